@@ -1,0 +1,1 @@
+//! nginx.conf text to a lossless tree with spans; knows no directive.

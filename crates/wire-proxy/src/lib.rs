@@ -1,0 +1,1 @@
+//! The PROXY protocol, versions 1 and 2, as a sans-io core.
