@@ -1,0 +1,108 @@
+//! Why a head is refused: what is answered, and what the error log says.
+
+use crate::fields::Field;
+use crate::head::Span;
+use crate::known::Known;
+
+/// Why a head is refused. The spans point into the buffer that was parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadError {
+    InvalidMethod,
+    InvalidRequest,
+    /// `HTTP/2.0` and above in the request line.
+    InvalidVersion,
+    /// HTTP/0.9 knows `GET` alone.
+    InvalidMethodHttp09,
+    /// `http:///path`: an absolute target without a host.
+    InvalidHost,
+    LineTooLong,
+    /// One field line is too long: where it starts and how far it has been read.
+    FieldTooLong(Span),
+    HeadTooLarge,
+    TooManyFields,
+    /// From the start of the line up to the byte that cannot stand there.
+    InvalidField(Span),
+    /// A second field of a name that may come once.
+    DuplicateField {
+        field: Field,
+        previous: Field,
+    },
+    /// Responses: no status line.
+    InvalidStatusLine,
+}
+
+impl HeadError {
+    /// The status nginx answers with. 494 is its own "Request Header Or Cookie Too Large"; the client sees 400.
+    pub fn status(&self) -> u16 {
+        match self {
+            HeadError::InvalidMethod
+            | HeadError::InvalidRequest
+            | HeadError::InvalidMethodHttp09
+            | HeadError::InvalidHost
+            | HeadError::InvalidField(_)
+            | HeadError::DuplicateField { .. } => 400,
+            HeadError::InvalidVersion => 505,
+            HeadError::LineTooLong => 414,
+            HeadError::FieldTooLong(_) | HeadError::HeadTooLarge | HeadError::TooManyFields => 494,
+            HeadError::InvalidStatusLine => 502,
+        }
+    }
+
+    /// The client may still be sending: drain for a while so that it gets to see the answer (nginx sets `lingering_close`).
+    pub fn lingers(&self) -> bool {
+        self.status() == 494
+    }
+
+    /// The fixed words of nginx's log line; [`HeadError::log`] adds what the client sent.
+    pub fn message(&self) -> &'static str {
+        match self {
+            HeadError::InvalidMethod => "client sent invalid method",
+            HeadError::InvalidRequest => "client sent invalid request",
+            HeadError::InvalidVersion => "client sent invalid version",
+            HeadError::InvalidMethodHttp09 => "client sent invalid method in HTTP/0.9 request",
+            HeadError::InvalidHost => "client sent invalid host in request line",
+            HeadError::LineTooLong => "client sent too long URI",
+            HeadError::FieldTooLong(_) => "client sent too long header line",
+            HeadError::HeadTooLarge => "client sent too large request",
+            HeadError::TooManyFields => "client sent too many header lines",
+            HeadError::InvalidField(_) => "client sent invalid header line",
+            HeadError::DuplicateField { field, .. } if field.known == Known::Host => {
+                "client sent duplicate host header"
+            }
+            HeadError::DuplicateField { .. } => "client sent duplicate header line",
+            HeadError::InvalidStatusLine => "upstream sent no valid HTTP/1.0 header",
+        }
+    }
+
+    /// Writes the whole log line as nginx words it. The bytes of the peer go in as they are: the log escapes them.
+    pub fn log(&self, buf: &[u8], out: &mut Vec<u8>) {
+        const SHOWN_MAX: usize = 2048 - 300; // NGX_MAX_ERROR_STR - 300
+        out.extend_from_slice(self.message().as_bytes());
+        match self {
+            HeadError::FieldTooLong(span) => {
+                let line = span.of(buf);
+                out.extend_from_slice(b": \"");
+                out.extend_from_slice(line.get(..SHOWN_MAX).unwrap_or(line));
+                out.extend_from_slice(b"...\"");
+            }
+            HeadError::InvalidField(span) => {
+                let bad = buf.get(span.end as usize).copied().unwrap_or(0);
+                out.extend_from_slice(b": \"");
+                out.extend_from_slice(span.of(buf));
+                out.extend_from_slice(format!("\\x{bad:02x}...\"").as_bytes());
+            }
+            HeadError::DuplicateField { field, previous } => {
+                let mut pair = |before: &[u8], field: &Field| {
+                    out.extend_from_slice(before);
+                    out.extend_from_slice(field.name.of(buf));
+                    out.extend_from_slice(b": ");
+                    out.extend_from_slice(field.value.of(buf));
+                    out.push(b'"');
+                };
+                pair(b": \"", field);
+                pair(b", previous value: \"", previous);
+            }
+            _ => {}
+        }
+    }
+}

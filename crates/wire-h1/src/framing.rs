@@ -1,0 +1,215 @@
+//! How long a body is (RFC 9112, 6.3), and whether the connection outlives the message (9.3). Decided here and nowhere else.
+
+use crate::fields::Fields;
+use crate::head::{Method, RequestHead, Version};
+use crate::known::Known;
+use crate::response::ResponseHead;
+
+/// How a message's body is delimited (RFC 9112, 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyLength {
+    None,
+    Exact(u64),
+    Chunked,
+    /// Responses only: until the connection closes.
+    UntilClose,
+}
+
+/// Why a head whose syntax is right is refused before anything looks at the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FramingError {
+    MissingHost,
+    InvalidContentLength,
+    DuplicateContentLength,
+    DuplicateTransferEncoding,
+    TransferEncodingOnHttp10,
+    ContentLengthAndTransferEncoding,
+    UnknownTransferEncoding,
+    ConnectNotAllowed,
+    ConnectWithBody,
+    TraceNotAllowed,
+}
+
+impl FramingError {
+    /// The status nginx answers a client with (`ngx_http_process_request_header`). For an upstream it is 502 whatever the reason.
+    pub fn status(&self) -> u16 {
+        match self {
+            FramingError::UnknownTransferEncoding => 501,
+            FramingError::ConnectNotAllowed | FramingError::TraceNotAllowed => 405,
+            _ => 400,
+        }
+    }
+
+    /// nginx's log line about a client; of [`FramingError::UnknownTransferEncoding`] and the duplicates the values are left out.
+    pub fn message(&self) -> &'static str {
+        match self {
+            FramingError::MissingHost => "client sent HTTP/1.1 request without \"Host\" header",
+            FramingError::InvalidContentLength => "client sent invalid \"Content-Length\" header",
+            FramingError::DuplicateContentLength => {
+                "client sent duplicate header line: \"Content-Length\""
+            }
+            FramingError::DuplicateTransferEncoding => {
+                "client sent duplicate header line: \"Transfer-Encoding\""
+            }
+            FramingError::TransferEncodingOnHttp10 => {
+                "client sent HTTP/1.0 request with \"Transfer-Encoding\" header"
+            }
+            FramingError::ContentLengthAndTransferEncoding => {
+                "client sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time"
+            }
+            FramingError::UnknownTransferEncoding => "client sent unknown \"Transfer-Encoding\"",
+            FramingError::ConnectNotAllowed => "client sent CONNECT method",
+            FramingError::ConnectWithBody => "client sent CONNECT request with body",
+            FramingError::TraceNotAllowed => "client sent TRACE method",
+        }
+    }
+
+    /// The same about an upstream.
+    pub fn upstream_message(&self) -> &'static str {
+        match self {
+            FramingError::DuplicateContentLength => {
+                "upstream sent duplicate header line: \"Content-Length\""
+            }
+            FramingError::DuplicateTransferEncoding => {
+                "upstream sent duplicate header line: \"Transfer-Encoding\""
+            }
+            FramingError::ContentLengthAndTransferEncoding => {
+                "upstream sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time"
+            }
+            FramingError::UnknownTransferEncoding => "upstream sent unknown \"Transfer-Encoding\"",
+            _ => "upstream sent invalid \"Content-Length\" header",
+        }
+    }
+}
+
+/// Everything that nginx checks about a head once it is complete, in nginx's order: `Host`, framing, `CONNECT`, `TRACE`.
+pub fn check_request(
+    head: &RequestHead,
+    buf: &[u8],
+    allow_connect: bool,
+) -> Result<BodyLength, FramingError> {
+    if head.version == Version::Http11 && head.fields.first(Known::Host).is_none() {
+        return Err(FramingError::MissingHost);
+    }
+    let body = request_body(head, buf)?;
+    match head.method {
+        Method::Connect if !allow_connect || head.version != Version::Http11 => {
+            Err(FramingError::ConnectNotAllowed)
+        }
+        Method::Connect if !matches!(body, BodyLength::None | BodyLength::Exact(0)) => {
+            Err(FramingError::ConnectWithBody)
+        }
+        Method::Trace => Err(FramingError::TraceNotAllowed),
+        _ => Ok(body),
+    }
+}
+
+/// The framing of a request's body. `Content-Length: 0` is `Exact(0)`, no length at all is `None`.
+pub fn request_body(head: &RequestHead, buf: &[u8]) -> Result<BodyLength, FramingError> {
+    let (length, encoding) = lengths(&head.fields, buf)?;
+    match encoding {
+        None => Ok(length.map_or(BodyLength::None, BodyLength::Exact)),
+        // RFC 9112, 6.1: a 1.0 peer does not know transfer codings, whoever sent this does not mean what it says.
+        Some(_) if head.version < Version::Http11 => Err(FramingError::TransferEncodingOnHttp10),
+        Some(value) if !value.eq_ignore_ascii_case(b"chunked") => {
+            Err(FramingError::UnknownTransferEncoding)
+        }
+        Some(_) if length.is_some() => Err(FramingError::ContentLengthAndTransferEncoding),
+        Some(_) => Ok(BodyLength::Chunked),
+    }
+}
+
+/// The framing of the response to a request with this method (RFC 9112, 6.3). The head is checked even where there is no body.
+/// After `101` and after a successful `CONNECT` the answer is `None`: what follows is no body but another protocol.
+pub fn response_body(
+    head: &ResponseHead,
+    buf: &[u8],
+    request: Method,
+) -> Result<BodyLength, FramingError> {
+    let (length, encoding) = lengths(&head.fields, buf)?;
+    match encoding {
+        Some(_) if length.is_some() => return Err(FramingError::ContentLengthAndTransferEncoding),
+        Some(value) if !value.eq_ignore_ascii_case(b"chunked") => {
+            return Err(FramingError::UnknownTransferEncoding);
+        }
+        _ => {}
+    }
+    let bodiless = request == Method::Head
+        || matches!(head.status, 100..=199 | 204 | 304)
+        || (request == Method::Connect && matches!(head.status, 200..=299));
+    Ok(match (encoding, length) {
+        _ if bodiless => BodyLength::None,
+        (Some(_), _) => BodyLength::Chunked,
+        (None, Some(length)) => BodyLength::Exact(length),
+        (None, None) => BodyLength::UntilClose,
+    })
+}
+
+type Lengths<'a> = (Option<u64>, Option<&'a [u8]>);
+
+/// `Content-Length` and `Transfer-Encoding`, each at most once.
+fn lengths<'a>(fields: &Fields, buf: &'a [u8]) -> Result<Lengths<'a>, FramingError> {
+    let length = match fields.first(Known::ContentLength) {
+        None => None,
+        Some(_) if fields.each(Known::ContentLength).nth(1).is_some() => {
+            return Err(FramingError::DuplicateContentLength);
+        }
+        Some(span) => Some(number(span.of(buf)).ok_or(FramingError::InvalidContentLength)?),
+    };
+    let encoding = match fields.first(Known::TransferEncoding) {
+        None => None,
+        Some(_) if fields.each(Known::TransferEncoding).nth(1).is_some() => {
+            return Err(FramingError::DuplicateTransferEncoding);
+        }
+        Some(span) => Some(span.of(buf)),
+    };
+    Ok((length, encoding))
+}
+
+/// Digits and nothing else (RFC 9110, 8.6), at most the largest file offset.
+fn number(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    let mut value = 0u64;
+    for &b in text {
+        let digit = b.checked_sub(b'0').filter(|&d| d < 10)?;
+        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+    }
+    (value <= i64::MAX as u64).then_some(value)
+}
+
+/// May another request follow on this connection, as far as the client is concerned (RFC 9112, 9.3)? As in nginx the words are
+/// looked for anywhere in the value, `close` before `keep-alive`, and the last field that says something wins.
+pub fn keep_alive(head: &RequestHead, buf: &[u8]) -> bool {
+    let mut alive = head.version >= Version::Http11;
+    if head.method == Method::Connect {
+        return false;
+    }
+    for field in head.fields.each(Known::Connection) {
+        let value = field.value.of(buf);
+        if contains(value, b"close") {
+            alive = false;
+        } else if contains(value, b"keep-alive") {
+            alive = true;
+        }
+    }
+    alive
+}
+
+/// May the upstream connection be used again, as far as the head says? A body until close rules it out as well.
+pub fn response_keep_alive(head: &ResponseHead, buf: &[u8]) -> bool {
+    head.version >= Version::Http11
+        && head.status != 101
+        && !head
+            .fields
+            .each(Known::Connection)
+            .any(|f| contains(f.value.of(buf), b"close"))
+}
+
+/// Case-insensitive search of a short lower-case word.
+fn contains(value: &[u8], word: &[u8]) -> bool {
+    value
+        .windows(word.len())
+        .any(|w| w.eq_ignore_ascii_case(word))
+}
