@@ -1,0 +1,252 @@
+//! The engine: walks a tree, hands every directive to its row, words what is wrong (nginx: `ngx_conf_handler`).
+
+use crate::complaint::{Complaint, Level, Problem, ProblemWords};
+use crate::context::Contexts;
+use crate::cx::Cx;
+use crate::suggest;
+use crate::table::{Row, Table};
+use crate::vocabulary::{self, Area, Known};
+use conf_syntax::{Directive, Item, SyntaxError};
+use std::any::Any;
+use std::collections::HashMap;
+
+/// More errors than this are not collected: the first ones are the ones to mend.
+pub const ERRORS_MAX: usize = 20;
+
+/// All tables of a program, by directive.
+pub struct Schema {
+    tables: Vec<Table>,
+    rows: HashMap<(&'static str, Area), (usize, &'static Row)>,
+    /// Directives that open a block of directives: the context inside, by name and context outside.
+    program: &'static str,
+}
+
+impl Schema {
+    /// `program` names us in "not supported by ..." (`tidegate 0.1.0`).
+    ///
+    /// # Panics
+    /// When two tables declare the same directive in one area, or one that no vocabulary knows: a slip of ours.
+    pub fn new(tables: Vec<Table>, program: &'static str) -> Schema {
+        let mut rows = HashMap::new();
+        for (index, table) in tables.iter().enumerate() {
+            for row in table.rows {
+                let known = vocabulary::find(row.name).iter().any(|k| k.area() == table.area);
+                assert!(known, "\"{}\" of {} stands in no vocabulary", row.name, table.feature);
+                let earlier = rows.insert((row.name, table.area), (index, row));
+                assert!(earlier.is_none(), "\"{}\" is declared twice", row.name);
+            }
+        }
+        Schema { tables, rows, program }
+    }
+    pub fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+    /// The index of a feature's table, which is that of its input in [`Block::inputs`].
+    pub fn table_index(&self, feature: &str, area: Area) -> Option<usize> {
+        self.tables.iter().position(|t| t.feature == feature && t.area == area)
+    }
+    /// The row that does a directive, if this version does it.
+    pub fn row(&self, known: &Known) -> Option<&'static Row> {
+        self.rows.get(&(known.name, known.area())).map(|(_, row)| *row)
+    }
+    /// Whether this version does a directive (the structural ones have no row).
+    pub fn supports(&self, known: &Known) -> bool {
+        self.row(known).is_some()
+            || known.name == "include"
+            || Self::opens(known).is_some_and(|inner| self.area_used(inner))
+    }
+    fn area_used(&self, inner: Contexts) -> bool {
+        let area = Area::of(inner);
+        self.tables.iter().any(|t| t.area == area && !t.rows.is_empty())
+    }
+    /// The context inside the block of a structural directive.
+    fn opens(known: &Known) -> Option<Contexts> {
+        Some(match (known.name, known.area()) {
+            ("events", _) => Contexts::events,
+            ("http", _) => Contexts::http,
+            ("stream", _) => Contexts::stream,
+            ("mail", _) => Contexts::mail,
+            ("server", Area::Http) if known.block => Contexts::server,
+            ("server", Area::Stream) if known.block => Contexts::stream_server,
+            ("server", Area::Mail) if known.block => Contexts::mail_server,
+            ("location", _) => Contexts::location,
+            ("if", _) => Contexts::if_in_location,
+            ("limit_except", _) => Contexts::limit_except,
+            ("upstream", Area::Http) => Contexts::upstream,
+            ("upstream", Area::Stream) => Contexts::stream_upstream,
+            _ => return None,
+        })
+    }
+}
+
+/// A block as checked: what each feature was told in it, and the blocks inside.
+pub struct Block<'t> {
+    pub context: Contexts,
+    /// `None` for the main context.
+    pub directive: Option<&'t Directive>,
+    /// One per table of the schema; `None` where nothing was said.
+    pub inputs: Vec<Option<Box<dyn Any>>>,
+    pub children: Vec<Block<'t>>,
+}
+
+impl Block<'_> {
+    /// What was said to the table of this index.
+    pub fn input<T: 'static>(&self, table: usize) -> Option<&T> {
+        self.inputs.get(table)?.as_ref()?.downcast_ref()
+    }
+    /// Takes it out.
+    pub fn take<T: 'static>(&mut self, table: usize) -> Option<T> {
+        self.inputs.get_mut(table)?.take()?.downcast().ok().map(|input| *input)
+    }
+}
+
+/// The outcome of a check.
+pub struct Checked<'t> {
+    pub root: Block<'t>,
+    /// Errors and warnings in the order in which nginx would meet them.
+    pub complaints: Vec<Complaint>,
+}
+
+impl Checked<'_> {
+    pub fn failed(&self) -> bool {
+        self.complaints.iter().any(|c| c.level == Level::Emerg)
+    }
+}
+
+/// Checks a tree that starts in `context` (usually main).
+pub fn check<'t>(schema: &Schema, cx: &mut Cx, items: &'t [Item], context: Contexts) -> Checked<'t> {
+    let mut checker = Checker { schema, complaints: Vec::new(), errors: 0 };
+    let mut root = checker.blank(context, None);
+    checker.items(cx, items, &mut root);
+    let mut complaints = checker.complaints;
+    complaints.append(&mut cx.warnings);
+    Checked { root, complaints }
+}
+
+struct Checker<'s> {
+    schema: &'s Schema,
+    complaints: Vec<Complaint>,
+    errors: usize,
+}
+
+impl Checker<'_> {
+    fn blank<'t>(&self, context: Contexts, directive: Option<&'t Directive>) -> Block<'t> {
+        let inputs = self.schema.tables.iter().map(|_| None).collect();
+        Block { context, directive, inputs, children: Vec::new() }
+    }
+
+    fn items<'t>(&mut self, cx: &mut Cx, items: &'t [Item], block: &mut Block<'t>) {
+        for item in items {
+            if self.errors >= ERRORS_MAX {
+                return;
+            }
+            match item {
+                Item::Comment(_) => {}
+                Item::Error(e) => self.syntax(e),
+                Item::Directive(d) if d.name.bytes == b"include" => {
+                    if d.block.is_some() {
+                        self.problem(d, Problem::says("directive \"include\" is not terminated by \";\""));
+                    } else if d.args.len() != 1 {
+                        self.problem(d, Problem::says("invalid number of arguments in \"include\" directive"));
+                    }
+                    for inner in &d.included {
+                        self.items(cx, &inner.items, block);
+                    }
+                }
+                Item::Directive(d) => {
+                    if let Err(problem) = self.directive(cx, d, block) {
+                        self.problem(d, problem);
+                    }
+                    self.complaints.append(&mut cx.warnings);
+                }
+            }
+        }
+    }
+
+    fn directive<'t>(&mut self, cx: &mut Cx, d: &'t Directive, block: &mut Block<'t>) -> Result<(), Problem> {
+        let name = d.name.text();
+        let known = vocabulary::find(&name);
+        let Some(first) = known.first() else {
+            let area = Area::of(block.context);
+            let fits = vocabulary::all().filter(|k| k.contexts.has(block.context) || area == Area::Main);
+            let problem = Problem::says(format!("unknown directive \"{name}\""));
+            return Err(match suggest::nearest(&name, fits.map(|k| k.name)) {
+                Some(near) => problem.hint(format!("did you mean \"{near}\"?")),
+                None => problem,
+            });
+        };
+        let Some(known) = known.iter().find(|k| k.contexts.has(block.context)) else {
+            let places: Vec<String> = known.iter().map(|k| k.contexts.to_string()).collect();
+            return Err(Problem::says(format!("\"{name}\" directive is not allowed here")).hint(format!(
+                "it stands in: {}; here is: {}",
+                places.join(", "),
+                block.context.name()
+            )));
+        };
+        let _ = first;
+        if known.block && d.block.is_none() {
+            return Err(Problem::says(format!("directive \"{name}\" has no opening \"{{\"")));
+        }
+        if !known.block && d.block.is_some() {
+            return Err(Problem::says(format!("directive \"{name}\" is not terminated by \";\"")));
+        }
+        if !known.arity.takes(d.args.len()) {
+            return Err(Problem::says(format!("invalid number of arguments in \"{name}\" directive")).hint(format!(
+                "it takes {} argument(s), here are {}",
+                known.arity,
+                d.args.len()
+            )));
+        }
+        let row = self.schema.rows.get(&(known.name, known.area()));
+        let opens = Schema::opens(known).filter(|inner| self.schema.area_used(*inner));
+        if row.is_none() && opens.is_none() {
+            let text = format!("\"{name}\" directive is not supported by {}", self.schema.program);
+            return Err(Problem::says(text).hint(format!(
+                "it is known (module {}), but this version does not do it: remove it, or use a version that does",
+                known.module
+            )));
+        }
+        cx.context = block.context;
+        cx.child_index = block.children.len();
+        if let Some((index, row)) = row {
+            let table = &self.schema.tables[*index];
+            let input = block.inputs[*index].get_or_insert_with(table.blank);
+            (row.set)(input.as_mut(), cx, d)?;
+        }
+        if let (Some(mut inner), Some(items)) = (opens, &d.block) {
+            if inner == Contexts::if_in_location && block.context == Contexts::server {
+                inner = Contexts::if_in_server;
+            }
+            let mut child = self.blank(inner, Some(d));
+            self.items(cx, items, &mut child);
+            block.children.push(child);
+        }
+        Ok(())
+    }
+
+    fn syntax(&mut self, e: &SyntaxError) {
+        self.errors += 1;
+        self.complaints.push(Complaint {
+            level: Level::Emerg,
+            text: e.text.clone(),
+            span: Some(e.span),
+            line: e.line,
+            hint: e.hint.clone(),
+        });
+    }
+
+    fn problem(&mut self, d: &Directive, problem: Problem) {
+        self.errors += 1;
+        self.complaints.push(word(d, problem));
+    }
+}
+
+/// A problem of a directive as a finished message.
+pub fn word(d: &Directive, problem: Problem) -> Complaint {
+    let text = match problem.words {
+        ProblemWords::Directive(words) => format!("\"{}\" directive {words}", d.name.text()),
+        ProblemWords::Says(text) => text,
+    };
+    let span = problem.arg.and_then(|i| d.args.get(i)).map_or(d.name.span, |w| w.span);
+    Complaint { level: Level::Emerg, text, span: Some(span), line: d.line, hint: problem.hint }
+}

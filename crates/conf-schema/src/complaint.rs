@@ -1,0 +1,108 @@
+//! What is wrong with a configuration, and how it is worded: nginx's line first, then the caret, the reason and a suggestion.
+
+use conf_syntax::{Files, Span};
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Warn,
+    Emerg,
+}
+
+/// What a value's parser has to say; the engine adds the directive's name, the file and the line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub words: ProblemWords,
+    /// Index of the offending argument, for the caret.
+    pub arg: Option<usize>,
+    /// What the operator could do about it.
+    pub hint: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProblemWords {
+    /// Worded `"name" directive {0}`.
+    Directive(Cow<'static, str>),
+    /// The whole sentence.
+    Says(String),
+}
+
+impl Problem {
+    /// Worded `"name" directive {words}`.
+    pub fn directive(words: impl Into<Cow<'static, str>>) -> Self {
+        Problem { words: ProblemWords::Directive(words.into()), arg: None, hint: None }
+    }
+    /// Worded as given.
+    pub fn says(words: impl Into<String>) -> Self {
+        Problem { words: ProblemWords::Says(words.into()), arg: None, hint: None }
+    }
+    pub fn duplicate() -> Self {
+        Self::directive("is duplicate")
+    }
+    pub fn invalid() -> Self {
+        Self::directive("invalid value")
+    }
+    #[must_use]
+    pub fn at(mut self, arg: usize) -> Self {
+        self.arg = Some(arg);
+        self
+    }
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// A finished message about the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    pub level: Level,
+    /// nginx's sentence, without level and position.
+    pub text: String,
+    /// Where, for the caret.
+    pub span: Option<Span>,
+    /// The line nginx would name (that of the directive's end); 0 when there is no place.
+    pub line: u32,
+    pub hint: Option<String>,
+}
+
+impl Complaint {
+    pub fn emerg(text: impl Into<String>) -> Self {
+        Complaint { level: Level::Emerg, text: text.into(), span: None, line: 0, hint: None }
+    }
+    /// `[emerg] text in FILE:LINE`, nginx's first line.
+    pub fn first_line(&self, files: &Files) -> String {
+        let level = if self.level == Level::Emerg { "emerg" } else { "warn" };
+        match self.span {
+            Some(span) if self.line > 0 => {
+                format!("[{level}] {} in {}:{}", self.text, files.path(span.file).display(), self.line)
+            }
+            _ => format!("[{level}] {}", self.text),
+        }
+    }
+    /// The lines below the first: the source line with a caret, and the suggestion. Colour (ANSI) on demand.
+    pub fn explain(&self, files: &Files, colour: bool) -> String {
+        let mut out = String::new();
+        let (dim, bold, reset) = if colour { ("\x1b[2m", "\x1b[1;31m", "\x1b[0m") } else { ("", "", "") };
+        if let Some(span) = self.span {
+            let (line, column) = files.line_column(span.file, span.start);
+            let text = String::from_utf8_lossy(files.line_text(span.file, span.start)).replace('\t', " ");
+            let number = line.to_string();
+            let gap = " ".repeat(number.len());
+            let before =
+                text.as_bytes().get(..column as usize - 1).map_or(0, |b| String::from_utf8_lossy(b).chars().count());
+            let rest = text.chars().count().saturating_sub(before).max(1);
+            let length = String::from_utf8_lossy(files.text(span)).chars().take_while(|c| *c != '\n').count();
+            let carets = "^".repeat(length.clamp(1, rest));
+            let _ = writeln!(out, "{dim}{gap} --> {}:{line}:{column}{reset}", files.path(span.file).display());
+            let _ = writeln!(out, "{dim}{number} |{reset} {text}");
+            let _ = writeln!(out, "{dim}{gap} |{reset} {}{bold}{carets}{reset}", " ".repeat(before));
+        }
+        if let Some(hint) = &self.hint {
+            let _ = writeln!(out, "  = {hint}");
+        }
+        out
+    }
+}

@@ -1,0 +1,59 @@
+//! What a value's parser may ask for and add to while a configuration is read.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use crate::complaint::{Complaint, Level};
+use crate::context::Contexts;
+use conf_syntax::Directive;
+
+/// The state of one reading of a configuration. Things that later stages share (variable names, zones, regular
+/// expressions) are kept by type, so that this crate needs to know none of them.
+#[derive(Default)]
+pub struct Cx {
+    /// `-p`: where relative paths of most directives start; ends with `/`.
+    pub prefix: PathBuf,
+    /// The folder of the main file: where relative certificate and include paths start.
+    pub conf_prefix: PathBuf,
+    /// The context that the directive stands in.
+    pub context: Contexts,
+    /// How many inner blocks the enclosing block has had so far: the index that this directive's own block will get.
+    pub child_index: usize,
+    /// Warnings so far.
+    pub warnings: Vec<Complaint>,
+    things: HashMap<TypeId, Box<dyn Any>>,
+}
+
+impl Cx {
+    /// The thing of this type, made when first asked for.
+    pub fn get<T: Default + 'static>(&mut self) -> &mut T {
+        let any = self.things.entry(TypeId::of::<T>()).or_insert_with(|| Box::<T>::default());
+        match any.downcast_mut::<T>() {
+            Some(thing) => thing,
+            None => unreachable!("the key is the type's own id"),
+        }
+    }
+    /// Takes the thing of this type out.
+    pub fn take<T: Default + 'static>(&mut self) -> T {
+        std::mem::take(self.get::<T>())
+    }
+    /// A path relative to the prefix made absolute (`ngx_conf_full_name` with prefix 0).
+    pub fn full_name(&self, path: &str) -> PathBuf {
+        if path.starts_with('/') { PathBuf::from(path) } else { self.prefix.join(path) }
+    }
+    /// A path relative to the main file's folder made absolute.
+    pub fn conf_full_name(&self, path: &str) -> PathBuf {
+        if path.starts_with('/') { PathBuf::from(path) } else { self.conf_prefix.join(path) }
+    }
+    /// Notes a `[warn]` about a directive.
+    pub fn warn(&mut self, d: &Directive, text: impl Into<String>) {
+        self.warnings.push(Complaint {
+            level: Level::Warn,
+            text: text.into(),
+            span: Some(d.span),
+            line: d.line,
+            hint: None,
+        });
+    }
+}

@@ -1,0 +1,189 @@
+//! How a feature declares its directives: one row each, in a struct whose field names are the directives' names.
+//!
+//! ```
+//! use conf_schema::{directives, value::{Flag, Size}};
+//! directives! {
+//!     /// An example.
+//!     pub struct Example from ExampleInput {
+//!         /// Whether it is on.
+//!         gzip: Flag = "off",
+//!         /// Nothing unless it is set: the plan holds an `Option`.
+//!         gzip_min_length: Size,
+//!     }
+//! }
+//! assert_eq!(Example::ROWS.len(), 2);
+//! ```
+//! Where a row may stand and how many arguments it takes are facts of nginx and stand in `vocabulary/`.
+
+use crate::complaint::Problem;
+use crate::cx::Cx;
+use crate::vocabulary::Area;
+use conf_syntax::{Directive, Span, Word};
+use std::any::Any;
+
+/// A kind of value an operator can write: its grammar, its parser, what a second occurrence means.
+pub trait Value: Sized + Clone + 'static {
+    /// For the manual: `on | off`, `size`, ...
+    const SYNTAX: &'static str;
+    /// A later occurrence in the same block adds to the earlier one instead of being a duplicate.
+    const REPEATS: bool = false;
+    /// # Errors
+    /// What is wrong with the words, for the operator.
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem>;
+    fn append(&mut self, _later: Self) {}
+}
+
+/// Where a value was written. The default for values that come from a default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct At {
+    pub span: Span,
+    pub line: u32,
+}
+
+/// A value that was written, with its place.
+#[derive(Clone, Debug)]
+pub struct Given<T> {
+    pub value: T,
+    pub at: At,
+}
+
+/// One directive of a feature.
+pub struct Row {
+    pub name: &'static str,
+    pub syntax: &'static str,
+    /// In the configuration's own syntax; `None` when nothing is the default.
+    pub default: Option<&'static str>,
+    pub doc: &'static [&'static str],
+    /// Parses the words into the feature's input (a `Box` of the `Input` type of the table).
+    pub set: fn(&mut dyn Any, &mut Cx, &Directive) -> Result<(), Problem>,
+    /// The default parses with the row's own parser.
+    pub check_default: fn(&mut Cx) -> Result<(), Problem>,
+}
+
+/// A feature's rows with its type forgotten.
+pub struct Table {
+    /// The feature's name: its folder.
+    pub feature: &'static str,
+    pub area: Area,
+    pub rows: &'static [Row],
+    pub blank: fn() -> Box<dyn Any>,
+    /// Names and places of what is set in an input, for the printed plan.
+    pub given: fn(&dyn Any) -> Vec<(&'static str, At)>,
+}
+
+/// A directive made from text, as if it had been written: for defaults.
+pub fn synthetic(name: &str, text: &str) -> Directive {
+    let line = format!("{name} {text};");
+    let items = conf_syntax::parse(conf_syntax::FileId(u32::MAX), line.as_bytes());
+    match items.into_iter().next() {
+        Some(conf_syntax::Item::Directive(d)) => d,
+        _ => Directive { name: Word { bytes: name.into(), ..Word::default() }, ..Directive::default() },
+    }
+}
+
+/// Sets one field: the body of every row.
+///
+/// # Errors
+/// A duplicate, or what the value's parser says.
+pub fn set_field<T: Value>(slot: &mut Option<Given<T>>, cx: &mut Cx, d: &Directive) -> Result<(), Problem> {
+    if slot.is_some() && !T::REPEATS {
+        return Err(Problem::duplicate());
+    }
+    let value = T::parse(cx, d)?;
+    match slot {
+        Some(earlier) => earlier.value.append(value),
+        None => *slot = Some(Given { value, at: At { span: d.span, line: d.line } }),
+    }
+    Ok(())
+}
+
+/// The value of a default; a test over all rows shows that defaults parse.
+pub fn default_of<T: Value>(cx: &mut Cx, name: &str, text: &str) -> Result<T, Problem> {
+    T::parse(cx, &synthetic(name, text))
+}
+
+/// Declares a table; see the module's documentation.
+#[macro_export]
+macro_rules! directives {
+    ($(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident {
+        $( $(#[doc = $doc:literal])* $field:ident : $T:ty $(= $default:literal)? , )*
+    }) => {
+        $(#[doc = $about])*
+        #[derive(Clone)]
+        pub struct $Plan { $( $(#[doc = $doc])* pub $field: $crate::directives!(@ty $T $(, $default)?), )* }
+
+        /// What was written in one block, before inheritance.
+        #[derive(Clone, Default)]
+        pub struct $Input { $( pub $field: Option<$crate::Given<$T>>, )* }
+
+        impl $Plan {
+            pub const ROWS: &'static [$crate::Row] = &[ $( $crate::Row {
+                name: stringify!($field),
+                syntax: <$T as $crate::Value>::SYNTAX,
+                default: $crate::directives!(@default $($default)?),
+                doc: &[ $($doc),* ],
+                set: |input, cx, d| match input.downcast_mut::<$Input>() {
+                    Some(input) => $crate::table::set_field(&mut input.$field, cx, d),
+                    None => Err($crate::Problem::directive("was given to another feature")),
+                },
+                #[allow(unused_variables)]
+                check_default: |cx| {
+                    $( $crate::table::default_of::<$T>(cx, stringify!($field), $default)?; )?
+                    Ok(())
+                },
+            } ),* ];
+
+            /// The table with its type forgotten.
+            pub const fn table(feature: &'static str, area: $crate::Area) -> $crate::Table {
+                $crate::Table {
+                    feature,
+                    area,
+                    rows: Self::ROWS,
+                    blank: || Box::<$Input>::default(),
+                    given: |input| input.downcast_ref::<$Input>().map($Input::given).unwrap_or_default(),
+                }
+            }
+        }
+
+        #[allow(dead_code, unused_variables, unused_mut)]
+        impl $Input {
+            /// What is not set here comes from the enclosing block.
+            pub fn inherit(&mut self, outer: &$Input) {
+                $( if self.$field.is_none() { self.$field.clone_from(&outer.$field); } )*
+            }
+            /// What is not set at the outermost level takes its default, once.
+            pub fn fill(&mut self, cx: &mut $crate::Cx) {
+                $( $( if self.$field.is_none() {
+                    match $crate::table::default_of::<$T>(cx, stringify!($field), $default) {
+                        Ok(value) => self.$field = Some($crate::Given { value, at: $crate::At::default() }),
+                        Err(problem) => panic!("the default of {} does not parse: {problem:?}", stringify!($field)),
+                    }
+                } )? )*
+            }
+            /// The plan of an input that was filled at its outermost level.
+            pub fn resolve(self) -> $Plan {
+                $Plan { $( $field: $crate::directives!(@resolve self.$field, $field $(, $default)?), )* }
+            }
+            /// Names and places of what is set.
+            pub fn given(&self) -> Vec<(&'static str, $crate::At)> {
+                let mut out = Vec::new();
+                $( if let Some(given) = &self.$field { out.push((stringify!($field), given.at)); } )*
+                out
+            }
+        }
+    };
+    (@ty $T:ty) => { Option<$T> };
+    (@ty $T:ty, $default:literal) => { $T };
+    (@default) => { None };
+    (@default $default:literal) => { Some($default) };
+    (@resolve $value:expr, $field:ident) => { $value.map(|given| given.value) };
+    (@resolve $value:expr, $field:ident, $default:literal) => {
+        match $value {
+            Some(given) => given.value,
+            None => match $crate::table::default_of(&mut $crate::Cx::default(), stringify!($field), $default) {
+                Ok(value) => value,
+                Err(problem) => panic!("the default of {} does not parse: {problem:?}", stringify!($field)),
+            },
+        }
+    };
+}

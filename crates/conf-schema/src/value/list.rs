@@ -1,0 +1,68 @@
+//! Values of several words or several lines.
+
+use super::number::parse_size;
+use crate::complaint::Problem;
+use crate::cx::Cx;
+use crate::table::Value;
+use conf_syntax::Directive;
+
+/// `number size`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    pub count: u64,
+    pub size: u64,
+}
+
+impl Value for Buffers {
+    const SYNTAX: &'static str = "number size";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let count = d.args.first().and_then(|w| w.text().parse::<u64>().ok()).filter(|n| *n > 0);
+        let size = d.args.get(1).and_then(|w| parse_size(&w.bytes)).filter(|n| *n > 0);
+        match (count, size) {
+            (Some(count), Some(size)) => Ok(Buffers { count, size }),
+            (None, _) => Err(Problem::invalid().at(0)),
+            _ => Err(Problem::invalid().at(1)),
+        }
+    }
+}
+
+/// All words of one line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Words(pub Vec<Vec<u8>>);
+
+impl Value for Words {
+    const SYNTAX: &'static str = "string ...";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Ok(Words(d.args.iter().map(|w| w.bytes.clone()).collect()))
+    }
+}
+
+/// A line that may be repeated: the list of its values in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List<T>(pub Vec<T>);
+
+impl<T: Value> Value for List<T> {
+    const SYNTAX: &'static str = T::SYNTAX;
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Ok(List(vec![T::parse(cx, d)?]))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+/// A line whose words are added to those of the earlier lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repeated(pub Vec<Vec<u8>>);
+
+impl Value for Repeated {
+    const SYNTAX: &'static str = "string ...";
+    const REPEATS: bool = true;
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Ok(Repeated(d.args.iter().map(|w| w.bytes.clone()).collect()))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}

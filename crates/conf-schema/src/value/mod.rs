@@ -1,0 +1,22 @@
+//! The kinds of values that an operator can write; one file a family.
+
+mod list;
+mod number;
+mod text;
+mod word;
+
+pub use list::{Buffers, List, Repeated, Words};
+pub use number::{Between, Msec, Number, Offset, Sec, Size, parse_msec, parse_offset, parse_sec, parse_size};
+pub use text::{FilePath, Text};
+pub use word::Flag;
+
+use crate::complaint::Problem;
+use conf_syntax::{Directive, Word};
+
+/// The first argument. The engine has checked the number of arguments already, so that this does not fail in practice.
+///
+/// # Errors
+/// When there is none.
+pub fn arg(d: &Directive, index: usize) -> Result<&Word, Problem> {
+    d.args.get(index).ok_or_else(|| Problem::directive("has too few arguments"))
+}

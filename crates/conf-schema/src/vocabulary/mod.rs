@@ -1,0 +1,125 @@
+//! Every directive of nginx 1.31 and every one of ours: where it may stand and how many arguments it takes.
+//!
+//! These are facts about the language. Whether this version *does* a directive is decided by the features' tables; a word
+//! that stands only here is answered with "not supported by this version".
+
+mod nginx;
+mod ours;
+
+use crate::context::Contexts;
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+/// Which family of contexts a row belongs to; a name may stand in several (`server`, `listen`, `access_log`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Area {
+    Main,
+    Http,
+    Stream,
+    Mail,
+}
+
+impl Area {
+    pub const fn of(contexts: Contexts) -> Area {
+        if contexts.has(Contexts::HTTP_ALL) {
+            Area::Http
+        } else if contexts.0 >= Contexts::mail.0 {
+            Area::Mail
+        } else if contexts.0 >= Contexts::stream.0 {
+            Area::Stream
+        } else {
+            Area::Main
+        }
+    }
+}
+
+/// How many arguments a directive takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arity {
+    /// A set of exact counts, bit N for N arguments.
+    Counts(u16),
+    AtLeast(usize),
+}
+
+impl Arity {
+    pub const fn exact(n: usize) -> Arity {
+        Arity::Counts(1 << n)
+    }
+    pub const fn takes(self, n: usize) -> bool {
+        match self {
+            Arity::Counts(mask) => n < 16 && mask & (1 << n) != 0,
+            Arity::AtLeast(least) => n >= least,
+        }
+    }
+}
+
+impl std::fmt::Display for Arity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Arity::AtLeast(n) => write!(f, "{n} or more"),
+            Arity::Counts(mask) => {
+                let counts: Vec<String> = (0..16).filter(|n| mask & (1 << n) != 0).map(|n| n.to_string()).collect();
+                match counts.as_slice() {
+                    [] => f.write_str("no"),
+                    [one] if one == "0" => f.write_str("no"),
+                    [many @ .., last] if !many.is_empty() => {
+                        write!(f, "{} or {last}", many.join(", "))
+                    }
+                    [one, ..] => f.write_str(one),
+                }
+            }
+        }
+    }
+}
+
+/// One directive in one area.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    pub name: &'static str,
+    /// nginx's module, or `tidegate` for ours, or the third-party module whose names we took.
+    pub module: &'static str,
+    pub contexts: Contexts,
+    pub arity: Arity,
+    /// It opens a block.
+    pub block: bool,
+    /// nginx's documented default; empty when it has none.
+    pub default: &'static str,
+    /// The nginx version that brought it, where known.
+    pub since: &'static str,
+}
+
+impl Known {
+    pub const fn area(&self) -> Area {
+        Area::of(self.contexts)
+    }
+}
+
+const fn k(
+    name: &'static str,
+    module: &'static str,
+    contexts: u32,
+    arity: Arity,
+    block: bool,
+    default: &'static str,
+    since: &'static str,
+) -> Known {
+    Known { name, module, contexts: Contexts(contexts), arity, block, default, since }
+}
+
+/// All rows.
+pub fn all() -> impl Iterator<Item = &'static Known> {
+    nginx::ROWS.iter().chain(ours::ROWS)
+}
+
+/// The rows of a name, one an area (or none).
+pub fn find(name: &str) -> &'static [&'static Known] {
+    static INDEX: OnceLock<HashMap<&'static str, Vec<&'static Known>>> = OnceLock::new();
+    let index = INDEX.get_or_init(|| {
+        let mut index: HashMap<&'static str, Vec<&'static Known>> = HashMap::new();
+        for row in all() {
+            index.entry(row.name).or_default().push(row);
+        }
+        index
+    });
+    index.get(name).map_or(&[], Vec::as_slice)
+}

@@ -1,0 +1,25 @@
+//! Directives that nginx does not have: ours, and those of well-known third-party modules that we do.
+
+use super::{Arity, Known, k};
+
+const HSL: u32 = 0b1_1100;
+const HTTP: u32 = 0b100;
+
+#[rustfmt::skip]
+pub const ROWS: &[Known] = &[
+    k("server_identity", "tidegate", HSL, Arity::exact(1), false, "tidegate", ""),
+    k("tidegate_cache", "tidegate", HTTP, Arity::AtLeast(1), false, "64m", ""),
+    k("brotli", "ngx_brotli", HSL | 0b100_0000, Arity::exact(1), false, "off", ""),
+    k("brotli_comp_level", "ngx_brotli", HSL, Arity::exact(1), false, "6", ""),
+    k("brotli_min_length", "ngx_brotli", HSL, Arity::exact(1), false, "20", ""),
+    k("brotli_types", "ngx_brotli", HSL, Arity::AtLeast(1), false, "text/html", ""),
+    k("brotli_buffers", "ngx_brotli", HSL, Arity::exact(2), false, "", ""),
+    k("brotli_window", "ngx_brotli", HSL, Arity::exact(1), false, "512k", ""),
+    k("brotli_static", "ngx_brotli", HSL, Arity::exact(1), false, "off", ""),
+    k("zstd", "ngx_zstd", HSL | 0b100_0000, Arity::exact(1), false, "off", ""),
+    k("zstd_comp_level", "ngx_zstd", HSL, Arity::exact(1), false, "1", ""),
+    k("zstd_min_length", "ngx_zstd", HSL, Arity::exact(1), false, "20", ""),
+    k("zstd_types", "ngx_zstd", HSL, Arity::AtLeast(1), false, "text/html", ""),
+    k("zstd_buffers", "ngx_zstd", HSL, Arity::exact(2), false, "", ""),
+    k("zstd_static", "ngx_zstd", HSL, Arity::exact(1), false, "off", ""),
+];

@@ -1,0 +1,3 @@
+//! Drives the wire cores over sockets: accept, keep-alive, inline answers, lingering close; the worker threads.
+
+pub mod thread;

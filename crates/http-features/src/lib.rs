@@ -1,0 +1,1 @@
+//! The features of the http area, one folder each, and their registry.

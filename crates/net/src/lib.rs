@@ -1,0 +1,3 @@
+//! Sockets, listeners, parking lot, timers, sendfile: the only crate besides `base` with system calls and `unsafe`.
+
+pub mod listen;
