@@ -19,6 +19,7 @@ pub use complaint::{Complaint, Level, Problem};
 pub use context::Contexts;
 pub use cx::Cx;
 pub use table::{At, Given, Row, Table, Value};
+pub use std::sync::Arc;
 pub use vocabulary::{Area, Arity, Known};
 
 pub use conf_syntax::{Directive, FileId, Files, Span, Word};

@@ -20,6 +20,7 @@ use crate::cx::Cx;
 use crate::vocabulary::Area;
 use conf_syntax::{Directive, Span, Word};
 use std::any::Any;
+use std::sync::Arc;
 
 /// A kind of value an operator can write: its grammar, its parser, what a second occurrence means.
 pub trait Value: Sized + Clone + 'static {
@@ -27,6 +28,8 @@ pub trait Value: Sized + Clone + 'static {
     const SYNTAX: &'static str;
     /// A later occurrence in the same block adds to the earlier one instead of being a duplicate.
     const REPEATS: bool = false;
+    /// A block that does not set it takes the enclosing block's value.
+    const INHERITS: bool = true;
     /// # Errors
     /// What is wrong with the words, for the operator.
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem>;
@@ -69,6 +72,14 @@ pub struct Table {
     pub blank: fn() -> Box<dyn Any>,
     /// Names and places of what is set in an input, for the printed plan.
     pub given: fn(&dyn Any) -> Vec<(&'static str, At)>,
+    /// A copy of an input.
+    pub copy: fn(&dyn Any) -> Box<dyn Any>,
+    /// What the inner input (first) does not set comes from the outer one.
+    pub inherit: fn(&mut dyn Any, &dyn Any),
+    /// Gives the outermost input its defaults.
+    pub fill: fn(&mut dyn Any, &mut Cx),
+    /// The plan of an input that is complete: an `Arc` of the `Plan` type of the table.
+    pub resolve: fn(&dyn Any) -> Arc<dyn Any + Send + Sync>,
 }
 
 /// A directive made from text, as if it had been written: for defaults.
@@ -141,6 +152,20 @@ macro_rules! directives {
                     rows: Self::ROWS,
                     blank: || Box::<$Input>::default(),
                     given: |input| input.downcast_ref::<$Input>().map($Input::given).unwrap_or_default(),
+                    copy: |input| Box::new(input.downcast_ref::<$Input>().cloned().unwrap_or_default()),
+                    inherit: |inner, outer| {
+                        if let (Some(inner), Some(outer)) = (inner.downcast_mut::<$Input>(), outer.downcast_ref()) {
+                            inner.inherit(outer);
+                        }
+                    },
+                    fill: |input, cx| {
+                        if let Some(input) = input.downcast_mut::<$Input>() {
+                            input.fill(cx);
+                        }
+                    },
+                    resolve: |input| {
+                        std::sync::Arc::new(input.downcast_ref::<$Input>().cloned().unwrap_or_default().resolve())
+                    },
                 }
             }
         }
@@ -149,7 +174,9 @@ macro_rules! directives {
         impl $Input {
             /// What is not set here comes from the enclosing block.
             pub fn inherit(&mut self, outer: &$Input) {
-                $( if self.$field.is_none() { self.$field.clone_from(&outer.$field); } )*
+                $( if <$T as $crate::Value>::INHERITS && self.$field.is_none() {
+                    self.$field.clone_from(&outer.$field);
+                } )*
             }
             /// What is not set at the outermost level takes its default, once.
             pub fn fill(&mut self, cx: &mut $crate::Cx) {

@@ -66,3 +66,19 @@ impl Value for Repeated {
         self.0.extend(later.0);
     }
 }
+
+/// A value that inner blocks do not inherit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own<T>(pub T);
+
+impl<T: Value> Value for Own<T> {
+    const SYNTAX: &'static str = T::SYNTAX;
+    const REPEATS: bool = T::REPEATS;
+    const INHERITS: bool = false;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        T::parse(cx, d).map(Own)
+    }
+    fn append(&mut self, later: Self) {
+        self.0.append(later.0);
+    }
+}

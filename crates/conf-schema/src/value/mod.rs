@@ -5,7 +5,7 @@ mod number;
 mod text;
 mod word;
 
-pub use list::{Buffers, List, Repeated, Words};
+pub use list::{Buffers, List, Own, Repeated, Words};
 pub use number::{Between, Msec, Number, Offset, Sec, Size, parse_msec, parse_offset, parse_sec, parse_size};
 pub use text::{FilePath, Text};
 pub use word::Flag;
