@@ -35,20 +35,7 @@ const fn classes() -> [u8; 256] {
         if alnum
             || matches!(
                 b,
-                b'!' | b'#'
-                    | b'$'
-                    | b'%'
-                    | b'&'
-                    | b'\''
-                    | b'*'
-                    | b'+'
-                    | b'-'
-                    | b'.'
-                    | b'^'
-                    | b'_'
-                    | b'`'
-                    | b'|'
-                    | b'~'
+                b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
             )
         {
             class |= TOKEN;
@@ -94,10 +81,7 @@ pub(crate) fn is(b: u8, classes: u8) -> bool {
 /// How many bytes at the start of `bytes` are in `classes`.
 #[inline]
 pub(crate) fn run(bytes: &[u8], classes: u8) -> usize {
-    bytes
-        .iter()
-        .position(|&b| !is(b, classes))
-        .unwrap_or(bytes.len())
+    bytes.iter().position(|&b| !is(b, classes)).unwrap_or(bytes.len())
 }
 
 /// Is `bytes` a token (RFC 9110, 5.6.2): a method or field name that any peer accepts?

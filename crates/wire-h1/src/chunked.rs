@@ -41,10 +41,7 @@ impl ChunkError {
 
     fn role(&self) -> Role {
         match *self {
-            ChunkError::Invalid(r)
-            | ChunkError::TooLarge(r)
-            | ChunkError::Extensions(r)
-            | ChunkError::Trailers(r) => r,
+            ChunkError::Invalid(r) | ChunkError::TooLarge(r) | ChunkError::Extensions(r) | ChunkError::Trailers(r) => r,
         }
     }
 }
@@ -103,14 +100,7 @@ pub struct ChunkedDecoder {
 
 impl ChunkedDecoder {
     pub fn new(role: Role) -> Self {
-        ChunkedDecoder {
-            state: State::Start,
-            role,
-            size: 0,
-            digits: 0,
-            extensions: 0,
-            trailers: Vec::new(),
-        }
+        ChunkedDecoder { state: State::Start, role, size: 0, digits: 0, extensions: 0, trailers: Vec::new() }
     }
 
     /// Takes a prefix of `input`: framing up to and including the next piece of data. Call again with the rest until `consumed` is
@@ -148,10 +138,7 @@ impl ChunkedDecoder {
                     self.spend(len)?;
                     match rest.get(len) {
                         None => {
-                            return Ok(Decoded {
-                                consumed: input.len(),
-                                ..Decoded::default()
-                            });
+                            return Ok(Decoded { consumed: input.len(), ..Decoded::default() });
                         }
                         Some(b'\r') => self.state = State::SizeLf,
                         Some(_) => return Err(self.invalid()),
@@ -159,20 +146,11 @@ impl ChunkedDecoder {
                     at += len;
                 }
                 State::SizeLf => {
-                    self.expect(
-                        b,
-                        b'\n',
-                        if self.size == 0 {
-                            State::TrailerStart
-                        } else {
-                            State::Data
-                        },
-                    )?;
+                    self.expect(b, b'\n', if self.size == 0 { State::TrailerStart } else { State::Data })?;
                 }
                 State::Data => {
                     let available = input.len() - at;
-                    let take =
-                        usize::try_from(self.size).map_or(available, |size| size.min(available));
+                    let take = usize::try_from(self.size).map_or(available, |size| size.min(available));
                     self.size -= take as u64;
                     let data = at..at + take;
                     at += take;
@@ -184,11 +162,7 @@ impl ChunkedDecoder {
                             at += 2;
                         }
                     }
-                    return Ok(Decoded {
-                        consumed: at,
-                        data,
-                        done: false,
-                    });
+                    return Ok(Decoded { consumed: at, data, done: false });
                 }
                 State::DataCr => self.expect(b, b'\r', State::DataLf)?,
                 State::DataLf => {
@@ -209,10 +183,7 @@ impl ChunkedDecoder {
                     self.keep(rest.get(..len).unwrap_or(&[]))?;
                     match rest.get(len) {
                         None => {
-                            return Ok(Decoded {
-                                consumed: input.len(),
-                                ..Decoded::default()
-                            });
+                            return Ok(Decoded { consumed: input.len(), ..Decoded::default() });
                         }
                         Some(b'\r') => self.state = State::TrailerLf,
                         Some(_) => return Err(self.invalid()),
@@ -225,27 +196,15 @@ impl ChunkedDecoder {
                 }
                 State::EndLf => {
                     self.expect(b, b'\n', State::Done)?;
-                    return Ok(Decoded {
-                        consumed: at + 1,
-                        data: 0..0,
-                        done: true,
-                    });
+                    return Ok(Decoded { consumed: at + 1, data: 0..0, done: true });
                 }
                 State::Done => {
-                    return Ok(Decoded {
-                        consumed: 0,
-                        data: 0..0,
-                        done: true,
-                    });
+                    return Ok(Decoded { consumed: 0, data: 0..0, done: true });
                 }
             }
             at += 1;
         }
-        Ok(Decoded {
-            consumed: at,
-            data: 0..0,
-            done: self.state == State::Done,
-        })
+        Ok(Decoded { consumed: at, data: 0..0, done: self.state == State::Done })
     }
 
     /// The least number of bytes that must still come: what to ask the socket for, as nginx's `ctx->length`.
@@ -269,11 +228,7 @@ impl ChunkedDecoder {
 
     /// Bytes of data left in the chunk that is being read: they may be spliced past the decoder, see [`ChunkedDecoder::skip`].
     pub fn data_left(&self) -> u64 {
-        if self.state == State::Data {
-            self.size
-        } else {
-            0
-        }
+        if self.state == State::Data { self.size } else { 0 }
     }
 
     /// `len` bytes of the current chunk's data have gone another way; at most [`ChunkedDecoder::data_left`].
@@ -320,14 +275,8 @@ impl ChunkedDecoder {
     }
 
     fn spend(&mut self, bytes: usize) -> Result<(), ChunkError> {
-        self.extensions = self
-            .extensions
-            .saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-        if self.extensions > EXTENSIONS_MAX {
-            Err(ChunkError::Extensions(self.role))
-        } else {
-            Ok(())
-        }
+        self.extensions = self.extensions.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        if self.extensions > EXTENSIONS_MAX { Err(ChunkError::Extensions(self.role)) } else { Ok(()) }
     }
 
     fn keep(&mut self, bytes: &[u8]) -> Result<(), ChunkError> {

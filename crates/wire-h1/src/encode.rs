@@ -14,11 +14,7 @@ pub fn encode_chunk_head(len: usize, out: &mut Vec<u8>) {
     let digits = (usize::BITS - len.leading_zeros()).div_ceil(4);
     for i in (0..digits).rev() {
         let nibble = (len >> (i * 4)) as u8 & 15;
-        out.push(if nibble < 10 {
-            b'0' + nibble
-        } else {
-            b'a' + nibble - 10
-        });
+        out.push(if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 });
     }
     out.extend_from_slice(b"\r\n");
 }
@@ -34,26 +30,17 @@ pub struct RequestWriter<'a> {
 impl<'a> RequestWriter<'a> {
     /// Starts with the request line. `minor` is 0 or 1.
     pub fn new(out: &'a mut Vec<u8>, method: &[u8], target: &[u8], minor: u8) -> Self {
-        let clean = is_token(method)
-            && !target.is_empty()
-            && !target.iter().any(|&b| b <= b' ' || b == 0x7f);
+        let clean = is_token(method) && !target.is_empty() && !target.iter().any(|&b| b <= b' ' || b == 0x7f);
         out.extend_from_slice(method);
         out.push(b' ');
         out.extend_from_slice(target);
-        out.extend_from_slice(if minor == 0 {
-            b" HTTP/1.0\r\n"
-        } else {
-            b" HTTP/1.1\r\n"
-        });
+        out.extend_from_slice(if minor == 0 { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" });
         RequestWriter { out, clean }
     }
 
     /// Appends a field line.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
-        if name.is_empty()
-            || name.iter().any(|&b| b <= b' ' || b == b':' || b == 0x7f)
-            || !is_field_value(value)
-        {
+        if name.is_empty() || name.iter().any(|&b| b <= b' ' || b == b':' || b == 0x7f) || !is_field_value(value) {
             self.clean = false;
             return self;
         }

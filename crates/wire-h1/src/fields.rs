@@ -2,7 +2,8 @@
 
 use crate::bytes::{self, NAME};
 use crate::head::Span;
-use crate::known::{Known, known};
+use crate::known::{Known, known, known_words, words};
+use crate::scan;
 
 /// One header field line: `name` as written, `value` without the spaces around it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,10 +27,7 @@ pub(crate) const FIELDS_MAX: usize = u16::MAX as usize - 1;
 
 impl Default for Fields {
     fn default() -> Self {
-        Fields {
-            all: Vec::new(),
-            first: [0; Known::COUNT],
-        }
+        Fields { all: Vec::new(), first: [0; Known::COUNT] }
     }
 }
 
@@ -39,15 +37,14 @@ impl Fields {
         self.first = [0; Known::COUNT];
     }
 
+    /// Adds a field. At most 65,535 are counted; the parsers stop before.
+    #[inline]
     pub fn push(&mut self, field: Field) {
         self.all.push(field);
-        if field.known == Known::Other {
-            return;
-        }
         if let Some(slot) = self.first.get_mut(field.known as usize)
             && *slot == 0
         {
-            *slot = u16::try_from(self.all.len()).unwrap_or(0);
+            *slot = self.all.len() as u16;
         }
     }
 
@@ -66,10 +63,7 @@ impl Fields {
 
     /// Every field of this name, in order.
     pub fn each(&self, known: Known) -> impl Iterator<Item = &Field> {
-        let from = self
-            .first
-            .get(known as usize)
-            .map_or(0, |&i| usize::from(i));
+        let from = self.first.get(known as usize).map_or(0, |&i| usize::from(i));
         let rest = match from {
             0 if known == Known::Other => self.all.as_slice(),
             0 => &[],
@@ -80,9 +74,7 @@ impl Fields {
 
     /// The first field with this name (case-insensitive), known or not: for names that only the configuration knows.
     pub fn by_name<'a>(&'a self, buf: &[u8], name: &[u8]) -> Option<&'a Field> {
-        self.all
-            .iter()
-            .find(|f| f.name.of(buf).eq_ignore_ascii_case(name))
+        self.all.iter().find(|f| f.name.of(buf).eq_ignore_ascii_case(name))
     }
 }
 
@@ -99,87 +91,94 @@ pub(crate) enum Line {
     Ignored,
 }
 
-/// Reads the line that starts at `start`; returns it with the offset after its LF. The caller has made sure that there is an LF
-/// at or after `start`; without one the answer is `Bad`.
+/// The line that nearly every line is: a name of at most fifteen letters, digits and `-`, a colon, a value without controls, CRLF.
+/// Everything else, errors included, is left to [`any_line`].
+#[inline(always)]
+pub(crate) fn usual_line(buf: &[u8], start: usize) -> Option<(Field, usize)> {
+    let block = u128::from_le_bytes(*buf.get(start..)?.first_chunk()?);
+    let name_len = match scan::eq(block as u64, b':') {
+        0 => 8 + scan::index(scan::eq((block >> 64) as u64, b':')),
+        found => scan::index(found),
+    };
+    if name_len == 0 || name_len == 16 {
+        return None;
+    }
+    let known = known_words(name_len, words(block, name_len)?);
+    let colon = start + name_len;
+    if known == Known::Other && bytes::run(buf.get(start..colon)?, NAME) < name_len {
+        return None;
+    }
+    let mut value = colon + 1;
+    while buf.get(value) == Some(&b' ') {
+        value += 1;
+    }
+    // The first byte that may end the line. A tab, too, is less than CR: `any_line` knows about tabs.
+    let end = scan::first(buf, value, |word| scan::below(word, b'\r' + 1))?;
+    if buf.get(end..)?.first_chunk() != Some(b"\r\n") {
+        return None;
+    }
+    let mut value_end = end;
+    while value_end > value && buf.get(value_end - 1) == Some(&b' ') {
+        value_end -= 1;
+    }
+    let field = Field { name: Span::at(start, colon), value: Span::at(value, value_end), known };
+    Some((field, end + 2))
+}
+
+/// Reads the line that starts at `start`; returns it with the offset after its LF. `None` when the LF has not arrived.
 ///
 /// The rules are those of `ngx_http_parse_header_line`: LF alone ends a line; CRs before the LF are dropped; only spaces, not tabs,
 /// are trimmed from the value; a line without a colon is a field with an empty value; a line that starts with white space (obs-fold,
 /// RFC 9112, 5.2) and white space before the colon (5.1) are errors, as is a NUL anywhere.
-#[inline]
-pub(crate) fn read_line(
-    buf: &[u8],
-    start: usize,
-    underscores: bool,
-    response: bool,
-) -> (Line, usize) {
-    let bad = |at: usize| (Line::Bad(Span::at(start, at)), at);
-    let line = buf.get(start..).unwrap_or(&[]);
-    match line {
-        [b'\n', ..] => return (Line::End, start + 1),
-        [b'\r', b'\n', ..] => return (Line::End, start + 2),
-        [b'\r' | b':', ..] => return bad(start),
+#[inline(never)]
+pub(crate) fn any_line(buf: &[u8], start: usize, underscores: bool, response: bool) -> Option<(Line, usize)> {
+    let rest = buf.get(start..)?;
+    match rest {
+        [b'\n', ..] => return Some((Line::End, start + 1)),
+        [b'\r', b'\n', ..] => return Some((Line::End, start + 2)),
         _ => {}
     }
+    let lf = memchr::memchr(b'\n', rest)?;
+    let line = rest.get(..lf)?;
+    let next = start + lf + 1;
+    let bad = |at: usize| Some((Line::Bad(Span::at(start, start + at)), next));
+    if let Some(b'\r' | b':') = line.first() {
+        return bad(0);
+    }
     let mut invalid = false;
-    let mut len = 0;
+    let mut at = 0;
     let (name_len, colon) = loop {
-        len += bytes::run(line.get(len..).unwrap_or(&[]), NAME);
-        match line.get(len) {
-            Some(b':') => break (len, true),
-            Some(b'\r' | b'\n') => break (len, false),
+        at += bytes::run(line.get(at..)?, NAME);
+        match line.get(at) {
+            Some(b':') => break (at, true),
+            None | Some(b'\r') => break (at, false),
             Some(b'_') if underscores => {}
-            Some(b'/') if response && len == 4 && line.starts_with(b"HTTP") => {
-                return match memchr::memchr(b'\n', line) {
-                    Some(lf) => (Line::Ignored, start + lf + 1),
-                    None => bad(start + len),
-                };
+            Some(b'/') if response && at == 4 && line.starts_with(b"HTTP") => {
+                return Some((Line::Ignored, next));
             }
             Some(&b) if b > b' ' && b != 0x7f => invalid = true,
-            _ => return bad(start + len),
+            Some(_) => return bad(at),
         }
-        len += 1;
+        at += 1;
     };
-    let mut value_at = name_len;
-    if colon {
-        value_at += 1;
-        while line.get(value_at) == Some(&b' ') {
-            value_at += 1;
-        }
+    let mut value = name_len + usize::from(colon);
+    while line.get(value) == Some(&b' ') && colon {
+        value += 1;
     }
-    let rest = line.get(value_at..).unwrap_or(&[]);
-    let Some(value_len) = memchr::memchr3(b'\r', b'\n', 0, rest) else {
-        return bad(start + line.len());
-    };
-    let mut end = value_at + value_len;
-    match line.get(end) {
-        Some(b'\n') => {}
-        Some(b'\r') => {
-            let cr = end;
-            while line.get(end) == Some(&b'\r') {
-                end += 1;
-            }
-            if line.get(end) != Some(&b'\n') {
-                return bad(start + cr);
-            }
-        }
-        _ => return bad(start + end),
+    let rest = line.get(value..)?;
+    let value_len = memchr::memchr2(b'\r', 0, rest).unwrap_or(rest.len());
+    // Any number of CRs, and nothing but CRs, may stand before the LF.
+    if rest.get(value_len..)?.iter().any(|&b| b != b'\r') {
+        return bad(value + value_len);
     }
-    let mut value_end = value_at + value_len;
-    while value_end > value_at && line.get(value_end - 1) == Some(&b' ') {
+    let mut value_end = value + value_len;
+    while value_end > value && line.get(value_end - 1) == Some(&b' ') {
         value_end -= 1;
     }
-    let name = line.get(..name_len).unwrap_or(&[]);
     let field = Field {
         name: Span::at(start, start + name_len),
-        value: Span::at(start + value_at, start + value_end),
-        known: known(name),
+        value: Span::at(start + value, start + value_end),
+        known: known(line.get(..name_len)?),
     };
-    (
-        if invalid {
-            Line::InvalidName(field)
-        } else {
-            Line::Field(field)
-        },
-        start + end + 1,
-    )
+    Some((if invalid { Line::InvalidName(field) } else { Line::Field(field) }, next))
 }

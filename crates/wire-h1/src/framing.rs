@@ -45,15 +45,9 @@ impl FramingError {
         match self {
             FramingError::MissingHost => "client sent HTTP/1.1 request without \"Host\" header",
             FramingError::InvalidContentLength => "client sent invalid \"Content-Length\" header",
-            FramingError::DuplicateContentLength => {
-                "client sent duplicate header line: \"Content-Length\""
-            }
-            FramingError::DuplicateTransferEncoding => {
-                "client sent duplicate header line: \"Transfer-Encoding\""
-            }
-            FramingError::TransferEncodingOnHttp10 => {
-                "client sent HTTP/1.0 request with \"Transfer-Encoding\" header"
-            }
+            FramingError::DuplicateContentLength => "client sent duplicate header line: \"Content-Length\"",
+            FramingError::DuplicateTransferEncoding => "client sent duplicate header line: \"Transfer-Encoding\"",
+            FramingError::TransferEncodingOnHttp10 => "client sent HTTP/1.0 request with \"Transfer-Encoding\" header",
             FramingError::ContentLengthAndTransferEncoding => {
                 "client sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time"
             }
@@ -67,12 +61,8 @@ impl FramingError {
     /// The same about an upstream.
     pub fn upstream_message(&self) -> &'static str {
         match self {
-            FramingError::DuplicateContentLength => {
-                "upstream sent duplicate header line: \"Content-Length\""
-            }
-            FramingError::DuplicateTransferEncoding => {
-                "upstream sent duplicate header line: \"Transfer-Encoding\""
-            }
+            FramingError::DuplicateContentLength => "upstream sent duplicate header line: \"Content-Length\"",
+            FramingError::DuplicateTransferEncoding => "upstream sent duplicate header line: \"Transfer-Encoding\"",
             FramingError::ContentLengthAndTransferEncoding => {
                 "upstream sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time"
             }
@@ -83,19 +73,13 @@ impl FramingError {
 }
 
 /// Everything that nginx checks about a head once it is complete, in nginx's order: `Host`, framing, `CONNECT`, `TRACE`.
-pub fn check_request(
-    head: &RequestHead,
-    buf: &[u8],
-    allow_connect: bool,
-) -> Result<BodyLength, FramingError> {
+pub fn check_request(head: &RequestHead, buf: &[u8], allow_connect: bool) -> Result<BodyLength, FramingError> {
     if head.version == Version::Http11 && head.fields.first(Known::Host).is_none() {
         return Err(FramingError::MissingHost);
     }
     let body = request_body(head, buf)?;
     match head.method {
-        Method::Connect if !allow_connect || head.version != Version::Http11 => {
-            Err(FramingError::ConnectNotAllowed)
-        }
+        Method::Connect if !allow_connect || head.version != Version::Http11 => Err(FramingError::ConnectNotAllowed),
         Method::Connect if !matches!(body, BodyLength::None | BodyLength::Exact(0)) => {
             Err(FramingError::ConnectWithBody)
         }
@@ -111,9 +95,7 @@ pub fn request_body(head: &RequestHead, buf: &[u8]) -> Result<BodyLength, Framin
         None => Ok(length.map_or(BodyLength::None, BodyLength::Exact)),
         // RFC 9112, 6.1: a 1.0 peer does not know transfer codings, whoever sent this does not mean what it says.
         Some(_) if head.version < Version::Http11 => Err(FramingError::TransferEncodingOnHttp10),
-        Some(value) if !value.eq_ignore_ascii_case(b"chunked") => {
-            Err(FramingError::UnknownTransferEncoding)
-        }
+        Some(value) if !value.eq_ignore_ascii_case(b"chunked") => Err(FramingError::UnknownTransferEncoding),
         Some(_) if length.is_some() => Err(FramingError::ContentLengthAndTransferEncoding),
         Some(_) => Ok(BodyLength::Chunked),
     }
@@ -121,11 +103,7 @@ pub fn request_body(head: &RequestHead, buf: &[u8]) -> Result<BodyLength, Framin
 
 /// The framing of the response to a request with this method (RFC 9112, 6.3). The head is checked even where there is no body.
 /// After `101` and after a successful `CONNECT` the answer is `None`: what follows is no body but another protocol.
-pub fn response_body(
-    head: &ResponseHead,
-    buf: &[u8],
-    request: Method,
-) -> Result<BodyLength, FramingError> {
+pub fn response_body(head: &ResponseHead, buf: &[u8], request: Method) -> Result<BodyLength, FramingError> {
     let (length, encoding) = lengths(&head.fields, buf)?;
     match encoding {
         Some(_) if length.is_some() => return Err(FramingError::ContentLengthAndTransferEncoding),
@@ -201,15 +179,10 @@ pub fn keep_alive(head: &RequestHead, buf: &[u8]) -> bool {
 pub fn response_keep_alive(head: &ResponseHead, buf: &[u8]) -> bool {
     head.version >= Version::Http11
         && head.status != 101
-        && !head
-            .fields
-            .each(Known::Connection)
-            .any(|f| contains(f.value.of(buf), b"close"))
+        && !head.fields.each(Known::Connection).any(|f| contains(f.value.of(buf), b"close"))
 }
 
 /// Case-insensitive search of a short lower-case word.
 fn contains(value: &[u8], word: &[u8]) -> bool {
-    value
-        .windows(word.len())
-        .any(|w| w.eq_ignore_ascii_case(word))
+    value.windows(word.len()).any(|w| w.eq_ignore_ascii_case(word))
 }

@@ -13,8 +13,7 @@ impl Span {
     /// The bytes in `buf`; empty when the range is out of bounds.
     #[inline]
     pub fn of(self, buf: &[u8]) -> &[u8] {
-        buf.get(self.start as usize..self.end as usize)
-            .unwrap_or(&[])
+        buf.get(self.start as usize..self.end as usize).unwrap_or(&[])
     }
     #[inline]
     pub fn is_empty(self) -> bool {
@@ -27,10 +26,7 @@ impl Span {
     /// A span from buffer offsets. Heads are at most [`HEAD_MAX`] bytes, so the narrowing loses nothing.
     #[inline]
     pub(crate) fn at(start: usize, end: usize) -> Span {
-        Span {
-            start: start as u32,
-            end: end as u32,
-        }
+        Span { start: start as u32, end: end as u32 }
     }
 }
 
@@ -129,38 +125,33 @@ pub struct RequestHead {
 
 impl RequestHead {
     /// Ready for another head; keeps what has been allocated.
+    #[inline]
     pub fn clear(&mut self) {
-        let mut fields = std::mem::take(&mut self.fields);
-        fields.clear();
-        *self = RequestHead {
-            fields,
-            ..RequestHead::default()
-        };
+        self.method = Method::Other;
+        self.method_span = Span::default();
+        self.target = Span::default();
+        self.line = Span::default();
+        self.version = Version::Http11;
+        self.protocol = Span::default();
+        self.scheme = Span::default();
+        self.authority = Span::default();
+        self.path = Span::default();
+        self.args = Span::default();
+        self.complex = false;
+        self.fields.clear();
     }
 
     /// What nginx calls `$request_uri`: the target from its path on. Where the target has no path it is a `/` that stands in the
     /// request line anyway (in `://` or in `HTTP/`), as in nginx's `ngx_http_parse_request_line`.
     pub fn request_uri(&self) -> Span {
         if !self.path.is_empty() {
-            Span {
-                start: self.path.start,
-                end: self.target.end,
-            }
+            Span { start: self.path.start, end: self.target.end }
         } else if self.target.end > self.authority.end {
-            Span {
-                start: self.authority.end,
-                end: self.target.end,
-            }
+            Span { start: self.authority.end, end: self.target.end }
         } else if !self.scheme.is_empty() {
-            Span {
-                start: self.scheme.end + 1,
-                end: self.scheme.end + 2,
-            }
+            Span { start: self.scheme.end + 1, end: self.scheme.end + 2 }
         } else {
-            Span {
-                start: self.protocol.start + 4,
-                end: self.protocol.start + 5,
-            }
+            Span { start: self.protocol.start + 4, end: self.protocol.start + 5 }
         }
     }
 }

@@ -1,169 +1,159 @@
 //! Field names that somebody looks up per request, and how they are recognised.
 
-/// Header fields that somebody looks up per request; recognised once, while the head is parsed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+macro_rules! names {
+    ($($known:ident $text:literal)*) => {
+        /// Header fields that somebody looks up per request; recognised once, while the head is parsed.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Known { #[default] Other, $($known),* }
+
+        impl Known {
+            pub const COUNT: usize = NAMES.len() + 1;
+
+            /// The name in its usual spelling; empty for [`Known::Other`].
+            pub fn name(self) -> &'static str {
+                match self { Known::Other => "", $(Known::$known => $text),* }
+            }
+        }
+
+        /// Every known name.
+        pub const NAMES: &[(&str, Known)] = &[$(($text, Known::$known)),*];
+    };
+}
+
 #[rustfmt::skip]
-#[repr(u8)]
-pub enum Known {
-    #[default] Other, Host, Connection, ContentLength, TransferEncoding, KeepAlive, Expect, Upgrade, Te, Trailer,
-    UserAgent, Referer, Cookie, Authorization, ContentType, Range, IfRange, IfModifiedSince, IfUnmodifiedSince, IfMatch,
-    IfNoneMatch, AcceptEncoding, Accept, AcceptLanguage, Via, XForwardedFor, XRealIp, Origin, Depth, Destination, Overwrite, Date,
-    ProxyAuthorization, ProxyConnection,
-    // response side
-    Server, ContentEncoding, ContentRange, LastModified, Etag, Expires, CacheControl, Location, SetCookie, Vary, WwwAuthenticate,
-    AcceptRanges, Age, Refresh, Link, XAccelRedirect, XAccelExpires, XAccelLimitRate, XAccelBuffering, XAccelCharset, Status,
+names! {
+    // asked for in requests
+    Host "Host" Connection "Connection" ContentLength "Content-Length" TransferEncoding "Transfer-Encoding"
+    KeepAlive "Keep-Alive" Expect "Expect" Upgrade "Upgrade" Te "TE" Trailer "Trailer" UserAgent "User-Agent"
+    Referer "Referer" Cookie "Cookie" Authorization "Authorization" ContentType "Content-Type" Range "Range"
+    IfRange "If-Range" IfModifiedSince "If-Modified-Since" IfUnmodifiedSince "If-Unmodified-Since" IfMatch "If-Match"
+    IfNoneMatch "If-None-Match" AcceptEncoding "Accept-Encoding" Accept "Accept" AcceptLanguage "Accept-Language" Via "Via"
+    XForwardedFor "X-Forwarded-For" XRealIp "X-Real-IP" Origin "Origin" Depth "Depth" Destination "Destination"
+    Overwrite "Overwrite" Date "Date" ProxyAuthorization "Proxy-Authorization" ProxyConnection "Proxy-Connection"
+    // asked for in responses
+    Server "Server" ContentEncoding "Content-Encoding" ContentRange "Content-Range" LastModified "Last-Modified" Etag "ETag"
+    Expires "Expires" CacheControl "Cache-Control" Location "Location" SetCookie "Set-Cookie" Vary "Vary"
+    WwwAuthenticate "WWW-Authenticate" AcceptRanges "Accept-Ranges" Age "Age" Refresh "Refresh" Link "Link"
+    XAccelRedirect "X-Accel-Redirect" XAccelExpires "X-Accel-Expires" XAccelLimitRate "X-Accel-Limit-Rate"
+    XAccelBuffering "X-Accel-Buffering" XAccelCharset "X-Accel-Charset" Status "Status"
 }
 
 impl Known {
-    pub const COUNT: usize = Known::Status as usize + 1;
-
-    /// A request with two fields of this name is refused (`ngx_http_headers_in`, the unique ones, and `Host`).
+    /// A request with two fields of this name is refused (`ngx_http_headers_in`: the unique ones, and `Host`).
     #[inline]
     pub fn is_unique_in_requests(self) -> bool {
         UNIQUE & (1 << self as u8) != 0
     }
-
-    /// The name in its usual spelling; empty for [`Known::Other`].
-    pub fn name(self) -> &'static str {
-        NAMES
-            .iter()
-            .find(|(_, known)| *known == self)
-            .map_or("", |(name, _)| name)
-    }
 }
 
-const UNIQUE: u64 = unique();
-
-const fn unique() -> u64 {
+const UNIQUE: u64 = {
     use Known::*;
-    #[rustfmt::skip]
-    let list = [
-        Host, IfModifiedSince, IfUnmodifiedSince, IfMatch, IfNoneMatch, ContentLength, ContentRange, IfRange, TransferEncoding,
-        Expect, Authorization, ProxyAuthorization,
-    ];
-    let mut bits = 0;
+    bit(Host)
+        | bit(IfModifiedSince)
+        | bit(IfUnmodifiedSince)
+        | bit(IfMatch)
+        | bit(IfNoneMatch)
+        | bit(ContentLength)
+        | bit(ContentRange)
+        | bit(IfRange)
+        | bit(TransferEncoding)
+        | bit(Expect)
+        | bit(Authorization)
+        | bit(ProxyAuthorization)
+};
+
+const fn bit(known: Known) -> u64 {
+    1 << known as u8
+}
+
+/// Up to sixteen bytes of a name in lower case, zeros after it, as two words.
+pub(crate) type Words = (u64, u64);
+
+/// The words of the name that starts `block` and is `len` (1 to 16) bytes long. `None` when one of its bytes is a control: then
+/// setting a bit would not be the same as lower case (CR would become `-`). A name with other odd bytes keeps them odd.
+#[inline(always)]
+pub(crate) fn words(block: u128, len: usize) -> Option<Words> {
+    const LOWER: u64 = 0x2020_2020_2020_2020;
+    const VISIBLE: u64 = 0x4040_4040_4040_4040;
+    let word = |word: u64, keep: u64| {
+        let visible = (word | word << 1) & VISIBLE & keep;
+        (visible == VISIBLE & keep).then_some((word | LOWER) & keep)
+    };
+    let low = word(block as u64, u64::MAX >> (64 - 8 * len.clamp(1, 8)))?;
+    let high = if len > 8 { word((block >> 64) as u64, u64::MAX >> (128 - 8 * len.clamp(9, 16)))? } else { 0 };
+    Some((low, high))
+}
+
+const fn text(name: &str) -> Words {
+    let bytes = name.as_bytes();
+    let mut all = 0u128;
     let mut i = 0;
-    while i < list.len() {
-        #[expect(
-            clippy::indexing_slicing,
-            reason = "const loop over the list's own length"
-        )]
-        let known = list[i];
-        bits |= 1 << known as u8;
+    while i < bytes.len() {
+        #[expect(clippy::indexing_slicing, reason = "runs at compile time")]
+        let byte = bytes[i];
+        all |= (byte as u128) << (8 * i);
         i += 1;
     }
-    bits
+    (all as u64, (all >> 64) as u64)
 }
 
-/// Every known name; [`known`] is tested against this table.
+macro_rules! by_length {
+    ($len:expr, $words:expr; $($n:literal: $($text:literal $known:ident),+;)*) => {
+        match $len {
+            $($n => {
+                $({ const TEXT: Words = text($text); if $words == TEXT { return Known::$known; } })+
+                Known::Other
+            })*
+            _ => Known::Other,
+        }
+    };
+}
+
+/// Which known field has these words? For names of 1 to 16 bytes.
+#[inline]
 #[rustfmt::skip]
-pub(crate) const NAMES: [(&str, Known); Known::COUNT - 1] = [
-    ("Host", Known::Host), ("Connection", Known::Connection), ("Content-Length", Known::ContentLength),
-    ("Transfer-Encoding", Known::TransferEncoding), ("Keep-Alive", Known::KeepAlive), ("Expect", Known::Expect),
-    ("Upgrade", Known::Upgrade), ("TE", Known::Te), ("Trailer", Known::Trailer), ("User-Agent", Known::UserAgent),
-    ("Referer", Known::Referer), ("Cookie", Known::Cookie), ("Authorization", Known::Authorization),
-    ("Content-Type", Known::ContentType), ("Range", Known::Range), ("If-Range", Known::IfRange),
-    ("If-Modified-Since", Known::IfModifiedSince), ("If-Unmodified-Since", Known::IfUnmodifiedSince),
-    ("If-Match", Known::IfMatch), ("If-None-Match", Known::IfNoneMatch), ("Accept-Encoding", Known::AcceptEncoding),
-    ("Accept", Known::Accept), ("Accept-Language", Known::AcceptLanguage), ("Via", Known::Via),
-    ("X-Forwarded-For", Known::XForwardedFor), ("X-Real-IP", Known::XRealIp), ("Origin", Known::Origin), ("Depth", Known::Depth),
-    ("Destination", Known::Destination), ("Overwrite", Known::Overwrite), ("Date", Known::Date),
-    ("Proxy-Authorization", Known::ProxyAuthorization), ("Proxy-Connection", Known::ProxyConnection),
-    ("Server", Known::Server), ("Content-Encoding", Known::ContentEncoding), ("Content-Range", Known::ContentRange),
-    ("Last-Modified", Known::LastModified), ("ETag", Known::Etag), ("Expires", Known::Expires),
-    ("Cache-Control", Known::CacheControl), ("Location", Known::Location), ("Set-Cookie", Known::SetCookie),
-    ("Vary", Known::Vary), ("WWW-Authenticate", Known::WwwAuthenticate), ("Accept-Ranges", Known::AcceptRanges),
-    ("Age", Known::Age), ("Refresh", Known::Refresh), ("Link", Known::Link), ("X-Accel-Redirect", Known::XAccelRedirect),
-    ("X-Accel-Expires", Known::XAccelExpires), ("X-Accel-Limit-Rate", Known::XAccelLimitRate),
-    ("X-Accel-Buffering", Known::XAccelBuffering), ("X-Accel-Charset", Known::XAccelCharset), ("Status", Known::Status),
-];
+pub(crate) fn known_words(len: usize, words: Words) -> Known {
+    by_length! { len, words;
+        2: "te" Te;
+        3: "via" Via, "age" Age;
+        4: "host" Host, "date" Date, "etag" Etag, "vary" Vary, "link" Link;
+        5: "range" Range, "depth" Depth;
+        6: "accept" Accept, "cookie" Cookie, "origin" Origin, "expect" Expect, "server" Server, "status" Status;
+        7: "referer" Referer, "upgrade" Upgrade, "expires" Expires, "trailer" Trailer, "refresh" Refresh;
+        8: "if-range" IfRange, "if-match" IfMatch, "location" Location;
+        9: "x-real-ip" XRealIp, "overwrite" Overwrite;
+        10: "user-agent" UserAgent, "connection" Connection, "set-cookie" SetCookie, "keep-alive" KeepAlive;
+        11: "destination" Destination;
+        12: "content-type" ContentType;
+        13: "authorization" Authorization, "if-none-match" IfNoneMatch, "cache-control" CacheControl,
+            "last-modified" LastModified, "accept-ranges" AcceptRanges, "content-range" ContentRange;
+        14: "content-length" ContentLength;
+        15: "accept-encoding" AcceptEncoding, "accept-language" AcceptLanguage, "x-forwarded-for" XForwardedFor,
+            "x-accel-expires" XAccelExpires, "x-accel-charset" XAccelCharset;
+        16: "content-encoding" ContentEncoding, "www-authenticate" WwwAuthenticate, "proxy-connection" ProxyConnection,
+            "x-accel-redirect" XAccelRedirect;
+    }
+}
 
 /// Which known field is this? Case-insensitive (RFC 9110, 5.1).
 pub fn known(name: &[u8]) -> Known {
-    let Some(first) = name.first() else {
-        return Known::Other;
-    };
-    let one = |text: &str, known| {
-        if name.eq_ignore_ascii_case(text.as_bytes()) {
-            known
-        } else {
-            Known::Other
-        }
-    };
-    let two = |a: &str, ka, b: &str, kb| match one(a, ka) {
-        Known::Other => one(b, kb),
-        found => found,
-    };
-    match (name.len(), first | 0x20) {
-        (2, b't') => one("te", Known::Te),
-        (3, b'v') => one("via", Known::Via),
-        (3, b'a') => one("age", Known::Age),
-        (4, b'h') => one("host", Known::Host),
-        (4, b'd') => one("date", Known::Date),
-        (4, b'e') => one("etag", Known::Etag),
-        (4, b'v') => one("vary", Known::Vary),
-        (4, b'l') => one("link", Known::Link),
-        (5, b'r') => one("range", Known::Range),
-        (5, b'd') => one("depth", Known::Depth),
-        (6, b'a') => one("accept", Known::Accept),
-        (6, b'c') => one("cookie", Known::Cookie),
-        (6, b'o') => one("origin", Known::Origin),
-        (6, b'e') => one("expect", Known::Expect),
-        (6, b's') => two("server", Known::Server, "status", Known::Status),
-        (7, b'r') => two("referer", Known::Referer, "refresh", Known::Refresh),
-        (7, b'u') => one("upgrade", Known::Upgrade),
-        (7, b't') => one("trailer", Known::Trailer),
-        (7, b'e') => one("expires", Known::Expires),
-        (8, b'i') => two("if-range", Known::IfRange, "if-match", Known::IfMatch),
-        (8, b'l') => one("location", Known::Location),
-        (9, b'x') => one("x-real-ip", Known::XRealIp),
-        (9, b'o') => one("overwrite", Known::Overwrite),
-        (10, b'u') => one("user-agent", Known::UserAgent),
-        (10, b'c') => one("connection", Known::Connection),
-        (10, b'k') => one("keep-alive", Known::KeepAlive),
-        (10, b's') => one("set-cookie", Known::SetCookie),
-        (11, b'd') => one("destination", Known::Destination),
-        (12, b'c') => one("content-type", Known::ContentType),
-        (13, b'a') => two(
-            "authorization",
-            Known::Authorization,
-            "accept-ranges",
-            Known::AcceptRanges,
-        ),
-        (13, b'i') => one("if-none-match", Known::IfNoneMatch),
-        (13, b'c') => two(
-            "cache-control",
-            Known::CacheControl,
-            "content-range",
-            Known::ContentRange,
-        ),
-        (13, b'l') => one("last-modified", Known::LastModified),
-        (14, b'c') => one("content-length", Known::ContentLength),
-        (15, b'a') => two(
-            "accept-encoding",
-            Known::AcceptEncoding,
-            "accept-language",
-            Known::AcceptLanguage,
-        ),
-        (15, b'x') => match two(
-            "x-forwarded-for",
-            Known::XForwardedFor,
-            "x-accel-expires",
-            Known::XAccelExpires,
-        ) {
-            Known::Other => one("x-accel-charset", Known::XAccelCharset),
-            found => found,
-        },
-        (16, b'c') => one("content-encoding", Known::ContentEncoding),
-        (16, b'w') => one("www-authenticate", Known::WwwAuthenticate),
-        (16, b'x') => one("x-accel-redirect", Known::XAccelRedirect),
-        (16, b'p') => one("proxy-connection", Known::ProxyConnection),
-        (17, b't') => one("transfer-encoding", Known::TransferEncoding),
-        (17, b'i') => one("if-modified-since", Known::IfModifiedSince),
-        (17, b'x') => one("x-accel-buffering", Known::XAccelBuffering),
-        (18, b'x') => one("x-accel-limit-rate", Known::XAccelLimitRate),
-        (19, b'i') => one("if-unmodified-since", Known::IfUnmodifiedSince),
-        (19, b'p') => one("proxy-authorization", Known::ProxyAuthorization),
+    let mut block = [0; 16];
+    if let Some(start) = block.get_mut(..name.len()) {
+        start.copy_from_slice(name);
+        return match words(u128::from_le_bytes(block), name.len()) {
+            Some(words) if !name.is_empty() => known_words(name.len(), words),
+            _ => Known::Other,
+        };
+    }
+    let long = |text: &str| name.eq_ignore_ascii_case(text.as_bytes());
+    match (name.len(), name.first().map(|b| b | 0x20)) {
+        (17, Some(b't')) if long("transfer-encoding") => Known::TransferEncoding,
+        (17, Some(b'i')) if long("if-modified-since") => Known::IfModifiedSince,
+        (17, Some(b'x')) if long("x-accel-buffering") => Known::XAccelBuffering,
+        (18, Some(b'x')) if long("x-accel-limit-rate") => Known::XAccelLimitRate,
+        (19, Some(b'i')) if long("if-unmodified-since") => Known::IfUnmodifiedSince,
+        (19, Some(b'p')) if long("proxy-authorization") => Known::ProxyAuthorization,
         _ => Known::Other,
     }
 }

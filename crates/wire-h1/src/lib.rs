@@ -9,10 +9,7 @@
 //! [`check_request`], then [`ChunkedDecoder`].
 
 #![forbid(unsafe_code)]
-#![cfg_attr(
-    not(test),
-    deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)
-)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 mod bytes;
 mod chunked;
@@ -20,10 +17,13 @@ mod encode;
 mod error;
 mod fields;
 mod framing;
+#[doc(hidden)]
+pub mod fuzzing;
 mod head;
 mod known;
 mod request;
 mod response;
+mod scan;
 mod status;
 
 pub use bytes::{is_field_value, is_token};
@@ -32,13 +32,10 @@ pub use encode::{LAST_CHUNK, RequestWriter, encode_chunk_head};
 pub use error::HeadError;
 pub use fields::{Field, Fields};
 pub use framing::{
-    BodyLength, FramingError, check_request, keep_alive, request_body, response_body,
-    response_keep_alive,
+    BodyLength, FramingError, check_request, keep_alive, request_body, response_body, response_keep_alive,
 };
 pub use head::{Method, RequestHead, Span, Version};
-pub use known::{Known, known};
+pub use known::{Known, NAMES, known};
 pub use request::{HeadLimits, HeadParser, Progress};
 pub use response::{ResponseHead, ResponseParser};
 pub use status::status_line;
-#[cfg(test)]
-mod tests_first;

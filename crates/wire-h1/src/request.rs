@@ -2,8 +2,9 @@
 
 use crate::bytes::{self, HOST, LITERAL, METHOD, TARGET_END};
 use crate::error::HeadError;
-use crate::fields::{FIELDS_MAX, Line, read_line};
+use crate::fields::{FIELDS_MAX, Field, Line, any_line, usual_line};
 use crate::head::{HEAD_MAX, Method, RequestHead, Span, Version};
+use crate::scan;
 
 /// How much of a head is taken. Lengths count the line end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,155 +109,146 @@ impl HeadParser {
     }
 
     /// Goes on where it stopped. `buf` starts at the same byte in every call for one head and only grows; it may move in memory.
-    pub fn parse(
-        &mut self,
-        buf: &[u8],
-        limits: &HeadLimits,
-        head: &mut RequestHead,
-    ) -> Result<Progress, HeadError> {
-        if self.state == State::Empty {
-            // RFC 9112, 2.2: empty lines before the request line are skipped.
-            let rest = buf.get(self.start..).unwrap_or(&[]);
-            let Some(skipped) = rest.iter().position(|&b| b != b'\r' && b != b'\n') else {
-                self.start = buf.len();
-                return if buf.len() > limits.total_max {
-                    Err(HeadError::HeadTooLarge)
-                } else {
-                    Ok(Progress::Partial)
-                };
-            };
-            head.clear();
-            self.start += skipped;
-            self.scanned = self.start;
-            self.state = State::Line;
+    pub fn parse(&mut self, buf: &[u8], limits: &HeadLimits, head: &mut RequestHead) -> Result<Progress, HeadError> {
+        if self.scanned > self.start && memchr::memchr(b'\n', buf.get(self.scanned..).unwrap_or(&[])).is_none() {
+            return self.partial(buf, limits, head);
         }
-        // One backward search tells how far there are whole lines; the lines themselves are then read in a single pass.
-        let complete = memchr::memrchr(b'\n', buf.get(self.scanned..).unwrap_or(&[]))
-            .map(|at| self.scanned + at + 1);
-        if let Some(complete) = complete {
-            if self.state == State::Line
-                && let Some(consumed) = self.line(buf, limits, head)?
-            {
-                return Ok(Progress::Done { consumed });
+        match self.state {
+            State::Fields => {}
+            State::Done => {
+                return Ok(Progress::Done { consumed: self.start });
             }
-            while self.state == State::Fields && self.start < complete {
-                if let Some(consumed) = self.field(buf, limits, head)? {
-                    return Ok(Progress::Done { consumed });
+            State::Empty | State::Line => {
+                if self.state == State::Empty && !self.begin(buf, head) {
+                    return if buf.len() > limits.total_max {
+                        Err(HeadError::HeadTooLarge)
+                    } else {
+                        Ok(Progress::Partial)
+                    };
+                }
+                if !self.line(buf, limits, head)? {
+                    return self.partial(buf, limits, head);
+                }
+                if self.state == State::Done {
+                    return Ok(Progress::Done { consumed: self.start });
                 }
             }
         }
-        self.partial(buf, limits, head)
+        let total_max = limits.total_max.min(HEAD_MAX);
+        let fields_max = limits.fields_max.min(FIELDS_MAX);
+        loop {
+            while let Some((field, next)) = usual_line(buf, self.start) {
+                if next > total_max || next - self.start > limits.field_max {
+                    return Err(self.too_long(buf, limits));
+                }
+                take(field, fields_max, head)?;
+                self.start = next;
+            }
+            let Some((line, next)) = any_line(buf, self.start, limits.underscores, false) else {
+                return self.partial(buf, limits, head);
+            };
+            if next > total_max || next - self.start > limits.field_max {
+                return Err(self.too_long(buf, limits));
+            }
+            match line {
+                Line::InvalidName(_) if limits.ignore_invalid => self.ignore(buf, next),
+                Line::Field(field) | Line::InvalidName(field) => take(field, fields_max, head)?,
+                Line::End => {
+                    self.start = next;
+                    self.scanned = next;
+                    self.state = State::Done;
+                    return Ok(Progress::Done { consumed: next });
+                }
+                Line::Bad(span) => return Err(HeadError::InvalidField(span)),
+                Line::Ignored => {}
+            }
+            self.start = next;
+        }
     }
 
-    /// The request line is complete. `Some` when it is the whole head (HTTP/0.9).
-    fn line(
+    /// Skips the empty lines before the request line (RFC 9112, 2.2). False when there is nothing else yet.
+    #[inline]
+    fn begin(&mut self, buf: &[u8], head: &mut RequestHead) -> bool {
+        let rest = buf.get(self.start..).unwrap_or(&[]);
+        let Some(skipped) = rest.iter().position(|&b| b != b'\r' && b != b'\n') else {
+            self.start = buf.len();
+            return false;
+        };
+        head.clear();
+        self.start += skipped;
+        self.state = State::Line;
+        true
+    }
+
+    /// Reads the request line. False when its end has not arrived.
+    #[inline]
+    fn line(&mut self, buf: &[u8], limits: &HeadLimits, head: &mut RequestHead) -> Result<bool, HeadError> {
+        let (limit, _) = limits.line_limit(self.start, limits.line_max);
+        if let Some(next) = usual_request_line(buf, self.start, head)
+            && next <= limit
+        {
+            self.start = next;
+            self.state = State::Fields;
+            return Ok(true);
+        }
+        self.any_line(buf, limit, limits, head)
+    }
+
+    /// Any request line, valid or not.
+    #[inline(never)]
+    fn any_line(
         &mut self,
         buf: &[u8],
+        limit: usize,
         limits: &HeadLimits,
         head: &mut RequestHead,
-    ) -> Result<Option<usize>, HeadError> {
+    ) -> Result<bool, HeadError> {
+        head.clear();
         let from = self.scanned.max(self.start);
-        let Some(lf) = memchr::memchr(b'\n', buf.get(from..).unwrap_or(&[])).map(|at| from + at)
-        else {
-            return Ok(None);
+        let Some(lf) = memchr::memchr(b'\n', buf.get(from..).unwrap_or(&[])).map(|at| from + at) else {
+            return Ok(false);
         };
-        let (limit, line_first) = limits.line_limit(self.start, limits.line_max);
         if lf + 1 > limit {
             self.line_prefix(buf.get(..limit).unwrap_or(buf), head)?;
-            return Err(if line_first {
-                HeadError::LineTooLong
-            } else {
-                HeadError::HeadTooLarge
-            });
+            return Err(self.too_long(buf, limits));
         }
-        let mut line = buf.get(self.start..lf).unwrap_or(&[]);
-        if let Some(without) = line.strip_suffix(b"\r") {
-            line = without;
-        }
-        request_line(line, self.start, head)?;
+        let line = buf.get(self.start..lf).unwrap_or(&[]);
+        request_line(line.strip_suffix(b"\r").unwrap_or(line), self.start, head)?;
         self.start = lf + 1;
-        self.scanned = lf + 1;
-        if head.version == Version::Http09 {
-            self.state = State::Done;
-            return Ok(Some(lf + 1));
-        }
-        self.state = State::Fields;
-        Ok(None)
+        self.state = if head.version == Version::Http09 { State::Done } else { State::Fields };
+        Ok(true)
     }
 
-    /// One field line is complete. `Some` when it is the empty one.
-    #[inline]
-    fn field(
-        &mut self,
-        buf: &[u8],
-        limits: &HeadLimits,
-        head: &mut RequestHead,
-    ) -> Result<Option<usize>, HeadError> {
-        let start = self.start;
-        let (line, next) = read_line(buf, start, limits.underscores, false);
-        let (limit, line_first) = limits.line_limit(start, limits.field_max);
-        if next > limit {
-            return Err(too_long(buf, start, limit, line_first));
+    /// The field line at `start` has a name that nginx does not take.
+    #[cold]
+    fn ignore(&mut self, buf: &[u8], next: usize) {
+        if self.invalid.len() < INVALID_MAX {
+            let line = buf.get(self.start..next).unwrap_or(&[]).trim_ascii_end();
+            self.invalid.push(Span::at(self.start, self.start + line.len()));
         }
-        match line {
-            Line::InvalidName(_) if limits.ignore_invalid => {
-                if self.invalid.len() < INVALID_MAX {
-                    let end = buf
-                        .get(..next)
-                        .unwrap_or(buf)
-                        .trim_ascii_end()
-                        .len()
-                        .max(start);
-                    self.invalid.push(Span::at(start, end));
-                }
-            }
-            Line::Field(field) | Line::InvalidName(field) => {
-                if head.fields.all.len() >= limits.fields_max.min(FIELDS_MAX) {
-                    return Err(HeadError::TooManyFields);
-                }
-                if field.known.is_unique_in_requests()
-                    && let Some(&previous) = head.fields.first_field(field.known)
-                {
-                    return Err(HeadError::DuplicateField { field, previous });
-                }
-                head.fields.push(field);
-            }
-            Line::End => {
-                self.state = State::Done;
-                return Ok(Some(next));
-            }
-            Line::Bad(span) => return Err(HeadError::InvalidField(span)),
-            Line::Ignored => {}
+    }
+
+    /// The line at `start` is beyond a limit: which one it met first.
+    #[cold]
+    fn too_long(&self, buf: &[u8], limits: &HeadLimits) -> HeadError {
+        if self.state == State::Line {
+            let (_, line_first) = limits.line_limit(self.start, limits.line_max);
+            return if line_first { HeadError::LineTooLong } else { HeadError::HeadTooLarge };
         }
-        self.start = next;
-        self.scanned = next;
-        Ok(None)
+        field_too_long(buf, self.start, limits)
     }
 
     /// What can be said about a line whose end has not arrived.
     #[cold]
-    fn partial(
-        &mut self,
-        buf: &[u8],
-        limits: &HeadLimits,
-        head: &mut RequestHead,
-    ) -> Result<Progress, HeadError> {
+    fn partial(&mut self, buf: &[u8], limits: &HeadLimits, head: &mut RequestHead) -> Result<Progress, HeadError> {
         let in_line = self.state == State::Line;
-        let max = if in_line {
-            limits.line_max
-        } else {
-            limits.field_max
-        };
-        let (limit, line_first) = limits.line_limit(self.start, max);
+        let max = if in_line { limits.line_max } else { limits.field_max };
+        let (limit, _) = limits.line_limit(self.start, max);
         if in_line {
             self.line_prefix(buf.get(..limit).unwrap_or(buf), head)?;
         }
         if buf.len() > limit {
-            return Err(match in_line {
-                true if line_first => HeadError::LineTooLong,
-                true => HeadError::HeadTooLarge,
-                false => too_long(buf, self.start, limit, line_first),
-            });
+            return Err(self.too_long(buf, limits));
         }
         self.scanned = buf.len();
         Ok(Progress::Partial)
@@ -266,6 +258,10 @@ impl HeadParser {
     /// answered at once, for it will never send a line end. `buf` ends where the line's limit is.
     fn line_prefix(&mut self, buf: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
         let mut at = self.scanned.max(self.start);
+        if at > self.start && buf.get(at - 1) == Some(&b'\r') {
+            // The CR that was let through for an LF that may follow.
+            at -= 1;
+        }
         let mut failed = false;
         if !self.method_done {
             at += bytes::run(buf.get(at..).unwrap_or(&[]), METHOD);
@@ -277,9 +273,7 @@ impl HeadParser {
         }
         if !failed {
             let rest = buf.get(at..).unwrap_or(&[]);
-            let bad = rest
-                .iter()
-                .position(|&b| b != b' ' && bytes::is(b, TARGET_END));
+            let bad = rest.iter().position(|&b| b != b' ' && bytes::is(b, TARGET_END));
             match bad {
                 None => return Ok(()),
                 // The line may be about to end.
@@ -293,13 +287,86 @@ impl HeadParser {
     }
 }
 
-#[cold]
-pub(crate) fn too_long(buf: &[u8], start: usize, limit: usize, line_first: bool) -> HeadError {
-    if line_first {
-        HeadError::FieldTooLong(Span::at(start, limit.min(buf.len())))
-    } else {
-        HeadError::HeadTooLarge
+/// Adds a field, unless there are too many or it is the second of a kind that comes once.
+#[inline(always)]
+fn take(field: Field, fields_max: usize, head: &mut RequestHead) -> Result<(), HeadError> {
+    if head.fields.all.len() >= fields_max {
+        return Err(HeadError::TooManyFields);
     }
+    if field.known.is_unique_in_requests() && head.fields.first(field.known).is_some() {
+        return Err(duplicate(field, head));
+    }
+    head.fields.push(field);
+    Ok(())
+}
+
+#[cold]
+fn duplicate(field: Field, head: &RequestHead) -> HeadError {
+    let previous = head.fields.first_field(field.known).copied().unwrap_or_default();
+    HeadError::DuplicateField { field, previous }
+}
+
+/// A field line that starts at `start` is beyond a limit.
+#[cold]
+pub(crate) fn field_too_long(buf: &[u8], start: usize, limits: &HeadLimits) -> HeadError {
+    match limits.line_limit(start, limits.field_max) {
+        (limit, true) => HeadError::FieldTooLong(Span::at(start, limit.min(buf.len()))),
+        (_, false) => HeadError::HeadTooLarge,
+    }
+}
+
+/// The request line that nearly every request has: a common method, origin-form
+/// with a plain path, `HTTP/1.1` or `HTTP/1.0`, CRLF. Returns the offset
+/// after it, `None` for everything else, errors included; that is [`request_line`]'s.
+#[inline(always)]
+pub(crate) fn usual_request_line(buf: &[u8], start: usize, head: &mut RequestHead) -> Option<usize> {
+    let (method, method_len) = match buf.get(start..)?.first_chunk()? {
+        b"GET /" => (Method::Get, 3),
+        b"HEAD " => (Method::Head, 4),
+        b"POST " => (Method::Post, 4),
+        b"PUT /" => (Method::Put, 3),
+        _ => return None,
+    };
+    let target = start + method_len + 1;
+    if buf.get(target) != Some(&b'/') {
+        return None;
+    }
+    let mut at = target;
+    let path_end = loop {
+        let &bytes = buf.get(at..)?.first_chunk::<{ scan::WIDTH + 1 }>()?;
+        let [first, next @ ..] = bytes;
+        let next = u64::from_le_bytes(next);
+        let found = scan::not_plain_path(next << 8 | u64::from(first), next);
+        if found != 0 {
+            break at + scan::index(found);
+        }
+        at += scan::WIDTH;
+    };
+    let mut end = path_end;
+    head.args = Span::default();
+    if buf.get(end) == Some(&b'?') {
+        end = scan::first(buf, end + 1, scan::args_end)?;
+        head.args = Span::at(path_end + 1, end);
+    }
+    let rest = buf.get(end..)?.first_chunk::<11>()?;
+    head.version = match rest {
+        b" HTTP/1.1\r\n" => Version::Http11,
+        b" HTTP/1.0\r\n" => Version::Http10,
+        _ => return None,
+    };
+    head.method = method;
+    head.method_span = Span::at(start, start + method_len);
+    head.target = Span::at(target, end);
+    head.line = Span::at(start, end + 9);
+    head.protocol = Span::at(end + 1, end + 9);
+    head.path = Span::at(target, path_end);
+    head.complex = false;
+    Some(end + 11)
+}
+
+/// What [`usual_request_line`] is checked against.
+pub(crate) fn reference_line(line: &[u8], base: usize, head: &mut RequestHead) -> Result<(), HeadError> {
+    request_line(line, base, head)
 }
 
 /// Reads a request line that stands at offset `base` of the buffer, without its line end. The first fault from the left is the one
@@ -346,12 +413,7 @@ fn skip_spaces(line: &[u8], mut at: usize) -> usize {
 }
 
 /// Path and query from `start` on; returns where the target ends.
-fn origin(
-    line: &[u8],
-    start: usize,
-    base: usize,
-    head: &mut RequestHead,
-) -> Result<usize, HeadError> {
+fn origin(line: &[u8], start: usize, base: usize, head: &mut RequestHead) -> Result<usize, HeadError> {
     let mut at = start;
     let mut complex = false;
     let mut previous = 0;
@@ -390,24 +452,14 @@ fn origin(
 
 fn target_end(line: &[u8], from: usize) -> usize {
     let rest = line.get(from..).unwrap_or(&[]);
-    rest.iter()
-        .position(|&b| bytes::is(b, TARGET_END))
-        .map_or(line.len(), |n| from + n)
+    rest.iter().position(|&b| bytes::is(b, TARGET_END)).map_or(line.len(), |n| from + n)
 }
 
 /// absolute-form (RFC 9112, 3.2.2).
-fn absolute(
-    line: &[u8],
-    start: usize,
-    base: usize,
-    head: &mut RequestHead,
-) -> Result<usize, HeadError> {
+fn absolute(line: &[u8], start: usize, base: usize, head: &mut RequestHead) -> Result<usize, HeadError> {
     let rest = line.get(start..).unwrap_or(&[]);
     let is_scheme = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
-    let scheme_len = rest
-        .iter()
-        .position(|b| !is_scheme(b))
-        .unwrap_or(rest.len());
+    let scheme_len = rest.iter().position(|b| !is_scheme(b)).unwrap_or(rest.len());
     if !rest.get(scheme_len..).unwrap_or(&[]).starts_with(b"://") {
         return Err(HeadError::InvalidRequest);
     }
@@ -440,31 +492,19 @@ fn authority(line: &[u8], start: usize) -> Result<usize, HeadError> {
     };
     if rest.get(len) == Some(&b':') {
         let port = rest.get(len + 1..).unwrap_or(&[]);
-        len += 1 + port
-            .iter()
-            .position(|b| !b.is_ascii_digit())
-            .unwrap_or(port.len());
+        len += 1 + port.iter().position(|b| !b.is_ascii_digit()).unwrap_or(port.len());
     }
     Ok(start + len)
 }
 
 /// `CONNECT` names its port (RFC 9112, 3.2.3).
 fn has_port(authority: &[u8]) -> bool {
-    let digits = authority
-        .iter()
-        .rev()
-        .take_while(|b| b.is_ascii_digit())
-        .count();
+    let digits = authority.iter().rev().take_while(|b| b.is_ascii_digit()).count();
     digits > 0 && authority.iter().rev().nth(digits) == Some(&b':')
 }
 
 /// The version and what may follow it (RFC 9112, 2.3). No version is HTTP/0.9.
-fn version(
-    line: &[u8],
-    target_end: usize,
-    base: usize,
-    head: &mut RequestHead,
-) -> Result<(), HeadError> {
+fn version(line: &[u8], target_end: usize, base: usize, head: &mut RequestHead) -> Result<(), HeadError> {
     let at = skip_spaces(line, target_end);
     let rest = line.get(at..).unwrap_or(&[]);
     head.protocol = Span::at(base + at, base + line.len());
@@ -484,21 +524,14 @@ fn version(
 
 #[cold]
 fn odd_version(rest: &[u8]) -> Result<Version, HeadError> {
-    let digits = rest
-        .strip_prefix(b"HTTP/")
-        .ok_or(HeadError::InvalidRequest)?;
+    let digits = rest.strip_prefix(b"HTTP/").ok_or(HeadError::InvalidRequest)?;
     let minor = match digits {
         [b'1', b'.', minor @ ..] => minor,
         [b'2'..=b'9', ..] | [b'1', b'0'..=b'9', ..] => return Err(HeadError::InvalidVersion),
         _ => return Err(HeadError::InvalidRequest),
     };
-    let len = minor
-        .iter()
-        .position(|b| !b.is_ascii_digit())
-        .unwrap_or(minor.len());
-    let (number, rest) = minor
-        .split_at_checked(len)
-        .ok_or(HeadError::InvalidRequest)?;
+    let len = minor.iter().position(|b| !b.is_ascii_digit()).unwrap_or(minor.len());
+    let (number, rest) = minor.split_at_checked(len).ok_or(HeadError::InvalidRequest)?;
     // nginx stops adding digits once the number has three of them.
     let mut value = 0u32;
     for digit in number {
@@ -510,9 +543,5 @@ fn odd_version(rest: &[u8]) -> Result<Version, HeadError> {
     if number.is_empty() || rest.iter().any(|&b| b != b' ') {
         return Err(HeadError::InvalidRequest);
     }
-    Ok(if value == 0 {
-        Version::Http10
-    } else {
-        Version::Http11
-    })
+    Ok(if value == 0 { Version::Http10 } else { Version::Http11 })
 }

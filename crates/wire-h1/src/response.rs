@@ -1,9 +1,9 @@
 //! Response heads, for the proxy's upstream side and the load generator (RFC 9112, 4).
 
 use crate::error::HeadError;
-use crate::fields::{FIELDS_MAX, Fields, Line, read_line};
-use crate::head::{Span, Version};
-use crate::request::{HeadLimits, Progress, too_long};
+use crate::fields::{FIELDS_MAX, Fields, Line, any_line, usual_line};
+use crate::head::{HEAD_MAX, Span, Version};
+use crate::request::{HeadLimits, Progress, field_too_long};
 
 /// A response head: offsets into the buffer it was parsed from.
 #[derive(Clone, Debug, Default)]
@@ -22,10 +22,7 @@ impl ResponseHead {
     pub fn clear(&mut self) {
         let mut fields = std::mem::take(&mut self.fields);
         fields.clear();
-        *self = ResponseHead {
-            fields,
-            ..ResponseHead::default()
-        };
+        *self = ResponseHead { fields, ..ResponseHead::default() };
     }
 }
 
@@ -50,82 +47,86 @@ impl ResponseParser {
 
     /// Goes on where it stopped. `buf` starts at the same byte in every call for one head and only grows.
     /// `limits.ignore_invalid` and `limits.underscores` are not looked at: nginx keeps every upstream field that it can read.
-    pub fn parse(
-        &mut self,
-        buf: &[u8],
-        limits: &HeadLimits,
-        head: &mut ResponseHead,
-    ) -> Result<Progress, HeadError> {
-        if self.scanned == 0 {
+    pub fn parse(&mut self, buf: &[u8], limits: &HeadLimits, head: &mut ResponseHead) -> Result<Progress, HeadError> {
+        if self.scanned == 0 && !self.line_done {
             head.clear();
         }
-        let complete = memchr::memrchr(b'\n', buf.get(self.scanned..).unwrap_or(&[]))
-            .map(|at| self.scanned + at + 1);
-        if let Some(complete) = complete {
-            if !self.line_done {
-                let lf = memchr::memchr(b'\n', buf).unwrap_or(complete - 1);
-                let (limit, line_first) = limits.line_limit(0, limits.line_max);
-                if lf + 1 > limit {
-                    status_prefix(buf)?;
-                    return Err(if line_first {
-                        HeadError::LineTooLong
-                    } else {
-                        HeadError::HeadTooLarge
-                    });
-                }
-                status(buf.get(..lf).unwrap_or(&[]), head)?;
-                self.line_done = true;
-                self.start = lf + 1;
+        if self.scanned > self.start && memchr::memchr(b'\n', buf.get(self.scanned..).unwrap_or(&[])).is_none() {
+            return self.partial(buf, limits);
+        }
+        if !self.line_done {
+            let Some(lf) = memchr::memchr(b'\n', buf) else {
+                return self.partial(buf, limits);
+            };
+            if lf + 1 > limits.line_limit(0, limits.line_max).0 {
+                status_prefix(buf)?;
+                return Err(self.too_long(buf, limits));
             }
-            while self.start < complete {
-                let (line, next) = read_line(buf, self.start, true, true);
-                let (limit, line_first) = limits.line_limit(self.start, limits.field_max);
-                if next > limit {
-                    return Err(too_long(buf, self.start, limit, line_first));
+            status(buf.get(..lf).unwrap_or(&[]), head)?;
+            self.line_done = true;
+            self.start = lf + 1;
+        }
+        let total_max = limits.total_max.min(HEAD_MAX);
+        let fields_max = limits.fields_max.min(FIELDS_MAX);
+        loop {
+            while let Some((field, next)) = usual_line(buf, self.start) {
+                if next > total_max || next - self.start > limits.field_max {
+                    return Err(self.too_long(buf, limits));
                 }
-                match line {
-                    Line::Field(field) | Line::InvalidName(field) => {
-                        if head.fields.all.len() >= limits.fields_max.min(FIELDS_MAX) {
-                            return Err(HeadError::TooManyFields);
-                        }
-                        head.fields.push(field);
-                    }
-                    Line::End => return Ok(Progress::Done { consumed: next }),
-                    Line::Bad(span) => return Err(HeadError::InvalidField(span)),
-                    Line::Ignored => {}
+                if head.fields.all.len() >= fields_max {
+                    return Err(HeadError::TooManyFields);
                 }
+                head.fields.push(field);
                 self.start = next;
             }
+            let Some((line, next)) = any_line(buf, self.start, true, true) else {
+                return self.partial(buf, limits);
+            };
+            if next > total_max || next - self.start > limits.field_max {
+                return Err(self.too_long(buf, limits));
+            }
+            match line {
+                Line::Field(field) | Line::InvalidName(field) => {
+                    if head.fields.all.len() >= fields_max {
+                        return Err(HeadError::TooManyFields);
+                    }
+                    head.fields.push(field);
+                }
+                Line::End => return Ok(Progress::Done { consumed: next }),
+                Line::Bad(span) => return Err(HeadError::InvalidField(span)),
+                Line::Ignored => {}
+            }
+            self.start = next;
         }
-        let max = if self.line_done {
-            limits.field_max
-        } else {
-            limits.line_max
-        };
-        let (limit, line_first) = limits.line_limit(self.start, max);
+    }
+
+    #[cold]
+    fn partial(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
+        let max = if self.line_done { limits.field_max } else { limits.line_max };
         if !self.line_done {
             status_prefix(buf)?;
         }
-        if buf.len() > limit {
-            return Err(match self.line_done {
-                true => too_long(buf, self.start, limit, line_first),
-                false if line_first => HeadError::LineTooLong,
-                false => HeadError::HeadTooLarge,
-            });
+        if buf.len() > limits.line_limit(self.start, max).0 {
+            return Err(self.too_long(buf, limits));
         }
         self.scanned = buf.len();
         Ok(Progress::Partial)
+    }
+
+    #[cold]
+    fn too_long(&self, buf: &[u8], limits: &HeadLimits) -> HeadError {
+        if self.line_done {
+            return field_too_long(buf, self.start, limits);
+        }
+        let (_, line_first) = limits.line_limit(self.start, limits.line_max);
+        if line_first { HeadError::LineTooLong } else { HeadError::HeadTooLarge }
     }
 }
 
 /// Something that does not start like a status line will not become one: an HTTP/0.9 or foreign upstream is noticed at once.
 fn status_prefix(buf: &[u8]) -> Result<(), HeadError> {
     let len = buf.len().min(5);
-    if buf.get(..len) == b"HTTP/".get(..len) {
-        Ok(())
-    } else {
-        Err(HeadError::InvalidStatusLine)
-    }
+    if buf.get(..len) == b"HTTP/".get(..len) { Ok(()) } else { Err(HeadError::InvalidStatusLine) }
 }
 
 /// Reads a status line without its LF (`ngx_http_parse_status_line`).
@@ -147,11 +148,7 @@ fn status(line: &[u8], head: &mut ResponseHead) -> Result<(), HeadError> {
         }
         value = value * 10 + u32::from(digit - b'0');
     }
-    head.version = if major == b"1" && value == 0 {
-        Version::Http10
-    } else {
-        Version::Http11
-    };
+    head.version = if major == b"1" && value == 0 { Version::Http10 } else { Version::Http11 };
     if rest.first() != Some(&b' ') {
         return Err(bad);
     }
