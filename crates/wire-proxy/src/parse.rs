@@ -1,0 +1,176 @@
+//! Reading a header.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+
+/// The longest header of version 1: two full IPv6 addresses and ports.
+pub const V1_MAX_HEADER: usize = 107;
+
+/// The longest header of version 2 that nginx has room for.
+pub const MAX_HEADER: usize = 4096;
+
+const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+const V2_FIXED: usize = 16;
+
+/// Which version a header was written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    V1,
+    V2,
+}
+
+/// What a header says about the connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub version: Version,
+    /// `None` where the header names no addresses that count: `UNKNOWN`, `LOCAL`, a datagram, a Unix socket. The connection is then
+    /// taken as it is.
+    pub addresses: Option<Addresses>,
+    /// Where in the buffer the TLVs of version 2 lie; empty without addresses, as in nginx. See [`Header::tlv`].
+    pub tlvs: Range<usize>,
+}
+
+/// Source and destination of the original connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+}
+
+/// Why a connection is closed without an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// No header, or one that breaks its own rules. The bytes of the first line, for the log.
+    Broken(Vec<u8>),
+    /// Version 2 by its signature, but another version by its number.
+    UnknownVersion(u8),
+    /// Longer than [`MAX_HEADER`].
+    TooLarge,
+    /// Version 2 with addresses that are shorter than their family.
+    Truncated,
+}
+
+impl Error {
+    /// The log line, in nginx's words; the bytes of the peer go in as they are.
+    pub fn log(&self, out: &mut Vec<u8>) {
+        match self {
+            Error::Broken(line) => {
+                out.extend_from_slice(b"broken header: \"");
+                out.extend_from_slice(line);
+                out.push(b'"');
+            }
+            Error::UnknownVersion(version) => {
+                out.extend_from_slice(format!("unknown PROXY protocol version: {version}").as_bytes());
+            }
+            Error::TooLarge => out.extend_from_slice(b"header is too large"),
+            Error::Truncated => out.extend_from_slice(b"broken PROXY protocol header"),
+        }
+    }
+}
+
+/// Reads the header that starts `buf`. `None` while it is incomplete: call again with more bytes; at most [`MAX_HEADER`] are asked
+/// for. Else the header and how many bytes it took.
+pub fn parse(buf: &[u8]) -> Result<Option<(Header, usize)>, Error> {
+    if buf.starts_with(SIGNATURE) {
+        return v2(buf);
+    }
+    if SIGNATURE.starts_with(buf) {
+        return Ok(None);
+    }
+    v1(buf)
+}
+
+fn v1(buf: &[u8]) -> Result<Option<(Header, usize)>, Error> {
+    let broken = || {
+        let end = buf.iter().position(|b| matches!(b, b'\r' | b'\n')).unwrap_or(buf.len()).min(V1_MAX_HEADER);
+        Error::Broken(buf.get(..end).unwrap_or(&[]).to_vec())
+    };
+    let known = buf.len().min(6);
+    if buf.get(..known) != b"PROXY ".get(..known) {
+        return Err(broken());
+    }
+    // The first LF ends the header or breaks it. nginx looks further than 107 bytes for the end of an UNKNOWN one; a sender that
+    // needs that does not keep to the protocol.
+    let window = buf.get(..V1_MAX_HEADER).unwrap_or(buf);
+    let Some(lf) = window.iter().position(|&b| b == b'\n') else {
+        return if buf.len() >= V1_MAX_HEADER { Err(broken()) } else { Ok(None) };
+    };
+    let end = match lf.checked_sub(1) {
+        Some(cr) if window.get(cr) == Some(&b'\r') => cr,
+        _ => return Err(broken()),
+    };
+    let line = window.get(6..end).unwrap_or(&[]);
+    let header = |addresses| Some((Header { version: Version::V1, addresses, tlvs: 0..0 }, end + 2));
+    if line.starts_with(b"UNKNOWN") {
+        return Ok(header(None));
+    }
+    match v1_addresses(line) {
+        Some(addresses) => Ok(header(Some(addresses))),
+        None => Err(broken()),
+    }
+}
+
+fn v1_addresses(line: &[u8]) -> Option<Addresses> {
+    let mut words = std::str::from_utf8(line).ok()?.split(' ');
+    let family = words.next()?;
+    let ips = (words.next()?, words.next()?);
+    let ports = (port(words.next()?)?, port(words.next()?)?);
+    if words.next().is_some() {
+        return None;
+    }
+    // The family is a word and no more: nginx takes an address of either kind after it.
+    if !matches!(family, "TCP4" | "TCP6") {
+        return None;
+    }
+    let socket = |ip: &str, port| Some(SocketAddr::new(ip.parse::<IpAddr>().ok()?, port));
+    Some(Addresses { source: socket(ips.0, ports.0)?, destination: socket(ips.1, ports.1)? })
+}
+
+/// Digits only: `u16::from_str` would take a `+`.
+fn port(text: &str) -> Option<u16> {
+    if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
+fn v2(buf: &[u8]) -> Result<Option<(Header, usize)>, Error> {
+    let Some(&[command, family, high, low]) = buf.get(12..).and_then(|rest| rest.first_chunk()) else {
+        // The version is known from its byte on.
+        return match buf.get(12) {
+            Some(&command) if command >> 4 != 2 => Err(Error::UnknownVersion(command >> 4)),
+            _ => Ok(None),
+        };
+    };
+    if command >> 4 != 2 {
+        return Err(Error::UnknownVersion(command >> 4));
+    }
+    let end = V2_FIXED + usize::from(u16::from_be_bytes([high, low]));
+    if end > MAX_HEADER {
+        return Err(Error::TooLarge);
+    }
+    let Some(body) = buf.get(V2_FIXED..end) else { return Ok(None) };
+    let none = Header { version: Version::V2, addresses: None, tlvs: 0..0 };
+    // PROXY over a stream is all that counts; LOCAL, datagrams and Unix sockets leave the connection as it is.
+    if command & 15 != 1 || family & 15 != 1 {
+        return Ok(Some((none, end)));
+    }
+    let (addresses, len) = match family >> 4 {
+        1 => (v2_addresses::<4>(body), 12),
+        2 => (v2_addresses::<16>(body), 36),
+        _ => return Ok(Some((none, end))),
+    };
+    let addresses = addresses.ok_or(Error::Truncated)?;
+    let header = Header { version: Version::V2, addresses: Some(addresses), tlvs: V2_FIXED + len..end };
+    Ok(Some((header, end)))
+}
+
+fn v2_addresses<const N: usize>(body: &[u8]) -> Option<Addresses>
+where
+    [u8; N]: Into<IpAddr>,
+{
+    let (source, rest) = body.split_first_chunk::<N>()?;
+    let (destination, rest) = rest.split_first_chunk::<N>()?;
+    let &[a, b, c, d] = rest.first_chunk()?;
+    Some(Addresses {
+        source: SocketAddr::new((*source).into(), u16::from_be_bytes([a, b])),
+        destination: SocketAddr::new((*destination).into(), u16::from_be_bytes([c, d])),
+    })
+}
