@@ -1,3 +1,4 @@
 //! Sockets, listeners, parking lot, timers, sendfile: the only crate besides `base` with system calls and `unsafe`.
 
 pub mod listen;
+pub mod process;

@@ -1,7 +1,15 @@
-//! Error log, log files, clocks as text: what the server tells.
+//! Error log, log files, syslog, clocks as text: what the server tells.
 
+#![forbid(unsafe_code)]
+
+pub mod clock;
 pub mod error_log;
+pub mod error_log_value;
 pub mod log_file;
+pub mod ring;
+pub mod syslog;
 
-pub use error_log::{ErrorLog, Level};
+pub use error_log::{ErrorLog, Level, Sink, Target, os};
+pub use error_log_value::ErrorLogLines;
 pub use log_file::{LogFile, LogFiles};
+pub use syslog::SyslogTarget;

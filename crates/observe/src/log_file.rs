@@ -22,6 +22,14 @@ impl LogFile {
     pub fn fd(&self) -> Option<Arc<OwnedFd>> {
         self.fd.load_full()
     }
+    /// Opens (or opens anew) the file and gives it the descriptor.
+    ///
+    /// # Errors
+    /// As `open` gives them.
+    pub fn open(&self) -> std::io::Result<()> {
+        self.set(open(&self.path)?);
+        Ok(())
+    }
     /// Appends whole lines with one write; the error is the caller's to report.
     ///
     /// # Errors
@@ -58,4 +66,14 @@ impl LogFiles {
     pub fn all(&self) -> impl Iterator<Item = &Arc<LogFile>> {
         self.files.values()
     }
+}
+
+/// Opens a log file for appending, as nginx does: created with mode 0644 less the umask.
+///
+/// # Errors
+/// As `open` gives them.
+pub fn open(path: &Path) -> std::io::Result<OwnedFd> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?)
 }
