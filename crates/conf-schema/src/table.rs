@@ -92,6 +92,14 @@ pub fn synthetic(name: &str, text: &str) -> Directive {
     }
 }
 
+/// A field's name as a directive's: `r#return`, which Rust wants for its own words, is `return`.
+pub const fn plain(name: &'static str) -> &'static str {
+    match name.as_bytes() {
+        [b'r', b'#', ..] => name.split_at(2).1,
+        _ => name,
+    }
+}
+
 /// Sets one field: the body of every row.
 ///
 /// # Errors
@@ -129,7 +137,7 @@ macro_rules! directives {
 
         impl $Plan {
             pub const ROWS: &'static [$crate::Row] = &[ $( $crate::Row {
-                name: stringify!($field),
+                name: $crate::table::plain(stringify!($field)),
                 syntax: <$T as $crate::Value>::SYNTAX,
                 default: $crate::directives!(@default $($default)?),
                 doc: &[ $($doc),* ],
@@ -139,7 +147,7 @@ macro_rules! directives {
                 },
                 #[allow(unused_variables)]
                 check_default: |cx| {
-                    $( $crate::table::default_of::<$T>(cx, stringify!($field), $default)?; )?
+                    $( $crate::table::default_of::<$T>(cx, $crate::table::plain(stringify!($field)), $default)?; )?
                     Ok(())
                 },
             } ),* ];
@@ -181,9 +189,9 @@ macro_rules! directives {
             /// What is not set at the outermost level takes its default, once.
             pub fn fill(&mut self, cx: &mut $crate::Cx) {
                 $( $( if self.$field.is_none() {
-                    match $crate::table::default_of::<$T>(cx, stringify!($field), $default) {
+                    match $crate::table::default_of::<$T>(cx, $crate::table::plain(stringify!($field)), $default) {
                         Ok(value) => self.$field = Some($crate::Given { value, at: $crate::At::default() }),
-                        Err(problem) => panic!("the default of {} does not parse: {problem:?}", stringify!($field)),
+                        Err(problem) => panic!("the default of {} does not parse: {problem:?}", $crate::table::plain(stringify!($field))),
                     }
                 } )? )*
             }
@@ -194,7 +202,7 @@ macro_rules! directives {
             /// Names and places of what is set.
             pub fn given(&self) -> Vec<(&'static str, $crate::At)> {
                 let mut out = Vec::new();
-                $( if let Some(given) = &self.$field { out.push((stringify!($field), given.at)); } )*
+                $( if let Some(given) = &self.$field { out.push(($crate::table::plain(stringify!($field)), given.at)); } )*
                 out
             }
         }
@@ -207,9 +215,9 @@ macro_rules! directives {
     (@resolve $value:expr, $field:ident, $default:literal) => {
         match $value {
             Some(given) => given.value,
-            None => match $crate::table::default_of(&mut $crate::Cx::default(), stringify!($field), $default) {
+            None => match $crate::table::default_of(&mut $crate::Cx::default(), $crate::table::plain(stringify!($field)), $default) {
                 Ok(value) => value,
-                Err(problem) => panic!("the default of {} does not parse: {problem:?}", stringify!($field)),
+                Err(problem) => panic!("the default of {} does not parse: {problem:?}", $crate::table::plain(stringify!($field))),
             },
         }
     };
