@@ -1,0 +1,571 @@
+//! Plots as SVG: lines, points with error bars, bands and bars over one or two value axes.
+//!
+//! A plot is data ([`Plot`]) until [`Plot::svg`] draws it. It never fails: what cannot be drawn (NaN, zero on a logarithmic
+//! axis) is left out, and a plot without data says so.
+
+use std::fmt::Write as _;
+
+use crate::svg::{SERIES, at, escape, marker, style, width};
+use crate::ticks::{Scale, Span};
+use crate::units::Unit;
+
+/// One axis: what it shows, in which unit, on which scale.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    pub label: String,
+    pub unit: Unit,
+    pub scale: Scale,
+    /// Named places instead of numbers, at 0, 1, 2 … (for bars).
+    pub names: Vec<String>,
+    /// Ticks that replace the computed ones, with their labels (for percentile axes).
+    pub ticks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// A linear axis.
+    pub fn linear(label: &str, unit: Unit) -> Self {
+        Axis { label: label.into(), unit, scale: Scale::Linear, names: Vec::new(), ticks: Vec::new() }
+    }
+    /// A logarithmic axis.
+    pub fn log(label: &str, unit: Unit) -> Self {
+        Axis { scale: Scale::Log, ..Axis::linear(label, unit) }
+    }
+    /// An axis of names.
+    pub fn names(label: &str, names: Vec<String>) -> Self {
+        Axis { names, ..Axis::linear(label, Unit::Plain) }
+    }
+}
+
+/// A value with its interval; without one, `low == y == high`.
+#[derive(Clone, Copy, Debug)]
+pub struct Point {
+    pub x: f64,
+    pub y: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Point {
+    /// A point without interval.
+    pub fn new(x: f64, y: f64) -> Self {
+        Point { x, y, low: y, high: y }
+    }
+}
+
+/// How a series is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// Line with markers and error bars.
+    Line,
+    /// Line only; for dense data such as a percentile curve.
+    Curve,
+    /// Markers and error bars only.
+    Points,
+    /// The area between `low` and `high`.
+    Band,
+    /// Bars from zero, side by side where several series have one; the axis should have names.
+    Bars,
+}
+
+/// A named set of points.
+#[derive(Clone, Debug)]
+pub struct Series {
+    pub name: String,
+    pub mark: Mark,
+    pub points: Vec<Point>,
+    /// Measured against the right-hand axis.
+    pub right: bool,
+    pub dashed: bool,
+    /// Takes colour and marker of this number; otherwise of its place in the plot.
+    pub colour: Option<usize>,
+}
+
+impl Series {
+    /// A solid series on the left axis.
+    pub fn new(name: &str, mark: Mark, points: Vec<Point>) -> Self {
+        Series { name: name.into(), mark, points, right: false, dashed: false, colour: None }
+    }
+    /// The same with a fixed colour number.
+    pub fn colour(mut self, colour: usize) -> Self {
+        self.colour = Some(colour);
+        self
+    }
+    /// The same as a dashed line.
+    pub fn dashed(mut self) -> Self {
+        self.dashed = true;
+        self
+    }
+    /// The same on the right axis.
+    pub fn right(mut self) -> Self {
+        self.right = true;
+        self
+    }
+}
+
+/// A plot. Sizes are CSS pixels.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    pub title: String,
+    pub x: Axis,
+    pub y: Axis,
+    /// The right-hand axis, if a series asks for it.
+    pub y2: Option<Axis>,
+    pub series: Vec<Series>,
+    /// Dotted vertical lines with a word beside them.
+    pub marks_x: Vec<(f64, String)>,
+    /// Dotted horizontal lines (left axis) with a word above them.
+    pub marks_y: Vec<(f64, String)>,
+    pub width: f64,
+    pub height: f64,
+}
+
+impl Plot {
+    /// An empty plot of 720 × 380 pixels.
+    pub fn new(title: &str, x: Axis, y: Axis) -> Self {
+        Plot {
+            title: title.into(),
+            x,
+            y,
+            y2: None,
+            series: Vec::new(),
+            marks_x: Vec::new(),
+            marks_y: Vec::new(),
+            width: 720.0,
+            height: 380.0,
+        }
+    }
+
+    /// The figure for an HTML page that carries [`style`].
+    pub fn svg(&self) -> String {
+        Drawing::new(self).draw("")
+    }
+
+    /// The figure as a file of its own, with its style inside.
+    pub fn svg_file(&self) -> String {
+        Drawing::new(self).draw(&format!("<style>{}</style>", style(true)))
+    }
+
+    fn span(&self, axis: &Axis, values: impl Iterator<Item = f64>, wanted: usize) -> Span {
+        if !axis.names.is_empty() {
+            let high = axis.names.len() as f64 - 0.5;
+            return Span {
+                low: -0.5,
+                high,
+                scale: Scale::Linear,
+                ticks: (0..axis.names.len()).map(|i| i as f64).collect(),
+            };
+        }
+        let usable = |v: &f64| v.is_finite() && (axis.scale == Scale::Linear || *v > 0.0);
+        let (low, high) =
+            values.filter(usable).fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
+        let mut span = Span::around(low, high, axis.scale, wanted);
+        if !axis.ticks.is_empty() {
+            span = Span { low, high: if high > low { high } else { low + 1.0 }, ticks: Vec::new(), ..span };
+            span.ticks = axis.ticks.iter().map(|t| t.0).filter(|t| *t >= span.low && *t <= span.high).collect();
+        }
+        span
+    }
+}
+
+struct Drawing<'a> {
+    plot: &'a Plot,
+    x: Span,
+    y: Span,
+    y2: Option<Span>,
+    left: f64,
+    top: f64,
+    wide: f64,
+    high: f64,
+    legend: Vec<Vec<usize>>,
+    out: String,
+}
+
+const LEGEND_ROW: f64 = 19.0;
+
+impl<'a> Drawing<'a> {
+    fn new(plot: &'a Plot) -> Self {
+        let left_values = plot.series.iter().filter(|s| !s.right).flat_map(ends);
+        let bars = plot.series.iter().any(|s| s.mark == Mark::Bars).then_some(0.0);
+        let y = plot.span(&plot.y, left_values.chain(bars).chain(plot.marks_y.iter().map(|m| m.0)), 5);
+        let y2 = plot.y2.as_ref().map(|axis| {
+            plot.span(axis, plot.series.iter().filter(|s| s.right).flat_map(ends), y.ticks.len().max(3) - 1)
+        });
+        let xs = plot.series.iter().flat_map(|s| s.points.iter().map(|p| p.x));
+        let x = plot.span(&plot.x, xs.chain(plot.marks_x.iter().map(|m| m.0)), 8);
+        let label_room = |axis: &Axis, span: &Span| {
+            span.ticks.iter().map(|t| width(&axis.unit.write(*t))).fold(24.0, f64::max) + 34.0
+        };
+        let left = label_room(&plot.y, &y);
+        let right = match (&plot.y2, &y2) {
+            (Some(axis), Some(span)) => label_room(axis, span),
+            _ => 22.0,
+        };
+        let mut drawing = Drawing {
+            plot,
+            x,
+            y,
+            y2,
+            left,
+            top: 0.0,
+            wide: plot.width - left - right,
+            high: 0.0,
+            legend: Vec::new(),
+            out: String::new(),
+        };
+        drawing.lay_out_legend();
+        drawing.top = 34.0 + LEGEND_ROW * drawing.legend.len() as f64;
+        drawing.high = (plot.height - drawing.top - 50.0).max(60.0);
+        drawing
+    }
+
+    fn lay_out_legend(&mut self) {
+        if self.plot.series.len() < 2 {
+            return;
+        }
+        let mut room = 0.0;
+        for (i, series) in self.plot.series.iter().enumerate() {
+            if series.name.is_empty() {
+                continue;
+            }
+            let needs = width(&series.name) + 46.0;
+            if self.legend.is_empty() || room + needs > self.plot.width - self.left - 10.0 {
+                self.legend.push(Vec::new());
+                room = 0.0;
+            }
+            room += needs;
+            self.legend.last_mut().expect("a row was just pushed").push(i);
+        }
+    }
+
+    fn px(&self, x: f64) -> Option<f64> {
+        self.x.place(x).map(|s| self.left + s * self.wide)
+    }
+
+    fn py(&self, y: f64, right: bool) -> Option<f64> {
+        let span = if right { self.y2.as_ref().unwrap_or(&self.y) } else { &self.y };
+        // A logarithmic axis has no place for zero: such an end of an interval goes to the bottom.
+        let share = match span.place(y) {
+            None if span.scale == Scale::Log && y == 0.0 => 0.0,
+            other => other?,
+        };
+        Some(self.top + (1.0 - share) * self.high)
+    }
+
+    fn draw(mut self, style: &str) -> String {
+        let (w, h) = (at(self.plot.width), at(self.plot.height));
+        let title = escape(&self.plot.title);
+        let _ = writeln!(
+            self.out,
+            "<svg class=\"fig\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
+             role=\"img\" aria-label=\"{title}\">{style}<rect class=\"paper\" width=\"{w}\" height=\"{h}\"/>\
+             <text class=\"title\" x=\"{}\" y=\"20\">{title}</text>",
+            at(self.left)
+        );
+        self.draw_legend();
+        self.draw_axes();
+        let nothing = self.plot.series.iter().all(|s| s.points.is_empty());
+        if nothing {
+            let (x, y) = (self.left + self.wide / 2.0, self.top + self.high / 2.0);
+            self.text(x, y, "middle", "dim", "no data");
+        }
+        for order in [Mark::Band, Mark::Bars, Mark::Curve, Mark::Line, Mark::Points] {
+            for i in 0..self.plot.series.len() {
+                if self.plot.series[i].mark == order {
+                    self.draw_series(i);
+                }
+            }
+        }
+        self.draw_marks();
+        self.out.push_str("</svg>\n");
+        self.out
+    }
+
+    fn text(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str) {
+        let _ = writeln!(
+            self.out,
+            "<text class=\"{class}\" x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
+            at(x),
+            at(y),
+            escape(text)
+        );
+    }
+
+    fn colour(&self, i: usize) -> usize {
+        self.plot.series[i].colour.unwrap_or(i)
+    }
+
+    fn draw_legend(&mut self) {
+        for (row, indices) in self.legend.clone().into_iter().enumerate() {
+            let (mut x, y) = (self.left, 40.0 + LEGEND_ROW * row as f64);
+            for i in indices {
+                let series = &self.plot.series[i];
+                let (colour, dash) = (self.colour(i), if series.dashed { " dash" } else { "" });
+                let c = colour % SERIES;
+                let _ = match series.mark {
+                    Mark::Band => {
+                        write!(
+                            self.out,
+                            "<rect class=\"b{c}\" x=\"{}\" y=\"{}\" width=\"22\" height=\"9\"/>",
+                            at(x),
+                            at(y - 8.0)
+                        )
+                    }
+                    Mark::Bars => {
+                        write!(
+                            self.out,
+                            "<rect class=\"p{c}\" x=\"{}\" y=\"{}\" width=\"12\" height=\"9\"/>",
+                            at(x + 5.0),
+                            at(y - 8.0)
+                        )
+                    }
+                    Mark::Points => write!(self.out, "{}", marker(colour, x + 11.0, y - 4.0)),
+                    Mark::Line | Mark::Curve => {
+                        let dot =
+                            if series.mark == Mark::Line { marker(colour, x + 11.0, y - 4.0) } else { String::new() };
+                        write!(self.out, "<path class=\"l{c}{dash}\" d=\"M{} {}h22\"/>{dot}", at(x), at(y - 4.0))
+                    }
+                };
+                let name = series.name.clone();
+                self.text(x + 28.0, y, "start", "", &name);
+                x += width(&name) + 46.0;
+            }
+        }
+    }
+
+    fn draw_axes(&mut self) {
+        let (bottom, right_edge) = (self.top + self.high, self.left + self.wide);
+        for tick in self.y.ticks.clone() {
+            if let Some(y) = self.py(tick, false) {
+                let _ =
+                    write!(self.out, "<path class=\"grid\" d=\"M{} {}H{}\"/>", at(self.left), at(y), at(right_edge));
+                let label = self.plot.y.unit.write(tick);
+                self.text(self.left - 7.0, y + 4.0, "end", "dim", &label);
+            }
+        }
+        if let (Some(axis), Some(span)) = (&self.plot.y2, self.y2.clone()) {
+            for tick in span.ticks {
+                if let Some(y) = self.py(tick, true) {
+                    self.text(right_edge + 7.0, y + 4.0, "start", "dim", &axis.unit.write(tick));
+                }
+            }
+        }
+        let mut free_from = f64::NEG_INFINITY;
+        for (i, tick) in self.x.ticks.clone().into_iter().enumerate() {
+            let Some(x) = self.px(tick) else { continue };
+            let label = match self.plot.x.names.get(i) {
+                Some(name) => name.clone(),
+                None => match self.plot.x.ticks.iter().find(|t| t.0 == tick) {
+                    Some(named) => named.1.clone(),
+                    None => self.plot.x.unit.write(tick),
+                },
+            };
+            let _ = write!(self.out, "<path class=\"axis\" d=\"M{} {}v5\"/>", at(x), at(bottom));
+            // Labels that would run into their neighbour are left out; the tick stays.
+            let half = width(&label) / 2.0;
+            if x - half > free_from {
+                free_from = x + half + 6.0;
+                self.text(x, bottom + 19.0, "middle", "dim", &label);
+            }
+        }
+        let _ = writeln!(
+            self.out,
+            "<path class=\"axis\" fill=\"none\" d=\"M{} {}V{}H{}\"/>",
+            at(self.left),
+            at(self.top),
+            at(bottom),
+            at(right_edge)
+        );
+        let (x_label, y_label) = (self.plot.x.label.clone(), self.plot.y.label.clone());
+        self.text(self.left + self.wide / 2.0, bottom + 39.0, "middle", "", &x_label);
+        self.side_label(14.0, &y_label);
+        if let Some(axis) = &self.plot.y2 {
+            let label = axis.label.clone();
+            self.side_label(self.plot.width - 8.0, &label);
+        }
+    }
+
+    fn side_label(&mut self, x: f64, text: &str) {
+        let y = self.top + self.high / 2.0;
+        let _ = writeln!(
+            self.out,
+            "<text transform=\"translate({} {}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            at(x),
+            at(y),
+            escape(text)
+        );
+    }
+
+    fn draw_marks(&mut self) {
+        for (value, word) in &self.plot.marks_x {
+            let Some(x) = self.px(*value) else { continue };
+            let _ = write!(self.out, "<path class=\"note\" d=\"M{} {}v{}\"/>", at(x), at(self.top), at(self.high));
+            let near_end = x + width(word) + 10.0 > self.left + self.wide;
+            let (x, anchor) = if near_end { (x - 5.0, "end") } else { (x + 5.0, "start") };
+            self.text(x, self.top + 12.0, anchor, "dim", word);
+        }
+        for (value, word) in &self.plot.marks_y {
+            let Some(y) = self.py(*value, false) else { continue };
+            let _ = write!(self.out, "<path class=\"note\" d=\"M{} {}h{}\"/>", at(self.left), at(y), at(self.wide));
+            self.text(self.left + self.wide - 4.0, y - 5.0, "end", "dim", word);
+        }
+    }
+
+    fn draw_series(&mut self, i: usize) {
+        let series = &self.plot.series[i];
+        match series.mark {
+            Mark::Band => self.draw_band(i),
+            Mark::Bars => self.draw_bars(i),
+            Mark::Line | Mark::Curve | Mark::Points => self.draw_points(i),
+        }
+    }
+
+    fn draw_points(&mut self, i: usize) {
+        let plot = self.plot;
+        let series = &plot.series[i];
+        let (colour, class) = (self.colour(i), self.colour(i) % SERIES);
+        let mut path = String::new();
+        let mut dots = String::new();
+        let mut pen_down = false;
+        for p in &series.points {
+            let (Some(x), Some(y)) = (self.px(p.x), if p.y.is_finite() { self.py(p.y, series.right) } else { None })
+            else {
+                pen_down = false;
+                continue;
+            };
+            let _ = write!(path, "{}{} {}", if pen_down { "L" } else { "M" }, at(x), at(y));
+            pen_down = true;
+            if series.mark == Mark::Curve {
+                continue;
+            }
+            if p.high > p.low
+                && let (Some(a), Some(b)) = (self.py(p.low, series.right), self.py(p.high, series.right))
+            {
+                let (a, b) = (a.min(self.top + self.high), b.max(self.top));
+                let _ = write!(
+                    dots,
+                    "<path class=\"e{class}\" d=\"M{} {}V{}m-3 0h6M{} {}h6\"/>",
+                    at(x),
+                    at(a),
+                    at(b),
+                    at(x - 3.0),
+                    at(a)
+                );
+            }
+            dots.push_str(&marker(colour, x, y));
+        }
+        if series.mark != Mark::Points && !path.is_empty() {
+            let dash = if series.dashed { " dash" } else { "" };
+            let _ = writeln!(self.out, "<path class=\"l{class}{dash}\" d=\"{path}\"/>");
+        }
+        self.out.push_str(&dots);
+        self.out.push('\n');
+    }
+
+    fn draw_band(&mut self, i: usize) {
+        let series = &self.plot.series[i];
+        let class = self.colour(i) % SERIES;
+        let edge = |p: &Point, y: f64| Some((self.px(p.x)?, self.py(y, series.right)?));
+        let upper = series.points.iter().filter_map(|p| edge(p, p.high));
+        let lower = series.points.iter().rev().filter_map(|p| edge(p, p.low));
+        let places: Vec<String> = upper.chain(lower).map(|(x, y)| format!("{} {}", at(x), at(y))).collect();
+        if places.len() > 2 {
+            let _ = writeln!(self.out, "<path class=\"b{class}\" d=\"M{}Z\"/>", places.join("L"));
+        }
+    }
+
+    fn draw_bars(&mut self, i: usize) {
+        let plot = self.plot;
+        let bar_series: Vec<usize> = (0..plot.series.len()).filter(|s| plot.series[*s].mark == Mark::Bars).collect();
+        let place = bar_series.iter().position(|s| *s == i).unwrap_or(0) as f64;
+        let groups = (self.x.high - self.x.low).max(1.0);
+        let thick = (self.wide / groups * 0.72 / bar_series.len() as f64).min(64.0);
+        let offset = (place - bar_series.len() as f64 / 2.0) * thick;
+        let class = self.colour(i) % SERIES;
+        let Some(zero) = self.py(0.0, false) else { return };
+        for p in &plot.series[i].points {
+            let (Some(x), Some(y)) = (self.px(p.x), self.py(p.y, false)) else { continue };
+            let x = x + offset;
+            let _ = write!(
+                self.out,
+                "<rect class=\"p{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
+                at(x + 1.0),
+                at(y.min(zero)),
+                at(thick - 2.0),
+                at((zero - y).abs())
+            );
+            let mut label_y = y.min(zero);
+            if p.high > p.low
+                && let (Some(a), Some(b)) = (self.py(p.low, false), self.py(p.high, false))
+            {
+                let middle = at(x + thick / 2.0);
+                let _ = write!(self.out, "<path class=\"axis\" d=\"M{middle} {}V{}\"/>", at(a), at(b));
+                label_y = b;
+            }
+            let label = plot.y.unit.write(p.y);
+            if width(&label) < thick + 14.0 {
+                self.text(x + thick / 2.0, label_y - 4.0, "middle", "dim", &label);
+            }
+        }
+    }
+}
+
+fn ends(series: &Series) -> impl Iterator<Item = f64> + '_ {
+    series.points.iter().flat_map(|p| [p.low, p.y, p.high])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Plot {
+        let mut plot = Plot::new(
+            "Requests/s & latency",
+            Axis::log("connections", Unit::Count),
+            Axis::linear("rate", Unit::PerSecond),
+        );
+        plot.y2 = Some(Axis::linear("latency", Unit::Seconds));
+        let points = |k: f64| (0..6).map(|i| Point::new(2f64.powi(i), k * f64::from(i + 1))).collect();
+        plot.series.push(Series::new("nginx <1>", Mark::Line, points(1000.0)));
+        plot.series.push(Series::new("latency", Mark::Line, points(0.001)).right().dashed());
+        plot.marks_x.push((8.0, "knee".into()));
+        plot
+    }
+
+    #[test]
+    fn a_plot_is_well_formed_and_escaped() {
+        let svg = example().svg_file();
+        assert!(svg.contains("Requests/s &amp; latency") && svg.contains("nginx &lt;1&gt;"));
+        assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
+        assert!(svg.contains("knee") && svg.contains("6k/s") && svg.contains("6 ms"));
+        assert!(!svg.contains("NaN") && !svg.contains("inf"));
+    }
+
+    #[test]
+    fn nothing_but_nonsense_still_draws() {
+        let mut plot = example();
+        plot.series[0].points = vec![Point::new(f64::NAN, 1.0), Point::new(0.0, f64::INFINITY)];
+        plot.series[1].points.clear();
+        let svg = plot.svg();
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        assert!(
+            Plot::new("t", Axis::linear("x", Unit::Count), Axis::linear("y", Unit::Count)).svg().contains("no data")
+        );
+    }
+
+    #[test]
+    fn bars_stand_side_by_side() {
+        let names = vec!["nginx".into(), "apache".into()];
+        let mut plot = Plot::new("CPU per request", Axis::names("", names), Axis::linear("µs", Unit::Seconds));
+        for k in [1.0, 2.0] {
+            let points = (0..2).map(|i| Point { x: f64::from(i), y: k * 1e-6, low: 0.9e-6 * k, high: 1.1e-6 * k });
+            plot.series.push(Series::new(&format!("k{k}"), Mark::Bars, points.collect()));
+        }
+        let svg = plot.svg();
+        assert_eq!(
+            svg.matches("<rect class=\"p0").count() + svg.matches("<rect class=\"p1").count(),
+            4 + 2,
+            "four bars, two legend keys"
+        );
+        assert!(svg.contains("apache"));
+    }
+}

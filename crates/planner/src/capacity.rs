@@ -1,0 +1,277 @@
+//! What one machine of each type can do and costs: read from a table, from a bench report, joined with a price list.
+
+use figures::stats::Interval;
+use figures::table;
+use figures::units::{parse_count, parse_share};
+
+/// One machine type: its measured capacity and its price.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// `c5.xlarge`.
+    pub name: String,
+    /// What groups sizes that may replace each other: the name up to the last dot, or the `family` column.
+    pub family: String,
+    pub vcpu: u32,
+    /// Requests per second that one machine can serve, with its interval when the source had one.
+    pub rps: Interval,
+    /// Whether the interval was measured; without one, nearness to a boundary is judged by a fixed 5 %.
+    pub interval_known: bool,
+    /// Scaled from another machine by CPU time per request, not measured on this one.
+    pub projected: bool,
+    /// Dollars per hour, licence included; NaN when no price is known.
+    pub price: f64,
+    /// Network link in bits per second; 0 when unknown.
+    pub link_bps: f64,
+    /// A column that claims to be the usable part of `rps`, to be checked: (claimed value, share of `rps`).
+    pub claimed_usable: Option<f64>,
+}
+
+/// Reads a capacity table. Columns, in any order, of which the first and `rps` are required: `name` (or `instance`, `type`),
+/// `family`, `vcpu`, `rps` (or `max_rps`), `rps_low`, `rps_high`, `price`, `licence`, `link_gbit`, `usable_rps`.
+///
+/// # Errors
+/// A sentence that names line and column.
+pub fn read_capacity(text: &str) -> Result<Vec<Machine>, String> {
+    let rows = Rows::read(text)?;
+    let name = rows.column(&["name", "instance", "type"]).ok_or("no column `name` (or `instance`, `type`)")?;
+    let rps = rows.column(&["rps", "max_rps"]).ok_or("no column `rps` (or `max_rps`)")?;
+    let mut machines = Vec::new();
+    for (line, cells) in &rows.rows {
+        let number = |names: &[&str]| rows.number(*line, cells, names);
+        let mid = parse_count(&cells[rps]).filter(|v| *v > 0.0);
+        let mid = mid.ok_or_else(|| format!("line {line}: rps `{}` is not a positive number", cells[rps]))?;
+        let (low, high) = (number(&["rps_low"])?, number(&["rps_high"])?);
+        let interval = Interval { low: low.unwrap_or(mid).min(mid), mid, high: high.unwrap_or(mid).max(mid) };
+        machines.push(Machine {
+            family: rows.text(cells, &["family"]).unwrap_or_else(|| family_of(&cells[name])),
+            name: cells[name].clone(),
+            vcpu: number(&["vcpu"])?.unwrap_or(0.0) as u32,
+            rps: interval,
+            interval_known: low.is_some() || high.is_some(),
+            projected: false,
+            price: number(&["price"])?.map_or(f64::NAN, |p| p) + number(&["licence"])?.unwrap_or(0.0),
+            link_bps: number(&["link_gbit"])?.unwrap_or(0.0) * 1e9,
+            claimed_usable: number(&["usable_rps"])?,
+        });
+    }
+    Ok(machines)
+}
+
+/// One row of a price list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Price {
+    pub name: String,
+    pub vcpu: u32,
+    /// vCPUs that share a core; 1 when not stated.
+    pub threads_per_core: u32,
+    /// Dollars per hour, licence included.
+    pub per_hour: f64,
+    pub link_bps: f64,
+    /// Speed of one vCPU relative to the machine of the measurement; 1 when not stated. Used only for projections.
+    pub speed: f64,
+}
+
+/// Reads a price list: columns `name` (or `instance`, `type`), `price` (dollars per hour), and optionally `vcpu`,
+/// `threads_per_core`, `licence` (dollars per hour), `link_gbit`, `speed`.
+///
+/// # Errors
+/// A sentence that names line and column.
+pub fn read_prices(text: &str) -> Result<Vec<Price>, String> {
+    let rows = Rows::read(text)?;
+    let name = rows.column(&["name", "instance", "type"]).ok_or("no column `name` (or `instance`, `type`)")?;
+    rows.rows
+        .iter()
+        .map(|(line, cells)| {
+            let number = |names: &[&str]| rows.number(*line, cells, names);
+            let price = number(&["price"])?.ok_or_else(|| format!("line {line}: no price"))?;
+            Ok(Price {
+                name: cells[name].clone(),
+                vcpu: number(&["vcpu"])?.unwrap_or(0.0) as u32,
+                threads_per_core: number(&["threads_per_core"])?.unwrap_or(1.0).max(1.0) as u32,
+                per_hour: price + number(&["licence"])?.unwrap_or(0.0),
+                link_bps: number(&["link_gbit"])?.unwrap_or(0.0) * 1e9,
+                speed: number(&["speed"])?.unwrap_or(1.0),
+            })
+        })
+        .collect()
+}
+
+/// Puts prices (and vCPUs and links, where the capacity table had none) to machines of the same name.
+///
+/// # Errors
+/// Names the machines that are in no price list.
+pub fn join(machines: &mut [Machine], prices: &[Price]) -> Result<(), String> {
+    for machine in machines.iter_mut() {
+        if let Some(price) = prices.iter().find(|p| p.name == machine.name) {
+            machine.price = price.per_hour;
+            machine.vcpu = if machine.vcpu == 0 { price.vcpu } else { machine.vcpu };
+            machine.link_bps = if machine.link_bps == 0.0 { price.link_bps } else { machine.link_bps };
+        }
+    }
+    let missing: Vec<&str> = machines.iter().filter(|m| m.price.is_nan()).map(|m| m.name.as_str()).collect();
+    if missing.is_empty() { Ok(()) } else { Err(format!("no price for {}", missing.join(", "))) }
+}
+
+/// What a bench or lab report says about one server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    pub rps: Interval,
+    /// CPU seconds of the server per request; 0 when it was not sampled.
+    pub cpu_per_request: f64,
+    /// Mean size of a response on the wire in bytes; 0 when unknown.
+    pub bytes_per_response: f64,
+    /// The objective that the rate holds, or empty for the greatest rate seen.
+    pub objective: String,
+}
+
+/// Reads the `capacity` object of a bench or lab report (JSON). In a lab report it stands with every server; `server` names it.
+///
+/// # Errors
+/// A sentence about what is missing.
+pub fn read_report(text: &str, server: Option<&str>) -> Result<Measured, String> {
+    let json: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))?;
+    let capacity = match (server, json.get("servers").and_then(|s| s.as_array())) {
+        (Some(name), Some(servers)) => servers
+            .iter()
+            .find(|s| s["name"].as_str() == Some(name))
+            .map(|s| &s["capacity"])
+            .ok_or_else(|| format!("the report has no server `{name}`"))?,
+        (None, Some(servers)) if servers.len() == 1 => &servers[0]["capacity"],
+        (None, Some(_)) => return Err("the report has several servers: name one".into()),
+        (_, None) => &json["capacity"],
+    };
+    let number = |value: &serde_json::Value| value.as_f64().filter(|v| v.is_finite());
+    let mid = number(&capacity["rps"]["mid"]).filter(|v| *v > 0.0).ok_or("the report has no `capacity.rps`")?;
+    Ok(Measured {
+        rps: Interval {
+            low: number(&capacity["rps"]["low"]).unwrap_or(mid).min(mid),
+            mid,
+            high: number(&capacity["rps"]["high"]).unwrap_or(mid).max(mid),
+        },
+        cpu_per_request: number(&capacity["cpu_seconds_per_request"]).unwrap_or(0.0),
+        bytes_per_response: number(&capacity["bytes_per_response"]).unwrap_or(0.0),
+        objective: capacity["objective"].as_str().unwrap_or("").to_string(),
+    })
+}
+
+/// Machines of a price list projected from one measurement. On a machine of `vcpu` vCPUs a request costs the measured CPU
+/// time divided by the relative `speed`; one vCPU that shares its core counts for `sibling_yield` of a core (0.6 to 0.65 are
+/// usual) beyond the first. Each result is marked as projected.
+///
+/// # Errors
+/// When the report has no CPU time per request.
+pub fn project(measured: &Measured, prices: &[Price], sibling_yield: f64) -> Result<Vec<Machine>, String> {
+    if measured.cpu_per_request <= 0.0 {
+        return Err("the report holds no CPU time per request (the server was not on the same machine)".into());
+    }
+    let spread = measured.rps.relative_half_width();
+    Ok(prices
+        .iter()
+        .filter(|p| p.vcpu > 0)
+        .map(|p| {
+            let threads = f64::from(p.threads_per_core);
+            let cores = f64::from(p.vcpu) / threads * (1.0 + (threads - 1.0) * (sibling_yield * 2.0 - 1.0).max(0.0));
+            let rps = cores * p.speed / measured.cpu_per_request;
+            Machine {
+                name: p.name.clone(),
+                family: family_of(&p.name),
+                vcpu: p.vcpu,
+                rps: Interval { low: rps * (1.0 - spread), mid: rps, high: rps * (1.0 + spread) },
+                interval_known: spread > 0.0,
+                projected: true,
+                price: p.per_hour,
+                link_bps: p.link_bps,
+                claimed_usable: None,
+            }
+        })
+        .collect())
+}
+
+/// Caps every capacity by nine tenths of the link when the size of an answer is known; returns the names that it binds.
+pub fn cap_by_link(machines: &mut [Machine], bytes_per_response: f64) -> Vec<String> {
+    let mut bound = Vec::new();
+    for m in machines.iter_mut().filter(|m| m.link_bps > 0.0 && bytes_per_response > 0.0) {
+        let ceiling = 0.9 * m.link_bps / (8.0 * bytes_per_response);
+        if ceiling < m.rps.mid {
+            m.rps = m.rps.map(|v| v.min(ceiling));
+            bound.push(m.name.clone());
+        }
+    }
+    bound
+}
+
+fn family_of(name: &str) -> String {
+    name.rsplit_once('.').map_or(name, |(family, _)| family).to_string()
+}
+
+struct Rows {
+    heads: Vec<String>,
+    rows: Vec<(usize, Vec<String>)>,
+}
+
+impl Rows {
+    fn read(text: &str) -> Result<Rows, String> {
+        let (heads, rows) = table::parse(text)?;
+        Ok(Rows { heads: heads.iter().map(|h| h.to_ascii_lowercase()).collect(), rows })
+    }
+    fn column(&self, names: &[&str]) -> Option<usize> {
+        self.heads.iter().position(|h| names.contains(&h.as_str()))
+    }
+    fn text(&self, cells: &[String], names: &[&str]) -> Option<String> {
+        self.column(names).map(|c| cells[c].clone()).filter(|t| !t.is_empty())
+    }
+    fn number(&self, line: usize, cells: &[String], names: &[&str]) -> Result<Option<f64>, String> {
+        let Some(text) = self.text(cells, names) else { return Ok(None) };
+        let plain = text.trim_start_matches('$').trim();
+        match parse_count(plain).or_else(|| parse_share(plain)) {
+            Some(value) => Ok(Some(value)),
+            None => Err(format!("line {line}: {} `{text}` is not a number", names[0])),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_and_price_lists_join() {
+        let mut machines =
+            read_capacity("instance,vCPU,max_rps,rps_low\na1.large,2,16089,15000\nbig box,8,1M,\n").unwrap();
+        assert_eq!(machines[0].family, "a1");
+        assert_eq!(machines[0].rps, Interval { low: 15000.0, mid: 16089.0, high: 16089.0 });
+        assert!(machines[0].interval_known && !machines[1].interval_known);
+        assert_eq!((machines[1].rps.mid, machines[1].vcpu), (1e6, 8));
+        let prices = read_prices("name,price,licence,link_gbit\na1.large,$0.051,0.1,10\n").unwrap();
+        assert_eq!(join(&mut machines, &prices), Err("no price for big box".into()));
+        assert!((machines[0].price - 0.151).abs() < 1e-12);
+        assert_eq!(cap_by_link(&mut machines, 100_000.0), ["a1.large"]);
+        assert_eq!(machines[0].rps.mid, 11_250.0);
+    }
+
+    #[test]
+    fn mistakes_name_line_and_column() {
+        assert!(read_capacity("name,rps\nx,fast\n").unwrap_err().contains("line 2"));
+        assert!(read_capacity("name,rps,vcpu\nx,5,two\n").unwrap_err().contains("vcpu"));
+        assert!(read_capacity("a,b\n1,2\n").unwrap_err().contains("name"));
+        assert!(read_prices("name,price\nx,\n").unwrap_err().contains("no price"));
+    }
+
+    #[test]
+    fn reports_are_read_and_projected() {
+        let json = r#"{"capacity":{"rps":{"low":90,"mid":100,"high":110},"cpu_seconds_per_request":0.00001,
+            "bytes_per_response":5000,"objective":"p99<5ms"}}"#;
+        let m = read_report(json, None).unwrap();
+        assert_eq!(m.objective, "p99<5ms");
+        let prices = read_prices("name,vcpu,threads_per_core,price\ns.one,1,1,0.1\ns.two,2,2,0.2\n").unwrap();
+        let machines = project(&m, &prices, 0.65).unwrap();
+        assert!((machines[0].rps.mid - 100_000.0).abs() < 1e-6);
+        assert!((machines[1].rps.mid - 130_000.0).abs() < 1e-6, "one core with two threads yields 1.3");
+        assert!(machines[0].projected && (machines[0].rps.low - 90_000.0).abs() < 1e-6);
+        assert!(read_report("{}", None).is_err());
+        let lab =
+            r#"{"servers":[{"name":"a","capacity":{"rps":{"mid":5}}},{"name":"b","capacity":{"rps":{"mid":6}}}]}"#;
+        assert_eq!(read_report(lab, Some("b")).unwrap().rps.mid, 6.0);
+        assert!(read_report(lab, None).is_err());
+    }
+}

@@ -1,0 +1,105 @@
+//! A price table that somebody else printed, recomputed from its own data.
+//!
+//! The table has one row a load and one column a family, dollars per hour in the cells. Every cell that the rule does not
+//! yield is listed, with what it should say.
+
+use figures::table;
+use figures::units::parse_count;
+
+use crate::capacity::Machine;
+use crate::cluster::{Extras, Rule, cheapest_of};
+
+/// A foreign table: loads, families, dollars per hour.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Foreign {
+    pub families: Vec<String>,
+    /// Load in requests per second and one price a family; `None` for an empty cell.
+    pub rows: Vec<(f64, Vec<Option<f64>>)>,
+}
+
+/// Reads a foreign table (CSV or white space): the first column is the load; a column whose name starts with `rps` is skipped.
+///
+/// # Errors
+/// A sentence with the line.
+pub fn read(text: &str) -> Result<Foreign, String> {
+    let (heads, rows) = table::parse(text)?;
+    let columns: Vec<usize> = (1..heads.len()).filter(|c| !heads[*c].to_ascii_lowercase().starts_with("rps")).collect();
+    let mut out = Foreign { families: columns.iter().map(|c| heads[*c].clone()).collect(), rows: Vec::new() };
+    for (line, cells) in rows {
+        let load = parse_count(&cells[0]).filter(|l| *l > 0.0);
+        let load = load.ok_or_else(|| format!("line {line}: load `{}` is not a positive number", cells[0]))?;
+        let price = |c: &usize| {
+            let cell = cells[*c].trim_start_matches('$');
+            match cell {
+                "" | "-" => Ok(None),
+                _ => cell.parse().map(Some).map_err(|_| format!("line {line}: `{cell}` is not a price")),
+            }
+        };
+        out.rows.push((load, columns.iter().map(price).collect::<Result<_, String>>()?));
+    }
+    Ok(out)
+}
+
+/// A cell that does not say what its own data give.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Disagreement {
+    pub load: f64,
+    pub family: String,
+    /// What is printed; `None` for an empty cell.
+    pub printed: Option<f64>,
+    /// What the rule yields, and from which machine; `None` when no size carries the load.
+    pub computed: Option<(f64, String)>,
+}
+
+impl Disagreement {
+    /// The disagreement as a sentence.
+    pub fn sentence(&self) -> String {
+        let printed = self.printed.map_or("nothing".into(), |p| format!("{p}"));
+        let load = figures::units::grouped(self.load as i64);
+        match &self.computed {
+            Some((price, machine)) => {
+                format!("{load} requests/s on {}: printed {printed}, its data give {price:.3} ({machine})", self.family)
+            }
+            None => format!("{load} requests/s on {}: printed {printed}, but no size carries it", self.family),
+        }
+    }
+}
+
+/// Recomputes the table and lists what differs by more than half a thousandth of a dollar.
+pub fn disagreements(foreign: &Foreign, machines: &[Machine], rule: &Rule) -> Vec<Disagreement> {
+    let mut out = Vec::new();
+    for (load, prices) in &foreign.rows {
+        for (family, printed) in foreign.families.iter().zip(prices) {
+            let members = machines.iter().filter(|m| m.family == *family);
+            let offer = cheapest_of(members, *load, rule, &Extras::default());
+            let same = match (printed, &offer) {
+                (Some(p), Some(o)) => (p - o.per_hour).abs() < 0.000_5,
+                (None, None) => true,
+                _ => false,
+            };
+            if !same {
+                let computed = offer.map(|o| (o.per_hour, o.machine));
+                out.push(Disagreement { load: *load, family: family.clone(), printed: *printed, computed });
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capacity::read_capacity;
+
+    #[test]
+    fn cells_that_differ_are_listed_and_no_others() {
+        let m = read_capacity("name,rps,price\na.s,1000,0.1\na.l,2000,0.2\n").unwrap();
+        let t =
+            read("total rps/instance a b\n1000 333 0.3 -\n1980 660 $0.3 -\n2000 667 0.3 1\n9000 3000 - -\n").unwrap();
+        let d = disagreements(&t, &m, &Rule::fixed(3, 0.66));
+        assert_eq!(d.len(), 2, "{d:?}");
+        assert_eq!(d[0].computed, Some((0.6000000000000001, "a.l".into())));
+        assert!(d[1].sentence().contains("no size carries it"));
+        assert!(read("load a\nx 1\n").is_err() && read("load a\n5 x\n").is_err());
+    }
+}

@@ -1,0 +1,80 @@
+//! The simulated day as terminal text, JSON and a page.
+
+use figures::page::Page;
+use figures::plot::{Axis, Mark, Plot, Point, Series};
+use figures::table::Table;
+use figures::units::{Unit, count, dollars};
+use serde_json::{Value, json};
+
+use crate::day::{Day, DayOutcome};
+
+fn table(o: &DayOutcome) -> Table {
+    let mut t = Table::new(&["<", "scaled", "fixed"]);
+    let most = o.minutes.iter().map(|m| m.serving).max().unwrap_or(0);
+    let least = o.minutes.iter().map(|m| m.serving).min().unwrap_or(0);
+    t.row(["machines".to_string(), format!("{least} to {most}"), o.nodes_static.to_string()]);
+    t.row(["dollars a day".into(), dollars(o.cost), dollars(o.cost_static)]);
+    t.row([
+        "dollars a million requests".into(),
+        dollars(o.cost / o.requests * 1e6),
+        dollars(o.cost_static / o.requests * 1e6),
+    ]);
+    t.row(["requests a day".into(), count(o.requests), count(o.requests)]);
+    t.row(["refused".into(), Unit::Share.write(o.refused / o.requests), "0 %".into()]);
+    t.row(["machine starts".into(), o.starts.to_string(), "0".into()]);
+    t.row(["highest utilisation".into(), Unit::Share.write(o.utilisation_worst), String::new()]);
+    t
+}
+
+fn sentence(o: &DayOutcome) -> String {
+    let saved = 1.0 - o.cost / o.cost_static;
+    let refused = if o.refused > 0.0 {
+        format!(", at the price of {} refused requests", count(o.refused))
+    } else {
+        " without refusing a request".into()
+    };
+    match saved {
+        s if s > 0.005 => format!("Scaling saves {} of the fixed cluster's price{refused}.", Unit::Share.write(s)),
+        _ => format!("Scaling saves nothing here{refused}."),
+    }
+}
+
+/// The outcome for a terminal.
+pub fn text(o: &DayOutcome) -> String {
+    format!("{}\n{}\n", table(o).text(), sentence(o))
+}
+
+/// The outcome for programs.
+pub fn to_json(o: &DayOutcome) -> Value {
+    json!({
+        "requests": o.requests, "refused": o.refused, "usd": o.cost, "usd_static": o.cost_static,
+        "nodes_static": o.nodes_static, "starts": o.starts, "utilisation_worst": o.utilisation_worst,
+        "minutes": o.minutes.iter().map(|m| json!([m.load, m.serving, m.paid, m.refused])).collect::<Vec<_>>(),
+    })
+}
+
+/// The page: load and capacity over the day, machines over the day.
+pub fn html(day: &Day, o: &DayOutcome) -> String {
+    let mut page = Page::new("A day with scaling");
+    page.paragraph(&sentence(o));
+    let hours = || Axis::linear("hour of the day", Unit::Plain);
+    let every = |f: &dyn Fn(usize) -> f64| -> Vec<Point> {
+        (0..o.minutes.len()).step_by(4).map(|i| Point::new(i as f64 / 60.0, f(i))).collect()
+    };
+    let mut load = Plot::new("Load and capacity", hours(), Axis::linear("requests per second", Unit::PerSecond));
+    load.series.push(Series::new("load", Mark::Curve, every(&|i| o.minutes[i].load)));
+    load.series.push(
+        Series::new("capacity", Mark::Curve, every(&|i| f64::from(o.minutes[i].serving) * day.node_rps)).dashed(),
+    );
+    load.series.push(Series::new("refused", Mark::Curve, every(&|i| o.minutes[i].refused / 60.0)).colour(4));
+    let mut nodes = Plot::new("Machines", hours(), Axis::linear("machines", Unit::Count));
+    nodes.series.push(Series::new("serving", Mark::Curve, every(&|i| f64::from(o.minutes[i].serving))));
+    nodes.series.push(Series::new("paid for", Mark::Curve, every(&|i| f64::from(o.minutes[i].paid))).dashed());
+    nodes.marks_y.push((f64::from(o.nodes_static), "fixed cluster".into()));
+    page.figures(&[
+        (load.svg(), "Capacity is what the serving machines could answer at 100 %.".into()),
+        (nodes.svg(), "A machine is paid for from the decision to start it.".into()),
+    ]);
+    page.table(&table(o));
+    page.html()
+}

@@ -1,0 +1,361 @@
+//! The universal scalability law: how throughput grows with concurrency or with cores, and where it stops growing.
+//!
+//! X(N) = γN / (1 + α(N−1) + βN(N−1)): γ is the throughput of one, α the share that cannot run in parallel, β the cost of
+//! keeping everybody consistent (Gunther, "USL Scalability Modeling with Three Parameters", 2018). A curve through points
+//! always exists; whether it may be used is decided by [`Fit::refusals`].
+
+use figures::rng::Rng;
+use figures::stats::{Interval, mean, quantile_sorted};
+
+/// The measured throughputs at one level of concurrency, one value a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Level {
+    /// Concurrency: connections, users, cores. Must be positive.
+    pub n: f64,
+    /// Throughput of each run in requests per second; must be positive.
+    pub runs: Vec<f64>,
+}
+
+/// The three parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Usl {
+    pub gamma: f64,
+    pub alpha: f64,
+    pub beta: f64,
+}
+
+impl Usl {
+    /// Throughput at concurrency `n`.
+    pub fn throughput(&self, n: f64) -> f64 {
+        self.gamma * n / (1.0 + self.alpha * (n - 1.0) + self.beta * n * (n - 1.0))
+    }
+    /// Mean response time at concurrency `n` in a closed system without think time (Little's law): N / X(N).
+    pub fn response(&self, n: f64) -> f64 {
+        n / self.throughput(n)
+    }
+    /// Concurrency of the greatest throughput, √((1−α)/β); infinite when β is not positive.
+    pub fn peak(&self) -> f64 {
+        if self.beta <= 0.0 { f64::INFINITY } else { ((1.0 - self.alpha).max(0.0) / self.beta).sqrt() }
+    }
+    /// Where the bound by one request at a time (γN) meets the asymptote γ/α: the knee that needs no opinion. Infinite when
+    /// nothing serialises.
+    pub fn knee(&self) -> f64 {
+        if self.alpha <= 0.0 { f64::INFINITY } else { 1.0 / self.alpha }
+    }
+}
+
+/// A fitted curve and all that is needed to decide whether to believe it.
+#[derive(Clone, Debug)]
+pub struct Fit {
+    pub usl: Usl,
+    pub gamma: Interval,
+    pub alpha: Interval,
+    pub beta: Interval,
+    /// Peak concurrency with its bootstrap interval; an end is infinite when resamples had no peak.
+    pub peak: Interval,
+    /// Throughput at the peak, or at the highest measured level when there is no peak.
+    pub peak_throughput: Interval,
+    /// Greatest relative difference between a level's mean and the curve, 0.1 = 10 %.
+    pub worst_residual: f64,
+    /// Why the curve must not be used beyond the measured levels; empty when it may.
+    pub refusals: Vec<String>,
+    /// Levels and resamples that the intervals rest on.
+    pub levels: usize,
+    pub runs_fewest: usize,
+}
+
+/// Largest relative error at which a curve is believed.
+pub const RESIDUAL_MAX: f64 = 0.10;
+/// Fewest levels that determine three parameters and still can contradict them.
+pub const LEVELS_MIN: usize = 6;
+/// Bootstrap resamples; fewer than some hundreds give ragged 95 % limits.
+pub const RESAMPLES: usize = 1000;
+
+/// Fits the law to the levels and judges the result. Intervals are 95 % bootstrap percentiles over runs within levels; with a
+/// single run a level they have no width.
+///
+/// # Errors
+/// A sentence when fewer than three levels are given or a value is not positive and finite.
+pub fn fit(levels: &[Level], seed: u64) -> Result<Fit, String> {
+    if levels.len() < 3 {
+        return Err(format!("{} levels of concurrency: three parameters need at least three", levels.len()));
+    }
+    for level in levels {
+        let good = |v: f64| v > 0.0 && v.is_finite();
+        if !good(level.n) || level.runs.is_empty() || !level.runs.iter().all(|r| good(*r)) {
+            return Err(format!("level {}: concurrency and throughputs must be positive numbers", level.n));
+        }
+    }
+    let means: Vec<(f64, f64)> = levels.iter().map(|l| (l.n, mean(&l.runs))).collect();
+    let usl = solve(&means).ok_or("the levels do not determine a curve (are they all the same?)")?;
+
+    let mut rng = Rng::new(seed);
+    let mut samples: [Vec<f64>; 5] = Default::default();
+    let runs_fewest = levels.iter().map(|l| l.runs.len()).min().unwrap_or(0);
+    if levels.iter().any(|l| l.runs.len() > 1) {
+        for _ in 0..RESAMPLES {
+            let resampled: Vec<(f64, f64)> = levels
+                .iter()
+                .map(|l| {
+                    let pick = |_| l.runs[rng.below(l.runs.len() as u64) as usize];
+                    (l.n, (0..l.runs.len()).map(pick).sum::<f64>() / l.runs.len() as f64)
+                })
+                .collect();
+            if let Some(u) = solve(&resampled) {
+                let values = [u.gamma, u.alpha, u.beta, u.peak(), top(&u, levels)];
+                samples.iter_mut().zip(values).for_each(|(s, v)| s.push(v));
+            }
+        }
+    }
+    let mids = [usl.gamma, usl.alpha, usl.beta, usl.peak(), top(&usl, levels)];
+    let intervals: Vec<Interval> = samples.iter_mut().zip(mids).map(|(s, mid)| percentiles(s, mid)).collect();
+    let worst_residual = means.iter().map(|(n, x)| ((usl.throughput(*n) - x) / x).abs()).fold(0.0, f64::max);
+    let mut fit = Fit {
+        usl,
+        gamma: intervals[0],
+        alpha: intervals[1],
+        beta: intervals[2],
+        peak: intervals[3],
+        peak_throughput: intervals[4],
+        worst_residual,
+        refusals: Vec::new(),
+        levels: levels.len(),
+        runs_fewest,
+    };
+    fit.refusals = refusals(&fit, levels);
+    Ok(fit)
+}
+
+fn top(usl: &Usl, levels: &[Level]) -> f64 {
+    let highest = levels.iter().map(|l| l.n).fold(0.0, f64::max);
+    usl.throughput(if usl.peak().is_finite() { usl.peak().max(1.0) } else { highest })
+}
+
+fn percentiles(samples: &mut [f64], mid: f64) -> Interval {
+    if samples.is_empty() {
+        return Interval::exact(mid);
+    }
+    samples.sort_by(f64::total_cmp);
+    let at = |q: f64| {
+        // Interpolating between infinities would give NaN; the order statistic itself will do.
+        let v = quantile_sorted(samples, q);
+        if v.is_nan() { samples[(q * (samples.len() - 1) as f64) as usize] } else { v }
+    };
+    Interval { low: at(0.025).min(mid), mid, high: at(0.975).max(mid) }
+}
+
+fn refusals(fit: &Fit, levels: &[Level]) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let (u, highest) = (&fit.usl, levels.iter().map(|l| l.n).fold(0.0, f64::max));
+    // Rounding in a perfect fit leaves values of the order of 1e-12; they are not an alarm.
+    let negative = |v: f64| v < -1e-6;
+    if negative(u.alpha) {
+        reasons.push(format!(
+            "α = {:.4} is negative: throughput grows faster than concurrency, so something else held the low levels back",
+            u.alpha
+        ));
+    }
+    if negative(u.beta) {
+        reasons.push(format!("β = {:.6} is negative: the curve has no peak and would grow without end", u.beta));
+    }
+    if fit.worst_residual > RESIDUAL_MAX {
+        reasons.push(format!(
+            "the curve misses a level by {:.0} % (limit {:.0} %): the law does not describe these points",
+            fit.worst_residual * 100.0,
+            RESIDUAL_MAX * 100.0
+        ));
+    }
+    if levels.len() < LEVELS_MIN {
+        reasons.push(format!("{} levels measured, at least {LEVELS_MIN} are needed", levels.len()));
+    }
+    if highest < 0.8 * u.peak() {
+        reasons.push(match u.peak().is_finite() {
+            true => format!("the peak at N = {:.0} is beyond the measured levels (highest {highest:.0})", u.peak()),
+            false => format!("no peak in sight: nothing was measured past 0.8 of it (highest level {highest:.0})"),
+        });
+    }
+    reasons
+}
+
+/// Least squares on relative errors: a linear start on N/X, then Levenberg–Marquardt on X itself.
+fn solve(points: &[(f64, f64)]) -> Option<Usl> {
+    // N/X = (1/γ) + (α/γ)(N−1) + (β/γ)N(N−1), linear in the three; dividing by N/X makes the errors relative.
+    let mut normal = Normal::default();
+    for (n, x) in points {
+        let (y, w) = (n / x, x / n);
+        normal.add([w, (n - 1.0) * w, n * (n - 1.0) * w], y * w);
+    }
+    let [a, b, c] = normal.solve(0.0)?;
+    let mut usl = if a > 0.0 {
+        Usl { gamma: 1.0 / a, alpha: b / a, beta: c / a }
+    } else {
+        // The start has no meaning (noise at N = 1): take the lowest level as γ and let the refinement work.
+        let (n, x) = points.iter().copied().min_by(|p, q| p.0.total_cmp(&q.0))?;
+        Usl { gamma: x / n, alpha: 0.01, beta: 1e-5 }
+    };
+    let cost = |u: &Usl| -> f64 { points.iter().map(|(n, x)| ((u.throughput(*n) - x) / x).powi(2)).sum() };
+    let (mut best, mut damping) = (cost(&usl), 1e-3);
+    for _ in 0..200 {
+        let mut normal = Normal::default();
+        for (n, x) in points {
+            let d = 1.0 + usl.alpha * (n - 1.0) + usl.beta * n * (n - 1.0);
+            let value = usl.gamma * n / d;
+            let slope = [n / d / x, -value / d * (n - 1.0) / x, -value / d * n * (n - 1.0) / x];
+            normal.add(slope, (x - value) / x);
+        }
+        let Some(step) = normal.solve(damping) else { break };
+        let next = Usl { gamma: usl.gamma + step[0], alpha: usl.alpha + step[1], beta: usl.beta + step[2] };
+        let next_cost = cost(&next);
+        if next_cost < best && next.gamma > 0.0 {
+            let gain = best - next_cost;
+            (usl, best) = (next, next_cost);
+            damping = (damping / 10.0_f64).max(1e-12);
+            if gain < 1e-15 {
+                break;
+            }
+        } else {
+            damping *= 10.0;
+            if damping > 1e12 {
+                break;
+            }
+        }
+    }
+    (usl.gamma.is_finite() && usl.alpha.is_finite() && usl.beta.is_finite()).then_some(usl)
+}
+
+/// Normal equations of a least-squares problem with three unknowns.
+#[derive(Default)]
+struct Normal {
+    matrix: [[f64; 3]; 3],
+    right: [f64; 3],
+}
+
+impl Normal {
+    fn add(&mut self, row: [f64; 3], value: f64) {
+        for i in 0..3 {
+            for j in 0..3 {
+                self.matrix[i][j] += row[i] * row[j];
+            }
+            self.right[i] += row[i] * value;
+        }
+    }
+
+    /// Gaussian elimination with scaling (the columns differ by many orders of magnitude) and Marquardt's damping.
+    fn solve(&self, damping: f64) -> Option<[f64; 3]> {
+        let scale: [f64; 3] = std::array::from_fn(|i| self.matrix[i][i].sqrt());
+        if scale.iter().any(|s| *s <= 0.0 || !s.is_finite()) {
+            return None;
+        }
+        let mut m = [[0.0; 4]; 3];
+        for i in 0..3 {
+            for j in 0..3 {
+                m[i][j] = self.matrix[i][j] / (scale[i] * scale[j]);
+            }
+            m[i][i] += damping;
+            m[i][3] = self.right[i] / scale[i];
+        }
+        for column in 0..3 {
+            let pivot = (column..3).max_by(|a, b| m[*a][column].abs().total_cmp(&m[*b][column].abs()))?;
+            if m[pivot][column].abs() < 1e-14 {
+                return None;
+            }
+            m.swap(column, pivot);
+            for row in 0..3 {
+                if row != column {
+                    let factor = m[row][column] / m[column][column];
+                    let from = m[column];
+                    m[row].iter_mut().zip(from).skip(column).for_each(|(cell, above)| *cell -= factor * above);
+                }
+            }
+        }
+        Some(std::array::from_fn(|i| m[i][3] / m[i][i] / scale[i]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEVELS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 200.0];
+
+    fn measured(usl: &Usl, noise: f64, runs: usize, seed: u64) -> Vec<Level> {
+        let mut rng = Rng::new(seed);
+        LEVELS
+            .iter()
+            .map(|n| Level {
+                n: *n,
+                runs: (0..runs).map(|_| usl.throughput(*n) * (1.0 + noise * rng.normal())).collect(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_perfect_curve_is_found_again() {
+        let truth = Usl { gamma: 995.0, alpha: 0.0267, beta: 0.000_769 };
+        let f = fit(&measured(&truth, 0.0, 1, 1), 1).unwrap();
+        assert!((f.usl.gamma / truth.gamma - 1.0).abs() < 1e-6);
+        assert!((f.usl.alpha / truth.alpha - 1.0).abs() < 1e-4);
+        assert!((f.usl.beta / truth.beta - 1.0).abs() < 1e-4);
+        assert!((f.usl.peak() - 35.58).abs() < 0.01, "√((1−0.0267)/0.000769)");
+        assert!(f.refusals.is_empty(), "{:?}", f.refusals);
+    }
+
+    #[test]
+    fn the_intervals_hold_the_truth_and_shrink_with_noise() {
+        let truth = Usl { gamma: 1000.0, alpha: 0.03, beta: 0.0005 };
+        let held = (0..40)
+            .filter(|seed| {
+                let f = fit(&measured(&truth, 0.02, 6, 100 + seed), *seed).unwrap();
+                f.alpha.low <= truth.alpha && truth.alpha <= f.alpha.high
+            })
+            .count();
+        assert!(held >= 32, "95 % intervals held the truth {held} times of 40");
+        let width = |noise| {
+            let f = fit(&measured(&truth, noise, 6, 5), 5).unwrap();
+            f.peak_throughput.high - f.peak_throughput.low
+        };
+        assert!(width(0.002) < width(0.03));
+    }
+
+    #[test]
+    fn every_rule_of_refusal_refuses() {
+        let says = |levels: &[Level], word: &str| {
+            let f = fit(levels, 1).unwrap();
+            assert!(f.refusals.iter().any(|r| r.contains(word)), "{word}: {:?}", f.refusals);
+        };
+        let superlinear = Usl { gamma: 1000.0, alpha: -0.06, beta: 0.0 };
+        let four: Vec<Level> =
+            [2.0, 4.0, 8.0, 12.0].iter().map(|n| Level { n: *n, runs: vec![superlinear.throughput(*n)] }).collect();
+        says(&four, "α");
+        says(&four, "at least 6");
+        let ends = Usl { gamma: 1000.0, alpha: 0.02, beta: -0.000_01 };
+        says(&measured(&ends, 0.0, 1, 1), "β");
+        let early = Usl { gamma: 1000.0, alpha: 0.01, beta: 1e-7 };
+        says(&measured(&early, 0.0, 1, 1), "beyond the measured levels");
+        let mut steps = measured(&Usl { gamma: 1000.0, alpha: 0.05, beta: 0.001 }, 0.0, 1, 1);
+        steps[4].runs = vec![steps[4].runs[0] * 2.0];
+        says(&steps, "misses a level");
+    }
+
+    #[test]
+    fn published_instance_families_scale_above_linear_and_are_refused() {
+        // Reverse-proxy maxima of the c5 and m5 families over vCPUs (white paper of 2019, table 5).
+        for runs in [[31075.0, 75955.0, 188_886.0, 450_308.0], [33774.0, 74151.0, 187_147.0, 437_523.0]] {
+            let levels: Vec<Level> =
+                [2.0, 4.0, 8.0, 16.0].iter().zip(runs).map(|(n, x)| Level { n: *n, runs: vec![x] }).collect();
+            let f = fit(&levels, 1).unwrap();
+            assert!(f.usl.alpha < -0.05, "{:?}", f.usl);
+            assert!(f.refusals[0].contains("negative"));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_an_error_and_not_a_panic() {
+        assert!(fit(&[], 1).is_err());
+        let flat = |x: f64| Level { n: 4.0, runs: vec![x] };
+        assert!(fit(&[flat(1.0), flat(1.0), flat(1.0)], 1).is_err());
+        let mut levels = measured(&Usl { gamma: 1.0, alpha: 0.1, beta: 0.1 }, 0.0, 1, 1);
+        levels[0].runs[0] = f64::NAN;
+        assert!(fit(&levels, 1).is_err());
+    }
+}
