@@ -46,8 +46,8 @@ impl ChunkError {
     }
 }
 
-/// Bytes of chunk extensions and leading zeros that one body may hold: nobody uses them, and a peer that hides kilobytes of them
-/// between single bytes of data makes every byte cost a thousand (RFC 9112, 7.1.1).
+/// Bytes of chunk extensions and leading zeros that one body may hold: nobody uses them, and a peer that hides
+/// kilobytes of them between single bytes of data makes every byte cost a thousand (RFC 9112, 7.1.1).
 pub const EXTENSIONS_MAX: u32 = 16 * 1024;
 
 /// Bytes that the trailer section may hold (RFC 9112, 7.1.2).
@@ -85,8 +85,8 @@ enum State {
 
 /// A resumable decoder of one chunked body.
 ///
-/// Line ends are CRLF and nothing else: nginx took a bare LF until 1.29.4, and two servers that disagree about one byte disagree
-/// about where the next request starts.
+/// Line ends are CRLF and nothing else: nginx took a bare LF until 1.29.4, and two servers that disagree about one byte
+/// disagree about where the next request starts.
 #[derive(Clone, Debug)]
 pub struct ChunkedDecoder {
     state: State,
@@ -103,8 +103,8 @@ impl ChunkedDecoder {
         ChunkedDecoder { state: State::Start, role, size: 0, digits: 0, extensions: 0, trailers: Vec::new() }
     }
 
-    /// Takes a prefix of `input`: framing up to and including the next piece of data. Call again with the rest until `consumed` is
-    /// the whole input or `done`. Never returns `consumed == 0` for a non-empty input unless `done`.
+    /// Takes a prefix of `input`: framing up to and including the next piece of data. Call again with the rest until
+    /// `consumed` is the whole input or `done`. Never returns `consumed == 0` for a non-empty input unless `done`.
     pub fn decode(&mut self, input: &[u8]) -> Result<Decoded, ChunkError> {
         let mut at = 0;
         while let Some(&b) = input.get(at) {
@@ -226,7 +226,8 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Bytes of data left in the chunk that is being read: they may be spliced past the decoder, see [`ChunkedDecoder::skip`].
+    /// Bytes of data left in the chunk that is being read: they may be spliced past the decoder, see
+    /// [`ChunkedDecoder::skip`].
     pub fn data_left(&self) -> u64 {
         if self.state == State::Data { self.size } else { 0 }
     }

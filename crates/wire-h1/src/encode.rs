@@ -5,8 +5,8 @@ use crate::bytes::{is_field_value, is_token};
 /// The last chunk and an empty trailer section (RFC 9112, 7.1).
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// Appends the size line of a chunk of `len` bytes; the caller appends the data and a CRLF. Nothing for `len == 0`, which would end
-/// the body: that is [`LAST_CHUNK`].
+/// Appends the size line of a chunk of `len` bytes; the caller appends the data and a CRLF. Nothing for `len == 0`,
+/// which would end the body: that is [`LAST_CHUNK`].
 pub fn encode_chunk_head(len: usize, out: &mut Vec<u8>) {
     if len == 0 {
         return;
@@ -19,8 +19,8 @@ pub fn encode_chunk_head(len: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes a request head into a buffer that the caller keeps. Nothing that would change the framing gets through: a field with an
-/// empty name, or with CR, LF or NUL in its value, is not written and [`RequestWriter::end`] says so.
+/// Writes a request head into a buffer that the caller keeps. Nothing that would change the framing gets through: a
+/// field with an empty name, or with CR, LF or NUL in its value, is not written and [`RequestWriter::end`] says so.
 #[derive(Debug)]
 pub struct RequestWriter<'a> {
     out: &'a mut Vec<u8>,

@@ -48,7 +48,8 @@ impl HeadError {
         }
     }
 
-    /// The client may still be sending: drain for a while so that it gets to see the answer (nginx sets `lingering_close`).
+    /// The client may still be sending: drain for a while so that it gets to see the answer (nginx sets
+    /// `lingering_close`).
     pub fn lingers(&self) -> bool {
         self.status() == 494
     }

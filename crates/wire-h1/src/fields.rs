@@ -1,6 +1,7 @@
 //! Field lines (RFC 9112, 5): the table of a head's fields, and the reader of one line.
 
 use crate::bytes::{self, NAME};
+use crate::error::HeadError;
 use crate::head::Span;
 use crate::known::{Known, known, known_words, words};
 use crate::scan;
@@ -21,8 +22,8 @@ pub struct Fields {
     first: [u16; Known::COUNT],
 }
 
-/// More fields than this are refused whatever `max_headers` says: beyond it the index could not name them, and a field that
-/// framing cannot see is a smuggled request.
+/// More fields than this are refused whatever `max_headers` says: beyond it the index could not name them, and a field
+/// that framing cannot see is a smuggled request.
 pub(crate) const FIELDS_MAX: usize = u16::MAX as usize - 1;
 
 impl Default for Fields {
@@ -91,8 +92,27 @@ pub(crate) enum Line {
     Ignored,
 }
 
-/// The line that nearly every line is: a name of at most fifteen letters, digits and `-`, a colon, a value without controls, CRLF.
-/// Everything else, errors included, is left to [`any_line`].
+/// Reads a trailer section as [`crate::ChunkedDecoder::trailers`] keeps it: field lines, each with its line end, and no
+/// empty line. Names that nginx would not take from a client are kept, as in a response's head.
+pub fn parse_trailers(buf: &[u8], fields: &mut Fields) -> Result<(), HeadError> {
+    fields.clear();
+    let mut start = 0;
+    while start < buf.len() {
+        match any_line(buf, start, true, false) {
+            Some((Line::Field(field) | Line::InvalidName(field), next)) if fields.all.len() < FIELDS_MAX => {
+                fields.push(field);
+                start = next;
+            }
+            Some((Line::Bad(span), _)) => return Err(HeadError::InvalidField(span)),
+            Some((Line::Field(_) | Line::InvalidName(_), _)) => return Err(HeadError::TooManyFields),
+            Some((Line::End | Line::Ignored, _)) | None => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// The line that nearly every line is: a name of at most fifteen letters, digits and `-`, a colon, a value without
+/// controls, CRLF. Everything else, errors included, is left to [`any_line`].
 #[inline(always)]
 pub(crate) fn usual_line(buf: &[u8], start: usize) -> Option<(Field, usize)> {
     let block = u128::from_le_bytes(*buf.get(start..)?.first_chunk()?);
@@ -127,9 +147,10 @@ pub(crate) fn usual_line(buf: &[u8], start: usize) -> Option<(Field, usize)> {
 
 /// Reads the line that starts at `start`; returns it with the offset after its LF. `None` when the LF has not arrived.
 ///
-/// The rules are those of `ngx_http_parse_header_line`: LF alone ends a line; CRs before the LF are dropped; only spaces, not tabs,
-/// are trimmed from the value; a line without a colon is a field with an empty value; a line that starts with white space (obs-fold,
-/// RFC 9112, 5.2) and white space before the colon (5.1) are errors, as is a NUL anywhere.
+/// The rules are those of `ngx_http_parse_header_line`: LF alone ends a line; CRs before the LF are dropped; only
+/// spaces, not tabs, are trimmed from the value; a line without a colon is a field with an empty value; a line that
+/// starts with white space (obs-fold, RFC 9112, 5.2) and white space before the colon (5.1) are errors, as is a NUL
+/// anywhere.
 #[inline(never)]
 pub(crate) fn any_line(buf: &[u8], start: usize, underscores: bool, response: bool) -> Option<(Line, usize)> {
     let rest = buf.get(start..)?;

@@ -1,4 +1,5 @@
-//! How long a body is (RFC 9112, 6.3), and whether the connection outlives the message (9.3). Decided here and nowhere else.
+//! How long a body is (RFC 9112, 6.3), and whether the connection outlives the message (9.3). Decided here and nowhere
+//! else.
 
 use crate::fields::Fields;
 use crate::head::{Method, RequestHead, Version};
@@ -31,7 +32,8 @@ pub enum FramingError {
 }
 
 impl FramingError {
-    /// The status nginx answers a client with (`ngx_http_process_request_header`). For an upstream it is 502 whatever the reason.
+    /// The status nginx answers a client with (`ngx_http_process_request_header`). For an upstream it is 502 whatever
+    /// the reason.
     pub fn status(&self) -> u16 {
         match self {
             FramingError::UnknownTransferEncoding => 501,
@@ -40,7 +42,8 @@ impl FramingError {
         }
     }
 
-    /// nginx's log line about a client; of [`FramingError::UnknownTransferEncoding`] and the duplicates the values are left out.
+    /// nginx's log line about a client; of [`FramingError::UnknownTransferEncoding`] and the duplicates the values are
+    /// left out.
     pub fn message(&self) -> &'static str {
         match self {
             FramingError::MissingHost => "client sent HTTP/1.1 request without \"Host\" header",
@@ -72,7 +75,36 @@ impl FramingError {
     }
 }
 
-/// Everything that nginx checks about a head once it is complete, in nginx's order: `Host`, framing, `CONNECT`, `TRACE`.
+impl FramingError {
+    /// The log line with the value that was sent, where nginx's has it.
+    pub fn log(&self, fields: &Fields, buf: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(self.message().as_bytes());
+        if *self == FramingError::UnknownTransferEncoding {
+            quote(b": \"", fields, Known::TransferEncoding, buf, out);
+        }
+    }
+
+    /// The same about an upstream.
+    pub fn upstream_log(&self, fields: &Fields, buf: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(self.upstream_message().as_bytes());
+        match self {
+            FramingError::UnknownTransferEncoding => quote(b": \"", fields, Known::TransferEncoding, buf, out),
+            FramingError::InvalidContentLength => {
+                quote(b": \"Content-Length: ", fields, Known::ContentLength, buf, out)
+            }
+            _ => {}
+        }
+    }
+}
+
+fn quote(before: &[u8], fields: &Fields, known: Known, buf: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(before);
+    out.extend_from_slice(fields.first(known).map_or(&[], |span| span.of(buf)));
+    out.push(b'"');
+}
+
+/// Everything that nginx checks about a head once it is complete, in nginx's order: `Host`, framing, `CONNECT`,
+/// `TRACE`.
 pub fn check_request(head: &RequestHead, buf: &[u8], allow_connect: bool) -> Result<BodyLength, FramingError> {
     if head.version == Version::Http11 && head.fields.first(Known::Host).is_none() {
         return Err(FramingError::MissingHost);
@@ -101,8 +133,9 @@ pub fn request_body(head: &RequestHead, buf: &[u8]) -> Result<BodyLength, Framin
     }
 }
 
-/// The framing of the response to a request with this method (RFC 9112, 6.3). The head is checked even where there is no body.
-/// After `101` and after a successful `CONNECT` the answer is `None`: what follows is no body but another protocol.
+/// The framing of the response to a request with this method (RFC 9112, 6.3). The head is checked even where there is
+/// no body. After `101` and after a successful `CONNECT` the answer is `None`: what follows is no body but another
+/// protocol.
 pub fn response_body(head: &ResponseHead, buf: &[u8], request: Method) -> Result<BodyLength, FramingError> {
     let (length, encoding) = lengths(&head.fields, buf)?;
     match encoding {
@@ -157,8 +190,9 @@ fn number(text: &[u8]) -> Option<u64> {
     (value <= i64::MAX as u64).then_some(value)
 }
 
-/// May another request follow on this connection, as far as the client is concerned (RFC 9112, 9.3)? As in nginx the words are
-/// looked for anywhere in the value, `close` before `keep-alive`, and the last field that says something wins.
+/// May another request follow on this connection, as far as the client is concerned (RFC 9112, 9.3)? As in nginx the
+/// words are looked for anywhere in the value, `close` before `keep-alive`, and the last field that says something
+/// wins.
 pub fn keep_alive(head: &RequestHead, buf: &[u8]) -> bool {
     let mut alive = head.version >= Version::Http11;
     if head.method == Method::Connect {

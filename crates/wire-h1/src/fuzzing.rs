@@ -1,11 +1,11 @@
-//! The bodies of the fuzz targets: any bytes in, a panic when a belief does not hold. `fuzz/` runs them under libFuzzer, and
-//! `tests/smoke.rs` runs them with a seeded generator in every `cargo test`.
+//! The bodies of the fuzz targets: any bytes in, a panic when a belief does not hold. `fuzz/` runs them under
+//! libFuzzer, and `tests/smoke.rs` runs them with a seeded generator in every `cargo test`.
 
 #![allow(clippy::indexing_slicing, reason = "a panic is what a fuzz target is for")]
 
 use crate::fields::{Line, any_line, usual_line};
 use crate::head::{RequestHead, Span};
-use crate::request::{reference_line, usual_request_line};
+use crate::request_line;
 use crate::{
     BodyLength, ChunkError, ChunkedDecoder, Decoded, HeadError, HeadLimits, HeadParser, Known, Method, Progress,
     ResponseHead, ResponseParser, Role, check_request, keep_alive, known, response_body, response_keep_alive,
@@ -50,10 +50,10 @@ fn shortcuts(data: &[u8]) {
             }
         }
         let mut quick = RequestHead::default();
-        if let Some(next) = usual_request_line(data, start, &mut quick) {
+        if let Some(next) = request_line::usual(data, start, &mut quick) {
             let mut thorough = RequestHead::default();
             let line = &data[start..next - 2];
-            assert_eq!(reference_line(line, start, &mut thorough), Ok(()));
+            assert_eq!(request_line::any(line, start, &mut thorough), Ok(()));
             assert_eq!(format!("{quick:?}"), format!("{thorough:?}"));
         }
     }

@@ -33,10 +33,14 @@ impl Span {
 /// No head is longer, whatever the limits say: offsets are 32 bits wide.
 pub(crate) const HEAD_MAX: usize = 1 << 31;
 
-/// The methods that nginx has a bit for; a method that it does not know is [`Method::Other`] and is served all the same.
+/// The methods that nginx has a bit for; a method that it does not know is [`Method::Other`] and is served all the
+/// same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
-pub enum Method { #[default] Other, Get, Head, Post, Put, Delete, Mkcol, Copy, Move, Options, Propfind, Proppatch, Lock, Unlock, Patch, Trace, Connect }
+pub enum Method {
+    #[default] Other, Get, Head, Post, Put, Delete, Mkcol, Copy, Move, Options, Propfind, Proppatch, Lock, Unlock, Patch, Trace,
+    Connect,
+}
 
 impl Method {
     /// Methods are case-sensitive (RFC 9110, 9.1).
@@ -102,7 +106,8 @@ pub struct RequestHead {
     pub method: Method,
     /// The method as written.
     pub method_span: Span,
-    /// The request target as written (see [`RequestHead::request_uri`] for `$request_uri`; for the absolute form see `authority`).
+    /// The request target as written (see [`RequestHead::request_uri`] for `$request_uri`; for the absolute form see
+    /// `authority`).
     pub target: Span,
     /// The whole request line without its line end (`$request`).
     pub line: Span,
@@ -113,12 +118,14 @@ pub struct RequestHead {
     /// `CONNECT host:port` sets `authority` alone.
     pub scheme: Span,
     pub authority: Span,
-    /// Path as written, without query and fragment. Empty when the target has none (`http://host`, `CONNECT`): it is `/` then.
+    /// Path as written, without query and fragment. Empty when the target has none (`http://host`, `CONNECT`): it is
+    /// `/` then.
     pub path: Span,
     /// Query as written, without `?` and fragment; empty when there is none.
     pub args: Span,
-    /// The canonical path may differ from `path`: it holds `%`, `//` or a segment that starts with a dot, the target holds a `#`,
-    /// or there is no path. May be true for a path that turns out to be canonical, never false for one that is not.
+    /// The canonical path may differ from `path`: it holds `%`, `//` or a segment that starts with a dot, the target
+    /// holds a `#`, or there is no path. May be true for a path that turns out to be canonical, never false for one
+    /// that is not.
     pub complex: bool,
     pub fields: Fields,
 }
@@ -141,8 +148,8 @@ impl RequestHead {
         self.fields.clear();
     }
 
-    /// What nginx calls `$request_uri`: the target from its path on. Where the target has no path it is a `/` that stands in the
-    /// request line anyway (in `://` or in `HTTP/`), as in nginx's `ngx_http_parse_request_line`.
+    /// What nginx calls `$request_uri`: the target from its path on. Where the target has no path it is a `/` that
+    /// stands in the request line anyway (in `://` or in `HTTP/`), as in nginx's `ngx_http_parse_request_line`.
     pub fn request_uri(&self) -> Span {
         if !self.path.is_empty() {
             Span { start: self.path.start, end: self.target.end }

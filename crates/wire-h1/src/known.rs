@@ -28,12 +28,12 @@ names! {
     KeepAlive "Keep-Alive" Expect "Expect" Upgrade "Upgrade" Te "TE" Trailer "Trailer" UserAgent "User-Agent"
     Referer "Referer" Cookie "Cookie" Authorization "Authorization" ContentType "Content-Type" Range "Range"
     IfRange "If-Range" IfModifiedSince "If-Modified-Since" IfUnmodifiedSince "If-Unmodified-Since" IfMatch "If-Match"
-    IfNoneMatch "If-None-Match" AcceptEncoding "Accept-Encoding" Accept "Accept" AcceptLanguage "Accept-Language" Via "Via"
-    XForwardedFor "X-Forwarded-For" XRealIp "X-Real-IP" Origin "Origin" Depth "Depth" Destination "Destination"
+    IfNoneMatch "If-None-Match" AcceptEncoding "Accept-Encoding" Accept "Accept" AcceptLanguage "Accept-Language"
+    Via "Via" XForwardedFor "X-Forwarded-For" XRealIp "X-Real-IP" Origin "Origin" Depth "Depth" Destination "Destination"
     Overwrite "Overwrite" Date "Date" ProxyAuthorization "Proxy-Authorization" ProxyConnection "Proxy-Connection"
     // asked for in responses
-    Server "Server" ContentEncoding "Content-Encoding" ContentRange "Content-Range" LastModified "Last-Modified" Etag "ETag"
-    Expires "Expires" CacheControl "Cache-Control" Location "Location" SetCookie "Set-Cookie" Vary "Vary"
+    Server "Server" ContentEncoding "Content-Encoding" ContentRange "Content-Range" LastModified "Last-Modified"
+    Etag "ETag" Expires "Expires" CacheControl "Cache-Control" Location "Location" SetCookie "Set-Cookie" Vary "Vary"
     WwwAuthenticate "WWW-Authenticate" AcceptRanges "Accept-Ranges" Age "Age" Refresh "Refresh" Link "Link"
     XAccelRedirect "X-Accel-Redirect" XAccelExpires "X-Accel-Expires" XAccelLimitRate "X-Accel-Limit-Rate"
     XAccelBuffering "X-Accel-Buffering" XAccelCharset "X-Accel-Charset" Status "Status"
@@ -70,8 +70,9 @@ const fn bit(known: Known) -> u64 {
 /// Up to sixteen bytes of a name in lower case, zeros after it, as two words.
 pub(crate) type Words = (u64, u64);
 
-/// The words of the name that starts `block` and is `len` (1 to 16) bytes long. `None` when one of its bytes is a control: then
-/// setting a bit would not be the same as lower case (CR would become `-`). A name with other odd bytes keeps them odd.
+/// The words of the name that starts `block` and is `len` (1 to 16) bytes long. `None` when one of its bytes is a
+/// control: then setting a bit would not be the same as lower case (CR would become `-`). A name with other odd bytes
+/// keeps them odd.
 #[inline(always)]
 pub(crate) fn words(block: u128, len: usize) -> Option<Words> {
     const LOWER: u64 = 0x2020_2020_2020_2020;

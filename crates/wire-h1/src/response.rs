@@ -46,7 +46,8 @@ impl ResponseParser {
     }
 
     /// Goes on where it stopped. `buf` starts at the same byte in every call for one head and only grows.
-    /// `limits.ignore_invalid` and `limits.underscores` are not looked at: nginx keeps every upstream field that it can read.
+    /// `limits.ignore_invalid` and `limits.underscores` are not looked at: nginx keeps every upstream field that it can
+    /// read.
     pub fn parse(&mut self, buf: &[u8], limits: &HeadLimits, head: &mut ResponseHead) -> Result<Progress, HeadError> {
         if self.scanned == 0 && !self.line_done {
             head.clear();
@@ -123,7 +124,8 @@ impl ResponseParser {
     }
 }
 
-/// Something that does not start like a status line will not become one: an HTTP/0.9 or foreign upstream is noticed at once.
+/// Something that does not start like a status line will not become one: an HTTP/0.9 or foreign upstream is noticed at
+/// once.
 fn status_prefix(buf: &[u8]) -> Result<(), HeadError> {
     let len = buf.len().min(5);
     if buf.get(..len) == b"HTTP/".get(..len) { Ok(()) } else { Err(HeadError::InvalidStatusLine) }

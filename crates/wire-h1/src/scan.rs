@@ -1,7 +1,8 @@
-//! Eight bytes at a time in an ordinary register: which byte is the first one that matters? No `unsafe`, no particular machine.
+//! Eight bytes at a time in an ordinary register: which byte is the first one that matters? No `unsafe`, no particular
+//! machine.
 //!
-//! Every mask has the top bit of a byte set where the byte matches. Bits above the lowest one may be wrong (a borrow runs upwards),
-//! so a mask is good for "none" and "the first" only.
+//! Every mask has the top bit of a byte set where the byte matches. Bits above the lowest one may be wrong (a borrow
+//! runs upwards), so a mask is good for "none" and "the first" only.
 
 pub(crate) const WIDTH: usize = 8;
 
@@ -12,8 +13,8 @@ const fn all(b: u8) -> u64 {
     ONES * b as u64
 }
 
-/// The first byte of `buf` at or after `at` in which `mask` finds something, searched by whole words. `None` when there is none
-/// before the last word of `buf`: the caller has a slower way for the rest.
+/// The first byte of `buf` at or after `at` in which `mask` finds something, searched by whole words. `None` when there
+/// is none before the last word of `buf`: the caller has a slower way for the rest.
 #[inline(always)]
 pub(crate) fn first(buf: &[u8], mut at: usize, mask: impl Fn(u64) -> u64) -> Option<usize> {
     let mut rest = buf.get(at..)?;
@@ -52,8 +53,8 @@ pub(crate) fn below(word: u64, b: u8) -> u64 {
     word.wrapping_sub(all(b)) & !word & TOPS
 }
 
-/// Bytes that the plain path of a request line cannot hold: spaces, controls, DEL, `?`, `#` and `%`, and a `/` that has a `/` or a
-/// `.` after it. `next` is the word one byte on.
+/// Bytes that the plain path of a request line cannot hold: spaces, controls, DEL, `?`, `#` and `%`, and a `/` that has
+/// a `/` or a `.` after it. `next` is the word one byte on.
 #[inline(always)]
 pub(crate) fn not_plain_path(word: u64, next: u64) -> u64 {
     // `?` and DEL are one bit apart, as are `/` and `.`.

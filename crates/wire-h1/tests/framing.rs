@@ -1,10 +1,10 @@
-//! Where one message ends and the next begins (RFC 9112, 6 and 7): framing, chunked bodies, and each family of request smuggling by
-//! its name.
+//! Where one message ends and the next begins (RFC 9112, 6 and 7): framing, chunked bodies, and each family of request
+//! smuggling by its name.
 
 use wire_h1::{
-    BodyLength, ChunkError, ChunkedDecoder, FramingError, HeadError, HeadLimits, HeadParser, LAST_CHUNK, Method,
-    Progress, RequestHead, RequestWriter, ResponseHead, ResponseParser, Role, TRAILERS_MAX, check_request,
-    encode_chunk_head, request_body, response_body, response_keep_alive, status_line,
+    BodyLength, ChunkError, ChunkedDecoder, Fields, FramingError, HeadError, HeadLimits, HeadParser, LAST_CHUNK,
+    Method, Progress, RequestHead, RequestWriter, ResponseHead, ResponseParser, Role, TRAILERS_MAX, check_request,
+    encode_chunk_head, parse_trailers, request_body, response_body, response_keep_alive, status_line,
 };
 
 enum Refused {
@@ -80,6 +80,20 @@ fn transfer_encoding() {
     }
 }
 
+#[test]
+fn log_lines() {
+    let bytes = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\nContent-Length: x\r\n\r\n";
+    let mut head = RequestHead::default();
+    assert!(HeadParser::default().parse(bytes, &HeadLimits::default(), &mut head).is_ok());
+    let mut log = Vec::new();
+    FramingError::UnknownTransferEncoding.log(&head.fields, bytes, &mut log);
+    log.push(b'\n');
+    FramingError::InvalidContentLength.upstream_log(&head.fields, bytes, &mut log);
+    let wanted = "client sent unknown \"Transfer-Encoding\": \"gzip\"\n\
+        upstream sent invalid \"Content-Length\" header: \"Content-Length: x\"";
+    assert_eq!(String::from_utf8(log).unwrap(), wanted);
+}
+
 /// CL.TE and TE.CL: both lengths, whichever comes first.
 #[test]
 fn smuggling_cl_te() {
@@ -111,7 +125,8 @@ fn smuggling_te_te() {
     {
         assert_eq!(status(body(fields)), 501, "{fields:?}");
     }
-    // A name that is ignored frames nothing, and must not reach the next server as a length either: it is not in the table.
+    // A name that is ignored frames nothing, and must not reach the next server as a length either: it is not in the
+    // table.
     assert_eq!(body("Transfer_Encoding: chunked\r\nContent_Length: 5\r\n").ok(), Some(BodyLength::None));
     assert_eq!(status(body("Content-Length\x0b: 5\r\n")), 400);
 }
@@ -229,6 +244,10 @@ fn chunk_extension_flood() {
     let mut decoder = ChunkedDecoder::new(Role::Client);
     assert_eq!(decoder.decode(b"0\r\nA: b\r\nC: d\r\n\r\n").map(|d| d.done), Ok(true));
     assert_eq!(decoder.trailers(), b"A: b\r\nC: d\r\n");
+    let mut fields = Fields::default();
+    assert_eq!(parse_trailers(decoder.trailers(), &mut fields), Ok(()));
+    assert_eq!(fields.by_name(decoder.trailers(), b"c").unwrap().value.of(decoder.trailers()), b"d");
+    assert!(parse_trailers(b"A: b\r\n C: d\r\n", &mut fields).is_err());
     assert_eq!((ChunkError::Invalid(Role::Client).status(), ChunkError::Invalid(Role::Server).status()), (502, 400));
 }
 

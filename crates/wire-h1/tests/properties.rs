@@ -82,7 +82,12 @@ proptest! {
 
     /// Whatever httparse and we both take, we take alike: a mutated head is where parsers part.
     #[test]
-    fn mutated_requests(target in "/[!-~]{0,20}", fields in fields(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn mutated_requests(
+        target in "/[!-~]{0,20}",
+        fields in fields(),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
         let mut bytes = head_text(&format!("GET {target} HTTP/1.1"), &fields, "\r\n");
         let at = at.index(bytes.len());
         bytes[at] = byte;
@@ -116,7 +121,10 @@ proptest! {
 
     /// What is encoded is decoded, in pieces of any size.
     #[test]
-    fn chunks_there_and_back(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..50), 0..8), step in 1..40usize) {
+    fn chunks_there_and_back(
+        chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..50), 0..8),
+        step in 1..40usize,
+    ) {
         let mut bytes = Vec::new();
         for chunk in &chunks {
             encode_chunk_head(chunk.len(), &mut bytes);

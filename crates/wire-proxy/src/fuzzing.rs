@@ -4,7 +4,8 @@
 
 use crate::{MAX_HEADER, TlvName, V2Writer, Version, parse, write_v1};
 
-/// One header: found at the earliest byte that completes it, the same however much follows, and the same once written again.
+/// One header: found at the earliest byte that completes it, the same however much follows, and the same once written
+/// again.
 pub fn header(data: &[u8]) {
     let whole = parse(data);
     let prefix = (0..=data.len()).find_map(|end| match parse(&data[..end]) {

@@ -23,8 +23,8 @@ pub enum Version {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     pub version: Version,
-    /// `None` where the header names no addresses that count: `UNKNOWN`, `LOCAL`, a datagram, a Unix socket. The connection is then
-    /// taken as it is.
+    /// `None` where the header names no addresses that count: `UNKNOWN`, `LOCAL`, a datagram, a Unix socket. The
+    /// connection is then taken as it is.
     pub addresses: Option<Addresses>,
     /// Where in the buffer the TLVs of version 2 lie; empty without addresses, as in nginx. See [`Header::tlv`].
     pub tlvs: Range<usize>,
@@ -68,8 +68,8 @@ impl Error {
     }
 }
 
-/// Reads the header that starts `buf`. `None` while it is incomplete: call again with more bytes; at most [`MAX_HEADER`] are asked
-/// for. Else the header and how many bytes it took.
+/// Reads the header that starts `buf`. `None` while it is incomplete: call again with more bytes; at most
+/// [`MAX_HEADER`] are asked for. Else the header and how many bytes it took.
 pub fn parse(buf: &[u8]) -> Result<Option<(Header, usize)>, Error> {
     if buf.starts_with(SIGNATURE) {
         return v2(buf);
@@ -89,8 +89,8 @@ fn v1(buf: &[u8]) -> Result<Option<(Header, usize)>, Error> {
     if buf.get(..known) != b"PROXY ".get(..known) {
         return Err(broken());
     }
-    // The first LF ends the header or breaks it. nginx looks further than 107 bytes for the end of an UNKNOWN one; a sender that
-    // needs that does not keep to the protocol.
+    // The first LF ends the header or breaks it. nginx looks further than 107 bytes for the end of an UNKNOWN one; a
+    // sender that needs that does not keep to the protocol.
     let window = buf.get(..V1_MAX_HEADER).unwrap_or(buf);
     let Some(lf) = window.iter().position(|&b| b == b'\n') else {
         return if buf.len() >= V1_MAX_HEADER { Err(broken()) } else { Ok(None) };

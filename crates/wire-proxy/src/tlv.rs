@@ -99,8 +99,8 @@ pub enum TlvName {
 }
 
 impl TlvName {
-    /// `alpn`, `authority`, `unique_id`, `ssl`, `netns`, `0x..`, and after `ssl_`: `version`, `cn`, `cipher`, `sig_alg`, `key_alg`,
-    /// `verify`, `0x..`. `None` for a name that nginx does not know.
+    /// `alpn`, `authority`, `unique_id`, `ssl`, `netns`, `0x..`, and after `ssl_`: `version`, `cn`, `cipher`,
+    /// `sig_alg`, `key_alg`, `verify`, `0x..`. `None` for a name that nginx does not know.
     pub fn of(name: &str) -> Option<TlvName> {
         let (name, ssl) = match name.strip_prefix("ssl_") {
             Some(rest) => (rest, true),

@@ -7,8 +7,8 @@ use crate::crc32c::crc32c;
 use crate::parse::MAX_HEADER;
 use crate::tlv;
 
-/// Appends a header of version 1. Without addresses (a Unix socket) it says `UNKNOWN`. The family is the client's; a destination of
-/// the other family is written as it is, as nginx does.
+/// Appends a header of version 1. Without addresses (a Unix socket) it says `UNKNOWN`. The family is the client's; a
+/// destination of the other family is written as it is, as nginx does.
 pub fn write_v1(addresses: Option<(SocketAddr, SocketAddr)>, out: &mut Vec<u8>) {
     let Some((source, destination)) = addresses else {
         out.extend_from_slice(b"PROXY UNKNOWN\r\n");
@@ -28,8 +28,8 @@ pub struct V2Writer {
 }
 
 impl V2Writer {
-    /// Starts a header. Without addresses it is `LOCAL`. Of two families the wider one is used, an IPv4 address becoming a mapped
-    /// one; two mapped addresses are written as the IPv4 addresses that they are.
+    /// Starts a header. Without addresses it is `LOCAL`. Of two families the wider one is used, an IPv4 address
+    /// becoming a mapped one; two mapped addresses are written as the IPv4 addresses that they are.
     pub fn new(addresses: Option<(SocketAddr, SocketAddr)>) -> Self {
         let mut bytes = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
         let Some((source, destination)) = addresses else {
@@ -79,7 +79,8 @@ impl V2Writer {
         self.tlv(tlv::ALPN, protocol)
     }
 
-    /// The SSL field; see [`crate::SslInfo`] for `client` and `verify`. `fields` are kinds 0x21 to 0x25 with their values.
+    /// The SSL field; see [`crate::SslInfo`] for `client` and `verify`. `fields` are kinds 0x21 to 0x25 with their
+    /// values.
     pub fn ssl(&mut self, client: u8, verify: u32, fields: &[(u8, &[u8])]) -> &mut Self {
         let mut value = vec![client];
         value.extend_from_slice(&verify.to_be_bytes());
