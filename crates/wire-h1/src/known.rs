@@ -29,7 +29,8 @@ names! {
     Referer "Referer" Cookie "Cookie" Authorization "Authorization" ContentType "Content-Type" Range "Range"
     IfRange "If-Range" IfModifiedSince "If-Modified-Since" IfUnmodifiedSince "If-Unmodified-Since" IfMatch "If-Match"
     IfNoneMatch "If-None-Match" AcceptEncoding "Accept-Encoding" Accept "Accept" AcceptLanguage "Accept-Language"
-    Via "Via" XForwardedFor "X-Forwarded-For" XRealIp "X-Real-IP" Origin "Origin" Depth "Depth" Destination "Destination"
+    Via "Via" XForwardedFor "X-Forwarded-For" XRealIp "X-Real-IP" Origin "Origin" Depth "Depth"
+    Destination "Destination"
     Overwrite "Overwrite" Date "Date" ProxyAuthorization "Proxy-Authorization" ProxyConnection "Proxy-Connection"
     // asked for in responses
     Server "Server" ContentEncoding "Content-Encoding" ContentRange "Content-Range" LastModified "Last-Modified"
