@@ -38,9 +38,8 @@ pub(crate) const HEAD_MAX: usize = 1 << 31;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
 pub enum Method {
-    #[default] Other, Get, Head, Post, Put, Delete, Mkcol, Copy, Move, Options, Propfind, Proppatch, Lock, Unlock, Patch,
-    Trace,
-    Connect,
+    #[default] Other, Get, Head, Post, Put, Delete, Mkcol, Copy, Move, Options, Propfind, Proppatch, Lock, Unlock,
+    Patch, Trace, Connect,
 }
 
 impl Method {
