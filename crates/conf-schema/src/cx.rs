@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::complaint::{Complaint, Level};
 use crate::context::Contexts;
+use crate::store::Store;
 use conf_syntax::Directive;
 
 /// The state of one reading of a configuration. Things that later stages share (variable names, zones, regular
@@ -22,6 +23,8 @@ pub struct Cx {
     pub child_index: usize,
     /// Warnings so far.
     pub warnings: Vec<Complaint>,
+    /// Files that directives name and that are read with the configuration.
+    pub store: Store,
     things: HashMap<TypeId, Box<dyn Any>>,
 }
 

@@ -9,6 +9,7 @@ pub mod check;
 pub mod complaint;
 pub mod context;
 pub mod cx;
+pub mod store;
 pub mod suggest;
 pub mod table;
 pub mod value;
@@ -18,8 +19,9 @@ pub use check::{Block, Checked, Schema, check};
 pub use complaint::{Complaint, Level, Problem};
 pub use context::Contexts;
 pub use cx::Cx;
-pub use table::{At, Given, Row, Table, Value};
 pub use std::sync::Arc;
+pub use store::Store;
+pub use table::{At, Given, Row, Table, Value};
 pub use vocabulary::{Area, Arity, Known};
 
 pub use conf_syntax::{Directive, FileId, Files, Span, Word};

@@ -1,5 +1,7 @@
 //! What to listen on: an address and its socket options (nginx: `listen`, `ngx_open_listening_sockets`).
 
+pub mod options;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;

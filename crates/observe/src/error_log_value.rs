@@ -21,6 +21,11 @@ impl ErrorLogLines {
     }
 }
 
+/// The main context's log, in the `Cx` for the blocks that have no `error_log` of their own. It is there when the tree has
+/// been checked and the areas' plans are built.
+#[derive(Clone, Debug, Default)]
+pub struct MainLog(pub Arc<ErrorLog>);
+
 impl Value for ErrorLogLines {
     const SYNTAX: &'static str = "file [level]";
     const REPEATS: bool = true;

@@ -63,6 +63,10 @@ impl LogFiles {
             .or_insert_with(|| Arc::new(LogFile { path: path.to_path_buf(), fd: ArcSwapOption::empty() }))
             .clone()
     }
+    /// Forgets the files that no directive holds any more.
+    pub fn forget_unused(&mut self) {
+        self.files.retain(|_, file| Arc::strong_count(file) > 1);
+    }
     pub fn all(&self) -> impl Iterator<Item = &Arc<LogFile>> {
         self.files.values()
     }

@@ -1,0 +1,56 @@
+//! Files that directives name and that are read with the configuration: certificates, keys, password files.
+//!
+//! The master, which may read them, records what it reads; a worker that builds the same configuration again is handed the
+//! record and reads nothing from the disk.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Contents by path, or the number of the error.
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    /// What is not in the record does not exist.
+    pub replay: bool,
+    pub files: BTreeMap<PathBuf, Result<Arc<[u8]>, i32>>,
+}
+
+impl Store {
+    /// The contents of a file, read once.
+    ///
+    /// # Errors
+    /// As the file system gives them.
+    pub fn read(&mut self, path: &Path) -> io::Result<Arc<[u8]>> {
+        const ENOENT: i32 = 2;
+        const EIO: i32 = 5;
+        if let Some(known) = self.files.get(path) {
+            return known.clone().map_err(io::Error::from_raw_os_error);
+        }
+        if self.replay {
+            return Err(io::Error::from_raw_os_error(ENOENT));
+        }
+        let read = std::fs::read(path).map(Arc::from).map_err(|e| e.raw_os_error().unwrap_or(EIO));
+        self.files.insert(path.to_path_buf(), read.clone());
+        read.map_err(io::Error::from_raw_os_error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_replayed_without_the_disk() {
+        let path = std::env::temp_dir().join(format!("tidegate-store-{}", std::process::id()));
+        std::fs::write(&path, b"one").expect("write");
+        let mut store = Store::default();
+        assert_eq!(&*store.read(&path).expect("read"), b"one");
+        assert!(store.read(Path::new("/none/such")).is_err());
+        std::fs::remove_file(&path).expect("remove");
+        let mut replay = Store { replay: true, ..store };
+        assert_eq!(&*replay.read(&path).expect("recorded"), b"one");
+        assert_eq!(replay.read(Path::new("/none/such")).expect_err("recorded").raw_os_error(), Some(2));
+        assert!(replay.read(Path::new("/")).is_err());
+    }
+}

@@ -1,0 +1,94 @@
+//! The subcommands: what nginx's command line does not have.
+
+pub mod plan;
+
+use conf_schema::suggest::nearest;
+use std::ffi::OsString;
+
+/// One subcommand.
+struct Command {
+    name: &'static str,
+    summary: &'static str,
+    /// What `--help` prints.
+    help: &'static str,
+    run: fn(&[OsString]) -> i32,
+}
+
+/// All of them, in the order of the overview.
+const COMMANDS: &[Command] = &[];
+
+/// Runs a subcommand; the exit code.
+pub fn main(name: &str, arguments: &[OsString]) -> i32 {
+    if name == "help" {
+        let Some(topic) = arguments.first().and_then(|a| a.to_str()) else {
+            print!("{}", overview());
+            return 0;
+        };
+        return help(topic);
+    }
+    let Some(command) = COMMANDS.iter().find(|c| c.name == name) else {
+        return unknown(name);
+    };
+    if arguments.iter().any(|a| a == "--help" || a == "-h" || a == "-?") {
+        return help(name);
+    }
+    (command.run)(arguments)
+}
+
+fn help(name: &str) -> i32 {
+    match COMMANDS.iter().find(|c| c.name == name) {
+        Some(command) => {
+            print!("{}", command.help);
+            0
+        }
+        None => unknown(name),
+    }
+}
+
+fn unknown(name: &str) -> i32 {
+    eprintln!("tidegate: unknown command \"{name}\"");
+    match nearest(name, COMMANDS.iter().map(|c| c.name)) {
+        Some(near) => eprintln!("  = did you mean \"{near}\"?"),
+        None => eprintln!("  = \"tidegate help\" lists the commands; options begin with \"-\""),
+    }
+    1
+}
+
+/// What `-h` prints.
+pub fn overview() -> String {
+    let defaults = crate::conf::paths::defaults(None);
+    let mut out = format!(
+        "Usage: tidegate [-?hvVtTq] [-s signal] [-p prefix]
+                [-e filename] [-c filename] [-g directives]
+       tidegate COMMAND [...]
+
+Options, as nginx has them:
+  -?,-h         : this help
+  -v            : show version and exit
+  -V            : show version and configure options then exit
+  -t            : test configuration and exit
+  -T            : test configuration, dump it and exit
+  -q            : suppress non-error messages during configuration testing
+  -s signal     : send signal to a master process: stop, quit, reopen, reload
+  -p prefix     : set prefix path (default: {})
+  -e filename   : set error log file (default: {})
+  -c filename   : set configuration file (default: {})
+  -g directives : set global directives out of configuration file
+
+Options of our own:
+  --explain     : as -t, with every error shown in its line, and a suggestion
+  --plan        : print the configuration as it takes effect, every value with its file and line
+
+",
+        defaults.prefix.display(),
+        defaults.error_log.display(),
+        defaults.conf_file.display(),
+    );
+    if !COMMANDS.is_empty() {
+        out.push_str("Commands (each has --help):\n");
+        for command in COMMANDS {
+            out.push_str(&format!("  {:<13} : {}\n", command.name, command.summary));
+        }
+    }
+    out
+}

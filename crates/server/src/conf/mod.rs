@@ -1,0 +1,240 @@
+//! From the command line's paths to a configuration that can run: reading, checking, building the plan.
+//!
+//! The master reads from the disk; a worker that reloads reads the very texts that the master read, which it was sent.
+
+pub mod core;
+pub mod paths;
+pub mod values;
+
+use self::core::{CORE, Core, CoreInput, EVENTS, Events, EventsInput};
+use conf_schema::{Area, Block, Complaint, Contexts, Cx, Level, Schema, Store, check};
+use conf_syntax::{FileId, Files, Item, Source, SourceFile};
+use http_engine::HttpPlan;
+use observe::{ErrorLog, ErrorLogLines, LogFiles, MainLog, Sink, Target};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Our name and version, as complaints use them.
+pub const PROGRAM: &str = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
+
+/// How nginx names the text of `-g` in messages.
+pub const GLOBALS: &str = "command line";
+
+/// What the command line says about where the configuration is.
+#[derive(Clone, Debug)]
+pub struct Invocation {
+    /// `-p`: where relative paths start.
+    pub prefix: PathBuf,
+    /// `-c`, made absolute.
+    pub conf_file: PathBuf,
+    /// `-e`; `None` is the standard error stream.
+    pub error_log: Option<PathBuf>,
+    /// The file that holds the process id when the configuration names none.
+    pub pid: PathBuf,
+    /// `-g`: directives that stand before the file.
+    pub globals: Vec<u8>,
+    /// A configuration made in memory (`tidegate serve`) instead of the file.
+    pub text: Option<Vec<u8>>,
+}
+
+/// A configuration that was read, checked and built.
+#[derive(Debug)]
+pub struct Config {
+    pub core: CorePlan,
+    pub http: Option<Arc<HttpPlan>>,
+    pub error_log: Arc<ErrorLog>,
+    pub logs: LogFiles,
+    pub texts: Texts,
+}
+
+impl Config {
+    /// Everything to listen on.
+    pub fn specs(&self) -> &[net::listen::ListenSpec] {
+        self.http.as_ref().map_or(&[], |http| &http.listeners)
+    }
+}
+
+/// All that was read: with it the same configuration can be built again in another process.
+#[derive(Clone, Debug, Default)]
+pub struct Texts {
+    pub files: Files,
+    pub store: Store,
+}
+
+/// The main and events contexts.
+#[derive(Clone, Debug)]
+pub struct CorePlan {
+    pub daemon: bool,
+    pub master_process: bool,
+    pub user: Option<net::process::Account>,
+    pub workers: usize,
+    pub affinity: Option<values::Affinity>,
+    pub priority: i32,
+    pub rlimit_nofile: Option<u64>,
+    pub rlimit_core: Option<u64>,
+    pub shutdown_timeout_ms: u64,
+    pub working_directory: Option<PathBuf>,
+    pub pid: PathBuf,
+    pub environment: values::Environment,
+    pub timer_resolution_ms: u64,
+    pub debug_points: Option<values::DebugPoints>,
+    pub worker_connections: usize,
+    pub multi_accept: bool,
+}
+
+/// Why there is no configuration.
+#[derive(Debug)]
+pub struct Failure {
+    /// Errors and warnings in nginx's order; there is at least one error.
+    pub complaints: Vec<Complaint>,
+    pub files: Files,
+    /// The text itself was in order: nginx says "syntax is ok" before it finds the rest.
+    pub syntax_ok: bool,
+}
+
+/// Every directive that this version does.
+pub fn schema() -> Schema {
+    let mut tables = core::tables();
+    tables.extend(http_engine::tables());
+    Schema::new(tables, PROGRAM)
+}
+
+/// A configuration as read, and what was complained about.
+pub struct Reading {
+    pub config: Result<Config, Failure>,
+    /// Warnings of a configuration that is in order.
+    pub warnings: Vec<Complaint>,
+}
+
+/// Reads, checks and builds. `logs` are the log files that are in use already: the same path stays the same file.
+pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: LogFiles) -> Reading {
+    let failed = |complaints, files, syntax_ok| Reading {
+        config: Err(Failure { complaints, files, syntax_ok }),
+        warnings: Vec::new(),
+    };
+    let text = match &invocation.text {
+        Some(text) => Ok(text.clone()),
+        None => source.read(&invocation.conf_file),
+    };
+    let text = match text {
+        Ok(text) => text,
+        Err(e) => {
+            let text = format!("open() \"{}\" failed {}", invocation.conf_file.display(), observe::os(&e));
+            return failed(vec![Complaint::emerg(text)], Files::default(), false);
+        }
+    };
+    let mut load = conf_syntax::load_text(source, &invocation.conf_file, text);
+    let mut items = globals(&mut load.files, &invocation.globals);
+    items.append(&mut load.items);
+    let files = load.files;
+
+    let mut cx = Cx::default();
+    cx.prefix.clone_from(&invocation.prefix);
+    cx.conf_prefix = invocation.conf_file.parent().unwrap_or(Path::new("/")).to_path_buf();
+    cx.store = store;
+    *cx.get::<LogFiles>() = logs;
+    let schema = schema();
+    let mut checked = check(&schema, &mut cx, &items, Contexts::main);
+    let mut complaints = std::mem::take(&mut checked.complaints);
+    if complaints.iter().any(|c| c.level == Level::Emerg) {
+        return failed(complaints, files, false);
+    }
+    let mut root = checked.root;
+    let (mut core, lines) = core_plan(&schema, &mut root, invocation, &mut cx);
+    let error_log = main_log(lines, invocation, &mut cx);
+    cx.get::<MainLog>().0 = error_log.clone();
+    let http = root.children.iter().position(|b| b.context == Contexts::http).map(|at| root.children.remove(at));
+    let http = match http.map(|block| http_engine::build(block, &mut cx)).transpose() {
+        Ok(plan) => plan.map(Arc::new),
+        Err(errors) => {
+            complaints.append(&mut cx.warnings);
+            complaints.extend(errors);
+            return failed(complaints, files, false);
+        }
+    };
+    complaints.append(&mut cx.warnings);
+    let Some(events) = events_plan(&schema, &root, &mut cx) else {
+        complaints.push(Complaint::emerg("no \"events\" section in configuration"));
+        return failed(complaints, files, true);
+    };
+    core.worker_connections = events.worker_connections.0 as usize;
+    core.multi_accept = events.multi_accept;
+    if let Some(text) = affinity_warning(&core) {
+        complaints.push(Complaint { level: Level::Warn, ..Complaint::emerg(text) });
+    }
+    let mut logs: LogFiles = cx.take();
+    logs.forget_unused();
+    let store = std::mem::take(&mut cx.store);
+    let config = Config { core, http, error_log, logs, texts: Texts { files, store } };
+    Reading { config: Ok(config), warnings: complaints }
+}
+
+/// The directives of `-g`, as a file of their own.
+fn globals(files: &mut Files, text: &[u8]) -> Vec<Item> {
+    if text.is_empty() {
+        return Vec::new();
+    }
+    let id = FileId(files.all.len() as u32);
+    files.all.push(SourceFile { path: GLOBALS.into(), text: text.to_vec() });
+    conf_syntax::parse(id, text)
+}
+
+fn core_plan(
+    schema: &Schema,
+    root: &mut Block<'_>,
+    invocation: &Invocation,
+    cx: &mut Cx,
+) -> (CorePlan, Option<ErrorLogLines>) {
+    let mut input: CoreInput =
+        schema.table_index(CORE, Area::Main).and_then(|table| root.take(table)).unwrap_or_default();
+    input.fill(cx);
+    let core: Core = input.resolve();
+    let plan = CorePlan {
+        daemon: core.daemon,
+        master_process: core.master_process,
+        user: core.user.and_then(|user| user.0),
+        workers: core.worker_processes.0,
+        affinity: core.worker_cpu_affinity,
+        priority: core.worker_priority.0,
+        rlimit_nofile: core.worker_rlimit_nofile.map(|n| n.0),
+        rlimit_core: core.worker_rlimit_core.map(|n| n.0),
+        shutdown_timeout_ms: core.worker_shutdown_timeout.0,
+        working_directory: core.working_directory.map(|path| path.0),
+        pid: core.pid.map_or_else(|| invocation.pid.clone(), |path| path.0),
+        environment: core.env.unwrap_or_default(),
+        timer_resolution_ms: core.timer_resolution.0,
+        debug_points: core.debug_points,
+        worker_connections: 0,
+        multi_accept: false,
+    };
+    (plan, core.error_log)
+}
+
+/// The main log: as written; without a file or stream among its targets the default file as well, as in nginx.
+fn main_log(lines: Option<ErrorLogLines>, invocation: &Invocation, cx: &mut Cx) -> Arc<ErrorLog> {
+    let mut targets = lines.map_or(Vec::new(), |lines| lines.0);
+    if !targets.iter().any(|t| matches!(t.sink, Sink::File(_) | Sink::Stderr)) {
+        let sink = match &invocation.error_log {
+            Some(path) => Sink::File(cx.get::<LogFiles>().file(path)),
+            None => Sink::Stderr,
+        };
+        targets.push(Target { level: observe::Level::Error, sink });
+    }
+    Arc::new(ErrorLog::new(targets))
+}
+
+fn events_plan(schema: &Schema, root: &Block<'_>, cx: &mut Cx) -> Option<Events> {
+    let events = root.children.iter().find(|b| b.context == Contexts::events)?;
+    let table = schema.table_index(EVENTS, Area::Main)?;
+    let mut input: EventsInput = events.input::<EventsInput>(table).cloned().unwrap_or_default();
+    input.fill(cx);
+    Some(input.resolve())
+}
+
+fn affinity_warning(core: &CorePlan) -> Option<&'static str> {
+    let masks = core.affinity.as_ref()?.masks()?;
+    (masks != 1 && masks != core.workers).then_some(
+        "the number of \"worker_processes\" is not equal to the number of \"worker_cpu_affinity\" masks, using last mask \
+         for remaining worker processes",
+    )
+}

@@ -1,0 +1,301 @@
+//! Kinds of values that only the main and events contexts have.
+
+use conf_schema::value::arg;
+use conf_schema::{Cx, Directive, Problem, Value};
+use net::process::{Account, group, user};
+use std::ffi::OsString;
+
+/// More threads than this are taken for a slip (nginx: `NGX_MAX_PROCESSES`).
+pub const WORKERS_MAX: usize = 1024;
+
+/// `user NAME [GROUP]`, looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User(pub Option<Account>);
+
+impl Value for User {
+    const SYNTAX: &'static str = "user [group]";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        if !rustix::process::geteuid().is_root() {
+            let text = "the \"user\" directive makes sense only if the master process runs with super-user privileges, \
+                        ignored";
+            cx.warn(d, text);
+            return Ok(User(None));
+        }
+        let name = arg(d, 0)?.text().into_owned();
+        let group_name = d.args.get(1).map_or(name.clone(), |w| w.text().into_owned());
+        let failed = |call: &str, name: &str, at: usize, e: Option<std::io::Error>| {
+            let why = e.map_or(String::new(), |e| format!(" {}", observe::os(&e)));
+            Problem::says(format!("{call}(\"{name}\") failed{why}")).at(at)
+        };
+        let account = match user(&name) {
+            Ok(Some(account)) => account,
+            Ok(None) => {
+                return Err(failed("getpwnam", &name, 0, None).hint(format!("there is no user \"{name}\" here")));
+            }
+            Err(e) => return Err(failed("getpwnam", &name, 0, Some(e))),
+        };
+        match group(&group_name) {
+            Ok(Some(gid)) => Ok(User(Some(Account { gid, ..account }))),
+            Ok(None) => {
+                let hint = format!("there is no group \"{group_name}\" here; name one: user {name} GROUP;");
+                Err(failed("getgrnam", &group_name, d.args.len() - 1, None).hint(hint))
+            }
+            Err(e) => Err(failed("getgrnam", &group_name, d.args.len() - 1, Some(e))),
+        }
+    }
+}
+
+/// `worker_processes N | auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workers(pub usize);
+
+impl Value for Workers {
+    const SYNTAX: &'static str = "number | auto";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = arg(d, 0)?.text();
+        if word == "auto" {
+            return Ok(Workers(cpus().min(WORKERS_MAX)));
+        }
+        match word.parse::<usize>() {
+            Ok(n) if (1..=WORKERS_MAX).contains(&n) && !word.starts_with('+') => Ok(Workers(n)),
+            _ => Err(Problem::invalid().at(0).hint(format!("write \"auto\" or a number from 1 to {WORKERS_MAX}"))),
+        }
+    }
+}
+
+/// The CPUs that this process may use (its affinity and its control group's quota).
+pub fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// `worker_cpu_affinity MASK ... | auto [MASK]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Affinity {
+    /// One CPU a thread, round robin over the mask's.
+    auto: bool,
+    masks: Vec<Vec<usize>>,
+}
+
+impl Affinity {
+    /// How many masks were written; `None` with `auto`.
+    pub fn masks(&self) -> Option<usize> {
+        (!self.auto).then_some(self.masks.len())
+    }
+
+    /// The CPUs of a thread; `None` leaves it where it is.
+    pub fn cpus(&self, thread: usize) -> Option<Vec<usize>> {
+        let mask = if self.auto { self.masks.last() } else { self.masks.get(thread).or(self.masks.last()) }?;
+        if mask.is_empty() {
+            return None;
+        }
+        if self.auto { Some(vec![*mask.get(thread % mask.len())?]) } else { Some(mask.clone()) }
+    }
+}
+
+impl Value for Affinity {
+    const SYNTAX: &'static str = "cpumask ... | auto [cpumask]";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        const CPUS_MAX: usize = 1024;
+        let auto = arg(d, 0)?.text() == "auto";
+        if auto && d.args.len() > 2 {
+            return Err(Problem::says("invalid number of arguments in \"worker_cpu_affinity\" directive").at(2));
+        }
+        let mut masks = Vec::new();
+        for (index, word) in d.args.iter().enumerate().skip(usize::from(auto)) {
+            if word.bytes.len() > CPUS_MAX {
+                let text = format!("\"worker_cpu_affinity\" supports up to {CPUS_MAX} CPUs only");
+                return Err(Problem::says(text).at(index));
+            }
+            let mut mask = Vec::new();
+            for (cpu, c) in word.bytes.iter().rev().filter(|c| **c != b' ').enumerate() {
+                match c {
+                    b'0' => {}
+                    b'1' => mask.push(cpu),
+                    c => {
+                        let text = format!("invalid character \"{}\" in \"worker_cpu_affinity\"", *c as char);
+                        return Err(Problem::says(text).at(index).hint("a mask is a row of 0 and 1, CPU 0 at its end"));
+                    }
+                }
+            }
+            masks.push(mask);
+        }
+        if masks.is_empty() {
+            masks.push((0..cpus()).collect());
+        }
+        Ok(Affinity { auto, masks })
+    }
+}
+
+/// `worker_priority [-]N`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Priority(pub i32);
+
+impl Value for Priority {
+    const SYNTAX: &'static str = "number";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = arg(d, 0)?.text();
+        let digits = word.strip_prefix(['-', '+']).unwrap_or(&word);
+        match digits.parse::<i32>() {
+            Ok(n) if digits.starts_with(|c: char| c.is_ascii_digit()) => {
+                Ok(Priority(if word.starts_with('-') { -n } else { n }))
+            }
+            _ => Err(Problem::directive("invalid number").at(0).hint("a number from -20 (first) to 19 (last)")),
+        }
+    }
+}
+
+/// `env NAME[=VALUE]`, every line one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment(pub Vec<(OsString, Option<OsString>)>);
+
+impl Value for Environment {
+    const SYNTAX: &'static str = "variable[=value]";
+    const REPEATS: bool = true;
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        use std::os::unix::ffi::OsStringExt;
+        let bytes = &arg(d, 0)?.bytes;
+        let mut parts = bytes.splitn(2, |c| *c == b'=');
+        let name = OsString::from_vec(parts.next().unwrap_or_default().to_vec());
+        Ok(Environment(vec![(name, parts.next().map(|value| OsString::from_vec(value.to_vec())))]))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+/// `load_module FILE`: everything is built in, so that the file is not looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Modules(pub Vec<String>);
+
+/// The modules that nginx and its distributors ship as files and whose directives we know.
+const KNOWN_MODULES: [&str; 15] = [
+    "ngx_http_geoip_module",
+    "ngx_http_image_filter_module",
+    "ngx_http_perl_module",
+    "ngx_http_xslt_filter_module",
+    "ngx_mail_module",
+    "ngx_stream_module",
+    "ngx_stream_geoip_module",
+    "ngx_http_brotli_filter_module",
+    "ngx_http_brotli_static_module",
+    "ngx_http_zstd_filter_module",
+    "ngx_http_zstd_static_module",
+    "ngx_http_dav_module",
+    "ngx_http_v2_module",
+    "ngx_http_v3_module",
+    "ngx_http_ssl_module",
+];
+
+impl Value for Modules {
+    const SYNTAX: &'static str = "file";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let file = arg(d, 0)?.text().into_owned();
+        let stem = file.rsplit('/').next().unwrap_or_default().trim_end_matches(".so").to_string();
+        if KNOWN_MODULES.contains(&stem.as_str()) {
+            cx.warn(d, format!("\"load_module\" is ignored: what this version does of \"{stem}\" is built in"));
+        } else {
+            let text = format!("\"load_module\" is ignored: modules are not loaded, and \"{stem}\" is not built in");
+            cx.warn(d, text);
+        }
+        Ok(Modules(vec![file]))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+/// `thread_pool NAME threads=N [max_queue=N]`: checked; file operations run on the runtime's own threads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadPools(pub Vec<ThreadPool>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadPool {
+    pub name: String,
+    pub threads: usize,
+    pub queue_max: usize,
+}
+
+impl Value for ThreadPools {
+    const SYNTAX: &'static str = "name threads=number [max_queue=number]";
+    const REPEATS: bool = true;
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let name = arg(d, 0)?.text().into_owned();
+        let mut pool = ThreadPool { name, threads: 0, queue_max: 65_536 };
+        for (index, word) in d.args.iter().enumerate().skip(1) {
+            let word = word.text();
+            let (key, value) = word.split_once('=').unwrap_or((&word, ""));
+            match (key, value.parse::<usize>()) {
+                ("threads", Ok(n)) if n > 0 => pool.threads = n,
+                ("max_queue", Ok(n)) => pool.queue_max = n,
+                ("threads", _) => return Err(Problem::says(format!("invalid threads value \"{word}\"")).at(index)),
+                ("max_queue", _) => return Err(Problem::says(format!("invalid max_queue value \"{word}\"")).at(index)),
+                _ => return Err(Problem::says(format!("invalid parameter \"{word}\"")).at(index)),
+            }
+        }
+        if pool.threads == 0 {
+            let text = format!("\"threads\" parameter is missing in thread pool \"{}\"", pool.name);
+            return Err(Problem::says(text).hint("write threads=32, say"));
+        }
+        Ok(ThreadPools(vec![pool]))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+conf_schema::words! {
+    /// What a broken belief (`bug!`) does besides being logged.
+    pub enum DebugPoints {
+        /// Stops the process, for a debugger.
+        Stop = "stop",
+        /// Ends it with a core file.
+        Abort = "abort",
+    }
+}
+
+/// `use METHOD`: there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Method;
+
+impl Value for Method {
+    const SYNTAX: &'static str = "epoll";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = arg(d, 0)?.text();
+        if word == "epoll" {
+            return Ok(Method);
+        }
+        Err(Problem::says(format!("invalid event type \"{word}\""))
+            .at(0)
+            .hint("this version waits with epoll only: write \"use epoll;\", or nothing"))
+    }
+}
+
+/// `debug_connection ADDRESS`: there are no debug messages to turn on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DebugConnections;
+
+impl Value for DebugConnections {
+    const SYNTAX: &'static str = "address | CIDR | unix:";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        cx.warn(d, "\"debug_connection\" is ignored: this version writes no debug messages");
+        Ok(DebugConnections)
+    }
+}
+
+/// A directive that would change what the operator relies on, and that we cannot honour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused;
+
+impl Value for Refused {
+    const SYNTAX: &'static str = "value";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let why = match &*d.name.text() {
+            "ssl_engine" => "there are no OpenSSL engines here: keys are read from files",
+            "google_perftools_profiles" => "profile with perf, which needs no library in the program",
+            _ => "this version cannot do it",
+        };
+        Err(Problem::directive("is not supported").hint(why))
+    }
+}

@@ -1,0 +1,23 @@
+//! The program: command line, configuration, master and worker processes, signals, reload, upgrade.
+//!
+//! Without a subcommand it is called as nginx is (`options.rs`); `commands/` holds what nginx does not have.
+
+#![forbid(unsafe_code)]
+
+mod commands;
+pub mod conf;
+pub mod options;
+pub mod process;
+mod report;
+mod version;
+mod voice;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs the program; `arguments` begin with its name.
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    let first = arguments.get(1).and_then(|a| a.to_str()).unwrap_or("-");
+    let code = if first.starts_with('-') { options::main(&arguments) } else { commands::main(first, &arguments[2..]) };
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}

@@ -1,0 +1,178 @@
+//! The command line as nginx has it: `-t`, `-s reload`, `-c FILE` and the rest.
+
+use crate::conf::{self, Invocation, paths};
+use crate::process::pidfile;
+use crate::process::start::{self, Task};
+use crate::{commands, report, version};
+use conf_schema::Store;
+use conf_syntax::Disk;
+use observe::LogFiles;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// What was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    pub help: bool,
+    pub version: bool,
+    pub configure: bool,
+    pub test: bool,
+    pub dump: bool,
+    pub quiet: bool,
+    pub explain: bool,
+    pub plan: bool,
+    pub signal: Option<String>,
+    pub prefix: Option<PathBuf>,
+    pub conf_file: Option<PathBuf>,
+    pub error_log: Option<PathBuf>,
+    pub globals: Vec<u8>,
+}
+
+/// Runs a command line without a subcommand; the exit code.
+pub fn main(arguments: &[OsString]) -> i32 {
+    let options = match parse(&arguments[1.min(arguments.len())..]) {
+        Ok(options) => options,
+        Err(words) => {
+            eprintln!("tidegate: {words}");
+            return 1;
+        }
+    };
+    if options.help {
+        eprint!("{}", version::short());
+        eprint!("{}", commands::overview());
+    } else if options.configure {
+        eprint!("{}", version::long(&conf::schema()));
+    } else if options.version {
+        eprint!("{}", version::short());
+    }
+    if (options.help || options.version) && !options.test {
+        return 0;
+    }
+    let invocation = options.invocation();
+    if let Some(signal) = &options.signal {
+        return send(&invocation, signal);
+    }
+    if options.plan {
+        return commands::plan::print(&invocation);
+    }
+    let task = if options.test {
+        Task::Test { quiet: options.quiet, dump: options.dump, explain: options.explain }
+    } else {
+        Task::Serve
+    };
+    start::run(invocation, task, arguments)
+}
+
+/// Reads the options; the error is what to print.
+pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
+    use lexopt::Arg::{Long, Short, Value};
+    let mut options = Options::default();
+    let mut parser = lexopt::Parser::from_args(arguments);
+    while let Some(argument) = parser.next().map_err(|e| e.to_string())? {
+        let argument = match argument {
+            Short(c) => c.to_string(),
+            Long(name) => name.to_string(),
+            Value(text) => return Err(format!("invalid option: \"{}\"", text.to_string_lossy())),
+        };
+        let mut value = |what: &str| parser.value().map_err(|_| format!("option \"-{argument}\" requires {what}"));
+        match argument.as_str() {
+            "?" | "h" | "help" => (options.help, options.version) = (true, true),
+            "v" | "version" => options.version = true,
+            "V" => (options.version, options.configure) = (true, true),
+            "t" => options.test = true,
+            "T" => (options.test, options.dump) = (true, true),
+            "q" => options.quiet = true,
+            "explain" => (options.test, options.explain) = (true, true),
+            "plan" => (options.test, options.plan) = (true, true),
+            "p" => options.prefix = Some(value("directory name")?.into()),
+            "c" => options.conf_file = Some(value("file name")?.into()),
+            "e" => options.error_log = Some(value("file name")?.into()),
+            "g" => options.globals = value("parameter")?.into_encoded_bytes(),
+            "s" => {
+                let signal = value("parameter")?.to_string_lossy().into_owned();
+                if !["stop", "quit", "reopen", "reload"].contains(&signal.as_str()) {
+                    return Err(format!("invalid option: \"-s {signal}\""));
+                }
+                options.signal = Some(signal);
+            }
+            _ => return Err(format!("invalid option: \"{argument}\"")),
+        }
+    }
+    Ok(options)
+}
+
+impl Options {
+    /// Where things are: what was said, completed by defaults, made absolute.
+    pub fn invocation(&self) -> Invocation {
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+        let prefix = self.prefix.as_deref().map(absolute);
+        let defaults = paths::defaults(prefix.as_deref());
+        let below = |path: &Path| if path.is_absolute() { path.to_path_buf() } else { defaults.prefix.join(path) };
+        let error_log = match &self.error_log {
+            Some(path) if path.as_os_str() == "stderr" || path.as_os_str().is_empty() => None,
+            Some(path) => Some(below(path)),
+            None => Some(defaults.error_log.clone()),
+        };
+        Invocation {
+            conf_file: self.conf_file.as_deref().map_or_else(|| defaults.conf_file.clone(), below),
+            error_log,
+            pid: defaults.pid.clone(),
+            globals: self.globals.clone(),
+            text: None,
+            prefix: defaults.prefix,
+        }
+    }
+}
+
+/// `-s`: the configuration is read for the sake of its `pid`.
+fn send(invocation: &Invocation, signal: &str) -> i32 {
+    start::open_first_log(invocation, false);
+    let reading = conf::read(&Disk, Store::default(), invocation, LogFiles::default());
+    let style = report::Style::new(false);
+    report::print_warnings(&reading, style);
+    match reading.config {
+        Ok(config) => pidfile::signal(&config.core.pid, signal),
+        Err(failure) => {
+            report::print_failure(&failure, style, None);
+            1
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &str) -> Result<Options, String> {
+        parse(&words.split(' ').map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_as_nginx_takes_them() {
+        let all = read("-p /tmp/x/ -c nginx.conf -e error.log").expect("parses");
+        let places = all.invocation();
+        assert_eq!(places.prefix, PathBuf::from("/tmp/x/"));
+        assert_eq!(places.conf_file, PathBuf::from("/tmp/x/nginx.conf"));
+        assert_eq!(places.error_log, Some("/tmp/x/error.log".into()));
+        assert_eq!(places.pid, PathBuf::from("/tmp/x/logs/nginx.pid"));
+        assert!(read("-tq").expect("parses").quiet);
+        assert!(read("-T").expect("parses").dump);
+        assert_eq!(read("-sreload").expect("parses").signal.as_deref(), Some("reload"));
+        assert_eq!(read("-e stderr").expect("parses").invocation().error_log, None);
+        assert!(read("-?").expect("parses").help);
+    }
+
+    #[test]
+    fn complaints_as_nginx_words_them() {
+        for (words, want) in [
+            ("-x", "invalid option: \"x\""),
+            ("-t serve", "invalid option: \"serve\""),
+            ("-s start", "invalid option: \"-s start\""),
+            ("-p", "option \"-p\" requires directory name"),
+            ("-c", "option \"-c\" requires file name"),
+            ("-g", "option \"-g\" requires parameter"),
+        ] {
+            assert_eq!(read(words).expect_err(words), want);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The socket pair between master and worker: orders down, answers up. Descriptors travel beside them (SCM_RIGHTS), long
+//! texts in a memory file.
+
+use crate::conf::Texts;
+use crate::process::codec::{Reader, Writer};
+use crate::process::listeners::Seat;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use std::cell::RefCell;
+use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tokio::io::unix::AsyncFd;
+
+/// Descriptors in one packet; the kernel allows 253.
+const PACKET_DESCRIPTORS_MAX: usize = 200;
+/// Descriptors in one order: more sockets than any configuration that can be written has.
+const ORDER_DESCRIPTORS_MAX: usize = 1 << 20;
+/// How long the master waits for a worker to take an order.
+const SEND_PATIENCE: Duration = Duration::from_secs(5);
+const PACKET_BYTES_MAX: usize = 4096;
+
+const QUIT: u8 = b'q';
+const TERMINATE: u8 = b't';
+const REOPEN: u8 = b'o';
+const RELOAD: u8 = b'r';
+const MORE: u8 = b'+';
+const DONE: u8 = b'd';
+const FAILED: u8 = b'f';
+
+/// What the master wants.
+#[derive(Debug)]
+pub enum Order {
+    Quit,
+    Terminate,
+    Reopen { logs: Vec<(PathBuf, OwnedFd)> },
+    Reload(Box<Reload>),
+}
+
+/// A configuration to be built again from its texts.
+#[derive(Debug)]
+pub struct Reload {
+    pub texts: Texts,
+    /// Sockets that threads do not have yet.
+    pub seats: Vec<(Seat, OwnedFd)>,
+    /// Descriptors of all log files.
+    pub logs: Vec<(PathBuf, OwnedFd)>,
+}
+
+/// The worker's answer to a reload.
+pub type Answer = Result<(), String>;
+
+/// The master's end.
+#[derive(Debug)]
+pub struct Commander {
+    socket: OwnedFd,
+}
+
+/// The worker's end.
+#[derive(Debug)]
+pub struct Channel {
+    socket: AsyncFd<OwnedFd>,
+    partial: RefCell<Option<Partial>>,
+}
+
+/// An order whose descriptors are still arriving.
+#[derive(Debug)]
+struct Partial {
+    kind: u8,
+    wanted: usize,
+    descriptors: Vec<OwnedFd>,
+}
+
+/// Both ends; the second becomes a [`Channel`] in the worker.
+///
+/// # Errors
+/// As `socketpair` gives them.
+pub fn pair() -> io::Result<(Commander, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    Ok((Commander { socket: ours }, theirs))
+}
+
+impl Commander {
+    pub fn quit(&self) -> io::Result<()> {
+        self.send(&[QUIT], &[])
+    }
+
+    pub fn terminate(&self) -> io::Result<()> {
+        self.send(&[TERMINATE], &[])
+    }
+
+    pub fn reopen(&self, logs: &[(PathBuf, OwnedFd)]) -> io::Result<()> {
+        let mut writer = Writer::default();
+        writer.paths(logs.iter().map(|(path, _)| path.as_path()));
+        self.order(REOPEN, &writer, logs.iter().map(|(_, fd)| fd.as_fd()).collect())
+    }
+
+    pub fn reload(&self, texts: &Texts, seats: &[(Seat, OwnedFd)], logs: &[(PathBuf, OwnedFd)]) -> io::Result<()> {
+        let mut writer = Writer::default();
+        writer.texts(texts);
+        writer.seats(seats.iter().map(|(seat, _)| *seat));
+        writer.paths(logs.iter().map(|(path, _)| path.as_path()));
+        let fds = seats.iter().map(|(_, fd)| fd.as_fd()).chain(logs.iter().map(|(_, fd)| fd.as_fd()));
+        self.order(RELOAD, &writer, fds.collect())
+    }
+
+    /// The worker's answer, if one is there. `None` with an error: the worker is gone.
+    pub fn answer(&self) -> io::Result<Option<Answer>> {
+        let mut bytes = [0; PACKET_BYTES_MAX];
+        match rustix::net::recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok((n, _)) => match (bytes[0], &bytes[1..n]) {
+                (DONE, _) => Ok(Some(Ok(()))),
+                (_, words) => Ok(Some(Err(String::from_utf8_lossy(words).into_owned()))),
+            },
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// An order with a payload, which is put into a memory file, and descriptors.
+    fn order(&self, kind: u8, payload: &Writer, descriptors: Vec<BorrowedFd<'_>>) -> io::Result<()> {
+        let memory = rustix::fs::memfd_create("tidegate-order", rustix::fs::MemfdFlags::CLOEXEC)?;
+        let mut file = std::fs::File::from(memory);
+        file.write_all(payload.bytes())?;
+        file.rewind()?;
+        let mut head = vec![kind];
+        head.extend_from_slice(&(descriptors.len() as u32 + 1).to_le_bytes());
+        self.send(&head, &[file.as_fd()])?;
+        for some in descriptors.chunks(PACKET_DESCRIPTORS_MAX) {
+            self.send(&[MORE], some)?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let until = Instant::now() + SEND_PATIENCE;
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_DESCRIPTORS_MAX))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+                return Err(io::Error::other("too many descriptors in one packet"));
+            }
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match rustix::net::sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut ancillary, flags) {
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) if Instant::now() < until => {
+                    let mut wait = [rustix::event::PollFd::new(&self.socket, rustix::event::PollFlags::OUT)];
+                    let _ = rustix::event::poll(&mut wait, Some(&rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 }));
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for Commander {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Channel {
+    /// Must be called inside the control thread's runtime.
+    ///
+    /// # Errors
+    /// When the runtime cannot watch the socket.
+    pub fn new(socket: OwnedFd) -> io::Result<Channel> {
+        Ok(Channel { socket: net::process::watch(socket)?, partial: RefCell::new(None) })
+    }
+
+    /// The next whole order; `None` when the master is gone. May be dropped and called again without losing anything.
+    pub async fn next_order(&self) -> Option<Order> {
+        loop {
+            let mut ready = self.socket.readable().await.ok()?;
+            match self.packet() {
+                Ok(Some(order)) => return Some(order),
+                Ok(None) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(_) => return None,
+            }
+        }
+    }
+
+    pub fn answer(&self, failure: Option<&str>) {
+        let mut packet = vec![if failure.is_some() { FAILED } else { DONE }];
+        let words = failure.unwrap_or_default().as_bytes();
+        packet.extend_from_slice(&words[..words.len().min(PACKET_BYTES_MAX - 1)]);
+        let _ = rustix::net::send(self.socket.get_ref(), &packet, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+
+    /// Reads one packet; an order when it completes one.
+    fn packet(&self) -> io::Result<Option<Order>> {
+        let mut bytes = [0; 16];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_DESCRIPTORS_MAX))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let got =
+            rustix::net::recvmsg(self.socket.get_ref(), &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags)?;
+        if got.bytes == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut descriptors = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        let truncated = got.flags.contains(ReturnFlags::CTRUNC);
+        let mut partial = self.partial.borrow_mut();
+        match bytes[0] {
+            QUIT => return Ok(Some(Order::Quit)),
+            TERMINATE => return Ok(Some(Order::Terminate)),
+            kind @ (REOPEN | RELOAD) => {
+                let wanted = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize;
+                *partial = Some(Partial { kind, wanted: wanted.min(ORDER_DESCRIPTORS_MAX), descriptors });
+            }
+            MORE => {
+                if let Some(partial) = &mut *partial {
+                    partial.descriptors.extend(descriptors);
+                }
+            }
+            _ => return Ok(None),
+        }
+        if truncated {
+            // The limit on descriptors kept some from us; the order cannot be carried out.
+            *partial = None;
+            drop(partial);
+            self.answer(Some("too few descriptors are allowed (worker_rlimit_nofile)"));
+            return Ok(None);
+        }
+        if partial.as_ref().is_some_and(|p| p.descriptors.len() >= p.wanted)
+            && let Some(whole) = partial.take()
+        {
+            drop(partial);
+            let kind = whole.kind;
+            let order = assemble(whole);
+            if order.is_none() && kind == RELOAD {
+                self.answer(Some("the order was garbled"));
+            }
+            return Ok(order);
+        }
+        Ok(None)
+    }
+}
+
+fn assemble(whole: Partial) -> Option<Order> {
+    let mut descriptors = whole.descriptors.into_iter();
+    let mut payload = Vec::new();
+    std::fs::File::from(descriptors.next()?).read_to_end(&mut payload).ok()?;
+    let mut reader = Reader::new(&payload);
+    if whole.kind == REOPEN {
+        let paths = reader.paths()?;
+        return Some(Order::Reopen { logs: paths.into_iter().zip(descriptors).collect() });
+    }
+    let texts = reader.texts()?;
+    let seats = reader.seats()?;
+    let paths = reader.paths()?;
+    let seats: Vec<_> = seats.into_iter().zip(descriptors.by_ref()).collect();
+    let logs = paths.into_iter().zip(descriptors).collect();
+    Some(Order::Reload(Box::new(Reload { texts, seats, logs })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_syntax::SourceFile;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn orders_arrive_whole_with_many_descriptors() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+        runtime.block_on(async {
+            let (commander, theirs) = pair().expect("pair");
+            let channel = Channel::new(theirs).expect("channel");
+            let mut texts = Texts::default();
+            texts.files.all.push(SourceFile { path: "/n.conf".into(), text: vec![b'#'; 300_000] });
+            texts.store.files.insert("/key".into(), Ok(b"secret"[..].into()));
+            texts.store.files.insert("/none".into(), Err(2));
+            let null = || OwnedFd::from(std::fs::File::open("/dev/null").expect("open"));
+            let seat = |thread| Seat { thread, listener: 3, socket: thread, shared: thread == 1 };
+            let seats: Vec<_> = (0..300).map(|thread| (seat(thread), null())).collect();
+            let logs = vec![(PathBuf::from("/log"), null())];
+            commander.reload(&texts, &seats, &logs).expect("sent");
+            commander.quit().expect("sent");
+            let Some(Order::Reload(order)) = channel.next_order().await else { panic!("a reload") };
+            assert_eq!(order.texts.files.all[0].text.len(), 300_000);
+            assert_eq!(order.texts.store.files, texts.store.files);
+            assert!(order.texts.store.replay);
+            assert_eq!(order.seats.len(), 300);
+            assert!(order.seats.iter().enumerate().all(|(n, (got, fd))| *got == seat(n) && fd.as_raw_fd() > 2));
+            assert_eq!(order.logs[0].0, PathBuf::from("/log"));
+            assert!(matches!(channel.next_order().await, Some(Order::Quit)));
+            channel.answer(Some("no"));
+            assert_eq!(commander.answer().expect("alive"), Some(Err("no".into())));
+            assert_eq!(commander.answer().expect("alive"), None);
+            drop(commander);
+            assert!(channel.next_order().await.is_none());
+        });
+    }
+}

@@ -1,0 +1,114 @@
+//! How an order's payload is written and read: numbers of eight bytes, byte strings with their length before them.
+
+use crate::conf::Texts;
+use crate::process::listeners::Seat;
+use conf_schema::Store;
+use conf_syntax::{Files, SourceFile};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Default)]
+pub struct Writer {
+    out: Vec<u8>,
+}
+
+impl Writer {
+    pub fn bytes(&self) -> &[u8] {
+        &self.out
+    }
+    fn number(&mut self, n: usize) {
+        self.out.extend_from_slice(&(n as u64).to_le_bytes());
+    }
+    fn string(&mut self, text: &[u8]) {
+        self.number(text.len());
+        self.out.extend_from_slice(text);
+    }
+    pub fn paths<'a>(&mut self, paths: impl ExactSizeIterator<Item = &'a Path>) {
+        self.number(paths.len());
+        for path in paths {
+            self.string(path.as_os_str().as_bytes());
+        }
+    }
+    pub fn seats(&mut self, seats: impl ExactSizeIterator<Item = Seat>) {
+        self.number(seats.len());
+        for seat in seats {
+            self.number(seat.thread);
+            self.number(seat.listener);
+            self.number(seat.socket);
+            self.number(usize::from(seat.shared));
+        }
+    }
+    pub fn texts(&mut self, texts: &Texts) {
+        self.number(texts.files.all.len());
+        for file in &texts.files.all {
+            self.string(file.path.as_os_str().as_bytes());
+            self.string(&file.text);
+        }
+        self.number(texts.store.files.len());
+        for (path, contents) in &texts.store.files {
+            self.string(path.as_os_str().as_bytes());
+            match contents {
+                Ok(bytes) => {
+                    self.number(0);
+                    self.string(bytes);
+                }
+                Err(code) => self.number(usize::try_from(*code).unwrap_or(5).max(1)),
+            }
+        }
+    }
+}
+
+/// Every method gives `None` when the bytes end too early.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Reader { rest: bytes }
+    }
+    fn number(&mut self) -> Option<usize> {
+        let (head, rest) = self.rest.split_first_chunk::<8>()?;
+        self.rest = rest;
+        usize::try_from(u64::from_le_bytes(*head)).ok()
+    }
+    fn string(&mut self) -> Option<&'a [u8]> {
+        let length = self.number()?;
+        let (head, rest) = self.rest.split_at_checked(length)?;
+        self.rest = rest;
+        Some(head)
+    }
+    fn path(&mut self) -> Option<PathBuf> {
+        self.string().map(|bytes| PathBuf::from(OsStr::from_bytes(bytes)))
+    }
+    pub fn paths(&mut self) -> Option<Vec<PathBuf>> {
+        let count = self.number()?;
+        (0..count).map(|_| self.path()).collect()
+    }
+    pub fn seats(&mut self) -> Option<Vec<Seat>> {
+        let count = self.number()?;
+        let seat = |_| {
+            let (thread, listener, socket) = (self.number()?, self.number()?, self.number()?);
+            Some(Seat { thread, listener, socket, shared: self.number()? != 0 })
+        };
+        (0..count).map(seat).collect()
+    }
+    pub fn texts(&mut self) -> Option<Texts> {
+        let mut texts = Texts { files: Files::default(), store: Store { replay: true, ..Store::default() } };
+        for _ in 0..self.number()? {
+            let (path, text) = (self.path()?, self.string()?.to_vec());
+            texts.files.all.push(SourceFile { path, text });
+        }
+        for _ in 0..self.number()? {
+            let path = self.path()?;
+            let contents = match self.number()? {
+                0 => Ok(self.string()?.into()),
+                code => Err(i32::try_from(code).ok()?),
+            };
+            texts.store.files.insert(path, contents);
+        }
+        Some(texts)
+    }
+}

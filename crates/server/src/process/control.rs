@@ -1,0 +1,283 @@
+//! The control thread of a process that serves: it starts the worker threads, listens to signals and to the master, and
+//! ends the process. With `master_process off` it does the master's work as well.
+
+use crate::conf::{Config, Invocation};
+use crate::process::channel::{Channel, Order};
+use crate::process::listeners::{Listeners, Seat};
+use crate::process::reload;
+use crate::process::signals::{self, WORKER};
+use crate::process::single::Single;
+use crate::process::threads::{Ended, Threads, copies, new_seats};
+use crate::{say, voice};
+use conn::thread::Command;
+use net::process::{Received, Signals};
+use observe::os;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, sleep_until};
+
+/// After TERM, threads that do not end at once are not waited for longer.
+const TERMINATE_PATIENCE: Duration = Duration::from_millis(500);
+/// How often a replaced plan is looked at: soon at first, seldom later.
+const RETIRED_FIRST: Duration = Duration::from_millis(20);
+const RETIRED_LAST: Duration = Duration::from_secs(1);
+
+/// Exit code that tells the master not to try again (nginx: 2).
+pub const FATAL: i32 = 2;
+
+/// Where orders come from.
+pub enum Orders {
+    /// The master, through this end of a socket pair.
+    Master(OwnedFd),
+    /// Nobody but signals (`master_process off`).
+    Signals(Single),
+}
+
+enum Superior {
+    Master(Channel),
+    Nobody(Single),
+}
+
+/// Everything the control thread begins with.
+pub struct Control {
+    pub invocation: Invocation,
+    pub config: Config,
+    pub listeners: Listeners,
+    pub orders: Orders,
+}
+
+/// Why the process is ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Not,
+    Graceful,
+    Now,
+}
+
+/// Serves until told to stop; the process's exit code.
+pub fn run(control: Control) -> i32 {
+    let signals = match Signals::block(WORKER) {
+        Ok(signals) => signals,
+        Err(e) => {
+            say!(Emerg, "signalfd() failed {}", os(&e));
+            return FATAL;
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            say!(Emerg, "starting the control thread failed {}", os(&e));
+            return FATAL;
+        }
+    };
+    let code = runtime.block_on(async {
+        match Loop::start(control, signals) {
+            Ok(control) => control.run().await,
+            Err(e) => {
+                say!(Emerg, "starting the worker threads failed {}", os(&e));
+                FATAL
+            }
+        }
+    });
+    runtime.shutdown_background();
+    code
+}
+
+struct Loop {
+    invocation: Invocation,
+    config: Config,
+    listeners: Listeners,
+    superior: Superior,
+    /// The master's end is gone: it was killed. We go on serving.
+    orphan: bool,
+    signals: AsyncFd<Signals>,
+    threads: Threads,
+    ended: UnboundedReceiver<Ended>,
+    ending: Ending,
+    retired_pause: Duration,
+}
+
+impl Loop {
+    fn start(control: Control, signals: Signals) -> std::io::Result<Loop> {
+        let Control { invocation, config, mut listeners, orders } = control;
+        let (mut threads, ended) = Threads::new();
+        let seats = copies(&listeners, &listeners.seats(config.core.workers))?;
+        threads.serve(&config, &listeners, seats);
+        let superior = match orders {
+            Orders::Master(socket) => {
+                // The master keeps copies of its own; ours would keep addresses open that a reload gives up.
+                listeners.let_go();
+                Superior::Master(Channel::new(socket)?)
+            }
+            Orders::Signals(single) => Superior::Nobody(single),
+        };
+        Ok(Loop {
+            invocation,
+            config,
+            listeners,
+            superior,
+            orphan: false,
+            signals: signals.watch()?,
+            threads,
+            ended,
+            ending: Ending::Not,
+            retired_pause: RETIRED_FIRST,
+        })
+    }
+
+    async fn run(mut self) -> i32 {
+        let mut give_up_at = None;
+        let mut look_at = None;
+        loop {
+            if self.ending == Ending::Now && give_up_at.is_none() {
+                give_up_at = Some(Instant::now() + TERMINATE_PATIENCE);
+            }
+            if self.threads.any_retired() && look_at.is_none() {
+                look_at = Some(Instant::now() + self.retired_pause);
+                self.retired_pause = (self.retired_pause * 2).min(RETIRED_LAST);
+            }
+            tokio::select! {
+                ended = self.ended.recv() => {
+                    if let Some(ended) = ended && !self.thread_ended(ended) {
+                        return FATAL;
+                    }
+                }
+                ready = self.signals.readable() => {
+                    let Ok(mut ready) = ready else { return FATAL };
+                    ready.clear_ready();
+                    while let Some(received) = self.signals.get_ref().next() {
+                        self.signal(received);
+                    }
+                }
+                order = next_order(&self.superior, self.orphan) => self.order(order),
+                () = sleep_until(look_at.unwrap_or_else(Instant::now)), if look_at.is_some() => {
+                    look_at = None;
+                    self.threads.report_retired();
+                }
+                () = sleep_until(give_up_at.unwrap_or_else(Instant::now)), if give_up_at.is_some() => {
+                    break;
+                }
+            }
+            if self.ending != Ending::Not && !self.threads.any_left() {
+                break;
+            }
+        }
+        say!(Notice, "exiting");
+        if let Superior::Nobody(single) = &self.superior {
+            single.clean_up(&self.config, &self.listeners);
+        }
+        say!(Notice, "exit");
+        0
+    }
+
+    /// False when the process cannot go on.
+    fn thread_ended(&mut self, ended: Ended) -> bool {
+        self.threads.ended(ended);
+        if !ended.in_order {
+            say!(Alert, "worker thread {} failed", ended.index);
+            // Ends as a crash, which the master answers with a new process.
+            if matches!(self.superior, Superior::Master(_)) {
+                std::process::abort();
+            }
+            return false;
+        }
+        true
+    }
+
+    fn signal(&mut self, received: Received) {
+        let (action, ending) = signals::worker_action(received.signal, matches!(self.superior, Superior::Nobody(_)));
+        signals::note(received, action);
+        match ending {
+            signals::Action::Terminate => self.terminate(),
+            signals::Action::Quit => self.quit(),
+            signals::Action::Reopen => self.reopen(),
+            signals::Action::Reload => self.reload(),
+            signals::Action::Ignore => {}
+        }
+    }
+
+    fn quit(&mut self) {
+        if self.ending != Ending::Not {
+            return;
+        }
+        say!(Notice, "gracefully shutting down");
+        self.ending = Ending::Graceful;
+        let timeout_ms = self.config.core.shutdown_timeout_ms;
+        self.listeners.let_go();
+        self.threads.tell(|| Command::Quit { timeout_ms });
+    }
+
+    fn terminate(&mut self) {
+        if self.ending != Ending::Now {
+            self.ending = Ending::Now;
+            self.listeners.let_go();
+            self.threads.tell(|| Command::Terminate);
+        }
+    }
+
+    /// With `master_process off` only: a worker process is handed its files by the master.
+    fn reopen(&mut self) {
+        if matches!(self.superior, Superior::Nobody(_)) {
+            say!(Notice, "reopening logs");
+            reload::reopen_logs(&self.config.logs, None);
+        }
+        self.threads.tell(|| Command::Flush);
+    }
+
+    /// HUP with `master_process off`.
+    fn reload(&mut self) {
+        let Superior::Nobody(single) = &self.superior else { return };
+        say!(Notice, "reconfiguring");
+        let prepared = single.reload(&self.invocation, &self.config, &self.listeners);
+        let Ok((config, listeners)) = prepared else { return };
+        let seats = new_seats(&self.listeners, self.config.core.workers, &listeners, config.core.workers);
+        match copies(&listeners, &seats) {
+            Ok(seats) => self.swap(config, listeners, seats),
+            Err(e) => say!(Emerg, "dup() failed {}; the old configuration stays", os(&e)),
+        }
+    }
+
+    fn swap(&mut self, config: Config, listeners: Listeners, seats: Vec<(Seat, OwnedFd)>) {
+        voice::set_log(config.error_log.clone());
+        self.threads.serve(&config, &listeners, seats);
+        if matches!(self.superior, Superior::Nobody(_)) {
+            self.listeners.remove_paths(&listeners);
+        }
+        self.listeners = listeners;
+        self.config = config;
+        self.config.logs.forget_unused();
+        self.retired_pause = RETIRED_FIRST;
+    }
+
+    fn order(&mut self, order: Option<Order>) {
+        match order {
+            None => self.orphan = true,
+            Some(Order::Quit) => self.quit(),
+            Some(Order::Terminate) => self.terminate(),
+            Some(Order::Reopen { logs }) => {
+                say!(Notice, "reopening logs");
+                reload::hand_over(&self.config.logs, logs);
+                self.threads.tell(|| Command::Flush);
+            }
+            Some(Order::Reload(order)) => {
+                let Superior::Master(channel) = &self.superior else { return };
+                let done = reload::rebuild(*order, &self.invocation, &self.config);
+                channel.answer(done.as_ref().err().map(String::as_str));
+                if let Ok((config, listeners, seats)) = done {
+                    self.swap(config, listeners, seats);
+                    self.listeners.let_go();
+                }
+            }
+        }
+    }
+}
+
+/// The master's next order; `None` once, when the master is gone.
+async fn next_order(superior: &Superior, orphan: bool) -> Option<Order> {
+    match superior {
+        Superior::Master(channel) if !orphan => channel.next_order().await,
+        _ => std::future::pending().await,
+    }
+}

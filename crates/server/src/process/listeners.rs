@@ -1,0 +1,382 @@
+//! Listening sockets: opened by the master, kept over reloads and upgrades, dealt out to the worker threads
+//! (nginx: `ngx_connection.c`).
+//!
+//! With several threads every TCP address has a socket a thread (SO_REUSEPORT). The first one is bound without that option,
+//! so that an address that another program holds is refused as in nginx; it gets the option afterwards.
+
+use crate::say;
+use net::listen::options;
+use net::listen::{Address, ListenSpec};
+use observe::os;
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// nginx's backlog on Linux.
+const BACKLOG: u32 = 511;
+const BIND_TRIES: usize = 5;
+const BIND_PAUSE: Duration = Duration::from_millis(500);
+const EADDRINUSE: i32 = 98;
+
+/// One address with its sockets.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    pub spec: ListenSpec,
+    /// One, or one a thread; the first was there first.
+    pub sockets: Vec<Arc<OwnedFd>>,
+    /// It came from the program that ran before (binary upgrade).
+    pub inherited: bool,
+}
+
+/// All addresses of a configuration, in the plan's order.
+#[derive(Clone, Debug, Default)]
+pub struct Listeners {
+    pub all: Vec<Listener>,
+}
+
+/// Which socket a thread accepts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seat {
+    pub thread: usize,
+    pub listener: usize,
+    pub socket: usize,
+    /// Other threads accept from the same socket.
+    pub shared: bool,
+}
+
+/// What opening is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Serve,
+    /// `-t`: an address in use is no error, and nothing stays behind.
+    Test,
+}
+
+/// It could not be done; why has been logged.
+#[derive(Debug)]
+pub struct Failed;
+
+impl Listeners {
+    /// Opens every address of a configuration, taking sockets over from `old` where the address is the same.
+    pub fn open(specs: &[ListenSpec], threads: usize, old: &Listeners, purpose: Purpose) -> Result<Listeners, Failed> {
+        let mut all: Vec<Option<Listener>> = specs
+            .iter()
+            .map(|spec| {
+                let known = old.all.iter().find(|l| same_place(&l.spec, spec))?;
+                Some(Listener { spec: spec.clone(), ..known.clone() })
+            })
+            .collect();
+        for round in 1..=BIND_TRIES {
+            let mut in_use = false;
+            for (slot, spec) in all.iter_mut().zip(specs).filter(|(slot, _)| slot.is_none()) {
+                match bind(spec, spec.reuseport && purpose == Purpose::Serve) {
+                    Ok(socket) => {
+                        let sockets = vec![Arc::new(OwnedFd::from(socket))];
+                        *slot = Some(Listener { spec: spec.clone(), sockets, inherited: false });
+                    }
+                    Err((call, e)) => {
+                        let busy = e.raw_os_error() == Some(EADDRINUSE);
+                        if busy && purpose == Purpose::Test {
+                            continue;
+                        }
+                        say!(Emerg, "{call} failed {}", os(&e));
+                        if !busy {
+                            return Err(Failed);
+                        }
+                        in_use = true;
+                    }
+                }
+            }
+            if !in_use {
+                break;
+            }
+            say!(Notice, "try again to bind() after 500ms");
+            std::thread::sleep(BIND_PAUSE);
+            if round == BIND_TRIES {
+                say!(Emerg, "still could not bind()");
+                return Err(Failed);
+            }
+        }
+        let mut listeners = Listeners { all: all.into_iter().flatten().collect() };
+        for listener in &mut listeners.all {
+            if purpose == Purpose::Test {
+                listener.remove_path();
+                continue;
+            }
+            let was = old.all.iter().find(|l| same_place(&l.spec, &listener.spec)).map(|l| l.spec.clone());
+            listener.multiply(threads);
+            listener.configure(was.as_ref());
+        }
+        Ok(listeners)
+    }
+
+    /// Addresses without sockets: what a worker needs to know once its threads have theirs.
+    pub fn of_specs(specs: &[ListenSpec]) -> Listeners {
+        let listener = |spec: &ListenSpec| Listener { spec: spec.clone(), sockets: Vec::new(), inherited: false };
+        Listeners { all: specs.iter().map(listener).collect() }
+    }
+
+    /// Closes our copies of the sockets; addresses whose threads have closed theirs are then free.
+    pub fn let_go(&mut self) {
+        for listener in &mut self.all {
+            listener.sockets.clear();
+        }
+    }
+
+    /// Adopts descriptors that an earlier program left open; what they are bound to says which address they belong to.
+    pub fn inherit(numbers: &[i32]) -> Listeners {
+        let mut listeners = Listeners::default();
+        for number in numbers {
+            let found = net::process::inherit(*number).and_then(|fd| {
+                let socket = SockRef::from(&fd);
+                let datagram = socket.r#type()? == Type::DGRAM;
+                let address = socket.local_addr()?;
+                let address = match (address.as_socket(), address.as_pathname()) {
+                    (Some(ip), _) => Address::Ip(ip),
+                    (None, Some(path)) => Address::Unix(path.to_path_buf()),
+                    _ => return Err(io::Error::other("of an unknown family")),
+                };
+                Ok((fd, ListenSpec { datagram, ..ListenSpec::new(address) }))
+            });
+            match found {
+                Ok((fd, spec)) => match listeners.all.iter_mut().find(|l| same_place(&l.spec, &spec)) {
+                    Some(listener) => listener.sockets.push(Arc::new(fd)),
+                    None => listeners.all.push(Listener { spec, sockets: vec![Arc::new(fd)], inherited: true }),
+                },
+                Err(e) => say!(Crit, "the inherited socket #{number} cannot be used {}", os(&e)),
+            }
+        }
+        listeners
+    }
+
+    /// Which thread accepts from which socket. Every socket has at least one thread: a connection that waits in a
+    /// socket's queue would otherwise wait for ever.
+    pub fn seats(&self, threads: usize) -> Vec<Seat> {
+        let mut seats = Vec::new();
+        for (index, listener) in self.all.iter().enumerate() {
+            let sockets = listener.sockets.len();
+            if sockets == 0 {
+                continue;
+            }
+            let shared = sockets < threads;
+            for n in 0..sockets.max(threads) {
+                seats.push(Seat { thread: n % threads, listener: index, socket: n % sockets, shared });
+            }
+        }
+        seats
+    }
+
+    /// Deletes the files of UNIX-domain sockets whose addresses are not in `kept`.
+    pub fn remove_paths(&self, kept: &Listeners) {
+        for listener in &self.all {
+            if !kept.all.iter().any(|l| same_place(&l.spec, &listener.spec)) {
+                listener.remove_path();
+            }
+        }
+    }
+}
+
+impl Listener {
+    fn remove_path(&self) {
+        if let Address::Unix(path) = &self.spec.address
+            && let Err(e) = std::fs::remove_file(path)
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            say!(Emerg, "unlink() {} failed {}", path.display(), os(&e));
+        }
+    }
+
+    /// Gives every thread a socket of its own, where that can be done.
+    fn multiply(&mut self, threads: usize) {
+        if matches!(self.spec.address, Address::Unix(_)) || self.sockets.len() >= threads {
+            return;
+        }
+        for socket in &self.sockets {
+            if let Err(e) = SockRef::from(&**socket).set_reuse_port(true) {
+                say!(Alert, "setsockopt(SO_REUSEPORT) {} failed {}, ignored", self.spec.address, os(&e));
+                return;
+            }
+        }
+        while self.sockets.len() < threads {
+            match bind(&self.spec, true) {
+                Ok(socket) => self.sockets.push(Arc::new(socket.into())),
+                Err((call, e)) => {
+                    // The threads share what there is: slower, but it serves.
+                    say!(Warn, "{call} once more failed {}; threads share the socket", os(&e));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The options that may change while a socket listens (nginx: `ngx_configure_listening_sockets`).
+    fn configure(&self, was: Option<&ListenSpec>) {
+        let spec = &self.spec;
+        for socket in &self.sockets {
+            let socket_ref = SockRef::from(&**socket);
+            let note = |option: &str, done: io::Result<()>| {
+                if let Err(e) = done {
+                    say!(Alert, "setsockopt({option}) {} failed {}, ignored", spec.address, os(&e));
+                }
+            };
+            if let Some(size) = spec.receive_buffer {
+                note("SO_RCVBUF", socket_ref.set_recv_buffer_size(size));
+            }
+            if let Some(size) = spec.send_buffer {
+                note("SO_SNDBUF", socket_ref.set_send_buffer_size(size));
+            }
+            if spec.datagram || matches!(spec.address, Address::Unix(_)) {
+                continue;
+            }
+            if let Some(keepalive) = spec.keepalive {
+                let mut times = TcpKeepalive::new();
+                if let Some(idle) = keepalive.idle {
+                    times = times.with_time(idle);
+                }
+                if let Some(interval) = keepalive.interval {
+                    times = times.with_interval(interval);
+                }
+                if let Some(count) = keepalive.count {
+                    times = times.with_retries(count);
+                }
+                let has_times = keepalive.idle.or(keepalive.interval).is_some() || keepalive.count.is_some();
+                note("SO_KEEPALIVE", socket_ref.set_keepalive(keepalive.on));
+                if keepalive.on && has_times {
+                    note("TCP_KEEPIDLE", socket_ref.set_tcp_keepalive(&times));
+                }
+            }
+            if let Some(queue) = spec.fastopen {
+                note("TCP_FASTOPEN", options::set_fastopen(&**socket, queue));
+            }
+            if spec.deferred || was.is_some_and(|was| was.deferred) {
+                note("TCP_DEFER_ACCEPT", options::set_defer_accept(&**socket, i32::from(spec.deferred)));
+            }
+            if was.is_some_and(|was| was.backlog != spec.backlog) || self.inherited {
+                let backlog = spec.backlog.unwrap_or(BACKLOG);
+                if let Err(e) = rustix::net::listen(socket.as_fd(), backlog.min(i32::MAX as u32) as i32) {
+                    say!(Alert, "listen() to {}, backlog {backlog} failed {}, ignored", spec.address, os(&e.into()));
+                }
+            }
+        }
+    }
+}
+
+/// The same address and protocol: a socket of the one serves the other.
+pub fn same_place(a: &ListenSpec, b: &ListenSpec) -> bool {
+    a.address == b.address && a.datagram == b.datagram
+}
+
+/// Opens, binds and listens; the error comes with nginx's words for the call.
+fn bind(spec: &ListenSpec, reuse_port: bool) -> Result<Socket, (String, io::Error)> {
+    let named = |call: &str| format!("{call} {}", spec.address);
+    let kind = if spec.datagram { Type::DGRAM } else { Type::STREAM };
+    let (domain, address) = match &spec.address {
+        Address::Ip(ip) => (Domain::for_address(*ip), SockAddr::from(*ip)),
+        Address::Unix(path) => (Domain::UNIX, SockAddr::unix(path).map_err(|e| (named("bind() to"), e))?),
+    };
+    let protocol = match (&spec.address, spec.datagram) {
+        (Address::Unix(_), _) => None,
+        (_, true) => Some(Protocol::UDP),
+        (_, false) => Some(Protocol::TCP),
+    };
+    let socket = Socket::new(domain, kind, protocol).map_err(|e| (named("socket()"), e))?;
+    socket.set_nonblocking(true).map_err(|e| (named("ioctl(FIONBIO)"), e))?;
+    if let Address::Unix(path) = &spec.address {
+        remove_stale(path);
+    } else {
+        socket.set_reuse_address(true).map_err(|e| (named("setsockopt(SO_REUSEADDR)"), e))?;
+        if reuse_port {
+            socket.set_reuse_port(true).map_err(|e| (named("setsockopt(SO_REUSEPORT)"), e))?;
+        }
+    }
+    if domain == Domain::IPV6
+        && let Err(e) = socket.set_only_v6(spec.ipv6_only)
+    {
+        say!(Emerg, "setsockopt(IPV6_V6ONLY) {} failed {}, ignored", spec.address, os(&e));
+    }
+    socket.bind(&address).map_err(|e| (named("bind() to"), e))?;
+    if let Address::Unix(path) = &spec.address
+        && let Err(e) = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
+    {
+        say!(Emerg, "chmod() \"{}\" failed {}", path.display(), os(&e));
+    }
+    if !spec.datagram {
+        let backlog = spec.backlog.unwrap_or(BACKLOG);
+        let call = format!("listen() to {}, backlog {backlog}", spec.address);
+        socket.listen(backlog.min(i32::MAX as u32) as i32).map_err(|e| (call, e))?;
+    }
+    Ok(socket)
+}
+
+/// The file of a socket that nobody listens on any more (a killed server leaves it) would make `bind` fail.
+fn remove_stale(path: &Path) {
+    let Err(e) = std::os::unix::net::UnixStream::connect(path) else { return };
+    if e.kind() == io::ErrorKind::ConnectionRefused && std::fs::remove_file(path).is_ok() {
+        say!(Notice, "deleted the socket {}, which nobody listened on", path.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp() -> ListenSpec {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
+        ListenSpec::new(Address::Ip(free))
+    }
+
+    #[test]
+    fn a_socket_a_thread_and_none_without_a_thread() {
+        let spec = tcp();
+        let four =
+            Listeners::open(std::slice::from_ref(&spec), 4, &Listeners::default(), Purpose::Serve).expect("open");
+        assert_eq!(four.all[0].sockets.len(), 4);
+        assert!(four.seats(4).iter().all(|s| s.thread == s.socket && !s.shared));
+        // Fewer threads: the surplus sockets find a thread.
+        let mut sockets: Vec<_> = four.seats(3).iter().map(|s| s.socket).collect();
+        sockets.sort_unstable();
+        assert_eq!(sockets, [0, 1, 2, 3]);
+        let more = Listeners::open(std::slice::from_ref(&spec), 6, &four, Purpose::Serve).expect("reload");
+        assert_eq!(more.all[0].sockets.len(), 6);
+        assert!(Arc::ptr_eq(&more.all[0].sockets[0], &four.all[0].sockets[0]), "the sockets stay");
+    }
+
+    #[test]
+    fn one_thread_grows_to_two_on_the_same_address() {
+        let spec = tcp();
+        let one = Listeners::open(std::slice::from_ref(&spec), 1, &Listeners::default(), Purpose::Serve).expect("open");
+        assert_eq!(one.all[0].sockets.len(), 1);
+        let two = Listeners::open(std::slice::from_ref(&spec), 2, &one, Purpose::Serve).expect("reload");
+        assert_eq!(two.all[0].sockets.len(), 2);
+    }
+
+    #[test]
+    fn a_foreign_listener_is_noticed_even_with_threads() {
+        let spec = tcp();
+        let Address::Ip(ip) = spec.address else { unreachable!("it is one") };
+        let foreign = Socket::new(Domain::IPV4, Type::STREAM, None).expect("socket");
+        foreign.set_reuse_port(true).expect("option");
+        foreign.bind(&ip.into()).expect("bind");
+        foreign.listen(1).expect("listen");
+        assert!(Listeners::open(std::slice::from_ref(&spec), 2, &Listeners::default(), Purpose::Serve).is_err());
+        assert!(Listeners::open(std::slice::from_ref(&spec), 2, &Listeners::default(), Purpose::Test).is_ok());
+    }
+
+    #[test]
+    fn a_socket_file_without_a_listener_is_replaced() {
+        let path = std::env::temp_dir().join(format!("tidegate-listeners-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        drop(std::os::unix::net::UnixListener::bind(&path).expect("bind"));
+        let spec = ListenSpec::new(Address::Unix(path.clone()));
+        let open =
+            Listeners::open(std::slice::from_ref(&spec), 2, &Listeners::default(), Purpose::Serve).expect("open");
+        assert_eq!(open.all[0].sockets.len(), 1);
+        assert!(open.seats(2).iter().all(|s| s.shared));
+        open.remove_paths(&Listeners::default());
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,415 @@
+//! The master: one thread that listens to signals, watches the worker process and carries configurations over to it
+//! (nginx: `ngx_process_cycle.c`).
+
+use crate::conf::{Config, Invocation};
+use crate::process::channel::{self, Commander};
+use crate::process::control::FATAL;
+use crate::process::listeners::Listeners;
+use crate::process::signals as sig;
+use crate::process::threads::{copies, new_seats};
+use crate::process::upgrade::{self, Program};
+use crate::process::{pidfile, reload, worker};
+use crate::{report, say, voice};
+use net::process::{Fork, Received, Signals, fork};
+use observe::os;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// A worker that lived this long did not crash for a reason that is still there.
+const LIVED_WELL: Duration = Duration::from_secs(10);
+const BACK_OFF_FIRST: Duration = Duration::from_millis(100);
+const BACK_OFF_LAST: Duration = Duration::from_secs(10);
+/// After TERM, how long workers get before KILL.
+const TERMINATE_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// How this process came to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    /// The process id of the parent that it started with.
+    pub parent: i32,
+    /// It took sockets over from an older binary.
+    pub is_heir: bool,
+    /// It runs in the background.
+    pub daemonized: bool,
+}
+
+/// The next step of the process.
+enum Step {
+    Go,
+    Exit(i32),
+}
+
+struct Worker {
+    pid: i32,
+    commander: Commander,
+    started: Instant,
+    /// It was told to end.
+    exiting: bool,
+}
+
+struct Master {
+    invocation: Invocation,
+    config: Config,
+    listeners: Listeners,
+    signals: Signals,
+    program: Program,
+    standing: Standing,
+    workers: Vec<Worker>,
+    /// A configuration that the worker has been sent and has not answered yet.
+    pending: Option<(Config, Listeners)>,
+    /// HUP came while another reload was under way.
+    again: bool,
+    back_off: Duration,
+    restart_at: Option<Instant>,
+    kill_at: Option<Instant>,
+    quitting: bool,
+    terminating: bool,
+    /// WINCH: no worker on purpose.
+    idle: bool,
+    new_binary: Option<i32>,
+}
+
+/// Serves until told to stop; the process's exit code.
+pub fn run(
+    invocation: Invocation,
+    config: Config,
+    listeners: Listeners,
+    signals: Signals,
+    program: Program,
+    standing: Standing,
+) -> i32 {
+    let master = Master {
+        invocation,
+        config,
+        listeners,
+        signals,
+        program,
+        standing,
+        workers: Vec::new(),
+        pending: None,
+        again: false,
+        back_off: BACK_OFF_FIRST,
+        restart_at: None,
+        kill_at: None,
+        quitting: false,
+        terminating: false,
+        idle: false,
+        new_binary: None,
+    };
+    let mut master = match master.start_worker() {
+        Ok(master) => master,
+        Err(code) => return code,
+    };
+    loop {
+        master.wait();
+        while let Some(received) = master.signals.next() {
+            if let Step::Exit(code) = master.signal(received) {
+                return code;
+            }
+        }
+        master.answers();
+        let now = Instant::now();
+        if master.kill_at.is_some_and(|at| at <= now) {
+            master.kill_at = None;
+            master.kill_workers(Signal::KILL);
+        }
+        if master.restart_at.is_some_and(|at| at <= now) {
+            master.restart_at = None;
+            master = match master.start_worker() {
+                Ok(master) => master,
+                Err(code) => return code,
+            };
+        }
+        if master.workers.is_empty() && (master.quitting || master.terminating) {
+            return master.exit(0);
+        }
+        if master.again && master.pending.is_none() {
+            master.again = false;
+            master.reload();
+        }
+    }
+}
+
+impl Master {
+    /// Forks a worker. In the child it never comes back with a master: the error is the child's exit code.
+    fn start_worker(mut self) -> Result<Master, i32> {
+        say!(Notice, "start worker processes");
+        let (commander, theirs) = match channel::pair() {
+            Ok(pair) => pair,
+            Err(e) => {
+                say!(Alert, "socketpair() failed while spawning \"worker process\" {}", os(&e));
+                self.restart_at = Some(Instant::now() + BACK_OFF_LAST);
+                return Ok(self);
+            }
+        };
+        match fork() {
+            Ok(Fork::Parent(pid)) => {
+                say!(Notice, "start worker process {pid}");
+                self.workers.push(Worker { pid, commander, started: Instant::now(), exiting: false });
+                self.idle = false;
+                Ok(self)
+            }
+            Ok(Fork::Child) => {
+                // What the child does not need is closed before it changes its user.
+                let Master { invocation, config, listeners, signals, workers, pending, .. } = self;
+                drop((signals, workers, commander, pending));
+                net::process::unblock_signals();
+                Err(worker::run(invocation, config, listeners, theirs))
+            }
+            Err(e) => {
+                say!(Alert, "fork() failed while spawning \"worker process\" {}", os(&e));
+                self.restart_at = Some(Instant::now() + BACK_OFF_LAST);
+                Ok(self)
+            }
+        }
+    }
+
+    /// Until a signal, an answer or a time that was set.
+    fn wait(&self) {
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        if self.pending.is_some() {
+            fds.extend(self.workers.iter().map(|w| PollFd::from_borrowed_fd(w.commander.as_fd(), PollFlags::IN)));
+        }
+        let next = [self.restart_at, self.kill_at].into_iter().flatten().min();
+        let timeout = next.map(|at| {
+            let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+        });
+        let _ = poll(&mut fds, timeout.as_ref());
+    }
+
+    fn signal(&mut self, received: Received) -> Step {
+        match received.signal {
+            sig::CHLD => {
+                sig::note(received, "");
+                return self.reap();
+            }
+            sig::TERM | sig::INT => {
+                sig::note(received, ", exiting");
+                self.terminating = true;
+                self.restart_at = None;
+                self.tell_workers(Commander::terminate, Signal::TERM);
+                self.kill_at = self.kill_at.or(Some(Instant::now() + TERMINATE_PATIENCE));
+            }
+            sig::QUIT => {
+                sig::note(received, ", shutting down");
+                self.quitting = true;
+                self.restart_at = None;
+                self.tell_workers(Commander::quit, Signal::QUIT);
+                self.close_listeners();
+            }
+            sig::HUP => {
+                sig::note(received, ", reconfiguring");
+                if self.new_binary.is_some() {
+                    // The old binary's master takes over again, with the configuration that it has.
+                    if self.workers.iter().all(|w| w.exiting) {
+                        self.restart_at = Some(Instant::now());
+                    }
+                } else {
+                    self.again = true;
+                }
+            }
+            sig::USR1 => {
+                sig::note(received, ", reopening logs");
+                self.reopen();
+            }
+            sig::USR2 => self.change_binary(received),
+            sig::WINCH if self.standing.daemonized => {
+                sig::note(received, ", stop accepting connections");
+                self.idle = true;
+                self.restart_at = None;
+                self.tell_workers(Commander::quit, Signal::QUIT);
+            }
+            _ => sig::note(received, ""),
+        }
+        Step::Go
+    }
+
+    fn tell_workers(&mut self, order: fn(&Commander) -> std::io::Result<()>, signal: Signal) {
+        for worker in &mut self.workers {
+            worker.exiting = true;
+            if order(&worker.commander).is_err()
+                && let Some(pid) = Pid::from_raw(worker.pid)
+            {
+                let _ = kill_process(pid, signal);
+            }
+        }
+    }
+
+    fn kill_workers(&self, signal: Signal) {
+        for worker in &self.workers {
+            if let Some(pid) = Pid::from_raw(worker.pid) {
+                let _ = kill_process(pid, signal);
+            }
+        }
+    }
+
+    /// Reads, checks and binds; the worker gets the rest and answers later.
+    fn reload(&mut self) {
+        say!(Notice, "reconfiguring");
+        let Ok((config, listeners)) = reload::prepare(&self.invocation, &self.config, &self.listeners) else { return };
+        if config.core.pid != self.config.core.pid {
+            if !pidfile::write(&config.core.pid) {
+                return;
+            }
+            pidfile::remove(&self.config.core.pid);
+        }
+        let (old_threads, new_threads) = (self.config.core.workers, config.core.workers);
+        let seats = new_seats(&self.listeners, old_threads, &listeners, new_threads);
+        let Some(worker) = self.workers.iter().find(|w| !w.exiting) else {
+            // Nobody to tell: the next worker starts with it.
+            self.commit(config, listeners);
+            self.restart_at = Some(Instant::now());
+            return;
+        };
+        let sent = copies(&listeners, &seats)
+            .and_then(|seats| worker.commander.reload(&config.texts, &seats, &reload::log_copies(&config.logs)));
+        match sent {
+            Ok(()) => self.pending = Some((config, listeners)),
+            Err(e) => say!(Alert, "the worker process takes no orders {}; the old configuration stays", os(&e)),
+        }
+    }
+
+    /// The worker's answer to a reload.
+    fn answers(&mut self) {
+        if self.pending.is_none() {
+            return;
+        }
+        let Some(worker) = self.workers.iter().find(|w| !w.exiting) else { return };
+        match worker.commander.answer() {
+            Ok(None) => {}
+            Ok(Some(Ok(()))) => {
+                if let Some((config, listeners)) = self.pending.take() {
+                    self.commit(config, listeners);
+                }
+            }
+            Ok(Some(Err(words))) => {
+                self.pending = None;
+                say!(Emerg, "the worker process refused the configuration, the old one stays: {words}");
+            }
+            // The end of the process is told by SIGCHLD.
+            Err(_) => self.pending = None,
+        }
+    }
+
+    fn commit(&mut self, config: Config, listeners: Listeners) {
+        self.listeners.remove_paths(&listeners);
+        self.listeners = listeners;
+        self.config = config;
+        self.config.logs.forget_unused();
+        voice::set_log(self.config.error_log.clone());
+        crate::process::start::redirect_stderr(&self.config.error_log);
+        report::debug_points(self.config.core.debug_points);
+    }
+
+    fn reopen(&mut self) {
+        say!(Notice, "reopening logs");
+        let user = if rustix::process::geteuid().is_root() { self.config.core.user.as_ref() } else { None };
+        reload::reopen_logs(&self.config.logs, user);
+        crate::process::start::redirect_stderr(&self.config.error_log);
+        for worker in &self.workers {
+            if let Err(e) = worker.commander.reopen(&reload::log_copies(&self.config.logs)) {
+                say!(Alert, "the worker process takes no orders {}; it writes to the old logs", os(&e));
+            }
+        }
+    }
+
+    fn change_binary(&mut self, received: Received) {
+        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        if self.new_binary.is_some() || parent == self.standing.parent {
+            sig::note(received, ", ignoring");
+            say!(
+                Crit,
+                "the changing binary signal is ignored: you should shutdown or terminate before either old or new \
+                 binary's process"
+            );
+            return;
+        }
+        sig::note(received, ", changing binary");
+        say!(Notice, "changing binary");
+        self.new_binary = upgrade::start(&self.program, &self.config.core, &self.listeners);
+    }
+
+    /// Takes note of every child that ended.
+    fn reap(&mut self) -> Step {
+        while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
+            let pid = pid.as_raw_nonzero().get();
+            if self.new_binary == Some(pid) {
+                note_end("new binary process", pid, status);
+                self.new_binary = None;
+                upgrade::restore(&self.config.core, "the end of the");
+                if self.idle {
+                    self.restart_at = Some(Instant::now());
+                }
+                continue;
+            }
+            let Some(at) = self.workers.iter().position(|w| w.pid == pid) else {
+                note_end("unknown process", pid, status);
+                continue;
+            };
+            let worker = self.workers.remove(at);
+            note_end("worker process", pid, status);
+            if worker.exiting || self.quitting || self.terminating {
+                continue;
+            }
+            if self.pending.take().is_some() {
+                say!(Emerg, "the worker process ended while it took over a configuration; the old one stays");
+            }
+            if status.exit_status() == Some(FATAL) {
+                say!(Alert, "worker process {pid} exited with fatal code {FATAL} and cannot be respawned");
+                return Step::Exit(self.clean_up(1));
+            }
+            let pause = self.pause_after(&worker, status);
+            self.restart_at = Some(Instant::now() + pause);
+        }
+        Step::Go
+    }
+
+    /// A worker that ends again and again is started again more and more slowly.
+    fn pause_after(&mut self, worker: &Worker, status: WaitStatus) -> Duration {
+        if status.exit_status() == Some(0) || worker.started.elapsed() >= LIVED_WELL {
+            self.back_off = BACK_OFF_FIRST;
+            return Duration::ZERO;
+        }
+        let pause = self.back_off;
+        self.back_off = (self.back_off * 2).min(BACK_OFF_LAST);
+        say!(Notice, "the next worker process is started in {} ms", pause.as_millis());
+        pause
+    }
+
+    /// The addresses are free for others, unless a new binary uses them.
+    fn close_listeners(&mut self) {
+        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        let old_binary_lives = self.standing.is_heir && parent == self.standing.parent;
+        if self.new_binary.is_none() && !old_binary_lives {
+            self.listeners.remove_paths(&Listeners::default());
+        }
+        self.listeners = Listeners::default();
+    }
+
+    fn exit(&mut self, code: i32) -> i32 {
+        self.clean_up(code)
+    }
+
+    fn clean_up(&mut self, code: i32) -> i32 {
+        let pid_file = &self.config.core.pid;
+        match self.new_binary {
+            Some(_) => pidfile::remove(&pidfile::old_path(pid_file)),
+            None => pidfile::remove(pid_file),
+        }
+        say!(Notice, "exit");
+        self.close_listeners();
+        code
+    }
+}
+
+/// nginx's lines about children that ended.
+fn note_end(what: &str, pid: i32, status: WaitStatus) {
+    match (status.terminating_signal(), status.exit_status()) {
+        (Some(signal), _) => say!(Alert, "{what} {pid} exited on signal {signal}"),
+        (None, Some(code)) => say!(Notice, "{what} {pid} exited with code {code}"),
+        (None, None) => say!(Notice, "{what} {pid} changed its state"),
+    }
+}

@@ -1,0 +1,15 @@
+//! Processes: the master, the worker process with its threads, and what passes between them.
+
+pub mod channel;
+mod codec;
+pub mod control;
+pub mod listeners;
+pub mod master;
+pub mod pidfile;
+pub mod reload;
+pub mod signals;
+pub mod single;
+pub mod start;
+pub mod threads;
+mod upgrade;
+mod worker;

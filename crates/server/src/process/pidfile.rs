@@ -1,0 +1,97 @@
+//! The file that holds the master's process id, and the `-s` signals that are sent with its help.
+
+use crate::process::signals;
+use crate::say;
+use observe::os;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Added to the pid file's name while a new binary has taken it over.
+const OLD: &str = ".oldbin";
+
+/// The name of the old master's file during an upgrade.
+pub fn old_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(OLD);
+    name.into()
+}
+
+/// Writes our process id; false when that failed, which has been logged.
+pub fn write(path: &Path) -> bool {
+    let write = || std::fs::File::create(path)?.write_all(format!("{}\n", std::process::id()).as_bytes());
+    match write() {
+        Ok(()) => true,
+        Err(e) => {
+            say!(Emerg, "open() \"{}\" failed {}", path.display(), os(&e));
+            false
+        }
+    }
+}
+
+/// `-t`: whether it could be written.
+pub fn test(path: &Path) -> bool {
+    match std::fs::OpenOptions::new().create(true).append(true).open(path) {
+        Ok(_) => true,
+        Err(e) => {
+            say!(Emerg, "open() \"{}\" failed {}", path.display(), os(&e));
+            false
+        }
+    }
+}
+
+pub fn remove(path: &Path) {
+    if let Err(e) = std::fs::remove_file(path) {
+        say!(Alert, "unlink() \"{}\" failed {}", path.display(), os(&e));
+    }
+}
+
+/// `-s stop|quit|reopen|reload`: the process's exit code.
+pub fn signal(path: &Path, command: &str) -> i32 {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) => {
+            say!(Error, "open() \"{}\" failed {}", path.display(), os(&e));
+            return 1;
+        }
+    };
+    let text = text.trim_end_matches(['\r', '\n']);
+    let Some(pid) = text.parse::<i32>().ok().filter(|pid| *pid > 0).and_then(rustix::process::Pid::from_raw) else {
+        say!(Error, "invalid PID number \"{text}\" in \"{}\"", path.display());
+        return 1;
+    };
+    let (signal, number) = match command {
+        "stop" => (rustix::process::Signal::TERM, signals::TERM),
+        "quit" => (rustix::process::Signal::QUIT, signals::QUIT),
+        "reopen" => (rustix::process::Signal::USR1, signals::USR1),
+        _ => (rustix::process::Signal::HUP, signals::HUP),
+    };
+    match rustix::process::kill_process(pid, signal) {
+        Ok(()) => 0,
+        Err(e) => {
+            say!(Alert, "kill({}, {number}) failed {}", pid.as_raw_nonzero(), os(&e.into()));
+            1
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_old_masters_file() {
+        assert_eq!(old_path(Path::new("/run/nginx.pid")), PathBuf::from("/run/nginx.pid.oldbin"));
+    }
+
+    #[test]
+    fn written_read_and_refused() {
+        let path = std::env::temp_dir().join(format!("tidegate-pid-{}", std::process::id()));
+        assert!(write(&path));
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), format!("{}\n", std::process::id()));
+        std::fs::write(&path, "x\n").expect("write");
+        assert_eq!(signal(&path, "reload"), 1);
+        remove(&path);
+        assert_eq!(signal(&path, "reload"), 1);
+        assert!(!write(Path::new("/none/such/pid")));
+    }
+}

@@ -1,0 +1,107 @@
+//! A new configuration beside the running one: everything that can fail is done before anything is changed.
+
+use crate::conf::{self, Config, GLOBALS, Invocation};
+use crate::process::channel::Reload;
+use crate::process::listeners::{Failed, Listeners, Purpose, Seat};
+use crate::{report, say};
+use conf_schema::Store;
+use conf_syntax::{Disk, Memory};
+use net::process::Account;
+use observe::{LogFile, LogFiles, os};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Log files with the descriptors they get when all went well.
+pub type OpenLogs = Vec<(Arc<LogFile>, OwnedFd)>;
+
+/// Reads and checks the configuration again, opens its logs and sockets. Failures have been logged.
+pub fn prepare(invocation: &Invocation, old: &Config, sockets: &Listeners) -> Result<(Config, Listeners), Failed> {
+    let reading = conf::read(&Disk, Store::default(), invocation, old.logs.clone());
+    report::log_warnings(&reading);
+    let config = reading.config.map_err(|failure| {
+        report::log_failure(&failure);
+        Failed
+    })?;
+    let logs = open_logs(&config.logs)?;
+    let listeners = Listeners::open(config.specs(), config.core.workers, sockets, Purpose::Serve)?;
+    commit_logs(logs);
+    Ok((config, listeners))
+}
+
+/// Opens all log files, without using them yet.
+pub fn open_logs(files: &LogFiles) -> Result<OpenLogs, Failed> {
+    let open = |file: &Arc<LogFile>| match observe::log_file::open(&file.path) {
+        Ok(fd) => Ok((file.clone(), fd)),
+        Err(e) => {
+            say!(Emerg, "open() \"{}\" failed {}", file.path.display(), os(&e));
+            Err(Failed)
+        }
+    };
+    files.all().map(open).collect()
+}
+
+pub fn commit_logs(logs: OpenLogs) {
+    for (file, fd) in logs {
+        file.set(fd);
+    }
+}
+
+/// USR1: every log file anew; one that cannot be opened keeps its old descriptor. The worker's user becomes the owner, as
+/// nginx does it, so that tools that run as that user find the files as they expect them.
+pub fn reopen_logs(files: &LogFiles, user: Option<&Account>) {
+    for file in files.all() {
+        let fd = match observe::log_file::open(&file.path) {
+            Ok(fd) => fd,
+            Err(e) => {
+                say!(Emerg, "open() \"{}\" failed {}", file.path.display(), os(&e));
+                continue;
+            }
+        };
+        if let Some(user) = user
+            && let Err(e) = std::os::unix::fs::fchown(&fd, Some(user.uid), None)
+        {
+            say!(Emerg, "chown(\"{}\", {}) failed {}", file.path.display(), user.uid, os(&e));
+        }
+        file.set(fd);
+    }
+}
+
+/// Copies of all log descriptors, for the worker.
+pub fn log_copies(files: &LogFiles) -> Vec<(PathBuf, OwnedFd)> {
+    let copy = |file: &Arc<LogFile>| Some((file.path.clone(), file.fd()?.as_fd().try_clone_to_owned().ok()?));
+    files.all().filter_map(copy).collect()
+}
+
+/// Gives log files the descriptors that the master opened.
+pub fn hand_over(files: &LogFiles, descriptors: Vec<(PathBuf, OwnedFd)>) {
+    for (path, fd) in descriptors {
+        if let Some(file) = files.all().find(|file| file.path == path) {
+            file.set(fd);
+        }
+    }
+}
+
+/// In the worker: builds the master's configuration from its texts.
+///
+/// # Errors
+/// Why it cannot be, in one line: the master has checked the same texts, so that this is rare.
+pub fn rebuild(
+    order: Reload,
+    invocation: &Invocation,
+    old: &Config,
+) -> Result<(Config, Listeners, Vec<(Seat, OwnedFd)>), String> {
+    let Reload { texts, seats, logs } = order;
+    let mut memory = Memory::default();
+    for file in texts.files.all.iter().filter(|file| file.path.as_os_str() != GLOBALS) {
+        memory.0.insert(file.path.clone(), file.text.clone());
+    }
+    let reading = conf::read(&memory, texts.store, invocation, old.logs.clone());
+    let config = reading.config.map_err(|failure| report::first_line(&failure))?;
+    hand_over(&config.logs, logs);
+    let listeners = Listeners::of_specs(config.specs());
+    if seats.iter().any(|(seat, _)| seat.listener >= listeners.all.len() || seat.thread >= config.core.workers) {
+        return Err("the sockets do not fit the configuration".into());
+    }
+    Ok((config, listeners, seats))
+}

@@ -1,0 +1,65 @@
+//! What the signals mean, and how their arrival is logged (nginx: `ngx_process.c`).
+
+use crate::say;
+use net::process::Received;
+
+pub const HUP: i32 = libc::SIGHUP;
+pub const INT: i32 = libc::SIGINT;
+pub const QUIT: i32 = libc::SIGQUIT;
+pub const TERM: i32 = libc::SIGTERM;
+pub const USR1: i32 = libc::SIGUSR1;
+pub const USR2: i32 = libc::SIGUSR2;
+pub const WINCH: i32 = libc::SIGWINCH;
+pub const CHLD: i32 = libc::SIGCHLD;
+
+/// What a master listens to.
+pub const MASTER: &[i32] = &[HUP, INT, QUIT, TERM, USR1, USR2, WINCH, CHLD];
+/// What a process that serves listens to.
+pub const WORKER: &[i32] = &[HUP, INT, QUIT, TERM, USR1, USR2, WINCH];
+
+/// What a process that serves does about a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Terminate,
+    Quit,
+    Reopen,
+    Reload,
+    Ignore,
+}
+
+/// The words for the log and the deed; `alone` with `master_process off`.
+pub fn worker_action(signal: i32, alone: bool) -> (&'static str, Action) {
+    match signal {
+        TERM | INT => (", exiting", Action::Terminate),
+        QUIT => (", shutting down", Action::Quit),
+        USR1 => (", reopening logs", Action::Reopen),
+        HUP if alone => (", reconfiguring", Action::Reload),
+        // The master means its workers by WINCH through the channel; the signal itself comes from terminals.
+        WINCH => ("", Action::Ignore),
+        _ => (", ignoring", Action::Ignore),
+    }
+}
+
+pub fn name(signal: i32) -> &'static str {
+    match signal {
+        HUP => "SIGHUP",
+        INT => "SIGINT",
+        QUIT => "SIGQUIT",
+        TERM => "SIGTERM",
+        USR1 => "SIGUSR1",
+        USR2 => "SIGUSR2",
+        WINCH => "SIGWINCH",
+        CHLD => "SIGCHLD",
+        _ => "a signal",
+    }
+}
+
+/// Logs that a signal came.
+pub fn note(received: Received, action: &str) {
+    let Received { signal, sender } = received;
+    if sender > 0 {
+        say!(Notice, "signal {signal} ({}) received from {sender}{action}", name(signal));
+    } else {
+        say!(Notice, "signal {signal} ({}) received{action}", name(signal));
+    }
+}

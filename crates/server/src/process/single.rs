@@ -1,0 +1,39 @@
+//! What a process does itself when there is no master (`master_process off`).
+
+use crate::conf::{Config, Invocation};
+use crate::process::listeners::{Failed, Listeners};
+use crate::process::{pidfile, reload};
+
+/// The master's part of a process without one.
+#[derive(Debug, Default)]
+pub struct Single {
+    /// `tidegate serve` writes no pid file.
+    pub pid_file: bool,
+}
+
+impl Single {
+    /// HUP. Failures have been logged.
+    pub fn reload(
+        &self,
+        invocation: &Invocation,
+        config: &Config,
+        listeners: &Listeners,
+    ) -> Result<(Config, Listeners), Failed> {
+        let prepared = reload::prepare(invocation, config, listeners)?;
+        if self.pid_file && prepared.0.core.pid != config.core.pid {
+            if !pidfile::write(&prepared.0.core.pid) {
+                return Err(Failed);
+            }
+            pidfile::remove(&config.core.pid);
+        }
+        Ok(prepared)
+    }
+
+    /// At the end.
+    pub fn clean_up(&self, config: &Config, listeners: &Listeners) {
+        if self.pid_file {
+            pidfile::remove(&config.core.pid);
+        }
+        listeners.remove_paths(&Listeners::default());
+    }
+}

@@ -1,0 +1,181 @@
+//! From the command line to a process that serves: logs, configuration, sockets, background, pid file (nginx: `main`).
+
+use crate::conf::{self, Config, Invocation};
+use crate::process::control::{self, Control, Orders};
+use crate::process::listeners::{Failed, Listeners, Purpose};
+use crate::process::single::Single;
+use crate::process::upgrade::{self, Program};
+use crate::process::{master, pidfile, reload, signals};
+use crate::{report, say, voice};
+use conf_schema::Store;
+use conf_syntax::Disk;
+use net::process::{Fork, Signals};
+use observe::{ErrorLog, Level, LogFiles, Sink, Target, os};
+use std::ffi::OsString;
+use std::sync::Arc;
+
+/// What is to be done with the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    Serve,
+    /// `-t`, `-T`: check, and print what was asked for.
+    Test {
+        quiet: bool,
+        dump: bool,
+        explain: bool,
+    },
+}
+
+/// Runs nginx's way of working; the exit code.
+pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
+    let test = matches!(task, Task::Test { .. });
+    open_first_log(&invocation, test);
+    voice::report_bugs();
+    let inherited = if test { None } else { upgrade::inherited() };
+    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let style = report::Style::new(matches!(task, Task::Test { explain: true, .. }));
+    report::print_warnings(&reading, style);
+    let name = invocation.conf_file.display().to_string();
+    let config = match reading.config {
+        Ok(config) => config,
+        Err(failure) => {
+            let quiet = !matches!(task, Task::Test { quiet: false, .. });
+            report::print_failure(&failure, style, (!quiet && failure.syntax_ok).then_some(name.as_str()));
+            if test {
+                eprintln!("tidegate: configuration file {name} test failed");
+            }
+            return 1;
+        }
+    };
+    match task {
+        Task::Test { quiet, dump, .. } => check_only(&config, &name, quiet, dump),
+        Task::Serve => serve(invocation, config, inherited, Program::of(arguments)),
+    }
+}
+
+/// Until the configuration names an error log, messages go to `-e` or its default.
+pub fn open_first_log(invocation: &Invocation, test: bool) {
+    let level = if test { Level::Info } else { Level::Notice };
+    let sink = match &invocation.error_log {
+        None => Sink::Stderr,
+        Some(path) => {
+            let file = LogFiles::default().file(path);
+            match file.open() {
+                Ok(()) => Sink::File(file),
+                Err(e) => {
+                    let path = path.display();
+                    eprintln!("tidegate: [alert] could not open error log file: open() \"{path}\" failed {}", os(&e));
+                    return;
+                }
+            }
+        }
+    };
+    if !matches!(sink, Sink::Stderr) {
+        voice::set_log(Arc::new(ErrorLog::new(vec![Target { level, sink }])));
+    }
+}
+
+/// `-t`: everything that a start would do, undone again.
+fn check_only(config: &Config, name: &str, quiet: bool, dump: bool) -> i32 {
+    if !quiet {
+        eprintln!("tidegate: the configuration file {name} syntax is ok");
+    }
+    let works = || {
+        if !pidfile::test(&config.core.pid) {
+            return Err(Failed);
+        }
+        reload::open_logs(&config.logs)?;
+        Listeners::open(config.specs(), 1, &Listeners::default(), Purpose::Test)
+    };
+    if works().is_err() {
+        eprintln!("tidegate: configuration file {name} test failed");
+        return 1;
+    }
+    if !quiet {
+        eprintln!("tidegate: configuration file {name} test is successful");
+    }
+    if dump {
+        report::dump(&config.texts.files);
+    }
+    0
+}
+
+fn serve(invocation: Invocation, config: Config, inherited: Option<Listeners>, program: Program) -> i32 {
+    let is_heir = inherited.is_some();
+    let Ok(logs) = reload::open_logs(&config.logs) else { return 1 };
+    reload::commit_logs(logs);
+    voice::set_log(config.error_log.clone());
+    let old = inherited.unwrap_or_default();
+    let Ok(listeners) = Listeners::open(config.specs(), config.core.workers, &old, Purpose::Serve) else { return 1 };
+    drop(old);
+    say!(Notice, "using the \"epoll\" event method");
+    say!(Notice, "{}, in the language of {}", conf::PROGRAM.replace(' ', "/"), crate::version::NGINX);
+
+    let Some(signals) = block_signals(&config) else { return 1 };
+    let mut parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let daemon = config.core.daemon && !is_heir;
+    if daemon {
+        parent = std::process::id() as i32;
+        match go_into_background() {
+            Ok(Fork::Parent(_)) => return 0,
+            Ok(Fork::Child) => {}
+            Err(e) => {
+                say!(Emerg, "fork() failed {}", os(&e));
+                return 1;
+            }
+        }
+    }
+    if !pidfile::write(&config.core.pid) {
+        return 1;
+    }
+    redirect_stderr(&config.error_log);
+    voice::leave_terminal();
+    report::debug_points(config.core.debug_points);
+    if config.core.master_process {
+        let standing = master::Standing { parent, is_heir, daemonized: daemon || is_heir };
+        return master::run(invocation, config, listeners, signals, program, standing);
+    }
+    drop(signals);
+    let single = Single { pid_file: true };
+    control::run(Control { invocation, config, listeners, orders: Orders::Signals(single) })
+}
+
+fn block_signals(config: &Config) -> Option<Signals> {
+    let wanted = if config.core.master_process { signals::MASTER } else { signals::WORKER };
+    match Signals::block(wanted) {
+        Ok(signals) => Some(signals),
+        Err(e) => {
+            say!(Emerg, "signalfd() failed {}", os(&e));
+            None
+        }
+    }
+}
+
+/// A session of our own, without a terminal.
+fn go_into_background() -> std::io::Result<Fork> {
+    if let parent @ Fork::Parent(_) = net::process::fork()? {
+        return Ok(parent);
+    }
+    rustix::process::setsid()?;
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(Fork::Child)
+}
+
+/// What libraries print ends up in the error log, unless that is the standard error stream itself.
+pub fn redirect_stderr(log: &ErrorLog) {
+    if log.targets().iter().any(|t| matches!(t.sink, Sink::Stderr)) {
+        return;
+    }
+    let file = log.targets().iter().find_map(|t| match &t.sink {
+        Sink::File(file) => file.fd(),
+        _ => None,
+    });
+    if let Some(fd) = file
+        && let Err(e) = rustix::stdio::dup2_stderr(&*fd)
+    {
+        say!(Alert, "dup2() of the standard error stream failed {}", os(&e.into()));
+    }
+}

@@ -1,0 +1,160 @@
+//! The worker threads of a process: started, told, awaited. Plans that are replaced are watched until nothing uses them.
+
+use crate::conf::{Config, CorePlan};
+use crate::process::listeners::{Listeners, Seat};
+use crate::say;
+use conn::thread::{Bound, Command, Serving, ThreadInit};
+use http_engine::HttpPlan;
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// A thread ended: its index, and whether it ended as it should.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    pub index: usize,
+    pub in_order: bool,
+}
+
+/// All worker threads.
+pub struct Threads {
+    all: Vec<Option<Running>>,
+    ended: UnboundedSender<Ended>,
+    /// Plans that were replaced and may still be used, with their numbers.
+    retired: Vec<(u64, Weak<HttpPlan>)>,
+    current: Option<Arc<HttpPlan>>,
+    generation: u64,
+}
+
+struct Running {
+    commands: UnboundedSender<Command>,
+    handle: JoinHandle<()>,
+}
+
+impl Threads {
+    pub fn new() -> (Threads, UnboundedReceiver<Ended>) {
+        let (ended, receiver) = unbounded_channel();
+        (Threads { all: Vec::new(), ended, retired: Vec::new(), current: None, generation: 0 }, receiver)
+    }
+
+    /// Serves a configuration from now on: `seats` are the sockets that threads do not have yet, with their descriptors.
+    pub fn serve(&mut self, config: &Config, listeners: &Listeners, seats: Vec<(Seat, OwnedFd)>) {
+        self.generation += 1;
+        if self.generation > 1 {
+            let old = self.current.take().map_or_else(Weak::new, |old| Arc::downgrade(&old));
+            self.retired.push((self.generation - 1, old));
+        }
+        self.current.clone_from(&config.http);
+        let serving = Serving {
+            http: config.http.clone(),
+            error_log: config.error_log.clone(),
+            connections_max: config.core.worker_connections,
+            multi_accept: config.core.multi_accept,
+            timer_resolution_ms: config.core.timer_resolution_ms,
+        };
+        let keep: Vec<_> = listeners.all.iter().map(|l| l.spec.address.clone()).collect();
+        let mut bound: Vec<Vec<Bound>> = (0..config.core.workers).map(|_| Vec::new()).collect();
+        for (seat, fd) in seats {
+            if let (Some(list), Some(listener)) = (bound.get_mut(seat.thread), listeners.all.get(seat.listener)) {
+                list.push(Bound { spec: listener.spec.clone(), fd, shared: seat.shared });
+            }
+        }
+        for (index, listeners) in bound.into_iter().enumerate() {
+            match self.all.get(index).and_then(Option::as_ref) {
+                Some(thread) => {
+                    let command = Command::Serve { serving: serving.clone(), listeners, keep: keep.clone() };
+                    let _ = thread.commands.send(command);
+                }
+                None => self.start(index, serving.clone(), listeners, &config.core),
+            }
+        }
+        for thread in self.all.iter().skip(config.core.workers).flatten() {
+            let _ = thread.commands.send(Command::Quit { timeout_ms: config.core.shutdown_timeout_ms });
+        }
+    }
+
+    fn start(&mut self, index: usize, serving: Serving, listeners: Vec<Bound>, core: &CorePlan) {
+        let (commands, receiver) = unbounded_channel();
+        let cpus = core.affinity.as_ref().and_then(|affinity| affinity.cpus(index));
+        let init = ThreadInit { index, serving, listeners, commands: receiver, cpus };
+        let ended = self.ended.clone();
+        let body = move || {
+            let in_order = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| conn::thread::run(init))).is_ok();
+            let _ = ended.send(Ended { index, in_order });
+        };
+        match std::thread::Builder::new().name(format!("worker {index}")).spawn(body) {
+            Ok(handle) => {
+                while self.all.len() <= index {
+                    self.all.push(None);
+                }
+                self.all[index] = Some(Running { commands, handle });
+            }
+            Err(e) => {
+                say!(Alert, "starting worker thread {index} failed {}", observe::os(&e));
+                let _ = self.ended.send(Ended { index, in_order: false });
+            }
+        }
+    }
+
+    /// Tells every thread.
+    pub fn tell(&self, command: impl Fn() -> Command) {
+        for thread in self.all.iter().flatten() {
+            let _ = thread.commands.send(command());
+        }
+    }
+
+    /// Notes that a thread ended.
+    pub fn ended(&mut self, ended: Ended) {
+        if let Some(thread) = self.all.get_mut(ended.index).and_then(Option::take) {
+            let _ = thread.handle.join();
+        }
+    }
+
+    pub fn any_left(&self) -> bool {
+        self.all.iter().any(Option::is_some)
+    }
+
+    /// Whether a replaced plan may still be in use.
+    pub fn any_retired(&self) -> bool {
+        !self.retired.is_empty()
+    }
+
+    /// Reports the replaced plans that nothing uses any more. Scripts that wait for nginx's old workers to be gone look for
+    /// `exited with code`.
+    pub fn report_retired(&mut self) {
+        self.retired.retain(|(generation, plan)| {
+            let gone = plan.strong_count() == 0;
+            if gone {
+                say!(Notice, "configuration {generation} is no longer used: its work has exited with code 0");
+            }
+            !gone
+        });
+    }
+}
+
+/// The descriptors of seats, as copies that can be given away.
+pub fn copies(listeners: &Listeners, seats: &[Seat]) -> std::io::Result<Vec<(Seat, OwnedFd)>> {
+    let copy = |seat: &Seat| {
+        let socket = listeners.all.get(seat.listener).and_then(|l| l.sockets.get(seat.socket));
+        let socket = socket.ok_or_else(|| std::io::Error::other("a seat without a socket"))?;
+        Ok((*seat, socket.as_fd().try_clone_to_owned()?))
+    };
+    seats.iter().map(copy).collect()
+}
+
+/// The seats of `new` that `old` does not have: told apart by thread, address and the socket's number.
+pub fn new_seats(old: &Listeners, old_threads: usize, new: &Listeners, new_threads: usize) -> Vec<Seat> {
+    let key = |listeners: &Listeners, seat: &Seat| {
+        let spec = &listeners.all[seat.listener].spec;
+        (seat.thread, spec.address.clone(), spec.datagram, seat.socket)
+    };
+    let had: BTreeSet<_> = if old.all.is_empty() {
+        BTreeSet::new()
+    } else {
+        // A thread that the new configuration lacks ends, and takes its seats with it.
+        old.seats(old_threads).iter().filter(|s| s.thread < new_threads).map(|s| key(old, s)).collect()
+    };
+    new.seats(new_threads).into_iter().filter(|seat| !had.contains(&key(new, seat))).collect()
+}

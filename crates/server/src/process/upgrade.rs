@@ -1,0 +1,112 @@
+//! Changing the binary without closing a socket (USR2; nginx: `ngx_exec_new_binary`).
+//!
+//! The new program finds the numbers of the listening sockets in the variable that nginx uses, so that either of the two
+//! can follow the other.
+
+use crate::conf::CorePlan;
+use crate::process::listeners::Listeners;
+use crate::process::{pidfile, worker};
+use crate::say;
+use observe::os;
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+
+/// nginx's variable: `6;7;8;`.
+pub const VARIABLE: &str = "NGINX";
+
+/// Which program and how it was called.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub path: PathBuf,
+    pub arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// From the arguments of this process. A name without a slash was found along PATH; it is then the file that runs now.
+    pub fn of(arguments: &[OsString]) -> Program {
+        let named = arguments.first().map(PathBuf::from).unwrap_or_default();
+        let path = if named.as_os_str().as_encoded_bytes().contains(&b'/') {
+            named
+        } else {
+            std::env::current_exe().unwrap_or(named)
+        };
+        Program { path, arguments: arguments.to_vec() }
+    }
+}
+
+/// The sockets that the program before us left open, if there was one.
+pub fn inherited() -> Option<Listeners> {
+    let text = std::env::var(VARIABLE).ok()?;
+    say!(Notice, "using inherited sockets from \"{text}\"");
+    let mut numbers = Vec::new();
+    for word in text.split([';', ':']).filter(|word| !word.is_empty()) {
+        match word.parse::<i32>() {
+            Ok(number) => numbers.push(number),
+            Err(_) => {
+                say!(
+                    Emerg,
+                    "invalid socket number \"{word}\" in {VARIABLE} environment variable, ignoring the rest of the variable"
+                );
+                break;
+            }
+        }
+    }
+    Some(Listeners::inherit(&numbers))
+}
+
+/// Starts the program anew with the sockets; its process id.
+pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners) -> Option<i32> {
+    let (pid_file, old) = (&core.pid, pidfile::old_path(&core.pid));
+    let name = program.path.display();
+    if let Err(e) = std::fs::rename(pid_file, &old) {
+        say!(
+            Alert,
+            "rename() {} to {} failed before executing new binary process \"{name}\" {}",
+            pid_file.display(),
+            old.display(),
+            os(&e)
+        );
+        return None;
+    }
+    let sockets = || listeners.all.iter().flat_map(|l| &l.sockets);
+    let mark = |flags| {
+        for socket in sockets() {
+            let _ = rustix::io::fcntl_setfd(socket.as_fd(), flags);
+        }
+    };
+    let numbers: String = sockets().map(|socket| format!("{};", socket.as_raw_fd())).collect();
+    mark(rustix::io::FdFlags::empty());
+    let spawned = std::process::Command::new(&program.path)
+        .args(program.arguments.iter().skip(1))
+        .env_clear()
+        .envs(worker::environment(core))
+        .env(VARIABLE, numbers)
+        .spawn();
+    mark(rustix::io::FdFlags::CLOEXEC);
+    match spawned {
+        Ok(child) => {
+            say!(Notice, "start new binary process {}", child.id());
+            i32::try_from(child.id()).ok()
+        }
+        Err(e) => {
+            say!(Alert, "execve() failed while executing new binary process \"{name}\" {}", os(&e));
+            restore(core, "an attempt to execute");
+            None
+        }
+    }
+}
+
+/// The new program is gone: the pid file is ours again.
+pub fn restore(core: &CorePlan, after: &str) {
+    let old = pidfile::old_path(&core.pid);
+    if let Err(e) = std::fs::rename(&old, &core.pid) {
+        say!(
+            Alert,
+            "rename() {} back to {} failed after {after} new binary process {}",
+            old.display(),
+            core.pid.display(),
+            os(&e)
+        );
+    }
+}

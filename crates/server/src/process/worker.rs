@@ -1,0 +1,95 @@
+//! The worker process from the fork to its threads: limits, user, directory, environment (nginx:
+//! `ngx_worker_process_init`).
+
+use crate::conf::{Config, CorePlan, Invocation};
+use crate::process::control::{self, Control, FATAL, Orders};
+use crate::process::listeners::Listeners;
+use crate::say;
+use observe::os;
+use rustix::process::{Resource, Rlimit};
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+
+/// Runs in the child of the fork; the exit code.
+pub fn run(invocation: Invocation, config: Config, listeners: Listeners, channel: OwnedFd) -> i32 {
+    net::process::set_name(c"tidegate worker");
+    if !become_worker(&config.core) {
+        return FATAL;
+    }
+    control::run(Control { invocation, config, listeners, orders: Orders::Master(channel) })
+}
+
+/// False when the process must not go on; why has been logged.
+fn become_worker(core: &CorePlan) -> bool {
+    if let Err(e) = net::process::set_environment(&environment(core)) {
+        say!(Emerg, "setting the environment failed {}", os(&e));
+        return false;
+    }
+    if core.priority != 0
+        && let Err(e) = rustix::process::setpriority_process(None, core.priority)
+    {
+        say!(Alert, "setpriority({}) failed {}", core.priority, os(&e.into()));
+    }
+    limits(core);
+    if rustix::process::geteuid().is_root()
+        && let Some(user) = &core.user
+        && let Err((call, e)) = net::process::become_user(&user.name, user.uid, user.gid)
+    {
+        say!(Emerg, "{call} failed {}", os(&e));
+        return false;
+    }
+    // A change of user forbids core files; worker_rlimit_core allows them again.
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable);
+    if let Some(directory) = &core.working_directory
+        && let Err(e) = std::env::set_current_dir(directory)
+    {
+        say!(Alert, "chdir(\"{}\") failed {}", directory.display(), os(&e));
+        return false;
+    }
+    true
+}
+
+/// Limits of the process. nginx's descriptor limit is one of a worker, of which this process holds several.
+pub fn limits(core: &CorePlan) {
+    let set = |resource, name: &str, value: u64, rlimit: Rlimit| {
+        if let Err(e) = rustix::process::setrlimit(resource, rlimit) {
+            say!(Alert, "setrlimit({name}, {value}) failed {}", os(&e.into()));
+        }
+    };
+    let equal = |n: u64| Rlimit { current: Some(n), maximum: Some(n) };
+    match core.rlimit_nofile {
+        Some(n) => {
+            let all = n.saturating_mul(core.workers as u64).min(1 << 20);
+            set(Resource::Nofile, "RLIMIT_NOFILE", all, equal(all));
+        }
+        None => {
+            let now = rustix::process::getrlimit(Resource::Nofile);
+            let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
+        }
+    }
+    if let Some(n) = core.rlimit_core {
+        set(Resource::Core, "RLIMIT_CORE", n, equal(n));
+    }
+    let allowed = rustix::process::getrlimit(Resource::Nofile).current;
+    let wanted = (core.worker_connections * core.workers) as u64;
+    if let Some(allowed) = allowed.filter(|allowed| wanted > *allowed) {
+        say!(
+            Warn,
+            "{wanted} connections ({} worker_connections) exceed open file resource limit: {allowed}",
+            core.worker_connections
+        );
+    }
+}
+
+/// TZ and what `env` lines name: everything else is removed.
+pub fn environment(core: &CorePlan) -> Vec<(OsString, OsString)> {
+    let mut out = Vec::new();
+    let listed = &core.environment.0;
+    let zone = (!listed.iter().any(|(name, _)| name == "TZ")).then(|| (OsString::from("TZ"), None));
+    for (name, value) in listed.iter().cloned().chain(zone) {
+        if let Some(value) = value.or_else(|| std::env::var_os(&name)) {
+            out.push((name, value));
+        }
+    }
+    out
+}

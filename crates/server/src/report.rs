@@ -1,0 +1,135 @@
+//! How complaints about a configuration reach the operator: nginx's line first; on a terminal or with `--explain` the line
+//! of the file with a caret, the reason, a suggestion and all further errors.
+
+use crate::conf::values::DebugPoints;
+use crate::conf::{Failure, GLOBALS, Reading};
+use crate::{say, voice};
+use conf_schema::{Complaint, Level};
+use conf_syntax::Files;
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// How much is printed.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    explain: bool,
+    colour: bool,
+}
+
+impl Style {
+    pub fn new(explain: bool) -> Style {
+        let terminal = std::io::stderr().is_terminal();
+        Style { explain: explain || terminal, colour: terminal && std::env::var_os("NO_COLOR").is_none() }
+    }
+}
+
+/// `TEXT in FILE:LINE`, without the level; `-g` has no lines.
+fn words(complaint: &Complaint, files: &Files) -> String {
+    let line = complaint.first_line(files);
+    let line = line.split_once("] ").map_or(line.as_str(), |(_, rest)| rest);
+    let tail = format!(" in {GLOBALS}:{}", complaint.line);
+    match line.strip_suffix(&tail) {
+        Some(head) => format!("{head} in {GLOBALS}"),
+        None => line.to_string(),
+    }
+}
+
+fn print(complaint: &Complaint, files: &Files, style: Style) {
+    let level = if complaint.level == Level::Emerg { observe::Level::Emerg } else { observe::Level::Warn };
+    voice::say(level, format_args!("{}", words(complaint, files)));
+    if style.explain {
+        eprint!("{}", complaint.explain(files, style.colour));
+    }
+}
+
+/// Prints and logs the warnings of a configuration that is in order.
+pub fn print_warnings(reading: &Reading, style: Style) {
+    if let Ok(config) = &reading.config {
+        for complaint in &reading.warnings {
+            print(complaint, &config.texts.files, style);
+        }
+    }
+}
+
+/// Prints and logs up to the first error, as nginx does; everything when explaining. `syntax_ok` names the file of which
+/// that is to be said.
+pub fn print_failure(failure: &Failure, style: Style, syntax_ok: Option<&str>) {
+    if let Some(name) = syntax_ok {
+        eprintln!("tidegate: the configuration file {name} syntax is ok");
+    }
+    for complaint in &failure.complaints {
+        print(complaint, &failure.files, style);
+        if complaint.level == Level::Emerg && !style.explain {
+            return;
+        }
+    }
+    let errors = failure.complaints.iter().filter(|c| c.level == Level::Emerg).count();
+    if errors >= conf_schema::check::ERRORS_MAX {
+        eprintln!("  = more than {errors} errors; mend these first");
+    } else if errors > 1 {
+        eprintln!("  = {errors} errors");
+    }
+}
+
+/// In a running master: to the log alone.
+pub fn log_warnings(reading: &Reading) {
+    if let Ok(config) = &reading.config {
+        for complaint in &reading.warnings {
+            say!(Warn, "{}", words(complaint, &config.texts.files));
+        }
+    }
+}
+
+/// In a running master: the first error, as nginx logs it.
+pub fn log_failure(failure: &Failure) {
+    for complaint in &failure.complaints {
+        if complaint.level == Level::Emerg {
+            say!(Emerg, "{}", words(complaint, &failure.files));
+            return;
+        }
+        say!(Warn, "{}", words(complaint, &failure.files));
+    }
+}
+
+/// The first error in one line.
+pub fn first_line(failure: &Failure) -> String {
+    failure
+        .complaints
+        .iter()
+        .find(|c| c.level == Level::Emerg)
+        .map_or_else(|| "for no reason given".into(), |c| words(c, &failure.files))
+}
+
+/// `-T`: every file that was read, once.
+pub fn dump(files: &Files) {
+    let mut out = std::io::stdout().lock();
+    for file in files.all.iter().filter(|file| file.path.as_os_str() != GLOBALS) {
+        let _ = writeln!(out, "# configuration file {}:", file.path.display());
+        let _ = out.write_all(&file.text);
+        let _ = out.write_all(b"\n");
+    }
+}
+
+/// What a broken belief does besides being logged: 0 nothing, 1 stop, 2 abort.
+static DEBUG_POINTS: AtomicU8 = AtomicU8::new(0);
+
+/// Sets what `debug_points` says.
+pub fn debug_points(points: Option<DebugPoints>) {
+    let code = match points {
+        None => 0,
+        Some(DebugPoints::Stop) => 1,
+        Some(DebugPoints::Abort) => 2,
+    };
+    DEBUG_POINTS.store(code, Ordering::Relaxed);
+}
+
+/// Does it.
+pub fn debug_point() {
+    match DEBUG_POINTS.load(Ordering::Relaxed) {
+        1 => {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
+        }
+        2 => std::process::abort(),
+        _ => {}
+    }
+}

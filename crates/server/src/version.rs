@@ -1,0 +1,132 @@
+//! What `-v` and `-V` print. Tools read nginx's lines there, so they stand beside our own.
+
+use crate::conf::paths;
+use conf_schema::{Schema, vocabulary};
+use std::collections::BTreeMap;
+
+/// The version whose configuration language we read.
+pub const NGINX: &str = "nginx/1.31.4";
+
+/// `-v`.
+pub fn short() -> String {
+    format!("tidegate version: tidegate/{}\nnginx version: {NGINX}\n", env!("CARGO_PKG_VERSION"))
+}
+
+/// `-V`.
+pub fn long(schema: &Schema) -> String {
+    let mut out = short();
+    out.push_str("built with rustc, without OpenSSL\n");
+    out.push_str("configure arguments: ");
+    out.push_str(&arguments(schema).join(" "));
+    out.push('\n');
+    out
+}
+
+/// How nginx would have been configured to do what we do: `--with-...` for modules that it leaves out unless asked and that
+/// we have, `--without-...` for those that it has unless told and that we lack. A module counts when two thirds of its
+/// directives are supported; the compatibility table names the rest.
+pub fn arguments(schema: &Schema) -> Vec<String> {
+    let mut modules: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for known in vocabulary::all() {
+        let (has, all) = modules.entry(known.module).or_default();
+        *all += 1;
+        *has += usize::from(schema.supports(known));
+    }
+    let present = |module: &str| modules.get(module).is_some_and(|(has, all)| has * 3 >= all * 2);
+    let defaults = paths::defaults(None);
+    let mut out = vec![
+        format!("--prefix={}", defaults.prefix.display()),
+        format!("--conf-path={}", defaults.conf_file.display()),
+        format!("--error-log-path={}", defaults.error_log.display()),
+        format!("--pid-path={}", defaults.pid.display()),
+    ];
+    out.extend(OPTIONAL.iter().filter(|(_, module)| present(module)).map(|(option, _)| format!("--with-{option}")));
+    out.extend(DEFAULT.iter().filter(|(_, module)| !present(module)).map(|(option, _)| format!("--without-{option}")));
+    if !vocabulary::find("proxy_cache").iter().any(|known| schema.supports(known)) {
+        out.push("--without-http-cache".into());
+    }
+    out
+}
+
+/// Modules that nginx leaves out unless it is configured with them.
+const OPTIONAL: &[(&str, &str)] = &[
+    ("http_ssl_module", "ngx_http_ssl_module"),
+    ("http_v2_module", "ngx_http_v2_module"),
+    ("http_v3_module", "ngx_http_v3_module"),
+    ("http_realip_module", "ngx_http_realip_module"),
+    ("http_sub_module", "ngx_http_sub_filter_module"),
+    ("http_auth_request_module", "ngx_http_auth_request_module"),
+    ("http_addition_module", "ngx_http_addition_filter_module"),
+    ("http_dav_module", "ngx_http_dav_module"),
+    ("http_flv_module", "ngx_http_flv_module"),
+    ("http_mp4_module", "ngx_http_mp4_module"),
+    ("http_gunzip_module", "ngx_http_gunzip_filter_module"),
+    ("http_gzip_static_module", "ngx_http_gzip_static_module"),
+    ("http_slice_module", "ngx_http_slice_filter_module"),
+    ("http_secure_link_module", "ngx_http_secure_link_module"),
+    ("http_random_index_module", "ngx_http_random_index_module"),
+    ("http_stub_status_module", "ngx_http_stub_status_module"),
+    ("http_perl_module", "ngx_http_perl_module"),
+    ("http_xslt_module", "ngx_http_xslt_filter_module"),
+    ("http_image_filter_module", "ngx_http_image_filter_module"),
+    ("http_geoip_module", "ngx_http_geoip_module"),
+    ("mail", "ngx_mail_core_module"),
+    ("mail_ssl_module", "ngx_mail_ssl_module"),
+    ("stream", "ngx_stream_core_module"),
+    ("stream_ssl_module", "ngx_stream_ssl_module"),
+    ("stream_realip_module", "ngx_stream_realip_module"),
+    ("stream_ssl_preread_module", "ngx_stream_ssl_preread_module"),
+    ("stream_geoip_module", "ngx_stream_geoip_module"),
+];
+
+/// Modules that nginx has unless it is configured without them.
+const DEFAULT: &[(&str, &str)] = &[
+    ("http_charset_module", "ngx_http_charset_filter_module"),
+    ("http_gzip_module", "ngx_http_gzip_filter_module"),
+    ("http_ssi_module", "ngx_http_ssi_filter_module"),
+    ("http_userid_module", "ngx_http_userid_filter_module"),
+    ("http_access_module", "ngx_http_access_module"),
+    ("http_auth_basic_module", "ngx_http_auth_basic_module"),
+    ("http_mirror_module", "ngx_http_mirror_module"),
+    ("http_autoindex_module", "ngx_http_autoindex_module"),
+    ("http_geo_module", "ngx_http_geo_module"),
+    ("http_map_module", "ngx_http_map_module"),
+    ("http_split_clients_module", "ngx_http_split_clients_module"),
+    ("http_referer_module", "ngx_http_referer_module"),
+    ("http_rewrite_module", "ngx_http_rewrite_module"),
+    ("http_proxy_module", "ngx_http_proxy_module"),
+    ("http_fastcgi_module", "ngx_http_fastcgi_module"),
+    ("http_uwsgi_module", "ngx_http_uwsgi_module"),
+    ("http_scgi_module", "ngx_http_scgi_module"),
+    ("http_grpc_module", "ngx_http_grpc_module"),
+    ("http_tunnel_module", "ngx_http_tunnel_module"),
+    ("http_memcached_module", "ngx_http_memcached_module"),
+    ("http_limit_conn_module", "ngx_http_limit_conn_module"),
+    ("http_limit_req_module", "ngx_http_limit_req_module"),
+    ("http_empty_gif_module", "ngx_http_empty_gif_module"),
+    ("http_browser_module", "ngx_http_browser_module"),
+    ("http_upstream_hash_module", "ngx_http_upstream_hash_module"),
+    ("http_upstream_ip_hash_module", "ngx_http_upstream_ip_hash_module"),
+    ("http_upstream_least_conn_module", "ngx_http_upstream_least_conn_module"),
+    ("http_upstream_least_time_module", "ngx_http_upstream_least_time_module"),
+    ("http_upstream_random_module", "ngx_http_upstream_random_module"),
+    ("http_upstream_keepalive_module", "ngx_http_upstream_keepalive_module"),
+    ("http_upstream_zone_module", "ngx_http_upstream_zone_module"),
+    ("http_upstream_sticky", "ngx_http_upstream_sticky_module"),
+    ("mail_pop3_module", "ngx_mail_pop3_module"),
+    ("mail_imap_module", "ngx_mail_imap_module"),
+    ("mail_smtp_module", "ngx_mail_smtp_module"),
+    ("stream_limit_conn_module", "ngx_stream_limit_conn_module"),
+    ("stream_access_module", "ngx_stream_access_module"),
+    ("stream_geo_module", "ngx_stream_geo_module"),
+    ("stream_map_module", "ngx_stream_map_module"),
+    ("stream_split_clients_module", "ngx_stream_split_clients_module"),
+    ("stream_pass_module", "ngx_stream_pass_module"),
+    ("stream_return_module", "ngx_stream_return_module"),
+    ("stream_set_module", "ngx_stream_set_module"),
+    ("stream_upstream_hash_module", "ngx_stream_upstream_hash_module"),
+    ("stream_upstream_least_conn_module", "ngx_stream_upstream_least_conn_module"),
+    ("stream_upstream_least_time_module", "ngx_stream_upstream_least_time_module"),
+    ("stream_upstream_random_module", "ngx_stream_upstream_random_module"),
+    ("stream_upstream_zone_module", "ngx_stream_upstream_zone_module"),
+];

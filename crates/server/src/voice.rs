@@ -1,0 +1,57 @@
+//! What the process itself has to say: to its error log and, until it serves, to the terminal.
+
+use arc_swap::ArcSwapOption;
+use observe::{ErrorLog, Level, Sink};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The error log of the main context; the one mutable global besides `TERMINAL`.
+static LOG: ArcSwapOption<ErrorLog> = ArcSwapOption::const_empty();
+
+/// Grave messages go to the standard error stream, too (nginx: `ngx_use_stderr`).
+static TERMINAL: AtomicBool = AtomicBool::new(true);
+
+/// Makes this the process's error log.
+pub fn set_log(log: Arc<ErrorLog>) {
+    LOG.store(Some(log));
+}
+
+/// From now on the error log alone is written to.
+pub fn leave_terminal() {
+    TERMINAL.store(false, Ordering::Relaxed);
+}
+
+/// Logs a message of the process itself. Use [`say!`].
+pub fn say(level: Level, words: fmt::Arguments<'_>) {
+    let log = LOG.load();
+    if let Some(log) = log.as_ref() {
+        log.log(level, 0, words);
+    }
+    let wrote = log.as_ref().is_some_and(|log| log.targets().iter().any(|t| matches!(t.sink, Sink::Stderr)));
+    if TERMINAL.load(Ordering::Relaxed) && level <= Level::Warn && !wrote {
+        eprintln!("tidegate: [{}] {words}", level.name());
+    }
+}
+
+/// `say!(Notice, "start worker process {pid}")`.
+#[macro_export]
+macro_rules! say {
+    ($level:ident, $($words:tt)*) => {
+        $crate::voice::say(observe::Level::$level, format_args!($($words)*))
+    };
+}
+
+/// Broken beliefs (`bug!`) and panics become `[alert]` lines.
+pub fn report_bugs() {
+    base::on_bug(|what| {
+        say(Level::Alert, format_args!("bug: {what}"));
+        crate::report::debug_point();
+    });
+    std::panic::set_hook(Box::new(|info| {
+        let what = info.payload();
+        let words = what.downcast_ref::<&str>().copied().or_else(|| what.downcast_ref::<String>().map(String::as_str));
+        let place = info.location().map_or(String::new(), |l| format!(" at {}:{}", l.file(), l.line()));
+        say(Level::Alert, format_args!("panic: {}{place}", words.unwrap_or("no words")));
+    }));
+}
