@@ -57,6 +57,8 @@ pub struct Row {
     /// In the configuration's own syntax; `None` when nothing is the default.
     pub default: Option<&'static str>,
     pub doc: &'static [&'static str],
+    /// Inner blocks that do not set it take the outer value.
+    pub inherits: bool,
     /// Parses the words into the feature's input (a `Box` of the `Input` type of the table).
     pub set: fn(&mut dyn Any, &mut Cx, &Directive) -> Result<(), Problem>,
     /// The default parses with the row's own parser.
@@ -141,6 +143,7 @@ macro_rules! directives {
                 syntax: <$T as $crate::Value>::SYNTAX,
                 default: $crate::directives!(@default $($default)?),
                 doc: &[ $($doc),* ],
+                inherits: <$T as $crate::Value>::INHERITS,
                 set: |input, cx, d| match input.downcast_mut::<$Input>() {
                     Some(input) => $crate::table::set_field(&mut input.$field, cx, d),
                     None => Err($crate::Problem::directive("was given to another feature")),

@@ -8,6 +8,7 @@ mod commands;
 pub mod conf;
 pub mod options;
 pub mod process;
+pub mod reference;
 mod report;
 mod version;
 mod voice;

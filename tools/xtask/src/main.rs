@@ -1,1 +1,30 @@
-fn main() {}
+//! The project's own chores: `cargo xtask COMMAND`.
+
+#![forbid(unsafe_code)]
+
+mod docs;
+
+use std::process::ExitCode;
+
+/// Name, summary and what it does.
+const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] =
+    &[("docs", "write docs/reference.md and docs/compatibility.md from the directive tables", docs::run)];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let name = arguments.first().map_or("", String::as_str);
+    let Some((_, _, run)) = COMMANDS.iter().find(|(known, _, _)| *known == name) else {
+        eprintln!("Usage: cargo xtask COMMAND\n");
+        for (name, summary, _) in COMMANDS {
+            eprintln!("  {name:<8} {summary}");
+        }
+        return ExitCode::FAILURE;
+    };
+    match run(&arguments[1..]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(words) => {
+            eprintln!("xtask {name}: {words}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,6 +1,9 @@
 //! The subcommands: what nginx's command line does not have.
 
+mod explain;
 pub mod plan;
+mod reference;
+mod serve;
 
 use conf_schema::suggest::nearest;
 use std::ffi::OsString;
@@ -9,13 +12,44 @@ use std::ffi::OsString;
 struct Command {
     name: &'static str,
     summary: &'static str,
-    /// What `--help` prints.
-    help: &'static str,
+    help: Help,
     run: fn(&[OsString]) -> i32,
 }
 
+/// What `--help` prints.
+enum Help {
+    Text(&'static str),
+    /// The command reads `--help` itself.
+    Own,
+}
+
 /// All of them, in the order of the overview.
-const COMMANDS: &[Command] = &[];
+const COMMANDS: &[Command] = &[
+    Command {
+        name: "serve",
+        summary: "serve a directory on this machine, without a configuration",
+        help: Help::Text(serve::HELP),
+        run: serve::run,
+    },
+    Command {
+        name: "explain",
+        summary: "what a directive does, where it may stand, whether it is supported",
+        help: Help::Text(explain::HELP),
+        run: explain::run,
+    },
+    Command {
+        name: "plan",
+        summary: "how many machines a load needs, and what they cost",
+        help: Help::Own,
+        run: |arguments| planner::plan_main(arguments.to_vec()),
+    },
+    Command {
+        name: "reference",
+        summary: "the manual and the compatibility table, as Markdown",
+        help: Help::Text(reference::HELP),
+        run: reference::run,
+    },
+];
 
 /// Runs a subcommand; the exit code.
 pub fn main(name: &str, arguments: &[OsString]) -> i32 {
@@ -29,7 +63,8 @@ pub fn main(name: &str, arguments: &[OsString]) -> i32 {
     let Some(command) = COMMANDS.iter().find(|c| c.name == name) else {
         return unknown(name);
     };
-    if arguments.iter().any(|a| a == "--help" || a == "-h" || a == "-?") {
+    let asks_for_help = arguments.iter().any(|a| a == "--help" || a == "-h" || a == "-?");
+    if asks_for_help && matches!(command.help, Help::Text(_)) {
         return help(name);
     }
     (command.run)(arguments)
@@ -37,10 +72,11 @@ pub fn main(name: &str, arguments: &[OsString]) -> i32 {
 
 fn help(name: &str) -> i32 {
     match COMMANDS.iter().find(|c| c.name == name) {
-        Some(command) => {
-            print!("{}", command.help);
+        Some(Command { help: Help::Text(text), .. }) => {
+            print!("{text}");
             0
         }
+        Some(command) => (command.run)(&["--help".into()]),
         None => unknown(name),
     }
 }

@@ -1,7 +1,224 @@
-//! `-t --plan`: the configuration as it takes effect, every value with the file and line that it came from.
+//! `-t --plan`: the configuration as it takes effect, every value with the file and line that it came from. Operators lose
+//! hours to inheritance; here it is spelt out.
 
-use crate::conf::Invocation;
+use crate::conf::{self, Invocation};
+use crate::report;
+use conf_schema::{Area, Contexts, Known, Schema, Store, vocabulary};
+use conf_syntax::{Directive, Disk, Files, Item, Word, directives};
+use observe::LogFiles;
+use std::fmt::Write;
 
-pub fn print(_: &Invocation) -> i32 {
-    0
+/// Prints the plan of a configuration that is in order; the exit code.
+pub fn print(invocation: &Invocation) -> i32 {
+    let reading = conf::read(&Disk, Store::default(), invocation, LogFiles::default());
+    let style = report::Style::new(true);
+    report::print_warnings(&reading, style);
+    if let Err(failure) = reading.config {
+        report::print_failure(&failure, style, None);
+        return 1;
+    }
+    match conf::load(&Disk, invocation) {
+        Ok((files, items)) => {
+            print!("{}", text(&conf::schema(), &files, &items));
+            0
+        }
+        Err(e) => {
+            eprintln!("tidegate: {} {}", invocation.conf_file.display(), observe::os(&e));
+            1
+        }
+    }
+}
+
+/// A block with its directives, and the blocks around it, outermost first.
+struct Level<'a> {
+    name: String,
+    context: Contexts,
+    own: Vec<&'a Directive>,
+}
+
+struct Printer<'a> {
+    schema: &'a Schema,
+    files: &'a Files,
+    out: String,
+}
+
+pub fn text(schema: &Schema, files: &Files, items: &[Item]) -> String {
+    let mut printer = Printer { schema, files, out: String::new() };
+    let main = Level { name: "main".into(), context: Contexts::main, own: directives(items) };
+    printer.level(&mut vec![main]);
+    printer.out
+}
+
+impl Printer<'_> {
+    /// Everything in force in the innermost block of `path`.
+    fn level(&mut self, path: &mut Vec<Level<'_>>) {
+        let Some(here) = path.last() else { return };
+        let context = here.context;
+        let own = here.own.clone();
+        for d in own.iter().filter(|d| inner_context(d, context).is_none()) {
+            let place = self.place(d);
+            self.line(path.len(), &render(d), &place);
+            if let Some(block) = &d.block {
+                for item in directives(block) {
+                    let place = self.place(item);
+                    self.line(path.len() + 1, &render(item), &place);
+                }
+                self.line(path.len(), "}", "");
+            }
+        }
+        for known in vocabulary::all().filter(|known| known.contexts.has(context)) {
+            self.not_written(known, path);
+        }
+        for d in own {
+            let Some(inner) = inner_context(d, context) else { continue };
+            let place = self.place(d);
+            self.line(path.len(), &render(d), &place);
+            let own = d.block.as_deref().map(directives).unwrap_or_default();
+            path.push(Level { name: d.name.text().into_owned(), context: inner, own });
+            self.level(path);
+            path.pop();
+            self.line(path.len(), "}", "");
+        }
+    }
+
+    /// A directive that this block does not have: inherited, or (in an outermost block) its default.
+    fn not_written(&mut self, known: &Known, path: &[Level<'_>]) {
+        let Some((here, outer)) = path.split_last() else { return };
+        let Some(row) = self.schema.row(known) else { return };
+        if known.block || here.own.iter().any(|d| d.name.bytes == known.name.as_bytes()) {
+            return;
+        }
+        for level in outer.iter().rev().filter(|level| row.inherits && same_area(level.context, here.context)) {
+            let lines: Vec<_> = level.own.iter().filter(|d| d.name.bytes == known.name.as_bytes()).collect();
+            if !known.contexts.has(level.context) || lines.is_empty() {
+                continue;
+            }
+            for d in lines {
+                let place = format!("{}, from {}", self.place(d), level.name);
+                self.line(path.len(), &render(d), &place);
+            }
+            return;
+        }
+        let outermost = outer.last().is_none_or(|level| !same_area(level.context, here.context));
+        if outermost && let Some(default) = row.default.filter(|text| !text.is_empty()) {
+            self.line(path.len(), &format!("{} {default};", known.name), "default");
+        }
+    }
+
+    fn place(&self, d: &Directive) -> String {
+        format!("{}:{}", self.files.path(d.span.file).display(), d.line)
+    }
+
+    fn line(&mut self, depth: usize, text: &str, place: &str) {
+        let text = format!("{}{text}", "    ".repeat(depth - 1));
+        if place.is_empty() {
+            let _ = writeln!(self.out, "{text}");
+        } else {
+            let _ = writeln!(self.out, "{text:<56} # {place}");
+        }
+    }
+}
+
+fn same_area(a: Contexts, b: Contexts) -> bool {
+    // The main and events contexts are one area to the tables, but nothing is inherited between them.
+    Area::of(a) == Area::of(b) && Area::of(a) != Area::Main
+}
+
+/// The context inside a directive's block, when it holds directives.
+fn inner_context(d: &Directive, context: Contexts) -> Option<Contexts> {
+    d.block.as_ref()?;
+    Some(match (&*d.name.text(), Area::of(context)) {
+        ("events", _) => Contexts::events,
+        ("http", _) => Contexts::http,
+        ("stream", _) => Contexts::stream,
+        ("mail", _) => Contexts::mail,
+        ("server", Area::Http) => Contexts::server,
+        ("server", Area::Stream) => Contexts::stream_server,
+        ("server", Area::Mail) => Contexts::mail_server,
+        ("location", _) => Contexts::location,
+        ("if", _) if context == Contexts::server => Contexts::if_in_server,
+        ("if", _) => Contexts::if_in_location,
+        ("limit_except", _) => Contexts::limit_except,
+        ("upstream", Area::Http) => Contexts::upstream,
+        ("upstream", Area::Stream) => Contexts::stream_upstream,
+        _ => return None,
+    })
+}
+
+/// A directive in one line, in a form that reads back as the same words.
+fn render(d: &Directive) -> String {
+    let mut out = d.name.text().into_owned();
+    for word in &d.args {
+        out.push(' ');
+        out.push_str(&quoted(word));
+    }
+    out.push_str(if d.block.is_some() { " {" } else { ";" });
+    out
+}
+
+fn quoted(word: &Word) -> String {
+    let text = word.text();
+    let plain = !text.is_empty() && !text.contains([' ', '\t', '\n', '\r', ';', '{', '}', '"', '\'', '\\', '#']);
+    if plain && !word.quoted {
+        return text.into_owned();
+    }
+    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{}\"", escaped.replace('\n', "\\n").replace('\t', "\\t").replace('\r', "\\r"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_schema::value::{Flag, Own, Size, Text};
+    use conf_schema::{Area, directives as table};
+    use conf_syntax::{Memory, load_text};
+    use std::path::Path;
+
+    table! {
+        /// For the test.
+        pub struct Some from SomeInput {
+            /// One.
+            gzip: Flag = "off",
+            /// Two.
+            root: Text,
+            /// Three.
+            client_max_body_size: Size = "1m",
+            /// Four.
+            proxy_pass: Own<Text>,
+        }
+    }
+
+    #[test]
+    fn every_value_has_its_place() {
+        let schema = Schema::new(vec![Some::table("some", Area::Http)], "tidegate 0");
+        let read = load_text(
+            &Memory::default(),
+            Path::new("/n.conf"),
+            "http {\n gzip on;\n server {\n root \"/a b\";\n location / {\n gzip off;\n proxy_pass x;\n location /i { } } } }"
+                .into(),
+        );
+        let want = [
+            ("http {", "/n.conf:1"),
+            ("    gzip on;", "/n.conf:2"),
+            ("    client_max_body_size 1m;", "default"),
+            ("    server {", "/n.conf:3"),
+            ("        root \"/a b\";", "/n.conf:4"),
+            ("        gzip on;", "/n.conf:2, from http"),
+            ("        location / {", "/n.conf:5"),
+            ("            gzip off;", "/n.conf:6"),
+            ("            proxy_pass x;", "/n.conf:7"),
+            ("            root \"/a b\";", "/n.conf:4, from server"),
+            ("            location /i {", "/n.conf:8"),
+            ("                gzip off;", "/n.conf:6, from location"),
+            ("                root \"/a b\";", "/n.conf:4, from server"),
+            ("            }", ""),
+            ("        }", ""),
+            ("    }", ""),
+            ("}", ""),
+        ];
+        let text = text(&schema, &read.files, &read.items);
+        let got: Vec<(&str, &str)> = text.lines().map(|l| l.split_once(" # ").unwrap_or((l, ""))).collect();
+        let got: Vec<(&str, &str)> = got.iter().map(|(a, b)| (a.trim_end(), *b)).collect();
+        assert_eq!(got, want, "{text}");
+    }
 }

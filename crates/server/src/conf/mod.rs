@@ -112,22 +112,13 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         config: Err(Failure { complaints, files, syntax_ok }),
         warnings: Vec::new(),
     };
-    let text = match &invocation.text {
-        Some(text) => Ok(text.clone()),
-        None => source.read(&invocation.conf_file),
-    };
-    let text = match text {
-        Ok(text) => text,
+    let (files, items) = match load(source, invocation) {
+        Ok(loaded) => loaded,
         Err(e) => {
             let text = format!("open() \"{}\" failed {}", invocation.conf_file.display(), observe::os(&e));
             return failed(vec![Complaint::emerg(text)], Files::default(), false);
         }
     };
-    let mut load = conf_syntax::load_text(source, &invocation.conf_file, text);
-    let mut items = globals(&mut load.files, &invocation.globals);
-    items.append(&mut load.items);
-    let files = load.files;
-
     let mut cx = Cx::default();
     cx.prefix.clone_from(&invocation.prefix);
     cx.conf_prefix = invocation.conf_file.parent().unwrap_or(Path::new("/")).to_path_buf();
@@ -167,6 +158,21 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let store = std::mem::take(&mut cx.store);
     let config = Config { core, http, error_log, logs, texts: Texts { files, store } };
     Reading { config: Ok(config), warnings: complaints }
+}
+
+/// The texts as trees: the directives of `-g`, then the file's.
+///
+/// # Errors
+/// When the main file cannot be read.
+pub fn load(source: &dyn Source, invocation: &Invocation) -> std::io::Result<(Files, Vec<Item>)> {
+    let text = match &invocation.text {
+        Some(text) => text.clone(),
+        None => source.read(&invocation.conf_file)?,
+    };
+    let mut load = conf_syntax::load_text(source, &invocation.conf_file, text);
+    let mut items = globals(&mut load.files, &invocation.globals);
+    items.append(&mut load.items);
+    Ok((load.files, items))
 }
 
 /// The directives of `-g`, as a file of their own.

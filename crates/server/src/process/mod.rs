@@ -12,4 +12,4 @@ pub mod single;
 pub mod start;
 pub mod threads;
 mod upgrade;
-mod worker;
+pub mod worker;

@@ -1,0 +1,107 @@
+//! `tidegate explain DIRECTIVE ...`: what a directive does, from the tables.
+
+use crate::conf;
+use crate::reference::{Entry, Support};
+use conf_schema::suggest::nearest;
+use conf_schema::vocabulary;
+use std::ffi::OsString;
+use std::fmt::Write;
+
+pub const HELP: &str = "\
+Usage: tidegate explain DIRECTIVE ...
+
+Says what a directive does: its syntax, default, the places where it may stand, nginx's module,
+and whether this version does it, does it differently or refuses it.
+
+  tidegate explain worker_processes
+  tidegate explain proxy_pass root     several at once
+  tidegate explain 'gzip*'             all that begin so
+";
+
+const COLUMNS: usize = 100;
+
+pub fn run(arguments: &[OsString]) -> i32 {
+    if arguments.is_empty() {
+        eprint!("{HELP}");
+        return 1;
+    }
+    let schema = conf::schema();
+    let mut code = 0;
+    for name in arguments {
+        let name = name.to_string_lossy();
+        let found: Vec<_> = match name.strip_suffix('*') {
+            Some(head) => vocabulary::all().filter(|known| known.name.starts_with(head)).collect(),
+            None => vocabulary::find(&name).to_vec(),
+        };
+        if found.is_empty() {
+            eprintln!("tidegate: unknown directive \"{name}\"");
+            if let Some(near) = nearest(&name, vocabulary::all().map(|known| known.name)) {
+                eprintln!("  = did you mean \"{near}\"?");
+            }
+            code = 1;
+        }
+        for known in found {
+            print!("{}", text(&Entry::of(&schema, known)));
+        }
+    }
+    code
+}
+
+fn text(entry: &Entry) -> String {
+    let mut out = format!("{}\n", entry.syntax());
+    let mut line = |name: &str, text: &str| {
+        let _ = writeln!(out, "  {name:<9} {text}");
+    };
+    line("default", entry.default().map_or("none", |text| if text.is_empty() { "\"\"" } else { text }));
+    line("context", &entry.contexts());
+    line("takes", &format!("{} argument(s)", entry.known.arity));
+    line("module", entry.known.module);
+    if !entry.known.since.is_empty() {
+        line("since", &format!("nginx {}", entry.known.since));
+    }
+    let (word, remark) = match &entry.support {
+        Support::Full => ("supported", ""),
+        Support::Differs(words) => ("differs from nginx", words.as_str()),
+        Support::NoEffect(words) => ("accepted, no effect", words.as_str()),
+        Support::Refused(words) => ("refused", words.as_str()),
+        Support::NotYet => ("not supported by this version: tidegate -t refuses it", ""),
+    };
+    line("here", word);
+    for paragraph in [entry.doc.as_str(), remark].into_iter().filter(|text| !text.is_empty()) {
+        out.push('\n');
+        wrap(&mut out, paragraph);
+    }
+    out.push('\n');
+    out
+}
+
+fn wrap(out: &mut String, text: &str) {
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        if column + word.chars().count() + 1 > COLUMNS {
+            out.push('\n');
+            column = 0;
+        }
+        out.push_str(if column == 0 { "  " } else { " " });
+        out.push_str(word);
+        column += word.chars().count() + if column == 0 { 2 } else { 1 };
+    }
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_explanation_has_everything() {
+        let schema = conf::schema();
+        let text = text(&Entry::of(&schema, vocabulary::find("worker_processes")[0]));
+        for part in
+            ["worker_processes number | auto;", "default   1", "context   main", "differs from nginx", "threads"]
+        {
+            assert!(text.contains(part), "{part} is not in:\n{text}");
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS));
+    }
+}

@@ -1,0 +1,273 @@
+//! `tidegate serve [DIR]`: a directory on this machine, without a configuration. It writes one in memory and runs that.
+
+use crate::conf::{self, Invocation};
+use crate::process::control::{self, Control, Orders};
+use crate::process::listeners::{Listeners, Purpose};
+use crate::process::single::Single;
+use crate::process::{reload, worker};
+use crate::{report, voice};
+use conf_schema::Store;
+use conf_syntax::Disk;
+use observe::LogFiles;
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+pub const HELP: &str = "\
+Usage: tidegate serve [DIR] [--listen ADDRESS]
+
+Serves the files of a directory (default: the current one) until Ctrl-C: index.html where there
+is one, a listing elsewhere, with headers that let browsers keep what has not changed.
+
+  --listen ADDRESS   PORT, IP:PORT or [IPv6]:PORT (default: 127.0.0.1:8080, or the next free port)
+  --print            print the configuration instead of running it, as a start for one of your own
+
+Only this machine can reach the default address. --listen 0.0.0.0:8080 opens it to the network.
+";
+
+/// The port that is tried first.
+const PORT: u16 = 8080;
+/// How many ports are tried when none was asked for.
+const PORTS_MAX: u16 = 100;
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Request {
+    directory: PathBuf,
+    listen: Option<SocketAddr>,
+    print: bool,
+}
+
+pub fn run(arguments: &[OsString]) -> i32 {
+    match start(arguments) {
+        Ok(code) => code,
+        Err(words) => {
+            eprintln!("tidegate: {words}");
+            1
+        }
+    }
+}
+
+fn start(arguments: &[OsString]) -> Result<i32, String> {
+    let request = parse(arguments)?;
+    let directory = check_directory(&request.directory)?;
+    if request.print {
+        let address = request.listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT));
+        print!("{}", configuration(address, &format!("\"{}\"", directory.display())));
+        return Ok(0);
+    }
+    let address = choose_address(request.listen)?;
+    let invocation = Invocation {
+        conf_file: directory.join("tidegate serve"),
+        error_log: None,
+        pid: PathBuf::new(),
+        globals: Vec::new(),
+        // The root is written relative to the prefix: a directory's name may hold anything, a `$` say.
+        text: Some(configuration(address, ".").into_bytes()),
+        prefix: directory.clone(),
+    };
+    voice::report_bugs();
+    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let config = match reading.config {
+        Ok(config) => config,
+        Err(failure) => return Err(format!("the built-in configuration is refused: {}", report::first_line(&failure))),
+    };
+    voice::set_log(config.error_log.clone());
+    let logs = reload::open_logs(&config.logs).map_err(|_| "the output cannot be opened for the access log")?;
+    reload::commit_logs(logs);
+    let listeners = Listeners::open(config.specs(), config.core.workers, &Listeners::default(), Purpose::Serve)
+        .map_err(|_| format!("{address} cannot be opened"))?;
+    worker::limits(&config.core);
+    println!("Serving {} at", directory.display());
+    println!("  http://{address}/");
+    println!("Press Ctrl-C to stop.");
+    let single = Single { pid_file: false };
+    Ok(control::run(Control { invocation, config, listeners, orders: Orders::Signals(single) }))
+}
+
+fn parse(arguments: &[OsString]) -> Result<Request, String> {
+    use lexopt::Arg::{Long, Short, Value};
+    let (mut directory, mut listen, mut print) = (None, None, false);
+    let mut parser = lexopt::Parser::from_args(arguments);
+    while let Some(argument) = parser.next().map_err(|e| e.to_string())? {
+        match argument {
+            Value(path) if directory.is_none() => directory = Some(PathBuf::from(path)),
+            Value(path) => return Err(format!("one directory at a time: \"{}\" is a second one", path.display())),
+            Long("listen") | Short('l') => {
+                let text = parser.value().map_err(|_| "--listen needs an address, 127.0.0.1:8080 say".to_string())?;
+                listen = Some(parse_address(&text.to_string_lossy())?);
+            }
+            Long("print") => print = true,
+            other => return Err(format!("{}\n  = \"tidegate serve --help\" lists the options", other.unexpected())),
+        }
+    }
+    Ok(Request { directory: directory.unwrap_or_else(|| ".".into()), listen, print })
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let local = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+    let port_of = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0);
+    let found = match text.strip_prefix("localhost:").or(text.strip_prefix(':')) {
+        Some(port) => port_of(port).map(local),
+        None => port_of(text).map(local).or_else(|| text.parse::<SocketAddr>().ok().filter(|a| a.port() != 0)),
+    };
+    found.ok_or_else(|| format!("\"{text}\" is no address: write 8080, 127.0.0.1:8080 or [::1]:8080"))
+}
+
+fn check_directory(path: &Path) -> Result<PathBuf, String> {
+    let name = path.display();
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_dir() => {
+            let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            return Err(format!(
+                "\"{name}\" is not a directory; to serve its folder: tidegate serve {}",
+                parent.display()
+            ));
+        }
+        Ok(_) => {}
+        Err(e) if e.kind() == ErrorKind::NotFound => return Err(format!("there is no directory \"{name}\"")),
+        Err(e) => return Err(format!("\"{name}\" cannot be served {}", observe::os(&e))),
+    }
+    if let Err(e) = std::fs::read_dir(path) {
+        return Err(format!("\"{name}\" cannot be read {}", observe::os(&e)));
+    }
+    std::path::absolute(path).map_err(|e| format!("\"{name}\" cannot be served {}", observe::os(&e)))
+}
+
+/// An address that can be listened on: the one asked for, or the first free port.
+fn choose_address(asked: Option<SocketAddr>) -> Result<SocketAddr, String> {
+    if let Some(address) = asked {
+        return match TcpListener::bind(address) {
+            Ok(_) => Ok(address),
+            Err(e) if e.kind() == ErrorKind::AddrInUse => {
+                Err(format!("{address} is in use by another program; choose another port with --listen"))
+            }
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(format!(
+                "no permission to listen on {address}: ports below 1024 are kept for root; try --listen {}",
+                SocketAddr::new(address.ip(), PORT)
+            )),
+            Err(e) if e.kind() == ErrorKind::AddrNotAvailable => {
+                Err(format!("{} is not an address of this machine", address.ip()))
+            }
+            Err(e) => Err(format!("{address} cannot be listened on {}", observe::os(&e))),
+        };
+    }
+    (PORT..PORT + PORTS_MAX)
+        .map(|port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))
+        .find(|address| TcpListener::bind(address).is_ok())
+        .ok_or_else(|| format!("the ports {PORT} to {} are all in use; choose one with --listen", PORT + PORTS_MAX - 1))
+}
+
+/// The configuration that is run.
+fn configuration(address: SocketAddr, root: &str) -> String {
+    format!(
+        "# What \"tidegate serve\" runs; a start for a configuration of your own.
+daemon off;
+master_process off;
+worker_processes auto;
+error_log stderr;
+
+events {{
+}}
+
+http {{
+{TYPES}
+    default_type application/octet-stream;
+    log_format brief '$remote_addr  $status  $body_bytes_sent  $request_method $request_uri';
+    access_log /dev/stdout brief;
+    sendfile on;
+
+    server {{
+        listen {address};
+        root {root};
+        index index.html;
+        autoindex on;
+        autoindex_exact_size off;
+        # Browsers keep what they have, and ask whether it is still good.
+        add_header Cache-Control no-cache;
+    }}
+}}
+"
+    )
+}
+
+const TYPES: &str = "    types {
+        text/html                 html htm;
+        text/css                  css;
+        text/plain                txt md log conf;
+        text/csv                  csv;
+        text/xml                  xml;
+        text/javascript           js mjs;
+        application/json          json map;
+        application/manifest+json webmanifest;
+        application/pdf           pdf;
+        application/wasm          wasm;
+        application/gzip          gz tgz;
+        application/zip           zip;
+        image/avif                avif;
+        image/gif                 gif;
+        image/jpeg                jpg jpeg;
+        image/png                 png;
+        image/svg+xml             svg;
+        image/webp                webp;
+        image/x-icon              ico;
+        font/otf                  otf;
+        font/ttf                  ttf;
+        font/woff                 woff;
+        font/woff2                woff2;
+        audio/flac                flac;
+        audio/mpeg                mp3;
+        audio/ogg                 ogg oga opus;
+        audio/wav                 wav;
+        video/mp4                 mp4 m4v;
+        video/ogg                 ogv;
+        video/webm                webm;
+    }
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn addresses() {
+        for (text, want) in [
+            ("9000", Some("127.0.0.1:9000")),
+            (":9000", Some("127.0.0.1:9000")),
+            ("localhost:9000", Some("127.0.0.1:9000")),
+            ("0.0.0.0:80", Some("0.0.0.0:80")),
+            ("[::1]:8081", Some("[::1]:8081")),
+            ("0", None),
+            ("70000", None),
+            ("example", None),
+        ] {
+            let got = parse_address(text).ok();
+            assert_eq!(got, want.map(|text| text.parse().expect("an address")), "{text}");
+        }
+    }
+
+    #[test]
+    fn complaints_say_what_to_do() {
+        let words = |list: &[&str]| start(&arguments(list)).expect_err("refused");
+        assert_eq!(words(&["/none/such"]), "there is no directory \"/none/such\"");
+        assert!(words(&["/etc/passwd"]).contains("is not a directory; to serve its folder: tidegate serve /etc"));
+        assert!(words(&["--port", "1"]).contains("--help"));
+        assert!(words(&["a", "b"]).contains("second"));
+        let taken = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = taken.local_addr().expect("address").to_string();
+        assert!(words(&["--listen", &address, "/"]).contains("is in use by another program"));
+        assert!(words(&["--listen", "192.0.2.1:8080", "/"]).contains("not an address of this machine"));
+    }
+
+    #[test]
+    fn a_taken_port_is_passed_over() {
+        let first = choose_address(None).expect("a free port");
+        let _taken = TcpListener::bind(first).expect("it is free");
+        assert_ne!(choose_address(None).expect("another"), first);
+    }
+}

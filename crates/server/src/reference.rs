@@ -1,0 +1,220 @@
+//! What is known about every directive, for `tidegate explain` and the generated manual: the tables and nothing else.
+
+use conf_schema::{Contexts, Known, Row, Schema, vocabulary};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Whether and how this version does a directive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Support {
+    Full,
+    /// It does something else than nginx does.
+    Differs(String),
+    /// It is accepted and changes nothing, safely.
+    NoEffect(String),
+    /// It is an error, on purpose.
+    Refused(String),
+    /// It is an error until a later version does it.
+    NotYet,
+}
+
+/// One directive in one area.
+pub struct Entry {
+    pub known: &'static Known,
+    pub row: Option<&'static Row>,
+    pub support: Support,
+    /// One line or more, without the remarks that `support` holds.
+    pub doc: String,
+}
+
+/// What stands before a remark in a row's documentation.
+const MARKS: [(&str, fn(String) -> Support); 3] =
+    [("Differs:", Support::Differs), ("No effect:", Support::NoEffect), ("Refused:", Support::Refused)];
+
+/// The directives that the engine knows by itself.
+const STRUCTURAL: [(&str, &str); 12] = [
+    ("include", "Reads another file, or all files that match a pattern, as if their text stood here."),
+    ("events", "Holds what is about connections as such."),
+    ("http", "Holds everything about HTTP."),
+    ("stream", "Holds everything about TCP and UDP proxying."),
+    ("mail", "Holds everything about mail proxying."),
+    ("server", "A virtual server: addresses, names and what happens there."),
+    ("location", "What happens to requests whose path fits."),
+    ("if", "Directives that apply when a condition holds."),
+    ("limit_except", "Access rules for all methods but those named."),
+    ("upstream", "A group of servers to pass requests to."),
+    ("types", "Which file name extensions have which type."),
+    ("map", "A variable whose value depends on another's."),
+];
+
+impl Entry {
+    pub fn of(schema: &Schema, known: &'static Known) -> Entry {
+        let row = schema.row(known);
+        let text =
+            row.map_or(String::new(), |row| row.doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" "));
+        let mark =
+            MARKS.iter().filter_map(|(mark, kind)| Some((text.find(mark)?, mark.len(), kind))).min_by_key(|m| m.0);
+        let (mut doc, support) = match mark {
+            Some((at, length, kind)) => (text[..at].trim().to_string(), kind(text[at + length..].trim().to_string())),
+            None if schema.supports(known) => (text, Support::Full),
+            None => (text, Support::NotYet),
+        };
+        if doc.is_empty()
+            && let Some((_, words)) = STRUCTURAL.iter().find(|(name, _)| *name == known.name)
+        {
+            doc = (*words).to_string();
+        }
+        Entry { known, row, support, doc }
+    }
+
+    /// `name syntax;`, or as much of it as is known.
+    pub fn syntax(&self) -> String {
+        let name = self.known.name;
+        let end = if self.known.block { " { ... }" } else { ";" };
+        match self.row {
+            Some(row) if !row.syntax.is_empty() => format!("{name} {}{end}", row.syntax),
+            _ if self.known.block && self.known.arity == conf_schema::Arity::exact(0) => format!("{name}{end}"),
+            _ => format!("{name} ...{end}"),
+        }
+    }
+
+    /// The default as this version has it, or nginx's for what it does not do.
+    pub fn default(&self) -> Option<&'static str> {
+        match self.row {
+            Some(row) => row.default,
+            None => Some(self.known.default).filter(|text| !text.is_empty()),
+        }
+    }
+
+    pub fn contexts(&self) -> String {
+        if self.known.name == "include" { "any".into() } else { contexts(self.known.contexts) }
+    }
+}
+
+fn contexts(contexts: Contexts) -> String {
+    contexts.to_string()
+}
+
+/// Every directive, by module; modules in the order of their areas, directives by name.
+pub fn modules(schema: &Schema) -> BTreeMap<(u8, &'static str), Vec<Entry>> {
+    let mut modules: BTreeMap<(u8, &'static str), Vec<Entry>> = BTreeMap::new();
+    for known in vocabulary::all() {
+        modules.entry((known.area() as u8, known.module)).or_default().push(Entry::of(schema, known));
+    }
+    for entries in modules.values_mut() {
+        entries.sort_by_key(|entry| entry.known.name);
+    }
+    modules
+}
+
+const GENERATED: &str = "<!-- Generated from the directive tables by `cargo xtask docs`; changes here are lost. -->\n";
+
+/// docs/reference.md: what this version does.
+pub fn manual(schema: &Schema) -> String {
+    let mut out = format!(
+        "{GENERATED}\n# Directives\n\nEvery directive that this version does, by nginx's module. `tidegate explain NAME` prints \
+         the same on the command line; [compatibility.md](compatibility.md) lists those that are missing, too.\n"
+    );
+    for ((_, module), entries) in modules(schema) {
+        let done: Vec<&Entry> = entries.iter().filter(|entry| entry.support != Support::NotYet).collect();
+        if done.is_empty() {
+            continue;
+        }
+        let _ = write!(out, "\n## {module}\n");
+        for entry in done {
+            let _ = write!(out, "\n### {}\n\n", entry.known.name);
+            let _ = writeln!(out, "- Syntax: `{}`", entry.syntax());
+            if let Some(default) = entry.default() {
+                let shown = if default.is_empty() { "\"\"" } else { default };
+                let _ = writeln!(out, "- Default: `{shown}`");
+            }
+            let _ = writeln!(out, "- Context: {}", entry.contexts());
+            if !entry.doc.is_empty() {
+                let _ = write!(out, "\n{}\n", entry.doc);
+            }
+            let remark = match &entry.support {
+                Support::Differs(words) => ("Differs from nginx", words),
+                Support::NoEffect(words) => ("Accepted, no effect", words),
+                Support::Refused(words) => ("Refused", words),
+                Support::Full | Support::NotYet => continue,
+            };
+            let _ = write!(out, "\n**{}:** {}\n", remark.0, remark.1);
+        }
+    }
+    out
+}
+
+/// docs/compatibility.md: every directive of nginx and what becomes of it here.
+pub fn compatibility(schema: &Schema) -> String {
+    let modules = modules(schema);
+    let all = || modules.values().flatten();
+    let count = |test: fn(&Support) -> bool| all().filter(|entry| test(&entry.support)).count();
+    let mut out = format!(
+        "{GENERATED}\n# Compatibility\n\nEvery directive of {} and ours. Nothing is silently ignored: what is refused or not \
+         done yet is an error of `tidegate -t`, which names the line.\n\n",
+        crate::version::NGINX
+    );
+    let _ = writeln!(out, "| | Directives |\n|---|---:|");
+    let _ = writeln!(out, "| supported | {} |", count(|s| *s == Support::Full));
+    let _ = writeln!(out, "| supported, differs | {} |", count(|s| matches!(s, Support::Differs(_))));
+    let _ = writeln!(out, "| accepted, no effect | {} |", count(|s| matches!(s, Support::NoEffect(_))));
+    let _ = writeln!(out, "| refused | {} |", count(|s| matches!(s, Support::Refused(_))));
+    let _ = writeln!(out, "| not yet | {} |", count(|s| *s == Support::NotYet));
+    for ((_, module), entries) in &modules {
+        let _ = write!(out, "\n## {module}\n\n| Directive | Context | Here |\n|---|---|---|\n");
+        for entry in entries {
+            let here = match &entry.support {
+                Support::Full => "supported".to_string(),
+                Support::Differs(words) => format!("differs: {words}"),
+                Support::NoEffect(words) => format!("no effect: {words}"),
+                Support::Refused(words) => format!("refused: {words}"),
+                Support::NotYet => "not yet".to_string(),
+            };
+            let _ = writeln!(out, "| `{}` | {} | {} |", entry.known.name, entry.contexts(), here.replace('|', "\\|"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remarks_are_taken_out_of_the_documentation() {
+        let schema = crate::conf::schema();
+        let entry = |name: &str| Entry::of(&schema, vocabulary::find(name)[0]);
+        let workers = entry("worker_processes");
+        assert!(matches!(&workers.support, Support::Differs(words) if words.starts_with("the workers are threads")));
+        assert!(workers.doc.ends_with("may use."), "{}", workers.doc);
+        assert_eq!(workers.syntax(), "worker_processes number | auto;");
+        assert!(matches!(entry("lock_file").support, Support::NoEffect(_)));
+        assert!(matches!(entry("ssl_engine").support, Support::Refused(_)));
+        assert_eq!(entry("user").support, Support::Full);
+        assert_eq!(entry("perl").support, Support::NotYet);
+        assert_eq!(entry("include").support, Support::Full);
+    }
+
+    #[test]
+    fn every_row_is_documented_and_its_default_parses() {
+        let schema = crate::conf::schema();
+        let mut cx = conf_schema::Cx::default();
+        for table in schema.tables() {
+            for row in table.rows {
+                assert!(!row.doc.is_empty(), "{} has no documentation", row.name);
+                let parsed = (row.check_default)(&mut cx);
+                assert!(parsed.is_ok(), "the default of {} does not parse: {parsed:?}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn generated_documents_are_up_to_date() {
+        let schema = crate::conf::schema();
+        for (name, want) in [("reference.md", manual(&schema)), ("compatibility.md", compatibility(&schema))] {
+            let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+            let have = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(have == want, "docs/{name} is not what the tables say: run `cargo xtask docs`");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! `cargo xtask docs`: writes what the binary knows about its directives into docs/. A test of the binary's crate fails
+//! when they differ.
+
+use std::path::Path;
+use std::process::Command;
+
+const DOCUMENTS: [(&str, &str); 2] = [("directives", "docs/reference.md"), ("compatibility", "docs/compatibility.md")];
+
+pub fn run(_: &[String]) -> Result<(), String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (what, path) in DOCUMENTS {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+        let output = Command::new(cargo)
+            .args(["run", "--quiet", "--package", "tidegate", "--bin", "tidegate", "--", "reference", what])
+            .current_dir(&root)
+            .output()
+            .map_err(|e| format!("cargo cannot be run: {e}"))?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        std::fs::write(root.join(path), output.stdout).map_err(|e| format!("{path}: {e}"))?;
+        println!("{path}");
+    }
+    Ok(())
+}
