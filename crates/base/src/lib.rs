@@ -37,3 +37,5 @@ macro_rules! bug {
         if cfg!(debug_assertions) { panic!("{what}"); }
     }};
 }
+
+pub mod clock;

@@ -1,3 +1,14 @@
 //! Drives the wire cores over sockets: accept, keep-alive, inline answers, lingering close; the worker threads.
+//!
+//! A connection is an entry of its thread's parking lot. `inline.rs` answers what can be answered at once; everything else
+//! becomes a task (`task.rs`), which reads through `input.rs` and writes through `output.rs`, and parks the connection again.
 
+#![forbid(unsafe_code)]
+
+mod head_in;
+mod inline;
+mod input;
+mod output;
+mod task;
 pub mod thread;
+mod world;

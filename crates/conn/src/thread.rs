@@ -1,11 +1,19 @@
 //! A worker thread: a tokio current-thread runtime, its listeners, its parking lot.
 
-use http_engine::HttpPlan;
-use net::listen::ListenSpec;
-use observe::ErrorLog;
-use std::os::fd::OwnedFd;
+use crate::inline;
+use crate::task::{self, Start};
+use crate::world::{Door, Owner, World};
+use base::clock;
+use http_engine::{Connection, HttpPlan, counters};
+use net::listen::{Address, ListenSpec};
+use net::lot::Key;
+use net::socket;
+use observe::{ErrorLog, Level};
+use std::cell::Cell;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A listening socket of this thread.
 #[derive(Debug)]
@@ -33,7 +41,7 @@ pub struct Serving {
 pub enum Command {
     /// Serve this from now on. `listeners` are all sockets of the new configuration that this thread does not have yet;
     /// sockets whose address is not in `keep` are closed.
-    Serve { serving: Serving, listeners: Vec<Bound>, keep: Vec<net::listen::Address> },
+    Serve { serving: Serving, listeners: Vec<Bound>, keep: Vec<Address> },
     /// QUIT: stop accepting, close idle connections, finish requests, then end the thread. Connections still open after
     /// `timeout_ms` (`worker_shutdown_timeout`, 0 = never) are closed.
     Quit { timeout_ms: u64 },
@@ -41,24 +49,6 @@ pub enum Command {
     Terminate,
     /// USR1: write out buffered log lines (log files' descriptors have been replaced already).
     Flush,
-}
-
-/// Counters of the process, shared by its threads (`stub_status`).
-#[derive(Debug, Default)]
-pub struct Counters {
-    pub accepted: AtomicU64,
-    pub handled: AtomicU64,
-    pub requests: AtomicU64,
-    pub active: AtomicU64,
-    pub reading: AtomicU64,
-    pub writing: AtomicU64,
-    pub waiting: AtomicU64,
-}
-
-impl Counters {
-    pub fn add(counter: &AtomicU64) {
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 /// Everything a thread begins with.
@@ -71,7 +61,348 @@ pub struct ThreadInit {
     pub cpus: Option<Vec<usize>>,
 }
 
+/// Connections accepted at one go; `multi_accept` lifts it.
+const ACCEPTS_MAX: usize = 32;
+/// How long a listener rests when no descriptors are left (nginx: `accept_mutex_delay`).
+const ACCEPT_REST_MS: u64 = 500;
+/// How many idle connections are closed to make room for new ones (nginx: `ngx_drain_connections`).
+const DRAINED_MAX: usize = 32;
+
 /// Runs a worker thread until `Quit` has drained or `Terminate` comes. Call it on a thread of its own.
 pub fn run(init: ThreadInit) {
-    let _ = init;
+    if let Some(cpus) = &init.cpus {
+        let mut set = rustix::thread::CpuSet::new();
+        for cpu in cpus {
+            set.set(*cpu);
+        }
+        if let Err(e) = rustix::thread::sched_setaffinity(None, &set) {
+            init.serving.error_log.log(Level::Alert, 0, format_args!("sched_setaffinity() failed ({e})"));
+        }
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            init.serving.error_log.log(Level::Alert, 0, format_args!("the event loop cannot start: {e}"));
+            return;
+        }
+    };
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async move {
+        let log = init.serving.error_log.clone();
+        if let Err(e) = serve(init).await {
+            log.log(Level::Alert, 0, format_args!("the event loop failed: {e}"));
+        }
+    });
+}
+
+async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
+    clock::update();
+    let world = Rc::new(World::new(init.serving)?);
+    for bound in init.listeners {
+        open(&world, bound)?;
+    }
+    let poll = net::lot::watch(&world.lot)?;
+    let mut ready = Vec::with_capacity(net::lot::EVENTS_MAX);
+    let mut due = Vec::new();
+    let mut next_due = None;
+    let mut stop_at = None;
+    loop {
+        // Whatever was asked for is done first; then the thread sleeps until something happens.
+        let timer = async {
+            match [next_due, stop_at, world.paused_until.get()].into_iter().flatten().min() {
+                Some(at) => {
+                    let now = clock::now();
+                    tokio::time::sleep(Duration::from_micros(at.micros_since(now).max(1000))).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            guard = poll.readable() => {
+                let mut guard = guard?;
+                clock::update();
+                let more = world.lot.turn(&mut ready)?;
+                for key in ready.drain(..) {
+                    act(&world, key);
+                }
+                if more || world.lot.has_pending() {
+                    tokio::task::yield_now().await;
+                } else {
+                    guard.clear_ready();
+                }
+                if next_due.is_none() {
+                    next_due = world.lot.due(clock::now(), &mut due);
+                }
+            }
+            command = init.commands.recv() => match command {
+                Some(Command::Serve { serving, listeners, keep }) => reload(&world, serving, listeners, &keep)?,
+                Some(Command::Quit { timeout_ms }) => {
+                    clock::update();
+                    begin_quit(&world);
+                    if timeout_ms > 0 {
+                        stop_at = Some(clock::now().plus_millis(timeout_ms));
+                    }
+                }
+                Some(Command::Flush) => {
+                    if let Some(plan) = world.plan.borrow().as_ref() {
+                        http_engine::flush_logs(plan);
+                    }
+                }
+                Some(Command::Terminate) | None => return Ok(()),
+            },
+            () = timer => {
+                clock::update();
+                let now = clock::now();
+                if stop_at.is_some_and(|at| at <= now) {
+                    return Ok(());
+                }
+                if world.paused_until.get().is_some_and(|at| at <= now) {
+                    world.paused_until.set(None);
+                    resume_accepting(&world);
+                }
+            }
+            () = world.idle.notified(), if world.quitting.get() => {}
+        }
+        let now = clock::now();
+        if world.lot.has_pending() {
+            world.lot.turn(&mut ready)?;
+            for key in ready.drain(..) {
+                act(&world, key);
+            }
+        }
+        if next_due.is_some_and(|at| at <= now) {
+            next_due = world.lot.due(now, &mut due);
+            for key in due.drain(..) {
+                if let Some(Owner::Client(_)) = world.lot.owner(key) {
+                    world.close(key);
+                }
+            }
+        }
+        if world.quitting.get() && world.tasks.get() == 0 && world.lot.is_empty() {
+            if let Some(plan) = world.plan.borrow().as_ref() {
+                http_engine::flush_logs(plan);
+            }
+            return Ok(());
+        }
+    }
+}
+
+fn act(world: &Rc<World>, key: Key) {
+    if !world.lot.begin(key) {
+        return;
+    }
+    match world.lot.owner(key) {
+        Some(Owner::Client(connection)) => inline::readable(world, key, &connection),
+        Some(Owner::Listener(door)) => accept(world, key, &door),
+        None => {}
+    }
+}
+
+fn open(world: &Rc<World>, bound: Bound) -> std::io::Result<()> {
+    let listener = listener_index(world, &bound.spec.address).unwrap_or(usize::MAX);
+    let door = Rc::new(Door {
+        address: bound.spec.address.clone(),
+        listener: Cell::new(listener),
+        shared: bound.shared,
+        paused: Cell::new(false),
+    });
+    let key = world.lot.add_listener(bound.fd, Owner::Listener(door), bound.shared)?;
+    world.doors.borrow_mut().push(key);
+    Ok(())
+}
+
+fn listener_index(world: &World, address: &Address) -> Option<usize> {
+    world.plan.borrow().as_ref()?.listeners.iter().position(|l| l.spec.address == *address)
+}
+
+fn accept(world: &Rc<World>, door_key: Key, door: &Door) {
+    let Some(fd) = world.lot.raw(door_key) else { return };
+    let (limit, multi) = {
+        let serving = world.serving.borrow();
+        (serving.connections_max, serving.multi_accept)
+    };
+    let mut count = 0;
+    while multi || count < ACCEPTS_MAX {
+        count += 1;
+        let accepted = match socket::accept(fd) {
+            Ok(accepted) => accepted,
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return,
+            Err(e) => {
+                let code = e.raw_os_error().unwrap_or(0);
+                let out_of_descriptors = code == libc::EMFILE || code == libc::ENFILE;
+                let level = match code {
+                    libc::ECONNABORTED => Level::Error,
+                    _ if out_of_descriptors => Level::Crit,
+                    _ => Level::Alert,
+                };
+                world.log(level, 0, format_args!("accept4() failed {}", observe::os(&e)));
+                if out_of_descriptors {
+                    make_room(world);
+                    rest(world, door_key, door);
+                    return;
+                }
+                continue;
+            }
+        };
+        counters::own(|c| counters::up(&c.accepted));
+        if world.lot.len() >= limit && !make_room(world) {
+            world.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+            rest(world, door_key, door);
+            return;
+        }
+        take_in(world, accepted, door);
+    }
+}
+
+fn take_in(world: &Rc<World>, accepted: socket::Accepted, door: &Door) {
+    let plan = world.plan.borrow().clone();
+    let Some(listener) = plan.as_ref().and_then(|p| p.listeners.get(door.listener.get())) else { return };
+    let raw = accepted.fd.as_raw_fd();
+    // A listener on the wildcard address: which address the client chose is asked for once.
+    let local = match &door.address {
+        Address::Ip(ip) if ip.ip().is_unspecified() => {
+            socket::local_address(&accepted.fd).map_or(door.address.clone(), Address::Ip)
+        }
+        address => address.clone(),
+    };
+    if accepted.peer.is_some() {
+        socket::set_nodelay(raw);
+    }
+    let connection = Rc::new(Connection {
+        number: World::next_number(),
+        peer: accepted.peer,
+        local,
+        listener: door.listener.get(),
+        requests: Cell::new(0),
+        started: clock::now(),
+        proxy: None,
+        fd: raw,
+        tls: false,
+    });
+    let plan = plan.as_ref().map(|p| &p.locations[p.servers[listener.default_server].location]);
+    let timeout = plan.map_or(60_000, |l| l.core.conf.client_header_timeout.0);
+    let deferred = listener.spec.deferred;
+    match world.lot.add(accepted.fd, Owner::Client(connection.clone())) {
+        Ok(key) => {
+            counters::own(|c| {
+                counters::up(&c.handled);
+                counters::up(&c.active);
+            });
+            world.lot.set_deadline(key, clock::now().plus_millis(timeout));
+            if deferred {
+                inline::readable(world, key, &connection);
+            }
+        }
+        Err(e) => world.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e))),
+    }
+}
+
+/// Closes idle connections, those nearest to their end first.
+fn make_room(world: &Rc<World>) -> bool {
+    let mut closed = 0;
+    while closed < DRAINED_MAX {
+        let idle = world.lot.nearest_parked(|owner| matches!(owner, Owner::Client(c) if c.requests.get() > 0));
+        let Some(key) = idle else { break };
+        world.close(key);
+        closed += 1;
+    }
+    if closed > 0 {
+        let limit = world.serving.borrow().connections_max;
+        world.log(Level::Warn, 0, format_args!("{limit} worker_connections are not enough, reusing connections"));
+    }
+    closed > 0
+}
+
+fn rest(world: &World, key: Key, door: &Door) {
+    if !door.paused.replace(true) {
+        let _ = world.lot.listen(key, false, door.shared);
+        world.paused_until.set(Some(clock::now().plus_millis(ACCEPT_REST_MS)));
+    }
+}
+
+fn resume_accepting(world: &World) {
+    for key in world.doors.borrow().iter() {
+        if let Some(Owner::Listener(door)) = world.lot.owner(*key)
+            && door.paused.replace(false)
+            && let Err(e) = world.lot.listen(*key, true, door.shared)
+        {
+            world.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
+        }
+    }
+}
+
+/// Swaps the plan. Connections stay; they learn their listener's new place by its address.
+fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[Address]) -> std::io::Result<()> {
+    let old = world.plan.borrow().clone();
+    *world.plan.borrow_mut() = serving.http.clone().map(Rc::new);
+    *world.serving.borrow_mut() = serving;
+    if let Some(old) = &old {
+        http_engine::flush_logs(old);
+    }
+    let doors = std::mem::take(&mut *world.doors.borrow_mut());
+    for key in doors {
+        let Some(Owner::Listener(door)) = world.lot.owner(key) else { continue };
+        if keep.contains(&door.address) {
+            door.listener.set(listener_index(world, &door.address).unwrap_or(usize::MAX));
+            world.doors.borrow_mut().push(key);
+        } else {
+            world.lot.remove(key);
+        }
+    }
+    for bound in listeners {
+        open(world, bound)?;
+    }
+    let Some(old) = old else { return Ok(()) };
+    for key in world.lot.keys() {
+        let Some(Owner::Client(c)) = world.lot.owner(key) else { continue };
+        let place = old.listeners.get(c.listener).and_then(|l| listener_index(world, &l.spec.address));
+        match place {
+            Some(place) if place == c.listener => {}
+            Some(place) => {
+                let moved = Connection {
+                    number: c.number,
+                    peer: c.peer,
+                    local: c.local.clone(),
+                    listener: place,
+                    requests: c.requests.clone(),
+                    started: c.started,
+                    proxy: c.proxy.clone(),
+                    fd: c.fd,
+                    tls: c.tls,
+                };
+                world.lot.set_owner(key, Owner::Client(Rc::new(moved)));
+            }
+            None if world.lot.is_parked(key) => world.close(key),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// QUIT: no new connections; idle ones are closed, the others after their response.
+fn begin_quit(world: &Rc<World>) {
+    world.quitting.set(true);
+    for key in std::mem::take(&mut *world.doors.borrow_mut()) {
+        world.lot.remove(key);
+    }
+    let plan = world.plan.borrow().clone();
+    for key in world.lot.keys() {
+        let Some(Owner::Client(c)) = world.lot.owner(key) else { continue };
+        if !world.lot.is_parked(key) {
+            continue;
+        }
+        let min = plan.as_ref().and_then(|plan| {
+            let server = plan.listeners.get(c.listener)?.default_server;
+            Some(plan.locations[plan.servers[server].location].core.conf.keepalive_min_timeout.0)
+        });
+        if c.requests.get() > 0 && min.unwrap_or(0) == 0 {
+            world.close(key);
+        } else if c.requests.get() > 0 {
+            world.lot.set_deadline(key, clock::now().plus_millis(min.unwrap_or(0)));
+        } else {
+            // It has not asked for anything yet: it may, once.
+            task::spawn(world, key, &c, Start::Bytes(Vec::new()));
+        }
+    }
 }

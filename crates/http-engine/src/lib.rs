@@ -1,25 +1,38 @@
 //! Request, phases, filters, variables and the plan of the http area.
+//!
+//! A request is a [`Request`]; `engine.rs` runs it through the phases that its [`Location`] lists; what comes out is a
+//! response head (`Request::out`) and a [`Body`] that the connection pulls. Nothing here does network I/O. Features stand in
+//! the crate `http-features`; this crate knows none of them.
 
-use conf_schema::{Block, Complaint, Cx, Table};
-use net::listen::ListenSpec;
+#![forbid(unsafe_code)]
 
-/// What the http block says, ready to run. Immutable; a reload builds a new one.
-#[derive(Debug, Default)]
-pub struct HttpPlan {
-    /// Every socket that the servers listen on, one entry an address.
-    pub listeners: Vec<ListenSpec>,
-}
+pub mod build;
+pub mod core_table;
+pub mod counters;
+pub mod engine;
+pub mod head_out;
+pub mod listen;
+pub mod path;
+pub mod plan;
+pub mod regex;
+pub mod request;
+pub mod response;
+pub mod route;
+pub mod special;
+pub mod template;
+pub mod values;
+pub mod variable;
+pub mod variables;
 
-/// The tables of the engine itself and of every feature.
-pub fn tables() -> Vec<Table> {
-    Vec::new()
-}
+pub use build::{BlockPlan, Feature, HttpBuild};
+pub use plan::{Filter, FilterOrder, Handler, HttpPlan, Listener, Location, Logger, Server};
+pub use request::{BodyReader, Connection, Flow, Later, LocalFuture, Request, RequestBody};
+pub use response::{Body, BodyError, BodySource, FilePart, OpenFile, Piece, Str};
+pub use template::Template;
 
-/// Builds the plan of a checked http block. Warnings are added to `cx.warnings`.
-///
-/// # Errors
-/// What is wrong with the whole (a missing zone, conflicting listen options, ...).
-pub fn build(http: Block<'_>, cx: &mut Cx) -> Result<HttpPlan, Vec<Complaint>> {
-    let _ = (http, cx);
-    Ok(HttpPlan::default())
+/// Writes out log lines that this thread's loggers hold back (USR1, reload, the end).
+pub fn flush_logs(plan: &HttpPlan) {
+    for flush in &plan.flushers {
+        flush();
+    }
 }

@@ -1,4 +1,7 @@
 //! Sockets, listeners, parking lot, timers, sendfile: the only crate besides `base` with system calls and `unsafe`.
 
 pub mod listen;
+pub mod lot;
 pub mod process;
+pub mod random;
+pub mod socket;

@@ -76,7 +76,7 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
     voice::set_log(config.error_log.clone());
     let logs = reload::open_logs(&config.logs).map_err(|_| "the output cannot be opened for the access log")?;
     reload::commit_logs(logs);
-    let listeners = Listeners::open(config.specs(), config.core.workers, &Listeners::default(), Purpose::Serve)
+    let listeners = Listeners::open(&config.specs(), config.core.workers, &Listeners::default(), Purpose::Serve)
         .map_err(|_| format!("{address} cannot be opened"))?;
     worker::limits(&config.core);
     println!("Serving {} at", directory.display());

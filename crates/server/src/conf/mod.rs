@@ -49,8 +49,8 @@ pub struct Config {
 
 impl Config {
     /// Everything to listen on.
-    pub fn specs(&self) -> &[net::listen::ListenSpec] {
-        self.http.as_ref().map_or(&[], |http| &http.listeners)
+    pub fn specs(&self) -> Vec<net::listen::ListenSpec> {
+        self.http.as_ref().map_or_else(Vec::new, |http| http.specs().cloned().collect())
     }
 }
 
@@ -95,7 +95,7 @@ pub struct Failure {
 /// Every directive that this version does.
 pub fn schema() -> Schema {
     let mut tables = core::tables();
-    tables.extend(http_engine::tables());
+    tables.extend(http_features::tables());
     Schema::new(tables, PROGRAM)
 }
 
@@ -124,6 +124,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     cx.conf_prefix = invocation.conf_file.parent().unwrap_or(Path::new("/")).to_path_buf();
     cx.store = store;
     *cx.get::<LogFiles>() = logs;
+    http_features::offer_variables(&mut cx);
     let schema = schema();
     let mut checked = check(&schema, &mut cx, &items, Contexts::main);
     let mut complaints = std::mem::take(&mut checked.complaints);
@@ -135,7 +136,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let error_log = main_log(lines, invocation, &mut cx);
     cx.get::<MainLog>().0 = error_log.clone();
     let http = root.children.iter().position(|b| b.context == Contexts::http).map(|at| root.children.remove(at));
-    let http = match http.map(|block| http_engine::build(block, &mut cx)).transpose() {
+    let http = match http.map(|mut block| http_features::build(&schema, &mut block, &mut cx)).transpose() {
         Ok(plan) => plan.map(Arc::new),
         Err(errors) => {
             complaints.append(&mut cx.warnings);

@@ -24,7 +24,7 @@ pub fn prepare(invocation: &Invocation, old: &Config, sockets: &Listeners) -> Re
         Failed
     })?;
     let logs = open_logs(&config.logs)?;
-    let listeners = Listeners::open(config.specs(), config.core.workers, sockets, Purpose::Serve)?;
+    let listeners = Listeners::open(&config.specs(), config.core.workers, sockets, Purpose::Serve)?;
     commit_logs(logs);
     Ok((config, listeners))
 }
@@ -99,7 +99,7 @@ pub fn rebuild(
     let reading = conf::read(&memory, texts.store, invocation, old.logs.clone());
     let config = reading.config.map_err(|failure| report::first_line(&failure))?;
     hand_over(&config.logs, logs);
-    let listeners = Listeners::of_specs(config.specs());
+    let listeners = Listeners::of_specs(&config.specs());
     if seats.iter().any(|(seat, _)| seat.listener >= listeners.all.len() || seat.thread >= config.core.workers) {
         return Err("the sockets do not fit the configuration".into());
     }

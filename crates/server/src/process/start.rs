@@ -85,7 +85,7 @@ fn check_only(config: &Config, name: &str, quiet: bool, dump: bool) -> i32 {
             return Err(Failed);
         }
         reload::open_logs(&config.logs)?;
-        Listeners::open(config.specs(), 1, &Listeners::default(), Purpose::Test)
+        Listeners::open(&config.specs(), 1, &Listeners::default(), Purpose::Test)
     };
     if works().is_err() {
         eprintln!("tidegate: configuration file {name} test failed");
@@ -106,7 +106,7 @@ fn serve(invocation: Invocation, config: Config, inherited: Option<Listeners>, p
     reload::commit_logs(logs);
     voice::set_log(config.error_log.clone());
     let old = inherited.unwrap_or_default();
-    let Ok(listeners) = Listeners::open(config.specs(), config.core.workers, &old, Purpose::Serve) else { return 1 };
+    let Ok(listeners) = Listeners::open(&config.specs(), config.core.workers, &old, Purpose::Serve) else { return 1 };
     drop(old);
     say!(Notice, "using the \"epoll\" event method");
     say!(Notice, "{}, in the language of {}", conf::PROGRAM.replace(' ', "/"), crate::version::NGINX);

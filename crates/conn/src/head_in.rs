@@ -1,0 +1,165 @@
+//! From the bytes of a head to a request that the engine can start: host, server, canonical path.
+
+use crate::world::World;
+use http_engine::{Connection, Request, RequestBody, build, path};
+use observe::Level;
+use std::rc::Rc;
+use wire_h1::{BodyLength, HeadError, HeadLimits, HeadParser, Known, Progress, Version};
+
+/// What became of the bytes.
+pub enum Head {
+    /// More bytes are needed.
+    Partial,
+    /// The request, and how many bytes its head took.
+    Request(Box<Request>, usize),
+    /// The request is answered with this status.
+    Refused(Box<Request>, u16),
+}
+
+/// The limits for heads on a listener: those of its default server, as in nginx.
+pub fn limits(world: &World, listener: usize) -> HeadLimits {
+    match world.plan.borrow().as_ref() {
+        Some(plan) => match plan.listeners.get(listener) {
+            Some(l) => plan.servers[l.default_server].limits,
+            None => HeadLimits::default(),
+        },
+        None => HeadLimits::default(),
+    }
+}
+
+/// Parses `bytes`, which begin where the head begins, into `r`.
+#[inline]
+pub fn read(
+    parser: &mut HeadParser,
+    limits: &HeadLimits,
+    bytes: &[u8],
+    mut r: Box<Request>,
+    connection: &Rc<Connection>,
+) -> (Head, Option<Box<Request>>) {
+    match parser.parse(bytes, limits, &mut r.head) {
+        Ok(Progress::Partial) => (Head::Partial, Some(r)),
+        Ok(Progress::Done { consumed }) => {
+            r.buf.extend_from_slice(&bytes[..consumed]);
+            r.length = consumed as u64;
+            connection.requests.set(connection.requests.get() + 1);
+            for span in parser.invalid_fields() {
+                log_invalid(&mut r, *span, connection);
+            }
+            match begin(&mut r) {
+                Ok(()) => (Head::Request(r, consumed), None),
+                Err(status) => (Head::Refused(r, status), None),
+            }
+        }
+        Err(e) => {
+            r.buf.extend_from_slice(bytes);
+            r.length = bytes.len() as u64;
+            connection.requests.set(connection.requests.get() + 1);
+            let status = refused(&mut r, &e);
+            (Head::Refused(r, status), None)
+        }
+    }
+}
+
+#[cold]
+fn log_invalid(r: &mut Request, span: wire_h1::Span, connection: &Connection) {
+    use_default_server(r, connection);
+    let text = String::from_utf8_lossy(span.of(&r.buf)).into_owned();
+    r.log(Level::Info, format_args!("client sent invalid header line: \"{text}\""));
+}
+
+fn use_default_server(r: &mut Request, connection: &Connection) {
+    let plan = r.plan_rc();
+    r.server = plan.listeners.get(connection.listener).map_or(0, |l| l.default_server);
+    r.location = plan.servers[r.server].location;
+}
+
+/// A head that cannot be parsed: logged, and the status to answer with.
+#[cold]
+fn refused(r: &mut Request, e: &HeadError) -> u16 {
+    let connection = r.connection.clone();
+    if let Some(connection) = connection {
+        use_default_server(r, &connection);
+    }
+    let mut words = Vec::new();
+    e.log(&r.buf, &mut words);
+    r.version =
+        if r.head.version == Version::Http09 && r.head.line.is_empty() { Version::Http10 } else { r.head.version };
+    if r.version == Version::Http09 {
+        r.version = Version::Http10;
+    }
+    r.method = r.head.method;
+    r.keep_alive = false;
+    r.log(Level::Info, format_args!("{}", String::from_utf8_lossy(&words)));
+    e.status()
+}
+
+/// Everything between the parser and the phases (nginx: `ngx_http_process_request_header`).
+fn begin(r: &mut Request) -> Result<(), u16> {
+    r.method = r.head.method;
+    r.version = r.head.version;
+    let listener = r.connection().listener;
+    // The host of an absolute URI wins over the Host field.
+    let named = if !r.head.authority.is_empty() { Some(r.head.authority) } else { r.head.fields.first(Known::Host) };
+    let mut bad_host = false;
+    if let Some(span) = named {
+        let mut host = std::mem::take(&mut r.host);
+        match path::host(span.of(&r.buf), &mut host) {
+            Some(port) => r.host_port = port,
+            None => {
+                bad_host = true;
+                host.clear();
+            }
+        }
+        r.host = host;
+    }
+    r.server = build::server_for(&r.plan_rc(), listener, r);
+    r.location = r.srv().location;
+    if bad_host {
+        r.log(Level::Info, format_args!("client sent invalid host header"));
+        return Err(400);
+    }
+    if !r.head.authority.is_empty()
+        && let Some(span) = r.head.fields.first(Known::Host)
+    {
+        // An absolute URI does not excuse a broken Host field.
+        if path::host(span.of(&r.buf), &mut Vec::new()).is_none() {
+            r.log(Level::Info, format_args!("client sent invalid host header"));
+            return Err(400);
+        }
+    }
+    let length = match wire_h1::check_request(&r.head, &r.buf, false) {
+        Ok(length) => length,
+        Err(e) => {
+            let mut words = Vec::new();
+            e.log(&r.head.fields, &r.buf, &mut words);
+            r.log(Level::Info, format_args!("{}", String::from_utf8_lossy(&words)));
+            return Err(e.status());
+        }
+    };
+    r.keep_alive = wire_h1::keep_alive(&r.head, &r.buf);
+    r.body_length = match length {
+        BodyLength::None => None,
+        length => Some(length),
+    };
+    r.body = RequestBody::None;
+    let merge = r.loc().core.conf.merge_slashes;
+    let raw = r.head.path;
+    let mut canonical = std::mem::take(&mut r.path);
+    if r.head.complex {
+        let text = if raw.is_empty() { b"/" } else { raw.of(&r.buf) };
+        let done = path::canonical(text, merge, &mut canonical);
+        r.path = canonical;
+        if done.is_err() {
+            r.log(Level::Info, format_args!("client sent invalid request"));
+            return Err(400);
+        }
+        r.path_changed = r.path != raw.of(&r.buf);
+    } else {
+        canonical.clear();
+        canonical.extend_from_slice(raw.of(&r.buf));
+        r.path = canonical;
+    }
+    let args = r.head.args;
+    r.args.extend_from_slice(args.of(&r.buf));
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! The inline path: a parked connection turned readable, and what it asks for can be answered at once. The connection never
+//! becomes a task: one read, one write, and it is parked again.
+
+use crate::head_in::{self, Head};
+use crate::task::{self, Start};
+use crate::world::World;
+use base::clock;
+use http_engine::engine::{self, Outcome};
+use http_engine::{Body, Connection, Request, counters, head_out};
+use net::lot::Key;
+use net::socket;
+use std::io;
+use std::rc::Rc;
+use wire_h1::{HeadParser, Known, Version};
+
+/// Bodies up to this size are copied behind their head and leave with it.
+const COPY_BYTES_MAX: usize = 32 * 1024;
+/// Pipelined requests that are answered with one write.
+const BATCH_MAX: usize = 64;
+
+/// Acts on a parked connection that turned readable.
+pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
+    let Some(fd) = world.lot.raw(key) else { return };
+    let Ok(mut buf) = world.read_buf.try_borrow_mut() else { return };
+    let got = match socket::recv(fd, &mut buf) {
+        Ok(0) => return world.close(key),
+        Ok(n) => n,
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return world.lot.drained(key),
+        Err(_) => return world.close(key),
+    };
+    if got < buf.len() && !world.lot.closing(key) {
+        world.lot.drained(key);
+    }
+    let bytes = &buf[..got];
+    let listener = connection.listener;
+    let plan = world.plan.borrow().clone();
+    let Some(plan) = plan else { return world.close(key) };
+    if plan.listeners.get(listener).is_none_or(|l| l.proxy_protocol) && connection.proxy.is_none() {
+        return task::spawn(world, key, connection, Start::Bytes(bytes.to_vec()));
+    }
+    let mut out = world.out_buf.borrow_mut();
+    out.clear();
+    let mut batch = Batch { world, key, fd, done: smallvec::SmallVec::new() };
+    let limits = head_in::limits(world, listener);
+    let mut at = 0;
+    loop {
+        let Some(r) = world.request(connection) else { return world.close(key) };
+        let mut parser = HeadParser::default();
+        let (head, spare) = head_in::read(&mut parser, &limits, &bytes[at..], r, connection);
+        if let Some(spare) = spare {
+            world.recycle(spare);
+        }
+        let (mut r, used) = match head {
+            Head::Request(r, used) => (r, used),
+            Head::Partial => {
+                if batch.send(&mut out, 0) {
+                    task::spawn(world, key, connection, Start::Bytes(bytes[at..].to_vec()));
+                }
+                return;
+            }
+            Head::Refused(r, status) => {
+                if batch.send(&mut out, 0) {
+                    counters::own(|c| counters::up(&c.requests));
+                    task::spawn(world, key, connection, Start::Refused(r, status, bytes[at..].to_vec()));
+                }
+                return;
+            }
+        };
+        counters::own(|c| counters::up(&c.requests));
+        r.pipelined = at > 0;
+        if r.body_length.is_some() || r.head.fields.first(Known::Expect).is_some() {
+            if batch.send(&mut out, 0) {
+                task::spawn(world, key, connection, Start::Request(r, bytes[at + used..].to_vec()));
+            }
+            return;
+        }
+        at += used;
+        match engine::start(r) {
+            Outcome::Ready(r, body) => {
+                if let Some((r, body)) = batch.add(r, body, &mut out) {
+                    // Too much, too slow or of unknown length: a task sends it.
+                    if batch.send(&mut out, 0) {
+                        let start = Start::Outcome(Outcome::Ready(r, body), bytes[at..].to_vec());
+                        task::spawn(world, key, connection, start);
+                    }
+                    return;
+                }
+            }
+            outcome => {
+                if batch.send(&mut out, 0) {
+                    task::spawn(world, key, connection, Start::Outcome(outcome, bytes[at..].to_vec()));
+                }
+                return;
+            }
+        }
+        let last = batch.done.last().is_none_or(|(r, ..)| !r.keep_alive);
+        if last || at >= bytes.len() || batch.done.len() >= BATCH_MAX {
+            break;
+        }
+    }
+    let rest = bytes.len() - at;
+    let closing = batch.done.last().is_none_or(|(r, ..)| !r.keep_alive);
+    let idle = batch.done.last().map_or(0, |(r, ..)| r.loc().core.conf.keepalive_timeout.millis);
+    if !batch.send(&mut out, rest) {
+        return;
+    }
+    if closing {
+        if rest == 0 && !world.lot.readable_now(key) {
+            return world.close(key);
+        }
+        return task::spawn(world, key, connection, Start::Linger);
+    }
+    if rest > 0 {
+        return task::spawn(world, key, connection, Start::Bytes(bytes[at..].to_vec()));
+    }
+    world.lot.park_idle(key, clock::now().plus_millis(idle));
+}
+
+/// Requests that were answered and whose answers wait to be written.
+struct Batch<'a> {
+    world: &'a Rc<World>,
+    key: Key,
+    fd: i32,
+    /// The request and where its answer ends in the output.
+    done: smallvec::SmallVec<[(Box<Request>, usize); 4]>,
+}
+
+impl Batch<'_> {
+    /// Appends a response that can be sent at once, or gives it back.
+    fn add(&mut self, mut r: Box<Request>, body: Body, out: &mut Vec<u8>) -> Option<(Box<Request>, Body)> {
+        let simple = match &body {
+            Body::Empty => true,
+            Body::Bytes(b) => b.len() <= COPY_BYTES_MAX,
+            _ => false,
+        };
+        if !simple || r.chunked || r.limit_rate.is_some() || (r.loc().core.rate_limited && body.length() != Some(0)) {
+            return Some((r, body));
+        }
+        let start = out.len();
+        head_out::write(&mut r, self.world.quitting.get(), out);
+        let head = out.len() - start;
+        if let Body::Bytes(b) = &body {
+            out.extend_from_slice(b);
+        }
+        r.bytes_sent = (out.len() - start) as u64;
+        r.body_bytes_sent = r.bytes_sent - head as u64;
+        if r.version == Version::Http09 {
+            r.keep_alive = false;
+        }
+        self.done.push((r, out.len()));
+        None
+    }
+    /// Writes what was gathered. `false`: the connection is gone, or a task finishes the write.
+    fn send(&mut self, out: &mut Vec<u8>, rest: usize) -> bool {
+        if out.is_empty() {
+            return true;
+        }
+        let sent = match socket::send(self.fd, out, false) {
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(_) => {
+                for (mut r, _) in self.done.drain(..) {
+                    (r.bytes_sent, r.body_bytes_sent) = (0, 0);
+                    self.world.finished(r);
+                }
+                self.world.close(self.key);
+                return false;
+            }
+        };
+        if sent == out.len() {
+            out.clear();
+            for (mut r, _) in self.done.drain(..) {
+                r.completed = true;
+                self.world.finished(r);
+            }
+            return true;
+        }
+        let _ = rest;
+        let mut requests: Vec<Box<Request>> = self.done.drain(..).map(|(r, _)| r).collect();
+        let Some(last) = requests.pop() else { return false };
+        for mut r in requests {
+            r.completed = true;
+            self.world.finished(r);
+        }
+        if let Some(connection) = last.connection.clone() {
+            let start = Start::Unsent { bytes: out[sent..].to_vec(), last };
+            task::spawn(self.world, self.key, &connection, start);
+        }
+        false
+    }
+}

@@ -1,0 +1,216 @@
+//! What a client sends, as a task reads it: heads, and bodies for those who ask.
+
+use crate::world::{READ_BYTES, World};
+use bytes::Bytes;
+use http_engine::BodyReader;
+use net::lot::Key;
+use net::socket;
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::Sleep;
+use wire_h1::{BodyLength, ChunkedDecoder, Role};
+
+/// Bytes of one connection that were read and not yet used.
+#[derive(Default)]
+pub struct Input {
+    pub buf: Vec<u8>,
+    /// Everything before is used up.
+    pub start: usize,
+}
+
+impl Input {
+    pub fn bytes(&self) -> &[u8] {
+        &self.buf[self.start..]
+    }
+    pub fn use_up(&mut self, n: usize) {
+        self.start += n;
+        if self.start >= self.buf.len() {
+            self.buf.clear();
+            self.start = 0;
+        }
+    }
+    /// Reads once without waiting.
+    ///
+    /// # Errors
+    /// `WouldBlock`; a broken connection.
+    pub fn read_some(&mut self, world: &World, key: Key) -> io::Result<usize> {
+        let Some(fd) = world.lot.raw(key) else { return Err(io::ErrorKind::NotConnected.into()) };
+        if self.start > 0 {
+            self.buf.drain(..self.start);
+            self.start = 0;
+        }
+        let got = socket::recv_vec(fd, &mut self.buf, READ_BYTES);
+        match &got {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => world.lot.drained(key),
+            Ok(n) if *n < READ_BYTES && *n > 0 && !world.lot.closing(key) => world.lot.drained(key),
+            _ => {}
+        }
+        got
+    }
+    /// Waits for more bytes; `Ok(0)` is the end.
+    ///
+    /// # Errors
+    /// `TimedOut` after `timeout`; a broken connection.
+    pub async fn read(
+        input: &RefCell<Input>,
+        world: &World,
+        key: Key,
+        timeout: impl Future<Output = ()>,
+    ) -> io::Result<usize> {
+        tokio::pin!(timeout);
+        loop {
+            match input.borrow_mut().read_some(world, key) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+            tokio::select! {
+                alive = world.lot.readable(key) => if !alive { return Err(io::ErrorKind::NotConnected.into()) },
+                () = &mut timeout => return Err(io::ErrorKind::TimedOut.into()),
+            }
+        }
+    }
+}
+
+/// The framing of the body that is being read.
+enum Framing {
+    Left(u64),
+    Chunked(Box<ChunkedDecoder>),
+    Done,
+}
+
+/// State of a request's body, shared by whoever reads it and the connection, which must know where the next request begins.
+pub struct BodyState {
+    framing: RefCell<Framing>,
+    /// `Expect: 100-continue` waits for its answer.
+    pub expects: std::cell::Cell<bool>,
+    /// Bytes taken off the wire (`$request_length`).
+    pub read: std::cell::Cell<u64>,
+}
+
+impl BodyState {
+    pub fn new(length: BodyLength, expects: bool) -> BodyState {
+        let framing = match length {
+            BodyLength::Exact(0) | BodyLength::None | BodyLength::UntilClose => Framing::Done,
+            BodyLength::Exact(n) => Framing::Left(n),
+            BodyLength::Chunked => Framing::Chunked(Box::new(ChunkedDecoder::new(Role::Server))),
+        };
+        BodyState { framing: RefCell::new(framing), expects: expects.into(), read: 0.into() }
+    }
+    pub fn done(&self) -> bool {
+        matches!(*self.framing.borrow(), Framing::Done)
+    }
+    /// Takes body bytes that were read already. `Ok(None)`: none are there, or the body is at its end.
+    ///
+    /// # Errors
+    /// 400 for broken chunks.
+    pub fn take(&self, input: &RefCell<Input>) -> Result<Option<Bytes>, u16> {
+        let mut framing = self.framing.borrow_mut();
+        let mut input = input.borrow_mut();
+        loop {
+            if input.bytes().is_empty() {
+                return Ok(None);
+            }
+            match &mut *framing {
+                Framing::Done => return Ok(None),
+                Framing::Left(left) => {
+                    let n = (input.bytes().len() as u64).min(*left) as usize;
+                    let bytes = Bytes::copy_from_slice(&input.bytes()[..n]);
+                    input.use_up(n);
+                    self.read.set(self.read.get() + n as u64);
+                    *left -= n as u64;
+                    if *left == 0 {
+                        *framing = Framing::Done;
+                    }
+                    return Ok(Some(bytes));
+                }
+                Framing::Chunked(decoder) => {
+                    let decoded = decoder.decode(input.bytes()).map_err(|e| e.status())?;
+                    let bytes = (!decoded.data.is_empty())
+                        .then(|| Bytes::copy_from_slice(&input.bytes()[decoded.data.clone()]));
+                    self.read.set(self.read.get() + decoded.consumed as u64);
+                    input.use_up(decoded.consumed);
+                    if decoded.done {
+                        *framing = Framing::Done;
+                    }
+                    if bytes.is_some() {
+                        return Ok(bytes);
+                    }
+                    if decoded.consumed == 0 {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reads a body for a handler.
+pub struct Reader {
+    pub world: Rc<World>,
+    pub key: Key,
+    pub input: Rc<RefCell<Input>>,
+    pub state: Rc<BodyState>,
+    pub timeout: Duration,
+    pub sleep: Option<Pin<Box<Sleep>>>,
+    /// `client_max_body_size`; 0: none.
+    pub limit: u64,
+    pub taken: u64,
+}
+
+/// The answer to `Expect: 100-continue`.
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+impl Reader {
+    /// Tells a client that waits for it to go on.
+    pub fn say_continue(world: &World, key: Key, state: &BodyState) {
+        if state.expects.replace(false)
+            && !state.done()
+            && let Some(fd) = world.lot.raw(key)
+        {
+            // 25 bytes into an empty socket buffer; a client that does not take even those will time out.
+            let _ = socket::send(fd, CONTINUE, false);
+        }
+    }
+}
+
+impl BodyReader for Reader {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
+        loop {
+            match self.state.take(&self.input) {
+                Ok(Some(bytes)) => {
+                    self.sleep = None;
+                    self.taken += bytes.len() as u64;
+                    if self.limit != 0 && self.taken > self.limit {
+                        return Poll::Ready(Some(Err(413)));
+                    }
+                    return Poll::Ready(Some(Ok(bytes)));
+                }
+                Ok(None) if self.state.done() => return Poll::Ready(None),
+                Ok(None) => {}
+                Err(status) => return Poll::Ready(Some(Err(status))),
+            }
+            Reader::say_continue(&self.world, self.key, &self.state);
+            match self.input.borrow_mut().read_some(&self.world, self.key) {
+                Ok(0) => return Poll::Ready(Some(Err(400))),
+                Ok(_) => continue,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return Poll::Ready(Some(Err(400))),
+            }
+            let timeout = self.timeout;
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+            if sleep.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Some(Err(408)));
+            }
+            match self.world.lot.poll_readable(self.key, cx) {
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => return Poll::Ready(Some(Err(400))),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Sends a response from a task: head and body in as few writes as possible, at the client's pace.
+
+use crate::world::World;
+use base::clock;
+use bytes::{Buf, Bytes};
+use http_engine::{Body, FilePart, Piece, Request, head_out};
+use net::lot::Key;
+use net::socket;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Why a response was not sent whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// The client is gone.
+    Gone,
+    /// The client took nothing for `send_timeout`.
+    TimedOut,
+    /// The body's source failed, or a file became shorter: what was promised cannot be kept.
+    Truncated,
+}
+
+/// Pieces that are ready are gathered up to this much before they are written.
+const GATHER_BYTES: usize = 64 * 1024;
+const GATHER_PIECES: usize = 32;
+
+/// What is on its way to one client.
+pub struct Sender {
+    world: Rc<World>,
+    key: Key,
+    queue: VecDeque<Piece>,
+    queued: u64,
+    timeout: Duration,
+    /// Bytes that left through this sender.
+    pub sent: u64,
+}
+
+impl Sender {
+    pub fn new(world: Rc<World>, key: Key, timeout_ms: u64) -> Sender {
+        Sender { world, key, queue: VecDeque::new(), queued: 0, timeout: Duration::from_millis(timeout_ms), sent: 0 }
+    }
+    pub fn push(&mut self, piece: Piece) {
+        if !piece.is_empty() {
+            self.queued += piece.len();
+            self.queue.push_back(piece);
+        }
+    }
+    fn full(&self) -> bool {
+        self.queued as usize >= GATHER_BYTES || self.queue.len() >= GATHER_PIECES
+    }
+    /// Writes everything that is queued. `more`: the response is not at its end.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub async fn flush(&mut self, more: bool) -> Result<(), SendError> {
+        while !self.queue.is_empty() {
+            let Some(fd) = self.world.lot.raw(self.key) else { return Err(SendError::Gone) };
+            match self.write_some(fd, more) {
+                Ok(0) => return Err(SendError::Truncated),
+                Ok(n) => {
+                    self.sent += n as u64;
+                    self.queued = self.queued.saturating_sub(n as u64);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.world.lot.blocked(self.key);
+                    match tokio::time::timeout(self.timeout, self.world.lot.writable(self.key)).await {
+                        Ok(true) => {}
+                        Ok(false) => return Err(SendError::Gone),
+                        Err(_) => return Err(SendError::TimedOut),
+                    }
+                }
+                Err(_) => return Err(SendError::Gone),
+            }
+        }
+        Ok(())
+    }
+    /// One system call.
+    fn write_some(&mut self, fd: i32, more: bool) -> io::Result<usize> {
+        match self.queue.front_mut() {
+            None => Ok(0),
+            Some(Piece::File(part)) => {
+                let mut offset = part.start;
+                let length = part.length.min(2 * 1024 * 1024) as usize;
+                let n = socket::sendfile(fd, &part.file.file, &mut offset, length)?;
+                part.start += n as u64;
+                part.length -= n as u64;
+                if part.length == 0 {
+                    self.queue.pop_front();
+                }
+                Ok(n)
+            }
+            Some(_) => {
+                let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(self.queue.len().min(GATHER_PIECES));
+                let mut file_follows = false;
+                for piece in &self.queue {
+                    match piece {
+                        Piece::Bytes(b) => slices.push(IoSlice::new(b)),
+                        _ => {
+                            file_follows = true;
+                            break;
+                        }
+                    }
+                    if slices.len() == GATHER_PIECES {
+                        break;
+                    }
+                }
+                let n = if let [one] = slices.as_slice() {
+                    socket::send(fd, one, more || file_follows)?
+                } else {
+                    socket::send_vectored(fd, &slices, more || file_follows)?
+                };
+                drop(slices);
+                let mut left = n;
+                while left > 0 {
+                    let Some(Piece::Bytes(b)) = self.queue.front_mut() else { break };
+                    let step = left.min(b.len());
+                    b.advance(step);
+                    left -= step;
+                    if b.is_empty() {
+                        self.queue.pop_front();
+                    }
+                }
+                Ok(n)
+            }
+        }
+    }
+}
+
+/// Sends head and body.
+///
+/// # Errors
+/// See [`SendError`]; the connection is of no further use then.
+pub async fn response(world: &Rc<World>, key: Key, r: &mut Request, mut body: Body) -> Result<(), SendError> {
+    let conf_timeout = r.loc().core.conf.send_timeout.0;
+    let mut sender = Sender::new(world.clone(), key, conf_timeout);
+    let mut head = Vec::with_capacity(512);
+    head_out::write(r, world.quitting.get(), &mut head);
+    let head_size = head.len() as u64;
+    sender.push(Piece::Bytes(Bytes::from(head)));
+    let result = send_body(&mut sender, r, &mut body).await;
+    r.bytes_sent += sender.sent;
+    r.body_bytes_sent = r.bytes_sent.saturating_sub(head_size);
+    result
+}
+
+async fn send_body(sender: &mut Sender, r: &mut Request, body: &mut Body) -> Result<(), SendError> {
+    let core = r.loc().core.clone();
+    let mut limiter = None;
+    if core.rate_limited || r.limit_rate.is_some() {
+        limiter = Limiter::new(r);
+    }
+    let mut promised = r.out.content_length.filter(|_| !r.head_only);
+    loop {
+        let piece = {
+            let mut polled = std::future::poll_fn(|cx| match body.poll_piece(cx, r) {
+                // While the source is silent, what it has given is sent.
+                std::task::Poll::Pending if !sender.queue.is_empty() => std::task::Poll::Ready(None),
+                std::task::Poll::Pending => std::task::Poll::Pending,
+                std::task::Poll::Ready(piece) => std::task::Poll::Ready(Some(piece)),
+            });
+            (&mut polled).await
+        };
+        match piece {
+            None => sender.flush(false).await?,
+            Some(None) => break,
+            Some(Some(Err(_))) => {
+                let _ = sender.flush(false).await;
+                return Err(SendError::Truncated);
+            }
+            Some(Some(Ok(Piece::Flush))) => sender.flush(false).await?,
+            Some(Some(Ok(piece))) => {
+                if let Some(left) = &mut promised {
+                    // More than was announced must not reach the client: it would be read as the next response.
+                    if piece.len() > *left {
+                        let _ = sender.flush(false).await;
+                        return Err(SendError::Truncated);
+                    }
+                    *left -= piece.len();
+                }
+                push(sender, r.chunked, piece, &mut limiter).await?;
+                if sender.full() {
+                    sender.flush(true).await?;
+                }
+            }
+        }
+    }
+    if promised.is_some_and(|left| left > 0) {
+        let _ = sender.flush(false).await;
+        return Err(SendError::Truncated);
+    }
+    if r.chunked && !r.head_only {
+        let mut last = b"0\r\n".to_vec();
+        for field in &r.out.trailers {
+            last.extend_from_slice(field.name.bytes());
+            last.extend_from_slice(b": ");
+            last.extend_from_slice(field.value.bytes());
+            last.extend_from_slice(b"\r\n");
+        }
+        last.extend_from_slice(b"\r\n");
+        sender.push(Piece::Bytes(Bytes::from(last)));
+    }
+    sender.flush(false).await
+}
+
+/// Queues one piece with its framing; under a rate limit in portions.
+async fn push(
+    sender: &mut Sender,
+    chunked: bool,
+    mut piece: Piece,
+    limiter: &mut Option<Limiter>,
+) -> Result<(), SendError> {
+    if chunked {
+        let mut head = Vec::with_capacity(18);
+        wire_h1::encode_chunk_head(piece.len() as usize, &mut head);
+        sender.push(Piece::Bytes(Bytes::from(head)));
+    }
+    if let Some(limiter) = limiter {
+        while !piece.is_empty() {
+            let allowed = limiter.wait(sender).await?;
+            let portion = split(&mut piece, allowed);
+            limiter.sent += portion.len();
+            sender.push(portion);
+            sender.flush(false).await?;
+        }
+    } else {
+        sender.push(piece);
+    }
+    if chunked {
+        sender.push(Piece::Bytes(Bytes::from_static(b"\r\n")));
+    }
+    Ok(())
+}
+
+/// Takes at most `length` bytes off the front of a piece.
+fn split(piece: &mut Piece, length: u64) -> Piece {
+    match piece {
+        Piece::Bytes(b) => Piece::Bytes(b.split_to(b.len().min(length as usize))),
+        Piece::File(part) => {
+            let take = part.length.min(length);
+            let front = FilePart { file: part.file.clone(), start: part.start, length: take };
+            part.start += take;
+            part.length -= take;
+            Piece::File(front)
+        }
+        Piece::Flush => Piece::Flush,
+    }
+}
+
+/// `limit_rate`: what has been sent never exceeds rate x time (nginx: `ngx_http_write_filter`).
+struct Limiter {
+    rate: u64,
+    after: u64,
+    started: clock::Instant,
+    sent: u64,
+}
+
+impl Limiter {
+    fn new(r: &mut Request) -> Option<Limiter> {
+        let core = r.loc().core.clone();
+        let rate = match r.limit_rate {
+            Some(rate) => rate,
+            None => core.conf.limit_rate.get(r),
+        };
+        let after = core.conf.limit_rate_after.get(r);
+        clock::update();
+        (rate > 0).then(|| Limiter { rate, after, started: clock::now(), sent: 0 })
+    }
+    /// How many bytes may be sent now; waits until there are some.
+    async fn wait(&mut self, sender: &mut Sender) -> Result<u64, SendError> {
+        loop {
+            clock::update();
+            let seconds = clock::now().millis_since(self.started) / 1000 + 1;
+            let allowed = (self.rate.saturating_mul(seconds) + self.after).saturating_sub(self.sent);
+            if allowed > 0 {
+                return Ok(allowed);
+            }
+            sender.flush(false).await?;
+            let excess = self.sent + 1 - self.rate.saturating_mul(seconds) - self.after;
+            tokio::time::sleep(Duration::from_millis((excess * 1000 / self.rate).max(1) + 1)).await;
+        }
+    }
+}

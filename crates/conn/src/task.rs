@@ -1,0 +1,461 @@
+//! A connection as a task: whenever something must wait. It ends by closing the connection or by parking it.
+
+use crate::head_in::{self, Head};
+use crate::input::{BodyState, Input, Reader};
+use crate::output::{self, SendError, Sender};
+use crate::world::{Owner, World};
+use base::clock;
+use bytes::Bytes;
+use http_engine::engine::{self, Outcome};
+use http_engine::values::LingeringClose;
+use http_engine::{Connection, Piece, Request, RequestBody, counters};
+use net::lot::Key;
+use net::socket;
+use observe::Level;
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+use wire_h1::{HeadParser, Known};
+
+/// Where a task takes over.
+pub enum Start {
+    /// Bytes that were read: a part of a head, several requests, nothing.
+    Bytes(Vec<u8>),
+    /// A request whose body follows in these bytes.
+    Request(Box<Request>, Vec<u8>),
+    /// A request that must wait, and the bytes after it.
+    Outcome(Outcome, Vec<u8>),
+    /// A head that is answered with an error, and the bytes from its beginning.
+    Refused(Box<Request>, u16, Vec<u8>),
+    /// The tail of an answer, and its request.
+    Unsent { bytes: Vec<u8>, last: Box<Request> },
+    /// The last answer was sent; what the client still sends is read and dropped.
+    Linger,
+}
+
+/// Turns a parked connection into a task.
+pub fn spawn(world: &Rc<World>, key: Key, connection: &Rc<Connection>, start: Start) {
+    world.lot.unpark(key);
+    world.tasks.set(world.tasks.get() + 1);
+    let (world, connection) = (world.clone(), connection.clone());
+    tokio::task::spawn_local(async move {
+        let guard = Guard { world: world.clone(), key };
+        let mut client = Client {
+            world: world.clone(),
+            key,
+            connection,
+            input: Rc::new(RefCell::new(Input::default())),
+            first_read: true,
+        };
+        let end = client.run(start).await;
+        match end {
+            End::Close => {}
+            End::Park(idle_ms) => {
+                std::mem::forget(guard);
+                task_ended(&world);
+                clock::update();
+                return world.lot.park(key, clock::now().plus_millis(idle_ms));
+            }
+            End::Linger => client.linger().await,
+        }
+        drop(guard);
+    });
+}
+
+fn task_ended(world: &World) {
+    world.tasks.set(world.tasks.get() - 1);
+    if world.tasks.get() == 0 {
+        world.idle.notify_one();
+    }
+}
+
+/// Closes the connection when the task ends, however it ends.
+struct Guard {
+    world: Rc<World>,
+    key: Key,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.world.close(self.key);
+        task_ended(&self.world);
+    }
+}
+
+enum End {
+    Close,
+    /// Park, and close after this many milliseconds of silence.
+    Park(u64),
+    Linger,
+}
+
+struct Client {
+    world: Rc<World>,
+    key: Key,
+    connection: Rc<Connection>,
+    input: Rc<RefCell<Input>>,
+    first_read: bool,
+}
+
+impl Client {
+    async fn run(&mut self, start: Start) -> End {
+        let mut next = None;
+        match start {
+            Start::Bytes(bytes) => {
+                self.input.borrow_mut().buf = bytes;
+                if let Err(end) = self.proxy_header().await {
+                    return end;
+                }
+            }
+            Start::Request(r, bytes) => {
+                self.input.borrow_mut().buf = bytes;
+                next = Some(Ok(r));
+            }
+            Start::Refused(r, status, bytes) => {
+                self.input.borrow_mut().buf = bytes;
+                next = Some(Err((r, status)));
+            }
+            Start::Outcome(outcome, bytes) => {
+                self.input.borrow_mut().buf = bytes;
+                let state = Rc::new(BodyState::new(wire_h1::BodyLength::None, false));
+                if let Some(end) = self.answer(outcome, &state).await {
+                    return end;
+                }
+            }
+            Start::Unsent { bytes, last } => {
+                if let Some(end) = self.tail(bytes, last).await {
+                    return end;
+                }
+            }
+            Start::Linger => return End::Linger,
+        }
+        loop {
+            let request = match next.take() {
+                Some(request) => request,
+                None => match self.head().await {
+                    Ok(request) => request,
+                    Err(end) => return end,
+                },
+            };
+            let end = match request {
+                Ok(r) => self.request(r).await,
+                Err((mut r, status)) => {
+                    // Nothing after a broken head can be trusted.
+                    r.keep_alive = false;
+                    let state = Rc::new(BodyState::new(wire_h1::BodyLength::None, false));
+                    self.answer(engine::fail(r, status), &state).await
+                }
+            };
+            if let Some(end) = end {
+                return end;
+            }
+        }
+    }
+
+    /// Reads a head; `Err` when the connection ends or is parked instead.
+    async fn head(&mut self) -> Result<Result<Box<Request>, (Box<Request>, u16)>, End> {
+        let limits = head_in::limits(&self.world, self.connection.listener);
+        let mut parser = HeadParser::default();
+        let Some(mut r) = self.world.request(&self.connection) else { return Err(End::Close) };
+        let timeout = {
+            let plan = r.plan_rc();
+            let server = plan.listeners.get(self.connection.listener).map_or(0, |l| l.default_server);
+            plan.locations[plan.servers[server].location].core.conf.client_header_timeout.duration()
+        };
+        let deadline = tokio::time::Instant::now() + timeout;
+        counters::own(|c| counters::up(&c.reading));
+        let _reading = Reading;
+        loop {
+            if !self.input.borrow().bytes().is_empty() {
+                let (head, spare) = {
+                    let input = self.input.borrow();
+                    head_in::read(&mut parser, &limits, input.bytes(), r, &self.connection)
+                };
+                match (head, spare) {
+                    (Head::Request(r, used), _) => {
+                        self.input.borrow_mut().use_up(used);
+                        counters::own(|c| counters::up(&c.requests));
+                        return Ok(Ok(r));
+                    }
+                    (Head::Refused(r, status), _) => {
+                        counters::own(|c| counters::up(&c.requests));
+                        return Ok(Err((r, status)));
+                    }
+                    (Head::Partial, Some(same)) => r = same,
+                    (Head::Partial, None) => return Err(End::Close),
+                }
+            }
+            let got = Input::read(&self.input, &self.world, self.key, tokio::time::sleep_until(deadline)).await;
+            clock::update();
+            match got {
+                Ok(0) => {
+                    if !self.input.borrow().bytes().is_empty() {
+                        self.note(r, 400, "client prematurely closed connection");
+                    } else {
+                        self.world.recycle(r);
+                    }
+                    return Err(End::Close);
+                }
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                    if !self.input.borrow().bytes().is_empty() {
+                        self.note(r, 408, "client timed out");
+                    } else {
+                        self.world.recycle(r);
+                    }
+                    self.reset_timed_out();
+                    return Err(End::Close);
+                }
+                Err(_) => {
+                    self.world.recycle(r);
+                    return Err(End::Close);
+                }
+            }
+        }
+    }
+
+    /// A request that never came whole: it is logged with a status that nobody is sent.
+    fn note(&self, mut r: Box<Request>, status: u16, words: &str) {
+        let plan = r.plan_rc();
+        r.server = plan.listeners.get(self.connection.listener).map_or(0, |l| l.default_server);
+        r.location = plan.servers[r.server].location;
+        r.buf.extend_from_slice(self.input.borrow().bytes());
+        r.length = r.buf.len() as u64;
+        r.out.status = status;
+        let level = Level::Info;
+        r.log(level, format_args!("{words} while reading client request headers"));
+        self.world.finished(r);
+    }
+
+    async fn request(&mut self, mut r: Box<Request>) -> Option<End> {
+        let expects = r.header(Known::Expect).is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"))
+            && r.version >= wire_h1::Version::Http11;
+        let length = r.body_length.unwrap_or(wire_h1::BodyLength::None);
+        let state = Rc::new(BodyState::new(length, expects));
+        if !state.done() {
+            let conf = &r.loc().core.conf;
+            r.body = RequestBody::Unread(Box::new(Reader {
+                world: self.world.clone(),
+                key: self.key,
+                input: self.input.clone(),
+                state: state.clone(),
+                timeout: conf.client_body_timeout.duration(),
+                sleep: None,
+                limit: 0,
+                taken: 0,
+            }));
+        }
+        self.answer(engine::start(r), &state).await
+    }
+
+    /// Sends what comes of a request, reads what is left of its body; `None`: the next request may come.
+    async fn answer(&mut self, outcome: Outcome, state: &Rc<BodyState>) -> Option<End> {
+        counters::own(|c| counters::up(&c.writing));
+        let writing = Writing;
+        let (mut r, body) = engine::finish(outcome).await;
+        clock::update();
+        r.counted = true;
+        let Some(body) = body else {
+            let timed_out = r.out.status == 408;
+            if r.out.status == 0 {
+                r.out.status = 444;
+            }
+            self.world.finished(r);
+            if timed_out {
+                self.reset_timed_out();
+            }
+            return Some(End::Close);
+        };
+        if !r.expect_tested {
+            Reader::say_continue(&self.world, self.key, state);
+        }
+        let sent = output::response(&self.world, self.key, &mut r, body).await;
+        clock::update();
+        r.length += state.read.get();
+        r.completed = sent.is_ok();
+        if let Err(e) = sent {
+            if e == SendError::TimedOut {
+                r.log(Level::Info, format_args!("client timed out"));
+                self.reset_timed_out();
+            }
+            self.world.finished(r);
+            return Some(End::Close);
+        }
+        drop(writing);
+        let conf = r.loc().core.clone();
+        let keep_alive = r.keep_alive && !self.world.quitting.get();
+        let has_body = !state.done();
+        self.world.finished(r);
+        if !keep_alive {
+            let more = has_body || !self.input.borrow().bytes().is_empty() || self.world.lot.readable_now(self.key);
+            return Some(match conf.conf.lingering_close {
+                LingeringClose::Off => End::Close,
+                LingeringClose::Always => End::Linger,
+                LingeringClose::On if more => End::Linger,
+                LingeringClose::On => End::Close,
+            });
+        }
+        if has_body && let Some(end) = self.discard(state, &conf).await {
+            return Some(end);
+        }
+        if !self.input.borrow().bytes().is_empty() {
+            return None;
+        }
+        Some(End::Park(conf.conf.keepalive_timeout.millis))
+    }
+
+    /// Reads a body that nobody wanted to its end, so that the next request can be read.
+    async fn discard(&mut self, state: &Rc<BodyState>, core: &http_engine::plan::Core) -> Option<End> {
+        let deadline = tokio::time::Instant::now() + core.conf.lingering_time.duration();
+        loop {
+            match state.take(&self.input) {
+                Ok(Some(_)) => continue,
+                Ok(None) if state.done() => return None,
+                Ok(None) => {}
+                Err(_) => return Some(End::Close),
+            }
+            let wait = core.conf.lingering_timeout.duration().max(Duration::from_millis(1));
+            let until = deadline.min(tokio::time::Instant::now() + wait);
+            match Input::read(&self.input, &self.world, self.key, tokio::time::sleep_until(until)).await {
+                Ok(n) if n > 0 => {}
+                _ => return Some(End::Close),
+            }
+        }
+    }
+
+    /// The rest of an answer that the inline path could not write at once.
+    async fn tail(&mut self, bytes: Vec<u8>, mut last: Box<Request>) -> Option<End> {
+        let conf = last.loc().core.clone();
+        let mut sender = Sender::new(self.world.clone(), self.key, conf.conf.send_timeout.0);
+        let unsent = bytes.len() as u64;
+        sender.push(Piece::Bytes(Bytes::from(bytes)));
+        let sent = sender.flush(false).await;
+        clock::update();
+        last.completed = sent.is_ok();
+        if sent.is_err() {
+            last.bytes_sent = last.bytes_sent.saturating_sub(unsent - sender.sent);
+            last.body_bytes_sent = last.bytes_sent.saturating_sub(last.header_size);
+        }
+        let keep_alive = last.keep_alive && !self.world.quitting.get();
+        self.world.finished(last);
+        match (sent, keep_alive) {
+            (Ok(()), true) => Some(End::Park(conf.conf.keepalive_timeout.millis)),
+            (Ok(()), false) => Some(End::Linger),
+            (Err(e), _) => {
+                if e == SendError::TimedOut {
+                    self.reset_timed_out();
+                }
+                Some(End::Close)
+            }
+        }
+    }
+
+    fn reset_timed_out(&self) {
+        let plan = self.world.plan.borrow().clone();
+        let reset = plan.and_then(|plan| {
+            let server = plan.listeners.get(self.connection.listener)?.default_server;
+            Some(plan.locations[plan.servers[server].location].core.conf.reset_timedout_connection)
+        });
+        if reset == Some(true)
+            && let Some(fd) = self.world.lot.raw(self.key)
+        {
+            socket::set_reset_on_close(fd);
+        }
+    }
+
+    /// Closes our side and drops what the client still sends, so that it sees the last answer before a reset.
+    async fn linger(&mut self) {
+        let Some(fd) = self.world.lot.raw(self.key) else { return };
+        socket::shutdown_write(fd);
+        let plan = self.world.plan.borrow().clone();
+        let (total, each) = plan
+            .and_then(|plan| {
+                let server = plan.listeners.get(self.connection.listener)?.default_server;
+                let conf = &plan.locations[plan.servers[server].location].core.conf;
+                Some((conf.lingering_time.duration(), conf.lingering_timeout.duration()))
+            })
+            .unwrap_or((Duration::from_secs(30), Duration::from_secs(5)));
+        let deadline = tokio::time::Instant::now() + total;
+        loop {
+            self.input.borrow_mut().buf.clear();
+            self.input.borrow_mut().start = 0;
+            let until = deadline.min(tokio::time::Instant::now() + each);
+            match Input::read(&self.input, &self.world, self.key, tokio::time::sleep_until(until)).await {
+                Ok(n) if n > 0 && tokio::time::Instant::now() < deadline && !self.world.quitting.get() => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// On a listener with `proxy_protocol` a connection begins with such a header.
+    async fn proxy_header(&mut self) -> Result<(), End> {
+        let plan = self.world.plan.borrow().clone();
+        let Some(plan) = plan else { return Err(End::Close) };
+        let Some(listener) = plan.listeners.get(self.connection.listener) else { return Err(End::Close) };
+        if !self.first_read || !listener.proxy_protocol || self.connection.proxy.is_some() {
+            return Ok(());
+        }
+        self.first_read = false;
+        let conf = &plan.locations[plan.servers[listener.default_server].location].core.conf;
+        let deadline = tokio::time::Instant::now() + conf.client_header_timeout.duration();
+        loop {
+            let parsed = wire_proxy::parse(self.input.borrow().bytes());
+            match parsed {
+                Ok(Some((header, used))) => {
+                    let bytes = self.input.borrow().bytes()[..used].to_vec();
+                    self.input.borrow_mut().use_up(used);
+                    let old = &self.connection;
+                    let connection = Rc::new(Connection {
+                        number: old.number,
+                        peer: old.peer,
+                        local: old.local.clone(),
+                        listener: old.listener,
+                        requests: old.requests.clone(),
+                        started: old.started,
+                        proxy: Some(Box::new((header, bytes))),
+                        fd: old.fd,
+                        tls: old.tls,
+                    });
+                    self.world.lot.set_owner(self.key, Owner::Client(connection.clone()));
+                    self.connection = connection;
+                    return Ok(());
+                }
+                Ok(None) => {}
+                Err(e) => {
+                    let mut words = Vec::new();
+                    e.log(&mut words);
+                    let client = http_engine::variables::peer_text(&self.connection);
+                    self.world.log(
+                        Level::Error,
+                        self.connection.number,
+                        format_args!(
+                            "{} while reading PROXY protocol, client: {client}, server: {}",
+                            String::from_utf8_lossy(&words),
+                            self.connection.local
+                        ),
+                    );
+                    return Err(End::Close);
+                }
+            }
+            match Input::read(&self.input, &self.world, self.key, tokio::time::sleep_until(deadline)).await {
+                Ok(n) if n > 0 => {}
+                _ => return Err(End::Close),
+            }
+        }
+    }
+}
+
+struct Reading;
+impl Drop for Reading {
+    fn drop(&mut self) {
+        counters::own(|c| counters::down(&c.reading));
+    }
+}
+
+struct Writing;
+impl Drop for Writing {
+    fn drop(&mut self) {
+        counters::own(|c| counters::down(&c.writing));
+    }
+}

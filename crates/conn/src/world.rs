@@ -1,0 +1,114 @@
+//! What a worker thread keeps: its parking lot, its plan, its pools.
+
+use crate::thread::Serving;
+use base::clock::Instant;
+use http_engine::{Connection, HttpPlan, Request};
+use net::listen::Address;
+use net::lot::{Key, Lot};
+use observe::{ErrorLog, Level};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Finished requests that are kept for their memory.
+const SPARE_REQUESTS_MAX: usize = 64;
+/// What one read takes at most.
+pub const READ_BYTES: usize = 32 * 1024;
+
+/// The numbers of connections (`$connection`), unique in the process.
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
+
+/// What stands behind a socket of the lot.
+#[derive(Clone)]
+pub enum Owner {
+    Listener(Rc<Door>),
+    Client(Rc<Connection>),
+}
+
+/// A listening socket.
+pub struct Door {
+    pub address: Address,
+    /// Index in the plan's `listeners`; changes with a reload.
+    pub listener: Cell<usize>,
+    pub shared: bool,
+    /// It is not being listened on until then (no descriptors were left).
+    pub paused: Cell<bool>,
+}
+
+/// One worker thread's state.
+pub struct World {
+    pub lot: Lot<Owner>,
+    pub serving: RefCell<Serving>,
+    pub plan: RefCell<Option<Rc<Arc<HttpPlan>>>>,
+    pub doors: RefCell<Vec<Key>>,
+    spare: RefCell<Vec<Box<Request>>>,
+    pub read_buf: RefCell<Vec<u8>>,
+    pub out_buf: RefCell<Vec<u8>>,
+    /// QUIT was received: no keep-alive any more.
+    pub quitting: Cell<bool>,
+    /// Tasks that work on connections.
+    pub tasks: Cell<usize>,
+    pub idle: tokio::sync::Notify,
+    pub paused_until: Cell<Option<Instant>>,
+}
+
+impl World {
+    /// # Errors
+    /// When the system has no more descriptors.
+    pub fn new(serving: Serving) -> std::io::Result<World> {
+        Ok(World {
+            lot: Lot::new()?,
+            plan: RefCell::new(serving.http.clone().map(Rc::new)),
+            serving: RefCell::new(serving),
+            doors: RefCell::new(Vec::new()),
+            spare: RefCell::new(Vec::new()),
+            read_buf: RefCell::new(vec![0; READ_BYTES]),
+            out_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
+            quitting: Cell::new(false),
+            tasks: Cell::new(0),
+            idle: tokio::sync::Notify::new(),
+            paused_until: Cell::new(None),
+        })
+    }
+
+    pub fn log(&self, level: Level, connection: u64, words: std::fmt::Arguments<'_>) {
+        let log: Arc<ErrorLog> = self.serving.borrow().error_log.clone();
+        log.log(level, connection, words);
+    }
+
+    pub fn next_number() -> u64 {
+        NUMBERS.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A request, new or recycled, with its connection and plan.
+    pub fn request(&self, connection: &Rc<Connection>) -> Option<Box<Request>> {
+        let plan = self.plan.borrow().as_ref()?.clone();
+        let mut r = self.spare.borrow_mut().pop().unwrap_or_default();
+        r.plan = Some(plan);
+        r.connection = Some(connection.clone());
+        r.started = base::clock::now();
+        Some(r)
+    }
+    /// Tells the loggers of a finished request and keeps its memory.
+    pub fn finished(&self, mut r: Box<Request>) {
+        let plan = r.plan_rc();
+        for logger in &plan.locations[r.location].loggers {
+            logger.log(&mut r);
+        }
+        self.recycle(r);
+    }
+    pub fn recycle(&self, mut r: Box<Request>) {
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < SPARE_REQUESTS_MAX && r.buf.capacity() <= READ_BYTES {
+            r.recycle();
+            spare.push(r);
+        }
+    }
+    /// Closes a client's socket.
+    pub fn close(&self, key: Key) {
+        if let Some(Owner::Client(_)) = self.lot.remove(key) {
+            http_engine::counters::own(|c| http_engine::counters::down(&c.active));
+        }
+    }
+}

@@ -1,0 +1,580 @@
+//! From the checked tree to the plan: inheritance, servers by address, location trees, what each feature adds.
+
+use crate::core_table::{CoreConf, CoreInput};
+use crate::engine::sort_filters;
+use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};
+use crate::request::Request;
+use crate::route::{Names, Tree};
+use crate::values::{LocationKind, Root, ServerName, ServerTokens, Types};
+use crate::variable::{Builtin, Variables};
+use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
+use net::listen::{Address, ListenSpec};
+use std::any::Any;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A feature of the http area: its directives, its variables, and what it adds to a location.
+pub trait Feature: Sync {
+    fn table(&self) -> Table;
+    fn variables(&self) -> &'static [Builtin] {
+        &[]
+    }
+    /// Adds handlers and filters to one block's location. `conf` is the table's plan, inherited and complete.
+    ///
+    /// # Errors
+    /// What is wrong with the block as a whole.
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem>;
+    /// Called once, for the http block itself, before any location is planned.
+    ///
+    /// # Errors
+    /// As `plan`.
+    fn plan_http(&self, conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        let _ = (conf, http);
+        Ok(())
+    }
+}
+
+/// What a feature sees of the whole while it plans.
+pub struct HttpBuild<'a> {
+    pub cx: &'a mut Cx,
+    pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+/// What a feature sees of one block while it plans.
+pub struct BlockPlan<'a> {
+    pub cx: &'a mut Cx,
+    pub location: &'a mut Location,
+    /// server, location, if_in_server, if_in_location or limit_except
+    pub context: Contexts,
+    /// Plan indexes of the blocks inside, in the order in which they were written.
+    pub children: &'a [usize],
+    /// For the server's own level: its rewrite phase.
+    pub server_rewrite: Option<&'a mut Vec<Arc<dyn crate::plan::Handler>>>,
+    pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+/// Tables of the engine itself and of the features.
+pub fn tables(features: &[&dyn Feature]) -> Vec<Table> {
+    let mut tables = vec![CoreConf::table("core", Area::Http)];
+    tables.extend(features.iter().map(|f| f.table()));
+    tables
+}
+
+/// Makes the variables known; call it before a configuration is checked.
+pub fn offer_variables(features: &[&dyn Feature], cx: &mut Cx) {
+    let variables = cx.get::<Variables>();
+    variables.offer(crate::variables::CORE);
+    for feature in features {
+        variables.offer(feature.variables());
+    }
+}
+
+/// One feature's input at a level, shared while inner blocks say nothing.
+#[derive(Clone)]
+struct Level {
+    input: Rc<dyn Any>,
+    plan: Arc<dyn Any + Send + Sync>,
+}
+
+struct Builder<'a> {
+    features: &'a [&'a dyn Feature],
+    /// Tables by feature: `[0]` is the core's; the index in the checked block follows.
+    tables: Vec<(Table, usize)>,
+    cx: &'a mut Cx,
+    locations: Vec<Location>,
+    servers: Vec<Server>,
+    things: Vec<Arc<dyn Any + Send + Sync>>,
+    complaints: Vec<Complaint>,
+    cores: HashMap<(usize, usize), Arc<Core>>,
+}
+
+/// Builds the plan of a checked http block; `table_index` maps a feature's name to its place in the schema.
+///
+/// # Errors
+/// What is wrong with the whole; warnings go to `cx.warnings`.
+pub fn build(
+    features: &[&dyn Feature],
+    http: &mut Block<'_>,
+    cx: &mut Cx,
+    table_index: &dyn Fn(&str) -> Option<usize>,
+) -> Result<HttpPlan, Vec<Complaint>> {
+    let tables = tables(features).into_iter().filter_map(|t| table_index(t.feature).map(|i| (t, i))).collect();
+    let mut b = Builder {
+        features,
+        tables,
+        cx,
+        locations: Vec::new(),
+        servers: Vec::new(),
+        things: Vec::new(),
+        complaints: Vec::new(),
+        cores: HashMap::new(),
+    };
+    let plan = b.http(http);
+    let complaints = std::mem::take(&mut b.complaints);
+    let (variables, _, unknown) = cx.take::<Variables>().finish();
+    let complaints: Vec<Complaint> = complaints.into_iter().chain(unknown).collect();
+    if !complaints.is_empty() {
+        return Err(complaints);
+    }
+    Ok(HttpPlan { variables, ..plan })
+}
+
+/// A server before it has its place among the listeners.
+struct ServerDraft {
+    names: Vec<ServerName>,
+    listens: Vec<crate::listen::Listen>,
+    line: u32,
+}
+
+impl Builder<'_> {
+    fn complain(&mut self, at: Option<At>, problem: Problem) {
+        let mut complaint = check::word(&conf_schema::Directive::default(), problem);
+        complaint.span = at.map(|at| at.span);
+        complaint.line = at.map_or(0, |at| at.line);
+        self.complaints.push(complaint);
+    }
+
+    fn levels(&mut self, block: &mut Block<'_>, outer: Option<&[Level]>) -> Vec<Level> {
+        let mut levels = Vec::with_capacity(self.tables.len());
+        for (i, (table, index)) in self.tables.iter().enumerate() {
+            let own = block.inputs.get_mut(*index).and_then(Option::take);
+            let level = match (outer, own) {
+                (Some(outer), None) => {
+                    // Directives that are not inherited must not leak in: compare with an input that inherits nothing.
+                    let mut blank = (table.blank)();
+                    (table.inherit)(&mut *blank, &*outer[i].input);
+                    if (table.given)(&*blank).len() == (table.given)(&*outer[i].input).len() {
+                        outer[i].clone()
+                    } else {
+                        let plan = (table.resolve)(&*blank);
+                        Level { input: Rc::from(blank), plan }
+                    }
+                }
+                (Some(outer), Some(mut own)) => {
+                    (table.inherit)(&mut *own, &*outer[i].input);
+                    let plan = (table.resolve)(&*own);
+                    Level { input: Rc::from(own), plan }
+                }
+                (None, own) => {
+                    let mut own = own.unwrap_or_else(|| (table.blank)());
+                    (table.fill)(&mut *own, self.cx);
+                    let plan = (table.resolve)(&*own);
+                    Level { input: Rc::from(own), plan }
+                }
+            };
+            levels.push(level);
+        }
+        levels
+    }
+
+    fn core_conf<'l>(&self, levels: &'l [Level]) -> &'l CoreConf {
+        match levels[0].plan.downcast_ref::<CoreConf>() {
+            Some(conf) => conf,
+            None => unreachable!("the first table is the core's"),
+        }
+    }
+
+    /// The core's settings with what is derived; locations that say nothing share their server's.
+    fn core(&mut self, levels: &[Level], outer_root: Option<&Root>) -> Arc<Core> {
+        let conf = self.core_conf(levels).clone();
+        let root = match (&conf.alias, outer_root) {
+            (Some(alias), _) => alias.0.0.clone(),
+            (None, _) => conf.root.0.clone(),
+        };
+        let key = (Arc::as_ptr(&levels[0].plan).cast::<u8>() as usize, usize::from(root.alias));
+        if let Some(core) = self.cores.get(&key) {
+            return core.clone();
+        }
+        let identity = &conf.server_identity;
+        let word = match conf.server_tokens {
+            ServerTokens::Off => &identity.name,
+            ServerTokens::On | ServerTokens::Build => &identity.full,
+        };
+        let error_log = match &conf.error_log {
+            Some(lines) => lines.log(),
+            None => self.cx.get::<observe::MainLog>().0.clone(),
+        };
+        let core = Arc::new(Core {
+            root,
+            server_line: [b"Server: ", word.as_slice(), b"\r\n"].concat(),
+            signature: word.clone(),
+            types: conf.types.clone().unwrap_or_else(Types::builtin),
+            default_type: conf.default_type.0.as_slice().into(),
+            error_log,
+            rate_limited: !matches!(conf.limit_rate, crate::values::SizeTemplate::Fixed(0)),
+            conf,
+        });
+        self.cores.insert(key, core.clone());
+        core
+    }
+
+    fn http(&mut self, http: &mut Block<'_>) -> HttpPlan {
+        let levels = self.levels(http, None);
+        for (i, feature) in self.features.iter().enumerate() {
+            let mut build = HttpBuild { cx: self.cx, things: &mut self.things };
+            if let Err(problem) = feature.plan_http(&levels[i + 1].plan, &mut build) {
+                self.complain(http.directive.map(|d| At { span: d.span, line: d.line }), problem);
+            }
+        }
+        let mut drafts = Vec::new();
+        for block in &mut http.children {
+            if block.context == Contexts::server {
+                drafts.push(self.server(block, &levels));
+            }
+        }
+        let listeners = self.listeners(&drafts);
+        HttpPlan {
+            listeners,
+            servers: std::mem::take(&mut self.servers),
+            locations: std::mem::take(&mut self.locations),
+            variables: Vec::new(),
+            flushers: Vec::new(),
+            things: std::mem::take(&mut self.things),
+        }
+    }
+
+    fn server(&mut self, block: &mut Block<'_>, outer: &[Level]) -> ServerDraft {
+        let index = self.servers.len();
+        let own: Option<CoreInput> = self.tables.first().and_then(|(_, i)| block.input::<CoreInput>(*i).cloned());
+        let levels = self.levels(block, Some(outer));
+        let conf = self.core_conf(&levels).clone();
+        let names = own.as_ref().and_then(|o| o.server_name.as_ref()).map(|n| n.value.0.clone()).unwrap_or_default();
+        let listens = own.as_ref().and_then(|o| o.listen.as_ref()).map(|l| l.value.0.clone()).unwrap_or_default();
+        let large = conf.large_client_header_buffers;
+        let name = match names.first() {
+            Some(ServerName::Exact(n)) => n.clone(),
+            Some(ServerName::Below(n)) => [b".", n.as_slice()].concat(),
+            Some(ServerName::Suffix(n)) => [b"*", n.as_slice()].concat(),
+            Some(ServerName::Prefix(n)) => [n.as_slice(), b"*"].concat(),
+            Some(ServerName::Regex(p)) => [b"~", p.text()].concat(),
+            None => Vec::new(),
+        };
+        self.servers.push(Server {
+            name,
+            location: 0,
+            tree: Tree::default(),
+            limits: wire_h1::HeadLimits {
+                line_max: large.size.max(conf.client_header_buffer_size.0) as usize,
+                field_max: large.size.max(conf.client_header_buffer_size.0) as usize,
+                total_max: (large.size * large.count + conf.client_header_buffer_size.0) as usize,
+                fields_max: conf.max_headers.0 as usize,
+                underscores: conf.underscores_in_headers,
+                ignore_invalid: conf.ignore_invalid_headers,
+            },
+            rewrite: Vec::new(),
+        });
+        let (location, tree) = self.location(block, &levels, index, None, None);
+        self.servers[index].location = location;
+        self.servers[index].tree = tree;
+        ServerDraft { names, listens, line: block.directive.map_or(0, |d| d.line) }
+    }
+
+    /// Plans a block that is a location of its own: the server's level, a location, an `if`, a `limit_except`.
+    fn location(
+        &mut self,
+        block: &mut Block<'_>,
+        levels: &[Level],
+        server: usize,
+        kind: Option<&LocationKind>,
+        parent: Option<(&LocationKind, &Root)>,
+    ) -> (usize, Tree) {
+        let index = self.locations.len();
+        let core = self.core(levels, parent.map(|(_, root)| root));
+        let root = core.root.clone();
+        let shown = kind.or(parent.map(|(k, _)| k));
+        self.locations.push(Location {
+            name: shown.map(|k| k.name().to_vec()).unwrap_or_default(),
+            regex: matches!(shown, Some(LocationKind::Regex(_))),
+            named: matches!(shown, Some(LocationKind::Named(_))),
+            exact: matches!(shown, Some(LocationKind::Exact(_))),
+            internal: core.conf.internal.is_some(),
+            core,
+            server,
+            auto_redirect: false,
+            inner: Tree::default(),
+            limit_except: None,
+            rewrite: Vec::new(),
+            preaccess: Vec::new(),
+            access: Vec::new(),
+            precontent: Vec::new(),
+            content: None,
+            content_chain: Vec::new(),
+            filters: Vec::new(),
+            loggers: Vec::new(),
+        });
+        let mut tree = Tree::default();
+        let mut children = Vec::with_capacity(block.children.len());
+        let mut limit_except = None;
+        for child in &mut block.children {
+            let at = child.directive.map(|d| At { span: d.span, line: d.line });
+            let inner_levels = self.levels(child, Some(levels));
+            let inherited_root = (self.core_conf(&inner_levels).alias.is_none() && root.alias).then(|| root.clone());
+            match child.context {
+                Contexts::location => {
+                    let Some(d) = child.directive else { continue };
+                    let inner_kind = match LocationKind::parse(self.cx, d) {
+                        Ok(kind) => kind,
+                        Err(problem) => {
+                            self.complaints.push(check::word(d, problem));
+                            continue;
+                        }
+                    };
+                    if let Some(problem) = kind.and_then(|outer| misplaced(outer, &inner_kind)) {
+                        self.complain(at, problem);
+                        continue;
+                    }
+                    let (inner, inner_tree) = self.location(child, &inner_levels, server, Some(&inner_kind), None);
+                    self.locations[inner].inner = inner_tree;
+                    children.push(inner);
+                    if let Err(problem) = tree.add(&inner_kind, inner) {
+                        self.complain(at, problem);
+                    }
+                }
+                _ => {
+                    let outer_kind = shown.cloned().unwrap_or(LocationKind::Prefix(Vec::new(), false));
+                    let outer_root = inherited_root.unwrap_or_else(|| root.clone());
+                    let is_alias = root.alias && self.core_conf(&inner_levels).alias.is_none();
+                    let (inner, _) =
+                        self.location(child, &inner_levels, server, None, Some((&outer_kind, &outer_root)));
+                    if is_alias {
+                        // An `if` inside a location with `alias` maps paths as the location does.
+                        self.alias_of(inner, &root);
+                    }
+                    children.push(inner);
+                    if child.context == Contexts::limit_except {
+                        limit_except = child.directive.map(|d| (d, inner));
+                    }
+                }
+            }
+        }
+        tree.finish();
+        if let Some((d, inner)) = limit_except {
+            match allowed_methods(d) {
+                Ok(allowed) => self.locations[index].limit_except = Some(LimitExcept { allowed, location: inner }),
+                Err(problem) => self.complaints.push(check::word(d, problem)),
+            }
+        }
+        self.features(block, levels, index, &children);
+        (index, tree)
+    }
+
+    fn alias_of(&mut self, location: usize, root: &Root) {
+        let old = &self.locations[location].core;
+        self.locations[location].core = Arc::new(Core {
+            conf: old.conf.clone(),
+            root: root.clone(),
+            server_line: old.server_line.clone(),
+            signature: old.signature.clone(),
+            types: old.types.clone(),
+            default_type: old.default_type.clone(),
+            error_log: old.error_log.clone(),
+            rate_limited: old.rate_limited,
+        });
+    }
+
+    fn features(&mut self, block: &Block<'_>, levels: &[Level], index: usize, children: &[usize]) {
+        let server = self.locations[index].server;
+        let is_server = block.context == Contexts::server;
+        let mut server_rewrite = Vec::new();
+        for (i, feature) in self.features.iter().enumerate() {
+            let mut plan = BlockPlan {
+                cx: self.cx,
+                location: &mut self.locations[index],
+                context: block.context,
+                children,
+                server_rewrite: is_server.then_some(&mut server_rewrite),
+                things: &mut self.things,
+            };
+            if let Err(problem) = feature.plan(&levels[i + 1].plan, &mut plan) {
+                let at = block.directive.map(|d| At { span: d.span, line: d.line });
+                self.complain(at, problem);
+            }
+        }
+        sort_filters(&mut self.locations[index].filters);
+        if is_server {
+            self.servers[server].rewrite = server_rewrite;
+        }
+    }
+
+    /// Groups servers by address; checks what the `listen` lines of different servers say about one.
+    fn listeners(&mut self, drafts: &[ServerDraft]) -> Vec<Listener> {
+        struct Draft {
+            spec: ListenSpec,
+            options_set: bool,
+            default: Option<usize>,
+            proxy_protocol: bool,
+            servers: Vec<usize>,
+        }
+        let mut by_address: Vec<Draft> = Vec::new();
+        let mut places: HashMap<Address, usize> = HashMap::new();
+        for (server, draft) in drafts.iter().enumerate() {
+            let implied = crate::listen::Listen {
+                specs: vec![ListenSpec::new(default_address())],
+                default_server: false,
+                options_set: false,
+                proxy_protocol: false,
+                at: At { line: draft.line, ..At::default() },
+            };
+            let listens = if draft.listens.is_empty() { std::slice::from_ref(&implied) } else { &draft.listens };
+            for listen in listens {
+                for spec in &listen.specs {
+                    let place = *places.entry(spec.address.clone()).or_insert_with(|| {
+                        by_address.push(Draft {
+                            spec: ListenSpec::new(spec.address.clone()),
+                            options_set: false,
+                            default: None,
+                            proxy_protocol: false,
+                            servers: Vec::new(),
+                        });
+                        by_address.len() - 1
+                    });
+                    let at = Some(listen.at);
+                    let entry = &mut by_address[place];
+                    if entry.servers.contains(&server) {
+                        let text = format!("a duplicate listen {}", spec.address);
+                        self.complain(at, Problem::says(text));
+                        continue;
+                    }
+                    let entry = &mut by_address[place];
+                    entry.servers.push(server);
+                    entry.proxy_protocol |= listen.proxy_protocol;
+                    if listen.options_set {
+                        if entry.options_set {
+                            let text = format!("duplicate listen options for {}", spec.address);
+                            self.complain(at, Problem::says(text));
+                            continue;
+                        }
+                        entry.options_set = true;
+                        entry.spec = spec.clone();
+                    }
+                    if listen.default_server {
+                        if entry.default.is_some() {
+                            let text = format!("a duplicate default server for {}", spec.address);
+                            self.complain(at, Problem::says(text));
+                            continue;
+                        }
+                        entry.default = Some(server);
+                    }
+                }
+            }
+        }
+        by_address
+            .into_iter()
+            .map(|draft| {
+                let mut names = Names::default();
+                for &server in &draft.servers {
+                    let unnamed = [ServerName::Exact(Vec::new())];
+                    let list = if drafts[server].names.is_empty() { &unnamed[..] } else { &drafts[server].names };
+                    for name in list {
+                        if !names.add(name, server) {
+                            let shown = match name {
+                                ServerName::Exact(n) => String::from_utf8_lossy(n).into_owned(),
+                                ServerName::Below(n) => format!(".{}", String::from_utf8_lossy(n)),
+                                ServerName::Suffix(n) => format!("*{}", String::from_utf8_lossy(n)),
+                                ServerName::Prefix(n) => format!("{}*", String::from_utf8_lossy(n)),
+                                ServerName::Regex(_) => String::new(),
+                            };
+                            let text =
+                                format!("conflicting server name \"{shown}\" on {}, ignored", draft.spec.address);
+                            self.cx.warnings.push(Complaint {
+                                level: conf_schema::Level::Warn,
+                                text,
+                                span: None,
+                                line: 0,
+                                hint: Some("an earlier server has this name on the same address".into()),
+                            });
+                        }
+                    }
+                }
+                Listener {
+                    default_server: draft.default.or(draft.servers.first().copied()).unwrap_or(0),
+                    spec: draft.spec,
+                    proxy_protocol: draft.proxy_protocol,
+                    names: if draft.servers.len() > 1 { names } else { only_regexes(names) },
+                }
+            })
+            .collect()
+    }
+}
+
+/// With one server there is nothing to choose; regular expressions still run, for their named groups.
+fn only_regexes(names: Names) -> Names {
+    names.regexes_only()
+}
+
+fn default_address() -> Address {
+    let port = if rustix_is_root() { 80 } else { 8000 };
+    Address::Ip(std::net::SocketAddr::from(([0, 0, 0, 0], port)))
+}
+
+fn rustix_is_root() -> bool {
+    // nginx listens on port 80 when it is started by the superuser and on 8000 otherwise.
+    std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+}
+
+/// What may not stand inside what.
+fn misplaced(outer: &LocationKind, inner: &LocationKind) -> Option<Problem> {
+    let name = |k: &LocationKind| String::from_utf8_lossy(k.name()).into_owned();
+    let says = |text: String| Some(Problem::says(text));
+    match (outer, inner) {
+        (LocationKind::Exact(_), _) => {
+            says(format!("location \"{}\" cannot be inside the exact location \"{}\"", name(inner), name(outer)))
+        }
+        (LocationKind::Named(_), _) => {
+            says(format!("location \"{}\" cannot be inside the named location \"{}\"", name(inner), name(outer)))
+        }
+        (_, LocationKind::Named(_)) => {
+            says(format!("named location \"{}\" can be on the server level only", name(inner)))
+        }
+        (LocationKind::Prefix(p, _), LocationKind::Exact(n) | LocationKind::Prefix(n, _)) if !n.starts_with(p) => {
+            says(format!("location \"{}\" is outside location \"{}\"", name(inner), name(outer)))
+        }
+        _ => None,
+    }
+}
+
+/// The methods of a `limit_except` line as a mask; GET brings HEAD.
+fn allowed_methods(d: &conf_schema::Directive) -> Result<u32, Problem> {
+    use wire_h1::Method as M;
+    const METHODS: &[(&str, M)] = &[
+        ("GET", M::Get),
+        ("HEAD", M::Head),
+        ("POST", M::Post),
+        ("PUT", M::Put),
+        ("DELETE", M::Delete),
+        ("MKCOL", M::Mkcol),
+        ("COPY", M::Copy),
+        ("MOVE", M::Move),
+        ("OPTIONS", M::Options),
+        ("PROPFIND", M::Propfind),
+        ("PROPPATCH", M::Proppatch),
+        ("LOCK", M::Lock),
+        ("UNLOCK", M::Unlock),
+        ("PATCH", M::Patch),
+    ];
+    let mut allowed = 0;
+    for (index, word) in d.args.iter().enumerate() {
+        let text = word.text();
+        let Some((_, method)) = METHODS.iter().find(|(name, _)| name.eq_ignore_ascii_case(&text)) else {
+            return Err(Problem::says(format!("invalid method \"{text}\"")).at(index));
+        };
+        allowed |= 1 << (*method as u32);
+        if *method == M::Get {
+            allowed |= 1 << (M::Head as u32);
+        }
+    }
+    Ok(allowed)
+}
+
+/// Chooses the server for a host; used for every request.
+pub fn server_for(plan: &HttpPlan, listener: usize, r: &mut Request) -> usize {
+    let listener = &plan.listeners[listener];
+    if listener.names.is_empty() {
+        return listener.default_server;
+    }
+    let host = std::mem::take(&mut r.host);
+    let found = listener.names.find(&host, r);
+    r.host = host;
+    found.unwrap_or(listener.default_server)
+}

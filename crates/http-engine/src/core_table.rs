@@ -1,0 +1,235 @@
+//! The directives of nginx's http core module that the engine itself acts on.
+
+use crate::listen::Listen;
+use crate::template::Template;
+use crate::values::{
+    BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose, Root,
+    Satisfy, ServerNames, ServerTokens, SizeTemplate, Types,
+};
+use conf_schema::value::{Between, Buffers, Flag, List, Msec, Number, Offset, Own, Size, Text};
+use conf_schema::{Cx, Directive, Problem, Value, directives};
+use observe::ErrorLogLines;
+
+directives! {
+    /// What the http core module is told in a block.
+    pub struct CoreConf from CoreInput {
+        /// Sets an address and port, or a path of a UNIX-domain socket, on which the server accepts requests.
+        listen: List<Listen>,
+        /// Sets names of a virtual server: exact, with a wildcard, or a regular expression.
+        server_name: ServerNames,
+        /// Sets the root directory for requests; the path of a file is made of it and the URI.
+        root: RootValue = "html",
+        /// Replaces the location's name in the URI by this path.
+        alias: Own<AliasValue>,
+        /// Only internal requests may use this location; others get 404.
+        internal: Own<Marker>,
+        /// Maps file name extensions to media types.
+        types: Types,
+        /// The media type of files whose extension is not in `types`.
+        default_type: Text = "text/plain",
+        /// Bounds the table of types; ours needs no tuning, the value is checked and has no effect.
+        types_hash_max_size: Number = "1024",
+        /// As `types_hash_max_size`.
+        types_hash_bucket_size: Number = "64",
+        /// Defines the URI that is shown for these errors.
+        error_page: ErrorPages,
+        /// Error pages may lead to further error pages.
+        recursive_error_pages: Flag = "off",
+        /// Whether the version stands in error pages and in the `Server` header.
+        server_tokens: ServerTokens = "on",
+        /// Whose name stands in error pages and in the `Server` header: ours, nginx's, or any word.
+        server_identity: Identity = "tidegate",
+        /// How long an idle connection is kept; the second value is sent in the `Keep-Alive` header.
+        keepalive_timeout: KeepaliveTimeout = "75s",
+        /// An idle connection is not closed before this time when a server wants to be rid of it.
+        keepalive_min_timeout: Msec = "0",
+        /// After this many requests a connection is closed.
+        keepalive_requests: Number = "1000",
+        /// After this time a connection is closed once its request is done.
+        keepalive_time: Msec = "1h",
+        /// Browsers that get no keep-alive connections after POST requests.
+        keepalive_disable: KeepaliveDisable = "msie6",
+        /// The largest body that a client may send; 0 turns the check off.
+        client_max_body_size: Offset = "1m",
+        /// Bodies up to this size are read into memory, larger ones into a file.
+        client_body_buffer_size: Size = "16k",
+        /// How long a client may be silent while it sends a body.
+        client_body_timeout: Msec = "60s",
+        /// Whether bodies are saved to files.
+        client_body_in_file_only: BodyInFile = "off",
+        /// Bodies are kept in one piece of memory (ours always are).
+        client_body_in_single_buffer: Flag = "off",
+        /// The folder, with up to three levels of sub-folders, of temporary files with bodies.
+        client_body_temp_path: TempPath = "client_body_temp",
+        /// How much of a request head is read at first.
+        client_header_buffer_size: Size = "1k",
+        /// The number and size of buffers for large heads: a request line, and each field, must fit into one.
+        large_client_header_buffers: Buffers = "4 8k",
+        /// How long a client may take to send its head.
+        client_header_timeout: Msec = "60s",
+        /// Fields with invalid names are dropped; off: such a request is answered with 400.
+        ignore_invalid_headers: Flag = "on",
+        /// Whether underscores are valid in field names.
+        underscores_in_headers: Flag = "off",
+        /// Whether adjacent slashes of a URI count as one.
+        merge_slashes: Flag = "on",
+        /// The most fields that a request may have.
+        max_headers: Between<1, { u64::MAX }> = "1000",
+        /// How long a client may take nothing while a response is sent to it.
+        send_timeout: Msec = "60s",
+        /// Sets SO_SNDLOWAT where the system has it (Linux has not: no effect).
+        send_lowat: Size = "0",
+        /// Whether files are sent by the kernel without passing through the process.
+        sendfile: Flag = "off",
+        /// The most that one sendfile() call sends, so that one fast client does not take a whole thread.
+        sendfile_max_chunk: Size = "2m",
+        /// Head and start of a file go out in full packets (TCP_CORK).
+        tcp_nopush: Flag = "off",
+        /// Turns Nagle's algorithm off.
+        tcp_nodelay: Flag = "on",
+        /// Connections that timed out are closed with RST, so that the kernel keeps nothing for them.
+        reset_timedout_connection: Flag = "off",
+        /// Redirects are absolute.
+        absolute_redirect: Flag = "on",
+        /// Absolute redirects use the server's first name instead of the request's host.
+        server_name_in_redirect: Flag = "off",
+        /// Absolute redirects name the port.
+        port_in_redirect: Flag = "on",
+        /// Error pages of more than 400 are padded to 512 bytes for MSIE.
+        msie_padding: Flag = "on",
+        /// Redirects for MSIE are made by a page.
+        msie_refresh: Flag = "off",
+        /// Whether a missing file is noted in the error log.
+        log_not_found: Flag = "on",
+        /// Whether subrequests are noted in the access log.
+        log_subrequest: Flag = "off",
+        /// Whether files get an `ETag`.
+        etag: Flag = "on",
+        /// How `If-Modified-Since` is compared with a file's time.
+        if_modified_since: IfModifiedSince = "exact",
+        /// How many ranges a request may ask for; 0 turns ranges off.
+        max_ranges: Number,
+        /// Whether bodies of unknown length are chunked for HTTP/1.1 clients.
+        chunked_transfer_encoding: Flag = "on",
+        /// Whether, and when, what a client still sends is read before its connection is closed.
+        lingering_close: LingeringClose = "on",
+        /// How long in all.
+        lingering_time: Msec = "30s",
+        /// How long for each wait.
+        lingering_timeout: Msec = "5s",
+        /// Whether all access checks must allow a request, or any.
+        satisfy: Satisfy = "all",
+        /// Bytes a second that a response is sent at; 0: no limit.
+        limit_rate: SizeTemplate = "0",
+        /// The limit begins after this much.
+        limit_rate_after: SizeTemplate = "0",
+        /// Output is held back until there is this much (where the kernel would have to send small pieces).
+        postpone_output: Size = "1460",
+        /// Buffers for reading a file that is not sent by the kernel.
+        output_buffers: Buffers = "2 32k",
+        /// How far the kernel reads ahead of a file.
+        read_ahead: Size = "0",
+        /// nginx's memory pool sizes: the values are checked; our requests have no pools to size.
+        request_pool_size: Size = "4k",
+        /// As `request_pool_size`.
+        connection_pool_size: Size = "512",
+        /// Bounds the table of server names; ours needs no tuning, the value is checked and has no effect.
+        server_names_hash_max_size: Number = "512",
+        /// As `server_names_hash_max_size`.
+        server_names_hash_bucket_size: Number = "64",
+        /// Bounds the table of variables; ours needs no tuning, the value is checked and has no effect.
+        variables_hash_max_size: Number = "1024",
+        /// As `variables_hash_max_size`.
+        variables_hash_bucket_size: Number = "64",
+        /// Where messages about requests go, and from which level on.
+        error_log: ErrorLogLines,
+        /// Unauthorised requests are answered this much later.
+        auth_delay: Msec = "0",
+        /// The most of a subrequest's response that is kept in memory.
+        subrequest_output_buffer_size: Size = "4k",
+    }
+}
+
+/// A directive that takes no argument.
+#[derive(Clone, Copy, Debug)]
+pub struct Marker;
+
+impl Value for Marker {
+    const SYNTAX: &'static str = "";
+    fn parse(_: &mut Cx, _: &Directive) -> Result<Self, Problem> {
+        Ok(Marker)
+    }
+}
+
+/// `root`
+#[derive(Clone, Debug)]
+pub struct RootValue(pub Root);
+
+/// `alias`
+#[derive(Clone, Debug)]
+pub struct AliasValue(pub Root);
+
+fn folder(cx: &mut Cx, d: &Directive, alias: bool) -> Result<Root, Problem> {
+    let Some(word) = d.args.first() else { return Err(Problem::invalid()) };
+    let text = word.text();
+    for forbidden in ["$document_root", "${document_root}", "$realpath_root", "${realpath_root}"] {
+        if text.contains(forbidden) {
+            let name = forbidden.trim_matches(['$', '{', '}']);
+            return Err(Problem::says(format!(
+                "the ${name} variable cannot be used in the \"{}\" directive",
+                d.name.text()
+            ))
+            .at(0));
+        }
+    }
+    let mut path = Template::compile(cx, d, &word.bytes).map_err(|p| p.at(0))?;
+    let starts_with_variable = word.bytes.first() == Some(&b'$');
+    if !starts_with_variable && word.bytes.first() != Some(&b'/') {
+        let full = cx.full_name(&text);
+        path = Template::compile(cx, d, full.as_os_str().as_encoded_bytes())?;
+    }
+    if let Some(literal) = path.as_literal().map(<[u8]>::to_vec)
+        && !alias
+        && literal.len() > 1
+        && literal.ends_with(b"/")
+    {
+        path = Template::literal(&literal[..literal.len() - 1]);
+    }
+    Ok(Root { path, alias })
+}
+
+impl Value for RootValue {
+    const SYNTAX: &'static str = "path";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        folder(cx, d, false).map(RootValue)
+    }
+}
+
+impl Value for AliasValue {
+    const SYNTAX: &'static str = "path";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        folder(cx, d, true).map(AliasValue)
+    }
+}
+
+/// A folder of temporary files with its levels of sub-folders.
+#[derive(Clone, Debug)]
+pub struct TempPath {
+    pub path: std::path::PathBuf,
+    pub levels: Vec<usize>,
+}
+
+impl Value for TempPath {
+    const SYNTAX: &'static str = "path [level1 [level2 [level3]]]";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let text = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
+        let mut levels = Vec::new();
+        for (index, word) in d.args.iter().enumerate().skip(1) {
+            match word.text().parse::<usize>() {
+                Ok(n @ 1..=3) => levels.push(n),
+                _ => return Err(Problem::says(format!("invalid value \"{}\"", word.text())).at(index)),
+            }
+        }
+        Ok(TempPath { path: cx.full_name(&text), levels })
+    }
+}

@@ -1,0 +1,417 @@
+//! The phases of a request, in their order (nginx: `ngx_http_core_run_phases`). Nothing waits here: a handler that must wait
+//! returns a future, and whoever drives the connection awaits it.
+
+use crate::plan::{FilterOrder, Location};
+use crate::request::{Flow, LocalFuture, Request, URI_CHANGES_MAX};
+use crate::response::Body;
+use crate::route::{self, Route};
+use crate::special;
+use crate::values::Satisfy;
+use observe::Level;
+use wire_h1::{BodyLength, Method, Version};
+
+/// Where a request is; the order of the variants is the order of the phases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    #[default]
+    ServerRewrite,
+    FindLocation,
+    Rewrite,
+    PostRewrite,
+    Preaccess,
+    Access,
+    PostAccess,
+    Precontent,
+    Content,
+}
+
+/// What the engine has for the connection.
+pub enum Outcome {
+    /// Send `Request::out` and this body.
+    Ready(Box<Request>, Body),
+    /// Close the connection; nothing is sent.
+    Close(Box<Request>),
+    /// The same, later.
+    Wait(LocalFuture<Outcome>),
+}
+
+/// Begins with a parsed request.
+pub fn start(mut r: Box<Request>) -> Outcome {
+    r.redirects_left = URI_CHANGES_MAX;
+    r.rewrite_rounds_left = URI_CHANGES_MAX;
+    r.phase = Phase::ServerRewrite;
+    r.location = r.srv().location;
+    r.handler = 0;
+    run(r)
+}
+
+/// Ends a request that went wrong before the phases (a bad head, say) with this status.
+pub fn fail(mut r: Box<Request>, status: u16) -> Outcome {
+    r.redirects_left = URI_CHANGES_MAX;
+    r.location = r.srv().location;
+    settle(r, Flow::Status(status))
+}
+
+/// Runs phases until there is an answer or something must wait.
+fn run(mut r: Box<Request>) -> Outcome {
+    loop {
+        match step(&mut r) {
+            Flow::Declined => {}
+            Flow::Later(later) => return wait(r, later),
+            flow => return settle(r, flow),
+        }
+    }
+}
+
+fn wait(r: Box<Request>, later: crate::request::Later) -> Outcome {
+    let work = later(r);
+    Outcome::Wait(Box::pin(async move {
+        let (mut r, flow) = work.await;
+        match flow {
+            Flow::Declined => run(r),
+            Flow::Allowed => {
+                allowed(&mut r);
+                run(r)
+            }
+            Flow::Rewritten => {
+                rewritten(&mut r);
+                run(r)
+            }
+            flow => match after_access(&mut r, flow) {
+                Flow::Declined => run(r),
+                flow => settle(r, flow),
+            },
+        }
+    }))
+}
+
+/// Drives an outcome to its end.
+pub async fn finish(mut outcome: Outcome) -> (Box<Request>, Option<Body>) {
+    loop {
+        match outcome {
+            Outcome::Ready(r, body) => return (r, Some(body)),
+            Outcome::Close(r) => return (r, None),
+            Outcome::Wait(later) => outcome = later.await,
+        }
+    }
+}
+
+fn allowed(r: &mut Request) {
+    if r.phase == Phase::Access && r.loc().core.conf.satisfy == Satisfy::Any {
+        r.access_status = 0;
+        r.phase = Phase::PostAccess;
+        r.handler = 0;
+    }
+}
+
+fn rewritten(r: &mut Request) {
+    r.phase = Phase::PostRewrite;
+    r.handler = 0;
+}
+
+/// `satisfy any` turns a refusal into "perhaps the next one allows".
+fn after_access(r: &mut Request, flow: Flow) -> Flow {
+    match flow {
+        Flow::Status(status @ (401 | 403)) if r.phase == Phase::Access && r.loc().core.conf.satisfy == Satisfy::Any => {
+            if r.access_status != 401 {
+                r.access_status = status;
+            }
+            Flow::Declined
+        }
+        flow => flow,
+    }
+}
+
+/// One handler, or the step to the next phase.
+fn step(r: &mut Request) -> Flow {
+    let plan = r.plan_rc();
+    let location: &Location = &plan.locations[r.location];
+    let handlers = match r.phase {
+        Phase::ServerRewrite => &plan.servers[r.server].rewrite,
+        Phase::FindLocation => return find_location(r),
+        Phase::Rewrite => &location.rewrite,
+        Phase::PostRewrite => return post_rewrite(r),
+        Phase::Preaccess => &location.preaccess,
+        Phase::Access => &location.access,
+        Phase::PostAccess => return post_access(r),
+        Phase::Precontent => &location.precontent,
+        Phase::Content => match &location.content {
+            Some(handler) => return handler.run(r),
+            None => &location.content_chain,
+        },
+    };
+    let Some(handler) = handlers.get(r.handler) else {
+        r.handler = 0;
+        r.phase = match r.phase {
+            Phase::ServerRewrite => Phase::FindLocation,
+            Phase::Rewrite => Phase::PostRewrite,
+            Phase::Preaccess => Phase::Access,
+            Phase::Access => Phase::PostAccess,
+            Phase::Precontent => Phase::Content,
+            _ => return nobody_answers(r),
+        };
+        return Flow::Declined;
+    };
+    r.handler += 1;
+    match handler.run(r) {
+        Flow::Allowed => {
+            allowed(r);
+            Flow::Declined
+        }
+        Flow::Rewritten => {
+            if r.phase == Phase::Rewrite {
+                rewritten(r);
+            } else {
+                // The server's own rewrites: locations are found afterwards anyway.
+                r.phase = Phase::FindLocation;
+                r.handler = 0;
+            }
+            Flow::Declined
+        }
+        flow => after_access(r, flow),
+    }
+}
+
+/// All content handlers declined.
+fn nobody_answers(r: &mut Request) -> Flow {
+    if r.path.ends_with(b"/") {
+        let path = special::mapped_path(r);
+        r.log(Level::Error, format_args!("directory index of \"{}\" is forbidden", String::from_utf8_lossy(&path)));
+        return Flow::Status(403);
+    }
+    r.log(Level::Error, format_args!("no handler found"));
+    Flow::Status(404)
+}
+
+fn find_location(r: &mut Request) -> Flow {
+    r.match_again = false;
+    match route::find(r) {
+        Route::Server => r.location = r.srv().location,
+        Route::Location(location) => r.location = location,
+        Route::Slash(location) => {
+            r.location = location;
+            let mut target = Vec::new();
+            crate::path::escape_uri(&r.loc().name.clone(), &mut target);
+            if !r.args.is_empty() {
+                target.push(b'?');
+                target.extend_from_slice(&r.args);
+            }
+            r.out.location = target.into();
+            return Flow::Status(301);
+        }
+    }
+    if r.loc().internal && !r.internal {
+        return Flow::Status(404);
+    }
+    enter_location(r);
+    let limit = r.loc().core.conf.client_max_body_size.0;
+    if let Some(BodyLength::Exact(length)) = r.body_length
+        && limit != 0
+        && length > limit
+    {
+        r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
+        r.expect_tested = true;
+        return Flow::Status(413);
+    }
+    r.phase = Phase::Rewrite;
+    Flow::Declined
+}
+
+/// What a location changes for the connection (nginx: `ngx_http_update_location_config`).
+pub fn enter_location(r: &mut Request) {
+    if let Some(limit) = &r.loc().limit_except
+        && limit.allowed & (1 << (r.method as u32)) == 0
+    {
+        r.location = limit.location;
+    }
+    if !r.keep_alive {
+        return;
+    }
+    let conf = &r.loc().core.conf;
+    let connection = r.connection();
+    let age = base::clock::now().millis_since(connection.started);
+    r.keep_alive = conf.keepalive_timeout.millis != 0
+        && connection.requests.get() < conf.keepalive_requests.0
+        && age <= conf.keepalive_time.0
+        && !special::keepalive_disabled(r);
+}
+
+fn post_rewrite(r: &mut Request) -> Flow {
+    if !r.path_changed_now() {
+        r.phase = Phase::Preaccess;
+        return Flow::Declined;
+    }
+    if r.rewrite_rounds_left == 0 {
+        let path = String::from_utf8_lossy(&r.path).into_owned();
+        r.log(Level::Error, format_args!("rewrite or internal redirection cycle while processing \"{path}\""));
+        return Flow::Status(500);
+    }
+    r.rewrite_rounds_left -= 1;
+    r.phase = Phase::FindLocation;
+    r.location = r.srv().location;
+    Flow::Declined
+}
+
+fn post_access(r: &mut Request) -> Flow {
+    let status = std::mem::take(&mut r.access_status);
+    if status != 0 {
+        if status == 403 {
+            r.log(Level::Error, format_args!("access forbidden by rule"));
+        }
+        return Flow::Status(status);
+    }
+    r.phase = Phase::Precontent;
+    Flow::Declined
+}
+
+/// Acts on what a handler said, up to the response.
+fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
+    loop {
+        match flow {
+            Flow::Content(body) => match respond(&mut r, body) {
+                Ok(body) => return Outcome::Ready(r, body),
+                Err(status) => {
+                    r.out.clear();
+                    flow = special::respond(&mut r, status);
+                    if let Flow::Content(_) = flow {
+                        // The page of a filter's error passes the filters, too; a second error ends it.
+                        if let Flow::Content(body) = flow {
+                            let body = respond(&mut r, body).unwrap_or_default();
+                            return Outcome::Ready(r, body);
+                        }
+                        return Outcome::Close(r);
+                    }
+                }
+            },
+            Flow::Status(444) | Flow::Close => return Outcome::Close(r),
+            Flow::Status(status @ (408 | 499)) if r.phase_is_final(status) => {
+                r.out.status = status;
+                return Outcome::Close(r);
+            }
+            Flow::Status(status) => flow = special::respond(&mut r, status),
+            Flow::Redirect { path, args } => {
+                if r.redirects_left == 0 {
+                    let shown = String::from_utf8_lossy(&path).into_owned();
+                    r.log(
+                        Level::Error,
+                        format_args!(
+                            "rewrite or internal redirection cycle while internally redirecting to \"{shown}\""
+                        ),
+                    );
+                    flow = special::last_resort(&mut r);
+                    continue;
+                }
+                r.redirects_left -= 1;
+                r.path = path;
+                r.args = args;
+                r.internal = true;
+                r.path_changed = true;
+                r.location = r.srv().location;
+                r.phase = Phase::ServerRewrite;
+                r.handler = 0;
+                return run(r);
+            }
+            Flow::Named(name) => {
+                let found = if r.redirects_left == 0 { None } else { r.srv().tree.named(&name) };
+                let Some(location) = found else {
+                    let shown = String::from_utf8_lossy(&name).into_owned();
+                    let why = if r.redirects_left == 0 {
+                        format!("rewrite or internal redirection cycle while redirect to named location \"{shown}\"")
+                    } else {
+                        format!("could not find named location \"{shown}\"")
+                    };
+                    r.log(Level::Error, format_args!("{why}"));
+                    flow = special::last_resort(&mut r);
+                    continue;
+                };
+                r.redirects_left -= 1;
+                r.internal = true;
+                r.location = location;
+                enter_location(&mut r);
+                r.phase = Phase::Rewrite;
+                r.handler = 0;
+                return run(r);
+            }
+            Flow::Declined | Flow::Allowed | Flow::Rewritten => return run(r),
+            Flow::Later(later) => return wait(r, later),
+        }
+    }
+}
+
+/// Passes a response through the location's filters and decides on its framing.
+fn respond(r: &mut Request, mut body: Body) -> Result<Body, u16> {
+    if r.error_status != 0 {
+        r.out.status = r.error_status;
+        r.out.status_line = None;
+    }
+    if r.out.status == 0 {
+        r.out.status = 200;
+    }
+    let plan = r.plan_rc();
+    for (_, filter) in &plan.locations[r.location].filters {
+        body = filter.apply(r, body)?;
+    }
+    Ok(frame(r, body))
+}
+
+/// Head-only responses, chunked encoding, keep-alive (nginx: the chunked and header filters).
+fn frame(r: &mut Request, mut body: Body) -> Body {
+    match r.out.status {
+        204 => {
+            r.head_only = true;
+            r.out.content_type = crate::Str::default();
+            r.out.last_modified = None;
+            r.out.content_length = None;
+        }
+        304 => r.head_only = true,
+        _ => {}
+    }
+    if r.is_head() {
+        r.head_only = true;
+    }
+    let unknown = r.out.content_length.is_none();
+    if unknown && !matches!(r.out.status, 204 | 304) && r.out.status >= 200 && !r.head_only {
+        if let Some(length) = body.length() {
+            r.out.content_length = Some(length);
+        } else if r.version >= Version::Http11 && r.loc().core.conf.chunked_transfer_encoding {
+            r.chunked = true;
+        } else {
+            r.keep_alive = false;
+        }
+    } else if unknown && r.head_only && r.out.status == 200 && r.is_head() && matches!(body, Body::Source(_)) {
+        // nginx announces chunking for HEAD, too.
+        if r.version >= Version::Http11 && r.loc().core.conf.chunked_transfer_encoding {
+            r.chunked = true;
+        } else {
+            r.keep_alive = false;
+        }
+    }
+    if r.version < Version::Http10 {
+        r.keep_alive = false;
+    }
+    if r.head_only {
+        body = Body::Empty;
+    }
+    body
+}
+
+impl Request {
+    /// Whether a rewrite changed the path since locations were matched; asks once.
+    fn path_changed_now(&mut self) -> bool {
+        std::mem::take(&mut self.match_again)
+    }
+    /// 408 and 499 mean that nobody listens any more, unless an operator's `return` said so.
+    fn phase_is_final(&self, _status: u16) -> bool {
+        !matches!(self.phase, Phase::Rewrite | Phase::ServerRewrite)
+    }
+}
+
+/// Whether a method takes part in `limit_except`-like masks.
+pub const fn method_bit(method: Method) -> u32 {
+    1 << (method as u32)
+}
+
+/// Sorts filters into their order; call it once a location is complete.
+pub fn sort_filters(filters: &mut [(FilterOrder, std::sync::Arc<dyn crate::plan::Filter>)]) {
+    filters.sort_by_key(|(order, _)| *order);
+}

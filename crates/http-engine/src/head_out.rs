@@ -1,0 +1,165 @@
+//! Writes a response head for HTTP/1 (nginx: `ngx_http_header_filter_module.c`): the order of its lines is nginx's.
+
+use crate::request::Request;
+use net::listen::Address;
+use observe::clock;
+use std::net::SocketAddr;
+use wire_h1::Version;
+
+/// Appends the head to `out`. HTTP/0.9 has none.
+pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
+    if r.version < Version::Http10 {
+        return;
+    }
+    let start = out.len();
+    let plan = r.plan_rc();
+    let core = &plan.locations[r.location].core;
+    if !matches!(r.out.status, 200 | 206 | 304) {
+        r.out.last_modified = None;
+    }
+    if closing {
+        r.keep_alive = false;
+    }
+    out.extend_from_slice(b"HTTP/1.1 ");
+    match &r.out.status_line {
+        Some(line) => out.extend_from_slice(line.bytes()),
+        None => match wire_h1::status_line(r.out.status) {
+            Some(line) => out.extend_from_slice(line.as_bytes()),
+            None => {
+                let status = r.out.status;
+                out.extend_from_slice(&[
+                    b'0' + (status / 100 % 10) as u8,
+                    b'0' + (status / 10 % 10) as u8,
+                    b'0' + (status % 10) as u8,
+                    b' ',
+                ]);
+            }
+        },
+    }
+    out.extend_from_slice(b"\r\n");
+    let o = &r.out;
+    if o.server.bytes().is_empty() {
+        out.extend_from_slice(&core.server_line);
+    } else {
+        line(out, b"Server: ", o.server.bytes());
+    }
+    out.extend_from_slice(b"Date: ");
+    if o.date.bytes().is_empty() {
+        clock::cached_at(base::clock::unix_seconds(), |now| out.extend_from_slice(&now.http));
+    } else {
+        out.extend_from_slice(o.date.bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    if !o.content_type.bytes().is_empty() {
+        out.extend_from_slice(b"Content-Type: ");
+        out.extend_from_slice(o.content_type.bytes());
+        if !o.charset.bytes().is_empty() {
+            out.extend_from_slice(b"; charset=");
+            out.extend_from_slice(o.charset.bytes());
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+    if let Some(length) = o.content_length {
+        out.extend_from_slice(b"Content-Length: ");
+        number(length, out);
+        out.extend_from_slice(b"\r\n");
+    }
+    if let Some(modified) = o.last_modified {
+        line(out, b"Last-Modified: ", &clock::http_time(modified));
+    }
+    if !o.location.bytes().is_empty() {
+        location(r, out);
+    }
+    if r.chunked {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
+    if r.out.status == 101 {
+        out.extend_from_slice(b"Connection: upgrade\r\n");
+    } else if r.keep_alive {
+        out.extend_from_slice(b"Connection: keep-alive\r\n");
+        let header = core.conf.keepalive_timeout.header;
+        if header != 0 {
+            out.extend_from_slice(b"Keep-Alive: timeout=");
+            number(header, out);
+            out.extend_from_slice(b"\r\n");
+        }
+    } else {
+        out.extend_from_slice(b"Connection: close\r\n");
+    }
+    let o = &r.out;
+    if o.vary_encoding {
+        out.extend_from_slice(b"Vary: Accept-Encoding\r\n");
+    }
+    if !o.etag.bytes().is_empty() {
+        line(out, b"ETag: ", o.etag.bytes());
+    }
+    if !o.content_encoding.bytes().is_empty() {
+        line(out, b"Content-Encoding: ", o.content_encoding.bytes());
+    }
+    if o.accept_ranges == Some(true) {
+        out.extend_from_slice(b"Accept-Ranges: bytes\r\n");
+    }
+    for field in &o.fields {
+        out.extend_from_slice(field.name.bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(field.value.bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    r.header_size = (out.len() - start) as u64;
+}
+
+fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Decimal digits.
+pub fn number(mut n: u64, out: &mut Vec<u8>) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// The `Location` line; a path becomes an absolute URL under `absolute_redirect`.
+fn location(r: &mut Request, out: &mut Vec<u8>) {
+    let value = std::mem::take(&mut r.out.location);
+    let target = value.bytes();
+    let plan = r.plan_rc();
+    let conf = &plan.locations[r.location].core.conf;
+    out.extend_from_slice(b"Location: ");
+    if target.starts_with(b"/") && conf.absolute_redirect {
+        let tls = r.connection().tls;
+        out.extend_from_slice(if tls { b"https://" } else { b"http://" });
+        if conf.server_name_in_redirect {
+            out.extend_from_slice(&r.srv().name);
+        } else if !r.host.is_empty() {
+            out.extend_from_slice(&r.host);
+        } else {
+            match &r.connection().local {
+                Address::Ip(SocketAddr::V4(v4)) => out.extend_from_slice(v4.ip().to_string().as_bytes()),
+                Address::Ip(SocketAddr::V6(v6)) => out.extend_from_slice(format!("[{}]", v6.ip()).as_bytes()),
+                Address::Unix(path) => out.extend_from_slice(format!("unix:{}", path.display()).as_bytes()),
+            }
+        }
+        if conf.port_in_redirect
+            && let Address::Ip(address) = &r.connection().local
+            && address.port() != if tls { 443 } else { 80 }
+        {
+            out.push(b':');
+            number(u64::from(address.port()), out);
+        }
+    }
+    out.extend_from_slice(target);
+    out.extend_from_slice(b"\r\n");
+    r.out.location = value;
+}

@@ -1,0 +1,147 @@
+//! What runs: servers, locations, variables. Built once from the checked tree, immutable afterwards.
+
+use crate::core_table::CoreConf;
+use crate::request::{Flow, Request};
+use crate::response::Body;
+use crate::route::{Names, Tree};
+use crate::variable::Variable;
+use net::listen::ListenSpec;
+use std::any::Any;
+use std::sync::Arc;
+
+/// The http area, ready to run.
+pub struct HttpPlan {
+    /// Every address that servers listen on.
+    pub listeners: Vec<Listener>,
+    pub servers: Vec<Server>,
+    /// All locations and `if` blocks of all servers; each server's own level is one of them.
+    pub locations: Vec<Location>,
+    pub variables: Vec<Variable>,
+    /// Called on every thread when log lines must not wait any longer.
+    pub flushers: Vec<fn()>,
+    /// Things that features keep for the whole http area.
+    pub things: Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+impl std::fmt::Debug for HttpPlan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HttpPlan({} servers, {} locations)", self.servers.len(), self.locations.len())
+    }
+}
+
+impl HttpPlan {
+    /// The sockets that it needs.
+    pub fn specs(&self) -> impl Iterator<Item = &ListenSpec> {
+        self.listeners.iter().map(|l| &l.spec)
+    }
+    /// What a feature keeps for the whole area.
+    pub fn thing<T: 'static + Send + Sync>(&self) -> Option<&T> {
+        self.things.iter().find_map(|t| t.downcast_ref())
+    }
+}
+
+/// An address with the servers behind it.
+#[derive(Debug)]
+pub struct Listener {
+    pub spec: ListenSpec,
+    pub proxy_protocol: bool,
+    /// Index of the server for hosts that no name matches.
+    pub default_server: usize,
+    pub names: Names,
+}
+
+/// A `server` block.
+pub struct Server {
+    /// The first name: `$server_name`, redirects, log lines.
+    pub name: Vec<u8>,
+    /// Index of the location that stands for the server's own level.
+    pub location: usize,
+    pub tree: Tree,
+    pub limits: wire_h1::HeadLimits,
+    /// What the server level of its rewrite directives does.
+    pub rewrite: Vec<Arc<dyn Handler>>,
+}
+
+/// What may be done with a request in a location, an `if` block or a server's own level.
+pub struct Location {
+    /// As written; for log lines.
+    pub name: Vec<u8>,
+    pub core: Arc<Core>,
+    /// The name was a regular expression: `alias` then replaces the whole URI.
+    pub regex: bool,
+    pub named: bool,
+    pub exact: bool,
+    pub internal: bool,
+    pub server: usize,
+    /// `/name` is redirected to `/name/` (a location of a proxy whose name ends with a slash).
+    pub auto_redirect: bool,
+    pub inner: Tree,
+    pub limit_except: Option<LimitExcept>,
+    pub rewrite: Vec<Arc<dyn Handler>>,
+    pub preaccess: Vec<Arc<dyn Handler>>,
+    pub access: Vec<Arc<dyn Handler>>,
+    pub precontent: Vec<Arc<dyn Handler>>,
+    /// One handler that answers (`return` aside), or the chain of those that look at the file system.
+    pub content: Option<Arc<dyn Handler>>,
+    pub content_chain: Vec<Arc<dyn Handler>>,
+    pub filters: Vec<(FilterOrder, Arc<dyn Filter>)>,
+    pub loggers: Vec<Arc<dyn Logger>>,
+}
+
+/// `limit_except`: other methods than these are handled in another block's location.
+#[derive(Clone, Debug)]
+pub struct LimitExcept {
+    /// Bit of every method that is *not* limited.
+    pub allowed: u32,
+    pub location: usize,
+}
+
+/// The core module's settings of a location, with what is derived from them.
+pub struct Core {
+    pub conf: CoreConf,
+    pub root: crate::values::Root,
+    /// Text of the `Server` field with name and line end, ready to be written.
+    pub server_line: Vec<u8>,
+    /// The same word at the foot of error pages.
+    pub signature: Vec<u8>,
+    pub types: crate::values::Types,
+    pub default_type: Arc<[u8]>,
+    pub error_log: Arc<observe::ErrorLog>,
+    /// `limit_rate` or `limit_rate_after` is set: the body is sent piecemeal.
+    pub rate_limited: bool,
+}
+
+/// Acts in a phase.
+pub trait Handler: Send + Sync {
+    fn run(&self, r: &mut Request) -> Flow;
+}
+
+/// Changes the response head and wraps the body.
+pub trait Filter: Send + Sync {
+    /// # Errors
+    /// A status that replaces the response (416, say).
+    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16>;
+    /// Whether the filter also sees responses without a body of their own (304, HEAD).
+    fn name(&self) -> &'static str;
+}
+
+/// Told of every finished request.
+pub trait Logger: Send + Sync {
+    fn log(&self, r: &mut Request);
+}
+
+/// The order in which filters see a response; it stands here and nowhere else (nginx: the order of its filter modules).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FilterOrder {
+    NotModified,
+    Slice,
+    Headers,
+    UserId,
+    Gunzip,
+    Addition,
+    Sub,
+    Charset,
+    Ssi,
+    Compress,
+    Range,
+}

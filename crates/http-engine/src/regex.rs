@@ -1,0 +1,113 @@
+//! Regular expressions in nginx's dialect (PCRE2 with JIT), with a match limit.
+
+use pcre2::bytes::{CaptureLocations, Regex, RegexBuilder};
+
+use crate::variable::{VarId, Variables};
+use conf_schema::{Cx, Problem};
+
+/// A match may try this many steps before it counts as not matching: a pattern such as `(a+)+$` must not hold a thread.
+pub const MATCH_STEPS_MAX: u32 = 1_000_000;
+
+/// A compiled pattern; named groups set variables of the same name.
+pub struct Pattern {
+    regex: Regex,
+    text: Box<[u8]>,
+    /// Group number and variable of every named group.
+    names: Vec<(usize, VarId)>,
+}
+
+impl std::fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "/{}/", String::from_utf8_lossy(&self.text))
+    }
+}
+
+/// The groups of the last match of a request: `$1` to `$9`.
+#[derive(Clone, Debug, Default)]
+pub struct Captures {
+    pub subject: Vec<u8>,
+    /// Start and end of each group; the whole match is group 0. `u32::MAX` marks a group that took no part.
+    pub groups: Vec<(u32, u32)>,
+}
+
+impl Captures {
+    pub fn get(&self, group: usize) -> Option<&[u8]> {
+        let (start, end) = *self.groups.get(group)?;
+        self.subject.get(start as usize..end as usize)
+    }
+    pub fn clear(&mut self) {
+        self.groups.clear();
+        self.subject.clear();
+    }
+}
+
+impl Pattern {
+    /// Compiles a pattern and declares the variables of its named groups.
+    ///
+    /// # Errors
+    /// nginx's words for a pattern that PCRE refuses.
+    pub fn new(cx: &mut Cx, text: &[u8], caseless: bool) -> Result<Pattern, Problem> {
+        let shown = String::from_utf8_lossy(text).into_owned();
+        let limited = format!("(*LIMIT_MATCH={MATCH_STEPS_MAX}){shown}");
+        let regex = RegexBuilder::new().caseless(caseless).jit_if_available(true).build(&limited).map_err(|e| {
+            let words = e.to_string();
+            let words = words.split(": ").last().unwrap_or("error").to_string();
+            let at = e.offset().map_or(0, |o| o.saturating_sub(limited.len() - shown.len()));
+            let rest = shown.get(at..).unwrap_or("");
+            if rest.is_empty() {
+                Problem::says(format!("pcre2_compile() failed: {words} in \"{shown}\""))
+            } else {
+                Problem::says(format!("pcre2_compile() failed: {words} in \"{shown}\" at \"{rest}\""))
+            }
+        })?;
+        let variables = cx.get::<Variables>();
+        let names = regex
+            .capture_names()
+            .iter()
+            .enumerate()
+            .filter_map(|(group, name)| Some((group, variables.slot(name.as_deref()?))))
+            .collect();
+        Ok(Pattern { regex, text: text.into(), names })
+    }
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+    pub fn groups(&self) -> usize {
+        self.regex.captures_len() - 1
+    }
+    /// Whether it matches, without a trace.
+    pub fn is_match(&self, subject: &[u8]) -> bool {
+        self.regex.is_match(subject).unwrap_or(false)
+    }
+    /// Matches and fills `into` with the groups.
+    pub fn captures(&self, subject: &[u8], into: &mut Captures) -> bool {
+        let mut places: CaptureLocations = self.regex.capture_locations();
+        match self.regex.captures_read(&mut places, subject) {
+            Ok(Some(_)) => {}
+            _ => return false,
+        }
+        into.subject.clear();
+        into.subject.extend_from_slice(subject);
+        into.groups.clear();
+        into.groups.extend((0..places.len()).map(|i| match places.get(i) {
+            Some((start, end)) => (start as u32, end as u32),
+            None => (u32::MAX, u32::MAX),
+        }));
+        true
+    }
+    /// Matches for a request: groups become `$1`..., named groups become variables.
+    pub fn run(&self, r: &mut crate::Request, subject: &[u8]) -> bool {
+        if self.groups() == 0 {
+            return self.is_match(subject);
+        }
+        let mut captures = std::mem::take(&mut r.captures);
+        let matched = self.captures(subject, &mut captures);
+        if matched {
+            for (group, id) in &self.names {
+                r.set_slot(*id, captures.get(*group).unwrap_or(b"").into());
+            }
+        }
+        r.captures = captures;
+        matched
+    }
+}

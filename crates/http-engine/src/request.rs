@@ -1,0 +1,373 @@
+//! A request on its way through the phases (nginx: `ngx_http_request_t`).
+
+use crate::plan::{HttpPlan, Location, Server};
+use crate::regex::Captures;
+use crate::response::OutHead;
+use crate::variable::{Source, VarId};
+use base::clock::Instant;
+use bytes::Bytes;
+use std::any::Any;
+use std::cell::Cell;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use wire_h1::{BodyLength, Known, Method, RequestHead, Version};
+
+/// Who talks to us: the facts of a connection that outlive one request.
+#[derive(Debug)]
+pub struct Connection {
+    /// `$connection`
+    pub number: u64,
+    /// `None` for UNIX-domain sockets.
+    pub peer: Option<SocketAddr>,
+    /// The address that the client connected to.
+    pub local: net::listen::Address,
+    /// Index in the plan's `listeners`.
+    pub listener: usize,
+    /// `$connection_requests`: requests so far, this one included.
+    pub requests: Cell<u64>,
+    pub started: Instant,
+    /// What a PROXY protocol header said, and its bytes.
+    pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
+    /// The descriptor, for `$tcpinfo_*`.
+    pub fd: std::os::fd::RawFd,
+    /// The scheme is https.
+    pub tls: bool,
+}
+
+/// Where the request's body comes from; the connection implements it.
+pub trait BodyReader {
+    /// The next bytes, or `None` at the end.
+    ///
+    /// # Errors
+    /// The status that the request ends with: 400 for broken framing, 408 for silence, 413, 499 when the client left.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>>;
+}
+
+/// The request's body: unread, being read, or read.
+#[derive(Default)]
+pub enum RequestBody {
+    #[default]
+    None,
+    /// Not read yet.
+    Unread(Box<dyn BodyReader>),
+    /// Somebody reads it, or it was read to its end.
+    Taken,
+}
+
+/// What a handler says.
+pub enum Flow {
+    /// Nothing to say: the next handler.
+    Declined,
+    /// Access granted (matters under `satisfy any`).
+    Allowed,
+    /// The response is in `Request::out`; this is its body.
+    Content(crate::Body),
+    /// End with this status: error pages apply.
+    Status(u16),
+    /// Start over with another URI (nginx: `ngx_http_internal_redirect`).
+    Redirect { path: Vec<u8>, args: Vec<u8> },
+    /// Go on in a named location.
+    Named(Vec<u8>),
+    /// The URI was changed in place: match locations again (rewrite phase).
+    Rewritten,
+    /// Close the connection without a response (444).
+    Close,
+    /// The rest needs to wait.
+    Later(Later),
+}
+
+pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+/// Work that waits: it is given the request and hands it back with what it says.
+pub type Later = Box<dyn FnOnce(Box<Request>) -> LocalFuture<(Box<Request>, Flow)>>;
+
+/// The value of a variable that the request keeps.
+#[derive(Clone, Debug, Default)]
+pub enum Slot {
+    #[default]
+    Unset,
+    /// Computed, and there is none.
+    Missing,
+    Value(Box<[u8]>),
+}
+
+/// A request. Boxed, and recycled by its thread: see [`Request::recycle`].
+#[derive(Default)]
+pub struct Request {
+    pub plan: Option<Rc<Arc<HttpPlan>>>,
+    pub connection: Option<Rc<Connection>>,
+    /// Index of the server in the plan.
+    pub server: usize,
+    /// Index of the location (or `if` block) in the plan.
+    pub location: usize,
+
+    /// The bytes that `head` points into.
+    pub buf: Vec<u8>,
+    pub head: RequestHead,
+    /// The method that is in force: error pages turn it to GET.
+    pub method: Method,
+    pub version: Version,
+    /// `$host` when the request named one: checked, in lower case, without port.
+    pub host: Vec<u8>,
+    /// The port that the request named (`$request_port`).
+    pub host_port: Option<u16>,
+    /// The canonical path (`$uri`), its query (`$args`).
+    pub path: Vec<u8>,
+    pub args: Vec<u8>,
+    /// The path was changed by a rewrite, or is not as written: `$request_uri` must not be passed on.
+    pub path_changed: bool,
+    /// A rewrite changed the path: locations are matched again at the end of the phase.
+    pub match_again: bool,
+
+    pub body: RequestBody,
+    pub body_length: Option<BodyLength>,
+    /// Bytes of the request as read from the client, head and body (`$request_length`).
+    pub length: u64,
+
+    pub keep_alive: bool,
+    /// The request came from within: `internal` locations may answer.
+    pub internal: bool,
+    /// Internal redirects that are left; 0 ends the request with 500.
+    pub redirects_left: u8,
+    /// An error page is being made: its own errors get the built-in page, unless `recursive_error_pages` is on.
+    pub error_page: bool,
+    /// The status that an error page keeps (nginx: `r->err_status`).
+    pub error_status: u16,
+    /// Only the head is sent.
+    pub head_only: bool,
+    pub chunked: bool,
+    /// Answered before `Expect: 100-continue` was satisfied; do not send a 100 any more.
+    pub expect_tested: bool,
+
+    pub out: OutHead,
+    /// Bytes sent to the client: all (`$bytes_sent`), and of the body alone.
+    pub bytes_sent: u64,
+    pub body_bytes_sent: u64,
+    pub header_size: u64,
+    /// The whole response went out.
+    pub completed: bool,
+
+    pub captures: Captures,
+    slots: Vec<Slot>,
+    /// Things that features keep with a request, by type.
+    pub things: Vec<Box<dyn Any>>,
+    pub started: Instant,
+    /// `$limit_rate` set by hand; bytes a second.
+    pub limit_rate: Option<u64>,
+    /// Where the engine goes on.
+    pub phase: crate::engine::Phase,
+    /// `$request_id`, once asked for.
+    pub id: Option<[u8; 16]>,
+    /// Locations tried for a rewrite cycle.
+    pub rewrite_rounds_left: u8,
+    /// Access handlers under `satisfy any`: the status to end with when none allows.
+    pub access_status: u16,
+    /// Index of the next handler of the current phase.
+    pub handler: usize,
+    /// The path of a file that `try_files` or `index` has just seen (a hint, not a promise).
+    pub log_skipped: bool,
+    /// A handler has decided itself: conditions of the request do not count (nginx: `disable_not_modified`).
+    pub ignore_conditions: bool,
+    /// A task works on it, and has counted it among the writing ones.
+    pub counted: bool,
+    /// Its head was read together with an earlier request (`$pipe`).
+    pub pipelined: bool,
+}
+
+/// nginx: `NGX_HTTP_MAX_URI_CHANGES`.
+pub const URI_CHANGES_MAX: u8 = 10;
+
+impl Request {
+    /// # Panics
+    /// Never for a request that the engine runs: it is given its plan before anything else.
+    #[inline]
+    pub fn plan(&self) -> &Arc<HttpPlan> {
+        match &self.plan {
+            Some(plan) => plan,
+            None => unreachable!("a request has its plan before it runs"),
+        }
+    }
+    /// The same, to hold while the request is changed.
+    #[inline]
+    pub fn plan_rc(&self) -> Rc<Arc<HttpPlan>> {
+        match &self.plan {
+            Some(plan) => plan.clone(),
+            None => unreachable!("a request has its plan before it runs"),
+        }
+    }
+    #[inline]
+    pub fn connection(&self) -> &Connection {
+        match &self.connection {
+            Some(connection) => connection,
+            None => unreachable!("a request has its connection before it runs"),
+        }
+    }
+    #[inline]
+    pub fn loc(&self) -> &Location {
+        &self.plan().locations[self.location]
+    }
+    #[inline]
+    pub fn srv(&self) -> &Server {
+        &self.plan().servers[self.server]
+    }
+    /// The value of the first header of this name.
+    #[inline]
+    pub fn header(&self, name: Known) -> Option<&[u8]> {
+        self.head.fields.first(name).map(|span| span.of(&self.buf))
+    }
+    /// All fields as name and value.
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.head.fields.all.iter().map(|f| (f.name.of(&self.buf), f.value.of(&self.buf)))
+    }
+    /// The path's extension: what stands behind the last dot of its last segment.
+    pub fn extension(&self) -> &[u8] {
+        let name = self.path.iter().rposition(|c| *c == b'/').map_or(&self.path[..], |at| &self.path[at + 1..]);
+        match name.iter().rposition(|c| *c == b'.') {
+            Some(dot) if dot > 0 || name.len() > 1 => &name[dot + 1..],
+            _ => b"",
+        }
+    }
+    /// Sets the media type of a response by the path's extension (nginx: `ngx_http_set_content_type`).
+    pub fn set_content_type(&mut self) {
+        if !self.out.content_type.bytes().is_empty() {
+            return;
+        }
+        let core = &self.loc().core;
+        let extension = self.extension();
+        let mut found = None;
+        if !extension.is_empty() {
+            found = core.types.0.get(extension).cloned();
+            if found.is_none() && extension.iter().any(u8::is_ascii_uppercase) {
+                found = core.types.0.get(&extension.to_ascii_lowercase()).cloned();
+            }
+        }
+        let media = found.unwrap_or_else(|| core.default_type.clone());
+        self.out.content_type = crate::Str::Shared(media);
+    }
+    pub fn is_head(&self) -> bool {
+        self.head.method == Method::Head
+    }
+    /// Appends a variable's value; `false` when it has none.
+    pub fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
+        let plan = self.plan_rc();
+        let Some(variable) = plan.variables.get(id.0 as usize) else { return false };
+        match &variable.source {
+            Source::One(get) => get(self, out),
+            Source::Family(get, rest) => get(self, rest, out),
+            Source::Slot(slot) => self.read_slot(*slot, out).unwrap_or(false),
+            Source::Computed { by, slot: None } => by.get(self, out),
+            Source::Computed { by, slot: Some(slot) } => {
+                if let Some(found) = self.read_slot(*slot, out) {
+                    return found;
+                }
+                let start = out.len();
+                let found = by.get(self, out);
+                let value = if found { Slot::Value(out[start..].into()) } else { Slot::Missing };
+                self.write_slot(*slot, value);
+                found
+            }
+            Source::Unknown => false,
+        }
+    }
+    fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
+        match self.slots.get(slot as usize)? {
+            Slot::Unset => None,
+            Slot::Missing => Some(false),
+            Slot::Value(value) => {
+                out.extend_from_slice(value);
+                Some(true)
+            }
+        }
+    }
+    fn write_slot(&mut self, slot: u32, value: Slot) {
+        let slot = slot as usize;
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, Slot::Unset);
+        }
+        self.slots[slot] = value;
+    }
+    /// Whether a variable that the request keeps has been given a value.
+    pub fn slot_is_set(&self, id: VarId) -> bool {
+        match self.plan().variables.get(id.0 as usize).map(|v| &v.source) {
+            Some(Source::Slot(slot)) => !matches!(self.slots.get(*slot as usize), None | Some(Slot::Unset)),
+            _ => true,
+        }
+    }
+    /// Sets a variable that the request keeps.
+    pub fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
+        match self.plan().variables.get(id.0 as usize).map(|v| &v.source) {
+            Some(Source::Slot(slot) | Source::Computed { slot: Some(slot), .. }) => {
+                let slot = *slot;
+                self.write_slot(slot, Slot::Value(value));
+            }
+            _ => {}
+        }
+    }
+    /// Sets any variable that may be set.
+    pub fn set_variable(&mut self, id: VarId, value: Vec<u8>) {
+        let set = self.plan().variables.get(id.0 as usize).and_then(|v| v.set);
+        match set {
+            Some(set) => set(self, value),
+            None => self.set_slot(id, value.into()),
+        }
+    }
+    /// What a feature keeps with the request.
+    pub fn thing<T: 'static>(&self) -> Option<&T> {
+        self.things.iter().find_map(|t| t.downcast_ref())
+    }
+    pub fn thing_mut<T: 'static>(&mut self) -> Option<&mut T> {
+        self.things.iter_mut().find_map(|t| t.downcast_mut())
+    }
+    pub fn keep<T: 'static>(&mut self, thing: T) {
+        self.things.retain(|t| !t.is::<T>());
+        self.things.push(Box::new(thing));
+    }
+    /// Makes it as new, keeping the memory of its tables.
+    pub fn recycle(&mut self) {
+        let mut old = std::mem::take(self);
+        old.buf.clear();
+        old.head.fields.clear();
+        old.host.clear();
+        old.path.clear();
+        old.args.clear();
+        old.out.clear();
+        old.captures.clear();
+        old.slots.clear();
+        old.things.clear();
+        self.buf = old.buf;
+        self.head.fields = old.head.fields;
+        self.host = old.host;
+        self.path = old.path;
+        self.args = old.args;
+        self.out = old.out;
+        self.captures = old.captures;
+        self.slots = old.slots;
+        self.things = old.things;
+    }
+    /// Writes to the error log of the location, with the facts that nginx adds to every line of a request.
+    #[cold]
+    pub fn log(&self, level: observe::Level, words: std::fmt::Arguments<'_>) {
+        let log = &self.loc().core.error_log;
+        if !log.wants(level) {
+            return;
+        }
+        let c = self.connection();
+        let client = crate::variables::peer_text(c);
+        let server = String::from_utf8_lossy(&self.srv().name);
+        let line = String::from_utf8_lossy(self.head.line.of(&self.buf));
+        let mut text = format!("{words}, client: {client}, server: {server}");
+        if !line.is_empty() {
+            text += &format!(", request: \"{line}\"");
+        }
+        if let Some(host) = self.header(Known::Host) {
+            text += &format!(", host: \"{}\"", String::from_utf8_lossy(host));
+        }
+        if let Some(referer) = self.header(Known::Referer) {
+            text += &format!(", referrer: \"{}\"", String::from_utf8_lossy(referer));
+        }
+        log.log(level, c.number, format_args!("{text}"));
+    }
+}

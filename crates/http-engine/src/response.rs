@@ -1,0 +1,205 @@
+//! What will be sent: the head as facts, the body as pieces that the connection pulls.
+
+use crate::request::Request;
+use bytes::Bytes;
+use std::fs::File;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Bytes that are often constant.
+#[derive(Clone, Debug)]
+pub enum Str {
+    Static(&'static [u8]),
+    Shared(Arc<[u8]>),
+    Owned(Box<[u8]>),
+}
+
+impl Str {
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Str::Static(s) => s,
+            Str::Shared(s) => s,
+            Str::Owned(s) => s,
+        }
+    }
+}
+
+impl Default for Str {
+    fn default() -> Self {
+        Str::Static(b"")
+    }
+}
+
+impl From<Vec<u8>> for Str {
+    fn from(v: Vec<u8>) -> Self {
+        Str::Owned(v.into_boxed_slice())
+    }
+}
+
+impl From<&'static str> for Str {
+    fn from(v: &'static str) -> Self {
+        Str::Static(v.as_bytes())
+    }
+}
+
+/// One field of a response that has no slot of its own.
+#[derive(Clone, Debug)]
+pub struct OutField {
+    pub name: Str,
+    pub value: Str,
+}
+
+/// The response head before it is written (nginx: `r->headers_out`).
+#[derive(Debug, Default)]
+pub struct OutHead {
+    /// 0 until somebody has decided.
+    pub status: u16,
+    /// Replaces the standard reason phrase: code and words ("200 Fine"), as an upstream sent them.
+    pub status_line: Option<Str>,
+    pub content_type: Str,
+    /// Appended as `; charset=...`.
+    pub charset: Str,
+    pub content_length: Option<u64>,
+    /// Unix seconds.
+    pub last_modified: Option<i64>,
+    /// With its quotes, and `W/` where it is weak.
+    pub etag: Str,
+    pub location: Str,
+    /// Replace the generated fields when they are not empty.
+    pub server: Str,
+    pub date: Str,
+    /// The body may be answered in ranges.
+    pub ranges_allowed: bool,
+    /// `Accept-Ranges` was decided against or for (`None`: derived from `ranges_allowed`).
+    pub accept_ranges: Option<bool>,
+    pub content_encoding: Str,
+    /// `Vary: Accept-Encoding` is due.
+    pub vary_encoding: bool,
+    pub fields: Vec<OutField>,
+    pub trailers: Vec<OutField>,
+}
+
+impl OutHead {
+    pub fn clear(&mut self) {
+        let (mut fields, mut trailers) = (std::mem::take(&mut self.fields), std::mem::take(&mut self.trailers));
+        fields.clear();
+        trailers.clear();
+        *self = OutHead { fields, trailers, ..OutHead::default() };
+    }
+    pub fn add(&mut self, name: impl Into<Str>, value: impl Into<Str>) {
+        self.fields.push(OutField { name: name.into(), value: value.into() });
+    }
+    /// The value of a field that is in the list (not of those with a slot of their own).
+    pub fn field(&self, name: &[u8]) -> Option<&[u8]> {
+        self.fields.iter().find(|f| f.name.bytes().eq_ignore_ascii_case(name)).map(|f| f.value.bytes())
+    }
+    pub fn remove(&mut self, name: &[u8]) {
+        self.fields.retain(|f| !f.name.bytes().eq_ignore_ascii_case(name));
+    }
+    /// What no longer holds once a filter changes the body's bytes: length, ranges, and the strong ETag becomes weak.
+    pub fn body_changes(&mut self) {
+        self.content_length = None;
+        self.accept_ranges = None;
+        self.ranges_allowed = false;
+        let tag = self.etag.bytes();
+        if tag.starts_with(b"\"") {
+            self.etag = [b"W/", tag].concat().into();
+        }
+    }
+}
+
+/// An open file that several responses may share.
+#[derive(Debug)]
+pub struct OpenFile {
+    pub file: File,
+    pub size: u64,
+    /// Unix seconds.
+    pub modified: i64,
+    pub inode: u64,
+    pub device: u64,
+}
+
+/// A part of a file.
+#[derive(Clone, Debug)]
+pub struct FilePart {
+    pub file: Rc<OpenFile>,
+    pub start: u64,
+    pub length: u64,
+}
+
+/// A piece of a body.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    Bytes(Bytes),
+    File(FilePart),
+    /// Send what has been given so far; nothing more will come for a while.
+    Flush,
+}
+
+impl Piece {
+    pub fn len(&self) -> u64 {
+        match self {
+            Piece::Bytes(b) => b.len() as u64,
+            Piece::File(f) => f.length,
+            Piece::Flush => 0,
+        }
+    }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Why a body ended early: the connection is closed, the client sees a truncated message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyError;
+
+/// A body that comes piece by piece; pulled by the connection, so that a slow client slows the source.
+pub trait BodySource {
+    /// The next piece, or `None` at the end. The request is there for variables and trailers.
+    fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>>;
+}
+
+/// A response body.
+#[derive(Default)]
+pub enum Body {
+    #[default]
+    Empty,
+    Bytes(Bytes),
+    File(FilePart),
+    /// Several pieces whose lengths are known (multipart ranges, additions).
+    Pieces(std::collections::VecDeque<Piece>),
+    Source(Box<dyn BodySource>),
+}
+
+impl Body {
+    /// Its length, when it is known.
+    pub fn length(&self) -> Option<u64> {
+        match self {
+            Body::Empty => Some(0),
+            Body::Bytes(b) => Some(b.len() as u64),
+            Body::File(f) => Some(f.length),
+            Body::Pieces(p) => Some(p.iter().map(Piece::len).sum()),
+            Body::Source(_) => None,
+        }
+    }
+    /// The next piece of any kind of body.
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        match self {
+            Body::Source(source) => source.poll_piece(cx, r),
+            Body::Pieces(pieces) => Poll::Ready(pieces.pop_front().map(Ok)),
+            _ => Poll::Ready(match std::mem::take(self) {
+                Body::Bytes(b) if !b.is_empty() => Some(Ok(Piece::Bytes(b))),
+                Body::File(f) if f.length > 0 => Some(Ok(Piece::File(f))),
+                _ => None,
+            }),
+        }
+    }
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Body({:?})", self.length())
+    }
+}

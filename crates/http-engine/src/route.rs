@@ -1,0 +1,260 @@
+//! Which server, which location: nginx's precedence, decided on the canonical path.
+
+use crate::plan::{HttpPlan, Server};
+use crate::regex::Pattern;
+use crate::request::Request;
+use crate::values::{LocationKind, ServerName};
+use conf_schema::Problem;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The names of the servers of one address.
+#[derive(Debug, Default)]
+pub struct Names {
+    exact: HashMap<Vec<u8>, usize>,
+    /// `.example.com` by its part after the star.
+    suffix: HashMap<Vec<u8>, usize>,
+    prefix: HashMap<Vec<u8>, usize>,
+    regex: Vec<(Arc<Pattern>, usize)>,
+}
+
+impl Names {
+    /// Adds a server's name; `false` when an earlier server has it already (it keeps it).
+    pub fn add(&mut self, name: &ServerName, server: usize) -> bool {
+        fn insert(table: &mut HashMap<Vec<u8>, usize>, key: &[u8], server: usize) -> bool {
+            match table.get(key) {
+                Some(owner) => *owner == server,
+                None => {
+                    table.insert(key.to_vec(), server);
+                    true
+                }
+            }
+        }
+        match name {
+            ServerName::Exact(n) => insert(&mut self.exact, n, server),
+            ServerName::Suffix(n) => insert(&mut self.suffix, n, server),
+            ServerName::Below(n) => {
+                let dotted = [b".", n.as_slice()].concat();
+                insert(&mut self.exact, n, server) & insert(&mut self.suffix, &dotted, server)
+            }
+            ServerName::Prefix(n) => insert(&mut self.prefix, n, server),
+            ServerName::Regex(p) => {
+                self.regex.push((p.clone(), server));
+                true
+            }
+        }
+    }
+    /// The server of a host (in lower case): exact, then the longest wildcard, then the first regular expression.
+    pub fn find(&self, host: &[u8], r: &mut Request) -> Option<usize> {
+        if let Some(server) = self.exact.get(host) {
+            return Some(*server);
+        }
+        if !self.suffix.is_empty() {
+            let dots = host.iter().enumerate().filter(|(i, c)| **c == b'.' && *i > 0).map(|(i, _)| i);
+            for dot in dots {
+                if let Some(server) = self.suffix.get(&host[dot..]) {
+                    return Some(*server);
+                }
+            }
+        }
+        if !self.prefix.is_empty() {
+            let dots: Vec<usize> = host.iter().enumerate().filter(|(_, c)| **c == b'.').map(|(i, _)| i).collect();
+            for dot in dots.into_iter().rev() {
+                if let Some(server) = self.prefix.get(&host[..=dot]) {
+                    return Some(*server);
+                }
+            }
+        }
+        self.regex.iter().find(|(pattern, _)| pattern.run(r, host)).map(|(_, server)| *server)
+    }
+    /// The same without the names that only choose.
+    #[must_use]
+    pub fn regexes_only(self) -> Names {
+        Names { regex: self.regex, ..Names::default() }
+    }
+    /// Nothing to choose between.
+    pub fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.suffix.is_empty() && self.prefix.is_empty() && self.regex.is_empty()
+    }
+}
+
+/// The locations of a server, or inside a location.
+#[derive(Default)]
+pub struct Tree {
+    exact: HashMap<Vec<u8>, usize>,
+    /// Sorted by name.
+    prefixes: Vec<Prefix>,
+    regexes: Vec<(Arc<Pattern>, usize)>,
+    named: HashMap<Vec<u8>, usize>,
+}
+
+struct Prefix {
+    name: Vec<u8>,
+    location: usize,
+    /// `^~`
+    final_: bool,
+    /// Index + 1 of the longest other prefix that this one starts with.
+    parent: usize,
+}
+
+enum Found {
+    Nothing,
+    /// Decided: no regular expression is looked at.
+    Final(usize),
+    /// The longest prefix so far.
+    Prefix(usize),
+    /// `/name` where `/name/` is a location that wants its slash.
+    Slash(usize),
+}
+
+impl Tree {
+    /// # Errors
+    /// A duplicate.
+    pub fn add(&mut self, kind: &LocationKind, location: usize) -> Result<(), Problem> {
+        let duplicate = || {
+            let name = String::from_utf8_lossy(kind.name()).into_owned();
+            Problem::says(format!("duplicate location \"{name}\""))
+        };
+        match kind {
+            LocationKind::Exact(name) => {
+                if self.exact.insert(name.clone(), location).is_some() {
+                    return Err(duplicate());
+                }
+            }
+            LocationKind::Named(name) => {
+                if self.named.insert(name.clone(), location).is_some() {
+                    return Err(Problem::says(format!("duplicate location \"{}\"", String::from_utf8_lossy(name))));
+                }
+            }
+            LocationKind::Prefix(name, final_) => {
+                if self.prefixes.iter().any(|p| p.name == *name) {
+                    return Err(duplicate());
+                }
+                self.prefixes.push(Prefix { name: name.clone(), location, final_: *final_, parent: 0 });
+            }
+            LocationKind::Regex(pattern) => self.regexes.push((pattern.clone(), location)),
+        }
+        Ok(())
+    }
+    /// Sorts the prefixes; call it once, after the last `add`.
+    pub fn finish(&mut self) {
+        self.prefixes.sort_by(|a, b| a.name.cmp(&b.name));
+        for index in 0..self.prefixes.len() {
+            let mut candidate = index;
+            // The nearest earlier entry, or one of its own ancestors, is the longest that this one starts with.
+            let mut parent = 0;
+            while candidate > 0 {
+                let earlier = &self.prefixes[candidate - 1];
+                if self.prefixes[index].name.starts_with(&earlier.name) {
+                    parent = candidate;
+                    break;
+                }
+                candidate = earlier.parent;
+            }
+            self.prefixes[index].parent = parent;
+        }
+    }
+    pub fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.prefixes.is_empty() && self.regexes.is_empty()
+    }
+    pub fn named(&self, name: &[u8]) -> Option<usize> {
+        self.named.get(name).copied()
+    }
+    fn static_location(&self, plan: &HttpPlan, path: &[u8]) -> (Found, bool) {
+        if !self.exact.is_empty()
+            && let Some(location) = self.exact.get(path)
+        {
+            return (Found::Final(*location), false);
+        }
+        let after = self.prefixes.partition_point(|p| p.name.as_slice() <= path);
+        let mut candidate = after;
+        while candidate > 0 {
+            let prefix = &self.prefixes[candidate - 1];
+            if path.starts_with(&prefix.name) {
+                return (Found::Prefix(prefix.location), prefix.final_);
+            }
+            candidate = prefix.parent;
+        }
+        if let Some(next) = self.prefixes.get(after)
+            && next.name.len() == path.len() + 1
+            && next.name.ends_with(b"/")
+            && next.name.starts_with(path)
+            && plan.locations[next.location].auto_redirect
+        {
+            return (Found::Slash(next.location), false);
+        }
+        (Found::Nothing, false)
+    }
+    /// `/name` for a location `/name/` that wants its slash, when no other location is that very name.
+    fn wants_slash(&self, plan: &HttpPlan, path: &[u8]) -> Option<usize> {
+        let after = self.prefixes.partition_point(|p| p.name.as_slice() <= path);
+        self.prefixes[after..]
+            .iter()
+            .take_while(|p| p.name.starts_with(path))
+            .find(|p| p.name.len() == path.len() + 1 && p.name.ends_with(b"/"))
+            .filter(|p| plan.locations[p.location].auto_redirect)
+            .map(|p| p.location)
+    }
+}
+
+/// The outcome of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The server's own level.
+    Server,
+    Location(usize),
+    /// Redirect to the same URI with a slash.
+    Slash(usize),
+}
+
+/// Finds the location of the request's path.
+pub fn find(r: &mut Request) -> Route {
+    let plan = r.plan_rc();
+    let server: &Server = &plan.servers[r.server];
+    let path = std::mem::take(&mut r.path);
+    let route = within(&plan, &server.tree, &path, r);
+    r.path = path;
+    route.map_or(Route::Server, |(route, _)| route)
+}
+
+/// Searches one tree and those inside; the flag says that nothing further may override the result.
+fn within(plan: &HttpPlan, tree: &Tree, path: &[u8], r: &mut Request) -> Option<(Route, bool)> {
+    let (found, final_) = tree.static_location(plan, path);
+    let mut best = None;
+    match found {
+        Found::Final(location) => return Some((Route::Location(location), true)),
+        Found::Slash(location) => return Some((Route::Slash(location), true)),
+        Found::Nothing => {}
+        Found::Prefix(location) => {
+            if plan.locations[location].name.len() < path.len()
+                && let Some(slash) = tree.wants_slash(plan, path)
+            {
+                return Some((Route::Slash(slash), true));
+            }
+            let inner = &plan.locations[location].inner;
+            best = Some((Route::Location(location), false));
+            if !inner.is_empty()
+                && let Some(deeper) = within(plan, inner, path, r)
+            {
+                if deeper.1 {
+                    return Some(deeper);
+                }
+                best = Some(deeper);
+            }
+        }
+    }
+    if !final_ {
+        for (pattern, location) in &tree.regexes {
+            if pattern.run(r, path) {
+                let inner = &plan.locations[*location].inner;
+                if !inner.is_empty()
+                    && let Some((deeper, _)) = within(plan, inner, path, r)
+                {
+                    return Some((deeper, true));
+                }
+                return Some((Route::Location(*location), true));
+            }
+        }
+    }
+    best.map(|(route, _)| (route, false))
+}

@@ -1,0 +1,240 @@
+//! Built-in pages, `error_page`, and small facts about the client (nginx: `ngx_http_special_response.c`).
+
+use crate::request::{Flow, Request};
+use crate::response::{Body, Str};
+use crate::values::KeepaliveDisable;
+use bytes::Bytes;
+use wire_h1::{Known, Method, Version};
+
+const PADDING: &str = "<!-- a padding to disable MSIE and Chrome friendly error page -->\r\n";
+
+/// Title, heading and an extra line of a built-in page; `None`: the status has no page.
+fn words(status: u16) -> Option<(&'static str, Option<&'static str>)> {
+    Some(match status {
+        301 => ("301 Moved Permanently", None),
+        302 => ("302 Found", None),
+        303 => ("303 See Other", None),
+        307 => ("307 Temporary Redirect", None),
+        308 => ("308 Permanent Redirect", None),
+        400 => ("400 Bad Request", None),
+        401 => ("401 Authorization Required", None),
+        402 => ("402 Payment Required", None),
+        403 => ("403 Forbidden", None),
+        404 | 498 => ("404 Not Found", None),
+        405 => ("405 Not Allowed", None),
+        406 => ("406 Not Acceptable", None),
+        407 => ("407 Proxy Authentication Required", None),
+        408 => ("408 Request Time-out", None),
+        409 => ("409 Conflict", None),
+        410 => ("410 Gone", None),
+        411 => ("411 Length Required", None),
+        412 => ("412 Precondition Failed", None),
+        413 => ("413 Request Entity Too Large", None),
+        414 => ("414 Request-URI Too Large", None),
+        415 => ("415 Unsupported Media Type", None),
+        416 => ("416 Requested Range Not Satisfiable", None),
+        421 => ("421 Misdirected Request", None),
+        429 => ("429 Too Many Requests", None),
+        494 => ("400 Request Header Or Cookie Too Large", Some("Request Header Or Cookie Too Large")),
+        495 => ("400 The SSL certificate error", Some("The SSL certificate error")),
+        496 => ("400 No required SSL certificate was sent", Some("No required SSL certificate was sent")),
+        497 => {
+            ("400 The plain HTTP request was sent to HTTPS port", Some("The plain HTTP request was sent to HTTPS port"))
+        }
+        500 => ("500 Internal Server Error", None),
+        501 => ("501 Not Implemented", None),
+        502 => ("502 Bad Gateway", None),
+        503 => ("503 Service Temporarily Unavailable", None),
+        504 => ("504 Gateway Time-out", None),
+        505 => ("505 HTTP Version Not Supported", None),
+        507 => ("507 Insufficient Storage", None),
+        _ => return None,
+    })
+}
+
+/// The built-in page of a status, with the server's word at its foot.
+pub fn page(status: u16, signature: &[u8]) -> Option<Vec<u8>> {
+    let (title, extra) = words(status)?;
+    let heading = if extra.is_some() { "400 Bad Request" } else { title };
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(b"<html>\r\n<head><title>");
+    out.extend_from_slice(title.as_bytes());
+    out.extend_from_slice(b"</title></head>\r\n<body>\r\n<center><h1>");
+    out.extend_from_slice(heading.as_bytes());
+    out.extend_from_slice(b"</h1></center>\r\n");
+    if let Some(extra) = extra {
+        out.extend_from_slice(format!("<center>{extra}</center>\r\n").as_bytes());
+    }
+    out.extend_from_slice(b"<hr><center>");
+    out.extend_from_slice(signature);
+    out.extend_from_slice(b"</center>\r\n</body>\r\n</html>\r\n");
+    Some(out)
+}
+
+/// Answers with a status: through `error_page` where one is set, else with the built-in page.
+pub fn respond(r: &mut Request, status: u16) -> Flow {
+    r.error_status = status;
+    if r.keep_alive && matches!(status, 400 | 413 | 414 | 497 | 495 | 496 | 500 | 501) {
+        r.keep_alive = false;
+    }
+    r.out.content_type = Str::default();
+    let plan = r.plan_rc();
+    let core = &plan.locations[r.location].core;
+    if !r.error_page
+        && r.redirects_left > 0
+        && let Some(pages) = &core.conf.error_page
+    {
+        if !core.conf.recursive_error_pages {
+            r.error_page = true;
+        }
+        if let Some(page) = pages.0.iter().find(|page| page.status == status) {
+            return operators_page(r, page);
+        }
+    }
+    r.expect_tested = true;
+    if core.conf.msie_refresh && matches!(status, 301 | 302) && is_msie(r) {
+        return refresh(r);
+    }
+    builtin(r, status)
+}
+
+/// 500 without any further redirect.
+pub fn last_resort(r: &mut Request) -> Flow {
+    r.error_page = true;
+    r.error_status = 500;
+    r.keep_alive = false;
+    builtin(r, 500)
+}
+
+fn operators_page(r: &mut Request, page: &crate::values::ErrorPage) -> Flow {
+    if page.overwrite.is_some_and(|code| code != 0 && code != 200) {
+        r.expect_tested = true;
+    }
+    if let Some(code) = page.overwrite {
+        r.error_status = code;
+    }
+    let target = page.target.eval(r);
+    match target.first() {
+        Some(b'/') => {
+            let split = target.iter().position(|c| *c == b'?');
+            let (path, args) = match split {
+                Some(at) => (target[..at].to_vec(), target[at + 1..].to_vec()),
+                None => (target, Vec::new()),
+            };
+            if r.method != Method::Head {
+                r.method = Method::Get;
+            }
+            Flow::Redirect { path, args }
+        }
+        Some(b'@') => Flow::Named(target),
+        _ => {
+            r.expect_tested = true;
+            let code = page.overwrite.filter(|code| matches!(code, 301 | 302 | 303 | 307 | 308)).unwrap_or(302);
+            r.error_status = code;
+            r.out.location = target.into();
+            if r.loc().core.conf.msie_refresh && is_msie(r) {
+                return refresh(r);
+            }
+            builtin(r, code)
+        }
+    }
+}
+
+fn builtin(r: &mut Request, status: u16) -> Flow {
+    if matches!(status, 494..=497) {
+        r.error_status = 400;
+    }
+    let core = r.loc().core.clone();
+    r.out.etag = Str::default();
+    r.out.last_modified = None;
+    r.out.ranges_allowed = false;
+    r.out.accept_ranges = None;
+    r.out.charset = Str::default();
+    r.out.content_length = None;
+    let Some(mut page) = page(status, &core.signature) else {
+        r.out.content_length = Some(0);
+        return Flow::Content(Body::Empty);
+    };
+    if core.conf.msie_padding && r.version >= Version::Http10 && status >= 400 && (is_msie(r) || is_chrome(r)) {
+        for _ in 0..6 {
+            page.extend_from_slice(PADDING.as_bytes());
+        }
+    }
+    r.out.content_type = "text/html".into();
+    r.out.content_length = Some(page.len() as u64);
+    Flow::Content(Body::Bytes(Bytes::from(page)))
+}
+
+/// A page that makes MSIE follow a redirect with its Referer.
+fn refresh(r: &mut Request) -> Flow {
+    let location = std::mem::take(&mut r.out.location);
+    let mut page = b"<html><head><meta http-equiv=\"Refresh\" content=\"0; URL=".to_vec();
+    for &c in location.bytes() {
+        match c {
+            b'"' => page.extend_from_slice(b"%22"),
+            b'<' => page.extend_from_slice(b"%3C"),
+            b'>' => page.extend_from_slice(b"%3E"),
+            b' ' | b'%' | b'\'' | b'\\' => page.extend_from_slice(format!("%{c:02X}").as_bytes()),
+            c => page.push(c),
+        }
+    }
+    page.extend_from_slice(b"\"></head><body></body></html>\r\n");
+    r.error_status = 200;
+    r.out.content_type = "text/html".into();
+    r.out.content_length = Some(page.len() as u64);
+    r.out.last_modified = None;
+    Flow::Content(Body::Bytes(Bytes::from(page)))
+}
+
+fn agent_has(r: &Request, word: &[u8]) -> bool {
+    r.header(Known::UserAgent).is_some_and(|agent| memchr::memmem::find(agent, word).is_some())
+}
+
+/// Internet Explorer (not Opera under its name).
+pub fn is_msie(r: &Request) -> bool {
+    agent_has(r, b"MSIE ") && !agent_has(r, b"Opera")
+}
+
+fn is_chrome(r: &Request) -> bool {
+    agent_has(r, b"Chrome/") && !is_msie(r)
+}
+
+/// Internet Explorer up to 6, service pack 1.
+pub fn is_msie6(r: &Request) -> bool {
+    let Some(agent) = r.header(Known::UserAgent) else { return false };
+    if agent_has(r, b"Opera") {
+        return false;
+    }
+    let Some(at) = memchr::memmem::find(agent, b"MSIE ") else { return false };
+    match agent.get(at + 5..at + 7) {
+        Some([b'4' | b'5', b'.']) => true,
+        Some(b"6.") => memchr::memmem::find(agent, b"SV1").is_none(),
+        _ => false,
+    }
+}
+
+/// Whether `keepalive_disable` names this client's browser.
+pub fn keepalive_disabled(r: &Request) -> bool {
+    let disabled = r.loc().core.conf.keepalive_disable;
+    if disabled.0 <= KeepaliveDisable::NONE.0 {
+        return false;
+    }
+    (disabled.has(KeepaliveDisable::MSIE6) && r.method == Method::Post && is_msie6(r))
+        || (disabled.has(KeepaliveDisable::SAFARI) && agent_has(r, b"Safari/") && agent_has(r, b"Mac OS X"))
+}
+
+/// The file that the path stands for: `root` + path, or `alias` in place of the location's name
+/// (nginx: `ngx_http_map_uri_to_path`).
+pub fn mapped_path(r: &mut Request) -> Vec<u8> {
+    let plan = r.plan_rc();
+    let location = &plan.locations[r.location];
+    let root = &location.core.root;
+    let mut out = Vec::with_capacity(128);
+    root.path.write(r, &mut out);
+    if !root.alias {
+        out.extend_from_slice(&r.path);
+    } else if !location.regex {
+        out.extend_from_slice(r.path.get(location.name.len()..).unwrap_or(b""));
+    }
+    out
+}

@@ -1,0 +1,131 @@
+//! Strings with variables, compiled while the configuration is read (nginx: `ngx_http_compile_complex_value`).
+
+use crate::request::Request;
+use crate::variable::{VarId, Variables, place};
+use conf_schema::{Cx, Directive, Problem, Value};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    Literal(Box<[u8]>),
+    Variable(VarId),
+    /// `$1` to `$9`
+    Group(u8),
+}
+
+/// A compiled string. Evaluation writes once into a growing buffer: there is no second pass that could disagree on a length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Template {
+    parts: Box<[Part]>,
+}
+
+impl Template {
+    /// Compiles `text`; `d` is named in messages.
+    ///
+    /// # Errors
+    /// A `$` without a name, a `${` without its bracket.
+    pub fn compile(cx: &mut Cx, d: &Directive, text: &[u8]) -> Result<Template, Problem> {
+        let mut parts = Vec::new();
+        let mut literal = Vec::new();
+        let mut rest = text;
+        while let Some((&c, after)) = rest.split_first() {
+            if c != b'$' {
+                literal.push(c);
+                rest = after;
+                continue;
+            }
+            let word = |s: &[u8]| s.iter().take_while(|c| c.is_ascii_alphanumeric() || **c == b'_').count();
+            if let Some(digit @ b'1'..=b'9') = after.first() {
+                flush(&mut literal, &mut parts);
+                parts.push(Part::Group(digit - b'0'));
+                rest = &after[1..];
+                continue;
+            }
+            let (name, next) = if after.first() == Some(&b'{') {
+                let n = word(&after[1..]);
+                let name = &after[1..1 + n];
+                if after.get(1 + n) != Some(&b'}') {
+                    let shown = String::from_utf8_lossy(name).into_owned();
+                    return Err(Problem::says(format!("the closing bracket in \"{shown}\" variable is missing")));
+                }
+                (name, &after[n + 2..])
+            } else {
+                let n = word(after);
+                (&after[..n], &after[n..])
+            };
+            if name.is_empty() {
+                return Err(Problem::says("invalid variable name").hint("a \"$\" starts a variable's name here"));
+            }
+            flush(&mut literal, &mut parts);
+            if let [digit @ b'1'..=b'9'] = name {
+                parts.push(Part::Group(digit - b'0'));
+            } else {
+                let name = String::from_utf8_lossy(name).into_owned();
+                parts.push(Part::Variable(cx.get::<Variables>().read(&name, place(d))));
+            }
+            rest = next;
+        }
+        flush(&mut literal, &mut parts);
+        Ok(Template { parts: parts.into() })
+    }
+    /// A template that is just this text.
+    pub fn literal(text: &[u8]) -> Template {
+        if text.is_empty() {
+            return Template::default();
+        }
+        Template { parts: Box::new([Part::Literal(text.into())]) }
+    }
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+    /// The text, when no variable is in it.
+    pub fn as_literal(&self) -> Option<&[u8]> {
+        match &*self.parts {
+            [] => Some(b""),
+            [Part::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+    /// Appends the value for this request.
+    pub fn write(&self, r: &mut Request, out: &mut Vec<u8>) {
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => out.extend_from_slice(text),
+                Part::Variable(id) => {
+                    r.variable(*id, out);
+                }
+                Part::Group(n) => {
+                    if let Some(group) = r.captures.get(usize::from(*n)) {
+                        out.extend_from_slice(group);
+                    }
+                }
+            }
+        }
+    }
+    pub fn eval(&self, r: &mut Request) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.write(r, &mut out);
+        out
+    }
+}
+
+fn flush(literal: &mut Vec<u8>, parts: &mut Vec<Part>) {
+    if !literal.is_empty() {
+        parts.push(Part::Literal(std::mem::take(literal).into()));
+    }
+}
+
+impl Value for Template {
+    const SYNTAX: &'static str = "string";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let text = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
+        Template::compile(cx, d, &text).map_err(|p| p.at(0))
+    }
+}
+
+/// Conditions of `if=`: true unless the value is empty or `0`.
+pub fn truthy(value: &[u8]) -> bool {
+    !value.is_empty() && value != b"0"
+}

@@ -1,0 +1,333 @@
+//! Kinds of values that the core module's directives take.
+
+use crate::template::Template;
+use conf_schema::value::{parse_msec, parse_sec, parse_size};
+use conf_schema::{Cx, Directive, Problem, Value};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+conf_schema::words! {
+    /// `server_tokens` without variables (a string in nginx's commercial edition is not taken).
+    pub enum ServerTokens { On = "on", Off = "off", Build = "build" }
+}
+conf_schema::words! {
+    /// `satisfy`
+    pub enum Satisfy { All = "all", Any = "any" }
+}
+conf_schema::words! {
+    /// `if_modified_since`
+    pub enum IfModifiedSince { Off = "off", Exact = "exact", Before = "before" }
+}
+conf_schema::words! {
+    /// `lingering_close`
+    pub enum LingeringClose { Off = "off", On = "on", Always = "always" }
+}
+conf_schema::words! {
+    /// `client_body_in_file_only`
+    pub enum BodyInFile { Off = "off", On = "on", Clean = "clean" }
+}
+conf_schema::word_set! {
+    /// `keepalive_disable`
+    pub struct KeepaliveDisable { NONE = 1 "none", MSIE6 = 2 "msie6", SAFARI = 4 "safari" }
+}
+
+/// Whose word stands in the `Server` header and at the foot of error pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub name: Vec<u8>,
+    /// With `server_tokens on`: name and version.
+    pub full: Vec<u8>,
+}
+
+/// The version of nginx whose configuration language and behaviour we read.
+pub const NGINX_VERSION: &str = "1.31.4";
+
+impl Value for Identity {
+    const SYNTAX: &'static str = "tidegate | nginx | name";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let name = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
+        if name.is_empty() || !name.iter().all(|c| c.is_ascii_graphic()) {
+            return Err(Problem::invalid().at(0).hint("a word without spaces, such as \"nginx\""));
+        }
+        let version = match name.as_slice() {
+            b"nginx" => Some(NGINX_VERSION),
+            b"tidegate" => Some(env!("CARGO_PKG_VERSION")),
+            _ => None,
+        };
+        let full = version.map_or(name.clone(), |v| [&name, b"/".as_slice(), v.as_bytes()].concat());
+        Ok(Identity { name, full })
+    }
+}
+
+/// `keepalive_timeout`: how long, and what the `Keep-Alive` header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepaliveTimeout {
+    pub millis: u64,
+    /// Seconds; 0: no header.
+    pub header: u64,
+}
+
+impl Value for KeepaliveTimeout {
+    const SYNTAX: &'static str = "timeout [header_timeout]";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = |i: usize| d.args.get(i).map(|w| w.bytes.as_slice());
+        let millis = word(0).and_then(parse_msec).ok_or_else(|| Problem::invalid().at(0))?;
+        let header = match word(1) {
+            None => 0,
+            Some(text) => parse_sec(text).ok_or_else(|| Problem::invalid().at(1))?,
+        };
+        Ok(KeepaliveTimeout { millis, header })
+    }
+}
+
+/// One `server_name` line.
+#[derive(Clone, Debug)]
+pub struct ServerNames(pub Vec<ServerName>);
+
+#[derive(Clone, Debug)]
+pub enum ServerName {
+    /// In lower case; may be empty (requests without a host).
+    Exact(Vec<u8>),
+    /// `*.example.com`: the part after the star, with its dot.
+    Suffix(Vec<u8>),
+    /// `.example.com`: the name itself and everything below.
+    Below(Vec<u8>),
+    /// `www.example.*`: the part before the star, with its dot.
+    Prefix(Vec<u8>),
+    Regex(Arc<crate::regex::Pattern>),
+}
+
+impl Value for ServerNames {
+    const SYNTAX: &'static str = "name ...";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let mut names = Vec::new();
+        for (index, word) in d.args.iter().enumerate() {
+            names.push(server_name(cx, &word.bytes).map_err(|p| p.at(index))?);
+        }
+        Ok(ServerNames(names))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+fn server_name(cx: &mut Cx, text: &[u8]) -> Result<ServerName, Problem> {
+    let shown = String::from_utf8_lossy(text).into_owned();
+    let invalid = || Problem::says(format!("server name \"{shown}\" is invalid"));
+    if let Some(pattern) = text.strip_prefix(b"~") {
+        if pattern.is_empty() {
+            return Err(Problem::says(format!("empty regex in server name \"{shown}\"")));
+        }
+        // nginx ignores case when the pattern holds capitals, because hosts are in lower case.
+        let caseless = pattern.iter().any(u8::is_ascii_uppercase);
+        return crate::regex::Pattern::new(cx, pattern, caseless).map(|p| ServerName::Regex(Arc::new(p)));
+    }
+    let lower = text.to_ascii_lowercase();
+    if lower.contains(&b'/') {
+        let mut d = Directive::default();
+        d.name.bytes = b"server_name".to_vec();
+        cx.warn(&d, format!("server name \"{shown}\" has suspicious symbols"));
+    }
+    if lower.contains(&0) || lower.iter().filter(|c| **c == b'*').count() > 1 || lower.windows(2).any(|w| w == b"..") {
+        return Err(invalid());
+    }
+    match lower.as_slice() {
+        [b'*', b'.', _, ..] => Ok(ServerName::Suffix(lower[1..].to_vec())),
+        [b'.', _, ..] if !lower.contains(&b'*') => Ok(ServerName::Below(lower[1..].to_vec())),
+        [.., b'.', b'*'] if lower.len() > 2 => Ok(ServerName::Prefix(lower[..lower.len() - 1].to_vec())),
+        _ if lower.contains(&b'*') => Err(invalid()),
+        _ => Ok(ServerName::Exact(lower)),
+    }
+}
+
+/// What follows `location`.
+#[derive(Clone, Debug)]
+pub enum LocationKind {
+    Exact(Vec<u8>),
+    /// A prefix; `true`: `^~`, regular expressions are not looked at.
+    Prefix(Vec<u8>, bool),
+    Regex(Arc<crate::regex::Pattern>),
+    Named(Vec<u8>),
+}
+
+impl LocationKind {
+    /// The name as nginx prints it in messages.
+    pub fn name(&self) -> &[u8] {
+        match self {
+            LocationKind::Exact(n) | LocationKind::Prefix(n, _) | LocationKind::Named(n) => n,
+            LocationKind::Regex(p) => p.text(),
+        }
+    }
+    /// # Errors
+    /// An unknown modifier, a pattern that does not compile.
+    pub fn parse(cx: &mut Cx, d: &Directive) -> Result<LocationKind, Problem> {
+        let word = |i: usize| d.args.get(i).map(|w| w.bytes.clone()).unwrap_or_default();
+        let mut regex = |text: &[u8], caseless| crate::regex::Pattern::new(cx, text, caseless).map(Arc::new);
+        if d.args.len() == 2 {
+            let (modifier, name) = (word(0), word(1));
+            return match modifier.as_slice() {
+                b"=" => Ok(LocationKind::Exact(name)),
+                b"^~" => Ok(LocationKind::Prefix(name, true)),
+                b"~" => regex(&name, false).map(LocationKind::Regex).map_err(|p| p.at(1)),
+                b"~*" => regex(&name, true).map(LocationKind::Regex).map_err(|p| p.at(1)),
+                other => {
+                    let other = String::from_utf8_lossy(other);
+                    Err(Problem::says(format!("invalid location modifier \"{other}\""))
+                        .at(0)
+                        .hint("one of: =, ^~, ~, ~*"))
+                }
+            };
+        }
+        let name = word(0);
+        match name.as_slice() {
+            [b'=', rest @ ..] => Ok(LocationKind::Exact(rest.to_vec())),
+            [b'^', b'~', rest @ ..] => Ok(LocationKind::Prefix(rest.to_vec(), true)),
+            [b'~', b'*', rest @ ..] => regex(rest, true).map(LocationKind::Regex).map_err(|p| p.at(0)),
+            [b'~', rest @ ..] => regex(rest, false).map(LocationKind::Regex).map_err(|p| p.at(0)),
+            [b'@', ..] => Ok(LocationKind::Named(name)),
+            _ => Ok(LocationKind::Prefix(name, false)),
+        }
+    }
+}
+
+/// One `error_page` line, spread over its codes.
+#[derive(Clone, Debug)]
+pub struct ErrorPages(pub Vec<ErrorPage>);
+
+#[derive(Clone, Debug)]
+pub struct ErrorPage {
+    pub status: u16,
+    /// `=code`: the status that the client sees; `Some(0)` for `=` alone: that of the page itself.
+    pub overwrite: Option<u16>,
+    pub target: Template,
+}
+
+impl Value for ErrorPages {
+    const SYNTAX: &'static str = "code ... [=[response]] uri";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let Some((uri, codes)) = d.args.split_last() else { return Err(Problem::invalid()) };
+        let mut codes = codes;
+        let mut overwrite = None;
+        if let Some((last, rest)) = codes.split_last()
+            && let [b'=', digits @ ..] = last.bytes.as_slice()
+        {
+            let shown = last.text().into_owned();
+            let value = match digits {
+                [] => 0,
+                _ => std::str::from_utf8(digits)
+                    .ok()
+                    .and_then(|s| s.parse::<u16>().ok())
+                    .ok_or_else(|| Problem::says(format!("invalid value \"{shown}\"")).at(codes.len() - 1))?,
+            };
+            overwrite = Some(value);
+            codes = rest;
+        }
+        if codes.is_empty() {
+            return Err(Problem::directive("invalid number of arguments"));
+        }
+        let target = Template::compile(cx, d, &uri.bytes)?;
+        let mut pages = Vec::new();
+        for (index, code) in codes.iter().enumerate() {
+            let shown = code.text().into_owned();
+            let status =
+                shown.parse::<u16>().map_err(|_| Problem::says(format!("invalid value \"{shown}\"")).at(index))?;
+            if status == 499 {
+                return Err(Problem::says("value \"499\" is not supported").at(index));
+            }
+            if !(300..=599).contains(&status) {
+                return Err(Problem::says(format!("value \"{shown}\" must be between 300 and 599")).at(index));
+            }
+            let overwrite = overwrite.or(match status {
+                // nginx answers these three, which are variants of 400, as what they are.
+                494..=497 => Some(400),
+                _ => None,
+            });
+            pages.push(ErrorPage { status, overwrite, target: target.clone() });
+        }
+        Ok(ErrorPages(pages))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+/// `types { ... }`: media types by extension.
+#[derive(Clone, Debug, Default)]
+pub struct Types(pub Arc<HashMap<Vec<u8>, Arc<[u8]>>>);
+
+impl Value for Types {
+    const SYNTAX: &'static str = "{ type extension ...; }";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let mut types: HashMap<Vec<u8>, Arc<[u8]>> = HashMap::new();
+        let items = d.block.as_deref().unwrap_or_default();
+        for line in conf_syntax::directives(items) {
+            let media: Arc<[u8]> = line.name.bytes.as_slice().into();
+            for word in &line.args {
+                let extension = word.bytes.to_ascii_lowercase();
+                if let Some(old) = types.get(&extension) {
+                    cx.warn(
+                        line,
+                        format!(
+                            "duplicate extension \"{}\", content type: \"{}\", previous content type: \"{}\"",
+                            word.text(),
+                            line.name.text(),
+                            String::from_utf8_lossy(old)
+                        ),
+                    );
+                }
+                types.insert(extension, media.clone());
+            }
+        }
+        Ok(Types(Arc::new(types)))
+    }
+    fn append(&mut self, later: Self) {
+        let mut all = (*self.0).clone();
+        all.extend(later.0.iter().map(|(k, v)| (k.clone(), v.clone())));
+        self.0 = Arc::new(all);
+    }
+}
+
+impl Types {
+    /// nginx's built-in default.
+    pub fn builtin() -> Types {
+        let pairs: [(&[u8], &[u8]); 3] = [(b"html", b"text/html"), (b"gif", b"image/gif"), (b"jpg", b"image/jpeg")];
+        Types(Arc::new(pairs.iter().map(|(k, v)| (k.to_vec(), Arc::from(*v))).collect()))
+    }
+}
+
+/// `root` or `alias`.
+#[derive(Clone, Debug)]
+pub struct Root {
+    pub path: Template,
+    pub alias: bool,
+}
+
+/// `limit_rate`, `limit_rate_after`: a size that may hold variables.
+#[derive(Clone, Debug)]
+pub enum SizeTemplate {
+    Fixed(u64),
+    Computed(Template),
+}
+
+impl Value for SizeTemplate {
+    const SYNTAX: &'static str = "size";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let template = Template::parse(cx, d)?;
+        match template.as_literal() {
+            Some(text) => parse_size(text).map(SizeTemplate::Fixed).ok_or_else(|| Problem::invalid().at(0)),
+            None => Ok(SizeTemplate::Computed(template)),
+        }
+    }
+}
+
+impl SizeTemplate {
+    pub fn get(&self, r: &mut crate::Request) -> u64 {
+        match self {
+            SizeTemplate::Fixed(n) => *n,
+            SizeTemplate::Computed(t) => parse_size(&t.eval(r)).unwrap_or(0),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Variables: declared in typed tables, indexed while the configuration is read, never looked up by name afterwards.
+
+use crate::request::Request;
+use conf_schema::{At, Complaint, Directive, Level, Problem};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Index of a variable in the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VarId(pub u32);
+
+/// Appends the value to `out`; `false` when the variable has none.
+pub type Get = fn(&mut Request, &mut Vec<u8>) -> bool;
+/// The same for a family such as `$arg_NAME`: the name's rest is given.
+pub type GetPrefixed = fn(&mut Request, &str, &mut Vec<u8>) -> bool;
+
+/// A variable that is computed by a structure of the configuration (map, geo, split_clients).
+pub trait Compute: Send + Sync {
+    fn get(&self, r: &mut Request, out: &mut Vec<u8>) -> bool;
+}
+
+/// One row of a feature's variables.
+pub struct Builtin {
+    /// With a trailing `_` for a family.
+    pub name: &'static str,
+    pub get: BuiltinGet,
+    /// What `set $name ...` does, where it may be set.
+    pub set: Option<fn(&mut Request, Vec<u8>)>,
+    pub doc: &'static str,
+}
+
+pub enum BuiltinGet {
+    One(Get),
+    Family(GetPrefixed),
+}
+
+impl Builtin {
+    pub const fn one(name: &'static str, get: Get, doc: &'static str) -> Builtin {
+        Builtin { name, get: BuiltinGet::One(get), set: None, doc }
+    }
+    pub const fn family(name: &'static str, get: GetPrefixed, doc: &'static str) -> Builtin {
+        Builtin { name, get: BuiltinGet::Family(get), set: None, doc }
+    }
+    #[must_use]
+    pub const fn settable(mut self, set: fn(&mut Request, Vec<u8>)) -> Builtin {
+        self.set = Some(set);
+        self
+    }
+}
+
+/// How the value of a variable is had.
+#[derive(Clone)]
+pub enum Source {
+    /// Named, but nobody has said yet what it is.
+    Unknown,
+    One(Get),
+    Family(GetPrefixed, Box<str>),
+    /// Kept in the request: `set`, named groups of regular expressions, `auth_request_set`.
+    Slot(u32),
+    /// Computed once a request and kept in the slot, unless it is volatile.
+    Computed {
+        by: Arc<dyn Compute>,
+        slot: Option<u32>,
+    },
+}
+
+#[derive(Clone)]
+pub struct Variable {
+    pub name: Box<str>,
+    pub source: Source,
+    pub set: Option<fn(&mut Request, Vec<u8>)>,
+}
+
+/// The variables of a configuration while it is read; kept in `Cx`.
+#[derive(Default)]
+pub struct Variables {
+    all: Vec<Variable>,
+    by_name: HashMap<Box<str>, VarId>,
+    first_use: Vec<Option<At>>,
+    builtins: HashMap<&'static str, &'static Builtin>,
+    slots: u32,
+}
+
+impl Variables {
+    /// Makes a feature's variables known.
+    pub fn offer(&mut self, rows: &'static [Builtin]) {
+        self.builtins.extend(rows.iter().map(|row| (row.name, row)));
+    }
+    fn entry(&mut self, name: &str, at: Option<At>) -> VarId {
+        let name = name.to_ascii_lowercase();
+        if let Some(id) = self.by_name.get(name.as_str()) {
+            return *id;
+        }
+        let id = VarId(self.all.len() as u32);
+        self.all.push(Variable { name: name.as_str().into(), source: Source::Unknown, set: None });
+        self.first_use.push(at);
+        self.by_name.insert(name.into_boxed_str(), id);
+        id
+    }
+    /// The index of a variable that is read somewhere; what it is may be said later.
+    pub fn read(&mut self, name: &str, at: Option<At>) -> VarId {
+        self.entry(name, at)
+    }
+    fn builtin(&self, name: &str) -> Option<(&'static Builtin, usize)> {
+        if let Some(row) = self.builtins.get(name).filter(|r| matches!(r.get, BuiltinGet::One(_))) {
+            return Some((row, name.len()));
+        }
+        name.match_indices('_').map(|(i, _)| i + 1).rev().find_map(|end| {
+            let row = self.builtins.get(name.get(..end)?)?;
+            matches!(row.get, BuiltinGet::Family(_)).then_some((*row, end))
+        })
+    }
+    fn new_slot(&mut self) -> u32 {
+        self.slots += 1;
+        self.slots - 1
+    }
+    /// A variable that the request keeps (a named group): made, or found.
+    pub fn slot(&mut self, name: &str) -> VarId {
+        let id = self.entry(name, None);
+        if matches!(self.all[id.0 as usize].source, Source::Unknown) {
+            let slot = self.new_slot();
+            self.all[id.0 as usize].source = Source::Slot(slot);
+        }
+        id
+    }
+    /// A variable that `set` writes to: a slot of its own, or a built-in one that may be changed.
+    ///
+    /// # Errors
+    /// `the duplicate "name" variable` for built-in ones that may not.
+    pub fn writable(&mut self, name: &str) -> Result<VarId, Problem> {
+        let lower = name.to_ascii_lowercase();
+        if let Some((row, _)) = self.builtin(&lower)
+            && !self
+                .by_name
+                .get(lower.as_str())
+                .is_some_and(|id| matches!(self.all[id.0 as usize].source, Source::Slot(_)))
+        {
+            if row.set.is_none() && matches!(row.get, BuiltinGet::One(_)) {
+                return Err(Problem::says(format!("the duplicate \"{name}\" variable"))
+                    .hint("this variable is built in and cannot be changed; choose another name"));
+            }
+            if let (Some(set), BuiltinGet::One(get)) = (row.set, &row.get) {
+                let id = self.entry(&lower, None);
+                self.all[id.0 as usize].source = Source::One(*get);
+                self.all[id.0 as usize].set = Some(set);
+                return Ok(id);
+            }
+        }
+        let id = self.entry(&lower, None);
+        if let Source::Computed { slot, .. } = &self.all[id.0 as usize].source
+            && slot.is_some()
+        {
+            return Ok(id);
+        }
+        Ok(self.slot(&lower))
+    }
+    /// A variable that a block of the configuration computes.
+    ///
+    /// # Errors
+    /// As [`Variables::writable`].
+    pub fn computed(&mut self, name: &str, by: Arc<dyn Compute>, volatile: bool) -> Result<VarId, Problem> {
+        let lower = name.to_ascii_lowercase();
+        if let Some((row, _)) = self.builtin(&lower)
+            && matches!(row.get, BuiltinGet::One(_))
+            && row.set.is_none()
+        {
+            return Err(Problem::says(format!("the duplicate \"{name}\" variable")));
+        }
+        let id = self.entry(&lower, None);
+        let slot = if volatile { None } else { Some(self.new_slot()) };
+        self.all[id.0 as usize].source = Source::Computed { by, slot };
+        Ok(id)
+    }
+    /// Fills in the built-in ones; what nobody knows is an error.
+    pub fn finish(mut self) -> (Vec<Variable>, usize, Vec<Complaint>) {
+        let mut complaints = Vec::new();
+        for index in 0..self.all.len() {
+            if !matches!(self.all[index].source, Source::Unknown) {
+                continue;
+            }
+            let name = self.all[index].name.clone();
+            match self.builtin(&name) {
+                Some((row, end)) => {
+                    self.all[index].source = match row.get {
+                        BuiltinGet::One(get) => Source::One(get),
+                        BuiltinGet::Family(get) => Source::Family(get, name[end..].into()),
+                    };
+                    self.all[index].set = row.set;
+                }
+                None => complaints.push(Complaint {
+                    level: Level::Emerg,
+                    text: format!("unknown \"{name}\" variable"),
+                    span: self.first_use[index].map(|at| at.span),
+                    line: 0,
+                    hint: conf_schema::suggest::nearest(&name, self.builtins.keys().copied())
+                        .map(|near| format!("did you mean \"${near}\"?")),
+                }),
+            }
+        }
+        (self.all, self.slots as usize, complaints)
+    }
+}
+
+/// Where a directive stands, for messages about the variables it names.
+pub fn place(d: &Directive) -> Option<At> {
+    Some(At { span: d.span, line: d.line })
+}

@@ -1,0 +1,126 @@
+//! index (nginx: `ngx_http_index_module`): a URI that ends with a slash is looked up as a file of that folder.
+
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::variables::bytes_path;
+use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
+use observe::{Level, os};
+use std::any::Any;
+use std::sync::Arc;
+use wire_h1::Method;
+
+directives! {
+    /// What the index module is told in a block.
+    pub struct IndexConf from IndexInput {
+        /// Files that stand for a folder, in the order in which they are tried.
+        index: Names = "index.html",
+    }
+}
+
+/// The names of one `index` line, or several.
+#[derive(Clone)]
+pub struct Names(Arc<Vec<Template>>);
+
+impl Value for Names {
+    const SYNTAX: &'static str = "file ...";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let mut names = Vec::new();
+        for (index, word) in d.args.iter().enumerate() {
+            if word.bytes.is_empty() {
+                return Err(Problem::says("index \"\" in \"index\" directive is invalid").at(index));
+            }
+            if word.bytes.starts_with(b"/") && index + 1 != d.args.len() {
+                cx.warn(
+                    d,
+                    format!("only the last index in \"index\" directive should be absolute, \"{}\"", word.text()),
+                );
+            }
+            names.push(Template::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?);
+        }
+        Ok(Names(Arc::new(names)))
+    }
+    fn append(&mut self, later: Self) {
+        Arc::make_mut(&mut self.0).extend(later.0.iter().cloned());
+    }
+}
+
+/// The feature.
+pub struct Index;
+
+impl Feature for Index {
+    fn table(&self) -> Table {
+        IndexConf::table("index", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        if let Some(conf) = conf.downcast_ref::<IndexConf>() {
+            block.location.content_chain.push(Arc::new(Look(conf.index.0.clone())));
+        }
+        Ok(())
+    }
+}
+
+struct Look(Arc<Vec<Template>>);
+
+impl Handler for Look {
+    fn run(&self, r: &mut Request) -> Flow {
+        if !r.path.ends_with(b"/") || !matches!(r.method, Method::Get | Method::Head | Method::Post) {
+            return Flow::Declined;
+        }
+        let folder = http_engine::special::mapped_path(r);
+        let mut folder_seen = false;
+        for name in self.0.iter() {
+            let name = name.eval(r);
+            if name.is_empty() {
+                continue;
+            }
+            if name.starts_with(b"/") {
+                return Flow::Redirect { path: name, args: r.args.clone() };
+            }
+            let file = [folder.as_slice(), &name].concat();
+            match std::fs::metadata(bytes_path(&file)) {
+                Ok(meta) if meta.is_dir() => {}
+                Ok(_) => return Flow::Redirect { path: [r.path.as_slice(), &name].concat(), args: r.args.clone() },
+                Err(e) => match e.raw_os_error() {
+                    Some(libc::EACCES) => {
+                        let shown = String::from_utf8_lossy(&file);
+                        r.log(Level::Error, format_args!("\"{shown}\" is forbidden {}", os(&e)));
+                        return Flow::Status(403);
+                    }
+                    Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP | libc::EINVAL) | None => {
+                        if !folder_seen && let Some(flow) = missing_folder(r, &folder) {
+                            return flow;
+                        }
+                        folder_seen = true;
+                    }
+                    Some(_) => {
+                        let shown = String::from_utf8_lossy(&file);
+                        r.log(Level::Crit, format_args!("stat() \"{shown}\" failed {}", os(&e)));
+                        return Flow::Status(500);
+                    }
+                },
+            }
+        }
+        Flow::Declined
+    }
+}
+
+/// The folder itself is not there: 404 instead of a listing's 403.
+fn missing_folder(r: &mut Request, folder: &[u8]) -> Option<Flow> {
+    let path = folder.strip_suffix(b"/").filter(|p| !p.is_empty()).unwrap_or(folder);
+    match std::fs::metadata(bytes_path(path)) {
+        Ok(meta) if meta.is_dir() => None,
+        Ok(_) => {
+            let shown = String::from_utf8_lossy(path);
+            r.log(Level::Alert, format_args!("\"{shown}\" is not a directory"));
+            Some(Flow::Status(500))
+        }
+        Err(e) if e.raw_os_error() == Some(libc::EACCES) => None,
+        Err(e) => {
+            if r.loc().core.conf.log_not_found {
+                let shown = String::from_utf8_lossy(folder);
+                r.log(Level::Error, format_args!("\"{shown}\" is not found {}", os(&e)));
+            }
+            Some(Flow::Status(404))
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Every feature, one line each; and the http area's entry points for the server.
+
+use conf_schema::{Area, Block, Complaint, Cx, Schema, Table};
+use http_engine::variable::Builtin;
+use http_engine::{Feature, HttpPlan};
+
+/// All features, sorted by name. Content handlers are asked in this order, too, where several look at one request:
+/// `random_index`, `index`, `autoindex`, `gzip_static`, `static_files`; see [`CONTENT_ORDER`].
+static FEATURES: &[&dyn Feature] = &[
+    &crate::index::Index,
+    &crate::not_modified::NotModified,
+    &crate::range::Range,
+    &crate::rewrite::Rewrite,
+    &crate::static_files::StaticFiles,
+    &crate::try_files::TryFiles,
+];
+
+/// The tables of the engine and of every feature.
+pub fn tables() -> Vec<Table> {
+    http_engine::build::tables(FEATURES)
+}
+
+/// The built-in variables of the engine and of every feature, for the manual.
+pub fn variables() -> impl Iterator<Item = &'static Builtin> {
+    http_engine::variables::CORE.iter().chain(FEATURES.iter().flat_map(|f| f.variables()))
+}
+
+/// Makes the variables known to a configuration that is about to be checked.
+pub fn offer_variables(cx: &mut Cx) {
+    http_engine::build::offer_variables(FEATURES, cx);
+}
+
+/// Builds the plan of a checked http block. Warnings are added to `cx.warnings`.
+///
+/// # Errors
+/// What is wrong with the whole: unknown variables, conflicting listen options, missing zones.
+pub fn build(schema: &Schema, http: &mut Block<'_>, cx: &mut Cx) -> Result<HttpPlan, Vec<Complaint>> {
+    http_engine::build::build(FEATURES, http, cx, &|feature| schema.table_index(feature, Area::Http))
+}

@@ -1,0 +1,411 @@
+//! The script: its operations, read and run.
+
+use super::condition::Condition;
+use base::bug;
+use bytes::Bytes;
+use conf_schema::{Cx, Directive, Problem};
+use http_engine::engine::Phase;
+use http_engine::regex::Pattern;
+use http_engine::template::{Part, Template};
+use http_engine::variable::{VarId, Variables};
+use http_engine::{Body, Flow, Handler, Request, path};
+use observe::Level;
+use std::sync::Arc;
+
+/// One operation, with its place in the block.
+#[derive(Clone)]
+pub struct Op {
+    /// Where it stands in the file: the order of the script.
+    pub order: usize,
+    pub kind: Kind,
+}
+
+#[derive(Clone)]
+pub enum Kind {
+    Break,
+    Set { variable: VarId, value: Template },
+    Return(Return),
+    Rewrite(Rewrite),
+    If { condition: Condition, child: usize },
+}
+
+#[derive(Clone)]
+pub enum Return {
+    /// Only a status.
+    Status(u16),
+    /// A status with a text, or with the target of a redirect.
+    Text(u16, Template),
+}
+
+#[derive(Clone)]
+pub struct Rewrite {
+    pattern: Arc<Pattern>,
+    replacement: Template,
+    /// The query of the request is not added.
+    drop_args: bool,
+    /// `redirect` or `permanent`.
+    redirect: Option<u16>,
+    last: bool,
+    stop: bool,
+}
+
+/// Order of the lines of a configuration; kept in `Cx`.
+#[derive(Default)]
+struct Order(usize);
+
+/// Reads one line.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(cx: &mut Cx, d: &Directive) -> Result<Op, Problem> {
+    let order = {
+        let order = cx.get::<Order>();
+        order.0 += 1;
+        order.0
+    };
+    let kind = match d.name.bytes.as_slice() {
+        b"break" => Kind::Break,
+        b"set" => set(cx, d)?,
+        b"return" => Kind::Return(return_(cx, d)?),
+        b"rewrite" => Kind::Rewrite(rewrite(cx, d)?),
+        _ => Kind::If { child: cx.child_index, condition: Condition::parse(cx, d)? },
+    };
+    Ok(Op { order, kind })
+}
+
+fn set(cx: &mut Cx, d: &Directive) -> Result<Kind, Problem> {
+    let (Some(name), Some(value)) = (d.args.first(), d.args.get(1)) else { return Err(Problem::invalid()) };
+    let text = name.text().into_owned();
+    let Some(variable) = text.strip_prefix('$').filter(|n| !n.is_empty()) else {
+        return Err(Problem::says(format!("invalid variable name \"{text}\"")).at(0).hint("it begins with \"$\""));
+    };
+    let variable = cx.get::<Variables>().writable(variable).map_err(|p| p.at(0))?;
+    let value = Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))?;
+    Ok(Kind::Set { variable, value })
+}
+
+fn return_(cx: &mut Cx, d: &Directive) -> Result<Return, Problem> {
+    let Some(first) = d.args.first() else { return Err(Problem::invalid()) };
+    let word = first.text();
+    let code = word.bytes().all(|c| c.is_ascii_digit()).then(|| word.parse::<u16>().ok()).flatten();
+    let code = match code {
+        Some(code) if code <= 999 => code,
+        _ if d.args.len() == 1
+            && (word.starts_with("http://") || word.starts_with("https://") || word.starts_with("$scheme")) =>
+        {
+            return Template::compile(cx, d, &first.bytes).map(|t| Return::Text(302, t));
+        }
+        _ => return Err(Problem::says(format!("invalid return code \"{word}\"")).at(0)),
+    };
+    match d.args.get(1) {
+        None => Ok(Return::Status(code)),
+        Some(text) => Template::compile(cx, d, &text.bytes).map(|t| Return::Text(code, t)).map_err(|p| p.at(1)),
+    }
+}
+
+fn rewrite(cx: &mut Cx, d: &Directive) -> Result<Rewrite, Problem> {
+    let (Some(pattern), Some(target)) = (d.args.first(), d.args.get(1)) else { return Err(Problem::invalid()) };
+    let mut text = target.bytes.clone();
+    if text.is_empty() {
+        return Err(Problem::says("empty replacement").at(1));
+    }
+    let pattern = Pattern::new(cx, &pattern.bytes, false).map_err(|p| p.at(0))?;
+    let mut rewrite = Rewrite {
+        pattern: Arc::new(pattern),
+        replacement: Template::default(),
+        drop_args: false,
+        redirect: None,
+        last: false,
+        stop: false,
+    };
+    if text.starts_with(b"http://") || text.starts_with(b"https://") || text.starts_with(b"$scheme") {
+        rewrite.redirect = Some(302);
+        rewrite.stop = true;
+    }
+    if let Some(flag) = d.args.get(2) {
+        match flag.text().as_ref() {
+            "last" => (rewrite.last, rewrite.stop) = (true, true),
+            "break" => rewrite.stop = true,
+            "redirect" => (rewrite.redirect, rewrite.stop) = (Some(302), true),
+            "permanent" => (rewrite.redirect, rewrite.stop) = (Some(301), true),
+            other => {
+                return Err(Problem::says(format!("invalid parameter \"{other}\""))
+                    .at(2)
+                    .hint("one of: last, break, redirect, permanent"));
+            }
+        }
+    }
+    if text.ends_with(b"?") {
+        text.pop();
+        rewrite.drop_args = true;
+    }
+    rewrite.replacement = Template::compile(cx, d, &text).map_err(|p| p.at(1))?;
+    Ok(rewrite)
+}
+
+/// A block's operations, ready to run.
+pub struct Script {
+    pub ops: Vec<Op>,
+    /// Plan indexes of the block's inner blocks.
+    pub children: Vec<usize>,
+    pub log: bool,
+    pub warn: bool,
+}
+
+impl Handler for Script {
+    fn run(&self, r: &mut Request) -> Flow {
+        match self.ops(r) {
+            Some(flow) => flow,
+            None => Flow::Declined,
+        }
+    }
+}
+
+impl Script {
+    /// `Some` ends the phase.
+    fn ops(&self, r: &mut Request) -> Option<Flow> {
+        for op in &self.ops {
+            match &op.kind {
+                Kind::Break => return Some(stop(r)),
+                Kind::Set { variable, value } => {
+                    let value = self.value(r, value);
+                    r.set_variable(*variable, value);
+                }
+                Kind::Return(what) => return Some(answer(r, what)),
+                Kind::Rewrite(rewrite) => {
+                    if let Some(flow) = self.rewrite(r, rewrite) {
+                        return Some(flow);
+                    }
+                }
+                Kind::If { condition, child } => {
+                    if !condition.holds(r, self) {
+                        continue;
+                    }
+                    let Some(location) = self.children.get(*child).copied() else {
+                        bug!("an if block has no location");
+                        continue;
+                    };
+                    let plan = r.plan_rc();
+                    let inner = &plan.locations[location];
+                    if r.phase != Phase::ServerRewrite {
+                        r.location = location;
+                        http_engine::engine::enter_location(r);
+                    }
+                    for script in &inner.rewrite {
+                        match script.run(r) {
+                            Flow::Declined => {}
+                            flow => return Some(flow),
+                        }
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn rewrite(&self, r: &mut Request, rewrite: &Rewrite) -> Option<Flow> {
+        let subject = r.path.clone();
+        // A pattern without groups leaves those of an earlier one alone, as in nginx only its success counts.
+        let matched = rewrite.pattern.run(r, &subject);
+        let shown = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+        if !matched {
+            if self.log {
+                let pattern = shown(rewrite.pattern.text());
+                r.log(Level::Notice, format_args!("\"{pattern}\" does not match \"{}\"", shown(&subject)));
+            }
+            return None;
+        }
+        if self.log {
+            let pattern = shown(rewrite.pattern.text());
+            r.log(Level::Notice, format_args!("\"{pattern}\" matches \"{}\"", shown(&subject)));
+        }
+        if let Some(status) = rewrite.redirect {
+            let mut target = Vec::new();
+            self.replacement(r, &rewrite.replacement, true, &mut target);
+            let mut target = unescape_redirect(&target);
+            if !rewrite.drop_args && !r.args.is_empty() {
+                target.push(if has_query(&rewrite.replacement) { b'&' } else { b'?' });
+                target.extend_from_slice(&r.args);
+            }
+            if self.log {
+                r.log(Level::Notice, format_args!("rewritten redirect: \"{}\"", shown(&target)));
+            }
+            r.out.location = target.into();
+            return Some(Flow::Status(status));
+        }
+        let mut target = Vec::new();
+        self.replacement(r, &rewrite.replacement, false, &mut target);
+        let (path, own_args) = match split_args(&rewrite.replacement, &target, r) {
+            Some((path, args)) => (path, Some(args)),
+            None => (target, None),
+        };
+        match own_args {
+            Some(mut args) => {
+                if !rewrite.drop_args && !r.args.is_empty() {
+                    if !args.is_empty() {
+                        args.push(b'&');
+                    }
+                    args.extend_from_slice(&r.args);
+                }
+                r.args = args;
+            }
+            None if rewrite.drop_args => r.args.clear(),
+            None => {}
+        }
+        if self.log {
+            let (path, args) = (shown(&path), shown(&r.args));
+            r.log(Level::Notice, format_args!("rewritten data: \"{path}\", args: \"{args}\""));
+        }
+        if path.is_empty() {
+            r.log(Level::Error, format_args!("the rewritten URI has a zero length"));
+            return Some(Flow::Status(500));
+        }
+        r.path = path;
+        r.path_changed = true;
+        if rewrite.last {
+            r.match_again = true;
+            return Some(Flow::Rewritten);
+        }
+        if rewrite.stop {
+            return Some(stop(r));
+        }
+        r.match_again = true;
+        None
+    }
+
+    /// Writes a replacement; values of groups are decoded paths and are escaped where the result is a URL.
+    fn replacement(&self, r: &mut Request, template: &Template, redirect: bool, out: &mut Vec<u8>) {
+        let mut in_args = false;
+        for part in template.parts() {
+            match part {
+                Part::Literal(text) => {
+                    in_args |= text.contains(&b'?');
+                    out.extend_from_slice(text);
+                }
+                Part::Variable(id) => {
+                    self.variable(r, *id, out);
+                }
+                Part::Group(n) => {
+                    let group = r.captures.get(usize::from(*n)).unwrap_or(b"").to_vec();
+                    // nginx escapes groups when they come from a decoded path and land in a URL or a query.
+                    if (redirect || in_args) && needs_escape(r) {
+                        path::escape_args(&group, out);
+                    } else {
+                        out.extend_from_slice(&group);
+                    }
+                }
+            }
+        }
+    }
+
+    fn variable(&self, r: &mut Request, id: VarId, out: &mut Vec<u8>) {
+        if !r.variable(id, out) && self.warn && !r.slot_is_set(id) {
+            let name = r.plan().variables.get(id.0 as usize).map(|v| v.name.to_string()).unwrap_or_default();
+            r.log(Level::Warn, format_args!("using uninitialized \"{name}\" variable"));
+        }
+    }
+
+    pub fn value(&self, r: &mut Request, template: &Template) -> Vec<u8> {
+        let mut out = Vec::new();
+        for part in template.parts() {
+            match part {
+                Part::Literal(text) => out.extend_from_slice(text),
+                Part::Variable(id) => self.variable(r, *id, &mut out),
+                Part::Group(n) => out.extend_from_slice(r.captures.get(usize::from(*n)).unwrap_or(b"")),
+            }
+        }
+        out
+    }
+}
+
+/// `break`: no more rewriting here, and the changed path stays in this location.
+fn stop(r: &mut Request) -> Flow {
+    r.match_again = false;
+    Flow::Rewritten
+}
+
+/// The path holds bytes that were escaped in the URI, or would have to be.
+fn needs_escape(r: &Request) -> bool {
+    r.head.path.of(&r.buf).iter().any(|c| matches!(c, b'%' | b'+'))
+}
+
+/// A redirect's escapes that need not be (nginx: `NGX_UNESCAPE_REDIRECT`): up to the query, printable ones are resolved.
+fn unescape_redirect(target: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(target.len());
+    let mut rest = target;
+    while let Some((&c, after)) = rest.split_first() {
+        if c == b'?' {
+            break;
+        }
+        let code = (c == b'%').then(|| after.get(..2).and_then(|h| std::str::from_utf8(h).ok())).flatten();
+        match code.and_then(|h| u8::from_str_radix(h, 16).ok()) {
+            Some(b'?') => {
+                out.push(b'?');
+                rest = &after[2..];
+                break;
+            }
+            Some(decoded) if decoded > b'%' && decoded < 0x7f => {
+                out.push(decoded);
+                rest = &after[2..];
+            }
+            _ => {
+                out.push(c);
+                rest = after;
+            }
+        }
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// Splits a rewritten URI at the `?` that the replacement itself has: one within a group is a part of the path.
+fn split_args(template: &Template, target: &[u8], r: &mut Request) -> Option<(Vec<u8>, Vec<u8>)> {
+    let mut before = Vec::new();
+    for part in template.parts() {
+        match part {
+            Part::Literal(text) => {
+                if let Some(at) = text.iter().position(|c| *c == b'?') {
+                    let at = before.len() + at;
+                    return Some((target.get(..at)?.to_vec(), target.get(at + 1..)?.to_vec()));
+                }
+                before.extend_from_slice(text);
+            }
+            Part::Variable(id) => {
+                r.variable(*id, &mut before);
+            }
+            Part::Group(n) => before.extend_from_slice(r.captures.get(usize::from(*n)).unwrap_or(b"")),
+        }
+    }
+    None
+}
+
+/// The replacement as written has a query.
+fn has_query(template: &Template) -> bool {
+    template.parts().iter().any(|part| matches!(part, Part::Literal(text) if text.contains(&b'?')))
+}
+
+/// `return`
+fn answer(r: &mut Request, what: &Return) -> Flow {
+    match what {
+        Return::Status(status @ (301 | 302 | 303 | 307 | 308 | 400..)) => Flow::Status(*status),
+        Return::Status(status) => content(r, *status, Vec::new()),
+        Return::Text(status, template) => {
+            let text = template.eval(r);
+            if matches!(status, 301 | 302 | 303 | 307 | 308) {
+                r.out.location = text.into();
+                return Flow::Status(*status);
+            }
+            if *status == 444 {
+                return Flow::Close;
+            }
+            content(r, *status, text)
+        }
+    }
+}
+
+fn content(r: &mut Request, status: u16, text: Vec<u8>) -> Flow {
+    r.out.status = status;
+    r.out.content_length = Some(text.len() as u64);
+    r.set_content_type();
+    Flow::Content(Body::Bytes(Bytes::from(text)))
+}

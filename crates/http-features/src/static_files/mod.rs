@@ -1,0 +1,98 @@
+//! Files (nginx: `ngx_http_static_module`): the content handler of last resort.
+
+mod open;
+
+use conf_schema::{Area, Problem, Table, directives};
+use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, Request, Str, special};
+use observe::{Level, os};
+use open::Opened;
+use std::any::Any;
+use std::sync::Arc;
+use wire_h1::Method;
+
+directives! {
+    /// The module has no directives of its own; its behaviour follows the core's.
+    pub struct StaticConf from StaticInput {
+    }
+}
+
+/// The feature.
+pub struct StaticFiles;
+
+impl Feature for StaticFiles {
+    fn table(&self) -> Table {
+        StaticConf::table("static_files", Area::Http)
+    }
+    fn plan(&self, _: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        block.location.content_chain.push(Arc::new(Files));
+        Ok(())
+    }
+}
+
+struct Files;
+
+impl Handler for Files {
+    fn run(&self, r: &mut Request) -> Flow {
+        if !matches!(r.method, Method::Get | Method::Head | Method::Post) {
+            return Flow::Status(405);
+        }
+        if r.path.ends_with(b"/") {
+            return Flow::Declined;
+        }
+        let path = special::mapped_path(r);
+        let file = match open::open(&path) {
+            Ok(Opened::File(file)) => file,
+            Ok(Opened::Folder) => return to_folder(r),
+            Ok(Opened::Other) => {
+                let shown = String::from_utf8_lossy(&path);
+                r.log(Level::Crit, format_args!("\"{shown}\" is not a regular file"));
+                return Flow::Status(404);
+            }
+            Err(e) => return failed(r, &path, &e),
+        };
+        if r.method == Method::Post {
+            return Flow::Status(405);
+        }
+        r.out.status = 200;
+        r.out.content_length = Some(file.size);
+        r.out.last_modified = Some(file.modified);
+        if r.loc().core.conf.etag {
+            r.out.etag = etag(file.modified, file.size).into();
+        }
+        r.set_content_type();
+        r.out.ranges_allowed = true;
+        let length = file.size;
+        Flow::Content(Body::File(FilePart { file, start: 0, length }))
+    }
+}
+
+/// `"mtime-size"` in hexadecimal.
+fn etag(modified: i64, size: u64) -> Vec<u8> {
+    format!("\"{modified:x}-{size:x}\"").into_bytes()
+}
+
+/// A folder without its slash: the client is sent to the same name with one.
+fn to_folder(r: &mut Request) -> Flow {
+    let mut target = Vec::with_capacity(r.path.len() + 2 + r.args.len());
+    http_engine::path::escape_uri(&r.path, &mut target);
+    target.push(b'/');
+    if !r.args.is_empty() {
+        target.push(b'?');
+        target.extend_from_slice(&r.args);
+    }
+    r.out.location = Str::from(target);
+    Flow::Status(301)
+}
+
+fn failed(r: &mut Request, path: &[u8], e: &std::io::Error) -> Flow {
+    let (level, status) = match e.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Level::Error, 404),
+        Some(libc::EACCES | libc::EMLINK | libc::ELOOP) => (Level::Error, 403),
+        _ => (Level::Crit, 500),
+    };
+    if status != 404 || r.loc().core.conf.log_not_found {
+        let shown = String::from_utf8_lossy(path);
+        r.log(level, format_args!("open() \"{shown}\" failed {}", os(e)));
+    }
+    Flow::Status(status)
+}

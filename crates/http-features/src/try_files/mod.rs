@@ -1,0 +1,135 @@
+//! try_files (nginx: `ngx_http_try_files_module`).
+
+use conf_schema::value::Own;
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::variables::bytes_path;
+use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
+use observe::Level;
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct TryConf from TryInput {
+        /// Uses the first of these files that exists, else the last word: a URI, `=code` or a named location.
+        try_files: Own<Candidates>,
+    }
+}
+
+/// The line.
+#[derive(Clone)]
+pub struct Candidates {
+    /// Name, and whether a folder is meant.
+    files: Arc<Vec<(Template, bool)>>,
+    fallback: Fallback,
+}
+
+#[derive(Clone)]
+enum Fallback {
+    Status(u16),
+    Uri(Template),
+}
+
+impl Value for Candidates {
+    const SYNTAX: &'static str = "file ... uri | file ... =code";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let Some((last, files)) = d.args.split_last() else { return Err(Problem::invalid()) };
+        let mut names = Vec::new();
+        for (index, word) in files.iter().enumerate() {
+            let folder = word.bytes.len() > 1 && word.bytes.ends_with(b"/");
+            let text = if folder { &word.bytes[..word.bytes.len() - 1] } else { &word.bytes[..] };
+            names.push((Template::compile(cx, d, text).map_err(|p| p.at(index))?, folder));
+        }
+        let fallback = match last.bytes.as_slice() {
+            [b'=', digits @ ..] => {
+                let code = std::str::from_utf8(digits).ok().and_then(|s| s.parse::<u16>().ok()).filter(|c| *c <= 999);
+                match code {
+                    Some(code) => Fallback::Status(code),
+                    None => {
+                        let shown = String::from_utf8_lossy(digits).into_owned();
+                        return Err(Problem::says(format!("invalid code \"{shown}\"")).at(files.len()));
+                    }
+                }
+            }
+            text => Fallback::Uri(Template::compile(cx, d, text).map_err(|p| p.at(files.len()))?),
+        };
+        Ok(Candidates { files: Arc::new(names), fallback })
+    }
+}
+
+/// The feature.
+pub struct TryFiles;
+
+impl Feature for TryFiles {
+    fn table(&self) -> Table {
+        TryConf::table("try_files", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        if let Some(Own(candidates)) = conf.downcast_ref::<TryConf>().and_then(|c| c.try_files.clone()) {
+            if let Some(server) = &mut block.server_rewrite {
+                // Directly in a server it holds where no location does: the server's own level is such a location.
+                let _ = server;
+            }
+            block.location.precontent.push(Arc::new(candidates));
+        }
+        Ok(())
+    }
+}
+
+impl Handler for Candidates {
+    fn run(&self, r: &mut Request) -> Flow {
+        let plan = r.plan_rc();
+        let location = &plan.locations[r.location];
+        let root = &location.core.root;
+        for (name, folder) in self.files.iter() {
+            let name = name.eval(r);
+            let mut path = root.path.eval(r);
+            if root.alias && !location.regex && name.starts_with(&location.name) {
+                path.extend_from_slice(&name[location.name.len()..]);
+            } else {
+                path.extend_from_slice(&name);
+            }
+            if *folder && path.ends_with(b"/") {
+                path.pop();
+            }
+            let Ok(meta) = std::fs::metadata(bytes_path(&path)) else { continue };
+            if meta.is_dir() != *folder {
+                continue;
+            }
+            let mut uri = if root.alias && location.regex {
+                path.clone()
+            } else if root.alias && !name.starts_with(&location.name) {
+                [location.name.as_slice(), &name].concat()
+            } else {
+                name
+            };
+            if *folder && !uri.ends_with(b"/") {
+                uri.push(b'/');
+            }
+            if root.alias && location.regex {
+                // The alias already is the whole path; the URI stays.
+                uri.clone_from(&r.path);
+            }
+            r.path_changed |= uri != r.path;
+            r.path = uri;
+            return Flow::Declined;
+        }
+        match &self.fallback {
+            Fallback::Status(status) => Flow::Status(*status),
+            Fallback::Uri(uri) => {
+                let target = uri.eval(r);
+                if target.starts_with(b"@") {
+                    return Flow::Named(target);
+                }
+                if target.is_empty() {
+                    r.log(Level::Error, format_args!("try_files has nothing to fall back to"));
+                    return Flow::Status(500);
+                }
+                match target.iter().position(|c| *c == b'?') {
+                    Some(at) => Flow::Redirect { path: target[..at].to_vec(), args: target[at + 1..].to_vec() },
+                    None => Flow::Redirect { path: target, args: r.args.clone() },
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! The parking lot: one epoll instance a thread that knows every socket of the thread's clients.
+//!
+//! A socket is registered once, edge-triggered, for as long as it lives. A *parked* one (a keep-alive connection between
+//! requests) is an entry and nothing else; when it turns readable its key is handed to the thread's loop. A socket that a task
+//! works on is the same entry with wakers: [`Lot::readable`] and [`Lot::writable`] wait for it. So a connection passes from one
+//! state to the other without a system call.
+
+use base::clock::Instant;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use std::cell::{Cell, RefCell};
+use std::collections::BinaryHeap;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::task::{Poll, Waker};
+
+/// Events fetched with one system call.
+pub const EVENTS_MAX: usize = 512;
+
+/// Names an entry; a key outlives its entry without harm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    index: u32,
+    generation: u32,
+}
+
+impl Key {
+    fn token(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+    fn of(token: u64) -> Key {
+        Key { index: token as u32, generation: (token >> 32) as u32 }
+    }
+}
+
+const READABLE: u8 = 1;
+const WRITABLE: u8 = 2;
+/// The peer has closed its side, or the connection is broken.
+const CLOSING: u8 = 4;
+/// Nobody works on it: readiness goes to the thread's loop.
+const PARKED: u8 = 8;
+/// It has a node in the heap of deadlines.
+const TIMED: u8 = 16;
+/// The loop has been told that it is readable.
+const QUEUED: u8 = 32;
+
+#[derive(Default)]
+struct Wakers {
+    read: Option<Waker>,
+    write: Option<Waker>,
+}
+
+struct Entry<T> {
+    fd: Option<OwnedFd>,
+    generation: u32,
+    flags: u8,
+    deadline: Instant,
+    wakers: Option<Box<Wakers>>,
+    owner: Option<T>,
+}
+
+/// See the module's documentation. `T` is what the thread keeps with every socket.
+pub struct Lot<T> {
+    epoll: OwnedFd,
+    entries: RefCell<Vec<Box<[Entry<T>]>>>,
+    free: RefCell<Vec<u32>>,
+    used: Cell<u32>,
+    /// Parked entries that were readable already when they were parked.
+    pending: RefCell<Vec<Key>>,
+    deadlines: RefCell<BinaryHeap<std::cmp::Reverse<(Instant, u64)>>>,
+    events: RefCell<Vec<epoll::Event>>,
+}
+
+/// Entries are allocated in blocks, so that growing never copies (and never doubles) the table.
+const BLOCK: usize = 256;
+
+impl<T: Clone> Lot<T> {
+    /// # Errors
+    /// When the system has no more descriptors.
+    pub fn new() -> io::Result<Self> {
+        Ok(Lot {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            entries: RefCell::new(Vec::new()),
+            free: RefCell::new(Vec::new()),
+            used: Cell::new(0),
+            pending: RefCell::new(Vec::new()),
+            deadlines: RefCell::new(BinaryHeap::new()),
+            events: RefCell::new(Vec::with_capacity(EVENTS_MAX)),
+        })
+    }
+
+    /// Entries in use.
+    pub fn len(&self) -> usize {
+        self.used.get() as usize
+    }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn insert(&self, fd: OwnedFd, owner: T, flags: u8) -> Key {
+        let spare = self.free.borrow_mut().pop();
+        let index = spare.unwrap_or_else(|| {
+            let mut entries = self.entries.borrow_mut();
+            let start = (entries.len() * BLOCK) as u32;
+            entries.push(
+                (0..BLOCK)
+                    .map(|_| Entry {
+                        fd: None,
+                        generation: 0,
+                        flags: 0,
+                        deadline: Instant::default(),
+                        wakers: None,
+                        owner: None,
+                    })
+                    .collect(),
+            );
+            self.free.borrow_mut().extend((start + 1..start + BLOCK as u32).rev());
+            start
+        });
+        self.used.set(self.used.get() + 1);
+        let mut entries = self.entries.borrow_mut();
+        let entry = &mut entries[index as usize / BLOCK][index as usize % BLOCK];
+        entry.fd = Some(fd);
+        entry.owner = Some(owner);
+        entry.flags = flags;
+        Key { index, generation: entry.generation }
+    }
+
+    fn with<R>(&self, key: Key, f: impl FnOnce(&mut Entry<T>) -> R) -> Option<R> {
+        let mut entries = self.entries.borrow_mut();
+        let entry = entries.get_mut(key.index as usize / BLOCK)?.get_mut(key.index as usize % BLOCK)?;
+        (entry.generation == key.generation && entry.fd.is_some()).then(|| f(entry))
+    }
+
+    /// Takes a connected socket in, parked.
+    ///
+    /// # Errors
+    /// When epoll refuses it; the socket is closed.
+    pub fn add(&self, fd: OwnedFd, owner: T) -> io::Result<Key> {
+        let raw = fd.as_raw_fd();
+        let key = self.insert(fd, owner, PARKED);
+        let events = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        self.register(key, raw, events)
+    }
+
+    /// Takes a listening socket in: level-triggered; `shared` ones wake one thread at a time.
+    ///
+    /// # Errors
+    /// As [`Lot::add`].
+    pub fn add_listener(&self, fd: OwnedFd, owner: T, shared: bool) -> io::Result<Key> {
+        let raw = fd.as_raw_fd();
+        let key = self.insert(fd, owner, PARKED);
+        let events = if shared { EventFlags::IN | EventFlags::EXCLUSIVE } else { EventFlags::IN };
+        self.register(key, raw, events)
+    }
+
+    fn register(&self, key: Key, raw: RawFd, events: EventFlags) -> io::Result<Key> {
+        // SAFETY: the entry owns the descriptor and outlives this call.
+        let fd = unsafe { BorrowedFd::borrow_raw(raw) };
+        match epoll::add(&self.epoll, fd, EventData::new_u64(key.token()), events) {
+            Ok(()) => Ok(key),
+            Err(e) => {
+                self.remove(key);
+                Err(e.into())
+            }
+        }
+    }
+
+    /// Closes the socket and frees the entry; tasks that wait for it are woken. The owner is handed back.
+    pub fn remove(&self, key: Key) -> Option<T> {
+        let (fd, owner, wakers) = self.with(key, |entry| {
+            entry.generation = entry.generation.wrapping_add(1);
+            entry.flags &= TIMED;
+            (entry.fd.take(), entry.owner.take(), entry.wakers.take())
+        })?;
+        drop(fd);
+        self.used.set(self.used.get() - 1);
+        self.free.borrow_mut().push(key.index);
+        if let Some(wakers) = wakers {
+            wakers.read.into_iter().chain(wakers.write).for_each(Waker::wake);
+        }
+        owner
+    }
+
+    /// Replaces what is kept with the socket.
+    pub fn set_owner(&self, key: Key, owner: T) {
+        self.with(key, |entry| entry.owner = Some(owner));
+    }
+    /// Stops listening for a while (`false`), or starts again.
+    ///
+    /// # Errors
+    /// As epoll gives them.
+    pub fn listen(&self, key: Key, on: bool, shared: bool) -> io::Result<()> {
+        let Some(raw) = self.raw(key) else { return Ok(()) };
+        // SAFETY: the entry owns the descriptor and is not removed meanwhile.
+        let fd = unsafe { BorrowedFd::borrow_raw(raw) };
+        if on {
+            let events = if shared { EventFlags::IN | EventFlags::EXCLUSIVE } else { EventFlags::IN };
+            epoll::add(&self.epoll, fd, EventData::new_u64(key.token()), events)?;
+        } else {
+            epoll::delete(&self.epoll, fd)?;
+        }
+        Ok(())
+    }
+    /// The parked entry whose deadline is nearest, among those that `wanted` says; it loses its place in the heap.
+    pub fn nearest_parked(&self, wanted: impl Fn(&T) -> bool) -> Option<Key> {
+        let mut kept = Vec::new();
+        let mut found = None;
+        loop {
+            let Some(std::cmp::Reverse((at, index))) = self.deadlines.borrow_mut().pop() else { break };
+            let mut entries = self.entries.borrow_mut();
+            let slot = entries.get_mut(index as usize / BLOCK).and_then(|b| b.get_mut(index as usize % BLOCK));
+            let Some(entry) = slot else { continue };
+            if entry.fd.is_none() {
+                entry.flags &= !TIMED;
+                continue;
+            }
+            if entry.flags & PARKED != 0 && entry.owner.as_ref().is_some_and(&wanted) {
+                entry.flags &= !TIMED;
+                found = Some(Key { index: index as u32, generation: entry.generation });
+                break;
+            }
+            kept.push(std::cmp::Reverse((at, index)));
+        }
+        self.deadlines.borrow_mut().extend(kept);
+        found
+    }
+
+    pub fn owner(&self, key: Key) -> Option<T> {
+        self.with(key, |entry| entry.owner.clone()).flatten()
+    }
+    /// The descriptor; it is valid until the entry is removed.
+    pub fn raw(&self, key: Key) -> Option<RawFd> {
+        self.with(key, |entry| entry.fd.as_ref().map(AsRawFd::as_raw_fd)).flatten()
+    }
+
+    /// Hands the entry to a task: readiness wakes the task from now on.
+    pub fn unpark(&self, key: Key) {
+        self.with(key, |entry| entry.flags &= !(PARKED | QUEUED));
+    }
+    /// Gives it back to the loop, to be closed at `deadline` when nothing happens. Bytes that are waiting already are seen.
+    pub fn park(&self, key: Key, deadline: Instant) {
+        let queue = self
+            .with(key, |entry| {
+                entry.flags |= PARKED;
+                entry.wakers = None;
+                let queue = entry.flags & (READABLE | CLOSING) != 0 && entry.flags & QUEUED == 0;
+                if queue {
+                    entry.flags |= QUEUED;
+                }
+                queue
+            })
+            .unwrap_or(false);
+        if queue {
+            self.pending.borrow_mut().push(key);
+        }
+        self.set_deadline(key, deadline);
+    }
+    pub fn is_parked(&self, key: Key) -> bool {
+        self.with(key, |entry| entry.flags & PARKED != 0).unwrap_or(false)
+    }
+    /// When a parked entry is due. Cheap: the heap is touched only when the entry has no node in it.
+    #[inline]
+    pub fn set_deadline(&self, key: Key, deadline: Instant) {
+        let add = self
+            .with(key, |entry| {
+                entry.deadline = deadline;
+                let add = entry.flags & TIMED == 0;
+                entry.flags |= TIMED;
+                add
+            })
+            .unwrap_or(false);
+        if add {
+            self.deadlines.borrow_mut().push(std::cmp::Reverse((deadline, u64::from(key.index))));
+        }
+    }
+    /// Parked entries whose time has come, and when to ask again.
+    pub fn due(&self, now: Instant, out: &mut Vec<Key>) -> Option<Instant> {
+        let mut heap = self.deadlines.borrow_mut();
+        while let Some(std::cmp::Reverse((at, index))) = heap.peek().copied() {
+            if at > now {
+                return Some(at);
+            }
+            heap.pop();
+            let mut entries = self.entries.borrow_mut();
+            let Some(entry) = entries.get_mut(index as usize / BLOCK).and_then(|b| b.get_mut(index as usize % BLOCK))
+            else {
+                continue;
+            };
+            entry.flags &= !TIMED;
+            if entry.fd.is_none() || entry.flags & PARKED == 0 {
+                continue;
+            }
+            if entry.deadline > now {
+                entry.flags |= TIMED;
+                heap.push(std::cmp::Reverse((entry.deadline, index)));
+            } else {
+                out.push(Key { index: index as u32, generation: entry.generation });
+            }
+        }
+        None
+    }
+
+    /// Notes that a read found nothing more: the next byte will be an event.
+    #[inline]
+    pub fn drained(&self, key: Key) {
+        self.with(key, |entry| entry.flags &= !READABLE);
+    }
+    /// The peer has closed, so that a short read does not mean that nothing more will come.
+    pub fn closing(&self, key: Key) -> bool {
+        self.with(key, |entry| entry.flags & CLOSING != 0).unwrap_or(true)
+    }
+    /// Notes that a write would block.
+    pub fn blocked(&self, key: Key) {
+        self.with(key, |entry| entry.flags &= !WRITABLE);
+    }
+
+    /// Waits until there may be something to read; `false` when the entry is gone.
+    pub async fn readable(&self, key: Key) -> bool {
+        poll_fn(|cx| self.poll_readable(key, cx)).await
+    }
+    /// Waits until something may be written; `false` when the entry is gone.
+    pub async fn writable(&self, key: Key) -> bool {
+        poll_fn(|cx| self.poll_writable(key, cx)).await
+    }
+    pub fn poll_readable(&self, key: Key, cx: &mut std::task::Context<'_>) -> Poll<bool> {
+        self.poll_ready(key, READABLE | CLOSING, cx, |w| &mut w.read)
+    }
+    pub fn poll_writable(&self, key: Key, cx: &mut std::task::Context<'_>) -> Poll<bool> {
+        self.poll_ready(key, WRITABLE, cx, |w| &mut w.write)
+    }
+    fn poll_ready(
+        &self,
+        key: Key,
+        flag: u8,
+        cx: &mut std::task::Context<'_>,
+        slot: impl FnOnce(&mut Wakers) -> &mut Option<Waker>,
+    ) -> Poll<bool> {
+        self.with(key, |entry| {
+            if entry.flags & flag != 0 {
+                return Poll::Ready(true);
+            }
+            let slot = slot(entry.wakers.get_or_insert_default());
+            match slot {
+                Some(waker) if waker.will_wake(cx.waker()) => {}
+                slot => *slot = Some(cx.waker().clone()),
+            }
+            Poll::Pending
+        })
+        .unwrap_or(Poll::Ready(false))
+    }
+
+    /// Fetches events once without waiting and hands out the parked entries that turned readable. `true`: there may be more.
+    ///
+    /// # Errors
+    /// As epoll gives them.
+    pub fn turn(&self, ready: &mut Vec<Key>) -> io::Result<bool> {
+        ready.append(&mut self.pending.borrow_mut());
+        let mut events = self.events.borrow_mut();
+        events.clear();
+        let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&zero)) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(true),
+            Err(e) => return Err(e.into()),
+        }
+        let full = events.len() == events.capacity();
+        for event in events.iter() {
+            let key = Key::of(event.data.u64());
+            let got = event.flags;
+            let mut flags = 0;
+            if got.intersects(EventFlags::IN) {
+                flags |= READABLE;
+            }
+            if got.intersects(EventFlags::OUT) {
+                flags |= WRITABLE;
+            }
+            if got.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
+                flags |= CLOSING | READABLE;
+            }
+            if got.intersects(EventFlags::HUP | EventFlags::ERR) {
+                flags |= WRITABLE;
+            }
+            let wake = self.with(key, |entry| {
+                entry.flags |= flags;
+                if entry.flags & PARKED != 0 {
+                    if flags & (READABLE | CLOSING) != 0 && entry.flags & QUEUED == 0 {
+                        entry.flags |= QUEUED;
+                        ready.push(key);
+                    }
+                    return (None, None);
+                }
+                match &mut entry.wakers {
+                    Some(w) => (
+                        if flags & READABLE != 0 { w.read.take() } else { None },
+                        if flags & WRITABLE != 0 { w.write.take() } else { None },
+                    ),
+                    None => (None, None),
+                }
+            });
+            if let Some((read, write)) = wake {
+                read.into_iter().chain(write).for_each(Waker::wake);
+            }
+        }
+        Ok(full)
+    }
+    /// The loop is about to act on a key that [`Lot::turn`] gave it; `false` when it is out of date.
+    #[inline]
+    pub fn begin(&self, key: Key) -> bool {
+        self.with(key, |entry| {
+            let was = entry.flags & (PARKED | QUEUED) == PARKED | QUEUED;
+            entry.flags &= !QUEUED;
+            was
+        })
+        .unwrap_or(false)
+    }
+    /// It has been readable and nobody has drained it since.
+    pub fn readable_now(&self, key: Key) -> bool {
+        self.with(key, |entry| entry.flags & READABLE != 0).unwrap_or(false)
+    }
+    /// For an entry that was answered inline: it is parked still; its deadline moves, and bytes that are waiting are seen.
+    #[inline]
+    pub fn park_idle(&self, key: Key, deadline: Instant) {
+        let (add, queue) = self
+            .with(key, |entry| {
+                entry.deadline = deadline;
+                let add = entry.flags & TIMED == 0;
+                let queue = entry.flags & (READABLE | CLOSING) != 0 && entry.flags & QUEUED == 0;
+                entry.flags |= TIMED | if queue { QUEUED } else { 0 };
+                (add, queue)
+            })
+            .unwrap_or((false, false));
+        if add {
+            self.deadlines.borrow_mut().push(std::cmp::Reverse((deadline, u64::from(key.index))));
+        }
+        if queue {
+            self.pending.borrow_mut().push(key);
+        }
+    }
+    /// Whether entries wait that need no event.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.borrow().is_empty()
+    }
+    /// Every entry in use.
+    pub fn keys(&self) -> Vec<Key> {
+        let entries = self.entries.borrow();
+        let all = entries.iter().flat_map(|block| block.iter()).enumerate();
+        all.filter(|(_, e)| e.fd.is_some()).map(|(i, e)| Key { index: i as u32, generation: e.generation }).collect()
+    }
+}
+
+/// The lot as something that a tokio runtime can wait for.
+///
+/// # Errors
+/// When the runtime cannot take it.
+pub fn watch<T>(lot: &Lot<T>) -> io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
+    let fd = rustix::io::fcntl_dupfd_cloexec(lot, 0)?;
+    // SAFETY: `OwnedFd` keeps its descriptor open, and the same, for as long as it lives.
+    unsafe { tokio::io::unix::AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE) }
+        .map_err(|e| e.into_parts().1)
+}
+
+impl<T> AsFd for Lot<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+impl<T> AsRawFd for Lot<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.epoll.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    fn pair(lot: &Lot<u8>) -> (Key, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("pair");
+        ours.set_nonblocking(true).expect("nonblocking");
+        (lot.add(ours.into(), 7).expect("added"), theirs)
+    }
+
+    #[test]
+    fn a_parked_entry_is_handed_out_once_when_it_turns_readable() {
+        let lot = Lot::new().expect("epoll");
+        let (key, mut theirs) = pair(&lot);
+        let mut ready = Vec::new();
+        lot.turn(&mut ready).expect("turn");
+        assert!(ready.is_empty(), "writable alone is no news for a parked connection");
+        theirs.write_all(b"x").expect("write");
+        lot.turn(&mut ready).expect("turn");
+        assert_eq!(ready, [key]);
+        assert!(lot.begin(key) && !lot.begin(key));
+        assert_eq!(lot.owner(key), Some(7));
+        assert_eq!(lot.remove(key), Some(7));
+        assert_eq!(lot.remove(key), None);
+        assert!(lot.is_empty());
+    }
+
+    #[test]
+    fn bytes_that_came_before_parking_are_not_lost() {
+        let lot = Lot::new().expect("epoll");
+        let (key, mut theirs) = pair(&lot);
+        lot.unpark(key);
+        theirs.write_all(b"x").expect("write");
+        let mut ready = Vec::new();
+        lot.turn(&mut ready).expect("turn");
+        assert!(ready.is_empty());
+        lot.park(key, Instant(5));
+        lot.turn(&mut ready).expect("turn");
+        assert_eq!(ready, [key]);
+    }
+
+    #[test]
+    fn deadlines_move_without_leaving_nodes_behind() {
+        let lot = Lot::new().expect("epoll");
+        let (key, _theirs) = pair(&lot);
+        for at in [10, 20, 30] {
+            lot.set_deadline(key, Instant(at));
+        }
+        assert_eq!(lot.deadlines.borrow().len(), 1);
+        let mut due = Vec::new();
+        assert_eq!(lot.due(Instant(15), &mut due), Some(Instant(30)));
+        assert!(due.is_empty());
+        assert_eq!(lot.due(Instant(30), &mut due), None);
+        assert_eq!(due, [key]);
+    }
+
+    #[test]
+    fn an_old_key_does_not_reach_a_new_entry() {
+        let lot = Lot::new().expect("epoll");
+        let (old, _a) = pair(&lot);
+        lot.remove(old);
+        let (new, _b) = pair(&lot);
+        assert_eq!(old.index, new.index);
+        assert_eq!(lot.owner(old), None);
+        assert_eq!(lot.owner(new), Some(7));
+    }
+}
