@@ -20,7 +20,8 @@ directives! {
         /// Whether a master process watches over the worker process. With `off` one process, in the foreground of itself,
         /// does everything, without changing its user; meant for development.
         master_process: Flag = "on",
-        /// The user (and group; the one of the same name otherwise) that the worker process runs as.
+        /// The user (and group; the one of the same name otherwise) that the worker process runs as. Without it a server
+        /// that root starts serves as `nobody`.
         user: User,
         /// How many worker threads serve. `auto` takes one for every CPU that the process may use.
         /// Differs: the workers are threads of one process; a crash in one takes all, and all are started again.

@@ -145,6 +145,13 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         }
     };
     complaints.append(&mut cx.warnings);
+    if core.user.is_none() && rustix::process::geteuid().is_root() {
+        core.user = values::default_user();
+        if core.user.is_none() {
+            complaints.push(Complaint::emerg(format!("getpwnam(\"{}\") failed", values::DEFAULT_USER)));
+            return failed(complaints, files, true);
+        }
+    }
     let Some(events) = events_plan(&schema, &root, &mut cx) else {
         complaints.push(Complaint::emerg("no \"events\" section in configuration"));
         return failed(complaints, files, true);

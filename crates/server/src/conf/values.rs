@@ -8,6 +8,14 @@ use std::ffi::OsString;
 /// More threads than this are taken for a slip (nginx: `NGX_MAX_PROCESSES`).
 pub const WORKERS_MAX: usize = 1024;
 
+/// Whom the worker process runs as when root starts the server and the configuration names nobody.
+pub const DEFAULT_USER: &str = "nobody";
+
+/// That user; `None` when the system does not have it.
+pub fn default_user() -> Option<Account> {
+    user(DEFAULT_USER).ok().flatten()
+}
+
 /// `user NAME [GROUP]`, looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User(pub Option<Account>);

@@ -1,0 +1,203 @@
+//! Every flag of the command line, and what a wrong configuration looks like.
+
+mod support;
+
+use std::process::{Command, Output};
+use support::{BINARY, Site, text};
+
+fn plain(arguments: &[&str]) -> Output {
+    Command::new(BINARY).args(arguments).output().expect("the program runs")
+}
+
+#[test]
+fn versions_and_help() {
+    let short = text(&plain(&["-v"]).stderr);
+    assert!(
+        short.contains("tidegate version: tidegate/") && short.contains("\nnginx version: nginx/1.31.4\n"),
+        "{short}"
+    );
+    assert!(!short.contains("configure arguments"));
+    let long = text(&plain(&["-V"]).stderr);
+    assert!(long.contains("\nconfigure arguments: --prefix=") && long.contains("--without-mail_pop3_module"), "{long}");
+    for flag in ["-h", "-?"] {
+        let help = text(&plain(&[flag]).stderr);
+        assert!(help.contains("Usage: tidegate [-?hvVtTq]") && help.contains("  serve "), "{help}");
+    }
+}
+
+#[test]
+fn wrong_flags() {
+    for (arguments, want) in [
+        (&["-x"][..], "tidegate: invalid option: \"x\""),
+        (&["-s", "start"][..], "tidegate: invalid option: \"-s start\""),
+        (&["-p"][..], "tidegate: option \"-p\" requires directory name"),
+        (&["srve"][..], "tidegate: unknown command \"srve\"\n  = did you mean \"serve\"?"),
+    ] {
+        let output = plain(arguments);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).starts_with(want), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_test_that_succeeds() {
+    let site = Site::new("worker_processes 2;", "");
+    let output = site.run(&["-t"]);
+    let name = site.path("conf/nginx.conf").display().to_string();
+    let want = format!(
+        "tidegate: the configuration file {name} syntax is ok\ntidegate: configuration file {name} test is successful\n"
+    );
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), want));
+    let quiet = site.run(&["-tq"]);
+    assert_eq!((quiet.status.code(), text(&quiet.stderr)), (Some(0), String::new()));
+    assert!(site.pid().is_none());
+}
+
+#[test]
+fn a_dump_has_every_file_once() {
+    let site = Site::new("include extra.conf;\ninclude extra/*.conf;", "");
+    std::fs::create_dir(site.path("conf/extra")).expect("a directory");
+    site.write("conf/extra.conf", "worker_priority 0;");
+    site.write("conf/extra/a.conf", "worker_shutdown_timeout 1s;\n");
+    let output = site.run(&["-T"]);
+    let dump = text(&output.stdout);
+    let conf = site.path("conf").display().to_string();
+    let want = format!(
+        "# configuration file {conf}/nginx.conf:\n{}\n# configuration file {conf}/extra.conf:\nworker_priority 0;\n\
+         # configuration file {conf}/extra/a.conf:\nworker_shutdown_timeout 1s;\n\n",
+        site.read("conf/nginx.conf")
+    );
+    assert_eq!(dump, want);
+}
+
+#[test]
+fn errors_have_nginxs_first_line() {
+    for (main, rest, line, want) in [
+        ("foo;", "", 2, "unknown directive \"foo\""),
+        ("pid a; pid b;", "", 2, "\"pid\" directive is duplicate"),
+        ("worker_processes no;", "", 2, "\"worker_processes\" directive invalid value"),
+        ("worker_cpu_affinity 012;", "", 2, "invalid character \"2\" in \"worker_cpu_affinity\""),
+        ("thread_pool p;", "", 2, "invalid number of arguments in \"thread_pool\" directive"),
+        ("thread_pool p max_queue=3;", "", 2, "\"threads\" parameter is missing in thread pool \"p\""),
+        ("error_log x loud;", "", 2, "invalid log level \"loud\""),
+        ("worker_connections 1;", "", 2, "\"worker_connections\" directive is not allowed here"),
+        ("daemon yes;", "", 2, "invalid value \"yes\" in \"daemon\" directive, it must be \"on\" or \"off\""),
+        ("ssl_engine x;", "", 2, "\"ssl_engine\" directive is not supported"),
+        ("", "events { }", 4, "\"events\" directive is duplicate"),
+        ("", "include none.conf;", 4, "open() \"CONF/none.conf\" failed (2: No such file or directory)"),
+        ("", "http { ", 5, "unexpected end of file, expecting \"}\""),
+    ] {
+        let site = Site::new(main, rest);
+        let output = site.run(&["-t"]);
+        let conf = site.path("conf").display().to_string();
+        let want = want.replace("CONF", &conf);
+        let first = format!("tidegate: [emerg] {want} in {conf}/nginx.conf:{line}");
+        let words = text(&output.stderr);
+        assert_eq!(
+            (output.status.code(), words.lines().next()),
+            (Some(1), Some(first.as_str())),
+            "{main}{rest}: {words}"
+        );
+        assert_eq!(
+            words.lines().last(),
+            Some(format!("tidegate: configuration file {conf}/nginx.conf test failed").as_str())
+        );
+        assert!(site.log().contains(&format!(": {want} in ")), "the log has it, too: {}", site.log());
+    }
+}
+
+#[test]
+fn whole_configurations_that_lack_something() {
+    let site = Site::new("", "");
+    site.write("conf/nginx.conf", "daemon off;");
+    let words = text(&site.run(&["-t"]).stderr);
+    assert!(words.contains("syntax is ok\ntidegate: [emerg] no \"events\" section in configuration\n"), "{words}");
+    let words = text(&site.run(&["-t", "-c", "none.conf"]).stderr);
+    let name = site.path("none.conf").display().to_string();
+    assert!(words.contains(&format!("[emerg] open() \"{name}\" failed (2: No such file or directory)")), "{words}");
+}
+
+#[test]
+fn explaining_shows_every_error_in_its_line() {
+    let site = Site::new("worker_proceses 2;\nuser;", "");
+    let words = text(&site.run(&["-t", "--explain"]).stderr);
+    assert!(
+        words.contains("2 | worker_proceses 2;\n  | ^^^^^^^^^^^^^^^\n  = did you mean \"worker_processes\"?"),
+        "{words}"
+    );
+    assert!(
+        words.contains("invalid number of arguments in \"user\" directive") && words.contains("2 errors"),
+        "{words}"
+    );
+}
+
+#[test]
+fn directives_on_the_command_line() {
+    let site = Site::new("", "");
+    let words = text(&site.run(&["-t", "-g", "foo;"]).stderr);
+    assert!(words.starts_with("tidegate: [emerg] unknown directive \"foo\" in command line\n"), "{words}");
+    let output = site.run(&["-t", "-g", "pid logs/other.pid;"]);
+    assert!(output.status.success());
+    assert!(site.path("logs/other.pid").exists(), "as in nginx, -t creates the pid file");
+}
+
+#[test]
+fn an_error_log_that_cannot_be_opened() {
+    let site = Site::new("", "");
+    let words = text(&site.run(&["-t", "-e", "/none/such/log"]).stderr);
+    let want = "tidegate: [alert] could not open error log file: open() \"/none/such/log\" failed (2: No such file or \
+                directory)\n";
+    assert!(words.starts_with(want), "{words}");
+    site.write("conf/nginx.conf", "error_log /none/such/log; events { }");
+    let output = site.run(&["-t"]);
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("[emerg] open() \"/none/such/log\" failed (2: No such file or directory)\n"));
+}
+
+#[test]
+fn warnings_do_not_fail_a_test() {
+    let site = Site::new("load_module modules/ngx_stream_module.so;", "");
+    site.write("conf/nginx.conf", "load_module modules/ngx_foo_module.so;\nevents { debug_connection 127.0.0.1; }");
+    let output = site.run(&["-t"]);
+    let words = text(&output.stderr);
+    assert!(output.status.success() && words.contains("[warn] \"load_module\" is ignored"), "{words}");
+    assert!(words.contains("\"ngx_foo_module\" is not built in") && words.contains("\"debug_connection\" is ignored"));
+}
+
+#[test]
+fn the_plan_names_the_place_of_every_value() {
+    let site = Site::new("worker_processes 3;", "");
+    let output = site.run(&["-t", "--plan"]);
+    let plan = text(&output.stdout);
+    let conf = site.path("conf/nginx.conf").display().to_string();
+    let line = |start: &str| plan.lines().find(|line| line.starts_with(start)).unwrap_or_default().to_string();
+    assert!(line("worker_processes 3;").ends_with(&format!("# {conf}:2")), "{plan}");
+    assert!(line("    worker_connections 512;").ends_with("# default"), "{plan}");
+}
+
+#[test]
+fn explanations_and_suggestions() {
+    let output = plain(&["explain", "worker_processes", "events"]);
+    let words = text(&output.stdout);
+    assert!(output.status.success() && words.contains("number | auto") && words.contains("events { ... }"), "{words}");
+    let output = plain(&["explain", "worker_proceses"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("did you mean \"worker_processes\"?"));
+    for command in ["serve", "explain", "plan", "reference"] {
+        let help = text(&plain(&[command, "--help"]).stdout);
+        assert!(help.contains("Usage: tidegate"), "{command}: {help}");
+        assert_eq!(help, text(&plain(&["help", command]).stdout));
+    }
+}
+
+#[test]
+fn a_signal_for_a_server_that_does_not_run() {
+    let site = Site::new("", "");
+    let output = site.run(&["-s", "reload"]);
+    let name = site.path("logs/nginx.pid").display().to_string();
+    assert_eq!(output.status.code(), Some(1));
+    let want = format!("tidegate: [error] open() \"{name}\" failed (2: No such file or directory)\n");
+    assert_eq!(text(&output.stderr), want);
+    site.write("logs/nginx.pid", "\n");
+    assert!(text(&site.run(&["-s", "stop"]).stderr).contains("[error] invalid PID number \"\" in \""));
+}

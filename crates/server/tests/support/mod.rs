@@ -1,0 +1,190 @@
+//! What the tests of whole processes share: a directory with a configuration, the program started in it, waiting for what
+//! it says.
+
+#![allow(dead_code, reason = "every test file uses another part")]
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_tidegate");
+
+/// Nothing here takes longer, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// A directory of its own, laid out as `-p` expects it; removed when the test passed.
+pub struct Site {
+    pub dir: PathBuf,
+}
+
+impl Site {
+    /// `main` stands before `events { }`, `rest` behind it.
+    pub fn new(main: &str, rest: &str) -> Site {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("tidegate-test-{}-{n}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        for folder in ["conf", "logs", "html"] {
+            std::fs::create_dir_all(dir.join(folder)).expect("a directory");
+        }
+        let site = Site { dir };
+        site.configure(main, rest);
+        site
+    }
+    pub fn configure(&self, main: &str, rest: &str) {
+        let text = format!("error_log logs/error.log info;\n{main}\nevents {{ }}\n{rest}\n");
+        self.write("conf/nginx.conf", &text);
+    }
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).expect("a file");
+    }
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+    pub fn log(&self) -> String {
+        self.read("logs/error.log")
+    }
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command.arg("-p").arg(&self.dir).args(arguments).stdin(Stdio::null());
+        command
+    }
+    /// Runs the program to its end.
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("the program runs")
+    }
+    /// Starts it and waits for the pid file.
+    pub fn start(&self) -> Running<'_> {
+        let child = self.command(&[]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let mut running = Running { site: self, child };
+        loop {
+            if let Some(pid) = self.pid() {
+                assert_eq!(pid, running.child.id(), "the pid file holds the process that was started");
+                return running;
+            }
+            if let Some(status) = running.child.try_wait().expect("wait") {
+                let mut words = String::new();
+                let _ = running.child.stderr.take().expect("piped").read_to_string(&mut words);
+                panic!("ended at once ({status}): {words}");
+            }
+            std::thread::sleep(GLANCE);
+        }
+    }
+    pub fn pid(&self) -> Option<u32> {
+        self.read("logs/nginx.pid").strip_suffix('\n')?.parse().ok()
+    }
+    /// Waits until the error log holds some words so many times.
+    pub fn wait_for_log(&self, words: &str, times: usize) {
+        wait(&format!("{times} x \"{words}\" in the log"), || {
+            (self.log().matches(words).count() >= times).then_some(()).ok_or_else(|| self.log())
+        });
+    }
+    pub fn assert_no_alerts(&self) {
+        let log = self.log();
+        assert!(!log.contains("[alert]"), "{log}");
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+/// The program in the foreground; killed if a test fails.
+pub struct Running<'a> {
+    pub site: &'a Site,
+    pub child: Child,
+}
+
+impl Running<'_> {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+    pub fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+    /// The worker process, once there is one.
+    pub fn worker(&self) -> u32 {
+        wait("a worker process", || children(self.pid()).first().copied().ok_or("none"))
+    }
+    /// Waits for the end.
+    pub fn ended(mut self) -> ExitStatus {
+        wait("the end", || self.child.try_wait().expect("wait").ok_or("it runs"))
+    }
+    /// QUIT, and nothing unusual.
+    pub fn quit(self) {
+        self.signal("QUIT");
+        let site = self.site;
+        assert!(self.ended().success(), "{}", site.log());
+        assert!(site.pid().is_none(), "the pid file is gone");
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Looks again and again until there is a value.
+pub fn wait<T, E: std::fmt::Display>(what: &str, mut look: impl FnMut() -> Result<T, E>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Ok(value) => return value,
+            Err(seen) => assert!(Instant::now() < until, "waited in vain for {what}; last seen:\n{seen}"),
+        }
+        std::thread::sleep(GLANCE);
+    }
+}
+
+pub fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status().expect("kill runs");
+    assert!(status.success(), "kill -{name} {pid}");
+}
+
+pub fn alive(pid: u32) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    !state.is_empty() && state.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('Z'))
+}
+
+/// The living children of a process.
+pub fn children(pid: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|word| word.parse().ok()).filter(|child| alive(*child)).collect()
+}
+
+/// Open descriptors of a process.
+pub fn descriptors(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count())
+}
+
+/// Resident memory of a process in kilobytes.
+pub fn resident_kb(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).unwrap_or(0)
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").expect("bind").local_addr().expect("address").port()
+}
+
+pub fn text(output: &[u8]) -> String {
+    String::from_utf8_lossy(output).into_owned()
+}
+
+pub fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}

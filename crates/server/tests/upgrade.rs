@@ -1,0 +1,83 @@
+//! Changing the binary while it serves: USR2, WINCH, HUP and the ways back.
+
+mod support;
+
+use support::{Site, alive, children, signal, wait};
+
+/// Starts a daemon; its master's pid.
+fn daemon(site: &Site) -> u32 {
+    assert!(site.run(&[]).status.success());
+    wait("the pid file", || site.pid().ok_or("none"))
+}
+
+fn old_pid(site: &Site) -> Option<u32> {
+    site.read("logs/nginx.pid.oldbin").strip_suffix('\n')?.parse().ok()
+}
+
+fn new_master(site: &Site, old: u32) -> u32 {
+    wait("the new master", || site.pid().filter(|pid| *pid != old).ok_or_else(|| site.log()))
+}
+
+fn gone(pid: u32) {
+    wait("its end", || if alive(pid) { Err("alive") } else { Ok(()) });
+}
+
+#[test]
+fn the_old_master_leaves() {
+    let site = Site::new("", "");
+    let old = daemon(&site);
+    signal(old, "USR2");
+    let new = new_master(&site, old);
+    assert_eq!(old_pid(&site), Some(old));
+    signal(old, "QUIT");
+    gone(old);
+    assert_eq!((site.pid(), old_pid(&site)), (Some(new), None));
+    // The heir may be followed in turn.
+    signal(new, "USR2");
+    let third = new_master(&site, new);
+    signal(new, "QUIT");
+    gone(new);
+    signal(third, "TERM");
+    gone(third);
+    assert!(site.pid().is_none());
+    site.assert_no_alerts();
+}
+
+#[test]
+fn the_new_master_leaves() {
+    let site = Site::new("", "");
+    let old = daemon(&site);
+    signal(old, "USR2");
+    let new = new_master(&site, old);
+    signal(old, "WINCH");
+    wait("no worker of the old master", || {
+        let left: Vec<u32> = children(old).into_iter().filter(|pid| *pid != new).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+    assert!(alive(old));
+    signal(new, "TERM");
+    gone(new);
+    wait("the old pid file again", || if site.pid() == Some(old) { Ok(()) } else { Err(site.log()) });
+    wait("a worker of the old master", || children(old).first().copied().ok_or_else(|| site.log()));
+    assert_eq!(old_pid(&site), None);
+    signal(old, "QUIT");
+    gone(old);
+    site.assert_no_alerts();
+}
+
+#[test]
+fn a_second_new_binary_is_refused() {
+    let site = Site::new("", "");
+    let old = daemon(&site);
+    signal(old, "USR2");
+    let new = new_master(&site, old);
+    signal(old, "USR2");
+    site.wait_for_log("the changing binary signal is ignored", 1);
+    signal(new, "USR2");
+    site.wait_for_log("the changing binary signal is ignored", 2);
+    signal(new, "QUIT");
+    gone(new);
+    signal(old, "QUIT");
+    gone(old);
+    site.assert_no_alerts();
+}
