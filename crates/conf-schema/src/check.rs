@@ -217,6 +217,9 @@ impl Checker<'_> {
             if inner == Contexts::if_in_location && block.context == Contexts::server {
                 inner = Contexts::if_in_server;
             }
+            if block.context == Contexts::main && block.children.iter().any(|child| child.context == inner) {
+                return Err(Problem::duplicate().hint("one block holds it all; put the contents together"));
+            }
             let mut child = self.blank(inner, Some(d));
             self.items(cx, items, &mut child);
             block.children.push(child);

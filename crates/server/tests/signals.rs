@@ -118,11 +118,10 @@ fn logs_are_reopened() {
     let worker = running.worker();
     std::fs::rename(site.path("logs/error.log"), site.path("logs/error.log.1")).expect("renamed");
     running.signal("USR1");
-    wait(
-        "a new file",
-        || if site.log().contains("reopening logs") { Ok(()) } else { Err(site.read("logs/error.log.1")) },
-    );
-    site.wait_for_log(&format!("{worker}#{worker}: reopening logs"), 1);
+    let old = || site.read("logs/error.log.1");
+    let words = format!("{worker}#{worker}: reopening logs");
+    wait("the worker's word", || if old().contains(&words) { Ok(()) } else { Err(old()) });
+    wait("a new file", || if site.path("logs/error.log").exists() { Ok(()) } else { Err(old()) });
     running.quit();
     assert!(site.log().contains("gracefully shutting down"));
     assert!(!site.read("logs/error.log.1").contains("gracefully shutting down"));
