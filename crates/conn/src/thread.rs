@@ -98,6 +98,7 @@ pub fn run(init: ThreadInit) {
 async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
     clock::update();
     let world = Rc::new(World::new(init.serving)?);
+    watch_files(&world)?;
     for bound in init.listeners {
         open(&world, bound)?;
     }
@@ -123,6 +124,12 @@ async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
                 let mut guard = guard?;
                 clock::update();
                 let more = world.lot.turn(&mut ready)?;
+                // Before any request is answered: what has changed must not be answered as it was.
+                if let Some(files) = world.files.get()
+                    && let Some(at) = ready.iter().position(|key| *key == files)
+                {
+                    ready.swap(0, at);
+                }
                 for key in ready.drain(..) {
                     act(&world, key);
                 }
@@ -195,8 +202,23 @@ fn act(world: &Rc<World>, key: Key) {
     match world.lot.owner(key) {
         Some(Owner::Client(connection)) => inline::readable(world, key, &connection),
         Some(Owner::Listener(door)) => accept(world, key, &door),
+        Some(Owner::Files) => http_engine::files::changed(),
         None => {}
     }
+}
+
+/// Turns the thread's file cache on, as the plan says, and listens for what changes.
+fn watch_files(world: &Rc<World>) -> std::io::Result<()> {
+    let bytes = world.plan.borrow().as_ref().map_or(0, |plan| plan.cache_bytes);
+    http_engine::files::keep_contents(bytes > 0);
+    let watch = http_engine::files::enable(bytes);
+    if let Some(old) = world.files.take() {
+        world.lot.remove(old);
+    }
+    if let Some(fd) = watch {
+        world.files.set(Some(world.lot.add_listener(fd, Owner::Files, false)?));
+    }
+    Ok(())
 }
 
 fn open(world: &Rc<World>, bound: Bound) -> std::io::Result<()> {
@@ -340,6 +362,7 @@ fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[Ad
     if let Some(old) = &old {
         http_engine::flush_logs(old);
     }
+    watch_files(world)?;
     let doors = std::mem::take(&mut *world.doors.borrow_mut());
     for key in doors {
         let Some(Owner::Listener(door)) = world.lot.owner(key) else { continue };
@@ -383,6 +406,11 @@ fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[Ad
 /// QUIT: no new connections; idle ones are closed, the others after their response.
 fn begin_quit(world: &Rc<World>) {
     world.quitting.set(true);
+    if let Some(files) = world.files.take() {
+        world.lot.remove(files);
+        http_engine::files::enable(0);
+        http_engine::files::keep_contents(false);
+    }
     for key in std::mem::take(&mut *world.doors.borrow_mut()) {
         world.lot.remove(key);
     }

@@ -24,6 +24,8 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 pub enum Owner {
     Listener(Rc<Door>),
     Client(Rc<Connection>),
+    /// The kernel reports changed files.
+    Files,
 }
 
 /// A listening socket.
@@ -40,8 +42,14 @@ pub struct Door {
 pub struct World {
     pub lot: Lot<Owner>,
     pub serving: RefCell<Serving>,
+    /// Behind an `Rc`, so that a request's hold on its plan is not counted across threads.
+    #[allow(clippy::redundant_allocation)]
     pub plan: RefCell<Option<Rc<Arc<HttpPlan>>>>,
     pub doors: RefCell<Vec<Key>>,
+    /// The entry of [`Owner::Files`].
+    pub files: Cell<Option<Key>>,
+    /// Boxed, because they travel through tasks as boxes.
+    #[allow(clippy::vec_box)]
     spare: RefCell<Vec<Box<Request>>>,
     pub read_buf: RefCell<Vec<u8>>,
     pub out_buf: RefCell<Vec<u8>>,
@@ -62,6 +70,7 @@ impl World {
             plan: RefCell::new(serving.http.clone().map(Rc::new)),
             serving: RefCell::new(serving),
             doors: RefCell::new(Vec::new()),
+            files: Cell::new(None),
             spare: RefCell::new(Vec::new()),
             read_buf: RefCell::new(vec![0; READ_BYTES]),
             out_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),

@@ -225,6 +225,7 @@ impl Builder<'_> {
         }
         let listeners = self.listeners(&drafts);
         HttpPlan {
+            cache_bytes: self.core_conf(&levels).tidegate_cache.0,
             listeners,
             servers: std::mem::take(&mut self.servers),
             locations: std::mem::take(&mut self.locations),

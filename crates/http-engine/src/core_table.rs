@@ -39,6 +39,8 @@ directives! {
         server_tokens: ServerTokens = "on",
         /// Whose name stands in error pages and in the `Server` header: ours, nginx's, or any word.
         server_identity: Identity = "tidegate",
+        /// Memory in which each worker thread keeps small files, ready to be sent; `off`: none.
+        tidegate_cache: CacheBytes = "64m",
         /// How long an idle connection is kept; the second value is sent in the `Keep-Alive` header.
         keepalive_timeout: KeepaliveTimeout = "75s",
         /// An idle connection is not closed before this time when a server wants to be rid of it.
@@ -231,5 +233,21 @@ impl Value for TempPath {
             }
         }
         Ok(TempPath { path: cx.full_name(&text), levels })
+    }
+}
+
+/// `tidegate_cache`: bytes, 0 for `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheBytes(pub u64);
+
+impl Value for CacheBytes {
+    const SYNTAX: &'static str = "size | off";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default();
+        if word == b"off" {
+            return Ok(CacheBytes(0));
+        }
+        let size = conf_schema::value::parse_offset(word).ok_or_else(|| Problem::invalid().at(0))?;
+        Ok(CacheBytes(size))
     }
 }

@@ -10,6 +10,7 @@ pub mod build;
 pub mod core_table;
 pub mod counters;
 pub mod engine;
+pub mod files;
 pub mod head_out;
 pub mod listen;
 pub mod path;

@@ -40,7 +40,8 @@ pub fn canonical(raw: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<(
             0 => return Err(BadPath::Nul),
             b'/' => {
                 let resolved = close_segment(out)?;
-                if !resolved && !(merge_slashes && out.last() == Some(&b'/')) {
+                let doubled = merge_slashes && out.last() == Some(&b'/');
+                if !(resolved || doubled) {
                     out.push(b'/');
                 }
             }

@@ -17,6 +17,8 @@ pub struct HttpPlan {
     /// All locations and `if` blocks of all servers; each server's own level is one of them.
     pub locations: Vec<Location>,
     pub variables: Vec<Variable>,
+    /// `tidegate_cache`
+    pub cache_bytes: u64,
     /// Called on every thread when log lines must not wait any longer.
     pub flushers: Vec<fn()>,
     /// Things that features keep for the whole http area.

@@ -167,8 +167,8 @@ pub struct Request {
     pub access_status: u16,
     /// Index of the next handler of the current phase.
     pub handler: usize,
-    /// The path of a file that `try_files` or `index` has just seen (a hint, not a promise).
-    pub log_skipped: bool,
+    /// A buffer for whoever needs one for a moment.
+    pub scratch: Vec<u8>,
     /// A handler has decided itself: conditions of the request do not count (nginx: `disable_not_modified`).
     pub ignore_conditions: bool,
     /// A task works on it, and has counted it among the writing ones.
@@ -192,6 +192,7 @@ impl Request {
     }
     /// The same, to hold while the request is changed.
     #[inline]
+    #[allow(clippy::redundant_allocation)]
     pub fn plan_rc(&self) -> Rc<Arc<HttpPlan>> {
         match &self.plan {
             Some(plan) => plan.clone(),
@@ -298,12 +299,11 @@ impl Request {
     }
     /// Sets a variable that the request keeps.
     pub fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
-        match self.plan().variables.get(id.0 as usize).map(|v| &v.source) {
-            Some(Source::Slot(slot) | Source::Computed { slot: Some(slot), .. }) => {
-                let slot = *slot;
-                self.write_slot(slot, Slot::Value(value));
-            }
-            _ => {}
+        if let Some(Source::Slot(slot) | Source::Computed { slot: Some(slot), .. }) =
+            self.plan().variables.get(id.0 as usize).map(|v| &v.source)
+        {
+            let slot = *slot;
+            self.write_slot(slot, Slot::Value(value));
         }
     }
     /// Sets any variable that may be set.
@@ -327,25 +327,71 @@ impl Request {
     }
     /// Makes it as new, keeping the memory of its tables.
     pub fn recycle(&mut self) {
-        let mut old = std::mem::take(self);
-        old.buf.clear();
-        old.head.fields.clear();
-        old.host.clear();
-        old.path.clear();
-        old.args.clear();
-        old.out.clear();
-        old.captures.clear();
-        old.slots.clear();
-        old.things.clear();
-        self.buf = old.buf;
-        self.head.fields = old.head.fields;
-        self.host = old.host;
-        self.path = old.path;
-        self.args = old.args;
-        self.out = old.out;
-        self.captures = old.captures;
-        self.slots = old.slots;
-        self.things = old.things;
+        let Request {
+            plan,
+            connection,
+            server,
+            location,
+            buf,
+            head,
+            method,
+            version,
+            host,
+            host_port,
+            path,
+            args,
+            path_changed,
+            match_again,
+            body,
+            body_length,
+            length,
+            keep_alive,
+            internal,
+            redirects_left,
+            error_page,
+            error_status,
+            head_only,
+            chunked,
+            expect_tested,
+            out,
+            bytes_sent,
+            body_bytes_sent,
+            header_size,
+            completed,
+            captures,
+            slots,
+            things,
+            started,
+            limit_rate,
+            phase,
+            id,
+            rewrite_rounds_left,
+            access_status,
+            handler,
+            ignore_conditions,
+            counted,
+            pipelined,
+            scratch,
+        } = self;
+        (*plan, *connection, *body, *body_length) = (None, None, RequestBody::None, None);
+        (*server, *location, *handler) = (0, 0, 0);
+        (*method, *version, *phase) = (Method::default(), Version::default(), crate::engine::Phase::default());
+        (*host_port, *limit_rate, *id) = (None, None, None);
+        (*path_changed, *match_again, *keep_alive, *internal) = (false, false, false, false);
+        (*error_page, *head_only, *chunked, *expect_tested) = (false, false, false, false);
+        (*completed, *ignore_conditions, *counted, *pipelined) = (false, false, false, false);
+        (*redirects_left, *rewrite_rounds_left) = (0, 0);
+        (*error_status, *access_status) = (0, 0);
+        (*length, *bytes_sent, *body_bytes_sent, *header_size) = (0, 0, 0, 0);
+        *started = Instant::default();
+        for table in [buf, host, path, args, scratch] {
+            table.clear();
+        }
+        head.clear();
+        out.clear();
+        captures.clear();
+        slots.clear();
+        things.clear();
     }
     /// Writes to the error log of the location, with the facts that nginx adds to every line of a request.
     #[cold]

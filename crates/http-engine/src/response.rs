@@ -83,10 +83,24 @@ pub struct OutHead {
 
 impl OutHead {
     pub fn clear(&mut self) {
-        let (mut fields, mut trailers) = (std::mem::take(&mut self.fields), std::mem::take(&mut self.trailers));
-        fields.clear();
-        trailers.clear();
-        *self = OutHead { fields, trailers, ..OutHead::default() };
+        self.fields.clear();
+        self.trailers.clear();
+        self.status = 0;
+        (self.status_line, self.content_length, self.last_modified, self.accept_ranges) = (None, None, None, None);
+        (self.ranges_allowed, self.vary_encoding) = (false, false);
+        for text in [
+            &mut self.content_type,
+            &mut self.charset,
+            &mut self.etag,
+            &mut self.location,
+            &mut self.server,
+            &mut self.date,
+            &mut self.content_encoding,
+        ] {
+            if !text.bytes().is_empty() {
+                *text = Str::default();
+            }
+        }
     }
     pub fn add(&mut self, name: impl Into<Str>, value: impl Into<Str>) {
         self.fields.push(OutField { name: name.into(), value: value.into() });

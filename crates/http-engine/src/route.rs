@@ -5,7 +5,7 @@ use crate::regex::Pattern;
 use crate::request::Request;
 use crate::values::{LocationKind, ServerName};
 use conf_schema::Problem;
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use std::sync::Arc;
 
 /// The names of the servers of one address.

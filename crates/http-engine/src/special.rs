@@ -226,15 +226,20 @@ pub fn keepalive_disabled(r: &Request) -> bool {
 /// The file that the path stands for: `root` + path, or `alias` in place of the location's name
 /// (nginx: `ngx_http_map_uri_to_path`).
 pub fn mapped_path(r: &mut Request) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128);
+    map_path(r, &mut out);
+    out
+}
+
+/// The same, appended to a buffer.
+pub fn map_path(r: &mut Request, out: &mut Vec<u8>) {
     let plan = r.plan_rc();
     let location = &plan.locations[r.location];
     let root = &location.core.root;
-    let mut out = Vec::with_capacity(128);
-    root.path.write(r, &mut out);
+    root.path.write(r, out);
     if !root.alias {
         out.extend_from_slice(&r.path);
     } else if !location.regex {
         out.extend_from_slice(r.path.get(location.name.len()..).unwrap_or(b""));
     }
-    out
 }

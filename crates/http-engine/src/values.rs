@@ -3,7 +3,7 @@
 use crate::template::Template;
 use conf_schema::value::{parse_msec, parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use std::sync::Arc;
 
 conf_schema::words! {

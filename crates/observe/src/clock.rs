@@ -216,6 +216,12 @@ pub fn cached<R>(read: impl FnOnce(&Strings) -> R) -> R {
 /// The forms of a second that the caller has read from the clock; fast when it is the one of the last call.
 pub fn cached_at<R>(seconds: i64, read: impl FnOnce(&Strings) -> R) -> R {
     CACHE.with(|cache| {
+        if let Ok(cell) = cache.try_borrow()
+            && let Some(strings) = &*cell
+            && strings.seconds == seconds
+        {
+            return read(strings);
+        }
         // `read` may log and so come back here; it then finds the cell taken and renders for itself.
         let Ok(mut cell) = cache.try_borrow_mut() else {
             return read(&Strings::new(seconds, local_offset(seconds)));

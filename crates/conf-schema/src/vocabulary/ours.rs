@@ -8,7 +8,7 @@ const HTTP: u32 = 0b100;
 #[rustfmt::skip]
 pub const ROWS: &[Known] = &[
     k("server_identity", "tidegate", HSL, Arity::exact(1), false, "tidegate", ""),
-    k("tidegate_cache", "tidegate", HTTP, Arity::AtLeast(1), false, "64m", ""),
+    k("tidegate_cache", "tidegate", HTTP, Arity::exact(1), false, "64m", ""),
     k("brotli", "ngx_brotli", HSL | 0b100_0000, Arity::exact(1), false, "off", ""),
     k("brotli_comp_level", "ngx_brotli", HSL, Arity::exact(1), false, "6", ""),
     k("brotli_min_length", "ngx_brotli", HSL, Arity::exact(1), false, "20", ""),

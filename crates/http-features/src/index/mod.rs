@@ -1,7 +1,7 @@
 //! index (nginx: `ngx_http_index_module`): a URI that ends with a slash is looked up as a file of that folder.
 
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::variables::bytes_path;
+use http_engine::files::{self, Kind};
 use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
 use observe::{Level, os};
 use std::any::Any;
@@ -77,8 +77,8 @@ impl Handler for Look {
                 return Flow::Redirect { path: name, args: r.args.clone() };
             }
             let file = [folder.as_slice(), &name].concat();
-            match std::fs::metadata(bytes_path(&file)) {
-                Ok(meta) if meta.is_dir() => {}
+            match files::look(&file) {
+                Ok(found) if found.kind == Kind::Folder => {}
                 Ok(_) => return Flow::Redirect { path: [r.path.as_slice(), &name].concat(), args: r.args.clone() },
                 Err(e) => match e.raw_os_error() {
                     Some(libc::EACCES) => {
@@ -107,8 +107,8 @@ impl Handler for Look {
 /// The folder itself is not there: 404 instead of a listing's 403.
 fn missing_folder(r: &mut Request, folder: &[u8]) -> Option<Flow> {
     let path = folder.strip_suffix(b"/").filter(|p| !p.is_empty()).unwrap_or(folder);
-    match std::fs::metadata(bytes_path(path)) {
-        Ok(meta) if meta.is_dir() => None,
+    match files::look(path) {
+        Ok(found) if found.kind == Kind::Folder => None,
         Ok(_) => {
             let shown = String::from_utf8_lossy(path);
             r.log(Level::Alert, format_args!("\"{shown}\" is not a directory"));

@@ -1,11 +1,9 @@
 //! Files (nginx: `ngx_http_static_module`): the content handler of last resort.
 
-mod open;
-
 use conf_schema::{Area, Problem, Table, directives};
+use http_engine::files::{self, Kind};
 use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, Request, Str, special};
 use observe::{Level, os};
-use open::Opened;
 use std::any::Any;
 use std::sync::Arc;
 use wire_h1::Method;
@@ -39,36 +37,45 @@ impl Handler for Files {
         if r.path.ends_with(b"/") {
             return Flow::Declined;
         }
-        let path = special::mapped_path(r);
-        let file = match open::open(&path) {
-            Ok(Opened::File(file)) => file,
-            Ok(Opened::Folder) => return to_folder(r),
-            Ok(Opened::Other) => {
-                let shown = String::from_utf8_lossy(&path);
-                r.log(Level::Crit, format_args!("\"{shown}\" is not a regular file"));
-                return Flow::Status(404);
-            }
-            Err(e) => return failed(r, &path, &e),
-        };
-        if r.method == Method::Post {
-            return Flow::Status(405);
-        }
-        r.out.status = 200;
-        r.out.content_length = Some(file.size);
-        r.out.last_modified = Some(file.modified);
-        if r.loc().core.conf.etag {
-            r.out.etag = etag(file.modified, file.size).into();
-        }
-        r.set_content_type();
-        r.out.ranges_allowed = true;
-        let length = file.size;
-        Flow::Content(Body::File(FilePart { file, start: 0, length }))
+        let mut path = std::mem::take(&mut r.scratch);
+        path.clear();
+        special::map_path(r, &mut path);
+        let flow = answer(r, &path);
+        r.scratch = path;
+        flow
     }
 }
 
-/// `"mtime-size"` in hexadecimal.
-fn etag(modified: i64, size: u64) -> Vec<u8> {
-    format!("\"{modified:x}-{size:x}\"").into_bytes()
+fn answer(r: &mut Request, path: &[u8]) -> Flow {
+    let found = match files::look(path) {
+        Ok(found) => found,
+        Err(e) => return failed(r, path, &e),
+    };
+    match found.kind {
+        Kind::File => {}
+        Kind::Folder => return to_folder(r),
+        Kind::Other => {
+            let shown = String::from_utf8_lossy(path);
+            r.log(Level::Crit, format_args!("\"{shown}\" is not a regular file"));
+            return Flow::Status(404);
+        }
+    }
+    if r.method == Method::Post {
+        return Flow::Status(405);
+    }
+    r.out.status = 200;
+    r.out.content_length = Some(found.size);
+    r.out.last_modified = Some(found.modified);
+    if r.loc().core.conf.etag {
+        r.out.etag = Str::Shared(found.etag.clone());
+    }
+    r.set_content_type();
+    r.out.ranges_allowed = true;
+    Flow::Content(match (&found.content, &found.file) {
+        (Some(content), _) => Body::Bytes(content.clone()),
+        (None, Some(file)) => Body::File(FilePart { file: file.clone(), start: 0, length: found.size }),
+        (None, None) => Body::Empty,
+    })
 }
 
 /// A folder without its slash: the client is sent to the same name with one.

@@ -2,7 +2,7 @@
 
 use conf_schema::value::Own;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::variables::bytes_path;
+use http_engine::files::{self, Kind};
 use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
 use observe::Level;
 use std::any::Any;
@@ -66,10 +66,6 @@ impl Feature for TryFiles {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if let Some(Own(candidates)) = conf.downcast_ref::<TryConf>().and_then(|c| c.try_files.clone()) {
-            if let Some(server) = &mut block.server_rewrite {
-                // Directly in a server it holds where no location does: the server's own level is such a location.
-                let _ = server;
-            }
             block.location.precontent.push(Arc::new(candidates));
         }
         Ok(())
@@ -92,8 +88,8 @@ impl Handler for Candidates {
             if *folder && path.ends_with(b"/") {
                 path.pop();
             }
-            let Ok(meta) = std::fs::metadata(bytes_path(&path)) else { continue };
-            if meta.is_dir() != *folder {
+            let Ok(found) = files::look(&path) else { continue };
+            if (found.kind == Kind::Folder) != *folder {
                 continue;
             }
             let mut uri = if root.alias && location.regex {

@@ -1,0 +1,551 @@
+//! The thread's RAM cache of files: what a path is, and the bytes of small files.
+//!
+//! A cached answer holds until the kernel says that the path has changed: every folder from the root of the file system down to
+//! the file is watched with inotify, and the loop of the thread reads those events before it serves requests. Where that is
+//! not possible (a network file system, a path through a symbolic link, no watches left) the entry is checked with one stat()
+//! each time it is used, which is what nginx does without its open_file_cache.
+//!
+//! Writes through a shared memory map are the exception: the kernel does not report them. nginx's cache is as blind to them.
+
+use crate::response::OpenFile;
+use crate::variables::bytes_path;
+use bytes::Bytes;
+use hashbrown::HashMap;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use std::cell::{Cell, RefCell};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Files up to this size are kept in memory; of larger ones the open descriptor is kept.
+pub const OBJECT_BYTES_MAX: u64 = 256 * 1024;
+/// What an entry costs besides its content.
+const ENTRY_BYTES: u64 = 512;
+/// Descriptors of large files that one thread keeps open.
+const OPEN_FILES_MAX: usize = 256;
+/// Folders that one thread watches; beyond, entries are checked with stat().
+const WATCHES_MAX: usize = 8192;
+
+/// What a path is.
+#[derive(Debug)]
+pub struct Found {
+    pub kind: Kind,
+    pub size: u64,
+    /// Unix seconds.
+    pub modified: i64,
+    /// `"mtime-size"` in hexadecimal, with its quotes.
+    pub etag: Arc<[u8]>,
+    /// The bytes of a small file.
+    pub content: Option<Bytes>,
+    /// The open file, for others.
+    pub file: Option<Rc<OpenFile>>,
+    identity: Identity,
+    links: u64,
+    /// Compressed forms that were made of the content, by encoding; a place for the compression filters.
+    pub forms: RefCell<Vec<(&'static str, Bytes)>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    File,
+    Folder,
+    /// A device, a FIFO, a socket.
+    Other,
+}
+
+/// Enough of a file's metadata to tell whether it is the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Identity {
+    fn of(m: &Metadata) -> Identity {
+        Identity {
+            device: m.dev(),
+            inode: m.ino(),
+            size: m.size(),
+            modified: (m.mtime(), m.mtime_nsec()),
+            changed: (m.ctime(), m.ctime_nsec()),
+        }
+    }
+}
+
+/// One entry of the cache.
+struct Entry {
+    found: Result<Rc<Found>, i32>,
+    /// The kernel reports changes; else every use asks stat().
+    watched: bool,
+    used: Cell<bool>,
+}
+
+struct Cache {
+    /// Bytes that this thread may hold; 0: nothing is cached.
+    bytes_max: u64,
+    bytes: u64,
+    open_files: usize,
+    entries: HashMap<Box<[u8]>, Entry>,
+    /// Order of arrival, for eviction: an entry that was used since gets a second chance.
+    order: std::collections::VecDeque<Box<[u8]>>,
+    watches: Option<Watches>,
+}
+
+struct Watches {
+    fd: OwnedFd,
+    by_folder: HashMap<PathBuf, i32>,
+    by_number: HashMap<i32, PathBuf>,
+}
+
+thread_local! {
+    static CACHE: RefCell<Cache> = RefCell::new(Cache {
+        bytes_max: 0,
+        bytes: 0,
+        open_files: 0,
+        entries: HashMap::new(),
+        order: std::collections::VecDeque::new(),
+        watches: None,
+    });
+}
+
+/// Turns the cache of this thread on with so many bytes (or off, with 0). What comes back must be watched by the thread's loop:
+/// when it is readable, [`changed`] must be called before any request is served.
+pub fn enable(bytes_max: u64) -> Option<OwnedFd> {
+    CACHE.with_borrow_mut(|cache| {
+        cache.bytes_max = bytes_max;
+        if bytes_max == 0 {
+            cache.clear();
+            return None;
+        }
+        if cache.watches.is_none() {
+            let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
+            cache.watches = Some(Watches { fd, by_folder: HashMap::new(), by_number: HashMap::new() });
+        }
+        let watches = cache.watches.as_ref()?;
+        rustix::io::fcntl_dupfd_cloexec(watches.fd.as_fd(), 0).ok()
+    })
+}
+
+/// Bytes and entries that this thread's cache holds.
+pub fn usage() -> (u64, usize) {
+    CACHE.with_borrow(|cache| (cache.bytes, cache.entries.len()))
+}
+
+/// Reads what the kernel has reported and forgets the paths concerned.
+pub fn changed() {
+    CACHE.with_borrow_mut(Cache::changed);
+}
+
+/// Forgets everything (a reload).
+pub fn forget() {
+    CACHE.with_borrow_mut(Cache::clear);
+}
+
+/// What a path is; from the cache where it may be. Never waits for a FIFO or a device.
+///
+/// # Errors
+/// As the file system gives them.
+pub fn look(path: &[u8]) -> io::Result<Rc<Found>> {
+    CACHE.with_borrow_mut(|cache| cache.look(path))
+}
+
+impl Cache {
+    fn clear(&mut self) {
+        self.entries.clear();
+        self.order.clear();
+        (self.bytes, self.open_files) = (0, 0);
+        if let Some(watches) = &mut self.watches {
+            for number in std::mem::take(&mut watches.by_number).into_keys() {
+                let _ = inotify::remove_watch(&watches.fd, number);
+            }
+            watches.by_folder.clear();
+        }
+    }
+
+    fn look(&mut self, path: &[u8]) -> io::Result<Rc<Found>> {
+        if self.bytes_max == 0 {
+            return open(path).map(Rc::new);
+        }
+        if let Some(entry) = self.entries.get(path) {
+            entry.used.set(true);
+            if entry.watched {
+                return match &entry.found {
+                    Ok(found) => Ok(found.clone()),
+                    Err(code) => Err(io::Error::from_raw_os_error(*code)),
+                };
+            }
+            if let Ok(found) = &entry.found
+                && std::fs::metadata(bytes_path(path)).is_ok_and(|m| Identity::of(&m) == found.identity)
+            {
+                return Ok(found.clone());
+            }
+            self.remove(path);
+        }
+        // The watches come first: a change between the look and the watch would go unseen.
+        let watched = self.watch(path);
+        let found = open(path).map(Rc::new);
+        // A file with other names may be changed through one of them, in a folder that nobody watches.
+        let watched = watched && !found.as_ref().is_ok_and(|f| f.kind == Kind::File && f.links > 1);
+        let kept = match &found {
+            Ok(found) => Ok(found.clone()),
+            Err(e) => Err(e.raw_os_error().unwrap_or(libc::EIO)),
+        };
+        // A file without bytes of its own changes whenever the kernel likes.
+        let volatile = matches!(&kept, Ok(f) if f.kind == Kind::Other) || (kept.is_err() && !watched);
+        if !volatile {
+            self.insert(path, Entry { found: kept, watched, used: Cell::new(false) });
+        }
+        found
+    }
+
+    fn insert(&mut self, path: &[u8], entry: Entry) {
+        let cost = cost(&entry);
+        if cost > self.bytes_max {
+            return;
+        }
+        self.bytes += cost;
+        self.open_files += usize::from(holds_file(&entry));
+        self.order.push_back(path.into());
+        self.entries.insert(path.into(), entry);
+        while self.bytes > self.bytes_max || self.open_files > OPEN_FILES_MAX {
+            let Some(oldest) = self.order.pop_front() else { break };
+            match self.entries.get(&oldest) {
+                Some(entry) if entry.used.replace(false) => self.order.push_back(oldest),
+                Some(_) => self.remove(&oldest),
+                None => {}
+            }
+        }
+        // Names that were forgotten by an event leave their place in the order behind.
+        if self.order.len() > 2 * self.entries.len() + 64 {
+            let entries = &self.entries;
+            let mut seen = hashbrown::HashSet::new();
+            self.order.retain(|path| entries.contains_key(path) && seen.insert(path.clone()));
+        }
+    }
+
+    fn remove(&mut self, path: &[u8]) {
+        if let Some(entry) = self.entries.remove(path) {
+            self.bytes -= cost(&entry).min(self.bytes);
+            self.open_files -= usize::from(holds_file(&entry));
+        }
+    }
+
+    /// Watches every folder of a path; `false` where changes would not be reported.
+    fn watch(&mut self, path: &[u8]) -> bool {
+        let Some(watches) = &mut self.watches else { return false };
+        let path = bytes_path(path);
+        if !path.is_absolute() {
+            return false;
+        }
+        let Some(folder) = path.parent() else { return false };
+        // Symbolic links on the way, `..` and doubled slashes: the folders that matter are not those that are named.
+        match std::fs::canonicalize(folder) {
+            Ok(real) if real.as_os_str() == folder.as_os_str() => {}
+            _ => return false,
+        }
+        if std::fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink()) {
+            return false;
+        }
+        let mut inner = true;
+        for folder in folder.ancestors() {
+            if !watches.add(folder, inner) {
+                return false;
+            }
+            inner = false;
+        }
+        true
+    }
+
+    fn changed(&mut self) {
+        let Some(watches) = &self.watches else { return };
+        let mut buf = [MaybeUninit::uninit(); 4096];
+        let mut gone: Vec<PathBuf> = Vec::new();
+        let mut overflow = false;
+        let mut reader = inotify::Reader::new(&watches.fd, &mut buf);
+        let mut lost = Vec::new();
+        while let Ok(event) = reader.next() {
+            let flags = event.events();
+            if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+                overflow = true;
+                break;
+            }
+            let Some(folder) = watches.by_number.get(&event.wd()) else { continue };
+            if flags.contains(ReadFlags::IGNORED) {
+                lost.push(event.wd());
+            }
+            match event.file_name() {
+                Some(name) => gone.push(folder.join(std::ffi::OsStr::from_bytes(name.to_bytes()))),
+                None => gone.push(folder.clone()),
+            }
+        }
+        if overflow {
+            return self.clear();
+        }
+        if let Some(watches) = &mut self.watches {
+            for number in lost {
+                if let Some(folder) = watches.by_number.remove(&number) {
+                    watches.by_folder.remove(&folder);
+                }
+            }
+        }
+        gone.sort();
+        gone.dedup();
+        for path in gone {
+            self.forget_path(&path);
+        }
+    }
+
+    /// Forgets a path and, when it is a watched folder, everything below it.
+    fn forget_path(&mut self, path: &Path) {
+        let bytes = path.as_os_str().as_bytes();
+        self.remove(bytes);
+        let is_folder = self.watches.as_ref().is_some_and(|w| w.by_folder.contains_key(path));
+        let slashed = [bytes, b"/"].concat();
+        self.remove(&slashed);
+        if is_folder {
+            let below: Vec<Box<[u8]>> =
+                self.entries.keys().filter(|key| key.starts_with(&slashed) || bytes == b"/").cloned().collect();
+            for key in below {
+                self.remove(&key);
+            }
+            // Its watch may now be of a folder that lives elsewhere: it is set anew when it is needed.
+            if let Some(watches) = &mut self.watches {
+                watches.drop_below(path);
+            }
+        }
+    }
+}
+
+impl Watches {
+    /// `inner`: the folder of a file: its files' contents matter, too.
+    fn add(&mut self, folder: &Path, inner: bool) -> bool {
+        if !inner && self.by_folder.contains_key(folder) {
+            return true;
+        }
+        if inner
+            && self.by_folder.get(folder).is_some_and(|n| *n >= 0)
+            && self.by_number.contains_key(&self.by_folder[folder])
+        {
+            // It may be watched as an ancestor only: adding flags is idempotent and cheap enough, once per new file.
+        } else if self.by_folder.len() >= WATCHES_MAX || (inner && !reports_changes(folder)) {
+            return false;
+        }
+        let mut flags = WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::ATTRIB
+            | WatchFlags::ONLYDIR
+            | WatchFlags::MASK_ADD;
+        if inner {
+            flags |= WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE;
+        }
+        match inotify::add_watch(&self.fd, folder, flags) {
+            Ok(number) => {
+                self.by_folder.insert(folder.to_path_buf(), number);
+                self.by_number.insert(number, folder.to_path_buf());
+                true
+            }
+            Err(_) => false,
+        }
+    }
+    fn drop_below(&mut self, folder: &Path) {
+        let below: Vec<PathBuf> = self.by_folder.keys().filter(|f| f.starts_with(folder)).cloned().collect();
+        for folder in below {
+            if let Some(number) = self.by_folder.remove(&folder) {
+                self.by_number.remove(&number);
+                let _ = inotify::remove_watch(&self.fd, number);
+            }
+        }
+    }
+}
+
+/// File systems on which every change passes through this kernel.
+fn reports_changes(folder: &Path) -> bool {
+    const LOCAL: &[i64] = &[
+        0xEF53,      // ext2, ext3, ext4
+        0x5846_5342, // xfs
+        0x9123_683E, // btrfs
+        0x0102_1994, // tmpfs
+        0x8584_58F6, // ramfs
+        0x794C_7630, // overlayfs
+        0xF2F5_2010, // f2fs
+        0x2FC1_2FC1, // zfs
+        0xCA45_1A4E, // bcachefs
+    ];
+    rustix::fs::statfs(folder).is_ok_and(|s| LOCAL.contains(&(s.f_type as i64)))
+}
+
+fn holds_file(entry: &Entry) -> bool {
+    matches!(&entry.found, Ok(found) if found.file.is_some())
+}
+
+fn cost(entry: &Entry) -> u64 {
+    let content = match &entry.found {
+        Ok(found) => found.content.as_ref().map_or(0, |c| c.len() as u64),
+        Err(_) => 0,
+    };
+    ENTRY_BYTES + content
+}
+
+/// Looks at a path, without the cache: small files are read, others opened.
+fn open(path: &[u8]) -> io::Result<Found> {
+    if path.contains(&0) {
+        return Err(io::Error::from_raw_os_error(libc::ENOENT));
+    }
+    let mut file: File = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(bytes_path(path))?;
+    let meta = file.metadata()?;
+    let kind = if meta.is_dir() {
+        Kind::Folder
+    } else if meta.is_file() {
+        Kind::File
+    } else {
+        Kind::Other
+    };
+    let mut found = Found {
+        kind,
+        size: meta.len(),
+        modified: meta.mtime(),
+        etag: format!("\"{:x}-{:x}\"", meta.mtime(), meta.len()).into_bytes().into(),
+        content: None,
+        file: None,
+        identity: Identity::of(&meta),
+        links: meta.nlink(),
+        forms: RefCell::new(Vec::new()),
+    };
+    if kind != Kind::File {
+        return Ok(found);
+    }
+    let cached = CACHED.get();
+    if cached && meta.len() <= OBJECT_BYTES_MAX {
+        let mut content = Vec::with_capacity(meta.len() as usize + 1);
+        (&mut file).take(meta.len() + 1).read_to_end(&mut content)?;
+        // It changed under our hands: what was read may be half of each. Serve what is there now from the file.
+        let same = content.len() as u64 == meta.len() && Identity::of(&file.metadata()?) == found.identity;
+        if same {
+            found.content = Some(Bytes::from(content));
+            return Ok(found);
+        }
+    }
+    found.file = Some(Rc::new(OpenFile {
+        file,
+        size: meta.len(),
+        modified: meta.mtime(),
+        inode: meta.ino(),
+        device: meta.dev(),
+    }));
+    Ok(found)
+}
+
+thread_local! {
+    /// Reading a file pays only when the bytes are kept.
+    static CACHED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether small files are read into memory; set together with [`enable`].
+pub fn keep_contents(on: bool) {
+    CACHED.set(on);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("tidegate-files-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("folder");
+        fs::canonicalize(&folder).expect("real path")
+    }
+
+    fn text(path: &Path) -> Option<String> {
+        changed();
+        let found = look(path.as_os_str().as_bytes()).ok()?;
+        found.content.as_ref().map(|c| String::from_utf8_lossy(c).into_owned())
+    }
+
+    #[test]
+    fn a_change_shows_at_once() {
+        let _fd = enable(1 << 20);
+        keep_contents(true);
+        let folder = folder("change");
+        let (file, other) = (folder.join("a.txt"), folder.join("b.txt"));
+        assert_eq!(text(&file), None, "missing, and remembered as missing");
+        fs::write(&file, "one").expect("write");
+        assert_eq!(text(&file).as_deref(), Some("one"));
+        let kept = look(file.as_os_str().as_bytes()).expect("found");
+        assert!(Rc::ptr_eq(&kept, &look(file.as_os_str().as_bytes()).expect("found")), "the same entry");
+        fs::write(&file, "two").expect("write");
+        assert_eq!(text(&file).as_deref(), Some("two"));
+        fs::write(&other, "three").expect("write");
+        fs::rename(&other, &file).expect("rename");
+        assert_eq!(text(&file).as_deref(), Some("three"));
+        fs::remove_file(&file).expect("remove");
+        assert_eq!(text(&file), None);
+        fs::remove_dir_all(&folder).expect("clean up");
+    }
+
+    #[test]
+    fn a_folder_that_is_swapped_takes_its_files_along() {
+        let _fd = enable(1 << 20);
+        keep_contents(true);
+        let top = folder("swap");
+        let (live, next) = (top.join("live"), top.join("next"));
+        fs::create_dir_all(live.join("x")).expect("folder");
+        fs::create_dir_all(next.join("x")).expect("folder");
+        fs::write(live.join("x/a"), "old").expect("write");
+        fs::write(next.join("x/a"), "new").expect("write");
+        assert_eq!(text(&live.join("x/a")).as_deref(), Some("old"));
+        fs::rename(&live, top.join("before")).expect("rename");
+        fs::rename(&next, &live).expect("rename");
+        assert_eq!(text(&live.join("x/a")).as_deref(), Some("new"));
+        fs::write(live.join("x/a"), "newer").expect("write");
+        assert_eq!(text(&live.join("x/a")).as_deref(), Some("newer"));
+        fs::remove_dir_all(&top).expect("clean up");
+    }
+
+    #[test]
+    fn a_link_is_followed_anew_each_time() {
+        let _fd = enable(1 << 20);
+        keep_contents(true);
+        let top = folder("link");
+        fs::create_dir_all(top.join("v1")).expect("folder");
+        fs::create_dir_all(top.join("v2")).expect("folder");
+        fs::write(top.join("v1/a"), "1").expect("write");
+        fs::write(top.join("v2/a"), "2").expect("write");
+        std::os::unix::fs::symlink("v1", top.join("now")).expect("link");
+        assert_eq!(text(&top.join("now/a")).as_deref(), Some("1"));
+        fs::remove_file(top.join("now")).expect("remove");
+        std::os::unix::fs::symlink("v2", top.join("now")).expect("link");
+        assert_eq!(text(&top.join("now/a")).as_deref(), Some("2"));
+        fs::remove_dir_all(&top).expect("clean up");
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let _fd = enable(10 * (ENTRY_BYTES + 1000));
+        keep_contents(true);
+        let top = folder("bound");
+        for n in 0..100 {
+            fs::write(top.join(n.to_string()), vec![b'x'; 1000]).expect("write");
+        }
+        for n in 0..100 {
+            assert!(text(&top.join(n.to_string())).is_some());
+            assert!(usage().0 <= 10 * (ENTRY_BYTES + 1000));
+        }
+        assert!(usage().1 <= 10);
+        fs::remove_dir_all(&top).expect("clean up");
+    }
+}
