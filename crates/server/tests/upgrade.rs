@@ -2,7 +2,10 @@
 
 mod support;
 
-use support::{Site, alive, children, signal, wait};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use support::client::get;
+use support::{Site, alive, children, exists, free_port, signal, wait};
 
 /// Starts a daemon; its master's pid.
 fn daemon(site: &Site) -> u32 {
@@ -79,5 +82,45 @@ fn a_second_new_binary_is_refused() {
     gone(new);
     signal(old, "QUIT");
     gone(old);
+    site.assert_no_alerts();
+}
+
+#[test]
+fn no_request_is_lost_and_sockets_survive() {
+    let port = free_port();
+    let site = Site::new("", "");
+    let socket = site.path("socket");
+    let server = |words: &str| {
+        let listen = format!("listen 127.0.0.1:{port}; listen unix:{};", socket.display());
+        format!("http {{ server {{ {listen} location / {{ return 200 {words}; }} }} }}")
+    };
+    site.configure("worker_processes 2;", &server("old"));
+    let old = daemon(&site);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let (status, _) = get(port)?;
+                assert_eq!(status, 200);
+            }
+            Ok::<(), String>(())
+        });
+        site.configure("worker_processes 3;", &server("new"));
+        signal(old, "USR2");
+        let new = new_master(&site, old);
+        wait("an answer of the new binary", || match get(port) {
+            Ok((200, body)) if body == "new" => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        signal(old, "QUIT");
+        gone(old);
+        assert!(exists(&socket), "the old master leaves the socket to the new one");
+        std::os::unix::net::UnixStream::connect(&socket).expect("connected");
+        stop.store(true, Ordering::Relaxed);
+        load.join().expect("no panic").expect("every request is answered");
+        signal(new, "QUIT");
+        gone(new);
+    });
+    assert!(!exists(&socket));
     site.assert_no_alerts();
 }

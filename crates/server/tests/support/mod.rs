@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "every test file uses another part")]
 
+pub mod client;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -131,8 +133,12 @@ impl Running<'_> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
+        let workers = children(self.pid());
         let _ = self.child.kill();
         let _ = self.child.wait();
+        for worker in workers.into_iter().filter(|worker| alive(*worker)) {
+            signal(worker, "KILL");
+        }
     }
 }
 

@@ -1,0 +1,69 @@
+//! A small HTTP client over plain sockets: enough to see whether a request was answered, and with what.
+
+#![allow(dead_code, reason = "every test file uses another part")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection that is used for one request after the other.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+    /// The server announced that it closes.
+    pub closing: bool,
+}
+
+impl Client {
+    pub fn connect(port: u16) -> Result<Client, String> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).map_err(|e| format!("connect: {e}"))?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(|e| e.to_string())?;
+        stream.set_nodelay(true).map_err(|e| e.to_string())?;
+        Ok(Client { stream: BufReader::new(stream), closing: false })
+    }
+
+    /// Asks for `/`; status and body.
+    pub fn get(&mut self) -> Result<(u16, String), String> {
+        self.ask("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    }
+
+    /// Sends a request; status and body.
+    pub fn ask(&mut self, request: &str) -> Result<(u16, String), String> {
+        self.stream.get_mut().write_all(request.as_bytes()).map_err(|e| format!("write: {e}"))?;
+        let mut line = String::new();
+        let next = |line: &mut String, stream: &mut BufReader<TcpStream>| {
+            line.clear();
+            match stream.read_line(line) {
+                Ok(0) => Err("the connection was closed".to_string()),
+                Ok(_) => Ok(()),
+                Err(e) => Err(format!("read: {e}")),
+            }
+        };
+        next(&mut line, &mut self.stream)?;
+        let status = line.split(' ').nth(1).and_then(|word| word.parse().ok()).ok_or(format!("no status: {line}"))?;
+        let mut length = 0;
+        loop {
+            next(&mut line, &mut self.stream)?;
+            let Some((name, value)) = line.split_once(':') else { break };
+            if name.eq_ignore_ascii_case("connection") {
+                self.closing = value.trim() == "close";
+            } else if name.eq_ignore_ascii_case("content-length") {
+                length = value.trim().parse().map_err(|_| format!("length: {line}"))?;
+            }
+        }
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body).map_err(|e| format!("body: {e}"))?;
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    /// Whether the other side has closed, once everything it sent is read.
+    pub fn is_closed(&mut self) -> bool {
+        matches!(self.stream.fill_buf(), Ok([]) | Err(_))
+    }
+}
+
+/// One request on a connection of its own.
+pub fn get(port: u16) -> Result<(u16, String), String> {
+    Client::connect(port)?.ask("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+}
