@@ -1,5 +1,6 @@
 //! The subcommands: what nginx's command line does not have.
 
+mod completions;
 mod explain;
 pub mod plan;
 mod reference;
@@ -42,6 +43,12 @@ const COMMANDS: &[Command] = &[
         summary: "how many machines a load needs, and what they cost",
         help: Help::Own,
         run: |arguments| planner::plan_main(arguments.to_vec()),
+    },
+    Command {
+        name: "completions",
+        summary: "completions for bash, zsh and fish",
+        help: Help::Text(completions::HELP),
+        run: completions::run,
     },
     Command {
         name: "reference",

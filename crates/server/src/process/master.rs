@@ -8,7 +8,7 @@ use crate::process::listeners::Listeners;
 use crate::process::signals as sig;
 use crate::process::threads::{copies, new_seats};
 use crate::process::upgrade::{self, Program};
-use crate::process::{pidfile, reload, worker};
+use crate::process::{pidfile, reload, supervisor, worker};
 use crate::{report, say, voice};
 use net::process::{Fork, Received, Signals, fork};
 use observe::os;
@@ -188,6 +188,7 @@ impl Master {
             }
             sig::TERM | sig::INT => {
                 sig::note(received, ", exiting");
+                supervisor::tell("STOPPING=1");
                 self.terminating = true;
                 self.restart_at = None;
                 self.tell_workers(Commander::terminate, Signal::TERM);
@@ -195,6 +196,7 @@ impl Master {
             }
             sig::QUIT => {
                 sig::note(received, ", shutting down");
+                supervisor::tell("STOPPING=1");
                 self.quitting = true;
                 self.restart_at = None;
                 self.tell_workers(Commander::quit, Signal::QUIT);

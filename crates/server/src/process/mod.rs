@@ -10,6 +10,7 @@ pub mod reload;
 pub mod signals;
 pub mod single;
 pub mod start;
+mod supervisor;
 pub mod threads;
 mod upgrade;
 pub mod worker;

@@ -5,7 +5,7 @@ use crate::process::control::{self, Control, Orders};
 use crate::process::listeners::{Failed, Listeners, Purpose};
 use crate::process::single::Single;
 use crate::process::upgrade::{self, Program};
-use crate::process::{master, pidfile, reload, signals};
+use crate::process::{master, pidfile, reload, signals, supervisor};
 use crate::{report, say, voice};
 use conf_schema::Store;
 use conf_syntax::Disk;
@@ -128,6 +128,7 @@ fn serve(invocation: Invocation, config: Config, inherited: Option<Listeners>, p
     if !pidfile::write(&config.core.pid) {
         return 1;
     }
+    supervisor::tell(&format!("READY=1\nMAINPID={}", std::process::id()));
     redirect_stderr(&config.error_log);
     voice::leave_terminal();
     report::debug_points(config.core.debug_points);

@@ -1,0 +1,21 @@
+//! Tells a supervisor (systemd's `Type=notify`) how far we are: one datagram to the socket that it names.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// Where the supervisor listens.
+const VARIABLE: &str = "NOTIFY_SOCKET";
+
+/// Sends a state such as `READY=1`. Nobody listening is no error.
+pub fn tell(state: &str) {
+    let Some(name) = std::env::var_os(VARIABLE) else { return };
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(abstract_name) => SocketAddr::from_abstract_name(abstract_name),
+        None => SocketAddr::from_pathname(&name),
+    };
+    if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
+        let _ = socket.set_nonblocking(true);
+        let _ = socket.send_to_addr(state.as_bytes(), &address);
+    }
+}
