@@ -103,7 +103,7 @@ fn begin(r: &mut Request) -> Result<(), u16> {
     let mut bad_host = false;
     if let Some(span) = named {
         let mut host = std::mem::take(&mut r.host);
-        match path::host(span.of(&r.buf), &mut host) {
+        match checked_host(span.of(&r.buf), &mut host) {
             Some(port) => r.host_port = port,
             None => {
                 bad_host = true;
@@ -162,4 +162,31 @@ fn begin(r: &mut Request) -> Result<(), u16> {
     let args = r.head.args;
     r.args.extend_from_slice(args.of(&r.buf));
     Ok(())
+}
+
+/// Checks a host; clients of one thread mostly name the same few, so the last answer is kept.
+fn checked_host(text: &[u8], out: &mut Vec<u8>) -> Option<Option<u16>> {
+    #[derive(Default)]
+    struct Last {
+        text: Vec<u8>,
+        host: Vec<u8>,
+        port: Option<u16>,
+    }
+    thread_local! {
+        static LAST: std::cell::RefCell<Last> = std::cell::RefCell::default();
+    }
+    LAST.with_borrow_mut(|last| {
+        if last.text == text && !text.is_empty() {
+            out.clear();
+            out.extend_from_slice(&last.host);
+            return Some(last.port);
+        }
+        let port = path::host(text, out)?;
+        last.text.clear();
+        last.text.extend_from_slice(text);
+        last.host.clear();
+        last.host.extend_from_slice(out);
+        last.port = port;
+        Some(port)
+    })
 }

@@ -5,16 +5,19 @@ use crate::head_in::{self, Head};
 use crate::task::{self, Start};
 use crate::world::World;
 use base::clock;
+use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
 use http_engine::{Body, Connection, Request, counters, head_out};
 use net::lot::Key;
 use net::socket;
-use std::io;
+use std::io::{self, IoSlice};
 use std::rc::Rc;
 use wire_h1::{HeadParser, Known, Version};
 
-/// Bodies up to this size are copied behind their head and leave with it.
-const COPY_BYTES_MAX: usize = 32 * 1024;
+/// Bodies up to this size are copied behind their head; larger ones leave from where they are, in the same write.
+const COPY_BYTES_MAX: usize = 1024;
+/// Bodies that are sent from the inline path at all.
+const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Pipelined requests that are answered with one write.
 const BATCH_MAX: usize = 64;
 
@@ -40,7 +43,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
     }
     let mut out = world.out_buf.borrow_mut();
     out.clear();
-    let mut batch = Batch { world, key, fd, done: smallvec::SmallVec::new() };
+    let mut batch = Batch { world, key, fd, done: smallvec::SmallVec::new(), body: None };
     let limits = head_in::limits(world, listener);
     let mut at = 0;
     loop {
@@ -53,13 +56,13 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
         let (mut r, used) = match head {
             Head::Request(r, used) => (r, used),
             Head::Partial => {
-                if batch.send(&mut out, 0) {
+                if batch.send(&mut out) {
                     task::spawn(world, key, connection, Start::Bytes(bytes[at..].to_vec()));
                 }
                 return;
             }
             Head::Refused(r, status) => {
-                if batch.send(&mut out, 0) {
+                if batch.send(&mut out) {
                     counters::own(|c| counters::up(&c.requests));
                     task::spawn(world, key, connection, Start::Refused(r, status, bytes[at..].to_vec()));
                 }
@@ -69,7 +72,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
         counters::own(|c| counters::up(&c.requests));
         r.pipelined = at > 0;
         if r.body_length.is_some() || r.head.fields.first(Known::Expect).is_some() {
-            if batch.send(&mut out, 0) {
+            if batch.send(&mut out) {
                 task::spawn(world, key, connection, Start::Request(r, bytes[at + used..].to_vec()));
             }
             return;
@@ -79,7 +82,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
             Outcome::Ready(r, body) => {
                 if let Some((r, body)) = batch.add(r, body, &mut out) {
                     // Too much, too slow or of unknown length: a task sends it.
-                    if batch.send(&mut out, 0) {
+                    if batch.send(&mut out) {
                         let start = Start::Outcome(Outcome::Ready(r, body), bytes[at..].to_vec());
                         task::spawn(world, key, connection, start);
                     }
@@ -87,21 +90,21 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
                 }
             }
             outcome => {
-                if batch.send(&mut out, 0) {
+                if batch.send(&mut out) {
                     task::spawn(world, key, connection, Start::Outcome(outcome, bytes[at..].to_vec()));
                 }
                 return;
             }
         }
         let last = batch.done.last().is_none_or(|(r, ..)| !r.keep_alive);
-        if last || at >= bytes.len() || batch.done.len() >= BATCH_MAX {
+        if last || at >= bytes.len() || batch.done.len() >= BATCH_MAX || batch.body.is_some() {
             break;
         }
     }
     let rest = bytes.len() - at;
     let closing = batch.done.last().is_none_or(|(r, ..)| !r.keep_alive);
     let idle = batch.done.last().map_or(0, |(r, ..)| r.loc().core.conf.keepalive_timeout.millis);
-    if !batch.send(&mut out, rest) {
+    if !batch.send(&mut out) {
         return;
     }
     if closing {
@@ -123,6 +126,8 @@ struct Batch<'a> {
     fd: i32,
     /// The request and where its answer ends in the output.
     done: smallvec::SmallVec<[(Box<Request>, usize); 4]>,
+    /// The last answer's body, when it was too large to be copied.
+    body: Option<Bytes>,
 }
 
 impl Batch<'_> {
@@ -130,7 +135,7 @@ impl Batch<'_> {
     fn add(&mut self, mut r: Box<Request>, body: Body, out: &mut Vec<u8>) -> Option<(Box<Request>, Body)> {
         let simple = match &body {
             Body::Empty => true,
-            Body::Bytes(b) => b.len() <= COPY_BYTES_MAX,
+            Body::Bytes(b) => b.len() <= BODY_BYTES_MAX && self.body.is_none(),
             _ => false,
         };
         if !simple || r.chunked || r.limit_rate.is_some() || (r.loc().core.rate_limited && body.length() != Some(0)) {
@@ -139,11 +144,19 @@ impl Batch<'_> {
         let start = out.len();
         head_out::write(&mut r, self.world.quitting.get(), out);
         let head = out.len() - start;
-        if let Body::Bytes(b) = &body {
-            out.extend_from_slice(b);
+        r.body_bytes_sent = 0;
+        match body {
+            Body::Bytes(b) if b.len() <= COPY_BYTES_MAX => {
+                r.body_bytes_sent = b.len() as u64;
+                out.extend_from_slice(&b);
+            }
+            Body::Bytes(b) => {
+                r.body_bytes_sent = b.len() as u64;
+                self.body = Some(b);
+            }
+            _ => {}
         }
-        r.bytes_sent = (out.len() - start) as u64;
-        r.body_bytes_sent = r.bytes_sent - head as u64;
+        r.bytes_sent = head as u64 + r.body_bytes_sent;
         if r.version == Version::Http09 {
             r.keep_alive = false;
         }
@@ -151,11 +164,17 @@ impl Batch<'_> {
         None
     }
     /// Writes what was gathered. `false`: the connection is gone, or a task finishes the write.
-    fn send(&mut self, out: &mut Vec<u8>, rest: usize) -> bool {
+    fn send(&mut self, out: &mut Vec<u8>) -> bool {
         if out.is_empty() {
             return true;
         }
-        let sent = match socket::send(self.fd, out, false) {
+        let body = self.body.take().unwrap_or_default();
+        let result = if body.is_empty() {
+            socket::send(self.fd, out, false)
+        } else {
+            socket::send_vectored(self.fd, &[IoSlice::new(out), IoSlice::new(&body)], false)
+        };
+        let sent = match result {
             Ok(n) => n,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
             Err(_) => {
@@ -167,7 +186,7 @@ impl Batch<'_> {
                 return false;
             }
         };
-        if sent == out.len() {
+        if sent == out.len() + body.len() {
             out.clear();
             for (mut r, _) in self.done.drain(..) {
                 r.completed = true;
@@ -175,7 +194,6 @@ impl Batch<'_> {
             }
             return true;
         }
-        let _ = rest;
         let mut requests: Vec<Box<Request>> = self.done.drain(..).map(|(r, _)| r).collect();
         let Some(last) = requests.pop() else { return false };
         for mut r in requests {
@@ -183,7 +201,9 @@ impl Batch<'_> {
             self.world.finished(r);
         }
         if let Some(connection) = last.connection.clone() {
-            let start = Start::Unsent { bytes: out[sent..].to_vec(), last };
+            let head = out.get(sent..).unwrap_or_default().to_vec();
+            let body = body.slice(sent.saturating_sub(out.len())..);
+            let start = Start::Unsent { head, body, last };
             task::spawn(self.world, self.key, &connection, start);
         }
         false

@@ -29,7 +29,7 @@ pub enum Start {
     /// A head that is answered with an error, and the bytes from its beginning.
     Refused(Box<Request>, u16, Vec<u8>),
     /// The tail of an answer, and its request.
-    Unsent { bytes: Vec<u8>, last: Box<Request> },
+    Unsent { head: Vec<u8>, body: Bytes, last: Box<Request> },
     /// The last answer was sent; what the client still sends is read and dropped.
     Linger,
 }
@@ -123,8 +123,8 @@ impl Client {
                     return end;
                 }
             }
-            Start::Unsent { bytes, last } => {
-                if let Some(end) = self.tail(bytes, last).await {
+            Start::Unsent { head, body, last } => {
+                if let Some(end) = self.tail(head, body, last).await {
                     return end;
                 }
             }
@@ -325,11 +325,12 @@ impl Client {
     }
 
     /// The rest of an answer that the inline path could not write at once.
-    async fn tail(&mut self, bytes: Vec<u8>, mut last: Box<Request>) -> Option<End> {
+    async fn tail(&mut self, head: Vec<u8>, body: Bytes, mut last: Box<Request>) -> Option<End> {
         let conf = last.loc().core.clone();
         let mut sender = Sender::new(self.world.clone(), self.key, conf.conf.send_timeout.0);
-        let unsent = bytes.len() as u64;
-        sender.push(Piece::Bytes(Bytes::from(bytes)));
+        let unsent = (head.len() + body.len()) as u64;
+        sender.push(Piece::Bytes(Bytes::from(head)));
+        sender.push(Piece::Bytes(body));
         let sent = sender.flush(false).await;
         clock::update();
         last.completed = sent.is_ok();

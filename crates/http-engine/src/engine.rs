@@ -122,53 +122,61 @@ fn after_access(r: &mut Request, flow: Flow) -> Flow {
     }
 }
 
-/// One handler, or the step to the next phase.
+/// Runs until a handler has something to say, or a phase of the engine's own has.
 fn step(r: &mut Request) -> Flow {
     let plan = r.plan_rc();
-    let location: &Location = &plan.locations[r.location];
-    let handlers = match r.phase {
-        Phase::ServerRewrite => &plan.servers[r.server].rewrite,
-        Phase::FindLocation => return find_location(r),
-        Phase::Rewrite => &location.rewrite,
-        Phase::PostRewrite => return post_rewrite(r),
-        Phase::Preaccess => &location.preaccess,
-        Phase::Access => &location.access,
-        Phase::PostAccess => return post_access(r),
-        Phase::Precontent => &location.precontent,
-        Phase::Content => match &location.content {
-            Some(handler) => return handler.run(r),
-            None => &location.content_chain,
-        },
-    };
-    let Some(handler) = handlers.get(r.handler) else {
-        r.handler = 0;
-        r.phase = match r.phase {
-            Phase::ServerRewrite => Phase::FindLocation,
-            Phase::Rewrite => Phase::PostRewrite,
-            Phase::Preaccess => Phase::Access,
-            Phase::Access => Phase::PostAccess,
-            Phase::Precontent => Phase::Content,
-            _ => return nobody_answers(r),
+    loop {
+        let location: &Location = &plan.locations[r.location];
+        // Each arm: the phase's handlers, and the phase that follows.
+        let (handlers, next) = match r.phase {
+            Phase::ServerRewrite => (&plan.servers[r.server].rewrite, Phase::FindLocation),
+            Phase::FindLocation => match find_location(r) {
+                Flow::Declined => continue,
+                flow => return flow,
+            },
+            Phase::Rewrite => (&location.rewrite, Phase::PostRewrite),
+            Phase::PostRewrite => match post_rewrite(r) {
+                Flow::Declined => continue,
+                flow => return flow,
+            },
+            Phase::Preaccess => (&location.preaccess, Phase::Access),
+            Phase::Access => (&location.access, Phase::PostAccess),
+            Phase::PostAccess => match post_access(r) {
+                Flow::Declined => continue,
+                flow => return flow,
+            },
+            Phase::Precontent => (&location.precontent, Phase::Content),
+            Phase::Content => match &location.content {
+                Some(handler) => return handler.run(r),
+                None => (&location.content_chain, Phase::Content),
+            },
         };
-        return Flow::Declined;
-    };
-    r.handler += 1;
-    match handler.run(r) {
-        Flow::Allowed => {
-            allowed(r);
-            Flow::Declined
-        }
-        Flow::Rewritten => {
-            if r.phase == Phase::Rewrite {
-                rewritten(r);
-            } else {
-                // The server's own rewrites: locations are found afterwards anyway.
-                r.phase = Phase::FindLocation;
-                r.handler = 0;
+        let Some(handler) = handlers.get(r.handler) else {
+            if r.phase == Phase::Content {
+                return nobody_answers(r);
             }
-            Flow::Declined
+            r.handler = 0;
+            r.phase = next;
+            continue;
+        };
+        r.handler += 1;
+        match handler.run(r) {
+            Flow::Declined => {}
+            Flow::Allowed => allowed(r),
+            Flow::Rewritten => {
+                if r.phase == Phase::Rewrite {
+                    rewritten(r);
+                } else {
+                    // The server's own rewrites: locations are found afterwards anyway.
+                    r.phase = Phase::FindLocation;
+                    r.handler = 0;
+                }
+            }
+            flow => match after_access(r, flow) {
+                Flow::Declined => {}
+                flow => return flow,
+            },
         }
-        flow => after_access(r, flow),
     }
 }
 

@@ -384,7 +384,7 @@ fn reports_changes(folder: &Path) -> bool {
         0x2FC1_2FC1, // zfs
         0xCA45_1A4E, // bcachefs
     ];
-    rustix::fs::statfs(folder).is_ok_and(|s| LOCAL.contains(&(s.f_type as i64)))
+    rustix::fs::statfs(folder).is_ok_and(|s| LOCAL.contains(&s.f_type))
 }
 
 fn holds_file(entry: &Entry) -> bool {

@@ -3,6 +3,7 @@
 use crate::request::Request;
 use net::listen::Address;
 use observe::clock;
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use wire_h1::Version;
 
@@ -65,7 +66,7 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(b"\r\n");
     }
     if let Some(modified) = o.last_modified {
-        line(out, b"Last-Modified: ", &clock::http_time(modified));
+        line(out, b"Last-Modified: ", &date_text(modified));
     }
     if !o.location.bytes().is_empty() {
         location(r, out);
@@ -162,4 +163,19 @@ fn location(r: &mut Request, out: &mut Vec<u8>) {
     out.extend_from_slice(target);
     out.extend_from_slice(b"\r\n");
     r.out.location = value;
+}
+
+/// A time as text; the last few are remembered, because a site's files are asked for again and again.
+fn date_text(seconds: i64) -> [u8; 29] {
+    const KEPT: usize = 64;
+    thread_local! {
+        static TEXTS: RefCell<[(i64, [u8; 29]); KEPT]> = const { RefCell::new([(i64::MIN, [0; 29]); KEPT]) };
+    }
+    TEXTS.with_borrow_mut(|texts| {
+        let slot = &mut texts[seconds.rem_euclid(KEPT as i64) as usize];
+        if slot.0 != seconds {
+            *slot = (seconds, clock::http_time(seconds));
+        }
+        slot.1
+    })
 }

@@ -2,13 +2,18 @@
 
 #![forbid(unsafe_code)]
 
+mod ci;
 mod docs;
+mod tidy;
 
 use std::process::ExitCode;
 
 /// Name, summary and what it does.
-const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] =
-    &[("docs", "write docs/reference.md and docs/compatibility.md from the directive tables", docs::run)];
+const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
+    ("ci", "everything that must hold before a change lands: format, lints, tests", ci::run),
+    ("docs", "write docs/reference.md and docs/compatibility.md from the directive tables", docs::run),
+    ("tidy", "check the invariants that stand in ARCHITECTURE.md", tidy::run),
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -1,0 +1,86 @@
+//! `cargo xtask tidy`: the invariants of ARCHITECTURE.md that a look at the text can hold.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Lines of code after which a file wants to be two; tables and tests aside.
+const LINES_MAX: usize = 800;
+/// `unsafe` stands in these crates only.
+const UNSAFE_CRATES: &[&str] = &["base", "net"];
+/// Crates that know no socket, no clock and no other crate of ours but `base`.
+const SANS_IO: &[&str] = &["wire-h1", "wire-proxy"];
+
+pub fn run(_: &[String]) -> Result<(), String> {
+    let mut complaints = Vec::new();
+    let mut files = Vec::new();
+    collect(Path::new("crates"), &mut files);
+    collect(Path::new("tools"), &mut files);
+    for file in &files {
+        let Ok(text) = fs::read_to_string(file) else { continue };
+        check(file, &text, &mut complaints);
+    }
+    for name in SANS_IO {
+        let manifest = fs::read_to_string(format!("crates/{name}/Cargo.toml")).unwrap_or_default();
+        let dependencies = manifest.split("[dependencies]").nth(1).unwrap_or("").split('[').next().unwrap_or("");
+        for line in dependencies.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')) {
+            if !line.starts_with("base") && !line.starts_with("memchr") {
+                complaints.push(format!("crates/{name}/Cargo.toml: a sans-io core may not depend on \"{line}\""));
+            }
+        }
+    }
+    if complaints.is_empty() {
+        return Ok(());
+    }
+    Err(format!("\n  {}", complaints.join("\n  ")))
+}
+
+fn collect(folder: &Path, out: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() && path.file_name().is_some_and(|n| n != "target") {
+            collect(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            out.push(path);
+        }
+    }
+}
+
+fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
+    let shown = file.display();
+    let part = |n: usize| file.components().nth(n).map(|c| c.as_os_str().to_string_lossy().into_owned());
+    let crate_name = part(1).unwrap_or_default();
+    let is_test = shown.to_string().contains("test") || shown.to_string().contains("/benches/");
+    let is_table = shown.to_string().contains("/vocabulary/");
+    if !is_test && !is_table && text.lines().count() > LINES_MAX {
+        complaints.push(format!("{shown}: {} lines; a file past {LINES_MAX} wants to be two", text.lines().count()));
+    }
+    if !text.starts_with("//!") && !is_test {
+        complaints.push(format!("{shown}: begins without a //! that says what it is"));
+    }
+    let keyword = concat!("un", "safe ");
+    if !UNSAFE_CRATES.contains(&crate_name.as_str()) {
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or("");
+            if code.contains(&format!("{keyword}{{")) || code.contains(&format!("{keyword}fn")) {
+                complaints.push(format!("{shown}:{}: unsafe code belongs into base or net", number + 1));
+            }
+        }
+    }
+    // Features do not name each other.
+    if crate_name == "http-features" && part(3).is_some_and(|p| !p.ends_with(".rs")) {
+        let own = part(3).unwrap_or_default();
+        for (number, line) in text.lines().enumerate() {
+            if let Some(rest) = line.split("crate::").nth(1) {
+                let other: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                if other != own
+                    && other != "registry"
+                    && other != "shared"
+                    && Path::new("crates/http-features/src").join(&other).is_dir()
+                {
+                    complaints.push(format!("{shown}:{}: a feature may not name another ({other})", number + 1));
+                }
+            }
+        }
+    }
+}
