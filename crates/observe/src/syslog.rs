@@ -157,6 +157,9 @@ fn address(text: &str) -> Result<SockAddr, String> {
     if text.is_empty() {
         return Err(format!("no host in syslog server \"{text}\""));
     }
+    if text.starts_with('[') && !text.contains(']') {
+        return Err(format!("invalid host in syslog server \"{text}\""));
+    }
     let has_port = match text.rfind(':') {
         Some(colon) if text.starts_with('[') => text[..colon].ends_with(']'),
         found => found.is_some(),

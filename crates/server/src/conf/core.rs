@@ -1,10 +1,10 @@
 //! The tables of the main and events contexts (nginx: `nginx.c`, `ngx_event.c`).
 
 use super::values::{
-    Affinity, DebugConnections, DebugPoints, Environment, Method, Modules, Priority, Refused, ThreadPools, User,
-    Workers,
+    Affinity, Connections, DebugConnections, DebugPoints, Environment, Method, Modules, Priority, Refused, ThreadPools,
+    User, Workers,
 };
-use conf_schema::value::{Between, FilePath, Flag, Msec, Number, Offset};
+use conf_schema::value::{FilePath, Flag, Msec, Number, Offset};
 use conf_schema::{Area, Table, directives};
 use observe::ErrorLogLines;
 
@@ -78,7 +78,7 @@ directives! {
     /// What stands in `events { }`.
     pub struct Events from EventsInput {
         /// How many connections, to clients and to upstream servers, a worker thread may have open.
-        worker_connections: Between<1, {u32::MAX as u64}> = "512",
+        worker_connections: Connections = "512",
         /// How to wait for events.
         /// Differs: `epoll` is the one way there is.
         r#use: Method = "epoll",

@@ -156,8 +156,15 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         complaints.push(Complaint::emerg("no \"events\" section in configuration"));
         return failed(complaints, files, true);
     };
-    core.worker_connections = events.worker_connections.0 as usize;
+    core.worker_connections = events.worker_connections.0;
     core.multi_accept = events.multi_accept;
+    let sockets = http.as_ref().map_or(0, |http| http.specs().count());
+    if core.worker_connections <= sockets {
+        let text =
+            format!("{} worker_connections are not enough for {sockets} listening sockets", core.worker_connections);
+        complaints.push(Complaint::emerg(text));
+        return failed(complaints, files, true);
+    }
     if let Some(text) = affinity_warning(&core) {
         complaints.push(Complaint { level: Level::Warn, ..Complaint::emerg(text) });
     }

@@ -224,11 +224,20 @@ pub struct ThreadPool {
     pub queue_max: usize,
 }
 
+/// The pools that were named so far, in the `Cx`.
+#[derive(Default)]
+struct PoolNames(Vec<String>);
+
 impl Value for ThreadPools {
     const SYNTAX: &'static str = "name threads=number [max_queue=number]";
     const REPEATS: bool = true;
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let name = arg(d, 0)?.text().into_owned();
+        let names = &mut cx.get::<PoolNames>().0;
+        if names.contains(&name) {
+            return Err(Problem::says(format!("duplicate thread pool \"{name}\"")).at(0));
+        }
+        names.push(name.clone());
         let mut pool = ThreadPool { name, threads: 0, queue_max: 65_536 };
         for (index, word) in d.args.iter().enumerate().skip(1) {
             let word = word.text();
@@ -242,7 +251,7 @@ impl Value for ThreadPools {
             }
         }
         if pool.threads == 0 {
-            let text = format!("\"threads\" parameter is missing in thread pool \"{}\"", pool.name);
+            let text = "\"thread_pool\" must have \"threads\" parameter";
             return Err(Problem::says(text).hint("write threads=32, say"));
         }
         Ok(ThreadPools(vec![pool]))
@@ -259,6 +268,24 @@ conf_schema::words! {
         Stop = "stop",
         /// Ends it with a core file.
         Abort = "abort",
+    }
+}
+
+/// `worker_connections N`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connections(pub usize);
+
+impl Value for Connections {
+    const SYNTAX: &'static str = "number";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = arg(d, 0)?.text();
+        let number = word.parse::<u32>().ok().filter(|_| !word.starts_with('+'));
+        match number {
+            Some(n) => Ok(Connections(n as usize)),
+            None => {
+                Err(Problem::says(format!("invalid number \"{word}\"")).at(0).hint("write a whole number, 1024 say"))
+            }
+        }
     }
 }
 
