@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod deb;
 mod docs;
 mod tidy;
 
@@ -11,6 +12,7 @@ use std::process::ExitCode;
 /// Name, summary and what it does.
 const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
     ("ci", "everything that must hold before a change lands: format, lints, tests", ci::run),
+    ("deb", "build a Debian package of the release binary", deb::run),
     ("docs", "write docs/reference.md and docs/compatibility.md from the directive tables", docs::run),
     ("tidy", "check the invariants that stand in ARCHITECTURE.md", tidy::run),
 ];

@@ -1,0 +1,92 @@
+//! `cargo xtask deb`: a Debian package from the release binary and packaging/, with `dpkg-deb`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where files of packaging/ go.
+const FILES: &[(&str, &str)] = &[
+    ("packaging/systemd/tidegate.service", "lib/systemd/system/tidegate.service"),
+    ("packaging/nginx.conf", "usr/share/tidegate/nginx.conf"),
+    ("packaging/mime.types", "usr/share/tidegate/mime.types"),
+    ("packaging/logrotate", "etc/logrotate.d/tidegate"),
+    ("packaging/tidegate.8", "usr/share/man/man8/tidegate.8"),
+];
+
+/// What the binary prints and where that goes.
+const PRINTED: &[(&[&str], &str)] = &[
+    (&["completions", "bash"], "usr/share/bash-completion/completions/tidegate"),
+    (&["completions", "zsh"], "usr/share/zsh/vendor-completions/_tidegate"),
+    (&["completions", "fish"], "usr/share/fish/vendor_completions.d/tidegate.fish"),
+    (&["reference", "directives"], "usr/share/doc/tidegate/reference.md"),
+    (&["reference", "compatibility"], "usr/share/doc/tidegate/compatibility.md"),
+];
+
+const BINARY: &str = "usr/sbin/tidegate";
+
+pub fn run(_: &[String]) -> Result<(), String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    call(Command::new(cargo).args(["build", "--release", "--package", "tidegate"]).current_dir(&root))?;
+    let built = target.join("release/tidegate");
+    let stage = target.join("deb");
+    let _ = fs::remove_dir_all(&stage);
+    put(&stage, BINARY, &fs::read(&built).map_err(|e| format!("{}: {e}", built.display()))?, 0o755)?;
+    call(Command::new("strip").arg("--strip-debug").arg(stage.join(BINARY)))?;
+    for (from, to) in FILES {
+        put(&stage, to, &fs::read(root.join(from)).map_err(|e| format!("{from}: {e}"))?, 0o644)?;
+    }
+    for (arguments, to) in PRINTED {
+        put(&stage, to, &call(Command::new(&built).args(*arguments))?, 0o644)?;
+    }
+    let postinst = fs::read(root.join("packaging/debian/postinst")).map_err(|e| e.to_string())?;
+    put(&stage, "DEBIAN/postinst", &postinst, 0o755)?;
+    put(&stage, "DEBIAN/conffiles", b"/etc/logrotate.d/tidegate\n", 0o644)?;
+    let architecture = call(Command::new("dpkg").arg("--print-architecture"))?;
+    let architecture = String::from_utf8_lossy(&architecture).trim().to_string();
+    let version = env!("CARGO_PKG_VERSION");
+    put(&stage, "DEBIAN/control", control(version, &architecture).as_bytes(), 0o644)?;
+    let package = target.join(format!("tidegate_{version}_{architecture}.deb"));
+    call(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).arg(&stage).arg(&package))?;
+    println!("{}", package.display());
+    Ok(())
+}
+
+fn control(version: &str, architecture: &str) -> String {
+    format!(
+        "Package: tidegate
+Version: {version}
+Architecture: {architecture}
+Maintainer: The Tidegate developers <tidegate@tidegate.invalid>
+Section: httpd
+Priority: optional
+Depends: libc6
+Suggests: logrotate
+Description: web server and reverse proxy that reads nginx.conf
+ Tidegate serves what an nginx configuration says, unchanged: files, proxied
+ applications and load-balanced groups. It is written in a memory-safe language.
+"
+    )
+}
+
+fn put(stage: &Path, name: &str, contents: &[u8], mode: u32) -> Result<(), String> {
+    let path = stage.join(name);
+    let write = || {
+        fs::create_dir_all(path.parent().unwrap_or(stage))?;
+        fs::write(&path, contents)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+    };
+    write().map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Runs a program; what it printed.
+fn call(command: &mut Command) -> Result<Vec<u8>, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|e| format!("{name}: {e}"))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(format!("{name} failed:\n{}", String::from_utf8_lossy(&output.stderr)))
+}
