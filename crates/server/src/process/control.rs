@@ -174,9 +174,8 @@ impl Loop {
 
     /// False when the process cannot go on.
     fn thread_ended(&mut self, ended: Ended) -> bool {
-        self.threads.ended(ended);
-        if !ended.in_order {
-            say!(Alert, "worker thread {} failed", ended.index);
+        if !self.threads.ended(ended) {
+            say!(Alert, "a worker thread failed");
             // Ends as a crash, which the master answers with a new process.
             if matches!(self.superior, Superior::Master(_)) {
                 std::process::abort();

@@ -11,16 +11,17 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// A thread ended: its index, and whether it ended as it should.
+/// A thread ended: which one (`id` is never used twice), and whether it returned instead of panicking.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    pub index: usize,
+    pub id: u64,
     pub in_order: bool,
 }
 
 /// All worker threads.
 pub struct Threads {
-    all: Vec<Option<Running>>,
+    all: Vec<Running>,
+    next_id: u64,
     ended: UnboundedSender<Ended>,
     /// Plans that were replaced and may still be used, with their numbers.
     retired: Vec<(u64, Weak<HttpPlan>)>,
@@ -29,6 +30,10 @@ pub struct Threads {
 }
 
 struct Running {
+    id: u64,
+    /// Its place; a thread that is leaving may share it with the one that came after it.
+    index: usize,
+    leaving: bool,
     commands: UnboundedSender<Command>,
     handle: JoinHandle<()>,
 }
@@ -36,7 +41,7 @@ struct Running {
 impl Threads {
     pub fn new() -> (Threads, UnboundedReceiver<Ended>) {
         let (ended, receiver) = unbounded_channel();
-        (Threads { all: Vec::new(), ended, retired: Vec::new(), current: None, generation: 0 }, receiver)
+        (Threads { all: Vec::new(), next_id: 0, ended, retired: Vec::new(), current: None, generation: 0 }, receiver)
     }
 
     /// Serves a configuration from now on: `seats` are the sockets that threads do not have yet, with their descriptors.
@@ -62,7 +67,7 @@ impl Threads {
             }
         }
         for (index, listeners) in bound.into_iter().enumerate() {
-            match self.all.get(index).and_then(Option::as_ref) {
+            match self.all.iter().find(|thread| thread.index == index && !thread.leaving) {
                 Some(thread) => {
                     let command = Command::Serve { serving: serving.clone(), listeners, keep: keep.clone() };
                     let _ = thread.commands.send(command);
@@ -70,7 +75,8 @@ impl Threads {
                 None => self.start(index, serving.clone(), listeners, &config.core),
             }
         }
-        for thread in self.all.iter().skip(config.core.workers).flatten() {
+        for thread in self.all.iter_mut().filter(|t| t.index >= config.core.workers && !t.leaving) {
+            thread.leaving = true;
             let _ = thread.commands.send(Command::Quit { timeout_ms: config.core.shutdown_timeout_ms });
         }
     }
@@ -79,41 +85,39 @@ impl Threads {
         let (commands, receiver) = unbounded_channel();
         let cpus = core.affinity.as_ref().and_then(|affinity| affinity.cpus(index));
         let init = ThreadInit { index, serving, listeners, commands: receiver, cpus };
-        let ended = self.ended.clone();
+        let (ended, id) = (self.ended.clone(), self.next_id);
+        self.next_id += 1;
         let body = move || {
             let in_order = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| conn::thread::run(init))).is_ok();
-            let _ = ended.send(Ended { index, in_order });
+            let _ = ended.send(Ended { id, in_order });
         };
         match std::thread::Builder::new().name(format!("worker {index}")).spawn(body) {
-            Ok(handle) => {
-                while self.all.len() <= index {
-                    self.all.push(None);
-                }
-                self.all[index] = Some(Running { commands, handle });
-            }
+            Ok(handle) => self.all.push(Running { id, index, leaving: false, commands, handle }),
             Err(e) => {
                 say!(Alert, "starting worker thread {index} failed {}", observe::os(&e));
-                let _ = self.ended.send(Ended { index, in_order: false });
+                let _ = self.ended.send(Ended { id, in_order: false });
             }
         }
     }
 
     /// Tells every thread.
-    pub fn tell(&self, command: impl Fn() -> Command) {
-        for thread in self.all.iter().flatten() {
+    pub fn tell(&mut self, command: impl Fn() -> Command) {
+        for thread in &mut self.all {
+            thread.leaving |= !matches!(command(), Command::Flush | Command::Serve { .. });
             let _ = thread.commands.send(command());
         }
     }
 
-    /// Notes that a thread ended.
-    pub fn ended(&mut self, ended: Ended) {
-        if let Some(thread) = self.all.get_mut(ended.index).and_then(Option::take) {
-            let _ = thread.handle.join();
-        }
+    /// Notes that a thread ended; whether it was to.
+    pub fn ended(&mut self, ended: Ended) -> bool {
+        let Some(at) = self.all.iter().position(|thread| thread.id == ended.id) else { return false };
+        let thread = self.all.swap_remove(at);
+        let _ = thread.handle.join();
+        ended.in_order && thread.leaving
     }
 
     pub fn any_left(&self) -> bool {
-        self.all.iter().any(Option::is_some)
+        !self.all.is_empty()
     }
 
     /// Whether a replaced plan may still be in use.
