@@ -245,7 +245,12 @@ fn accept(world: &Rc<World>, door_key: Key, door: &Door) {
         (serving.connections_max, serving.multi_accept)
     };
     let mut count = 0;
-    while multi || count < ACCEPTS_MAX {
+    loop {
+        if !multi && count == ACCEPTS_MAX {
+            // The lot does not tell again of what it has told: whoever still waits is looked after in the next turn.
+            world.lot.again(door_key);
+            return;
+        }
         count += 1;
         let accepted = match socket::accept(fd) {
             Ok(accepted) => accepted,

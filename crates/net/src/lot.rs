@@ -43,6 +43,8 @@ const PARKED: u8 = 8;
 const TIMED: u8 = 16;
 /// The loop has been told that it is readable.
 const QUEUED: u8 = 32;
+/// Other descriptors, here or in another process, may refer to the same socket: closing ours does not end epoll's interest.
+const SHARED_FILE: u8 = 64;
 
 #[derive(Default)]
 struct Wakers {
@@ -149,7 +151,7 @@ impl<T: Clone> Lot<T> {
     /// As [`Lot::add`].
     pub fn add_listener(&self, fd: OwnedFd, owner: T, shared: bool) -> io::Result<Key> {
         let raw = fd.as_raw_fd();
-        let key = self.insert(fd, owner, PARKED);
+        let key = self.insert(fd, owner, PARKED | SHARED_FILE);
         let events = if shared { EventFlags::IN | EventFlags::EXCLUSIVE } else { EventFlags::IN };
         self.register(key, raw, events)
     }
@@ -168,11 +170,16 @@ impl<T: Clone> Lot<T> {
 
     /// Closes the socket and frees the entry; tasks that wait for it are woken. The owner is handed back.
     pub fn remove(&self, key: Key) -> Option<T> {
-        let (fd, owner, wakers) = self.with(key, |entry| {
+        let (fd, owner, wakers, shared_file) = self.with(key, |entry| {
+            let shared_file = entry.flags & SHARED_FILE != 0;
             entry.generation = entry.generation.wrapping_add(1);
             entry.flags &= TIMED;
-            (entry.fd.take(), entry.owner.take(), entry.wakers.take())
+            (entry.fd.take(), entry.owner.take(), entry.wakers.take(), shared_file)
         })?;
+        if shared_file && let Some(fd) = &fd {
+            // It may be gone already (a listener that rests).
+            let _ = epoll::delete(&self.epoll, fd);
+        }
         drop(fd);
         self.used.set(self.used.get() - 1);
         self.free.borrow_mut().push(key.index);
@@ -182,6 +189,17 @@ impl<T: Clone> Lot<T> {
         owner
     }
 
+    /// Hands a parked entry out once more in the next turn.
+    pub fn again(&self, key: Key) {
+        let queue = self.with(key, |entry| {
+            let queue = entry.flags & (PARKED | QUEUED) == PARKED;
+            entry.flags |= QUEUED;
+            queue
+        });
+        if queue == Some(true) {
+            self.pending.borrow_mut().push(key);
+        }
+    }
     /// Replaces what is kept with the socket.
     pub fn set_owner(&self, key: Key, owner: T) {
         self.with(key, |entry| entry.owner = Some(owner));
@@ -513,6 +531,19 @@ mod tests {
         lot.park(key, Instant(5));
         lot.turn(&mut ready).expect("turn");
         assert_eq!(ready, [key]);
+    }
+
+    #[test]
+    fn a_removed_listener_leaves_nothing_behind_in_epoll() {
+        let lot = Lot::new().expect("epoll");
+        let (ours, _theirs) = UnixStream::pair().expect("pair");
+        let fd = OwnedFd::from(ours);
+        for _ in 0..3 {
+            // The same file behind two descriptors, as after a fork.
+            let copy = fd.try_clone().expect("clone");
+            let key = lot.add_listener(copy, 7, false).expect("added");
+            lot.remove(key);
+        }
     }
 
     #[test]
