@@ -141,7 +141,18 @@ pub fn manual(schema: &Schema) -> String {
             let _ = write!(out, "\n**{}:** {}\n", remark.0, remark.1);
         }
     }
+    let _ = write!(out, "\n## Variables\n\n| Variable | Value |\n|---|---|\n");
+    let mut variables: Vec<_> = http_features::variables().collect();
+    variables.sort_by_key(|variable| variable.name);
+    for variable in variables {
+        let _ = writeln!(out, "| `{}` | {} |", variable_name(variable.name), variable.doc.replace('|', "\\|"));
+    }
     out
+}
+
+/// How a variable is written: a family's name ends where the part that varies begins.
+pub fn variable_name(name: &str) -> String {
+    if name.ends_with('_') { format!("${name}NAME") } else { format!("${name}") }
 }
 
 /// docs/compatibility.md: every directive of nginx and what becomes of it here.

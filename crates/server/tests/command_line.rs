@@ -184,7 +184,10 @@ fn explanations_and_suggestions() {
     let output = plain(&["explain", "worker_proceses"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("did you mean \"worker_processes\"?"));
-    for command in ["serve", "explain", "plan", "reference"] {
+    assert!(text(&plain(&["explain", "$request_uri"]).stdout).starts_with("$request_uri\n"));
+    assert!(text(&plain(&["explain", "$http_referer"]).stdout).starts_with("$http_NAME\n"));
+    assert!(text(&plain(&["explain", "$request_ury"]).stderr).contains("did you mean \"$request_uri\"?"));
+    for command in ["serve", "explain", "plan", "reference", "completions"] {
         let help = text(&plain(&[command, "--help"]).stdout);
         assert!(help.contains("Usage: tidegate"), "{command}: {help}");
         assert_eq!(help, text(&plain(&["help", command]).stdout));

@@ -137,6 +137,22 @@ fn a_kept_connection_sees_the_new_configuration() {
 }
 
 #[test]
+fn what_a_process_is_born_with_takes_a_new_process() {
+    let port = free_port();
+    let site = Site::new("daemon off;", &answering(&[port], "old"));
+    let running = site.start();
+    wait_for_answer(port, "old");
+    let first = running.worker();
+    site.configure("daemon off; worker_priority 5; env X=1;", &answering(&[port], "new"));
+    running.signal("HUP");
+    wait_for_answer(port, "new");
+    site.wait_for_log(&format!("worker process {first} exited with code 0"), 1);
+    assert_ne!(running.worker(), first);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
 fn a_taken_address_keeps_the_old_configuration() {
     let port = free_port();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");

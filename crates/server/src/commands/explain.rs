@@ -1,7 +1,7 @@
 //! `tidegate explain DIRECTIVE ...`: what a directive does, from the tables.
 
 use crate::conf;
-use crate::reference::{Entry, Support};
+use crate::reference::{self, Entry, Support};
 use conf_schema::suggest::nearest;
 use conf_schema::vocabulary;
 use std::ffi::OsString;
@@ -16,6 +16,7 @@ and whether this version does it, does it differently or refuses it.
   tidegate explain worker_processes
   tidegate explain proxy_pass root     several at once
   tidegate explain 'gzip*'             all that begin so
+  tidegate explain '$request_uri'      a variable
 ";
 
 const COLUMNS: usize = 100;
@@ -29,6 +30,10 @@ pub fn run(arguments: &[OsString]) -> i32 {
     let mut code = 0;
     for name in arguments {
         let name = name.to_string_lossy();
+        if let Some(variable) = name.strip_prefix('$') {
+            code |= explain_variable(variable);
+            continue;
+        }
         let found: Vec<_> = match name.strip_suffix('*') {
             Some(head) => vocabulary::all().filter(|known| known.name.starts_with(head)).collect(),
             None => vocabulary::find(&name).to_vec(),
@@ -45,6 +50,29 @@ pub fn run(arguments: &[OsString]) -> i32 {
         }
     }
     code
+}
+
+/// A variable by name, or a member of a family (`http_referer`).
+fn explain_variable(name: &str) -> i32 {
+    let all: Vec<_> = http_features::variables().collect();
+    let exact = all.iter().find(|variable| variable.name == name);
+    let family =
+        || all.iter().filter(|v| v.name.ends_with('_') && name.starts_with(v.name)).max_by_key(|v| v.name.len());
+    let Some(variable) = exact.or_else(family) else {
+        eprintln!("tidegate: unknown variable \"${name}\"");
+        if let Some(near) = nearest(name, all.iter().map(|variable| variable.name)) {
+            eprintln!("  = did you mean \"${near}\"?");
+        }
+        return 1;
+    };
+    let mut out = format!("{}\n", reference::variable_name(variable.name));
+    if variable.set.is_some() {
+        out.push_str("  may be set\n");
+    }
+    out.push('\n');
+    wrap(&mut out, variable.doc);
+    println!("{out}");
+    0
 }
 
 fn text(entry: &Entry) -> String {

@@ -82,6 +82,21 @@ pub struct CorePlan {
     pub multi_accept: bool,
 }
 
+impl CorePlan {
+    /// A process that was started for the one can serve the other: all that is set once in its life is the same.
+    pub fn same_process(&self, other: &CorePlan) -> bool {
+        // Every thread has its share of the descriptors.
+        let descriptors = |core: &CorePlan| core.rlimit_nofile.map(|n| n * core.workers as u64);
+        self.user == other.user
+            && self.priority == other.priority
+            && descriptors(self) == descriptors(other)
+            && self.rlimit_core == other.rlimit_core
+            && self.working_directory == other.working_directory
+            && self.environment == other.environment
+            && self.affinity == other.affinity
+    }
+}
+
 /// Why there is no configuration.
 #[derive(Debug)]
 pub struct Failure {

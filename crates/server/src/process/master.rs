@@ -61,6 +61,8 @@ struct Master {
     pending: Option<(Config, Listeners)>,
     /// HUP came while another reload was under way.
     again: bool,
+    /// The worker is to be replaced by a new process.
+    replace: bool,
     back_off: Duration,
     restart_at: Option<Instant>,
     kill_at: Option<Instant>,
@@ -90,6 +92,7 @@ pub fn run(
         workers: Vec::new(),
         pending: None,
         again: false,
+        replace: false,
         back_off: BACK_OFF_FIRST,
         restart_at: None,
         kill_at: None,
@@ -122,12 +125,22 @@ pub fn run(
                 Err(code) => return code,
             };
         }
-        if master.workers.is_empty() && (master.quitting || master.terminating) {
-            return master.exit(0);
-        }
         if master.again && master.pending.is_none() {
             master.again = false;
             master.reload();
+        }
+        if std::mem::take(&mut master.replace) {
+            let old = master.workers.len();
+            master = match master.start_worker() {
+                Ok(master) => master,
+                Err(code) => return code,
+            };
+            if master.workers.len() > old {
+                tell(&mut master.workers[..old], Commander::quit, Signal::QUIT);
+            }
+        }
+        if master.workers.is_empty() && (master.quitting || master.terminating) {
+            return master.exit(0);
         }
     }
 }
@@ -230,14 +243,7 @@ impl Master {
     }
 
     fn tell_workers(&mut self, order: fn(&Commander) -> std::io::Result<()>, signal: Signal) {
-        for worker in &mut self.workers {
-            worker.exiting = true;
-            if order(&worker.commander).is_err()
-                && let Some(pid) = Pid::from_raw(worker.pid)
-            {
-                let _ = kill_process(pid, signal);
-            }
-        }
+        tell(&mut self.workers, order, signal);
     }
 
     fn kill_workers(&self, signal: Signal) {
@@ -257,6 +263,12 @@ impl Master {
                 return;
             }
             pidfile::remove(&self.config.core.pid);
+        }
+        if !self.config.core.same_process(&config.core) {
+            say!(Notice, "what is set once a process has changed: the worker process is replaced");
+            self.commit(config, listeners);
+            self.replace = true;
+            return;
         }
         let (old_threads, new_threads) = (self.config.core.workers, config.core.workers);
         let seats = new_seats(&self.listeners, old_threads, &listeners, new_threads);
@@ -404,6 +416,18 @@ impl Master {
         say!(Notice, "exit");
         self.close_listeners();
         code
+    }
+}
+
+/// Tells workers to end, through the channel or, where that does not work, by signal.
+fn tell(workers: &mut [Worker], order: fn(&Commander) -> std::io::Result<()>, signal: Signal) {
+    for worker in workers {
+        worker.exiting = true;
+        if order(&worker.commander).is_err()
+            && let Some(pid) = Pid::from_raw(worker.pid)
+        {
+            let _ = kill_process(pid, signal);
+        }
     }
 }
 
