@@ -8,7 +8,7 @@ use crate::process::reload;
 use crate::process::signals::{self, WORKER};
 use crate::process::single::Single;
 use crate::process::threads::{Ended, Threads, copies, new_seats};
-use crate::{say, voice};
+use crate::{report, say, voice};
 use conn::thread::Command;
 use net::process::{Received, Signals};
 use observe::os;
@@ -240,6 +240,7 @@ impl Loop {
 
     fn swap(&mut self, config: Config, listeners: Listeners, seats: Vec<(Seat, OwnedFd)>) {
         voice::set_log(config.error_log.clone());
+        report::debug_points(config.core.debug_points);
         self.threads.serve(&config, &listeners, seats);
         if matches!(self.superior, Superior::Nobody(_)) {
             self.listeners.remove_paths(&listeners);

@@ -1,0 +1,137 @@
+//! How a server stops while it is used: quickly where it can, completely where it must.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixDatagram;
+use std::time::{Duration, Instant};
+use support::client::{Client, get};
+use support::{Running, Site, free_port, wait};
+
+/// Far below every timeout of a connection.
+const QUICK: Duration = Duration::from_secs(10);
+
+fn site(main: &str, port: u16) -> Site {
+    let http = format!("http {{ server {{ listen 127.0.0.1:{port}; location / {{ return 200 x; }} }} }}");
+    Site::new(&format!("daemon off; worker_processes 2; {main}"), &http)
+}
+
+fn start(site: &Site, port: u16) -> Running<'_> {
+    let running = site.start();
+    wait("an answer", || get(port));
+    running
+}
+
+#[test]
+fn idle_connections_do_not_hold_up_a_stop() {
+    let port = free_port();
+    let site = site("", port);
+    let running = start(&site, port);
+    let mut kept: Vec<Client> = (0..20).map(|_| Client::connect(port).expect("connected")).collect();
+    for client in &mut kept {
+        assert_eq!(client.get(), Ok((200, "x".into())));
+    }
+    let begun = Instant::now();
+    running.quit();
+    assert!(begun.elapsed() < QUICK);
+    assert!(kept.iter_mut().all(Client::is_closed));
+    site.assert_no_alerts();
+}
+
+#[test]
+fn a_request_that_has_begun_is_answered() {
+    let port = free_port();
+    let site = site("", port);
+    let running = start(&site, port);
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: ").expect("sent");
+    // The server has read it when a later connection is answered by every thread.
+    for _ in 0..50 {
+        get(port).expect("answered");
+    }
+    running.signal("QUIT");
+    site.wait_for_log("gracefully shutting down", 1);
+    wait("no new connections", || if get(port).is_err() { Ok(()) } else { Err("answered") });
+    stream.write_all(b"localhost\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.set_read_timeout(Some(QUICK)).expect("timeout");
+    stream.read_to_string(&mut answer).expect("an answer, then the end");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("Connection: close\r\n"), "{answer}");
+    assert!(running.ended().success());
+    site.assert_no_alerts();
+}
+
+#[test]
+fn a_request_that_never_ends_is_cut_off_when_the_time_is_up() {
+    let port = free_port();
+    let site = site("worker_shutdown_timeout 100ms;", port);
+    let running = start(&site, port);
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: ").expect("sent");
+    for _ in 0..50 {
+        get(port).expect("answered");
+    }
+    let begun = Instant::now();
+    running.quit();
+    assert!(begun.elapsed() < QUICK && begun.elapsed() >= Duration::from_millis(100));
+    let mut rest = Vec::new();
+    assert!(matches!(stream.read_to_end(&mut rest), Ok(0) | Err(_)), "{rest:?}");
+    site.assert_no_alerts();
+}
+
+#[test]
+fn term_waits_for_nobody() {
+    let port = free_port();
+    let site = site("", port);
+    let running = start(&site, port);
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: ").expect("sent");
+    get(port).expect("answered");
+    let begun = Instant::now();
+    running.signal("TERM");
+    assert!(running.ended().success());
+    assert!(begun.elapsed() < QUICK);
+    site.assert_no_alerts();
+}
+
+#[test]
+fn a_supervisor_is_told() {
+    let site = Site::new("daemon off;", "");
+    let path = site.path("notify");
+    let supervisor = UnixDatagram::bind(&path).expect("bind");
+    supervisor.set_read_timeout(Some(QUICK)).expect("timeout");
+    let child = site.command(&[]).env("NOTIFY_SOCKET", &path).spawn().expect("starts");
+    let running = Running { site: &site, child };
+    let mut buffer = [0; 200];
+    let mut next = || {
+        let length = supervisor.recv(&mut buffer).expect("a message");
+        support::text(&buffer[..length])
+    };
+    assert_eq!(next(), format!("READY=1\nMAINPID={}", running.pid()));
+    assert_eq!(site.pid(), Some(running.pid()), "ready is told when the pid file is there");
+    running.signal("QUIT");
+    assert_eq!(next(), "STOPPING=1");
+    assert!(running.ended().success());
+}
+
+#[test]
+fn limits_of_the_worker_process() {
+    let port = free_port();
+    let site = site("worker_rlimit_nofile 300; worker_rlimit_core 1m; worker_cpu_affinity 1 1;", port);
+    let running = start(&site, port);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", running.worker())).expect("limits");
+    let value = |name: &str| {
+        let line = limits.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line[name.len()..].split_whitespace().next().and_then(|n| n.parse::<u64>().ok())
+    };
+    assert_eq!(value("Max open files"), Some(600), "two threads' worth");
+    assert_eq!(value("Max core file size"), Some(1 << 20));
+    for task in std::fs::read_dir(format!("/proc/{}/task", running.worker())).expect("tasks").flatten() {
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        if status.starts_with("Name:\tworker ") {
+            assert!(status.contains("Cpus_allowed_list:\t0\n"), "{status}");
+        }
+    }
+    running.quit();
+}
