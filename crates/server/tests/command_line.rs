@@ -113,6 +113,12 @@ fn whole_configurations_that_lack_something() {
     site.write("conf/nginx.conf", "daemon off;");
     let words = text(&site.run(&["-t"]).stderr);
     assert!(words.contains("syntax is ok\ntidegate: [emerg] no \"events\" section in configuration\n"), "{words}");
+    let explained = text(&site.run(&["-t", "--explain"]).stderr);
+    assert!(explained.contains("  = write \"events { }\", which may be empty\n"), "{explained}");
+    let named =
+        site.command(&["-t", "--explain", "-c", "nginx.conf"]).current_dir(site.path("conf")).output().expect("runs");
+    let hint = format!("did you mean -c {}?", site.path("conf/nginx.conf").display());
+    assert!(text(&named.stderr).contains(&hint), "{}", text(&named.stderr));
     let words = text(&site.run(&["-t", "-c", "none.conf"]).stderr);
     let name = site.path("none.conf").display().to_string();
     assert!(words.contains(&format!("[emerg] open() \"{name}\" failed (2: No such file or directory)")), "{words}");
@@ -162,7 +168,10 @@ fn warnings_do_not_fail_a_test() {
     let output = site.run(&["-t"]);
     let words = text(&output.stderr);
     assert!(output.status.success() && words.contains("[warn] \"load_module\" is ignored"), "{words}");
-    assert!(words.contains("\"ngx_foo_module\" is not built in") && words.contains("\"debug_connection\" is ignored"));
+    assert!(
+        words.contains("\"ngx_foo_module\" is not part of this program")
+            && words.contains("\"debug_connection\" is ignored")
+    );
 }
 
 #[test]

@@ -131,7 +131,8 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         Ok(loaded) => loaded,
         Err(e) => {
             let text = format!("open() \"{}\" failed {}", invocation.conf_file.display(), observe::os(&e));
-            return failed(vec![Complaint::emerg(text)], Files::default(), false);
+            let hint = hint_for_missing(invocation);
+            return failed(vec![Complaint { hint, ..Complaint::emerg(text) }], Files::default(), false);
         }
     };
     let mut cx = Cx::default();
@@ -168,7 +169,8 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         }
     }
     let Some(events) = events_plan(&schema, &root, &mut cx) else {
-        complaints.push(Complaint::emerg("no \"events\" section in configuration"));
+        let hint = Some("write \"events { }\", which may be empty".to_string());
+        complaints.push(Complaint { hint, ..Complaint::emerg("no \"events\" section in configuration") });
         return failed(complaints, files, true);
     };
     core.worker_connections = events.worker_connections.0;
@@ -188,6 +190,16 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let store = std::mem::take(&mut cx.store);
     let config = Config { core, http, error_log, logs, texts: Texts { files, store } };
     Reading { config: Ok(config), warnings: complaints }
+}
+
+/// What somebody who has no configuration, or named it from where they stand, could do.
+fn hint_for_missing(invocation: &Invocation) -> Option<String> {
+    let here = std::env::current_dir().ok()?.join(invocation.conf_file.file_name()?);
+    if here != invocation.conf_file && here.exists() {
+        let prefix = invocation.prefix.display();
+        return Some(format!("relative paths start at \"{prefix}\"; did you mean -c {}?", here.display()));
+    }
+    Some("to serve a directory without a configuration: tidegate serve DIR".into())
 }
 
 /// The texts as trees: the directives of `-g`, then the file's.

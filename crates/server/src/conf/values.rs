@@ -201,9 +201,9 @@ impl Value for Modules {
         let file = arg(d, 0)?.text().into_owned();
         let stem = file.rsplit('/').next().unwrap_or_default().trim_end_matches(".so").to_string();
         if KNOWN_MODULES.contains(&stem.as_str()) {
-            cx.warn(d, format!("\"load_module\" is ignored: what this version does of \"{stem}\" is built in"));
+            cx.warn(d, format!("\"load_module\" is ignored: \"{stem}\" is built in, as far as it is supported"));
         } else {
-            let text = format!("\"load_module\" is ignored: modules are not loaded, and \"{stem}\" is not built in");
+            let text = format!("\"load_module\" is ignored: \"{stem}\" is not part of this program");
             cx.warn(d, text);
         }
         Ok(Modules(vec![file]))
