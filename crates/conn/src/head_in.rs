@@ -153,7 +153,6 @@ fn begin(r: &mut Request) -> Result<(), u16> {
             r.log(Level::Info, format_args!("client sent invalid request"));
             return Err(400);
         }
-        r.path_changed = r.path != raw.of(&r.buf);
     } else {
         canonical.clear();
         canonical.extend_from_slice(raw.of(&r.buf));

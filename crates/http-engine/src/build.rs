@@ -33,6 +33,14 @@ pub trait Feature: Sync {
         let _ = (conf, http);
         Ok(())
     }
+    /// Called for every `upstream` block, before any location is planned, with what was said to this feature in it.
+    ///
+    /// # Errors
+    /// As `plan`.
+    fn plan_upstream(&self, own: Option<Box<dyn Any>>, d: &conf_schema::Directive, cx: &mut Cx) -> Result<(), Problem> {
+        let _ = (own, d, cx);
+        Ok(())
+    }
 }
 
 /// What a feature sees of the whole while it plans.
@@ -217,6 +225,9 @@ impl Builder<'_> {
                 self.complain(http.directive.map(|d| At { span: d.span, line: d.line }), problem);
             }
         }
+        for block in http.children.iter_mut().filter(|b| b.context == Contexts::upstream) {
+            self.upstream(block);
+        }
         let mut drafts = Vec::new();
         for block in &mut http.children {
             if block.context == Contexts::server {
@@ -232,6 +243,17 @@ impl Builder<'_> {
             variables: Vec::new(),
             flushers: Vec::new(),
             things: std::mem::take(&mut self.things),
+        }
+    }
+
+    fn upstream(&mut self, block: &mut Block<'_>) {
+        let Some(d) = block.directive else { return };
+        let at = Some(At { span: d.span, line: d.block_end_line.max(d.line) });
+        for (i, feature) in self.features.iter().enumerate() {
+            let own = self.tables.get(i + 1).and_then(|(_, index)| block.inputs.get_mut(*index)).and_then(Option::take);
+            if let Err(problem) = feature.plan_upstream(own, d, self.cx) {
+                self.complain(at, problem);
+            }
         }
     }
 

@@ -65,7 +65,9 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
         number(length, out);
         out.extend_from_slice(b"\r\n");
     }
-    if let Some(modified) = o.last_modified {
+    if !o.last_modified_text.bytes().is_empty() {
+        line(out, b"Last-Modified: ", o.last_modified_text.bytes());
+    } else if let Some(modified) = o.last_modified {
         line(out, b"Last-Modified: ", &date_text(modified));
     }
     if !o.location.bytes().is_empty() {

@@ -64,6 +64,8 @@ pub struct OutHead {
     pub content_length: Option<u64>,
     /// Unix seconds.
     pub last_modified: Option<i64>,
+    /// The same as somebody else wrote it, to be passed on.
+    pub last_modified_text: Str,
     /// With its quotes, and `W/` where it is weak.
     pub etag: Str,
     pub location: Str,
@@ -96,6 +98,7 @@ impl OutHead {
             &mut self.server,
             &mut self.date,
             &mut self.content_encoding,
+            &mut self.last_modified_text,
         ] {
             if !text.bytes().is_empty() {
                 *text = Str::default();

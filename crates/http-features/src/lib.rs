@@ -8,9 +8,12 @@ pub mod registry;
 
 mod index;
 mod not_modified;
+mod proxy;
 mod range;
 mod rewrite;
+mod shared;
 mod static_files;
 mod try_files;
+mod upstream_block;
 
 pub use registry::{build, offer_variables, tables, variables};

@@ -9,10 +9,12 @@ use http_engine::{Feature, HttpPlan};
 static FEATURES: &[&dyn Feature] = &[
     &crate::index::Index,
     &crate::not_modified::NotModified,
+    &crate::proxy::Proxy,
     &crate::range::Range,
     &crate::rewrite::Rewrite,
     &crate::static_files::StaticFiles,
     &crate::try_files::TryFiles,
+    &crate::upstream_block::UpstreamBlock,
 ];
 
 /// The tables of the engine and of every feature.
@@ -35,5 +37,7 @@ pub fn offer_variables(cx: &mut Cx) {
 /// # Errors
 /// What is wrong with the whole: unknown variables, conflicting listen options, missing zones.
 pub fn build(schema: &Schema, http: &mut Block<'_>, cx: &mut Cx) -> Result<HttpPlan, Vec<Complaint>> {
-    http_engine::build::build(FEATURES, http, cx, &|feature| schema.table_index(feature, Area::Http))
+    http_engine::build::build(FEATURES, http, cx, &|feature| {
+        schema.table_index(feature, Area::Http).or(schema.table_index(feature, Area::HttpUpstream))
+    })
 }

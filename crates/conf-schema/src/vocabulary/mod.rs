@@ -15,13 +15,21 @@ use std::sync::OnceLock;
 pub enum Area {
     Main,
     Http,
+    /// Inside `upstream` of the http area, whose words are its own (`server`, `keepalive_requests`).
+    HttpUpstream,
     Stream,
+    /// Inside `upstream` of the stream area.
+    StreamUpstream,
     Mail,
 }
 
 impl Area {
     pub const fn of(contexts: Contexts) -> Area {
-        if contexts.has(Contexts::HTTP_ALL) {
+        if contexts.0 == Contexts::upstream.0 {
+            Area::HttpUpstream
+        } else if contexts.0 == Contexts::stream_upstream.0 {
+            Area::StreamUpstream
+        } else if contexts.has(Contexts::HTTP_ALL) {
             Area::Http
         } else if contexts.0 >= Contexts::mail.0 {
             Area::Mail

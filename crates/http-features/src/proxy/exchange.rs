@@ -1,0 +1,514 @@
+//! One request to as many servers as it takes.
+
+use super::body::{Active, UpstreamBody};
+use super::request::{self, Announce};
+use super::target::Aim;
+use super::{NextUpstream, PassPlan, response};
+use crate::shared::body_store::{self, BodyStore};
+use crate::shared::upstream_state::{Try, UpstreamState};
+use base::clock;
+use http_engine::{Body, Flow, Request, RequestBody};
+use observe::{Level, os};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use upstream::{Choice, Peer, Pooled, Stream, Tried, pool};
+use wire_h1::{BodyLength, HeadLimits, Method, Progress, ResponseHead, ResponseParser};
+
+/// What went wrong with one server.
+#[derive(Debug)]
+enum Failure {
+    /// Connecting, sending or receiving failed, or the server closed too early.
+    Error,
+    Timeout,
+    InvalidHeader,
+    /// It answered with a status that counts as a failure.
+    Status(u16),
+    /// Nothing that another server could mend: the request ends with this.
+    Final(u16),
+}
+
+impl Failure {
+    fn bit(&self) -> u32 {
+        match self {
+            Failure::Error => NextUpstream::ERROR.0,
+            Failure::Timeout => NextUpstream::TIMEOUT.0,
+            Failure::InvalidHeader => NextUpstream::INVALID_HEADER.0,
+            Failure::Status(status) => status_bit(*status),
+            Failure::Final(_) => 0,
+        }
+    }
+    fn status(&self) -> u16 {
+        match self {
+            Failure::Error | Failure::InvalidHeader => 502,
+            Failure::Timeout => 504,
+            Failure::Status(status) | Failure::Final(status) => *status,
+        }
+    }
+}
+
+fn status_bit(status: u16) -> u32 {
+    match status {
+        500 => NextUpstream::HTTP_500.0,
+        502 => NextUpstream::HTTP_502.0,
+        503 => NextUpstream::HTTP_503.0,
+        504 => NextUpstream::HTTP_504.0,
+        403 => NextUpstream::HTTP_403.0,
+        404 => NextUpstream::HTTP_404.0,
+        429 => NextUpstream::HTTP_429.0,
+        _ => 0,
+    }
+}
+
+/// The body as it will be sent.
+enum Outgoing {
+    Nothing,
+    Text(Vec<u8>),
+    Stored(BodyStore),
+    /// `proxy_request_buffering off`: passed on as it comes; it can be sent once.
+    Streamed(BodyLength),
+}
+
+/// Passes a request on and comes back with the response.
+pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
+    let aim = match plan.target.aim(r) {
+        Ok(aim) => aim,
+        Err(words) => {
+            r.log(Level::Error, format_args!("{words}"));
+            return Flow::Status(if words.starts_with("no resolver") { 502 } else { 500 });
+        }
+    };
+    if let Some(state) = UpstreamState::of(r) {
+        state.host = aim.host.clone().into_bytes();
+        let port = aim.host.rsplit_once(':').map_or("80", |(_, port)| port);
+        state.port = port.as_bytes().to_vec();
+    }
+    let outgoing = match outgoing(plan, r).await {
+        Ok(outgoing) => outgoing,
+        Err(status) => return Flow::Status(status),
+    };
+    let conf = &plan.conf;
+    let group = aim.named.group.clone();
+    let key = choice_key(&aim, r);
+    let mut tried = Tried::default();
+    let started = clock::now();
+    let mut failure = None;
+    loop {
+        let tries = tried.count() as u64;
+        let limit = conf.proxy_next_upstream_tries.0;
+        let time = conf.proxy_next_upstream_timeout.0;
+        clock::update();
+        let out_of_time = time > 0 && clock::now().millis_since(started) >= time;
+        if tries > 0 && ((limit > 0 && tries >= limit) || out_of_time) {
+            break;
+        }
+        let random = u64::from_le_bytes(half(net::random::bytes16())) | 1;
+        let choice = Choice { now: clock::now(), random, key: &key };
+        let Some(index) = group.choose(&choice, &mut tried) else {
+            if failure.is_none() {
+                r.log(
+                    Level::Error,
+                    format_args!("no live upstreams while connecting to upstream, upstream: \"{}\"", group.name),
+                );
+                if let Some(state) = UpstreamState::of(r) {
+                    state.tries.push(Try { address: group.name.clone(), status: 502, ..Try::default() });
+                }
+                return Flow::Status(502);
+            }
+            break;
+        };
+        let peer = group.peers[index].clone();
+        match attempt(plan, r, &aim, &peer, &outgoing).await {
+            Ok(flow) => return flow,
+            Err(Failure::Final(status)) => return Flow::Status(status),
+            Err(why) => {
+                let next = conf.proxy_next_upstream;
+                let counts = why.bit() & next.0 != 0 && !next.has(NextUpstream::OFF);
+                // 403 and 404 are answers like others: they do not make a server a failing one.
+                if !matches!(why, Failure::Status(403 | 404)) {
+                    clock::update();
+                    peer.failed(clock::now());
+                }
+                let idempotent = !matches!(r.head.method, Method::Post | Method::Lock | Method::Patch);
+                let sent = !matches!(why, Failure::Error) || r.thing::<Sent>().is_some();
+                let may = counts
+                    && (idempotent || next.has(NextUpstream::NON_IDEMPOTENT) || !sent)
+                    && !matches!(outgoing, Outgoing::Streamed(_));
+                failure = Some(why);
+                if !may {
+                    break;
+                }
+            }
+        }
+    }
+    Flow::Status(failure.map_or(502, |why| why.status()))
+}
+
+/// Kept with a request once a byte of it reached a server.
+struct Sent;
+
+fn half(bytes: [u8; 16]) -> [u8; 8] {
+    let mut out = [0; 8];
+    out.copy_from_slice(&bytes[..8]);
+    out
+}
+
+fn choice_key(aim: &Aim, r: &mut Request) -> Vec<u8> {
+    if let Some(key) = &aim.named.key {
+        return key.clone().eval(r);
+    }
+    match r.connection().peer {
+        Some(SocketAddr::V4(a)) => a.ip().octets()[..3].to_vec(),
+        Some(SocketAddr::V6(a)) => a.ip().octets().to_vec(),
+        None => vec![0; 3],
+    }
+}
+
+async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
+    let conf = &plan.conf;
+    if let Some(text) = &conf.proxy_set_body {
+        let _ = body_store::read(r).await?;
+        return Ok(Outgoing::Text(text.eval(r)));
+    }
+    if !conf.proxy_pass_request_body {
+        let _ = body_store::read(r).await?;
+        return Ok(Outgoing::Nothing);
+    }
+    let length = r.body_length.unwrap_or(BodyLength::None);
+    if matches!(r.body, RequestBody::Unread(_)) && !conf.proxy_request_buffering {
+        return Ok(Outgoing::Streamed(length));
+    }
+    if let RequestBody::None = r.body {
+        // `Content-Length: 0` is passed on as it is.
+        return Ok(if length == BodyLength::Exact(0) { Outgoing::Text(Vec::new()) } else { Outgoing::Nothing });
+    }
+    body_store::read(r).await.map(Outgoing::Stored)
+}
+
+async fn attempt(
+    plan: &Arc<PassPlan>,
+    r: &mut Request,
+    aim: &Aim,
+    peer: &Arc<Peer>,
+    outgoing: &Outgoing,
+) -> Result<Flow, Failure> {
+    let conf = &plan.conf;
+    let group = &aim.named.group;
+    let scope = if group.keepalive.local { Arc::as_ptr(plan) as usize } else { 0 };
+    let started = clock::now();
+    if let Some(state) = UpstreamState::of(r) {
+        state.tries.push(Try { address: peer.spec.address.to_string(), ..Try::default() });
+        state.fields.clear();
+    }
+    let active = Active::new(peer);
+    // A kept connection may have been closed by its server this very moment: then a new one is tried at once.
+    loop {
+        let (mut connection, fresh) = match pool::take(&group.name, &peer.spec.address, scope) {
+            Some(connection) => (connection, false),
+            None => {
+                let connecting = Stream::connect(&peer.spec.address, None, conf.proxy_socket_keepalive);
+                let stream = match tokio::time::timeout(conf.proxy_connect_timeout.duration(), connecting).await {
+                    Ok(Ok(stream)) => stream,
+                    Ok(Err(e)) => {
+                        return Err(note(r, peer, aim, &format!("connect() failed {}", os(&e)), "connecting to"));
+                    }
+                    Err(_) => {
+                        note(r, peer, aim, "upstream timed out (110: Connection timed out)", "connecting to");
+                        return Err(Failure::Timeout);
+                    }
+                };
+                clock::update();
+                (Pooled::new(stream, &group.name, peer.spec.address.clone(), scope), true)
+            }
+        };
+        connection.requests += 1;
+        let ms = clock::now().millis_since(started);
+        if let Some(one) = UpstreamState::last(r) {
+            one.connect_ms = Some(ms);
+        }
+        match converse(plan, r, aim, peer, outgoing, &mut connection).await {
+            Ok((head, buf, used)) => {
+                peer.succeeded();
+                return Ok(accept(plan, r, aim, head, buf, used, connection, active, started)?);
+            }
+            Err((Failure::Error, true)) if !fresh => {}
+            Err((why, _)) => {
+                let ms = clock::now().millis_since(started);
+                if let Some(one) = UpstreamState::last(r) {
+                    one.status = why.status();
+                    one.response_ms = Some(ms);
+                }
+                return Err(why);
+            }
+        }
+    }
+}
+
+/// Logs a failure with nginx's facts.
+fn note(r: &mut Request, peer: &Peer, aim: &Aim, words: &str, doing: &str) -> Failure {
+    let uri = String::from_utf8_lossy(&aim.uri).into_owned();
+    let address = &peer.spec.address;
+    let url = match address {
+        upstream::Address::Unix(_) => format!("http://{address}:{uri}"),
+        upstream::Address::Ip(_) => format!("http://{address}{uri}"),
+    };
+    r.log(Level::Error, format_args!("{words} while {doing} upstream, upstream: \"{url}\""));
+    if let Some(one) = UpstreamState::last(r) {
+        one.status = 502;
+    }
+    Failure::Error
+}
+
+/// Sends the request and reads the head of the response. The flag of an error says that nothing had come back yet.
+async fn converse(
+    plan: &PassPlan,
+    r: &mut Request,
+    aim: &Aim,
+    peer: &Peer,
+    outgoing: &Outgoing,
+    connection: &mut Pooled,
+) -> Result<(ResponseHead, Vec<u8>, usize), (Failure, bool)> {
+    let conf = &plan.conf;
+    let announce = match outgoing {
+        Outgoing::Nothing => Announce::Nothing,
+        Outgoing::Text(text) => Announce::Length(text.len() as u64),
+        Outgoing::Stored(store) => Announce::Length(store.len()),
+        Outgoing::Streamed(BodyLength::Exact(n)) => Announce::Length(*n),
+        Outgoing::Streamed(_) => Announce::Chunked,
+    };
+    let mut out = Vec::with_capacity(1024);
+    request::write(plan, r, aim, announce, &mut out);
+    if let Outgoing::Text(text) = outgoing {
+        out.extend_from_slice(text);
+    }
+    if let Outgoing::Stored(store) = outgoing
+        && let Some(bytes) = store.in_memory()
+    {
+        out.extend_from_slice(bytes);
+    }
+    r.keep(Sent);
+    let send = conf.proxy_send_timeout.duration();
+    write(r, peer, aim, connection, &out, send).await?;
+    match outgoing {
+        Outgoing::Stored(store) if store.in_memory().is_none() => {
+            let mut offset = 0;
+            while offset < store.len() {
+                let bytes = store.read_at(offset).map_err(|_| (Failure::Final(500), false))?;
+                if bytes.is_empty() {
+                    return Err((Failure::Final(500), false));
+                }
+                offset += bytes.len() as u64;
+                write(r, peer, aim, connection, &bytes, send).await?;
+            }
+        }
+        Outgoing::Streamed(_) => stream_body(r, peer, aim, connection, announce == Announce::Chunked, send).await?,
+        _ => {}
+    }
+    clock::update();
+    read_head(plan, r, aim, peer, connection).await
+}
+
+async fn write(
+    r: &mut Request,
+    peer: &Peer,
+    aim: &Aim,
+    connection: &Pooled,
+    bytes: &[u8],
+    timeout: Duration,
+) -> Result<(), (Failure, bool)> {
+    if let Some(one) = UpstreamState::last(r) {
+        one.bytes_sent += bytes.len() as u64;
+    }
+    match tokio::time::timeout(timeout, connection.stream.write_all(bytes)).await {
+        Ok(Ok(())) => Ok(()),
+        // The server may have answered before it closed: its answer is read.
+        Ok(Err(e)) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
+        Ok(Err(e)) => Err((note(r, peer, aim, &format!("send() failed {}", os(&e)), "sending request to"), true)),
+        Err(_) => {
+            note(r, peer, aim, "upstream timed out (110: Connection timed out)", "sending request to");
+            Err((Failure::Timeout, false))
+        }
+    }
+}
+
+/// Passes the client's body on as it comes.
+async fn stream_body(
+    r: &mut Request,
+    peer: &Peer,
+    aim: &Aim,
+    connection: &Pooled,
+    chunked: bool,
+    timeout: Duration,
+) -> Result<(), (Failure, bool)> {
+    let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.body, RequestBody::Taken) else { return Ok(()) };
+    let limit = r.loc().core.conf.client_max_body_size.0;
+    let mut total = 0;
+    while let Some(piece) = std::future::poll_fn(|cx| reader.poll_read(cx)).await {
+        let piece = piece.map_err(|status| (Failure::Final(status), false))?;
+        total += piece.len() as u64;
+        if limit != 0 && total > limit {
+            return Err((Failure::Final(413), false));
+        }
+        let mut out = Vec::with_capacity(piece.len() + 16);
+        if chunked {
+            wire_h1::encode_chunk_head(piece.len(), &mut out);
+        }
+        out.extend_from_slice(&piece);
+        if chunked {
+            out.extend_from_slice(b"\r\n");
+        }
+        write(r, peer, aim, connection, &out, timeout).await?;
+    }
+    if chunked {
+        write(r, peer, aim, connection, wire_h1::LAST_CHUNK, timeout).await?;
+    }
+    Ok(())
+}
+
+async fn read_head(
+    plan: &PassPlan,
+    r: &mut Request,
+    aim: &Aim,
+    peer: &Peer,
+    connection: &Pooled,
+) -> Result<(ResponseHead, Vec<u8>, usize), (Failure, bool)> {
+    let conf = &plan.conf;
+    let limits = HeadLimits {
+        line_max: conf.proxy_buffer_size.0 as usize,
+        field_max: conf.proxy_buffer_size.0 as usize,
+        total_max: conf.proxy_buffer_size.0 as usize,
+        fields_max: 1000,
+        underscores: true,
+        ignore_invalid: true,
+    };
+    let mut head = ResponseHead::default();
+    let mut parser = ResponseParser::default();
+    let mut buf: Vec<u8> = Vec::with_capacity(conf.proxy_buffer_size.0 as usize);
+    loop {
+        if !buf.is_empty() {
+            match parser.parse(&buf, &limits, &mut head) {
+                Ok(Progress::Done { consumed }) if (100..200).contains(&head.status) && head.status != 101 => {
+                    // Interim responses are not for the client of a buffered request.
+                    buf.drain(..consumed);
+                    parser.reset();
+                    head = ResponseHead::default();
+                    continue;
+                }
+                Ok(Progress::Done { consumed }) => return Ok((head, buf, consumed)),
+                Ok(Progress::Partial) => {}
+                Err(e) => {
+                    let words = match e.status() {
+                        494 | 414 => "upstream sent too big header".to_string(),
+                        _ => {
+                            let mut text = Vec::new();
+                            e.log(&buf, &mut text);
+                            String::from_utf8_lossy(&text).replace("client sent", "upstream sent")
+                        }
+                    };
+                    note(r, peer, aim, &words, "reading response header from");
+                    return Err((Failure::InvalidHeader, false));
+                }
+            }
+        }
+        buf.reserve(4096);
+        let reading = connection.stream.read_buf(&mut buf);
+        match tokio::time::timeout(conf.proxy_read_timeout.duration(), reading).await {
+            Ok(Ok(0)) => {
+                let nothing = buf.is_empty();
+                if !(nothing && connection.requests > 1) {
+                    note(r, peer, aim, "upstream prematurely closed connection", "reading response header from");
+                }
+                return Err((Failure::Error, nothing));
+            }
+            Ok(Ok(n)) => {
+                if let Some(one) = UpstreamState::last(r) {
+                    one.bytes_received += n as u64;
+                }
+            }
+            Ok(Err(e)) => {
+                let nothing = buf.is_empty();
+                if !(nothing && connection.requests > 1) {
+                    note(r, peer, aim, &format!("recv() failed {}", os(&e)), "reading response header from");
+                }
+                return Err((Failure::Error, nothing));
+            }
+            Err(_) => {
+                note(r, peer, aim, "upstream timed out (110: Connection timed out)", "reading response header from");
+                if let Some(one) = UpstreamState::last(r) {
+                    one.status = 504;
+                }
+                return Err((Failure::Timeout, false));
+            }
+        }
+    }
+}
+
+/// A head has come: it is the answer, or the next server is asked.
+fn accept(
+    plan: &Arc<PassPlan>,
+    r: &mut Request,
+    aim: &Aim,
+    head: ResponseHead,
+    mut buf: Vec<u8>,
+    used: usize,
+    connection: Pooled,
+    active: Active,
+    started: clock::Instant,
+) -> Result<Flow, Failure> {
+    clock::update();
+    let ms = clock::now().millis_since(started);
+    let fields = head.fields.all.iter().map(|f| (f.name.of(&buf).to_vec(), f.value.of(&buf).to_vec())).collect();
+    if let Some(state) = UpstreamState::of(r) {
+        state.fields = fields;
+    }
+    if let Some(one) = UpstreamState::last(r) {
+        one.status = head.status;
+        one.header_ms = Some(ms);
+        one.response_ms = Some(ms);
+    }
+    let conf = &plan.conf;
+    let next = conf.proxy_next_upstream;
+    let group = &aim.named.group;
+    if status_bit(head.status) & next.0 != 0 {
+        let states = r.thing::<UpstreamState>().map_or(0, |s| s.tries.len());
+        let more = states < group.peers.len()
+            && (conf.proxy_next_upstream_tries.0 == 0 || (states as u64) < conf.proxy_next_upstream_tries.0)
+            && (!matches!(r.head.method, Method::Post | Method::Lock | Method::Patch)
+                || next.has(NextUpstream::NON_IDEMPOTENT));
+        if more {
+            return Err(Failure::Status(head.status));
+        }
+        if !matches!(head.status, 403 | 404) {
+            active.0.failed(clock::now());
+        }
+    }
+    let method = if conf.proxy_method.is_some() { Method::Get } else { r.head.method };
+    let length = match wire_h1::response_body(&head, &buf, method) {
+        Ok(length) => length,
+        Err(e) => {
+            note(r, &active.0.clone(), aim, e.upstream_message(), "reading response header from");
+            return Err(Failure::InvalidHeader);
+        }
+    };
+    let reusable = wire_h1::response_keep_alive(&head, &buf);
+    if let Some(flow) = response::take(plan, r, &head, &buf) {
+        return Ok(flow);
+    }
+    r.out.content_length = match length {
+        BodyLength::Exact(n) => Some(n),
+        BodyLength::None if r.is_head() => head
+            .fields
+            .first(wire_h1::Known::ContentLength)
+            .and_then(|v| std::str::from_utf8(v.of(&buf)).ok().and_then(|s| s.trim().parse().ok())),
+        _ => None,
+    };
+    buf.drain(..used);
+    let timeout = conf.proxy_read_timeout.duration();
+    let body = UpstreamBody::new(connection, active, group.clone(), buf, length, reusable, timeout, started);
+    Ok(Flow::Content(if body.is_done() && length == BodyLength::None {
+        Body::Empty
+    } else {
+        Body::Source(Box::new(body))
+    }))
+}

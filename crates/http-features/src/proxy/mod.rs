@@ -1,0 +1,227 @@
+//! Reverse proxy (nginx: `ngx_http_proxy_module`, `ngx_http_upstream.c`).
+//!
+//! `target.rs` says where to and under which URI, `request.rs` writes the request, `exchange.rs` chooses servers and tries
+//! them, `response.rs` turns the answer into ours, `body.rs` passes the body on, piece by piece, as fast as the client takes it.
+
+mod body;
+mod exchange;
+mod redirect;
+mod request;
+mod response;
+mod target;
+mod variables;
+
+use conf_schema::value::{Buffers, Flag, List, Msec, Number, Own, Size, Words};
+use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::variable::Builtin;
+use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
+use redirect::{CookieRule, RedirectRule};
+use std::any::Any;
+use std::sync::Arc;
+use target::Target;
+
+conf_schema::word_set! {
+    /// `proxy_next_upstream`
+    pub struct NextUpstream {
+        ERROR = 1 "error", TIMEOUT = 2 "timeout", INVALID_HEADER = 4 "invalid_header", NON_IDEMPOTENT = 8 "non_idempotent",
+        HTTP_500 = 16 "http_500", HTTP_502 = 32 "http_502", HTTP_503 = 64 "http_503", HTTP_504 = 128 "http_504",
+        HTTP_403 = 256 "http_403", HTTP_404 = 512 "http_404", HTTP_429 = 1024 "http_429", OFF = 2048 "off",
+    }
+}
+conf_schema::word_set! {
+    /// `proxy_ignore_headers`
+    pub struct IgnoreHeaders {
+        REDIRECT = 1 "X-Accel-Redirect", EXPIRES_IN = 2 "X-Accel-Expires", LIMIT_RATE = 4 "X-Accel-Limit-Rate",
+        BUFFERING = 8 "X-Accel-Buffering", CHARSET = 16 "X-Accel-Charset", EXPIRES = 32 "Expires",
+        CACHE_CONTROL = 64 "Cache-Control", SET_COOKIE = 128 "Set-Cookie", VARY = 256 "Vary",
+    }
+}
+conf_schema::words! {
+    /// `proxy_http_version`; HTTP/2 to upstreams comes later.
+    pub enum HttpVersion { V10 = "1.0", V11 = "1.1" }
+}
+
+directives! {
+    /// What the proxy module is told in a block.
+    pub struct ProxyConf from ProxyInput {
+        /// The protocol and address of the proxied server, and the URI that the location is mapped to.
+        proxy_pass: Own<PassTo>,
+        /// Redefines or appends a field of the request that is passed on; an empty value removes it.
+        proxy_set_header: List<HeaderLine>,
+        /// Fields of the response that are not passed on.
+        proxy_hide_header: List<Name>,
+        /// Fields that would be hidden and are passed on.
+        proxy_pass_header: List<Name>,
+        /// Changes the Location and Refresh fields of the response.
+        proxy_redirect: List<RedirectRule>,
+        /// Changes the domain of cookies.
+        proxy_cookie_domain: List<CookieRule>,
+        /// Changes the path of cookies.
+        proxy_cookie_path: List<CookieRule>,
+        /// Passes another method than the client's.
+        proxy_method: Template,
+        /// Passes another body than the client's.
+        proxy_set_body: Template,
+        /// The version of HTTP that is spoken to the server.
+        proxy_http_version: HttpVersion = "1.1",
+        /// Whether the response is read ahead of the client.
+        proxy_buffering: Flag = "on",
+        /// The most that the head of a response may take.
+        proxy_buffer_size: Size = "4k",
+        /// Number and size of buffers for reading a response.
+        proxy_buffers: Buffers = "8 4k",
+        /// Whether the client's body is read whole before it is passed on.
+        proxy_request_buffering: Flag = "on",
+        /// When the next server is tried.
+        proxy_next_upstream: NextUpstream = "error timeout",
+        /// How many servers are tried; 0: all.
+        proxy_next_upstream_tries: Number = "0",
+        /// How long the next server may be tried; 0: no limit.
+        proxy_next_upstream_timeout: Msec = "0",
+        /// Whether responses of 300 and above are replaced by `error_page`.
+        proxy_intercept_errors: Flag = "off",
+        /// How long a connection may take to be established.
+        proxy_connect_timeout: Msec = "60s",
+        /// How long the server may take nothing of a request.
+        proxy_send_timeout: Msec = "60s",
+        /// How long the server may send nothing.
+        proxy_read_timeout: Msec = "60s",
+        /// SO_KEEPALIVE on connections to servers.
+        proxy_socket_keepalive: Flag = "off",
+        /// Ranges are answered even when the server does not say that it does.
+        proxy_force_ranges: Flag = "off",
+        /// Fields of the response that are not acted upon.
+        proxy_ignore_headers: IgnoreHeaders,
+        /// Whether the client's fields are passed on.
+        proxy_pass_request_headers: Flag = "on",
+        /// Whether the client's body is passed on.
+        proxy_pass_request_body: Flag = "on",
+        /// Bounds the table of hidden fields; ours needs no tuning, the value is checked and has no effect.
+        proxy_headers_hash_max_size: Number = "512",
+        /// As `proxy_headers_hash_max_size`.
+        proxy_headers_hash_bucket_size: Number = "64",
+    }
+}
+
+/// `proxy_pass URL`
+#[derive(Clone)]
+pub struct PassTo(pub Arc<Target>);
+
+impl Value for PassTo {
+    const SYNTAX: &'static str = "URL";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Target::parse(cx, d).map(|t| PassTo(Arc::new(t)))
+    }
+}
+
+/// `proxy_set_header field value`
+#[derive(Clone)]
+pub struct HeaderLine {
+    pub name: Vec<u8>,
+    pub value: Template,
+}
+
+impl Value for HeaderLine {
+    const SYNTAX: &'static str = "field value";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let [name, value] = d.args.as_slice() else { return Err(Problem::invalid()) };
+        Ok(HeaderLine { name: name.bytes.clone(), value: Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))? })
+    }
+}
+
+/// A field's name.
+#[derive(Clone)]
+pub struct Name(pub Vec<u8>);
+
+impl Value for Name {
+    const SYNTAX: &'static str = "field";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Words::parse(cx, d).map(|w| Name(w.0.into_iter().next().unwrap_or_default()))
+    }
+}
+
+/// The feature.
+pub struct Proxy;
+
+impl Feature for Proxy {
+    fn table(&self) -> Table {
+        ProxyConf::table("proxy", Area::Http)
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        variables::ROWS
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Ok(conf) = conf.clone().downcast::<ProxyConf>() else { return Ok(()) };
+        let Some(Own(PassTo(target))) = conf.proxy_pass.clone() else { return Ok(()) };
+        let location = &mut block.location;
+        let no_uri = location.regex
+            || location.named
+            || matches!(block.context, Contexts::if_in_location | Contexts::limit_except);
+        if no_uri && target.has_uri() {
+            return Err(Problem::says(
+                "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside named location, \
+                 or inside \"if\" statement, or inside \"limit_except\" block",
+            ));
+        }
+        let bound = target.bind(block.cx);
+        let redirects = redirect::rules(&conf.proxy_redirect, &target, &location.name, location.regex)?;
+        location.auto_redirect = location.name.ends_with(b"/") && !location.regex && !location.exact;
+        location.content = Some(Arc::new(Pass { plan: Arc::new(PassPlan::new(conf, bound, redirects)) }));
+        Ok(())
+    }
+}
+
+/// Everything that one location's proxying needs, prepared.
+pub struct PassPlan {
+    pub conf: Arc<ProxyConf>,
+    pub target: target::Bound,
+    pub redirects: Vec<RedirectRule>,
+    /// Names of client fields that are not passed on as they are, in lower case.
+    pub overridden: Vec<Vec<u8>>,
+    /// Names of response fields that are not passed on, in lower case.
+    pub hidden: Vec<Vec<u8>>,
+}
+
+const HIDDEN: &[&str] = &[
+    "date",
+    "server",
+    "x-pad",
+    "x-accel-expires",
+    "x-accel-redirect",
+    "x-accel-limit-rate",
+    "x-accel-buffering",
+    "x-accel-charset",
+];
+
+impl PassPlan {
+    fn new(conf: Arc<ProxyConf>, target: target::Bound, redirects: Vec<RedirectRule>) -> PassPlan {
+        let mut overridden: Vec<Vec<u8>> = request::OWN_FIELDS.iter().map(|n| n.as_bytes().to_vec()).collect();
+        let lines = conf.proxy_set_header.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
+        overridden.extend(lines.iter().map(|line| line.name.to_ascii_lowercase()));
+        let shown: Vec<Vec<u8>> = names(&conf.proxy_pass_header);
+        let mut hidden: Vec<Vec<u8>> = HIDDEN.iter().map(|n| n.as_bytes().to_vec()).collect();
+        hidden.extend(names(&conf.proxy_hide_header));
+        hidden.retain(|name| !shown.contains(name));
+        PassPlan { conf, target, redirects, overridden, hidden }
+    }
+}
+
+fn names(list: &Option<List<Name>>) -> Vec<Vec<u8>> {
+    list.as_ref().map(|l| l.0.iter().map(|n| n.0.to_ascii_lowercase()).collect()).unwrap_or_default()
+}
+
+struct Pass {
+    plan: Arc<PassPlan>,
+}
+
+impl Handler for Pass {
+    fn run(&self, _: &mut Request) -> Flow {
+        let plan = self.plan.clone();
+        Flow::Later(Box::new(move |mut r| {
+            Box::pin(async move {
+                let flow = exchange::run(&plan, &mut r).await;
+                (r, flow)
+            })
+        }))
+    }
+}

@@ -1,0 +1,213 @@
+//! proxy_redirect, proxy_cookie_domain, proxy_cookie_path: what a server says of itself is translated.
+
+use super::target::Target;
+use conf_schema::value::List;
+use conf_schema::{Cx, Directive, Problem, Value};
+use http_engine::regex::Pattern;
+use http_engine::{Request, Template};
+use std::sync::Arc;
+
+/// One `proxy_redirect` line.
+#[derive(Clone)]
+pub enum RedirectRule {
+    Off,
+    /// By the location's name and the URL of `proxy_pass`.
+    Default,
+    Prefix(Template, Template),
+    Regex(Arc<Pattern>, Template),
+}
+
+impl Value for RedirectRule {
+    const SYNTAX: &'static str = "default | off | redirect replacement";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = |i: usize| d.args.get(i).map(|w| w.bytes.clone()).unwrap_or_default();
+        if d.args.len() == 1 {
+            return match word(0).as_slice() {
+                b"off" => Ok(RedirectRule::Off),
+                b"default" => Ok(RedirectRule::Default),
+                other => {
+                    let shown = String::from_utf8_lossy(other).into_owned();
+                    Err(Problem::says(format!("invalid parameter \"{shown}\"")).at(0))
+                }
+            };
+        }
+        let replacement = Template::compile(cx, d, &word(1)).map_err(|p| p.at(1))?;
+        match word(0).as_slice() {
+            [b'~', b'*', rest @ ..] => Ok(RedirectRule::Regex(Arc::new(Pattern::new(cx, rest, true)?), replacement)),
+            [b'~', rest @ ..] => Ok(RedirectRule::Regex(Arc::new(Pattern::new(cx, rest, false)?), replacement)),
+            text => Ok(RedirectRule::Prefix(Template::compile(cx, d, text).map_err(|p| p.at(0))?, replacement)),
+        }
+    }
+}
+
+/// The rules that hold for a location: none said means `default`.
+///
+/// # Errors
+/// `default` where there is nothing to derive it from.
+pub fn rules(
+    said: &Option<List<RedirectRule>>,
+    target: &Target,
+    location: &[u8],
+    regex: bool,
+) -> Result<Vec<RedirectRule>, Problem> {
+    let default = match target {
+        Target::Fixed(url) if !regex => {
+            let uri = url.uri.as_deref();
+            let from = format!("http://{}{}", url.host, uri.unwrap_or(""));
+            let to = if uri.is_some() { location.to_vec() } else { Vec::new() };
+            let (from, to) = match uri {
+                Some(_) => (from, to),
+                // Without a URI part the paths are the same on both sides.
+                None => (format!("{from}/"), b"/".to_vec()),
+            };
+            Some(RedirectRule::Prefix(Template::literal(from.as_bytes()), Template::literal(&to)))
+        }
+        _ => None,
+    };
+    let Some(List(said)) = said else { return Ok(default.into_iter().collect()) };
+    let mut out = Vec::new();
+    for rule in said {
+        match rule {
+            RedirectRule::Off => return Ok(Vec::new()),
+            RedirectRule::Default => match &default {
+                Some(rule) => out.push(rule.clone()),
+                None => {
+                    return Err(Problem::says(
+                        "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with variables",
+                    ));
+                }
+            },
+            rule => out.push(rule.clone()),
+        }
+    }
+    Ok(out)
+}
+
+/// Applies the first rule that fits.
+pub fn rewrite(rules: &[RedirectRule], r: &mut Request, value: &[u8]) -> Option<Vec<u8>> {
+    for rule in rules {
+        match rule {
+            RedirectRule::Prefix(from, to) => {
+                let from = from.eval(r);
+                if let Some(rest) = value.strip_prefix(from.as_slice()) {
+                    let mut out = to.eval(r);
+                    out.extend_from_slice(rest);
+                    return Some(out);
+                }
+            }
+            RedirectRule::Regex(pattern, to) => {
+                let mut captures = http_engine::regex::Captures::default();
+                if pattern.captures(value, &mut captures) {
+                    let (start, end) = captures.groups.first().copied().unwrap_or((0, 0));
+                    let saved = std::mem::replace(&mut r.captures, captures);
+                    let mut out = value[..start as usize].to_vec();
+                    to.write(r, &mut out);
+                    out.extend_from_slice(&value[end as usize..]);
+                    r.captures = saved;
+                    return Some(out);
+                }
+            }
+            RedirectRule::Off | RedirectRule::Default => {}
+        }
+    }
+    None
+}
+
+/// One `proxy_cookie_domain` or `proxy_cookie_path` line.
+#[derive(Clone)]
+pub enum CookieRule {
+    Off,
+    Exact(Template, Template),
+    Regex(Arc<Pattern>, Template),
+}
+
+impl Value for CookieRule {
+    const SYNTAX: &'static str = "off | from to";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = |i: usize| d.args.get(i).map(|w| w.bytes.clone()).unwrap_or_default();
+        let is_domain = d.name.bytes.ends_with(b"domain");
+        if d.args.len() == 1 {
+            if word(0) == b"off" {
+                return Ok(CookieRule::Off);
+            }
+            let shown = String::from_utf8_lossy(&word(0)).into_owned();
+            return Err(Problem::says(format!("invalid parameter \"{shown}\"")).at(0));
+        }
+        let to = Template::compile(cx, d, &word(1)).map_err(|p| p.at(1))?;
+        match word(0).as_slice() {
+            [b'~', b'*', rest @ ..] => Ok(CookieRule::Regex(Arc::new(Pattern::new(cx, rest, true)?), to)),
+            [b'~', rest @ ..] => Ok(CookieRule::Regex(Arc::new(Pattern::new(cx, rest, is_domain)?), to)),
+            text => {
+                let text = if is_domain { text.strip_prefix(b".").unwrap_or(text) } else { text };
+                Ok(CookieRule::Exact(Template::compile(cx, d, text).map_err(|p| p.at(0))?, to))
+            }
+        }
+    }
+}
+
+/// Rewrites the attributes of a `Set-Cookie` value.
+pub fn cookie(
+    domains: &Option<List<CookieRule>>,
+    paths: &Option<List<CookieRule>>,
+    r: &mut Request,
+    value: &[u8],
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len());
+    for (index, part) in value.split(|c| *c == b';').enumerate() {
+        if index > 0 {
+            out.push(b';');
+        }
+        let trimmed = part.trim_ascii_start();
+        let lead = &part[..part.len() - trimmed.len()];
+        out.extend_from_slice(lead);
+        let equals = trimmed.iter().position(|c| *c == b'=');
+        let rewritten = equals.filter(|_| index > 0).and_then(|at| {
+            let (name, old) = (&trimmed[..at], &trimmed[at + 1..]);
+            let (rules, domain) = if name.eq_ignore_ascii_case(b"domain") {
+                (domains, true)
+            } else if name.eq_ignore_ascii_case(b"path") {
+                (paths, false)
+            } else {
+                return None;
+            };
+            let new = attribute(rules, domain, r, old)?;
+            Some([name, b"=", &new].concat())
+        });
+        out.extend_from_slice(rewritten.as_deref().unwrap_or(trimmed));
+    }
+    out
+}
+
+fn attribute(rules: &Option<List<CookieRule>>, domain: bool, r: &mut Request, old: &[u8]) -> Option<Vec<u8>> {
+    let List(rules) = rules.as_ref()?;
+    if rules.iter().any(|rule| matches!(rule, CookieRule::Off)) {
+        return None;
+    }
+    for rule in rules {
+        match rule {
+            CookieRule::Off => {}
+            CookieRule::Exact(from, to) => {
+                let from = from.eval(r);
+                if domain {
+                    let bare = old.strip_prefix(b".").unwrap_or(old);
+                    if bare.eq_ignore_ascii_case(&from) {
+                        return Some(to.eval(r));
+                    }
+                } else if let Some(rest) = old.strip_prefix(from.as_slice()) {
+                    let mut out = to.eval(r);
+                    out.extend_from_slice(rest);
+                    return Some(out);
+                }
+            }
+            CookieRule::Regex(..) => {
+                let CookieRule::Regex(pattern, to) = rule else { continue };
+                let rules = [RedirectRule::Regex(pattern.clone(), to.clone())];
+                let bare = if domain { old.strip_prefix(b".").unwrap_or(old) } else { old };
+                if let Some(out) = rewrite(&rules, r, bare) {
+                    return Some(out);
+                }
+            }
+        }
+    }
+    None
+}

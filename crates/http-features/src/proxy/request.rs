@@ -1,0 +1,88 @@
+//! The request that is sent to a server.
+
+use super::target::Aim;
+use super::{HttpVersion, PassPlan};
+use http_engine::Request;
+use http_engine::head_out::number;
+use wire_h1::Method;
+
+/// Fields that the proxy writes itself, in lower case: the client's are not passed on.
+pub const OWN_FIELDS: &[&str] = &[
+    "host",
+    "connection",
+    "proxy-connection",
+    "content-length",
+    "transfer-encoding",
+    "te",
+    "keep-alive",
+    "expect",
+    "upgrade",
+];
+
+/// How the body is announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announce {
+    Nothing,
+    Length(u64),
+    Chunked,
+}
+
+/// Writes the head.
+pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim, announce: Announce, out: &mut Vec<u8>) {
+    let conf = &plan.conf;
+    match &conf.proxy_method {
+        Some(method) => method.write(r, out),
+        // An error page's GET is what is asked for; a HEAD stays one.
+        None if r.method == Method::Get && r.head.method != Method::Get => out.extend_from_slice(b"GET"),
+        None => out.extend_from_slice(r.head.method_span.of(&r.buf)),
+    }
+    out.push(b' ');
+    out.extend_from_slice(&aim.uri);
+    out.extend_from_slice(match conf.proxy_http_version {
+        HttpVersion::V10 => b" HTTP/1.0\r\n",
+        HttpVersion::V11 => b" HTTP/1.1\r\n",
+    });
+    let lines = conf.proxy_set_header.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
+    let set = |name: &str| lines.iter().any(|line| line.name.eq_ignore_ascii_case(name.as_bytes()));
+    if !set("host") {
+        field(out, b"Host", aim.host.as_bytes());
+    }
+    if conf.proxy_http_version == HttpVersion::V10 && !set("connection") {
+        field(out, b"Connection", b"close");
+    }
+    match announce {
+        Announce::Nothing => {}
+        Announce::Length(n) => {
+            if !set("content-length") {
+                out.extend_from_slice(b"Content-Length: ");
+                number(n, out);
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+        Announce::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+    }
+    let mut value = Vec::new();
+    for line in lines {
+        value.clear();
+        line.value.write(r, &mut value);
+        if !value.is_empty() {
+            field(out, &line.name, &value);
+        }
+    }
+    if conf.proxy_pass_request_headers {
+        for (name, value) in r.headers() {
+            if !plan.overridden.iter().any(|o| o.eq_ignore_ascii_case(name)) {
+                field(out, name, value);
+            }
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    // A value that a variable brought must not end the line.
+    out.extend(value.iter().map(|c| if matches!(c, b'\r' | b'\n' | 0) { b' ' } else { *c }));
+    out.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,130 @@
+//! From a server's response head to ours.
+
+use super::{IgnoreHeaders, PassPlan, redirect};
+use http_engine::{Flow, Request, Str, path};
+use observe::clock::parse_http_time;
+use wire_h1::{Known, ResponseHead};
+
+/// Fills `Request::out`. `Some`: the response is replaced (X-Accel-Redirect, intercepted errors).
+pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
+    let conf = &plan.conf;
+    let ignored = conf.proxy_ignore_headers.unwrap_or_default();
+    if let Some(target) = head.fields.first(Known::XAccelRedirect)
+        && !ignored.has(IgnoreHeaders::REDIRECT)
+    {
+        return Some(internal(plan, r, head, buf, target.of(buf)));
+    }
+    if conf.proxy_intercept_errors
+        && head.status >= 300
+        && r.loc().core.conf.error_page.as_ref().is_some_and(|p| p.0.iter().any(|p| p.status == head.status))
+    {
+        if head.status == 401
+            && let Some(value) = head.fields.first(Known::WwwAuthenticate)
+        {
+            r.out.add("WWW-Authenticate", value.of(buf).to_vec());
+        }
+        return Some(Flow::Status(head.status));
+    }
+    r.out.status = head.status;
+    let line = head.status_line.of(buf);
+    // The server's own reason phrase is kept.
+    r.out.status_line = Some(line.to_vec().into());
+    for field in &head.fields.all {
+        let (name, value) = (field.name.of(buf), field.value.of(buf));
+        act(r, field.known, value, ignored);
+        if plan.hidden.iter().any(|h| h.eq_ignore_ascii_case(name)) {
+            continue;
+        }
+        pass(plan, r, field.known, name, value);
+    }
+    r.out.ranges_allowed = conf.proxy_force_ranges;
+    None
+}
+
+/// What a field makes us do, whether or not it is passed on.
+fn act(r: &mut Request, known: Known, value: &[u8], ignored: IgnoreHeaders) {
+    match known {
+        Known::XAccelLimitRate if !ignored.has(IgnoreHeaders::LIMIT_RATE) => {
+            r.limit_rate = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
+        }
+        Known::XAccelCharset if !ignored.has(IgnoreHeaders::CHARSET) => r.out.charset = value.to_vec().into(),
+        _ => {}
+    }
+}
+
+fn pass(plan: &PassPlan, r: &mut Request, known: Known, name: &[u8], value: &[u8]) {
+    let conf = &plan.conf;
+    match known {
+        Known::Connection | Known::KeepAlive | Known::TransferEncoding | Known::ContentLength | Known::Status => {}
+        Known::ContentType => r.out.content_type = value.to_vec().into(),
+        Known::LastModified => {
+            r.out.last_modified = parse_http_time(value);
+            r.out.last_modified_text = value.to_vec().into();
+        }
+        Known::Etag => r.out.etag = value.to_vec().into(),
+        Known::Server => r.out.server = value.to_vec().into(),
+        Known::Date => r.out.date = value.to_vec().into(),
+        Known::ContentEncoding => r.out.content_encoding = value.to_vec().into(),
+        Known::AcceptRanges if conf.proxy_force_ranges => {}
+        Known::Location => {
+            let new = redirect::rewrite(&plan.redirects, r, value);
+            r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
+        }
+        Known::Refresh => {
+            // "0; url=http://...": the part after `url=` is rewritten.
+            let lower = value.to_ascii_lowercase();
+            let at = lower.windows(4).position(|w| w == b"url=").map(|at| at + 4);
+            let new = at.and_then(|at| {
+                let rest = redirect::rewrite(&plan.redirects, r, &value[at..])?;
+                Some([&value[..at], &rest].concat())
+            });
+            r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
+        }
+        Known::SetCookie if conf.proxy_cookie_domain.is_some() || conf.proxy_cookie_path.is_some() => {
+            let new = redirect::cookie(&conf.proxy_cookie_domain, &conf.proxy_cookie_path, r, value);
+            r.out.add(name.to_vec(), new);
+        }
+        _ => r.out.add(name.to_vec(), value.to_vec()),
+    }
+}
+
+/// `X-Accel-Redirect`: the body comes from elsewhere; some fields of the response stay.
+fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], target: &[u8]) -> Flow {
+    const KEPT: [Known; 7] = [
+        Known::ContentType,
+        Known::SetCookie,
+        Known::CacheControl,
+        Known::Expires,
+        Known::AcceptRanges,
+        Known::XAccelLimitRate,
+        Known::Other,
+    ];
+    for field in &head.fields.all {
+        let (name, value) = (field.name.of(buf), field.value.of(buf));
+        let kept = KEPT.contains(&field.known) && field.known != Known::Other
+            || name.eq_ignore_ascii_case(b"content-disposition");
+        if kept {
+            act(r, field.known, value, IgnoreHeaders::default());
+            if !plan.hidden.iter().any(|h| h.eq_ignore_ascii_case(name)) {
+                pass(plan, r, field.known, name, value);
+            }
+        }
+    }
+    if target.starts_with(b"@") {
+        return Flow::Named(target.to_vec());
+    }
+    match path::unsafe_uri(target) {
+        Ok((path, args)) => {
+            if r.method != wire_h1::Method::Head {
+                r.method = wire_h1::Method::Get;
+            }
+            Flow::Redirect { path, args }
+        }
+        Err(_) => {
+            let shown = String::from_utf8_lossy(target).into_owned();
+            r.log(observe::Level::Error, format_args!("unsafe URI \"{shown}\" was detected"));
+            r.out.content_type = Str::default();
+            Flow::Status(404)
+        }
+    }
+}

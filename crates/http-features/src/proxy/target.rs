@@ -1,0 +1,219 @@
+//! Where a request goes, and the URI it has there.
+
+use crate::shared::groups::{Groups, Named};
+use conf_schema::{Cx, Directive, Level, Problem};
+use http_engine::{Request, Template, listen, path};
+use std::sync::Arc;
+use upstream::{Address, Group, KeepAlive, Method, PeerSpec};
+
+/// The URL of `proxy_pass`.
+pub enum Target {
+    /// Known when the configuration is read.
+    Fixed(Url),
+    /// Made for each request.
+    Computed(Template),
+}
+
+/// A URL in parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// `host[:port]` or `unix:path`, as written.
+    pub host: String,
+    /// `None`: no URI part was given.
+    pub uri: Option<String>,
+}
+
+impl Target {
+    /// # Errors
+    /// nginx's words for a URL that is none.
+    pub fn parse(cx: &mut Cx, d: &Directive) -> Result<Target, Problem> {
+        let word = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
+        let template = Template::compile(cx, d, &word).map_err(|p| p.at(0))?;
+        let Some(literal) = template.as_literal() else { return Ok(Target::Computed(template)) };
+        Url::parse(&String::from_utf8_lossy(literal)).map(Target::Fixed).map_err(|words| Problem::says(words).at(0))
+    }
+    pub fn has_uri(&self) -> bool {
+        matches!(self, Target::Fixed(url) if url.uri.is_some())
+    }
+    /// Finds the group that the URL names, or makes one of the host's addresses.
+    pub fn bind(&self, cx: &mut Cx) -> Bound {
+        match self {
+            Target::Computed(template) => {
+                Bound::Computed { template: template.clone(), groups: Arc::new(cx.get::<Groups>().clone()) }
+            }
+            Target::Fixed(url) => {
+                let named = match cx.get::<Groups>().get(&url.host) {
+                    Some(named) => named.clone(),
+                    None => Named { group: Arc::new(implied(&url.host, Some(cx))), key: None },
+                };
+                Bound::Fixed { named, url: url.clone() }
+            }
+        }
+    }
+}
+
+impl Url {
+    /// # Errors
+    /// nginx's words.
+    pub fn parse(text: &str) -> Result<Url, String> {
+        let rest = match text.get(..7) {
+            Some(scheme) if scheme.eq_ignore_ascii_case("http://") => &text[7..],
+            _ if text.get(..8).is_some_and(|s| s.eq_ignore_ascii_case("https://")) => {
+                return Err("https protocol requires SSL support".into());
+            }
+            _ => return Err("invalid URL prefix".into()),
+        };
+        if let Some(path) = rest.strip_prefix("unix:") {
+            let (path, uri) = match path.split_once(':') {
+                Some((path, uri)) => (path, Some(uri.to_string()).filter(|u| !u.is_empty())),
+                None => (path, None),
+            };
+            if path.is_empty() {
+                return Err("no path in the unix domain socket".into());
+            }
+            return Ok(Url { host: format!("unix:{path}"), uri });
+        }
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (host, uri) = rest.split_at(end);
+        if host.is_empty() || host.starts_with(':') {
+            return Err(format!("no host in upstream \"{rest}\""));
+        }
+        let uri = (!uri.is_empty()).then(|| if uri.starts_with('?') { format!("/{uri}") } else { uri.into() });
+        Ok(Url { host: host.into(), uri })
+    }
+}
+
+/// A group of the addresses of one host. A name that does not resolve makes a group without servers: requests get 502, and
+/// the server starts all the same.
+pub fn implied(host: &str, cx: Option<&mut Cx>) -> Group {
+    let specs = match listen::addresses(host, 80) {
+        Ok(addresses) => addresses
+            .into_iter()
+            .map(|a| match a {
+                net::listen::Address::Ip(ip) => Address::Ip(ip),
+                net::listen::Address::Unix(path) => Address::Unix(path),
+            })
+            .map(|address| PeerSpec::new(host, address))
+            .collect(),
+        Err(why) => {
+            if let Some(cx) = cx {
+                cx.warnings.push(conf_schema::Complaint {
+                    level: Level::Warn,
+                    ..conf_schema::Complaint::emerg(format!(
+                        "{why} in upstream \"{host}\"; it is down until it resolves"
+                    ))
+                });
+            }
+            Vec::new()
+        }
+    };
+    Group::new(host, specs, Method::RoundRobin, KeepAlive::default(), false)
+}
+
+/// A target with its group.
+pub enum Bound {
+    Fixed { named: Named, url: Url },
+    Computed { template: Template, groups: Arc<Groups> },
+}
+
+/// The target of one request.
+pub struct Aim {
+    pub named: Named,
+    /// The default `Host`, `$proxy_host`.
+    pub host: String,
+    /// The request target to send.
+    pub uri: Vec<u8>,
+}
+
+impl Bound {
+    /// # Errors
+    /// Words for the error log; the request ends with 500.
+    pub fn aim(&self, r: &mut Request) -> Result<Aim, String> {
+        match self {
+            Bound::Fixed { named, url } => {
+                let uri = match &url.uri {
+                    None => unparsed(r),
+                    Some(base) => mapped(r, base.as_bytes()),
+                };
+                Ok(Aim { named: named.clone(), host: shown_host(&url.host), uri })
+            }
+            Bound::Computed { template, groups } => {
+                let text = template.eval(r);
+                let text = String::from_utf8_lossy(&text).into_owned();
+                let url = Url::parse(&text).map_err(|words| format!("{words} in \"{text}\""))?;
+                let named = match groups.get(&url.host) {
+                    Some(named) => named.clone(),
+                    None => {
+                        let group = implied(&url.host, None);
+                        if group.peers.is_empty() {
+                            return Err(format!("no resolver defined to resolve {}", url.host));
+                        }
+                        Named { group: Arc::new(group), key: None }
+                    }
+                };
+                let uri = match &url.uri {
+                    None => unparsed(r),
+                    Some(uri) => uri.clone().into_bytes(),
+                };
+                Ok(Aim { named, host: shown_host(&url.host), uri })
+            }
+        }
+    }
+}
+
+fn shown_host(host: &str) -> String {
+    if host.starts_with("unix:") { "localhost".into() } else { host.into() }
+}
+
+/// The URI as the client wrote it, while it holds; else the current one, escaped.
+fn unparsed(r: &Request) -> Vec<u8> {
+    if !r.path_changed {
+        return r.head.request_uri().of(&r.buf).to_vec();
+    }
+    let mut out = Vec::with_capacity(r.path.len() + r.args.len() + 8);
+    path::escape_uri(&r.path, &mut out);
+    if !r.args.is_empty() {
+        out.push(b'?');
+        out.extend_from_slice(&r.args);
+    }
+    out
+}
+
+/// The URL's own URI in place of the location's name.
+fn mapped(r: &Request, base: &[u8]) -> Vec<u8> {
+    let location = r.loc();
+    let rest = r.path.get(location.name.len().min(r.path.len())..).unwrap_or(b"");
+    let mut out = base.to_vec();
+    if r.head.complex || r.path_changed {
+        path::escape_uri(rest, &mut out);
+    } else {
+        out.extend_from_slice(rest);
+    }
+    if !r.args.is_empty() {
+        out.push(if base.contains(&b'?') { b'&' } else { b'?' });
+        out.extend_from_slice(&r.args);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let url = |host: &str, uri: Option<&str>| Ok(Url { host: host.into(), uri: uri.map(Into::into) });
+        for (text, want) in [
+            ("http://a", url("a", None)),
+            ("http://a:80/", url("a:80", Some("/"))),
+            ("HTTP://a/b?c", url("a", Some("/b?c"))),
+            ("http://a?c", url("a", Some("/?c"))),
+            ("http://unix:/s", url("unix:/s", None)),
+            ("http://unix:/s:/b", url("unix:/s", Some("/b"))),
+            ("ftp://a", Err("invalid URL prefix".into())),
+            ("http:///b", Err("no host in upstream \"/b\"".into())),
+        ] {
+            assert_eq!(Url::parse(text), want, "{text}");
+        }
+    }
+}

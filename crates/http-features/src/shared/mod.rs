@@ -1,0 +1,5 @@
+//! What several features need, below them all.
+
+pub mod body_store;
+pub mod groups;
+pub mod upstream_state;

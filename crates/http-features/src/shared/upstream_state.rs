@@ -1,0 +1,65 @@
+//! What a request remembers of its upstream servers: `$upstream_addr` and kin, one entry a try.
+
+use http_engine::Request;
+use http_engine::head_out::number;
+
+/// One try.
+#[derive(Clone, Debug, Default)]
+pub struct Try {
+    pub address: String,
+    pub status: u16,
+    /// Milliseconds since the try began; `None` when it did not come so far.
+    pub connect_ms: Option<u64>,
+    pub header_ms: Option<u64>,
+    pub response_ms: Option<u64>,
+    pub response_length: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+}
+
+/// All tries of a request, and the last response's fields.
+#[derive(Debug, Default)]
+pub struct UpstreamState {
+    pub tries: Vec<Try>,
+    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
+    pub host: Vec<u8>,
+    pub port: Vec<u8>,
+}
+
+impl UpstreamState {
+    /// The request's state, made when first asked for.
+    pub fn of(r: &mut Request) -> Option<&mut UpstreamState> {
+        if r.thing::<UpstreamState>().is_none() {
+            r.keep(UpstreamState::default());
+        }
+        r.thing_mut()
+    }
+    /// The try that is going on.
+    pub fn last(r: &mut Request) -> Option<&mut Try> {
+        r.thing_mut::<UpstreamState>()?.tries.last_mut()
+    }
+}
+
+/// Writes one figure of every try, separated as nginx does.
+pub fn each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8>)) -> bool {
+    let Some(state) = r.thing::<UpstreamState>() else { return false };
+    for (index, one) in state.tries.iter().enumerate() {
+        if index > 0 {
+            out.extend_from_slice(b", ");
+        }
+        write(one, out);
+    }
+    !state.tries.is_empty()
+}
+
+/// Seconds with milliseconds, or `-`.
+pub fn seconds(ms: Option<u64>, out: &mut Vec<u8>) {
+    match ms {
+        None => out.push(b'-'),
+        Some(ms) => {
+            number(ms / 1000, out);
+            out.push(b'.');
+            out.extend_from_slice(format!("{:03}", ms % 1000).as_bytes());
+        }
+    }
+}
