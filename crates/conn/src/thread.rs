@@ -34,6 +34,8 @@ pub struct Serving {
     pub connections_max: usize,
     pub multi_accept: bool,
     pub timer_resolution_ms: u64,
+    /// `worker_shutdown_timeout`: how long after a reload the connections that were there before it may stay; 0 lets them.
+    pub shutdown_timeout_ms: u64,
 }
 
 /// What the process tells a thread.
@@ -110,7 +112,7 @@ async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
     loop {
         // Whatever was asked for is done first; then the thread sleeps until something happens.
         let timer = async {
-            match [next_due, stop_at, world.paused_until.get()].into_iter().flatten().min() {
+            match [next_due, stop_at, world.paused_until.get(), world.next_cutoff()].into_iter().flatten().min() {
                 Some(at) => {
                     let now = clock::now();
                     tokio::time::sleep(Duration::from_micros(at.micros_since(now).max(1000))).await;
@@ -178,6 +180,7 @@ async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
                 act(&world, key);
             }
         }
+        world.cut_off(now);
         if next_due.is_some_and(|at| at <= now) {
             next_due = world.lot.due(now, &mut due);
             for key in due.drain(..) {
@@ -362,6 +365,7 @@ fn resume_accepting(world: &World) {
 /// Swaps the plan. Connections stay; they learn their listener's new place by its address.
 fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[Address]) -> std::io::Result<()> {
     let old = world.plan.borrow().clone();
+    world.begin_cutoff();
     *world.plan.borrow_mut() = serving.http.clone().map(Rc::new);
     *world.serving.borrow_mut() = serving;
     if let Some(old) = &old {

@@ -59,6 +59,8 @@ pub struct World {
     pub tasks: Cell<usize>,
     pub idle: tokio::sync::Notify,
     pub paused_until: Cell<Option<Instant>>,
+    /// Reloads whose older connections have a time to be gone: that time, and the first number of the newer ones.
+    cutoffs: RefCell<Vec<(Instant, u64)>>,
 }
 
 impl World {
@@ -78,6 +80,7 @@ impl World {
             tasks: Cell::new(0),
             idle: tokio::sync::Notify::new(),
             paused_until: Cell::new(None),
+            cutoffs: RefCell::new(Vec::new()),
         })
     }
 
@@ -88,6 +91,34 @@ impl World {
 
     pub fn next_number() -> u64 {
         NUMBERS.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// At a reload: what `worker_shutdown_timeout` of the configuration that goes means for the connections that are here.
+    pub fn begin_cutoff(&self) {
+        let timeout_ms = self.serving.borrow().shutdown_timeout_ms;
+        if timeout_ms > 0 {
+            let at = base::clock::now().plus_millis(timeout_ms);
+            self.cutoffs.borrow_mut().push((at, NUMBERS.load(Ordering::Relaxed)));
+        }
+    }
+
+    /// When connections are to be cut off next.
+    pub fn next_cutoff(&self) -> Option<Instant> {
+        self.cutoffs.borrow().iter().map(|(at, _)| *at).min()
+    }
+
+    /// Closes the connections whose time is up; their tasks see that at their next step.
+    pub fn cut_off(&self, now: Instant) {
+        let mut cutoffs = self.cutoffs.borrow_mut();
+        let Some(below) = cutoffs.iter().filter(|(at, _)| *at <= now).map(|(_, number)| *number).max() else { return };
+        cutoffs.retain(|(at, _)| *at > now);
+        for key in self.lot.keys() {
+            if let Some(Owner::Client(c)) = self.lot.owner(key)
+                && c.number < below
+            {
+                self.close(key);
+            }
+        }
     }
 
     /// A request, new or recycled, with its connection and plan.

@@ -135,6 +135,28 @@ fn a_kept_connection_sees_the_new_configuration() {
 }
 
 #[test]
+fn a_shutdown_timeout_ends_older_connections() {
+    let port = free_port();
+    let main = "daemon off; worker_processes 2; worker_shutdown_timeout 50ms;";
+    let site = Site::new(main, &answering(&[port], "old"));
+    let running = site.start();
+    wait_for_answer(port, "old");
+    let (mut kept, mut silent) = (Client::connect(port).expect("connected"), Client::connect(port).expect("connected"));
+    assert_eq!(kept.get(), Ok((200, "old".into())));
+    site.configure(main, &answering(&[port], "new"));
+    running.signal("HUP");
+    assert!(kept.is_closed());
+    assert!(silent.is_closed());
+    let mut later = Client::connect(port).expect("connected");
+    wait("the new answer", || match later.get() {
+        Ok((200, body)) if body == "new" => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
 fn what_a_process_is_born_with_takes_a_new_process() {
     let port = free_port();
     let site = Site::new("daemon off;", &answering(&[port], "old"));

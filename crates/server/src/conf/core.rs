@@ -36,7 +36,9 @@ directives! {
         worker_rlimit_nofile: Number,
         /// The largest core file of the worker process.
         worker_rlimit_core: Offset,
-        /// How long a graceful stop waits for connections in use; later they are closed. 0 waits for as long as it takes.
+        /// How long a graceful stop waits for connections in use, and how long after a reload the connections that were there
+        /// before it may stay; later they are closed. With 0 a stop waits for as long as it takes, and connections outlive
+        /// reloads.
         worker_shutdown_timeout: Msec = "0",
         /// The directory the worker process runs in, which is where core files go.
         working_directory: FilePath,

@@ -58,6 +58,7 @@ impl Threads {
             connections_max: config.core.worker_connections,
             multi_accept: config.core.multi_accept,
             timer_resolution_ms: config.core.timer_resolution_ms,
+            shutdown_timeout_ms: config.core.shutdown_timeout_ms,
         };
         let keep: Vec<_> = listeners.all.iter().map(|l| l.spec.address.clone()).collect();
         let mut bound: Vec<Vec<Bound>> = (0..config.core.workers).map(|_| Vec::new()).collect();
