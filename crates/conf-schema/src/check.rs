@@ -250,6 +250,9 @@ pub fn word(d: &Directive, problem: Problem) -> Complaint {
         ProblemWords::Directive(words) => format!("\"{}\" directive {words}", d.name.text()),
         ProblemWords::Says(text) => text,
     };
+    if let Some(at) = problem.inner {
+        return Complaint { level: Level::Emerg, text, span: Some(at.span), line: at.line, hint: problem.hint };
+    }
     let span = problem.arg.and_then(|i| d.args.get(i)).map_or(d.name.span, |w| w.span);
     Complaint { level: Level::Emerg, text, span: Some(span), line: d.line, hint: problem.hint }
 }

@@ -18,6 +18,8 @@ pub struct Problem {
     pub arg: Option<usize>,
     /// What the operator could do about it.
     pub hint: Option<String>,
+    /// The line at fault, where it is not the directive itself but one inside its block.
+    pub inner: Option<crate::At>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,11 +33,11 @@ pub enum ProblemWords {
 impl Problem {
     /// Worded `"name" directive {words}`.
     pub fn directive(words: impl Into<Cow<'static, str>>) -> Self {
-        Problem { words: ProblemWords::Directive(words.into()), arg: None, hint: None }
+        Problem { words: ProblemWords::Directive(words.into()), arg: None, hint: None, inner: None }
     }
     /// Worded as given.
     pub fn says(words: impl Into<String>) -> Self {
-        Problem { words: ProblemWords::Says(words.into()), arg: None, hint: None }
+        Problem { words: ProblemWords::Says(words.into()), arg: None, hint: None, inner: None }
     }
     pub fn duplicate() -> Self {
         Self::directive("is duplicate")
@@ -46,6 +48,12 @@ impl Problem {
     #[must_use]
     pub fn at(mut self, arg: usize) -> Self {
         self.arg = Some(arg);
+        self
+    }
+    /// The problem is this line's, which stands inside the directive's block.
+    #[must_use]
+    pub fn on(mut self, line: &conf_syntax::Directive) -> Self {
+        self.inner = Some(crate::At { span: line.span, line: line.line });
         self
     }
     #[must_use]

@@ -47,6 +47,8 @@ pub trait Feature: Sync {
 pub struct HttpBuild<'a> {
     pub cx: &'a mut Cx,
     pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
+    /// Called on every thread when log lines must not wait any longer.
+    pub flushers: &'a mut Vec<fn()>,
 }
 
 /// What a feature sees of one block while it plans.
@@ -57,6 +59,8 @@ pub struct BlockPlan<'a> {
     pub context: Contexts,
     /// Plan indexes of the blocks inside, in the order in which they were written.
     pub children: &'a [usize],
+    /// The names of the server.
+    pub server_names: &'a [ServerName],
     /// For the server's own level: its rewrite phase.
     pub server_rewrite: Option<&'a mut Vec<Arc<dyn crate::plan::Handler>>>,
     pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
@@ -93,8 +97,11 @@ struct Builder<'a> {
     locations: Vec<Location>,
     servers: Vec<Server>,
     things: Vec<Arc<dyn Any + Send + Sync>>,
+    flushers: Vec<fn()>,
     complaints: Vec<Complaint>,
     cores: HashMap<(usize, usize), Arc<Core>>,
+    /// The names of the server that is being planned.
+    server_names: Vec<ServerName>,
 }
 
 /// Builds the plan of a checked http block; `table_index` maps a feature's name to its place in the schema.
@@ -115,8 +122,10 @@ pub fn build(
         locations: Vec::new(),
         servers: Vec::new(),
         things: Vec::new(),
+        flushers: Vec::new(),
         complaints: Vec::new(),
         cores: HashMap::new(),
+        server_names: Vec::new(),
     };
     let plan = b.http(http);
     let complaints = std::mem::take(&mut b.complaints);
@@ -220,7 +229,7 @@ impl Builder<'_> {
     fn http(&mut self, http: &mut Block<'_>) -> HttpPlan {
         let levels = self.levels(http, None);
         for (i, feature) in self.features.iter().enumerate() {
-            let mut build = HttpBuild { cx: self.cx, things: &mut self.things };
+            let mut build = HttpBuild { cx: self.cx, things: &mut self.things, flushers: &mut self.flushers };
             if let Err(problem) = feature.plan_http(&levels[i + 1].plan, &mut build) {
                 self.complain(http.directive.map(|d| At { span: d.span, line: d.line }), problem);
             }
@@ -241,7 +250,7 @@ impl Builder<'_> {
             servers: std::mem::take(&mut self.servers),
             locations: std::mem::take(&mut self.locations),
             variables: Vec::new(),
-            flushers: Vec::new(),
+            flushers: std::mem::take(&mut self.flushers),
             things: std::mem::take(&mut self.things),
         }
     }
@@ -287,6 +296,7 @@ impl Builder<'_> {
             },
             rewrite: Vec::new(),
         });
+        self.server_names.clone_from(&names);
         let (location, tree) = self.location(block, &levels, index, None, None);
         self.servers[index].location = location;
         self.servers[index].tree = tree;
@@ -317,14 +327,17 @@ impl Builder<'_> {
             auto_redirect: false,
             inner: Tree::default(),
             limit_except: None,
+            charset: crate::Template::default(),
             rewrite: Vec::new(),
             preaccess: Vec::new(),
             access: Vec::new(),
             precontent: Vec::new(),
             content: None,
+            content_drafts: Vec::new(),
             content_chain: Vec::new(),
             filters: Vec::new(),
             loggers: Vec::new(),
+            things: Vec::new(),
         });
         let mut tree = Tree::default();
         let mut children = Vec::with_capacity(block.children.len());
@@ -406,6 +419,7 @@ impl Builder<'_> {
                 location: &mut self.locations[index],
                 context: block.context,
                 children,
+                server_names: &self.server_names,
                 server_rewrite: is_server.then_some(&mut server_rewrite),
                 things: &mut self.things,
             };
@@ -415,6 +429,9 @@ impl Builder<'_> {
             }
         }
         sort_filters(&mut self.locations[index].filters);
+        let location = &mut self.locations[index];
+        location.content_drafts.sort_by_key(|(order, _)| *order);
+        location.content_chain = location.content_drafts.drain(..).map(|(_, handler)| handler).collect();
         if is_server {
             self.servers[server].rewrite = server_rewrite;
         }

@@ -377,7 +377,16 @@ fn frame(r: &mut Request, mut body: Body) -> Body {
     if r.is_head() {
         r.head_only = true;
     }
-    let unknown = r.out.content_length.is_none();
+    if r.expect_trailers
+        && !matches!(r.out.status, 204 | 304)
+        && r.out.status >= 200
+        && r.version >= Version::Http11
+        && r.loc().core.conf.chunked_transfer_encoding
+    {
+        r.out.content_length = None;
+        r.chunked = true;
+    }
+    let unknown = r.out.content_length.is_none() && !r.chunked;
     if unknown && !matches!(r.out.status, 204 | 304) && r.out.status >= 200 && !r.head_only {
         if let Some(length) = body.length() {
             r.out.content_length = Some(length);

@@ -11,7 +11,9 @@ pub mod core_table;
 pub mod counters;
 pub mod engine;
 pub mod files;
+pub mod forwarded;
 pub mod head_out;
+pub mod hosts;
 pub mod listen;
 pub mod path;
 pub mod plan;
@@ -26,7 +28,7 @@ pub mod variable;
 pub mod variables;
 
 pub use build::{BlockPlan, Feature, HttpBuild};
-pub use plan::{Filter, FilterOrder, Handler, HttpPlan, Listener, Location, Logger, Server};
+pub use plan::{ContentOrder, Filter, FilterOrder, Handler, HttpPlan, Listener, Location, Logger, Server};
 pub use request::{BodyReader, Connection, Flow, Later, LocalFuture, Request, RequestBody};
 pub use response::{Body, BodyError, BodySource, FilePart, OpenFile, Piece, Str};
 pub use template::Template;

@@ -79,6 +79,8 @@ pub struct Location {
     pub auto_redirect: bool,
     pub inner: Tree,
     pub limit_except: Option<LimitExcept>,
+    /// What text is marked with unless it says otherwise itself (`charset`); empty: nothing.
+    pub charset: crate::Template,
     pub rewrite: Vec<Arc<dyn Handler>>,
     pub preaccess: Vec<Arc<dyn Handler>>,
     pub access: Vec<Arc<dyn Handler>>,
@@ -86,8 +88,19 @@ pub struct Location {
     /// One handler that answers (`return` aside), or the chain of those that look at the file system.
     pub content: Option<Arc<dyn Handler>>,
     pub content_chain: Vec<Arc<dyn Handler>>,
+    /// The same while features are asked one after the other; empty in a finished plan.
+    pub content_drafts: Vec<(ContentOrder, Arc<dyn Handler>)>,
     pub filters: Vec<(FilterOrder, Arc<dyn Filter>)>,
     pub loggers: Vec<Arc<dyn Logger>>,
+    /// What features keep for the location, by type.
+    pub things: Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Location {
+    /// What a feature keeps for the location.
+    pub fn thing<T: 'static + Send + Sync>(&self) -> Option<&T> {
+        self.things.iter().find_map(|t| t.downcast_ref())
+    }
 }
 
 /// `limit_except`: other methods than these are handled in another block's location.
@@ -146,4 +159,16 @@ pub enum FilterOrder {
     Ssi,
     Compress,
     Range,
+    Trailers,
+}
+
+/// The order in which handlers that look at the file system are asked; it stands here and nowhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ContentOrder {
+    RandomIndex,
+    Index,
+    Autoindex,
+    Dav,
+    CompressedFiles,
+    Files,
 }

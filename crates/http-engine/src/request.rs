@@ -139,6 +139,8 @@ pub struct Request {
     /// Only the head is sent.
     pub head_only: bool,
     pub chunked: bool,
+    /// The body is followed by trailers: it is sent in chunks even when its length is known.
+    pub expect_trailers: bool,
     /// Answered before `Expect: 100-continue` was satisfied; do not send a 100 any more.
     pub expect_tested: bool,
 
@@ -352,6 +354,7 @@ impl Request {
             error_status,
             head_only,
             chunked,
+            expect_trailers,
             expect_tested,
             out,
             bytes_sent,
@@ -380,6 +383,7 @@ impl Request {
         (*path_changed, *match_again, *keep_alive, *internal) = (false, false, false, false);
         (*error_page, *head_only, *chunked, *expect_tested) = (false, false, false, false);
         (*completed, *ignore_conditions, *counted, *pipelined) = (false, false, false, false);
+        *expect_trailers = false;
         (*redirects_left, *rewrite_rounds_left) = (0, 0);
         (*error_status, *access_status) = (0, 0);
         (*length, *bytes_sent, *body_bytes_sent, *header_size) = (0, 0, 0, 0);

@@ -46,6 +46,11 @@ impl Names {
     }
     /// The server of a host (in lower case): exact, then the longest wildcard, then the first regular expression.
     pub fn find(&self, host: &[u8], r: &mut Request) -> Option<usize> {
+        let fixed = self.find_fixed(host);
+        fixed.or_else(|| self.regex.iter().find(|(pattern, _)| pattern.run(r, host)).map(|(_, server)| *server))
+    }
+    /// The same without regular expressions.
+    pub fn find_fixed(&self, host: &[u8]) -> Option<usize> {
         if let Some(server) = self.exact.get(host) {
             return Some(*server);
         }
@@ -65,7 +70,7 @@ impl Names {
                 }
             }
         }
-        self.regex.iter().find(|(pattern, _)| pattern.run(r, host)).map(|(_, server)| *server)
+        None
     }
     /// The same without the names that only choose.
     #[must_use]

@@ -147,6 +147,7 @@ fn builtin(r: &mut Request, status: u16) -> Flow {
     let core = r.loc().core.clone();
     r.out.etag = Str::default();
     r.out.last_modified = None;
+    r.out.last_modified_text = Str::default();
     r.out.ranges_allowed = false;
     r.out.accept_ranges = None;
     r.out.charset = Str::default();

@@ -161,7 +161,7 @@ fn content_length(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn content_type(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put_some(out, r.header(Known::ContentType))
+    http(r, "content_type", out)
 }
 
 fn cookie(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
@@ -174,7 +174,7 @@ fn cookie(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
 
 /// The value of a cookie in one `Cookie` header.
 pub fn find_cookie<'a>(header: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    header.split(|c| *c == b';' || *c == b',').find_map(|pair| {
+    header.split(|c| *c == b';').find_map(|pair| {
         let pair = pair.trim_ascii_start();
         let (key, rest) = pair.split_at_checked(name.len())?;
         if !key.eq_ignore_ascii_case(name) {
@@ -454,6 +454,7 @@ fn sent_http(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
         }
         "content_length" => return o.content_length.is_some_and(|n| put_number(out, n)),
         "location" if !o.location.bytes().is_empty() => return put(out, o.location.bytes()),
+        "last_modified" if !o.last_modified_text.bytes().is_empty() => return put(out, o.last_modified_text.bytes()),
         "last_modified" => return o.last_modified.is_some_and(|t| put(out, &clock::http_time(t))),
         "etag" if !o.etag.bytes().is_empty() => return put(out, o.etag.bytes()),
         "content_encoding" if !o.content_encoding.bytes().is_empty() => return put(out, o.content_encoding.bytes()),

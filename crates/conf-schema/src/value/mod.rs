@@ -1,10 +1,12 @@
 //! The kinds of values that an operator can write; one file a family.
 
+pub mod cidr;
 mod list;
 mod number;
 mod text;
 mod word;
 
+pub use cidr::Cidr;
 pub use list::{Buffers, List, Own, Repeated, Words};
 pub use number::{Between, Msec, Number, Offset, Sec, Size, parse_msec, parse_offset, parse_sec, parse_size};
 pub use text::{FilePath, Text};

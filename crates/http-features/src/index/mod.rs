@@ -2,7 +2,7 @@
 
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::files::{self, Kind};
-use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
+use http_engine::{BlockPlan, ContentOrder, Feature, Flow, Handler, Request, Template};
 use observe::{Level, os};
 use std::any::Any;
 use std::sync::Arc;
@@ -53,7 +53,8 @@ impl Feature for Index {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if let Some(conf) = conf.downcast_ref::<IndexConf>() {
-            block.location.content_chain.push(Arc::new(Look(conf.index.0.clone())));
+            let look = Arc::new(Look(conf.index.0.clone()));
+            block.location.content_drafts.push((ContentOrder::Index, look));
         }
         Ok(())
     }

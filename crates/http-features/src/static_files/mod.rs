@@ -2,7 +2,7 @@
 
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::files::{self, Kind};
-use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, Request, Str, special};
+use http_engine::{BlockPlan, Body, ContentOrder, Feature, FilePart, Flow, Handler, Request, Str, special};
 use observe::{Level, os};
 use std::any::Any;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl Feature for StaticFiles {
         StaticConf::table("static_files", Area::Http)
     }
     fn plan(&self, _: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
-        block.location.content_chain.push(Arc::new(Files));
+        block.location.content_drafts.push((ContentOrder::Files, Arc::new(Files)));
         Ok(())
     }
 }
