@@ -6,13 +6,25 @@
 
 pub mod registry;
 
+mod access;
+mod access_log;
+mod auth_basic;
+mod autoindex;
+mod empty_gif;
+mod geo;
+mod headers;
 mod index;
+mod map;
 mod not_modified;
 mod proxy;
+mod random_index;
 mod range;
+mod referer;
 mod rewrite;
 mod shared;
+mod split_clients;
 mod static_files;
+mod stub_status;
 mod try_files;
 mod upstream_block;
 

@@ -4,15 +4,26 @@ use conf_schema::{Area, Block, Complaint, Cx, Schema, Table};
 use http_engine::variable::Builtin;
 use http_engine::{Feature, HttpPlan};
 
-/// All features, sorted by name. Content handlers are asked in this order, too, where several look at one request:
-/// `random_index`, `index`, `autoindex`, `gzip_static`, `static_files`; see [`CONTENT_ORDER`].
+/// All features, sorted by name. Where order matters it is that of `FilterOrder` and `ContentOrder`.
 static FEATURES: &[&dyn Feature] = &[
+    &crate::access::Access,
+    &crate::access_log::AccessLog,
+    &crate::auth_basic::AuthBasic,
+    &crate::autoindex::Autoindex,
+    &crate::empty_gif::EmptyGif,
+    &crate::geo::Geo,
+    &crate::headers::Headers,
     &crate::index::Index,
+    &crate::map::Map,
     &crate::not_modified::NotModified,
     &crate::proxy::Proxy,
+    &crate::random_index::RandomIndex,
     &crate::range::Range,
+    &crate::referer::Referer,
     &crate::rewrite::Rewrite,
+    &crate::split_clients::SplitClients,
     &crate::static_files::StaticFiles,
+    &crate::stub_status::StubStatus,
     &crate::try_files::TryFiles,
     &crate::upstream_block::UpstreamBlock,
 ];

@@ -1,0 +1,141 @@
+//! auth_basic (nginx: `ngx_http_auth_basic_module`): user names and passwords from a file, asked for by the browser.
+//!
+//! Passwords that are cheap to check are checked at once; bcrypt, SHA-crypt and their kin, which are slow on purpose, on a
+//! thread that nobody else waits for.
+
+mod crypt;
+
+use conf_schema::{Area, Problem, Table, directives};
+use crypt::Verdict;
+use http_engine::variables::{basic_credentials, bytes_path};
+use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
+use observe::{Level, os};
+use std::any::Any;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct AuthConf from AuthInput {
+        /// Asks for a user's name and password with this realm; `off`: does not.
+        auth_basic: Template = "off",
+        /// The file of names and passwords.
+        auth_basic_user_file: Template,
+    }
+}
+
+/// The feature.
+pub struct AuthBasic;
+
+impl Feature for AuthBasic {
+    fn table(&self) -> Table {
+        AuthConf::table("auth_basic", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<AuthConf>() else { return Ok(()) };
+        if let Some(file) = &conf.auth_basic_user_file
+            && conf.auth_basic.as_literal() != Some(b"off")
+        {
+            let prefix = block.cx.conf_prefix.clone();
+            block.location.access.push(Arc::new(Ask { realm: conf.auth_basic.clone(), file: file.clone(), prefix }));
+        }
+        Ok(())
+    }
+}
+
+struct Ask {
+    realm: Template,
+    file: Template,
+    /// Where relative names start: the folder of the main configuration file.
+    prefix: PathBuf,
+}
+
+impl Handler for Ask {
+    fn run(&self, r: &mut Request) -> Flow {
+        let realm = self.realm.eval(r);
+        if realm == b"off" {
+            return Flow::Declined;
+        }
+        let Some((user, password)) = basic_credentials(r) else {
+            r.log(Level::Info, format_args!("no user/password was provided for basic authentication"));
+            return refuse(r, &realm);
+        };
+        let file = self.prefix.join(bytes_path(&self.file.eval(r)));
+        let users = match std::fs::read(&file) {
+            Ok(users) => users,
+            Err(e) => {
+                let missing = e.kind() == std::io::ErrorKind::NotFound;
+                let (level, status) = if missing { (Level::Error, 403) } else { (Level::Crit, 500) };
+                r.log(level, format_args!("open() \"{}\" failed {}", file.display(), os(&e)));
+                return Flow::Status(status);
+            }
+        };
+        let Some(stored) = find(&users, &user) else {
+            let shown = String::from_utf8_lossy(&user);
+            r.log(Level::Error, format_args!("user \"{shown}\" was not found in \"{}\"", file.display()));
+            return refuse(r, &realm);
+        };
+        if !crypt::is_slow(stored) {
+            let verdict = crypt::check(&password, stored);
+            return answer(r, verdict, &user, &realm);
+        }
+        let stored = stored.to_vec();
+        Flow::Later(Box::new(move |mut r| {
+            Box::pin(async move {
+                let work = tokio::task::spawn_blocking(move || crypt::check(&password, &stored));
+                let verdict = work.await.unwrap_or(Verdict::Unreadable);
+                let flow = answer(&mut r, verdict, &user, &realm);
+                (r, flow)
+            })
+        }))
+    }
+}
+
+fn answer(r: &mut Request, verdict: Verdict, user: &[u8], realm: &[u8]) -> Flow {
+    match verdict {
+        Verdict::Right => Flow::Allowed,
+        Verdict::Wrong => {
+            let shown = String::from_utf8_lossy(user);
+            r.log(Level::Error, format_args!("user \"{shown}\": password mismatch"));
+            refuse(r, realm)
+        }
+        Verdict::Unreadable => {
+            let shown = String::from_utf8_lossy(user);
+            r.log(Level::Crit, format_args!("the stored password of user \"{shown}\" is in no known form"));
+            Flow::Status(500)
+        }
+    }
+}
+
+fn refuse(r: &mut Request, realm: &[u8]) -> Flow {
+    r.out.remove(b"WWW-Authenticate");
+    r.out.add("WWW-Authenticate", [b"Basic realm=\"".as_slice(), realm, b"\""].concat());
+    Flow::Status(401)
+}
+
+/// What the file says of a user: up to the end of the line or the next colon.
+fn find<'a>(users: &'a [u8], user: &[u8]) -> Option<&'a [u8]> {
+    let stored = users.split(|c| *c == b'\n').filter(|line| !line.starts_with(b"#")).find_map(|line| {
+        let (name, rest) = line.split_at_checked(user.len())?;
+        if name == user { rest.strip_prefix(b":") } else { None }
+    })?;
+    let end = stored.iter().position(|c| matches!(c, b'\r' | b':')).unwrap_or(stored.len());
+    Some(&stored[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::find;
+
+    #[test]
+    fn lines_of_a_user_file() {
+        let users = b"# joe:commented\njoe:secret:a comment\r\nanna:\nlast:{PLAIN}x";
+        assert_eq!(find(users, b"joe"), Some(b"secret".as_slice()));
+        assert_eq!(find(users, b"anna"), Some(b"".as_slice()));
+        assert_eq!(find(users, b"last"), Some(b"{PLAIN}x".as_slice()));
+        for unknown in [b"jo".as_slice(), b"joe2", b"# joe", b""] {
+            assert_eq!(find(users, unknown), None);
+        }
+        assert_eq!(find(b"windows:x\r\n", b"windows"), Some(b"x".as_slice()));
+    }
+}

@@ -1,0 +1,87 @@
+//! random_index (nginx: `ngx_http_random_index_module`): a file of the folder, chosen anew for every request.
+
+use conf_schema::value::Flag;
+use conf_schema::{Area, Problem, Table, directives};
+use http_engine::variables::bytes_path;
+use http_engine::{BlockPlan, ContentOrder, Feature, Flow, Handler, Request};
+use observe::{Level, os};
+use std::any::Any;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
+use wire_h1::Method;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct RandomConf from RandomInput {
+        /// Whether requests for the folder get one of its files by chance.
+        random_index: Flag = "off",
+    }
+}
+
+/// The feature.
+pub struct RandomIndex;
+
+impl Feature for RandomIndex {
+    fn table(&self) -> Table {
+        RandomConf::table("random_index", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        if conf.downcast_ref::<RandomConf>().is_some_and(|conf| conf.random_index) {
+            block.location.content_drafts.push((ContentOrder::RandomIndex, Arc::new(Choose)));
+        }
+        Ok(())
+    }
+}
+
+struct Choose;
+
+impl Handler for Choose {
+    fn run(&self, r: &mut Request) -> Flow {
+        if !r.path.ends_with(b"/") || !matches!(r.method, Method::Get | Method::Head | Method::Post) {
+            return Flow::Declined;
+        }
+        let mut path = http_engine::special::mapped_path(r);
+        path.pop();
+        let names = match files(&path) {
+            Ok(names) => names,
+            Err(e) => {
+                let (level, status) = match e.raw_os_error() {
+                    Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Level::Error, 404),
+                    Some(libc::EACCES) => (Level::Error, 403),
+                    _ => (Level::Crit, 500),
+                };
+                let shown = String::from_utf8_lossy(&path);
+                r.log(level, format_args!("opendir() \"{shown}\" failed {}", os(&e)));
+                return Flow::Status(status);
+            }
+        };
+        if names.is_empty() {
+            return Flow::Declined;
+        }
+        let chance = u128::from_le_bytes(net::random::bytes16());
+        let name = &names[(chance % names.len() as u128) as usize];
+        Flow::Redirect { path: [r.path.as_slice(), name].concat(), args: r.args.clone() }
+    }
+}
+
+/// The names of a folder's regular files, hidden ones aside.
+fn files(path: &[u8]) -> std::io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for item in std::fs::read_dir(bytes_path(if path.is_empty() { b"/" } else { path }))? {
+        let item = item?;
+        let name = item.file_name().into_vec();
+        if name.starts_with(b".") {
+            continue;
+        }
+        let kind = item.file_type()?;
+        let regular = if kind.is_symlink() {
+            std::fs::metadata(item.path()).is_ok_and(|meta| meta.is_file())
+        } else {
+            kind.is_file()
+        };
+        if regular {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}

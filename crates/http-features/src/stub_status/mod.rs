@@ -1,0 +1,106 @@
+//! stub_status (nginx: `ngx_http_stub_status_module`): the process's connections in numbers.
+
+use bytes::Bytes;
+use conf_schema::value::{Own, Words};
+use conf_schema::{Area, Problem, Table, directives};
+use http_engine::counters::{Counters, sum};
+use http_engine::variable::Builtin;
+use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request};
+use std::any::Any;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use wire_h1::Method;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct StatusConf from StatusInput {
+        /// Answers with the numbers of connections and requests.
+        stub_status: Own<Words>,
+    }
+}
+
+/// The feature.
+pub struct StubStatus;
+
+static VARIABLES: &[Builtin] = &[
+    Builtin::one("connections_active", active, "Connections with clients, those that wait included."),
+    Builtin::one("connections_reading", reading, "Connections whose request is being read."),
+    Builtin::one("connections_writing", writing, "Connections whose response is being made or sent."),
+    Builtin::one("connections_waiting", waiting, "Connections that wait for a request."),
+];
+
+impl Feature for StubStatus {
+    fn table(&self) -> Table {
+        StatusConf::table("stub_status", Area::Http)
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        VARIABLES
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        if conf.downcast_ref::<StatusConf>().is_some_and(|conf| conf.stub_status.is_some()) {
+            block.location.content = Some(Arc::new(Page));
+        }
+        Ok(())
+    }
+}
+
+/// The numbers at one moment.
+struct Now {
+    active: u64,
+    reading: u64,
+    writing: u64,
+}
+
+impl Now {
+    fn read(r: &Request) -> Now {
+        let count = |which: fn(&Counters) -> &AtomicU64| sum(which);
+        // The request that asks is being answered, also where it is too quick to have been counted.
+        let own = u64::from(!r.counted);
+        Now { active: count(|c| &c.active), reading: count(|c| &c.reading), writing: count(|c| &c.writing) + own }
+    }
+    fn waiting(&self) -> u64 {
+        self.active.saturating_sub(self.reading + self.writing)
+    }
+}
+
+fn active(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write!(out, "{}", Now::read(r).active).is_ok()
+}
+
+fn reading(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write!(out, "{}", Now::read(r).reading).is_ok()
+}
+
+fn writing(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write!(out, "{}", Now::read(r).writing).is_ok()
+}
+
+fn waiting(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write!(out, "{}", Now::read(r).waiting()).is_ok()
+}
+
+struct Page;
+
+impl Handler for Page {
+    fn run(&self, r: &mut Request) -> Flow {
+        if !matches!(r.method, Method::Get | Method::Head) {
+            return Flow::Status(405);
+        }
+        let now = Now::read(r);
+        let (accepted, handled) = (sum(|c| &c.accepted), sum(|c| &c.handled));
+        let requests = sum(|c| &c.requests);
+        let text = format!(
+            "Active connections: {} \nserver accepts handled requests\n {accepted} {handled} {requests} \n\
+             Reading: {} Writing: {} Waiting: {} \n",
+            now.active,
+            now.reading,
+            now.writing,
+            now.waiting()
+        );
+        r.out.status = 200;
+        r.out.content_type = "text/plain".into();
+        r.out.content_length = Some(text.len() as u64);
+        Flow::Content(Body::Bytes(Bytes::from(text)))
+    }
+}
