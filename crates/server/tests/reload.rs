@@ -119,6 +119,36 @@ fn addresses_come_and_go() {
 }
 
 #[test]
+fn more_sockets_than_a_soft_limit_allows() {
+    let site = Site::new("", "");
+    let socket = |n: usize| format!("listen unix:{}/s{n}; ", site.dir.display());
+    let server = |from: usize, to: usize, words: &str| {
+        let listen: String = (from..to).map(socket).collect();
+        let http = format!("http {{ server {{ {listen} location / {{ return 200 {words}; }} }} }}");
+        let main = "daemon off; worker_processes 3; error_log logs/error.log info;";
+        site.write("conf/nginx.conf", &format!("{main} events {{ worker_connections 2000; }} {http}"));
+    };
+    let answers = |n: usize| std::os::unix::net::UnixStream::connect(site.path(&format!("s{n}"))).is_ok();
+    server(0, 10, "old");
+    let mut command = std::process::Command::new("sh");
+    let words = format!("ulimit -S -n 128; exec {} -p {}", support::BINARY, site.dir.display());
+    let child = command.args(["-c", &words]).spawn().expect("starts");
+    let running = support::Running { site: &site, child };
+    wait("the pid file", || site.pid().ok_or("none"));
+    // 1,200 descriptors travel to the worker, in several packets.
+    server(0, 400, "new");
+    running.signal("HUP");
+    site.wait_for_log("its work has exited with code 0", 1);
+    assert!((0..400).all(answers));
+    server(399, 400, "new");
+    running.signal("HUP");
+    site.wait_for_log("its work has exited with code 0", 2);
+    wait("one socket", || if (0..400).filter(|n| answers(*n)).eq([399]) { Ok(()) } else { Err(site.log()) });
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
 fn a_kept_connection_sees_the_new_configuration() {
     let port = free_port();
     let site = Site::new("daemon off;", &answering(&[port], "old"));

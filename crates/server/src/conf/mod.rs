@@ -4,6 +4,7 @@
 
 pub mod core;
 pub mod paths;
+pub mod source;
 pub mod values;
 
 use self::core::{CORE, Core, CoreInput, EVENTS, Events, EventsInput};
@@ -59,6 +60,7 @@ impl Config {
 pub struct Texts {
     pub files: Files,
     pub store: Store,
+    pub matches: source::Matches,
 }
 
 /// The main and events contexts.
@@ -127,7 +129,8 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         config: Err(Failure { complaints, files, syntax_ok }),
         warnings: Vec::new(),
     };
-    let (files, items) = match load(source, invocation) {
+    let recorder = source::Recorder::new(source);
+    let (files, items) = match load(&recorder, invocation) {
         Ok(loaded) => loaded,
         Err(e) => {
             let text = format!("open() \"{}\" failed {}", invocation.conf_file.display(), observe::os(&e));
@@ -135,6 +138,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
             return failed(vec![Complaint { hint, ..Complaint::emerg(text) }], Files::default(), false);
         }
     };
+    let matches = recorder.matches();
     let mut cx = Cx::default();
     cx.prefix.clone_from(&invocation.prefix);
     cx.conf_prefix = invocation.conf_file.parent().unwrap_or(Path::new("/")).to_path_buf();
@@ -188,7 +192,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let mut logs: LogFiles = cx.take();
     logs.forget_unused();
     let store = std::mem::take(&mut cx.store);
-    let config = Config { core, http, error_log, logs, texts: Texts { files, store } };
+    let config = Config { core, http, error_log, logs, texts: Texts { files, store, matches } };
     Reading { config: Ok(config), warnings: complaints }
 }
 

@@ -283,6 +283,7 @@ mod tests {
             texts.files.all.push(SourceFile { path: "/n.conf".into(), text: vec![b'#'; 300_000] });
             texts.store.files.insert("/key".into(), Ok(b"secret"[..].into()));
             texts.store.files.insert("/none".into(), Err(2));
+            texts.matches.insert("/d/*".into(), vec!["/d/a".into(), "/d/b".into()]);
             let null = || OwnedFd::from(std::fs::File::open("/dev/null").expect("open"));
             let seat = |thread| Seat { thread, listener: 3, socket: thread, shared: thread == 1 };
             let seats: Vec<_> = (0..300).map(|thread| (seat(thread), null())).collect();
@@ -292,6 +293,7 @@ mod tests {
             let Some(Order::Reload(order)) = channel.next_order().await else { panic!("a reload") };
             assert_eq!(order.texts.files.all[0].text.len(), 300_000);
             assert_eq!(order.texts.store.files, texts.store.files);
+            assert_eq!(order.texts.matches, texts.matches);
             assert!(order.texts.store.replay);
             assert_eq!(order.seats.len(), 300);
             assert!(order.seats.iter().enumerate().all(|(n, (got, fd))| *got == seat(n) && fd.as_raw_fd() > 2));

@@ -1,6 +1,7 @@
 //! How an order's payload is written and read: numbers of eight bytes, byte strings with their length before them.
 
 use crate::conf::Texts;
+use crate::conf::source::Matches;
 use crate::process::listeners::Seat;
 use conf_schema::Store;
 use conf_syntax::{Files, SourceFile};
@@ -44,6 +45,11 @@ impl Writer {
         for file in &texts.files.all {
             self.string(file.path.as_os_str().as_bytes());
             self.string(&file.text);
+        }
+        self.number(texts.matches.len());
+        for (pattern, found) in &texts.matches {
+            self.string(pattern.as_bytes());
+            self.paths(found.iter().map(PathBuf::as_path));
         }
         self.number(texts.store.files.len());
         for (path, contents) in &texts.store.files {
@@ -96,10 +102,15 @@ impl<'a> Reader<'a> {
         (0..count).map(seat).collect()
     }
     pub fn texts(&mut self) -> Option<Texts> {
-        let mut texts = Texts { files: Files::default(), store: Store { replay: true, ..Store::default() } };
+        let store = Store { replay: true, ..Store::default() };
+        let mut texts = Texts { files: Files::default(), store, matches: Matches::new() };
         for _ in 0..self.number()? {
             let (path, text) = (self.path()?, self.string()?.to_vec());
             texts.files.all.push(SourceFile { path, text });
+        }
+        for _ in 0..self.number()? {
+            let pattern = String::from_utf8(self.string()?.to_vec()).ok()?;
+            texts.matches.insert(pattern, self.paths()?);
         }
         for _ in 0..self.number()? {
             let path = self.path()?;

@@ -1,11 +1,12 @@
 //! A new configuration beside the running one: everything that can fail is done before anything is changed.
 
-use crate::conf::{self, Config, GLOBALS, Invocation};
+use crate::conf::source::Replay;
+use crate::conf::{self, Config, Invocation};
 use crate::process::channel::Reload;
 use crate::process::listeners::{Failed, Listeners, Purpose, Seat};
 use crate::{report, say};
 use conf_schema::Store;
-use conf_syntax::{Disk, Memory};
+use conf_syntax::Disk;
 use net::process::Account;
 use observe::{LogFile, LogFiles, os};
 use std::os::fd::{AsFd, OwnedFd};
@@ -92,11 +93,8 @@ pub fn rebuild(
     old: &Config,
 ) -> Result<(Config, Listeners, Vec<(Seat, OwnedFd)>), String> {
     let Reload { texts, seats, logs } = order;
-    let mut memory = Memory::default();
-    for file in texts.files.all.iter().filter(|file| file.path.as_os_str() != GLOBALS) {
-        memory.0.insert(file.path.clone(), file.text.clone());
-    }
-    let reading = conf::read(&memory, texts.store, invocation, old.logs.clone());
+    let replay = Replay { files: &texts.files, matches: &texts.matches };
+    let reading = conf::read(&replay, texts.store, invocation, old.logs.clone());
     let config = reading.config.map_err(|failure| report::first_line(&failure))?;
     hand_over(&config.logs, logs);
     let listeners = Listeners::of_specs(&config.specs());

@@ -5,7 +5,7 @@ use crate::process::control::{self, Control, Orders};
 use crate::process::listeners::{Failed, Listeners, Purpose};
 use crate::process::single::Single;
 use crate::process::upgrade::{self, Program};
-use crate::process::{master, pidfile, reload, signals, supervisor};
+use crate::process::{master, pidfile, reload, signals, supervisor, worker};
 use crate::{report, say, voice};
 use conf_schema::Store;
 use conf_syntax::Disk;
@@ -102,6 +102,7 @@ fn check_only(config: &Config, name: &str, quiet: bool, dump: bool) -> i32 {
 
 fn serve(invocation: Invocation, config: Config, inherited: Option<Listeners>, program: Program) -> i32 {
     let is_heir = inherited.is_some();
+    worker::raise_descriptor_limit();
     let Ok(logs) = reload::open_logs(&config.logs) else { return 1 };
     reload::commit_logs(logs);
     voice::set_log(config.error_log.clone());

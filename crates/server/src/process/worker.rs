@@ -62,10 +62,7 @@ pub fn limits(core: &CorePlan) {
             let all = n.saturating_mul(core.workers as u64).min(1 << 20);
             set(Resource::Nofile, "RLIMIT_NOFILE", all, equal(all));
         }
-        None => {
-            let now = rustix::process::getrlimit(Resource::Nofile);
-            let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
-        }
+        None => raise_descriptor_limit(),
     }
     if let Some(n) = core.rlimit_core {
         set(Resource::Core, "RLIMIT_CORE", n, equal(n));
@@ -79,6 +76,12 @@ pub fn limits(core: &CorePlan) {
             core.worker_connections
         );
     }
+}
+
+/// As many descriptors as the hard limit allows: a socket a thread and address is more than most shells' soft limit.
+pub fn raise_descriptor_limit() {
+    let now = rustix::process::getrlimit(Resource::Nofile);
+    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: now.maximum, ..now });
 }
 
 /// TZ and what `env` lines name: everything else is removed.

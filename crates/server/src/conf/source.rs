@@ -1,0 +1,81 @@
+//! Reading that is written down, so that another process reads the very same: what files held and what patterns matched.
+
+use conf_syntax::{Files, Source};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What the patterns of `include` lines matched.
+pub type Matches = BTreeMap<String, Vec<PathBuf>>;
+
+/// Passes questions on and notes what patterns matched; what files held is noted by the loader itself.
+pub struct Recorder<'a> {
+    inner: &'a dyn Source,
+    matches: RefCell<Matches>,
+}
+
+impl<'a> Recorder<'a> {
+    pub fn new(inner: &'a dyn Source) -> Self {
+        Recorder { inner, matches: RefCell::default() }
+    }
+    pub fn matches(self) -> Matches {
+        self.matches.into_inner()
+    }
+}
+
+impl Source for Recorder<'_> {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.inner.read(path)
+    }
+    fn glob(&self, pattern: &str) -> Vec<PathBuf> {
+        let found = self.inner.glob(pattern);
+        self.matches.borrow_mut().insert(pattern.to_string(), found.clone());
+        found
+    }
+}
+
+/// Answers from what was noted.
+pub struct Replay<'a> {
+    pub files: &'a Files,
+    pub matches: &'a Matches,
+}
+
+impl Source for Replay<'_> {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        const ENOENT: i32 = 2;
+        let file = self.files.all.iter().find(|file| file.path == path);
+        file.map(|file| file.text.clone()).ok_or_else(|| io::Error::from_raw_os_error(ENOENT))
+    }
+    fn glob(&self, pattern: &str) -> Vec<PathBuf> {
+        self.matches.get(pattern).cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_syntax::{Disk, load};
+
+    #[test]
+    fn a_replay_reads_what_was_read() {
+        let dir = std::env::temp_dir().join(format!("tidegate-source-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(dir.join("d/sub")).expect("a directory");
+        let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).expect("a file");
+        // The pattern is not in its simplest form, and a file below its folder is read for another reason.
+        write("main", "include ./d/../d/*.conf; include d/sub/x.conf; include none/*;");
+        write("d/a.conf", "a;");
+        write("d/sub/x.conf", "x;");
+        let recorder = Recorder::new(&Disk);
+        let first = load(&recorder, &dir.join("main")).expect("read");
+        let matches = recorder.matches();
+        std::fs::remove_dir_all(&dir).expect("removed");
+        let second = load(&Replay { files: &first.files, matches: &matches }, &dir.join("main")).expect("read");
+        let names = |load: &conf_syntax::Load| -> Vec<String> {
+            conf_syntax::directives(&load.items).iter().map(|d| d.name.text().into_owned()).collect()
+        };
+        assert_eq!(names(&first), ["a", "x", "include"]);
+        assert_eq!(names(&first), names(&second));
+    }
+}
