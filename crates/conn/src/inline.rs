@@ -43,6 +43,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
     }
     let mut out = world.out_buf.borrow_mut();
     out.clear();
+    let mut presence = None;
     let mut batch = Batch { world, key, fd, done: smallvec::SmallVec::new(), body: None };
     let limits = head_in::limits(world, listener);
     let mut at = 0;
@@ -78,6 +79,8 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
             return;
         }
         at += used;
+        let watch = presence.get_or_insert_with(|| Rc::new(task::Presence { world: world.clone(), key }));
+        r.watch = Some(watch.clone());
         match engine::start(r) {
             Outcome::Ready(r, body) => {
                 if let Some((r, body)) = batch.add(r, body, &mut out) {

@@ -7,8 +7,10 @@ use http_engine::{Body, FilePart, Piece, Request, head_out};
 use net::lot::Key;
 use net::socket;
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
+use std::task::Context;
 use std::time::Duration;
 
 /// Why a response was not sent whole.
@@ -55,6 +57,17 @@ impl Sender {
     /// # Errors
     /// See [`SendError`].
     pub async fn flush(&mut self, more: bool) -> Result<(), SendError> {
+        self.flush_while(more, |_| {}).await
+    }
+    /// The same; while the client takes nothing, `meanwhile` is polled.
+    ///
+    /// # Errors
+    /// See [`SendError`].
+    pub async fn flush_while(
+        &mut self,
+        more: bool,
+        mut meanwhile: impl FnMut(&mut Context<'_>),
+    ) -> Result<(), SendError> {
         while !self.queue.is_empty() {
             let Some(fd) = self.world.lot.raw(self.key) else { return Err(SendError::Gone) };
             match self.write_some(fd, more) {
@@ -65,7 +78,11 @@ impl Sender {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.world.lot.blocked(self.key);
-                    match tokio::time::timeout(self.timeout, self.world.lot.writable(self.key)).await {
+                    let writable = poll_fn(|cx| {
+                        meanwhile(cx);
+                        self.world.lot.poll_writable(self.key, cx)
+                    });
+                    match tokio::time::timeout(self.timeout, writable).await {
                         Ok(true) => {}
                         Ok(false) => return Err(SendError::Gone),
                         Err(_) => return Err(SendError::TimedOut),
@@ -163,7 +180,7 @@ async fn send_body(sender: &mut Sender, r: &mut Request, body: &mut Body) -> Res
             (&mut polled).await
         };
         match piece {
-            None => sender.flush(false).await?,
+            None => sender.flush_while(false, |cx| body.poll_ahead(cx, r)).await?,
             Some(None) => break,
             Some(Some(Err(_))) => {
                 let _ = sender.flush(false).await;
@@ -181,7 +198,7 @@ async fn send_body(sender: &mut Sender, r: &mut Request, body: &mut Body) -> Res
                 }
                 push(sender, r.chunked, piece, &mut limiter).await?;
                 if sender.full() {
-                    sender.flush(true).await?;
+                    sender.flush_while(true, |cx| body.poll_ahead(cx, r)).await?;
                 }
             }
         }

@@ -229,6 +229,7 @@ impl Client {
     }
 
     async fn request(&mut self, mut r: Box<Request>) -> Option<End> {
+        r.watch = Some(Rc::new(Presence { world: self.world.clone(), key: self.key }));
         let expects = r.header(Known::Expect).is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"))
             && r.version >= wire_h1::Version::Http11;
         let length = r.body_length.unwrap_or(wire_h1::BodyLength::None);
@@ -444,6 +445,18 @@ impl Client {
                 _ => return Err(End::Close),
             }
         }
+    }
+}
+
+/// Sees whether the client is still there.
+pub struct Presence {
+    pub world: Rc<World>,
+    pub key: Key,
+}
+
+impl http_engine::Watch for Presence {
+    fn poll_gone(&self, cx: &mut std::task::Context<'_>) -> std::task::Poll<()> {
+        self.world.lot.poll_closing(self.key, cx).map(|_| ())
     }
 }
 

@@ -47,6 +47,11 @@ pub trait BodyReader {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>>;
 }
 
+/// Tells when the client has closed its side of the connection; the connection implements it.
+pub trait Watch {
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
 /// The request's body: unread, being read, or read.
 #[derive(Default)]
 pub enum RequestBody {
@@ -123,6 +128,8 @@ pub struct Request {
     pub match_again: bool,
 
     pub body: RequestBody,
+    /// How a handler that waits learns that nobody waits for it any more.
+    pub watch: Option<Rc<dyn Watch>>,
     pub body_length: Option<BodyLength>,
     /// Bytes of the request as read from the client, head and body (`$request_length`).
     pub length: u64,
@@ -345,6 +352,7 @@ impl Request {
             path_changed,
             match_again,
             body,
+            watch,
             body_length,
             length,
             keep_alive,
@@ -376,7 +384,7 @@ impl Request {
             pipelined,
             scratch,
         } = self;
-        (*plan, *connection, *body, *body_length) = (None, None, RequestBody::None, None);
+        (*plan, *connection, *body, *body_length, *watch) = (None, None, RequestBody::None, None, None);
         (*server, *location, *handler) = (0, 0, 0);
         (*method, *version, *phase) = (Method::default(), Version::default(), crate::engine::Phase::default());
         (*host_port, *limit_rate, *id) = (None, None, None);

@@ -176,6 +176,10 @@ pub struct BodyError;
 pub trait BodySource {
     /// The next piece, or `None` at the end. The request is there for variables and trailers.
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>>;
+    /// Called while the client takes nothing: a source that reads ahead does so here, within its bounds.
+    fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        let _ = (cx, r);
+    }
 }
 
 /// A response body.
@@ -199,6 +203,12 @@ impl Body {
             Body::File(f) => Some(f.length),
             Body::Pieces(p) => Some(p.iter().map(Piece::len).sum()),
             Body::Source(_) => None,
+        }
+    }
+    /// See [`BodySource::poll_ahead`].
+    pub fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        if let Body::Source(source) = self {
+            source.poll_ahead(cx, r);
         }
     }
     /// The next piece of any kind of body.

@@ -50,6 +50,7 @@ const SHARED_FILE: u8 = 64;
 struct Wakers {
     read: Option<Waker>,
     write: Option<Waker>,
+    close: Option<Waker>,
 }
 
 struct Entry<T> {
@@ -184,7 +185,7 @@ impl<T: Clone> Lot<T> {
         self.used.set(self.used.get() - 1);
         self.free.borrow_mut().push(key.index);
         if let Some(wakers) = wakers {
-            wakers.read.into_iter().chain(wakers.write).for_each(Waker::wake);
+            wakers.read.into_iter().chain(wakers.write).chain(wakers.close).for_each(Waker::wake);
         }
         owner
     }
@@ -344,6 +345,10 @@ impl<T: Clone> Lot<T> {
     pub fn poll_readable(&self, key: Key, cx: &mut std::task::Context<'_>) -> Poll<bool> {
         self.poll_ready(key, READABLE | CLOSING, cx, |w| &mut w.read)
     }
+    /// Waits until the peer has closed its side.
+    pub fn poll_closing(&self, key: Key, cx: &mut std::task::Context<'_>) -> Poll<bool> {
+        self.poll_ready(key, CLOSING, cx, |w| &mut w.close)
+    }
     pub fn poll_writable(&self, key: Key, cx: &mut std::task::Context<'_>) -> Poll<bool> {
         self.poll_ready(key, WRITABLE, cx, |w| &mut w.write)
     }
@@ -406,19 +411,18 @@ impl<T: Clone> Lot<T> {
                         entry.flags |= QUEUED;
                         ready.push(key);
                     }
-                    return (None, None);
+                    return [None, None, None];
                 }
                 match &mut entry.wakers {
-                    Some(w) => (
+                    Some(w) => [
                         if flags & READABLE != 0 { w.read.take() } else { None },
                         if flags & WRITABLE != 0 { w.write.take() } else { None },
-                    ),
-                    None => (None, None),
+                        if flags & CLOSING != 0 { w.close.take() } else { None },
+                    ],
+                    None => [None, None, None],
                 }
             });
-            if let Some((read, write)) = wake {
-                read.into_iter().chain(write).for_each(Waker::wake);
-            }
+            wake.into_iter().flatten().flatten().for_each(Waker::wake);
         }
         Ok(full)
     }

@@ -27,7 +27,9 @@ pub fn long(schema: &Schema) -> String {
 /// directives are supported; the compatibility table names the rest.
 pub fn arguments(schema: &Schema) -> Vec<String> {
     let mut modules: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for known in vocabulary::all() {
+    // Caching and TLS towards upstreams have options of their own below.
+    let apart = |name: &str| name.contains("_cache") || name.contains("_ssl_") || name.contains("_store");
+    for known in vocabulary::all().filter(|known| !apart(known.name)) {
         let (has, all) = modules.entry(known.module).or_default();
         *all += 1;
         *has += usize::from(schema.supports(known));

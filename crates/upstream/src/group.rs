@@ -95,9 +95,8 @@ impl Peer {
             s.fails += 1;
             s.accessed = now;
             s.checked = now;
-            if spec.max_fails > 0 {
-                s.effective -= i64::from(spec.weight / spec.max_fails);
-                s.effective = s.effective.max(0);
+            if let Some(share) = spec.weight.checked_div(spec.max_fails) {
+                s.effective = (s.effective - i64::from(share)).max(0);
             }
         });
     }

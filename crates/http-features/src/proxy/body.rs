@@ -1,11 +1,16 @@
 //! The body of a server's response, pulled by the client's connection.
 
+use crate::shared::body_store;
 use crate::shared::upstream_state::UpstreamState;
 use bytes::Bytes;
 use http_engine::{BodyError, BodySource, Piece, Request};
 use observe::Level;
+use std::collections::VecDeque;
+use std::fs::File;
 use std::future::Future;
 use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,6 +57,67 @@ pub struct UpstreamBody {
     timeout: Duration,
     sleep: Option<Pin<Box<Sleep>>>,
     started: base::clock::Instant,
+    /// `proxy_buffering`: what was read before the client wanted it.
+    ahead: Option<Ahead>,
+    /// Something went wrong while nobody was asking: said at the next piece.
+    broken: Option<String>,
+}
+
+/// What is read ahead of a slow client: in memory up to a bound, then in a temporary file up to another, then no more.
+#[derive(Default)]
+pub struct Ahead {
+    memory_max: u64,
+    file_max: u64,
+    folder: PathBuf,
+    queue: VecDeque<Bytes>,
+    queued: u64,
+    file: Option<File>,
+    /// Bytes written to the file, and of these already handed on.
+    written: u64,
+    handed: u64,
+}
+
+impl Ahead {
+    pub fn new(memory_max: u64, file_max: u64, folder: &Path) -> Ahead {
+        Ahead { memory_max, file_max, folder: folder.into(), ..Ahead::default() }
+    }
+    fn has_room(&self) -> bool {
+        if self.written > self.handed || self.queued >= self.memory_max {
+            return self.written < self.file_max;
+        }
+        true
+    }
+    fn push(&mut self, bytes: Bytes) -> io::Result<()> {
+        // Once a file is in use everything goes there, until it has been handed on: the order stays.
+        if self.written == self.handed && self.queued + (bytes.len() as u64) <= self.memory_max.max(READ_BYTES as u64) {
+            self.queued += bytes.len() as u64;
+            self.queue.push_back(bytes);
+            return Ok(());
+        }
+        if self.file.is_none() {
+            self.file = Some(body_store::unlinked(&self.folder)?);
+        }
+        if let Some(file) = &self.file {
+            file.write_all_at(&bytes, self.written)?;
+            self.written += bytes.len() as u64;
+        }
+        Ok(())
+    }
+    fn pop(&mut self) -> io::Result<Option<Bytes>> {
+        if let Some(bytes) = self.queue.pop_front() {
+            self.queued -= bytes.len() as u64;
+            return Ok(Some(bytes));
+        }
+        let Some(file) = self.file.as_ref().filter(|_| self.written > self.handed) else { return Ok(None) };
+        let mut buf = vec![0; READ_BYTES.min((self.written - self.handed) as usize)];
+        file.read_exact_at(&mut buf, self.handed)?;
+        self.handed += buf.len() as u64;
+        if self.handed == self.written {
+            (self.handed, self.written) = (0, 0);
+            self.file = None;
+        }
+        Ok(Some(Bytes::from(buf)))
+    }
 }
 
 /// What one read takes.
@@ -67,6 +133,7 @@ impl UpstreamBody {
         reusable: bool,
         timeout: Duration,
         started: base::clock::Instant,
+        ahead: Option<Ahead>,
     ) -> UpstreamBody {
         let framing = match length {
             BodyLength::None | BodyLength::Exact(0) => Framing::Done,
@@ -84,6 +151,8 @@ impl UpstreamBody {
             timeout,
             sleep: None,
             started,
+            ahead,
+            broken: None,
         };
         body.settle();
         body
@@ -151,8 +220,17 @@ impl UpstreamBody {
     }
 }
 
-impl BodySource for UpstreamBody {
-    fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+/// What a look at the server's side found.
+enum Got {
+    Bytes(Bytes),
+    End,
+    Nothing,
+    Broken(String),
+}
+
+impl UpstreamBody {
+    /// Takes what is there; registers for more when nothing is.
+    fn poll_server(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Got {
         loop {
             match self.take() {
                 Ok(Some(bytes)) => {
@@ -161,22 +239,22 @@ impl BodySource for UpstreamBody {
                         one.response_length += bytes.len() as u64;
                         one.response_ms = Some(base::clock::now().millis_since(self.started));
                     }
-                    return Poll::Ready(Some(Ok(Piece::Bytes(bytes))));
+                    return Got::Bytes(bytes);
                 }
-                Ok(None) if self.is_done() => return Poll::Ready(None),
+                Ok(None) if self.is_done() => return Got::End,
                 Ok(None) => {}
-                Err(words) => return self.failed(r, words),
+                Err(words) => return Got::Broken(words.into()),
             }
-            let Some(connection) = &self.connection else { return Poll::Ready(Some(Err(BodyError))) };
+            let Some(connection) = &self.connection else { return Got::Broken("upstream is gone".into()) };
             self.buf.reserve(READ_BYTES);
             match connection.stream.try_read_buf(&mut self.buf) {
                 Ok(0) => {
                     self.connection = None;
                     if matches!(self.framing, Framing::UntilClose) {
                         self.framing = Framing::Done;
-                        return Poll::Ready(None);
+                        return Got::End;
                     }
-                    return self.failed(r, "upstream prematurely closed connection");
+                    return Got::Broken("upstream prematurely closed connection".into());
                 }
                 Ok(n) => {
                     if let Some(one) = UpstreamState::last(r) {
@@ -186,19 +264,55 @@ impl BodySource for UpstreamBody {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) => {
-                    let words = format!("recv() failed {}", observe::os(&e));
-                    return self.failed(r, &words);
-                }
+                Err(e) => return Got::Broken(format!("recv() failed {}", observe::os(&e))),
             }
             let timeout = self.timeout;
             let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
             if sleep.as_mut().poll(cx).is_ready() {
-                return self.failed(r, "upstream timed out (110: Connection timed out)");
+                return Got::Broken("upstream timed out (110: Connection timed out)".into());
             }
-            match connection.stream.poll_readable(cx) {
-                Poll::Ready(_) => {}
-                Poll::Pending => return Poll::Pending,
+            if connection.stream.poll_readable(cx).is_pending() {
+                return Got::Nothing;
+            }
+        }
+    }
+}
+
+impl BodySource for UpstreamBody {
+    fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        if let Some(ahead) = &mut self.ahead {
+            match ahead.pop() {
+                Ok(Some(bytes)) => return Poll::Ready(Some(Ok(Piece::Bytes(bytes)))),
+                Ok(None) => {}
+                Err(e) => {
+                    let words = format!("pread() of a temporary file failed {}", observe::os(&e));
+                    return self.failed(r, &words);
+                }
+            }
+        }
+        if let Some(words) = self.broken.take() {
+            return self.failed(r, &words);
+        }
+        match self.poll_server(cx, r) {
+            Got::Bytes(bytes) => Poll::Ready(Some(Ok(Piece::Bytes(bytes)))),
+            Got::End => Poll::Ready(None),
+            Got::Nothing => Poll::Pending,
+            Got::Broken(words) => self.failed(r, &words),
+        }
+    }
+    fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        while self.broken.is_none() && self.ahead.as_ref().is_some_and(Ahead::has_room) {
+            match self.poll_server(cx, r) {
+                Got::Bytes(bytes) => {
+                    if let Some(ahead) = &mut self.ahead
+                        && let Err(e) = ahead.push(bytes)
+                    {
+                        let folder = ahead.folder.display();
+                        self.broken = Some(format!("a temporary file in \"{folder}\" failed {}", observe::os(&e)));
+                    }
+                }
+                Got::Broken(words) => self.broken = Some(words),
+                Got::End | Got::Nothing => return,
             }
         }
     }

@@ -1,9 +1,9 @@
 //! One request to as many servers as it takes.
 
-use super::body::{Active, UpstreamBody};
+use super::body::{Active, Ahead, UpstreamBody};
 use super::request::{self, Announce};
 use super::target::Aim;
-use super::{NextUpstream, PassPlan, response};
+use super::{BindTo, IgnoreHeaders, NextUpstream, PassPlan, response};
 use crate::shared::body_store::{self, BodyStore};
 use crate::shared::upstream_state::{Try, UpstreamState};
 use base::clock;
@@ -70,8 +70,30 @@ enum Outgoing {
     Streamed(BodyLength),
 }
 
-/// Passes a request on and comes back with the response.
+/// Passes a request on and comes back with the response; given up when the client goes away.
 pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
+    let watch = r.watch.clone().filter(|_| !plan.conf.proxy_ignore_client_abort);
+    let gone = async {
+        match &watch {
+            Some(watch) => std::future::poll_fn(|cx| watch.poll_gone(cx)).await,
+            None => std::future::pending().await,
+        }
+    };
+    let flow = tokio::select! {
+        biased;
+        flow = pass(plan, r) => Some(flow),
+        () = gone => None,
+    };
+    match flow {
+        Some(flow) => flow,
+        None => {
+            r.log(Level::Info, format_args!("client prematurely closed connection while sending to client"));
+            Flow::Status(499)
+        }
+    }
+}
+
+async fn pass(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
     let aim = match plan.target.aim(r) {
         Ok(aim) => aim,
         Err(words) => {
@@ -207,7 +229,11 @@ async fn attempt(
         let (mut connection, fresh) = match pool::take(&group.name, &peer.spec.address, scope) {
             Some(connection) => (connection, false),
             None => {
-                let connecting = Stream::connect(&peer.spec.address, None, conf.proxy_socket_keepalive);
+                let from = match &conf.proxy_bind {
+                    Some(BindTo(Some(address))) => request::bind_address(&address.eval(r)),
+                    _ => None,
+                };
+                let connecting = Stream::connect(&peer.spec.address, from, conf.proxy_socket_keepalive);
                 let stream = match tokio::time::timeout(conf.proxy_connect_timeout.duration(), connecting).await {
                     Ok(Ok(stream)) => stream,
                     Ok(Err(e)) => {
@@ -230,7 +256,7 @@ async fn attempt(
         match converse(plan, r, aim, peer, outgoing, &mut connection).await {
             Ok((head, buf, used)) => {
                 peer.succeeded();
-                return Ok(accept(plan, r, aim, head, buf, used, connection, active, started)?);
+                return accept(plan, r, aim, head, buf, used, connection, active, started);
             }
             Err((Failure::Error, true)) if !fresh => {}
             Err((why, _)) => {
@@ -503,9 +529,18 @@ fn accept(
             .and_then(|v| std::str::from_utf8(v.of(&buf)).ok().and_then(|s| s.trim().parse().ok())),
         _ => None,
     };
+    let ignored = conf.proxy_ignore_headers.unwrap_or_default().has(IgnoreHeaders::BUFFERING);
+    let said = head.fields.first(wire_h1::Known::XAccelBuffering).map(|v| v.of(&buf).to_ascii_lowercase());
+    let buffering = match said.as_deref() {
+        Some(b"no") if !ignored => false,
+        Some(b"yes") if !ignored => true,
+        _ => conf.proxy_buffering,
+    };
     buf.drain(..used);
     let timeout = conf.proxy_read_timeout.duration();
-    let body = UpstreamBody::new(connection, active, group.clone(), buf, length, reusable, timeout, started);
+    let memory = conf.proxy_buffers.count * conf.proxy_buffers.size + conf.proxy_buffer_size.0;
+    let ahead = buffering.then(|| Ahead::new(memory, conf.proxy_max_temp_file_size.0, &conf.proxy_temp_path.path));
+    let body = UpstreamBody::new(connection, active, group.clone(), buf, length, reusable, timeout, started, ahead);
     Ok(Flow::Content(if body.is_done() && length == BodyLength::None {
         Body::Empty
     } else {

@@ -11,11 +11,12 @@ mod response;
 mod target;
 mod variables;
 
-use conf_schema::value::{Buffers, Flag, List, Msec, Number, Own, Size, Words};
+use conf_schema::value::{Buffers, Flag, List, Msec, Number, Offset, Own, Size, Words};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::core_table::TempPath;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
-use redirect::{CookieRule, RedirectRule};
+use redirect::{CookieFlags, CookieRule, RedirectRule};
 use std::any::Any;
 use std::sync::Arc;
 use target::Target;
@@ -96,6 +97,22 @@ directives! {
         proxy_pass_request_headers: Flag = "on",
         /// Whether the client's body is passed on.
         proxy_pass_request_body: Flag = "on",
+        /// The folder of temporary files with responses that a client is too slow for.
+        proxy_temp_path: TempPath = "proxy_temp",
+        /// The most of a response that is kept in a temporary file; 0: none.
+        proxy_max_temp_file_size: Offset = "1024m",
+        /// How much is written to a temporary file at once.
+        proxy_temp_file_write_size: Size = "8k",
+        /// How much may be busy being sent while the response is still read.
+        proxy_busy_buffers_size: Size,
+        /// Whether a request is carried on when its client has gone.
+        proxy_ignore_client_abort: Flag = "off",
+        /// The address that connections to servers are made from.
+        proxy_bind: BindTo,
+        /// Sets or removes flags of cookies.
+        proxy_cookie_flags: List<CookieFlags>,
+        /// Sets SO_SNDLOWAT where the system has it (Linux has not: no effect).
+        proxy_send_lowat: Size = "0",
         /// Bounds the table of hidden fields; ours needs no tuning, the value is checked and has no effect.
         proxy_headers_hash_max_size: Number = "512",
         /// As `proxy_headers_hash_max_size`.
@@ -126,6 +143,35 @@ impl Value for HeaderLine {
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let [name, value] = d.args.as_slice() else { return Err(Problem::invalid()) };
         Ok(HeaderLine { name: name.bytes.clone(), value: Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))? })
+    }
+}
+
+/// `proxy_bind address | off`; `transparent` needs privileges that workers do not have.
+#[derive(Clone)]
+pub struct BindTo(pub Option<Template>);
+
+impl Value for BindTo {
+    const SYNTAX: &'static str = "address | off";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        if let Some(word) = d.args.get(1) {
+            return Err(match word.bytes.as_slice() {
+                b"transparent" => Problem::says("transparent proxying is not supported by this version"),
+                _ => Problem::says(format!("invalid parameter \"{}\"", word.text())),
+            }
+            .at(1));
+        }
+        let template = Template::parse(cx, d)?;
+        match template.as_literal() {
+            Some(b"off") => Ok(BindTo(None)),
+            Some(text) => match request::bind_address(text) {
+                Some(_) => Ok(BindTo(Some(template))),
+                None => {
+                    let shown = String::from_utf8_lossy(text).into_owned();
+                    Err(Problem::says(format!("invalid address \"{shown}\"")).at(0))
+                }
+            },
+            None => Ok(BindTo(Some(template))),
+        }
     }
 }
 

@@ -145,6 +145,90 @@ impl Value for CookieRule {
     }
 }
 
+/// One `proxy_cookie_flags` line.
+#[derive(Clone)]
+pub enum CookieFlags {
+    Off,
+    For { name: CookieName, flags: Vec<CookieFlag> },
+}
+
+/// Which cookies a line is for.
+#[derive(Clone)]
+pub enum CookieName {
+    Is(Template),
+    Matches(Arc<Pattern>),
+}
+
+/// What a line does: the attribute, its text, and whether it is set or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CookieFlag {
+    attribute: &'static str,
+    text: Option<&'static str>,
+}
+
+impl Value for CookieFlags {
+    const SYNTAX: &'static str = "off | cookie [flag ...]";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let name = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
+        if d.args.len() == 1 && name == b"off" {
+            return Ok(CookieFlags::Off);
+        }
+        let mut flags = Vec::new();
+        for (index, word) in d.args.iter().enumerate().skip(1) {
+            let flag = |attribute, text| CookieFlag { attribute, text };
+            flags.push(match word.text().as_ref() {
+                "secure" => flag("secure", Some("Secure")),
+                "nosecure" => flag("secure", None),
+                "httponly" => flag("httponly", Some("HttpOnly")),
+                "nohttponly" => flag("httponly", None),
+                "samesite=strict" => flag("samesite", Some("SameSite=Strict")),
+                "samesite=lax" => flag("samesite", Some("SameSite=Lax")),
+                "samesite=none" => flag("samesite", Some("SameSite=None")),
+                "nosamesite" => flag("samesite", None),
+                other => return Err(Problem::says(format!("invalid parameter \"{other}\"")).at(index)),
+            });
+        }
+        let name = match name.as_slice() {
+            [b'~', rest @ ..] => CookieName::Matches(Arc::new(Pattern::new(cx, rest, true)?)),
+            text => CookieName::Is(Template::compile(cx, d, text).map_err(|p| p.at(0))?),
+        };
+        Ok(CookieFlags::For { name, flags })
+    }
+}
+
+/// Sets and removes flags of a `Set-Cookie` value; the first line for its name counts.
+pub fn cookie_flags(lines: &Option<List<CookieFlags>>, r: &mut Request, value: &[u8]) -> Vec<u8> {
+    let Some(List(lines)) = lines else { return value.to_vec() };
+    if lines.iter().any(|line| matches!(line, CookieFlags::Off)) {
+        return value.to_vec();
+    }
+    let name = value.split(|c| *c == b'=').next().unwrap_or(b"").trim_ascii().to_vec();
+    let found = lines.iter().find_map(|line| match line {
+        CookieFlags::For { name: CookieName::Is(t), flags } => t.eval(r).eq_ignore_ascii_case(&name).then_some(flags),
+        CookieFlags::For { name: CookieName::Matches(p), flags } => p.is_match(&name).then_some(flags),
+        CookieFlags::Off => None,
+    });
+    let Some(flags) = found else { return value.to_vec() };
+    let mut parts: Vec<Vec<u8>> = value.split(|c| *c == b';').map(<[u8]>::to_vec).collect();
+    for flag in flags {
+        let is_it = |part: &Vec<u8>| {
+            let key = part.split(|c| *c == b'=').next().unwrap_or(b"").trim_ascii();
+            key.eq_ignore_ascii_case(flag.attribute.as_bytes())
+        };
+        let at = parts.iter().skip(1).position(is_it).map(|at| at + 1);
+        match (flag.text, at) {
+            (Some(_), Some(_)) if flag.attribute != "samesite" => {}
+            (Some(text), Some(at)) => parts[at] = format!(" {text}").into_bytes(),
+            (Some(text), None) => parts.push(format!(" {text}").into_bytes()),
+            (None, Some(at)) => {
+                parts.remove(at);
+            }
+            (None, None) => {}
+        }
+    }
+    parts.join(&b';')
+}
+
 /// Rewrites the attributes of a `Set-Cookie` value.
 pub fn cookie(
     domains: &Option<List<CookieRule>>,

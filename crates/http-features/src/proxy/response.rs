@@ -80,8 +80,9 @@ fn pass(plan: &PassPlan, r: &mut Request, known: Known, name: &[u8], value: &[u8
             });
             r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
         }
-        Known::SetCookie if conf.proxy_cookie_domain.is_some() || conf.proxy_cookie_path.is_some() => {
+        Known::SetCookie => {
             let new = redirect::cookie(&conf.proxy_cookie_domain, &conf.proxy_cookie_path, r, value);
+            let new = redirect::cookie_flags(&conf.proxy_cookie_flags, r, &new);
             r.out.add(name.to_vec(), new);
         }
         _ => r.out.add(name.to_vec(), value.to_vec()),

@@ -67,11 +67,11 @@ fn field(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
 fn cookie(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
     let Some(state) = r.thing::<UpstreamState>() else { return false };
     let cookies = state.fields.iter().filter(|(f, _)| f.eq_ignore_ascii_case(b"set-cookie"));
-    let found = cookies.filter_map(|(_, v)| {
+    let mut found = cookies.filter_map(|(_, v)| {
         let first = v.split(|c| *c == b';').next()?;
         find_cookie(first, name.as_bytes())
     });
-    match found.last() {
+    match found.next_back() {
         Some(value) => {
             out.extend_from_slice(value);
             true
