@@ -19,8 +19,8 @@ pub struct Span {
 }
 
 impl Span {
-    /// Round limits around `low..=high` with about `wanted` ticks. On a linear scale zero is part of the span
-    /// whenever the values start below half of their maximum, so that bars and lines do not exaggerate.
+    /// Round limits around `low..=high` with about `wanted` ticks. On a linear scale zero is part of the span unless values are
+    /// negative: heights then compare as the figures do.
     pub fn around(low: f64, high: f64, scale: Scale, wanted: usize) -> Span {
         let (low, high) = if low.is_finite() && high.is_finite() { (low, high) } else { (0.0, 1.0) };
         match scale {
@@ -41,7 +41,7 @@ impl Span {
 }
 
 fn linear(low: f64, high: f64, wanted: usize) -> Span {
-    let mut low = if low >= 0.0 && low < high * 0.5 { 0.0 } else { low };
+    let mut low = low.min(0.0);
     let mut high = high;
     if low == high {
         // One value: give it room on both sides.
@@ -94,9 +94,9 @@ mod tests {
         assert_eq!((s.low, s.high), (0.0, 100.0));
         assert_eq!(s.ticks, [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
         let s = Span::around(95.0, 97.0, Scale::Linear, 4);
-        assert!(s.low <= 95.0 && s.high >= 97.0 && s.low > 90.0);
+        assert_eq!((s.low, s.high), (0.0, 100.0), "zero is part of it");
         let s = Span::around(5.0, 5.0, Scale::Linear, 4);
-        assert!(s.low < 5.0 && s.high > 5.0);
+        assert!(s.low <= 0.0 && s.high >= 5.0);
     }
 
     #[test]

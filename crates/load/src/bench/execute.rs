@@ -1,0 +1,172 @@
+//! Carrying a plan out: points in rounds, the server watched, everything put into a report.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::plan::Plan;
+use super::{find, live, worker};
+use crate::engine::job::Job;
+use crate::engine::run::{Outcome, run};
+use crate::observe::kernel::Counters;
+use crate::observe::machine::Machine;
+use crate::observe::processes::{Group, is_local};
+use crate::report::build::{self, Watch};
+use crate::report::model::{Point, Report, Round, Target};
+use crate::report::verdict::judge;
+
+/// How often the server is looked at, and how often its memory is part of it (which costs more).
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+const MEMORY_EVERY: u32 = 4;
+
+/// Carries out a plan; `command` is what goes into the report.
+///
+/// # Errors
+/// A sentence when a run cannot be made at all.
+pub fn report(plan: &Plan, command: &[String]) -> Result<Report, String> {
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let (points, capacity) = match &plan.find {
+        Some(objective) => find::search(plan, objective)?,
+        None => {
+            let points = points(plan)?;
+            let capacity = build::greatest(&points);
+            (points, capacity)
+        }
+    };
+    let job = plan.base();
+    Ok(Report {
+        tool: "tidegate bench".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        title: plan.title.clone(),
+        command: std::iter::once("tidegate bench".to_string()).chain(command.iter().cloned()).collect(),
+        started,
+        machine: Machine::read(),
+        target: Target {
+            url: plan.url.clone(),
+            address: job.target.address.to_string(),
+            loopback: is_local(&job.target.address),
+            tls: tls_words(job),
+            requests: job.requests.iter().take(100).map(|r| format!("{} {}", r.method, r.path)).collect(),
+        },
+        load: plan.sentence(),
+        quantity: plan.quantity.into(),
+        open_loop: plan.open_loop,
+        points,
+        capacity,
+    })
+}
+
+fn tls_words(job: &Job) -> String {
+    match &job.target.tls {
+        None => String::new(),
+        Some(tls) => {
+            let version = if tls.version.is_empty() { "TLS" } else { &format!("TLS {}", tls.version) };
+            let handshakes = if tls.resume { "resumed handshakes" } else { "full handshakes" };
+            let checked = if tls.ca.is_some() { "certificate verified" } else { "certificate not verified" };
+            format!("{version}, {handshakes}, {checked}")
+        }
+    }
+}
+
+/// All points in all rounds: each round goes through all points, so that drift hits them alike.
+fn points(plan: &Plan) -> Result<Vec<Point>, String> {
+    let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); plan.values.len()];
+    for round in 0..plan.rounds {
+        for (i, value) in plan.values.iter().enumerate() {
+            let label = live::label(plan, *value, round);
+            rounds[i].push(measure(plan, &plan.job(*value, round), &label)?);
+        }
+    }
+    let point =
+        |(value, rounds): (&f64, Vec<Round>)| Point { value: *value, verdict: judge(&rounds, plan.open_loop), rounds };
+    Ok(plan.values.iter().zip(rounds).map(point).collect())
+}
+
+/// One run of one job, here or on the plan's workers, with the server watched.
+///
+/// # Errors
+/// A sentence when the run cannot be made.
+pub fn measure(plan: &Plan, job: &Job, label: &str) -> Result<Round, String> {
+    let view = live::View::new(plan.live, label, job);
+    let stop = Arc::new(AtomicBool::new(false));
+    watched(plan.server.clone(), job, || {
+        if plan.workers.is_empty() {
+            run(job, stop.clone(), |moment| view.show(moment))
+        } else {
+            worker::coordinate(&plan.workers, &plan.secret, job)
+        }
+    })
+    .map(|seen| {
+        let mut round = build::round(&seen.outcome, plan.open_loop, &seen.watch, seen.kernel);
+        round.settle_others(seen.wall);
+        round
+    })
+}
+
+/// Runs `work` while a thread looks at the server and the kernel's counters are read before and after.
+///
+/// # Errors
+/// What `work` says.
+pub fn watched(
+    server: Option<Group>,
+    job: &Job,
+    work: impl FnOnce() -> Result<Outcome, String>,
+) -> Result<Watched, String> {
+    let done = Arc::new(AtomicBool::new(false));
+    let watch: Arc<Mutex<Watch>> = Arc::default();
+    let (before, begin) = (Counters::read(), Instant::now());
+    let handle = server.map(|group| {
+        let (done, watch) = (done.clone(), watch.clone());
+        let (warmup, length) = (job.warmup, job.profile.seconds());
+        let mut group = group;
+        // Finding the processes takes time: do it before anything is measured.
+        group.pids();
+        thread::spawn(move || look_on(group, warmup, length, &done, &watch))
+    });
+    let outcome = work();
+    done.store(true, Ordering::Relaxed);
+    if let Some(handle) = handle {
+        handle.thread().unpark();
+        let _ = handle.join();
+    }
+    let (kernel, wall) = (Counters::read().since(&before), begin.elapsed().as_secs_f64());
+    let watch = watch.lock().map(|w| w.clone()).unwrap_or_default();
+    Ok(Watched { outcome: outcome?, watch, kernel, wall })
+}
+
+/// A run and what was seen beside it.
+pub struct Watched {
+    pub outcome: Outcome,
+    pub watch: Watch,
+    /// What the kernel counted in `wall` seconds around the run.
+    pub kernel: Counters,
+    pub wall: f64,
+}
+
+fn look_on(mut group: Group, warmup: f64, length: f64, done: &AtomicBool, watch: &Mutex<Watch>) {
+    let start = Instant::now() + Duration::from_secs_f64(warmup);
+    let end = start + Duration::from_secs_f64(length);
+    let mut number = 0;
+    let mut next = start;
+    loop {
+        while Instant::now() < next && !done.load(Ordering::Relaxed) {
+            thread::park_timeout(next.saturating_duration_since(Instant::now()));
+        }
+        let now = Instant::now();
+        let last = done.load(Ordering::Relaxed) || now >= end;
+        let mut look = group.look(number % MEMORY_EVERY == 0 || last);
+        let at = now.saturating_duration_since(start).as_secs_f64();
+        if let Ok(mut watch) = watch.lock() {
+            if look.memory == 0.0 {
+                look.memory = watch.looks.last().map_or(0.0, |l| l.1.memory);
+            }
+            watch.looks.push((at, look));
+        }
+        if last {
+            return;
+        }
+        number += 1;
+        next = (now + LOOK_EVERY).min(end);
+    }
+}

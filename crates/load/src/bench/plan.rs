@@ -1,0 +1,303 @@
+//! From options to a plan: the job of every point, in which order, and what to watch.
+
+use super::cli::{Options, time};
+use super::gate::{self, Condition, Requirement};
+use super::{replay, requests};
+use crate::engine::job::{Job, Model, Think};
+use crate::engine::profile::{Arrivals, Profile, Stage};
+use crate::observe::processes::{Group, is_local};
+
+/// Everything that a run needs.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Job of a point whose value is put in by [`Plan::job`].
+    base: Job,
+    /// Values of the points.
+    pub values: Vec<f64>,
+    pub rounds: usize,
+    pub find: Option<Find>,
+    pub requirements: Vec<Requirement>,
+    pub title: String,
+    pub url: String,
+    pub quantity: &'static str,
+    pub open_loop: bool,
+    /// The server's processes, if they can be watched.
+    pub server: Option<Group>,
+    pub live: bool,
+    pub workers: Vec<String>,
+    pub secret: String,
+    /// Shape of the load when it is neither constant nor a sweep.
+    fixed_profile: bool,
+    duration: f64,
+    ramp: f64,
+}
+
+/// A search.
+#[derive(Clone, Debug)]
+pub struct Find {
+    pub text: String,
+    pub conditions: Vec<Condition>,
+}
+
+/// Most points of a sweep.
+const POINTS_MAX: usize = 1000;
+
+impl Plan {
+    /// Makes the plan.
+    ///
+    /// # Errors
+    /// A sentence about options that do not fit together or files that cannot be used.
+    pub fn new(o: &Options) -> Result<Plan, String> {
+        let (target, urls) = requests::target(o)?;
+        let mut list = requests::requests(o, &urls)?;
+        let requirements: Vec<Requirement> =
+            o.require.iter().map(|r| gate::requirement(r)).collect::<Result<_, _>>()?;
+        let find = match &o.find {
+            Some(text) => Some(Find { text: text.clone(), conditions: gate::conditions(text)? }),
+            None => None,
+        };
+        let arrivals = if o.arrivals == "fixed" { Arrivals::Fixed } else { Arrivals::Poisson };
+        let plain = o.rate.is_none() && o.conn_rate.is_none() && o.users.is_none() && o.connections.is_none();
+        let asked: Vec<f64> = requirements.iter().filter_map(|r| r.at).collect();
+        let by_requirement = plain && o.sweep.is_none() && find.is_none() && o.stages.is_none() && !asked.is_empty();
+        let log = match &o.replay {
+            Some(path) => Some(replay::read(path, o.log_format.as_deref(), o.speed)?),
+            None => None,
+        };
+        let model = match () {
+            () if o.conn_rate.is_some() => Model::Connections { arrivals },
+            () if o.rate.is_some() || find.is_some() || by_requirement => Model::Open { arrivals },
+            () => Model::Closed { think: think(o.think.as_deref())? },
+        };
+        let value = o.rate.or(o.conn_rate).unwrap_or(o.users.or(o.connections).unwrap_or(50) as f64);
+        let mut values = match &o.sweep {
+            Some(text) => sweep(text)?,
+            None if by_requirement => asked,
+            None => vec![value],
+        };
+        let mut profile = Profile::constant(value, o.duration);
+        if let Some(text) = &o.stages {
+            profile = Profile::parse(text)?;
+            values = vec![profile.highest()];
+        }
+        let (mut model, mut duration) = (model, o.duration);
+        if let Some(log) = log {
+            duration = log.seconds;
+            values = vec![log.at.len() as f64 / log.seconds.max(1e-9)];
+            profile = Profile::constant(values[0], log.seconds);
+            list = log.requests;
+            model = Model::Replay { at: log.at };
+        }
+        if values.iter().any(|v| *v <= 0.0) || profile.seconds() <= 0.0 {
+            return Err("the load and its duration must be positive".into());
+        }
+        let open_loop = model.is_open();
+        let default_connections = if open_loop { 1000 } else { 50 };
+        let threads = o.threads.unwrap_or_else(|| threads(&target.address)).max(1);
+        let calls = if o.no_keepalive { 1 } else { o.calls.unwrap_or(usize::from(o.conn_rate.is_some())) };
+        let server = match (o.pid.as_slice(), is_local(&target.address)) {
+            ([], true) => Some(Group::by_port(target.address.port())),
+            ([], false) => None,
+            (pids, _) => Some(Group::by_pids(pids)),
+        };
+        let secret = match &o.secret {
+            Some(path) => requests::read(path)?.trim().to_string(),
+            None => String::new(),
+        };
+        let quantity = model.quantity();
+        let base = Job {
+            requests: list,
+            headers: o.headers.clone(),
+            connections_max: o.connections.or(o.users).unwrap_or(default_connections),
+            calls: calls as u32,
+            pipeline: o.pipeline.max(1),
+            warmup: if o.ramp.is_some() { 0.0 } else { o.warmup },
+            timeout: o.timeout,
+            connect_timeout: o.connect_timeout,
+            budget: o.requests.map(|n| n as u64),
+            threads,
+            cores: o.pin.clone(),
+            seed: o.seed,
+            reset: o.reset,
+            spin: o.spin,
+            interval: o.interval.unwrap_or((profile.seconds() / 40.0).clamp(0.1, 1.0)),
+            model,
+            profile,
+            ..Job::closed(target, 1, 1.0)
+        };
+        Ok(Plan {
+            values,
+            rounds: o.rounds.max(1),
+            find,
+            requirements,
+            title: o.title.clone().unwrap_or_else(|| format!("Load test of {}", o.urls[0])),
+            url: o.urls.join(" "),
+            quantity,
+            open_loop,
+            server,
+            live: !o.no_live && !o.quiet,
+            workers: o.workers.clone(),
+            secret,
+            fixed_profile: o.stages.is_some() || o.replay.is_some(),
+            duration,
+            ramp: o.ramp.unwrap_or(0.0),
+            base,
+        })
+    }
+
+    /// The job of the point at `value`, in a round. Rounds differ in their seed, so that their plans are independent.
+    pub fn job(&self, value: f64, round: usize) -> Job {
+        let mut job = self.base.clone();
+        job.seed = job.seed.wrapping_add(round as u64 * 7919);
+        if !self.fixed_profile {
+            job.profile = Profile::constant(value, self.duration);
+            if self.ramp > 0.0 {
+                job.profile.stages.insert(0, Stage { from: 0.0, to: value, seconds: self.ramp });
+            }
+        }
+        if self.ramp > 0.0 {
+            // What comes during the ramp is part of the picture, not of the warm-up.
+            job.warmup = 0.0;
+        }
+        job
+    }
+
+    /// The load in a sentence.
+    pub fn sentence(&self) -> String {
+        let j = &self.base;
+        let point = match self.values.as_slice() {
+            [one] => crate::report::text::grouped(*one),
+            many => format!(
+                "{} to {}",
+                crate::report::text::grouped(many.iter().copied().fold(f64::INFINITY, f64::min)),
+                crate::report::text::grouped(many.iter().copied().fold(0.0, f64::max))
+            ),
+        };
+        let spacing = |a: &Arrivals| if *a == Arrivals::Fixed { "evenly spaced" } else { "Poisson" };
+        let what = match &j.model {
+            _ if self.find.is_some() => "Open loop, searching the highest rate".into(),
+            Model::Closed { think } if think.mean > 0.0 => {
+                format!("Closed loop, {point} users thinking {}", figures::units::seconds(think.mean))
+            }
+            Model::Closed { .. } => format!("Closed loop, {point} connections"),
+            Model::Open { arrivals } => format!("Open loop, {point} requests/s, {}", spacing(arrivals)),
+            Model::Connections { arrivals } => {
+                format!("Open loop, {point} connections/s with {} requests each, {}", j.calls, spacing(arrivals))
+            }
+            Model::Replay { at } => format!("Replay of {} requests", at.len()),
+        };
+        let keep = if j.calls == 1 && !matches!(j.model, Model::Connections { .. }) {
+            ", a connection for each request"
+        } else {
+            ""
+        };
+        format!(
+            "{what}{keep}, {} a point, {} thread{}",
+            figures::units::seconds(self.duration),
+            j.threads,
+            if j.threads == 1 { "" } else { "s" }
+        )
+    }
+
+    /// The job that all points share but for their value.
+    pub fn base(&self) -> &Job {
+        &self.base
+    }
+
+    /// Sets the length of a point in seconds (for searches).
+    pub fn with_duration(&self, seconds: f64) -> Plan {
+        Plan { duration: seconds, ..self.clone() }
+    }
+}
+
+/// As many threads as processors, but half of them when the server shares the machine.
+fn threads(address: &std::net::SocketAddr) -> usize {
+    let all = std::thread::available_parallelism().map_or(1, |n| n.get());
+    if is_local(address) { (all / 2).max(1) } else { all }
+}
+
+fn think(text: Option<&str>) -> Result<Think, String> {
+    let Some(text) = text else { return Ok(Think::default()) };
+    let (mean, random) = match text.split_once(',') {
+        Some((mean, "random")) => (mean, true),
+        Some((_, other)) => return Err(format!("--think: `{other}` is not `random`")),
+        None => (text, false),
+    };
+    Ok(Think { mean: time(mean)?, random })
+}
+
+/// Reads the values of a sweep: a list, `from..to/step`, `from..to*factor`.
+///
+/// # Errors
+/// A sentence about the part that cannot be read.
+pub fn sweep(text: &str) -> Result<Vec<f64>, String> {
+    let number = |t: &str| {
+        figures::units::parse_count(t)
+            .filter(|v| *v > 0.0)
+            .ok_or_else(|| format!("--sweep: `{t}` is not a positive number"))
+    };
+    let mut values = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let Some((from, rest)) = part.split_once("..") else {
+            values.push(number(part)?);
+            continue;
+        };
+        let (to, step, factor) = match (rest.split_once('/'), rest.split_once('*')) {
+            (Some((to, step)), _) => (number(to)?, number(step)?, 1.0),
+            (None, Some((to, factor))) => (number(to)?, 0.0, number(factor)?),
+            (None, None) => return Err(format!("--sweep: `{part}` needs a step (/100) or a factor (*2)")),
+        };
+        if step == 0.0 && factor <= 1.0 {
+            return Err(format!("--sweep: the factor of `{part}` must be above 1"));
+        }
+        let mut value = number(from)?;
+        while value <= to * 1.000_001 && values.len() <= POINTS_MAX {
+            values.push((value * 1000.0).round() / 1000.0);
+            value = if step > 0.0 { value + step } else { value * factor };
+        }
+    }
+    match values.len() {
+        0 => Err("--sweep: no value".into()),
+        n if n > POINTS_MAX => Err(format!("--sweep: more than {POINTS_MAX} points")),
+        _ => Ok(values),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+
+    fn plan(text: &str) -> Result<Plan, String> {
+        let args: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
+        Plan::new(&super::super::cli::parse(&args).unwrap())
+    }
+
+    #[test]
+    fn sweeps() {
+        assert_eq!(sweep("1,2,5").unwrap(), [1.0, 2.0, 5.0]);
+        assert_eq!(sweep("1000..3000/500").unwrap(), [1000.0, 1500.0, 2000.0, 2500.0, 3000.0]);
+        assert_eq!(sweep("1..8*2,100").unwrap(), [1.0, 2.0, 4.0, 8.0, 100.0]);
+        for bad in ["", "x", "1..5", "1..5*1", "0..5/1", "1..1000000/1"] {
+            assert!(sweep(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn options_become_models() {
+        let p = plan("http://127.0.0.1:1/ -c 7").unwrap();
+        assert!(matches!(p.base.model, Model::Closed { .. }) && p.values == [7.0] && p.quantity == "connections");
+        let p = plan("http://127.0.0.1:1/ -r 5k --arrivals fixed").unwrap();
+        assert_eq!(p.base.model, Model::Open { arrivals: Arrivals::Fixed });
+        assert_eq!(p.base.connections_max, 1000);
+        let p = plan("http://127.0.0.1:1/ --conn-rate 100").unwrap();
+        assert_eq!((p.base.calls, p.open_loop), (1, true));
+        let p = plan("http://127.0.0.1:1/ --users 9 --think 1s,random --ramp 5s").unwrap();
+        assert_eq!(p.job(9.0, 0).profile.seconds(), 15.0);
+        let p = plan("http://127.0.0.1:1/ --require p99<5ms@200rps").unwrap();
+        assert!(matches!(p.base.model, Model::Open { .. }) && p.values == [200.0]);
+        assert_ne!(p.job(1.0, 0).seed, p.job(1.0, 1).seed);
+        assert!(plan("http://127.0.0.1:1/ --think 1s,sometimes").is_err());
+        assert!(plan("http://127.0.0.1:1/ http://127.0.0.1:2/").is_err());
+    }
+}

@@ -1,0 +1,311 @@
+//! The flags of wrk, wrk2, httperf, ab and JMeter, translated into our own, which are printed so that people learn them.
+
+/// Translates the arguments of another tool.
+pub type Preset = fn(&[String]) -> Result<Vec<String>, String>;
+
+/// The preset of this name.
+pub fn find(name: &str) -> Option<Preset> {
+    Some(match name {
+        "wrk" => wrk,
+        "wrk2" => wrk2,
+        "httperf" => httperf,
+        "ab" => ab,
+        "jmeter" => jmeter,
+        _ => return None,
+    })
+}
+
+/// Reads getopt-style arguments: `-c100`, `-c 100`, `--rate 5`, `--rate=5`, and what is left over.
+struct Arguments {
+    left: std::collections::VecDeque<String>,
+    others: Vec<String>,
+}
+
+impl Arguments {
+    fn new(args: &[String]) -> Self {
+        Arguments { left: args.iter().cloned().collect(), others: Vec::new() }
+    }
+
+    /// The next option's name and, attached to it, its value.
+    fn next(&mut self) -> Option<(String, Option<String>)> {
+        while let Some(arg) = self.left.pop_front() {
+            if let Some(long) = arg.strip_prefix("--") {
+                return Some(match long.split_once('=') {
+                    Some((name, value)) => (format!("--{name}"), Some(value.into())),
+                    None => (arg, None),
+                });
+            }
+            if arg.len() > 1 && arg.starts_with('-') {
+                let (name, value) = arg.split_at(2);
+                return Some((name.into(), (!value.is_empty()).then(|| value.into())));
+            }
+            self.others.push(arg);
+        }
+        None
+    }
+
+    fn value(&mut self, name: &str, attached: Option<String>) -> Result<String, String> {
+        attached.or_else(|| self.left.pop_front()).ok_or_else(|| format!("{name} needs a value"))
+    }
+
+    fn url(&self) -> Result<String, String> {
+        self.others.first().cloned().ok_or_else(|| "no URL".into())
+    }
+}
+
+fn push(out: &mut Vec<String>, name: &str, value: impl Into<String>) {
+    out.extend([name.to_string(), value.into()]);
+}
+
+fn wrk_like(args: &[String], open: bool) -> Result<Vec<String>, String> {
+    let mut a = Arguments::new(args);
+    let mut out = Vec::new();
+    let (mut rate, mut timeout) = (None, "2s".to_string());
+    // wrk's own defaults: 2 threads, 10 connections, 10 seconds.
+    let (mut threads, mut connections, mut duration) = ("2".to_string(), "10".to_string(), "10s".to_string());
+    while let Some((name, value)) = a.next() {
+        match name.as_str() {
+            "-t" | "--threads" => threads = a.value(&name, value)?,
+            "-c" | "--connections" => connections = a.value(&name, value)?,
+            "-d" | "--duration" => duration = a.value(&name, value)?,
+            "-H" | "--header" => {
+                let header = a.value(&name, value)?;
+                push(&mut out, "-H", header);
+            }
+            "--timeout" | "-T" => timeout = a.value(&name, value)?,
+            "-R" | "--rate" if open => rate = Some(a.value(&name, value)?),
+            "-L" | "--latency" | "-U" | "--u_latency" | "-B" | "--batch_latency" => {}
+            "-s" | "--script" => {
+                return Err("Lua scripts are not run; see --request-file and templates ({{seq}}, {{rand:1:9}})".into());
+            }
+            other => return Err(format!("{other} is not a flag of this preset")),
+        }
+    }
+    if open && rate.is_none() {
+        return Err("-R (rate) is needed".into());
+    }
+    let mut all = vec![a.url()?];
+    push(&mut all, "-t", threads);
+    push(&mut all, "-c", connections);
+    push(&mut all, "-d", duration);
+    push(&mut all, "--timeout", timeout);
+    push(&mut all, "--warmup", "0s");
+    if let Some(rate) = rate {
+        push(&mut all, "-r", rate);
+        push(&mut all, "--arrivals", "fixed");
+    }
+    all.extend(out);
+    Ok(all)
+}
+
+fn wrk(args: &[String]) -> Result<Vec<String>, String> {
+    wrk_like(args, false)
+}
+
+fn wrk2(args: &[String]) -> Result<Vec<String>, String> {
+    wrk_like(args, true)
+}
+
+fn httperf(args: &[String]) -> Result<Vec<String>, String> {
+    let mut a = Arguments::new(args);
+    let (mut server, mut port, mut uri) = ("localhost".to_string(), None, "/".to_string());
+    let (mut rate, mut connections, mut calls, mut ssl) = (0.0, 1.0, "1".to_string(), false);
+    let (mut out, mut arrivals) = (Vec::new(), "fixed");
+    while let Some((name, value)) = a.next() {
+        match name.as_str() {
+            "--server" => server = a.value(&name, value)?,
+            "--port" => port = Some(a.value(&name, value)?),
+            "--uri" => uri = a.value(&name, value)?,
+            "--rate" => rate = number(&name, &a.value(&name, value)?)?,
+            "--period" => {
+                let period = a.value(&name, value)?;
+                let (kind, mean) = period.split_at(period.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(0));
+                arrivals = match kind {
+                    "" | "d" => "fixed",
+                    "e" => "poisson",
+                    other => return Err(format!("--period {other}: only d (fixed) and e (exponential) are known")),
+                };
+                rate = 1.0 / number(&name, mean)?;
+            }
+            "--num-conns" | "--num-conn" => connections = number(&name, &a.value(&name, value)?)?,
+            "--num-calls" | "--num-call" => calls = a.value(&name, value)?,
+            "--timeout" => {
+                let t = a.value(&name, value)?;
+                push(&mut out, "--timeout", t);
+            }
+            "--method" => {
+                let m = a.value(&name, value)?;
+                push(&mut out, "-X", m);
+            }
+            "--add-header" => {
+                let header = a.value(&name, value)?;
+                push(&mut out, "-H", header.replace("\\n", "").trim().to_string());
+            }
+            "--ssl" => ssl = true,
+            "--hog" | "-v" | "--verbose" => {}
+            "--client" => drop(a.value(&name, value)?),
+            other => return Err(format!("{other} is not a flag of this preset")),
+        }
+    }
+    let scheme = if ssl { "https" } else { "http" };
+    let port = port.map_or(String::new(), |p| format!(":{p}"));
+    let mut all = vec![format!("{scheme}://{server}{port}{uri}")];
+    if rate <= 0.0 {
+        // Without a rate httperf makes one connection after the other.
+        push(&mut all, "-c", "1");
+        push(&mut all, "-n", format!("{}", connections * number("--num-calls", &calls)?));
+        push(&mut all, "-d", "1h");
+    } else {
+        push(&mut all, "--conn-rate", format!("{rate}"));
+        push(&mut all, "-d", format!("{}s", connections / rate));
+        push(&mut all, "--arrivals", arrivals);
+        push(&mut all, "-c", "15000");
+    }
+    push(&mut all, "--calls", calls);
+    push(&mut all, "--warmup", "0s");
+    all.extend(out);
+    Ok(all)
+}
+
+fn number(name: &str, text: &str) -> Result<f64, String> {
+    text.parse::<f64>()
+        .ok()
+        .filter(|v| v.is_finite() && *v >= 0.0)
+        .ok_or_else(|| format!("{name}: `{text}` is not a number"))
+}
+
+fn ab(args: &[String]) -> Result<Vec<String>, String> {
+    let mut a = Arguments::new(args);
+    let (mut out, mut keep, mut duration, mut requests) = (Vec::new(), false, None, None);
+    let mut connections = "1".to_string();
+    while let Some((name, value)) = a.next() {
+        match name.as_str() {
+            "-n" => requests = Some(a.value(&name, value)?),
+            "-c" => connections = a.value(&name, value)?,
+            "-t" => duration = Some(a.value(&name, value)?),
+            "-k" => keep = true,
+            "-s" => {
+                let t = a.value(&name, value)?;
+                push(&mut out, "--timeout", t);
+            }
+            "-H" => {
+                let h = a.value(&name, value)?;
+                push(&mut out, "-H", h);
+            }
+            "-C" => {
+                let c = a.value(&name, value)?;
+                push(&mut out, "-H", format!("Cookie: {c}"));
+            }
+            "-T" => {
+                let t = a.value(&name, value)?;
+                push(&mut out, "-H", format!("Content-Type: {t}"));
+            }
+            "-m" => {
+                let m = a.value(&name, value)?;
+                push(&mut out, "-X", m);
+            }
+            "-p" => {
+                let file = a.value(&name, value)?;
+                push(&mut out, "-b", format!("@{file}"));
+                push(&mut out, "-X", "POST");
+            }
+            "-i" => push(&mut out, "-X", "HEAD"),
+            "-q" | "-r" | "-d" | "-S" | "-l" => {}
+            other => return Err(format!("{other} is not a flag of this preset")),
+        }
+    }
+    let mut all = vec![a.url()?];
+    push(&mut all, "-c", connections);
+    push(&mut all, "-t", "1");
+    match duration {
+        Some(seconds) => push(&mut all, "-d", format!("{seconds}s")),
+        None => {
+            push(&mut all, "-n", requests.unwrap_or("1".into()));
+            push(&mut all, "-d", "1h");
+        }
+    }
+    push(&mut all, "--warmup", "0s");
+    if !keep {
+        all.push("--no-keepalive".into());
+    }
+    all.extend(out);
+    Ok(all)
+}
+
+fn jmeter(args: &[String]) -> Result<Vec<String>, String> {
+    let mut a = Arguments::new(args);
+    let mut out: Vec<String> = Vec::new();
+    while let Some((name, value)) = a.next() {
+        if name != "-J" {
+            return Err(format!(
+                "{name}: give properties: -Jthreads=50 (or a list: -Jthreads=10,20,50) -Jrampup=10 -Jduration=60 -Jdelay=500"
+            ));
+        }
+        let property = a.value(&name, value)?;
+        let (key, value) = property.split_once('=').ok_or_else(|| format!("-J{property} has no ="))?;
+        match key {
+            "threads" | "users" if value.contains(',') => {
+                push(&mut out, "--users", "1");
+                push(&mut out, "--sweep", value);
+            }
+            "threads" | "users" => push(&mut out, "--users", value),
+            "rampup" => push(&mut out, "--ramp", format!("{value}s")),
+            "duration" => push(&mut out, "-d", format!("{value}s")),
+            // JMeter's timers count milliseconds.
+            "delay" | "think" => push(&mut out, "--think", format!("{value}ms")),
+            "loops" => push(&mut out, "-n", value),
+            other => return Err(format!("the property {other} is none of threads, rampup, duration, delay, loops")),
+        }
+    }
+    let mut all = vec![a.url()?];
+    all.extend(out);
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{cli, plan::Plan};
+    use crate::engine::job::Model;
+    use std::ffi::OsString;
+
+    fn plan(text: &str) -> Plan {
+        let words: Vec<String> = text.split_whitespace().map(String::from).collect();
+        let translated = find(&words[0]).unwrap()(&words[1..]).unwrap();
+        let args: Vec<OsString> = translated.into_iter().map(OsString::from).collect();
+        Plan::new(&cli::parse(&args).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn wrk_and_wrk2() {
+        let p = plan("wrk -t2 -c100 -d30s --latency http://127.0.0.1:1/x");
+        let job = p.job(p.values[0], 0);
+        assert_eq!((p.values[0], job.threads, job.profile.seconds(), job.timeout), (100.0, 2, 30.0, 2.0));
+        let p = plan("wrk2 --rate 1000000000 --latency -t 50 -c 1000 -d 60s https://127.0.0.1:1/1kb");
+        assert_eq!((p.values[0], p.base().connections_max, p.base().threads), (1e9, 1000, 50));
+        assert!(p.open_loop && p.base().target.tls.is_some());
+        assert!(find("wrk2").unwrap()(&["http://h/".into()]).is_err());
+        assert!(find("wrk").unwrap()(&["-s".into(), "x.lua".into()]).unwrap_err().contains("Lua"));
+    }
+
+    #[test]
+    fn httperf_and_ab() {
+        let p =
+            plan("httperf --server 127.0.0.1 --port 81 --uri /i.html --rate 500 --num-conns 5000 --num-calls 2 --hog");
+        let job = p.job(p.values[0], 0);
+        assert!(matches!(job.model, Model::Connections { .. }));
+        assert_eq!((p.values[0], job.profile.seconds(), job.calls), (500.0, 10.0, 2));
+        let p = plan("httperf --server=127.0.0.1 --period=e0.01 --num-conn=100");
+        assert_eq!((p.values[0], p.base().requests[0].path.as_str()), (100.0, "/"));
+        let p = plan("ab -n 1000 -c 10 -k http://127.0.0.1:1/");
+        assert_eq!((p.base().budget, p.values[0], p.base().calls), (Some(1000), 10.0, 0));
+        assert_eq!(plan("ab -n 10 http://127.0.0.1:1/").base().calls, 1);
+    }
+
+    #[test]
+    fn jmeter_users() {
+        let p = plan("jmeter -Jthreads=10,20,50 -Jduration=5 -Jdelay=100 http://127.0.0.1:1/");
+        assert_eq!(p.values, [10.0, 20.0, 50.0]);
+        assert!(matches!(p.base().model, Model::Closed { think } if think.mean == 0.1));
+    }
+}

@@ -1,0 +1,281 @@
+//! Load from more than one machine: workers that wait for jobs, and the side that gives each its share.
+//!
+//! One line of JSON a message. The coordinator proves that it knows the secret (HMAC-SHA-256 over the worker's fresh number
+//! and the job), so that nobody else can aim the workers. Clocks are not trusted: every worker runs by its own, from the
+//! moment at which it reads `go`; histograms and counts are merged, intervals by their number.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::{hmac, rand};
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+
+use super::wire::WireOutcome;
+use super::{FAILED, OK, USAGE};
+use crate::engine::job::Job;
+use crate::engine::run::{Outcome, prepare, run};
+
+/// Longest message; an outcome of an hour stays below.
+const MESSAGE_MAX: u64 = 256 * 1024 * 1024;
+/// Time for everything but the run itself.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Serialize, Deserialize)]
+struct Hello {
+    /// `tidegate-bench/1`.
+    protocol: String,
+    number: String,
+    threads: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    job: String,
+    proof: String,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Reply {
+    Ready,
+    Refused(String),
+    Done(Box<WireOutcome>),
+}
+
+const PROTOCOL: &str = "tidegate-bench/1";
+
+/// A worker waits for jobs of a coordinator (`tidegate bench --workers HOST:PORT,... --secret FILE URL`) and makes its share of
+/// their load.
+#[derive(Parser)]
+#[command(name = "tidegate bench worker")]
+struct Args {
+    /// Address to listen on.
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7117")]
+    listen: SocketAddr,
+    /// File with the secret that the coordinator must know.
+    #[arg(long, value_name = "FILE")]
+    secret: PathBuf,
+    /// End after so many jobs; 0 for never.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    jobs: usize,
+    /// Refuse jobs that last longer.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = super::cli::time)]
+    longest: f64,
+    /// Client threads [default: one a processor].
+    #[arg(short, long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+/// Runs `tidegate bench worker`; returns the exit status.
+pub fn main(args: Vec<OsString>) -> i32 {
+    let args = std::iter::once(OsString::from("tidegate bench worker")).chain(args);
+    let args = match Args::try_parse_from(args) {
+        Ok(args) => args,
+        Err(e) => {
+            let _ = e.print();
+            return if e.use_stderr() { USAGE } else { OK };
+        }
+    };
+    let secret = match super::requests::read(&args.secret) {
+        Ok(text) if text.trim().len() >= 16 => text.trim().to_string(),
+        Ok(_) => {
+            eprintln!("tidegate bench worker: the secret must have 16 characters or more");
+            return USAGE;
+        }
+        Err(message) => {
+            eprintln!("tidegate bench worker: {message}");
+            return FAILED;
+        }
+    };
+    let listener = match TcpListener::bind(args.listen) {
+        Ok(listener) => listener,
+        Err(e) => {
+            eprintln!("tidegate bench worker: {}: {e}", args.listen);
+            return FAILED;
+        }
+    };
+    let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
+    eprintln!("tidegate bench worker: listening on {}", listener.local_addr().unwrap_or(args.listen));
+    match work(&listener, &secret, args.jobs, args.longest, threads) {
+        Ok(()) => OK,
+        Err(message) => {
+            eprintln!("tidegate bench worker: {message}");
+            FAILED
+        }
+    }
+}
+
+/// Serves coordinators one after the other until `jobs` jobs are done (0: for ever).
+///
+/// # Errors
+/// A sentence when the listener fails. A coordinator that fails is only reported on standard error.
+pub fn work(listener: &TcpListener, secret: &str, jobs: usize, longest: f64, threads: usize) -> Result<(), String> {
+    let mut done = 0;
+    while jobs == 0 || done < jobs {
+        let (stream, peer) = listener.accept().map_err(|e| format!("accept: {e}"))?;
+        match serve(stream, secret, longest, threads) {
+            Ok(()) => done += 1,
+            Err(message) => eprintln!("tidegate bench worker: {peer}: {message}"),
+        }
+    }
+    Ok(())
+}
+
+fn serve(stream: TcpStream, secret: &str, longest: f64, threads: usize) -> Result<(), String> {
+    let mut link = Link::new(stream)?;
+    let number = fresh_number()?;
+    link.send(&Hello { protocol: PROTOCOL.into(), number: number.clone(), threads })?;
+    let order: Order = link.receive()?;
+    let proof = unhex(&order.proof).unwrap_or_default();
+    if hmac::verify(&key(secret), message(&number, &order.job).as_bytes(), &proof).is_err() {
+        // Say no more than that to somebody who may be guessing.
+        let _ = link.send(&Reply::Refused("the secret is wrong".into()));
+        return Err("wrong secret".into());
+    }
+    let job: Job = serde_json::from_str(&order.job).map_err(|e| format!("job: {e}"))?;
+    let refuse = |link: &mut Link, why: String| {
+        let _ = link.send(&Reply::Refused(why.clone()));
+        Err(why)
+    };
+    let length = job.profile.seconds() + job.warmup;
+    if length > longest || length.is_nan() {
+        return refuse(&mut link, format!("the job lasts {length:.0} s, longer than the {longest:.0} s allowed here"));
+    }
+    if let Err(why) = prepare(&job) {
+        return refuse(&mut link, why);
+    }
+    link.send(&Reply::Ready)?;
+    let _go: String = link.receive()?;
+    match run(&job, Arc::new(AtomicBool::new(false)), |_| ()) {
+        Ok(outcome) => link.send(&Reply::Done(Box::new(WireOutcome::pack(&outcome)))),
+        Err(why) => refuse(&mut link, why),
+    }
+}
+
+/// Gives every worker its share of a job, starts all, merges what they report.
+///
+/// # Errors
+/// A sentence that names the worker which could not be reached, refused or failed.
+pub fn coordinate(workers: &[String], secret: &str, job: &Job) -> Result<Outcome, String> {
+    let mut links = Vec::new();
+    let mut hellos = Vec::new();
+    for name in workers {
+        let (link, hello) = Link::connect(name).map_err(|e| format!("worker {name}: {e}"))?;
+        links.push(link);
+        hellos.push(hello);
+    }
+    // Every world of every machine takes an equal share, so all machines use as many threads as the smallest has.
+    let threads = hellos.iter().map(|h: &Hello| h.threads).min().unwrap_or(1).max(1);
+    for (i, (link, hello)) in links.iter_mut().zip(&hellos).enumerate() {
+        let share = Job { share: (i, workers.len()), threads, cores: Vec::new(), ..job.clone() };
+        let text = serde_json::to_string(&share).map_err(|e| format!("job: {e}"))?;
+        let proof = hex(hmac::sign(&key(secret), message(&hello.number, &text).as_bytes()).as_ref());
+        link.send(&Order { job: text, proof })?;
+        match link.receive()? {
+            Reply::Ready => {}
+            Reply::Refused(why) => return Err(format!("worker {}: {why}", workers[i])),
+            Reply::Done(_) => return Err(format!("worker {} answers out of turn", workers[i])),
+        }
+    }
+    let begin = Instant::now();
+    for link in &mut links {
+        link.send(&"go")?;
+    }
+    let skew = begin.elapsed();
+    if skew > Duration::from_millis(50) {
+        eprintln!("tidegate bench: the workers started up to {} ms apart", skew.as_millis());
+    }
+    let length = job.warmup + job.profile.seconds() + job.timeout + job.connect_timeout;
+    let mut merged = Outcome::default();
+    for (link, name) in links.iter_mut().zip(workers) {
+        link.patience(Duration::from_secs_f64(length) + PATIENCE)?;
+        match link.receive().map_err(|e| format!("worker {name}: {e}"))? {
+            Reply::Done(outcome) => merged.merge(outcome.unpack()?),
+            Reply::Refused(why) => return Err(format!("worker {name}: {why}")),
+            Reply::Ready => return Err(format!("worker {name} answers out of turn")),
+        }
+    }
+    Ok(merged)
+}
+
+/// A connection that carries lines of JSON.
+struct Link {
+    reader: BufReader<TcpStream>,
+    writer: TcpStream,
+}
+
+impl Link {
+    fn new(stream: TcpStream) -> Result<Link, String> {
+        let writer = stream.try_clone().map_err(|e| e.to_string())?;
+        let link = Link { reader: BufReader::new(stream), writer };
+        let _ = link.writer.set_nodelay(true);
+        link.patience(PATIENCE)?;
+        Ok(link)
+    }
+
+    fn connect(name: &str) -> Result<(Link, Hello), String> {
+        let addresses = name.to_socket_addrs().map_err(|e| e.to_string())?;
+        let mut last = "has no address".to_string();
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, PATIENCE) {
+                Ok(stream) => {
+                    let mut link = Link::new(stream)?;
+                    let hello: Hello = link.receive()?;
+                    if hello.protocol != PROTOCOL {
+                        return Err(format!("speaks {}, not {PROTOCOL}", hello.protocol));
+                    }
+                    return Ok((link, hello));
+                }
+                Err(e) => last = e.to_string(),
+            }
+        }
+        Err(last)
+    }
+
+    fn patience(&self, time: Duration) -> Result<(), String> {
+        let set = self.writer.set_read_timeout(Some(time)).and_then(|()| self.writer.set_write_timeout(Some(PATIENCE)));
+        set.map_err(|e| e.to_string())
+    }
+
+    fn send<T: Serialize>(&mut self, message: &T) -> Result<(), String> {
+        let mut text = serde_json::to_string(message).map_err(|e| e.to_string())?;
+        text.push('\n');
+        self.writer.write_all(text.as_bytes()).map_err(|e| e.to_string())
+    }
+
+    fn receive<T: for<'a> Deserialize<'a>>(&mut self) -> Result<T, String> {
+        let mut line = String::new();
+        let read = (&mut self.reader).take(MESSAGE_MAX).read_line(&mut line).map_err(|e| e.to_string())?;
+        if read == 0 {
+            return Err("the connection was closed".into());
+        }
+        serde_json::from_str(&line).map_err(|e| format!("unexpected message: {e}"))
+    }
+}
+
+fn key(secret: &str) -> hmac::Key {
+    hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes())
+}
+
+fn message(number: &str, job: &str) -> String {
+    format!("{number}\n{job}")
+}
+
+fn fresh_number() -> Result<String, String> {
+    let mut bytes = [0; 16];
+    rand::fill(&mut bytes).map_err(|_| "no randomness".to_string())?;
+    Ok(hex(&bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(text.get(i..i + 2)?, 16).ok()).collect()
+}

@@ -1,0 +1,278 @@
+//! What is asked, and what counts as an answer: requests with weights, headers, bodies, templates and expectations.
+
+use figures::rng::Rng;
+use serde::{Deserialize, Serialize};
+use wire_h1::{Method, RequestWriter};
+
+use super::template::Template;
+
+/// One kind of request as the user described it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequestSpec {
+    #[serde(default = "get")]
+    pub method: String,
+    /// Path and query; may hold templates.
+    pub path: String,
+    /// How often this request is chosen, relative to the others.
+    #[serde(default = "one")]
+    pub weight: f64,
+    /// Further header fields, `Name: value`; values may hold templates.
+    #[serde(default)]
+    pub headers: Vec<String>,
+    /// The body; may hold templates. `Content-Length` is added.
+    #[serde(default)]
+    pub body: String,
+    #[serde(default)]
+    pub expect: Expect,
+}
+
+fn get() -> String {
+    "GET".into()
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl RequestSpec {
+    /// A GET of this path.
+    pub fn get(path: &str) -> RequestSpec {
+        RequestSpec {
+            method: get(),
+            path: path.into(),
+            weight: 1.0,
+            headers: Vec::new(),
+            body: String::new(),
+            expect: Expect::default(),
+        }
+    }
+}
+
+/// What a right answer looks like. A wanted 404 is a right answer when the user says so.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Expect {
+    /// Allowed statuses; empty means 200 to 399.
+    pub status: Vec<u16>,
+    /// Exact length of the decoded body in bytes.
+    pub length: Option<u64>,
+    /// A text that the body must hold.
+    pub contains: Option<String>,
+    /// FNV-1a hash (64 bits, hexadecimal) of the body; printed by `bench --show`.
+    pub hash: Option<String>,
+}
+
+impl Expect {
+    /// Whether the bytes of the body are needed to judge an answer (a length is known without looking at them).
+    pub fn wants_body(&self) -> bool {
+        self.contains.is_some() || self.hash.is_some()
+    }
+
+    /// Whether the status is one that was asked for.
+    #[inline]
+    pub fn allows(&self, status: u16) -> bool {
+        if self.status.is_empty() { (200..400).contains(&status) } else { self.status.contains(&status) }
+    }
+}
+
+/// FNV-1a over 64 bits: to tell bodies apart, not to withstand forgers.
+#[derive(Clone, Copy, Debug)]
+pub struct Fnv(pub u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    /// Takes in more bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.0 = (self.0 ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+/// A request made ready to be sent many times over HTTP/1.1.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub method: Method,
+    pub expect: Expect,
+    pub expect_hash: Option<u64>,
+    /// The whole request, when nothing in it changes.
+    constant: Option<Vec<u8>>,
+    target: Template,
+    headers: Vec<(Vec<u8>, Template)>,
+    body: Template,
+    method_name: Vec<u8>,
+}
+
+impl Prepared {
+    /// Compiles a description. `host` is used unless a header says otherwise; `close` asks the server to close.
+    ///
+    /// # Errors
+    /// A sentence about a template, a header or a method that cannot be sent.
+    pub fn new(spec: &RequestSpec, host: &str, common: &[String], close: bool) -> Result<Prepared, String> {
+        let mut headers: Vec<(Vec<u8>, Template)> = Vec::new();
+        for line in common.iter().chain(&spec.headers) {
+            let (name, value) = line.split_once(':').ok_or_else(|| format!("header `{line}` has no colon"))?;
+            headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name.trim().as_bytes()));
+            headers.push((name.trim().into(), Template::parse(value.trim())?));
+        }
+        let has = |name: &[u8]| headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+        let mut first: Vec<(Vec<u8>, Template)> = Vec::new();
+        if !has(b"host") {
+            first.push((b"Host".to_vec(), Template::parse(host)?));
+        }
+        if close && !has(b"connection") {
+            first.push((b"Connection".to_vec(), Template::parse("close")?));
+        }
+        first.extend(headers);
+        let expect_hash = match &spec.expect.hash {
+            Some(text) => Some(u64::from_str_radix(text, 16).map_err(|_| format!("hash `{text}` is not hexadecimal"))?),
+            None => None,
+        };
+        let mut prepared = Prepared {
+            method: method(&spec.method),
+            expect: spec.expect.clone(),
+            expect_hash,
+            constant: None,
+            target: Template::parse(if spec.path.is_empty() { "/" } else { &spec.path })?,
+            headers: first,
+            body: Template::parse(&spec.body)?,
+            method_name: spec.method.as_bytes().to_vec(),
+        };
+        let mut bytes = Vec::new();
+        if !prepared.write(0, &mut Rng::new(0), &mut bytes) {
+            return Err(format!("the request `{} {}` cannot be written as given", spec.method, spec.path));
+        }
+        let fixed = prepared.target.constant().is_some()
+            && prepared.body.constant().is_some()
+            && prepared.headers.iter().all(|(_, v)| v.constant().is_some());
+        prepared.constant = fixed.then_some(bytes);
+        Ok(prepared)
+    }
+
+    /// The whole request, when nothing in it changes from one to the next.
+    #[inline]
+    pub fn constant(&self) -> Option<&[u8]> {
+        self.constant.as_deref()
+    }
+
+    /// Appends one filled request. False when a filling made it unsendable (a random part cannot, a fixed one was checked).
+    pub fn write(&self, sequence: u64, rng: &mut Rng, out: &mut Vec<u8>) -> bool {
+        let mut body = Vec::new();
+        self.body.fill(sequence, rng, &mut body);
+        let mut text = Vec::new();
+        self.target.fill(sequence, rng, &mut text);
+        let mut writer = RequestWriter::new(out, &self.method_name, &text, 1);
+        for (name, value) in &self.headers {
+            text.clear();
+            value.fill(sequence, rng, &mut text);
+            writer.field(name, &text);
+        }
+        let framed = self.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(b"content-length"));
+        if !framed && (!body.is_empty() || matches!(self.method, Method::Post | Method::Put | Method::Patch)) {
+            writer.field(b"Content-Length", body.len().to_string().as_bytes());
+        }
+        let clean = writer.end();
+        out.extend_from_slice(&body);
+        clean
+    }
+}
+
+fn method(name: &str) -> Method {
+    match name {
+        "GET" => Method::Get,
+        "HEAD" => Method::Head,
+        "POST" => Method::Post,
+        "PUT" => Method::Put,
+        "DELETE" => Method::Delete,
+        "OPTIONS" => Method::Options,
+        "PATCH" => Method::Patch,
+        _ => Method::Other,
+    }
+}
+
+/// Chooses among requests by weight.
+#[derive(Clone, Debug)]
+pub struct Chooser {
+    cumulative: Vec<f64>,
+}
+
+impl Chooser {
+    /// For these weights; negative ones count as 0, and if all are 0 each is as likely.
+    pub fn new(weights: impl Iterator<Item = f64>) -> Chooser {
+        let mut sum = 0.0;
+        let cumulative: Vec<f64> = weights
+            .map(|w| {
+                sum += w.max(0.0);
+                sum
+            })
+            .collect();
+        let equal = sum <= 0.0;
+        let n = cumulative.len();
+        Chooser { cumulative: if equal { (1..=n).map(|i| i as f64).collect() } else { cumulative } }
+    }
+
+    /// The number of the next request.
+    #[inline]
+    pub fn choose(&self, rng: &mut Rng) -> u32 {
+        if self.cumulative.len() < 2 {
+            return 0;
+        }
+        let at = rng.unit() * self.cumulative[self.cumulative.len() - 1];
+        self.cumulative.partition_point(|c| *c <= at) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_get_is_one_ready_buffer() {
+        let p = Prepared::new(&RequestSpec::get("/index.html"), "h:80", &[], false).unwrap();
+        assert_eq!(p.constant().unwrap(), b"GET /index.html HTTP/1.1\r\nHost: h:80\r\n\r\n");
+        let close = Prepared::new(&RequestSpec::get(""), "h", &["host: other".into()], true).unwrap();
+        assert_eq!(close.constant().unwrap(), b"GET / HTTP/1.1\r\nConnection: close\r\nhost: other\r\n\r\n");
+    }
+
+    #[test]
+    fn bodies_are_framed_and_templates_filled() {
+        let mut spec = RequestSpec::get("/a/{{seq}}");
+        spec.method = "POST".into();
+        spec.body = "n={{seq}}".into();
+        let p = Prepared::new(&spec, "h", &[], false).unwrap();
+        assert!(p.constant().is_none());
+        let mut out = Vec::new();
+        assert!(p.write(123, &mut Rng::new(1), &mut out));
+        assert_eq!(out, b"POST /a/123 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nn=123");
+    }
+
+    #[test]
+    fn nothing_gets_smuggled() {
+        assert!(Prepared::new(&RequestSpec::get("/a b"), "h", &[], false).is_err());
+        assert!(Prepared::new(&RequestSpec::get("/"), "h", &["X: a\r\nY: b".into()], false).is_err());
+        assert!(Prepared::new(&RequestSpec::get("/"), "h", &["no colon".into()], false).is_err());
+    }
+
+    #[test]
+    fn a_wanted_404_is_right_and_an_unwanted_one_is_not() {
+        assert!(!Expect::default().allows(404));
+        assert!(Expect { status: vec![404], ..Expect::default() }.allows(404));
+        assert!(!Expect { status: vec![404], ..Expect::default() }.allows(200));
+    }
+
+    #[test]
+    fn weights_are_kept() {
+        let c = Chooser::new([1.0, 3.0, 0.0].into_iter());
+        let mut rng = Rng::new(2);
+        let mut counts = [0u32; 3];
+        (0..40_000).for_each(|_| counts[c.choose(&mut rng) as usize] += 1);
+        assert!((9_500..10_500).contains(&counts[0]) && counts[2] == 0, "{counts:?}");
+        assert_eq!(Chooser::new([0.0, 0.0].into_iter()).cumulative, [1.0, 2.0]);
+    }
+}

@@ -1,0 +1,189 @@
+//! Running a job on this machine: a thread a world, their intervals merged into moments, and everything into one outcome.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use super::epoll::Epoll;
+use super::job::Job;
+use super::record::{Interval, Record};
+use super::request::Prepared;
+use super::world::{Done, World};
+use crate::protocol::h1::H1;
+
+/// One interval of the time series, over all worlds.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// Seconds from the start of the measured part to the end of the interval.
+    pub at: f64,
+    /// Length of the interval in seconds.
+    pub seconds: f64,
+    /// Settled: `corrected` and `raw` are complete.
+    pub record: Record,
+    /// Connections that stood at its end, requests that waited for one.
+    pub open: usize,
+    pub pending: usize,
+}
+
+/// What a run has yielded.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// All intervals together.
+    pub total: Record,
+    pub moments: Vec<Moment>,
+    /// Length of the measured part in seconds.
+    pub seconds: f64,
+    /// Share of the measured time for which each client thread was on a processor.
+    pub busy: Vec<f64>,
+    /// CPU seconds of all client threads in the measured part.
+    pub client_cpu: f64,
+}
+
+impl Outcome {
+    /// Answers per second, right or wrong.
+    pub fn rps(&self) -> f64 {
+        self.total.answers as f64 / self.seconds.max(1e-9)
+    }
+    /// Right answers per second.
+    pub fn good_rps(&self) -> f64 {
+        self.total.good as f64 / self.seconds.max(1e-9)
+    }
+
+    /// Adds the outcome of another machine that ran at the same time. Clocks are not compared: intervals are matched by their
+    /// number from each machine's own start.
+    pub fn merge(&mut self, other: Outcome) {
+        self.total.merge(&other.total);
+        for (i, moment) in other.moments.into_iter().enumerate() {
+            match self.moments.get_mut(i) {
+                Some(mine) => {
+                    mine.record.merge(&moment.record);
+                    mine.open += moment.open;
+                    mine.pending += moment.pending;
+                }
+                None => self.moments.push(moment),
+            }
+        }
+        self.seconds = self.seconds.max(other.seconds);
+        self.busy.extend(other.busy);
+        self.client_cpu += other.client_cpu;
+    }
+}
+
+/// Compiles the requests of a job.
+///
+/// # Errors
+/// A sentence about the first one that cannot be sent.
+pub fn prepare(job: &Job) -> Result<Arc<[Prepared]>, String> {
+    if job.requests.is_empty() {
+        return Err("there is no request to send".into());
+    }
+    let authority = job.target.authority();
+    let close = job.calls == 1;
+    job.requests.iter().map(|r| Prepared::new(r, &authority, &job.headers, close)).collect()
+}
+
+/// Runs a job to its end. `live` is called with each interval as soon as all worlds have reported it; `stop` ends the run early
+/// but in good order.
+///
+/// # Errors
+/// A sentence when a request, the TLS configuration or the system's limits do not allow the run.
+pub fn run(job: &Job, stop: Arc<AtomicBool>, mut live: impl FnMut(&Moment)) -> Result<Outcome, String> {
+    let requests = prepare(job)?;
+    let job = Arc::new(job.clone());
+    let threads = job.threads.max(1);
+    let (sender, intervals) = mpsc::channel::<Interval>();
+    let (ready, go) = (Arc::new(std::sync::Barrier::new(threads + 1)), Arc::new(AtomicBool::new(true)));
+    let mut handles = Vec::new();
+    for world in 0..threads {
+        let (job, requests, sender) = (job.clone(), requests.clone(), sender.clone());
+        let (stop, ready, go) = (stop.clone(), ready.clone(), go.clone());
+        let body = move || -> Result<Done, String> {
+            pin(&job, world);
+            let made = Epoll::new(&job.target, job.spin).map_err(|e| format!("epoll: {e}")).and_then(|net| {
+                let sink = Box::new(move |interval| drop(sender.send(interval)));
+                World::<Epoll, H1>::new(net, job, requests, world, sink, stop)
+            });
+            if made.is_err() {
+                go.store(false, Ordering::Relaxed);
+            }
+            // All worlds start together, or none does.
+            ready.wait();
+            let world = made?;
+            if go.load(Ordering::Relaxed) { Ok(world.run()) } else { Ok(Done::default()) }
+        };
+        let handle = thread::Builder::new().name(format!("load-{world}")).spawn(body);
+        handles.push(handle.map_err(|e| format!("cannot start a thread: {e}"))?);
+    }
+    drop(sender);
+    ready.wait();
+    let mut collector = Collector::new(threads, job.interval);
+    for interval in intervals {
+        collector.add(interval, &mut live);
+    }
+    let mut outcome = collector.finish(&mut live);
+    for handle in handles {
+        let done = handle.join().map_err(|_| "a client thread panicked".to_string())??;
+        outcome.seconds = outcome.seconds.max(done.measured as f64 * 1e-9);
+        outcome.busy.push(done.cpu as f64 / done.measured.max(1) as f64);
+        outcome.client_cpu += done.cpu as f64 * 1e-9;
+    }
+    if let Some(last) = outcome.moments.last_mut() {
+        last.seconds = (outcome.seconds - (last.at - last.seconds)).clamp(1e-3, last.seconds.max(1e-3));
+        last.at = outcome.seconds;
+    }
+    Ok(outcome)
+}
+
+fn pin(job: &Job, world: usize) {
+    if let Some(core) = job.cores.get(world % job.cores.len().max(1)) {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(*core);
+        // Not being allowed to pin is no reason not to measure; the report shows what was asked for.
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}
+
+/// Puts the intervals of the worlds together.
+struct Collector {
+    worlds: usize,
+    seconds: f64,
+    parts: BTreeMap<usize, (usize, Moment)>,
+    outcome: Outcome,
+}
+
+impl Collector {
+    fn new(worlds: usize, seconds: f64) -> Self {
+        Collector { worlds, seconds, parts: BTreeMap::new(), outcome: Outcome::default() }
+    }
+
+    fn add(&mut self, interval: Interval, live: &mut impl FnMut(&Moment)) {
+        let at = (interval.index + 1) as f64 * self.seconds;
+        let empty = || Moment { at, seconds: self.seconds, record: Record::default(), open: 0, pending: 0 };
+        let (count, moment) = self.parts.entry(interval.index).or_insert_with(|| (0, empty()));
+        *count += 1;
+        moment.record.merge(&interval.record);
+        moment.open += interval.open;
+        moment.pending += interval.pending;
+        while let Some(entry) = self.parts.first_entry()
+            && entry.get().0 >= self.worlds
+        {
+            let (_, moment) = entry.remove();
+            self.take(moment, live);
+        }
+    }
+
+    fn take(&mut self, mut moment: Moment, live: &mut impl FnMut(&Moment)) {
+        moment.record.settle();
+        self.outcome.total.merge(&moment.record);
+        live(&moment);
+        self.outcome.moments.push(moment);
+    }
+
+    fn finish(mut self, live: &mut impl FnMut(&Moment)) -> Outcome {
+        for (_, (_, moment)) in std::mem::take(&mut self.parts) {
+            self.take(moment, live);
+        }
+        self.outcome
+    }
+}

@@ -1,0 +1,197 @@
+//! A virtual network and clock: the whole engine runs on it without a socket and without waiting, so that every time it
+//! reports can be compared with what the script prescribed.
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use super::failure::Failure;
+use super::job::{Job, Target};
+use super::record::{Interval, Record};
+use super::run::prepare;
+use super::transport::{Io, Ready, Slot, Transport};
+use super::world::{Done, World};
+use crate::protocol::h1::H1;
+
+/// What the scripted server does to a connection.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Act {
+    Established,
+    Refused,
+    Bytes(Vec<u8>),
+    End,
+    Reset,
+}
+
+/// Answers a request that arrived at a time on a connection (slot): what happens when.
+pub type Script = Box<dyn FnMut(u64, Slot, &str) -> Vec<(u64, Act)>>;
+
+/// The network. One request is what ends with an empty line.
+pub struct Sim {
+    clock: u64,
+    script: Script,
+    /// The client is held up once: from when on, for how long.
+    pub hold_up: Option<(u64, u64)>,
+    /// Time from connect to established, and whether connects are refused.
+    pub connect_delay: u64,
+    pub refuse: bool,
+    connections: Vec<SimConnection>,
+    events: BinaryHeap<Reverse<(u64, u64, Slot, u32, Act)>>,
+    order: u64,
+    /// (time, slot) of every request that reached the server.
+    pub arrivals: Rc<RefCell<Vec<(u64, Slot)>>>,
+}
+
+#[derive(Default)]
+struct SimConnection {
+    epoch: u32,
+    request: Vec<u8>,
+    inbox: Vec<u8>,
+    ended: bool,
+    reset: bool,
+    refused: bool,
+}
+
+impl Sim {
+    pub fn new(script: Script) -> Sim {
+        Sim {
+            clock: 0,
+            script,
+            hold_up: None,
+            connect_delay: 0,
+            refuse: false,
+            connections: Vec::new(),
+            events: BinaryHeap::new(),
+            order: 0,
+            arrivals: Rc::default(),
+        }
+    }
+
+    fn schedule(&mut self, at: u64, slot: Slot, act: Act) {
+        self.order += 1;
+        let epoch = self.connections[slot].epoch;
+        self.events.push(Reverse((at.max(self.clock), self.order, slot, epoch, act)));
+    }
+}
+
+impl Transport for Sim {
+    fn now(&self) -> u64 {
+        self.clock
+    }
+    fn cpu(&self) -> u64 {
+        0
+    }
+    fn connect(&mut self, slot: Slot) -> Result<(), Failure> {
+        if self.connections.len() <= slot {
+            self.connections.resize_with(slot + 1, SimConnection::default);
+        }
+        let epoch = self.connections[slot].epoch + 1;
+        self.connections[slot] = SimConnection { epoch, ..SimConnection::default() };
+        let act = if self.refuse { Act::Refused } else { Act::Established };
+        self.schedule(self.clock + self.connect_delay, slot, act);
+        Ok(())
+    }
+    fn established(&mut self, slot: Slot) -> Result<(), Failure> {
+        if self.connections[slot].refused { Err(Failure::ConnectRefused) } else { Ok(()) }
+    }
+    fn receive(&mut self, slot: Slot, buffer: &mut [u8]) -> Io {
+        let c = &mut self.connections[slot];
+        if c.reset {
+            return Io::Failed(Failure::Reset);
+        }
+        if c.inbox.is_empty() {
+            return if c.ended { Io::Done(0) } else { Io::Wait };
+        }
+        let n = c.inbox.len().min(buffer.len());
+        buffer[..n].copy_from_slice(&c.inbox[..n]);
+        c.inbox.drain(..n);
+        Io::Done(n)
+    }
+    fn discard(&mut self, slot: Slot, buffer: &mut [u8]) -> Io {
+        self.receive(slot, buffer)
+    }
+    fn send(&mut self, slot: Slot, bytes: &[u8]) -> Io {
+        if let Some((_, length)) = self.hold_up.take_if(|(from, _)| *from <= self.clock) {
+            self.clock += length;
+        }
+        self.connections[slot].request.extend_from_slice(bytes);
+        while let Some(end) = memchr::memmem::find(&self.connections[slot].request, b"\r\n\r\n") {
+            let head: Vec<u8> = self.connections[slot].request.drain(..end + 4).collect();
+            self.arrivals.borrow_mut().push((self.clock, slot));
+            for (at, act) in (self.script)(self.clock, slot, &String::from_utf8_lossy(&head)) {
+                self.schedule(at, slot, act);
+            }
+        }
+        Io::Done(bytes.len())
+    }
+    fn close(&mut self, slot: Slot, _: bool) {
+        self.connections[slot].epoch += 1;
+    }
+    fn wait(&mut self, deadline: u64, ready: &mut Vec<Ready>) {
+        ready.clear();
+        while ready.is_empty() {
+            let Some(Reverse((at, ..))) = self.events.peek() else { break };
+            let at = *at;
+            if at > deadline {
+                break;
+            }
+            self.clock = self.clock.max(at);
+            let Some(Reverse((_, _, slot, epoch, act))) = self.events.pop() else { break };
+            let c = &mut self.connections[slot];
+            if c.epoch != epoch {
+                continue;
+            }
+            let mut event = Ready { slot, readable: true, writable: true, ended: false };
+            match act {
+                Act::Established => event.readable = false,
+                Act::Refused => c.refused = true,
+                Act::Bytes(bytes) => c.inbox.extend(bytes),
+                Act::End => (c.ended, event.ended) = (true, true),
+                Act::Reset => (c.reset, event.ended) = (true, true),
+            }
+            ready.push(event);
+        }
+        if ready.is_empty() {
+            self.clock = self.clock.max(deadline);
+        }
+    }
+}
+
+/// A small right answer.
+pub fn ok() -> Act {
+    status(200, "ok")
+}
+
+/// An answer with this status and body.
+pub fn status(status: u16, body: &str) -> Act {
+    Act::Bytes(format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes())
+}
+
+/// A job for the virtual network.
+pub fn job(connections: usize, seconds: f64) -> Job {
+    let target =
+        Target { host: "test".into(), port: 80, address: ([127, 0, 0, 1], 80).into(), tls: None, sources: Vec::new() };
+    Job::closed(target, connections, seconds)
+}
+
+/// Runs one world; gives back the merged and settled record and what the world said.
+pub fn play(sim: Sim, job: &Job) -> (Record, Done) {
+    let intervals: Arc<Mutex<Vec<Interval>>> = Arc::default();
+    let sink = intervals.clone();
+    let world = World::<Sim, H1>::new(
+        sim,
+        Arc::new(job.clone()),
+        prepare(job).unwrap(),
+        0,
+        Box::new(move |i| sink.lock().unwrap().push(i)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let done = world.unwrap().run();
+    let mut record = Record::default();
+    intervals.lock().unwrap().iter().for_each(|i| record.merge(&i.record));
+    record.settle();
+    (record, done)
+}

@@ -1,0 +1,124 @@
+//! Templates in paths, headers and bodies: `{{seq}}`, `{{rand:1:100}}`, `{{pick:a|b|c}}`, `{{hex:16}}`.
+//!
+//! Compiled once; a request without placeholders is sent from one ready buffer.
+
+use figures::rng::Rng;
+
+/// One piece of a compiled template.
+#[derive(Clone, Debug, PartialEq)]
+enum Piece {
+    Text(Vec<u8>),
+    /// Counts up from 0, over all requests of a world; worlds use interleaved numbers.
+    Sequence,
+    /// A whole number of the range, ends included.
+    Range(u64, u64),
+    Pick(Vec<Vec<u8>>),
+    /// So many hexadecimal digits.
+    Hex(usize),
+}
+
+/// A compiled template.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Template {
+    pieces: Vec<Piece>,
+}
+
+impl Template {
+    /// Compiles a text.
+    ///
+    /// # Errors
+    /// Names the placeholder that is not known or not complete.
+    pub fn parse(text: &str) -> Result<Template, String> {
+        let (mut pieces, mut rest) = (Vec::new(), text);
+        while let Some(start) = rest.find("{{") {
+            let end = rest[start..].find("}}").ok_or_else(|| format!("`{{{{` without `}}}}` in `{text}`"))? + start;
+            if start > 0 {
+                pieces.push(Piece::Text(rest[..start].into()));
+            }
+            pieces.push(placeholder(rest[start + 2..end].trim())?);
+            rest = &rest[end + 2..];
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.into()));
+        }
+        Ok(Template { pieces })
+    }
+
+    /// The text, if there is no placeholder in it.
+    pub fn constant(&self) -> Option<&[u8]> {
+        match self.pieces.as_slice() {
+            [] => Some(&[]),
+            [Piece::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Appends one filling. `sequence` is the number for `{{seq}}`.
+    pub fn fill(&self, sequence: u64, rng: &mut Rng, out: &mut Vec<u8>) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text),
+                Piece::Sequence => out.extend_from_slice(sequence.to_string().as_bytes()),
+                Piece::Range(low, high) => {
+                    let value = low + rng.below((high - low).saturating_add(1));
+                    out.extend_from_slice(value.to_string().as_bytes());
+                }
+                Piece::Pick(choices) => {
+                    out.extend_from_slice(&choices[rng.below(choices.len() as u64) as usize]);
+                }
+                Piece::Hex(digits) => {
+                    out.extend((0..*digits).map(|_| b"0123456789abcdef"[rng.below(16) as usize]));
+                }
+            }
+        }
+    }
+}
+
+fn placeholder(text: &str) -> Result<Piece, String> {
+    let unknown =
+        || format!("`{{{{{text}}}}}` is not one of {{{{seq}}}}, {{{{rand:1:100}}}}, {{{{pick:a|b}}}}, {{{{hex:16}}}}");
+    let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+    match name {
+        "seq" if rest.is_empty() => Ok(Piece::Sequence),
+        "rand" => {
+            let (low, high) = rest.split_once(':').ok_or_else(unknown)?;
+            let (low, high) = (low.trim().parse().map_err(|_| unknown())?, high.trim().parse().map_err(|_| unknown())?);
+            if low <= high { Ok(Piece::Range(low, high)) } else { Err(unknown()) }
+        }
+        "pick" if !rest.is_empty() => Ok(Piece::Pick(rest.split('|').map(|c| c.as_bytes().to_vec()).collect())),
+        "hex" => match rest.parse() {
+            Ok(digits @ 1..=1024) => Ok(Piece::Hex(digits)),
+            _ => Err(unknown()),
+        },
+        _ => Err(unknown()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(text: &str, sequence: u64) -> String {
+        let mut out = Vec::new();
+        Template::parse(text).unwrap().fill(sequence, &mut Rng::new(1), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn placeholders_are_filled() {
+        assert_eq!(fill("/item/{{seq}}?x", 42), "/item/42?x");
+        let n: u64 = fill("{{rand:5:9}}", 0).parse().unwrap();
+        assert!((5..=9).contains(&n));
+        assert!(["a", "bc"].contains(&fill("{{pick:a|bc}}", 0).as_str()));
+        assert_eq!(fill("{{ hex:16 }}", 0).len(), 16);
+        assert_eq!(Template::parse("/plain").unwrap().constant(), Some(&b"/plain"[..]));
+        assert_eq!(Template::parse("{{seq}}").unwrap().constant(), None);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for bad in ["{{", "{{nope}}", "{{rand:9:1}}", "{{hex:0}}", "{{pick:}}", "{{rand:1}}"] {
+            assert!(Template::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! The life of one connection: connect, TLS handshake, bytes in and out, close.
+
+use std::collections::VecDeque;
+use std::io::{Read as _, Write as _};
+
+use rustls::ClientConnection;
+
+use super::{BACKOFF, Due, Flight, World};
+use crate::engine::failure::Failure;
+use crate::engine::transport::{Io, Ready, Slot, Transport};
+use crate::protocol::{Event, Protocol};
+use std::cmp::Reverse;
+
+/// Bodies that expectations want to see are kept up to this size.
+const BODY_MAX: usize = 64 * 1024 * 1024;
+/// Bodies are discarded in the kernel when so much of them is to come.
+const DISCARD_FROM: u64 = 8 * 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed,
+    Connecting,
+    Handshaking,
+    Open,
+}
+
+/// A slot and the connection in it.
+pub(super) struct Connection<P> {
+    state: State,
+    pub(super) protocol: P,
+    tls: Option<Box<ClientConnection>>,
+    /// Bytes that the socket did not take yet.
+    output: Vec<u8>,
+    pub(super) flights: VecDeque<Flight>,
+    /// What will be sent once the connection stands.
+    pub(super) waiting: VecDeque<Due>,
+    /// Counts the connections that this slot has had.
+    pub(super) epoch: u32,
+    started: u64,
+    /// Answers on this connection.
+    pub(super) calls: u32,
+    /// The user of this slot is there (closed loop).
+    pub(super) active: bool,
+    /// The body of the answer that is arriving, if somebody wants to see it.
+    pub(super) body: Vec<u8>,
+}
+
+impl<P: Protocol> Connection<P> {
+    pub(super) fn new() -> Self {
+        Connection {
+            state: State::Closed,
+            protocol: P::new(),
+            tls: None,
+            output: Vec::new(),
+            flights: VecDeque::new(),
+            waiting: VecDeque::new(),
+            epoch: 0,
+            started: 0,
+            calls: 0,
+            active: false,
+            body: Vec::new(),
+        }
+    }
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+    pub(super) fn is_live(&self) -> bool {
+        self.state != State::Closed
+    }
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_open() && self.flights.is_empty()
+    }
+}
+
+impl<T: Transport, P: Protocol> World<T, P> {
+    /// Opens a connection in a closed slot; what waits in the slot is sent when it stands.
+    pub(super) fn connect(&mut self, slot: Slot, now: u64) {
+        let connection = &mut self.connections[slot];
+        connection.protocol = P::new();
+        connection.output.clear();
+        connection.body.clear();
+        connection.epoch = connection.epoch.wrapping_add(1);
+        connection.calls = 0;
+        connection.started = now;
+        connection.state = State::Connecting;
+        if let Err(class) = self.net.connect(slot) {
+            self.break_off(slot, class, now);
+        }
+    }
+
+    /// Something happened to a connection.
+    #[inline]
+    pub(super) fn handle(&mut self, ready: Ready) {
+        let slot = ready.slot;
+        match self.connections[slot].state {
+            State::Closed => return,
+            State::Connecting => {
+                let now = self.net.now();
+                match self.net.established(slot) {
+                    Ok(()) => self.established(slot, now),
+                    Err(class) => return self.break_off(slot, class, now),
+                }
+                // The first bytes of a TLS server may be there already; the edge will not come again.
+                if !ready.readable {
+                    return;
+                }
+            }
+            State::Handshaking | State::Open => {}
+        }
+        if ready.writable && !self.connections[slot].output.is_empty() {
+            self.push(slot);
+        }
+        if ready.readable || ready.ended {
+            self.pull(slot, ready.ended);
+        }
+    }
+
+    fn established(&mut self, slot: Slot, now: u64) {
+        let connection = &mut self.connections[slot];
+        if now >= self.from {
+            self.record.connect.record(now - connection.started);
+        }
+        let Some(client) = &self.tls else {
+            connection.state = State::Open;
+            return self.opened(slot, now);
+        };
+        connection.started = now;
+        connection.state = State::Handshaking;
+        match ClientConnection::new(client.config.clone(), client.name.clone()) {
+            Ok(mut tls) => {
+                // What is not sent yet stays in `output`; rustls itself must never push back.
+                tls.set_buffer_limit(None);
+                connection.tls = Some(Box::new(tls));
+                self.push_tls(slot);
+            }
+            Err(_) => self.break_off(slot, Failure::Tls, now),
+        }
+    }
+
+    /// The connection stands: send what has waited for it.
+    fn opened(&mut self, slot: Slot, now: u64) {
+        self.open += 1;
+        if now >= self.from && now < self.to {
+            self.record.connections += 1;
+        }
+        let epoch = self.connections[slot].epoch;
+        while let Some(due) = self.connections[slot].waiting.pop_front() {
+            self.waiting -= 1;
+            self.send(slot, due, now);
+            if self.connections[slot].epoch != epoch || !self.connections[slot].is_open() {
+                return;
+            }
+        }
+    }
+
+    /// Writes request bytes, through TLS where there is one.
+    #[inline]
+    pub(super) fn write(&mut self, slot: Slot, bytes: &[u8]) {
+        let connection = &mut self.connections[slot];
+        if let Some(tls) = &mut connection.tls {
+            // Writing into rustls' buffer without limit cannot fail.
+            let _ = tls.writer().write_all(bytes);
+            return self.push_tls(slot);
+        }
+        if !connection.output.is_empty() {
+            connection.output.extend_from_slice(bytes);
+            return;
+        }
+        match self.net.send(slot, bytes) {
+            Io::Done(n) if n == bytes.len() => {}
+            Io::Done(n) => connection.output.extend_from_slice(&bytes[n..]),
+            Io::Wait => connection.output.extend_from_slice(bytes),
+            Io::Failed(class) => {
+                let now = self.net.now();
+                self.break_off(slot, class, now);
+            }
+        }
+    }
+
+    /// Moves TLS records into the output and on to the socket.
+    fn push_tls(&mut self, slot: Slot) {
+        let connection = &mut self.connections[slot];
+        if let Some(tls) = &mut connection.tls {
+            while tls.wants_write() {
+                if tls.write_tls(&mut connection.output).is_err() {
+                    break;
+                }
+            }
+        }
+        self.push(slot);
+    }
+
+    fn push(&mut self, slot: Slot) {
+        let connection = &mut self.connections[slot];
+        while !connection.output.is_empty() {
+            match self.net.send(slot, &connection.output) {
+                Io::Done(n) => drop(connection.output.drain(..n)),
+                Io::Wait => return,
+                Io::Failed(class) => {
+                    let now = self.net.now();
+                    return self.break_off(slot, class, now);
+                }
+            }
+        }
+    }
+
+    /// Reads until there is no more.
+    fn pull(&mut self, slot: Slot, ended: bool) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let epoch = self.connections[slot].epoch;
+        loop {
+            let connection = &mut self.connections[slot];
+            if connection.epoch != epoch || connection.state == State::Closed {
+                break;
+            }
+            let skippable = if connection.tls.is_some() { 0 } else { connection.protocol.skippable() };
+            let skipping = skippable >= DISCARD_FROM;
+            let room = if skipping { (skippable as usize).min(buffer.len()) } else { buffer.len() };
+            let io = match skipping {
+                true => self.net.discard(slot, &mut buffer[..room]),
+                false => self.net.receive(slot, &mut buffer[..room]),
+            };
+            let now = self.net.now();
+            match io {
+                Io::Done(0) => {
+                    self.ended(slot, now);
+                    break;
+                }
+                Io::Done(n) => {
+                    if skipping {
+                        let event = self.connections[slot].protocol.skip(n as u64);
+                        if let Event::Answer(answer) = event {
+                            self.answered(slot, answer, now);
+                        }
+                    } else if self.connections[slot].tls.is_some() {
+                        self.decrypt(slot, &buffer[..n], now);
+                    } else {
+                        self.feed(slot, &buffer[..n], now);
+                    }
+                    // A short read has emptied the socket; the next bytes make a new edge.
+                    if n < room && !ended {
+                        break;
+                    }
+                }
+                Io::Wait => break,
+                Io::Failed(class) => {
+                    self.failed(slot, class, now);
+                    break;
+                }
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    fn decrypt(&mut self, slot: Slot, mut bytes: &[u8], now: u64) {
+        let mut plain = std::mem::take(&mut self.plain);
+        let epoch = self.connections[slot].epoch;
+        while !bytes.is_empty() {
+            let connection = &mut self.connections[slot];
+            if connection.epoch != epoch {
+                break;
+            }
+            let Some(tls) = &mut connection.tls else { break };
+            let good = tls.read_tls(&mut bytes).is_ok() && tls.process_new_packets().is_ok();
+            if !good {
+                self.break_off(slot, Failure::Tls, now);
+                break;
+            }
+            let shaken = connection.state == State::Handshaking && !tls.is_handshaking();
+            plain.clear();
+            // `WouldBlock` and a clean end both say that no more plain text is there now.
+            let _ = tls.reader().read_to_end(&mut plain);
+            if tls.wants_write() {
+                self.push_tls(slot);
+            }
+            if shaken && self.connections[slot].epoch == epoch {
+                let connection = &mut self.connections[slot];
+                connection.state = State::Open;
+                if now >= self.from {
+                    self.record.handshake.record(now - connection.started);
+                }
+                self.opened(slot, now);
+            }
+            if !plain.is_empty() && self.connections[slot].epoch == epoch {
+                self.feed(slot, &plain, now);
+            }
+        }
+        self.plain = plain;
+    }
+
+    /// Hands received bytes to the protocol.
+    #[inline]
+    fn feed(&mut self, slot: Slot, bytes: &[u8], now: u64) {
+        let epoch = self.connections[slot].epoch;
+        let mut at = 0;
+        loop {
+            let connection = &mut self.connections[slot];
+            if connection.epoch != epoch || (at >= bytes.len() && !connection.protocol.is_due()) {
+                return;
+            }
+            if let Some(flight) = connection.flights.front_mut()
+                && flight.first == 0
+            {
+                flight.first = now;
+            }
+            match connection.protocol.receive(&bytes[at..], &mut self.shared) {
+                Ok(step) => {
+                    let input = &bytes[at..];
+                    at += step.consumed;
+                    match step.event {
+                        Event::More => {}
+                        Event::Body { range, .. } => {
+                            if connection.body.len() < BODY_MAX {
+                                connection.body.extend_from_slice(&input[range]);
+                            }
+                        }
+                        Event::Answer(answer) => self.answered(slot, answer, now),
+                    }
+                }
+                Err(class) => return self.break_off(slot, class, now),
+            }
+        }
+    }
+
+    /// The peer has ended its side.
+    fn ended(&mut self, slot: Slot, now: u64) {
+        let connection = &mut self.connections[slot];
+        if connection.state == State::Handshaking {
+            return self.break_off(slot, Failure::Tls, now);
+        }
+        match connection.protocol.end_of_input() {
+            Ok(Some(answer)) => self.answered(slot, answer, now),
+            Ok(None) => self.lost_idle(slot, now),
+            Err(class) => self.break_off(slot, class, now),
+        }
+    }
+
+    /// A read failed: of no consequence on an idle connection.
+    fn failed(&mut self, slot: Slot, class: Failure, now: u64) {
+        if self.connections[slot].is_idle() { self.lost_idle(slot, now) } else { self.break_off(slot, class, now) }
+    }
+
+    fn lost_idle(&mut self, slot: Slot, now: u64) {
+        self.record.idle_closed += u64::from(now >= self.from && now < self.to);
+        self.close(slot);
+        self.after_close(slot, now);
+    }
+
+    /// Ends a connection because of a failure, which all its requests share.
+    pub(super) fn break_off(&mut self, slot: Slot, class: Failure, now: u64) {
+        let connection = &mut self.connections[slot];
+        let fresh = connection.calls == 0;
+        let flights: Vec<Flight> = connection.flights.drain(..).collect();
+        let waiting: Vec<Due> = connection.waiting.drain(..).collect();
+        self.close(slot);
+        self.in_flight -= flights.len();
+        self.waiting -= waiting.len();
+        flights.into_iter().for_each(|f| self.fail(f.due, Some(f.sent), class, now));
+        waiting.into_iter().for_each(|d| self.fail(d, None, class, now));
+        if fresh && !self.job.model.is_open() {
+            // Users do not hammer a server that gives them nothing.
+            self.wake.push(Reverse((now + BACKOFF, slot)));
+        } else {
+            self.after_close(slot, now);
+        }
+    }
+
+    /// Closes without saying anything about requests.
+    pub(super) fn close(&mut self, slot: Slot) {
+        let connection = &mut self.connections[slot];
+        if connection.state == State::Closed {
+            return;
+        }
+        if connection.state == State::Open {
+            self.open -= 1;
+        }
+        connection.state = State::Closed;
+        connection.tls = None;
+        connection.epoch = connection.epoch.wrapping_add(1);
+        self.net.close(slot, self.job.reset);
+    }
+
+    /// Looks for connections and requests that have waited too long.
+    pub(super) fn check_timeouts(&mut self, now: u64) {
+        let (timeout, connect) = ((self.job.timeout * 1e9) as u64, (self.job.connect_timeout * 1e9) as u64);
+        for slot in 0..self.connections.len() {
+            let connection = &self.connections[slot];
+            match connection.state {
+                State::Connecting | State::Handshaking if now - connection.started >= connect => {
+                    let class = if connection.tls.is_some() { Failure::Tls } else { Failure::ConnectTimeout };
+                    self.break_off(slot, class, now);
+                }
+                State::Open if connection.flights.front().is_some_and(|f| now - f.sent >= timeout) => {
+                    self.break_off(slot, Failure::Timeout, now);
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! Running an experiment turn by turn: in every round and at every level each server has its turn, in random order, so that
+//! drift of the machine hits all of them alike and figures can be compared in pairs.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use figures::rng::Rng;
+use figures::units::parse_seconds;
+use serde::{Deserialize, Serialize};
+
+use super::Options;
+use super::compare::{self, Comparison};
+use super::file::{Lab, Server, Workload};
+use super::probe::{self, Seen};
+use super::servers::{Ground, Running, installed, split};
+use crate::bench::execute::watched;
+use crate::engine::job::{Job, Model, Target, Think, Tls};
+use crate::engine::profile::{Arrivals, Profile};
+use crate::engine::run::run;
+use crate::observe::machine::Machine;
+use crate::observe::processes::Group;
+use crate::report::build;
+use crate::report::model::{Capacity, Point, Round, Verdict};
+use crate::report::verdict::judge;
+
+/// The outcome of an experiment; `report.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results {
+    pub title: String,
+    pub about: String,
+    pub machine: Machine,
+    pub server_cpus: Vec<usize>,
+    pub client_cpus: Vec<usize>,
+    pub rounds: usize,
+    pub seconds: f64,
+    pub base: String,
+    pub servers: Vec<ServerResult>,
+    pub workloads: Vec<WorkloadResult>,
+    /// Servers that were left out, and why.
+    pub missing: Vec<String>,
+    /// Answers that differ between servers.
+    pub differences: Vec<String>,
+}
+
+/// One server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServerResult {
+    pub name: String,
+    pub version: String,
+    pub note: String,
+    pub command: String,
+    /// From the first workload.
+    pub capacity: Option<Capacity>,
+}
+
+/// One workload.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorkloadResult {
+    pub name: String,
+    pub quantity: String,
+    pub open_loop: bool,
+    pub requests: Vec<String>,
+    /// One line a server, in the order of [`Results::servers`] (those that take part).
+    pub lines: Vec<Line>,
+    pub comparisons: Vec<Comparison>,
+}
+
+/// All levels of one server in one workload.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Line {
+    pub server: String,
+    pub seen: Option<Seen>,
+    pub points: Vec<Point>,
+    /// What held it back at the highest level.
+    pub bottleneck: String,
+}
+
+/// Which processors the servers and the client get: by option, or the two halves of the machine.
+fn processors(options: &Options, machine: &Machine) -> (Vec<usize>, Vec<usize>) {
+    let half = machine.cpus.div_ceil(2);
+    let or = |given: &[usize], other: Vec<usize>| if given.is_empty() { other } else { given.to_vec() };
+    let client: Vec<usize> = if machine.cpus > 1 { (half..machine.cpus).collect() } else { vec![0] };
+    (or(&options.server_cpus, (0..half).collect()), or(&options.client_cpus, client))
+}
+
+/// Runs an experiment; files go to `out`, `base` is the directory of the experiment's file.
+///
+/// # Errors
+/// A sentence when it cannot be made at all.
+pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<Results, String> {
+    let machine = Machine::read();
+    let (server_cpus, client_cpus) = processors(options, &machine);
+    let clash = server_cpus.iter().any(|a| client_cpus.iter().any(|b| machine.share_a_core(*a, *b)));
+    if clash {
+        eprintln!("tidegate lab: servers and client are on threads of the same cores; they will disturb each other");
+    }
+    let ground = Ground::prepare(lab, &out.join("work"), base, &server_cpus)?;
+    let mut missing = Vec::new();
+    let mut present: Vec<&Server> = Vec::new();
+    for server in &lab.servers {
+        if installed(&ground.fill(&server.command, &server.name)) {
+            present.push(server);
+        } else {
+            missing.push(format!("{}: its program is not installed", server.name));
+        }
+    }
+    let mut backends = Vec::new();
+    for backend in &lab.backends {
+        backends.push(ground.start(backend)?);
+    }
+    let backend_pids: Vec<u32> = backends.iter().map(Running::pid).collect();
+    let mut bench = Bench {
+        lab,
+        ground: &ground,
+        client_cpus: client_cpus.clone(),
+        backend_pids,
+        rng: Rng::new(options.seed),
+        seed: options.seed,
+    };
+    // One start each, to see which servers work and that they answer the same.
+    let mut seen: Vec<Vec<Option<Seen>>> = Vec::new();
+    present.retain(|server| match bench.look(server) {
+        Ok(answers) => {
+            seen.push(answers);
+            true
+        }
+        Err(why) => {
+            missing.push(format!("{}: {why}", server.name));
+            false
+        }
+    });
+    if present.is_empty() {
+        return Err(format!("no server works: {}", missing.join("; ")));
+    }
+    missing.iter().for_each(|m| eprintln!("tidegate lab: left out {m}"));
+    let greatest = bench.greatest(&present)?;
+    let rounds = bench.rounds(&present, &greatest)?;
+    drop(backends);
+    Ok(assemble(lab, &ground, &present, &seen, rounds, missing, machine, server_cpus, client_cpus))
+}
+
+/// Rounds by workload, server and level.
+type Rounds = Vec<Vec<Vec<(f64, Vec<Round>)>>>;
+
+struct Bench<'a> {
+    lab: &'a Lab,
+    ground: &'a Ground,
+    client_cpus: Vec<usize>,
+    backend_pids: Vec<u32>,
+    rng: Rng,
+    seed: u64,
+}
+
+impl Bench<'_> {
+    fn target(&self, server: &Server, workload: &Workload) -> Target {
+        let port = self.ground.port(&server.name);
+        Target {
+            host: "localhost".into(),
+            port,
+            address: SocketAddr::from(([127, 0, 0, 1], port)),
+            tls: server.tls.then(|| Tls { resume: workload.resume, ..Tls::default() }),
+            sources: Vec::new(),
+        }
+    }
+
+    /// The job of a workload at a level.
+    fn job(&self, server: &Server, workload: &Workload, value: f64, seconds: f64, round: usize) -> Job {
+        let arrivals = if workload.arrivals == "fixed" { Arrivals::Fixed } else { Arrivals::Poisson };
+        let think = workload.think.split_once(',').map_or((workload.think.as_str(), false), |(t, _)| (t, true));
+        let think = Think { mean: parse_seconds(think.0).unwrap_or(0.0), random: think.1 };
+        let model = match workload.load.as_str() {
+            "connections" | "users" => Model::Closed { think },
+            "rate" => Model::Open { arrivals },
+            _ => Model::Connections { arrivals },
+        };
+        let calls = workload.calls.unwrap_or(u32::from(workload.load == "connection-rate"));
+        let threads = if self.lab.threads == 0 { self.client_cpus.len() } else { self.lab.threads };
+        let timeout = parse_seconds(&workload.timeout).unwrap_or(5.0);
+        let (_, warmup) = self.lab.times();
+        Job {
+            requests: workload.specs(),
+            headers: workload.headers.clone(),
+            model,
+            connections_max: workload.connections,
+            calls,
+            warmup,
+            timeout,
+            connect_timeout: timeout,
+            threads: threads.max(1),
+            cores: self.client_cpus.clone(),
+            seed: self.seed.wrapping_add(round as u64 * 7919),
+            interval: (seconds / 20.0).clamp(0.1, 1.0),
+            profile: Profile::constant(value, seconds),
+            ..Job::closed(self.target(server, workload), 1, 1.0)
+        }
+    }
+
+    /// Starts a server, asks every workload's first request once, and stops it.
+    fn look(&self, server: &Server) -> Result<Vec<Option<Seen>>, String> {
+        let running = self.ground.start(server)?;
+        let mut answers = Vec::new();
+        for workload in &self.lab.workloads {
+            if !workload.includes(&server.name) {
+                answers.push(None);
+                continue;
+            }
+            let target = self.target(server, workload);
+            let mut spec = workload.specs().remove(0);
+            spec.headers.extend(workload.headers.clone());
+            let seen = probe::ask(target.address, &target.authority(), target.tls.as_ref(), &spec);
+            let seen = seen.map_err(|e| format!("workload `{}`: {e}", workload.name))?;
+            if !spec.expect.allows(seen.status) {
+                return Err(format!("workload `{}`: status {} is not what is expected", workload.name, seen.status));
+            }
+            answers.push(Some(seen));
+        }
+        drop(running);
+        Ok(answers)
+    }
+
+    /// For workloads with levels in per cent: the greatest rate that any server reaches in a short closed loop.
+    fn greatest(&self, present: &[&Server]) -> Result<Vec<f64>, String> {
+        let mut out = Vec::new();
+        for workload in &self.lab.workloads {
+            let mut most: f64 = 0.0;
+            if workload.values.iter().any(|v| v.is_share()) {
+                for server in present.iter().filter(|s| workload.includes(&s.name)) {
+                    let _running = self.ground.start(server)?;
+                    let mut job = self.job(server, workload, 64.0, 0.7, 0);
+                    job.model = Model::Closed { think: Think::default() };
+                    let outcome = run(&job, Arc::new(AtomicBool::new(false)), |_| ())?;
+                    let per_second = if workload.load == "connection-rate" {
+                        outcome.total.connections as f64 / outcome.seconds.max(1e-9)
+                    } else {
+                        outcome.rps()
+                    };
+                    most = most.max(per_second);
+                }
+            }
+            out.push(most);
+        }
+        Ok(out)
+    }
+
+    fn rounds(&mut self, present: &[&Server], greatest: &[f64]) -> Result<Rounds, String> {
+        let levels: Vec<Vec<f64>> = self
+            .lab
+            .workloads
+            .iter()
+            .zip(greatest)
+            .map(|(w, g)| w.values.iter().filter_map(|v| v.value(*g)).collect())
+            .collect();
+        let empty = |w: usize| levels[w].iter().map(|v| (*v, Vec::new())).collect::<Vec<_>>();
+        let mut all: Rounds = (0..levels.len()).map(|w| present.iter().map(|_| empty(w)).collect()).collect();
+        let turns: usize = levels.iter().map(Vec::len).sum::<usize>() * present.len() * self.lab.rounds;
+        let mut turn = 0;
+        for round in 0..self.lab.rounds {
+            // Servers are started afresh for every round: what a start happens to fix (memory layout, which worker gets which
+            // connection) is part of the spread then.
+            let mut running: Vec<Option<Running>> = present.iter().map(|_| None).collect();
+            if !self.lab.isolate {
+                for (slot, server) in running.iter_mut().zip(present) {
+                    *slot = Some(self.ground.start(server)?);
+                }
+            }
+            for w in 0..levels.len() {
+                let workload = &self.lab.workloads[w];
+                for (l, value) in levels[w].iter().enumerate() {
+                    let mut order: Vec<usize> =
+                        (0..present.len()).filter(|s| workload.includes(&present[*s].name)).collect();
+                    self.rng.shuffle(&mut order);
+                    for s in order {
+                        turn += 1;
+                        progress(turn, turns, &format!("{} {} {}", present[s].name, workload.name, value));
+                        let alone = match &running[s] {
+                            Some(_) => None,
+                            None => Some(self.ground.start(present[s])?),
+                        };
+                        let server = alone.as_ref().or(running[s].as_ref()).map_or(0, Running::pid);
+                        let result = self.measure(present[s], workload, *value, round, server)?;
+                        all[w][s][l].1.push(result);
+                    }
+                }
+            }
+        }
+        progress(0, 0, "");
+        Ok(all)
+    }
+
+    fn measure(
+        &self,
+        server: &Server,
+        workload: &Workload,
+        value: f64,
+        round: usize,
+        pid: u32,
+    ) -> Result<Round, String> {
+        let (seconds, _) = self.lab.times();
+        let job = self.job(server, workload, value, seconds, round);
+        let group = Group::by_pids(&[pid]);
+        let mut behind = Group::by_pids(&self.backend_pids);
+        let before = behind.look(false).cpu;
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = watched(Some(group), &job, || run(&job, stop, |_| ()))?;
+        let used = (behind.look(false).cpu - before) / (seconds + job.warmup).max(1e-9);
+        let mut round = build::round(&seen.outcome, workload.is_open(), &seen.watch, seen.kernel);
+        round.backend_processors = (!self.backend_pids.is_empty()).then_some(used);
+        round.settle_others(seen.wall);
+        Ok(round)
+    }
+}
+
+fn progress(turn: usize, turns: usize, what: &str) {
+    use std::io::IsTerminal as _;
+    if std::io::stderr().is_terminal() {
+        let text = if turns == 0 { "\r\x1b[2K".to_string() } else { format!("\r\x1b[2K{turn}/{turns}  {what}") };
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+}
+
+fn version(server: &Server) -> String {
+    let words = split(&server.version);
+    let Some((program, args)) = words.split_first() else { return String::new() };
+    let Ok(output) = std::process::Command::new(program).args(args).output() else { return String::new() };
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&text).lines().next().unwrap_or("").trim().to_string()
+}
+
+fn assemble(
+    lab: &Lab,
+    ground: &Ground,
+    present: &[&Server],
+    seen: &[Vec<Option<Seen>>],
+    rounds: Rounds,
+    missing: Vec<String>,
+    machine: Machine,
+    server_cpus: Vec<usize>,
+    client_cpus: Vec<usize>,
+) -> Results {
+    let base = if present.iter().any(|s| s.name == lab.base) { lab.base.clone() } else { present[0].name.clone() };
+    let mut workloads = Vec::new();
+    for (w, (workload, by_server)) in lab.workloads.iter().zip(rounds).enumerate() {
+        let mut lines: Vec<Line> = Vec::new();
+        for (s, levels) in by_server.into_iter().enumerate().filter(|(s, _)| workload.includes(&present[*s].name)) {
+            let points: Vec<Point> = levels
+                .into_iter()
+                .map(|(value, rounds)| Point { value, verdict: judge(&rounds, workload.is_open()), rounds })
+                .collect();
+            let bottleneck = compare::bottleneck(&points, server_cpus.len(), &machine);
+            lines.push(Line { server: present[s].name.clone(), seen: seen[s][w].clone(), points, bottleneck });
+        }
+        let comparisons = compare::pairs(&lines, &base, workload.is_open());
+        workloads.push(WorkloadResult {
+            name: workload.name.clone(),
+            quantity: workload.quantity().into(),
+            open_loop: workload.is_open(),
+            requests: workload.specs().iter().map(|r| format!("{} {}", r.method, r.path)).collect(),
+            lines,
+            comparisons,
+        });
+    }
+    let capacity = |name: &str| {
+        let line = workloads.first()?.lines.iter().find(|l: &&Line| l.server == name)?;
+        build::greatest(&line.points)
+    };
+    Results {
+        title: lab.title.clone(),
+        about: lab.about.trim().to_string(),
+        rounds: lab.rounds,
+        seconds: lab.times().0,
+        servers: present
+            .iter()
+            .map(|s| ServerResult {
+                name: s.name.clone(),
+                version: version(s),
+                note: s.note.clone(),
+                command: ground.fill(&s.command, &s.name).replace(&ground.directory.display().to_string(), "@DIR@"),
+                capacity: capacity(&s.name),
+            })
+            .collect(),
+        differences: compare::differences(&workloads, &base),
+        base,
+        workloads,
+        missing,
+        machine,
+        server_cpus,
+        client_cpus,
+    }
+}
+
+/// The verdict of a line in one word: the worst of its points.
+pub fn line_verdict(line: &Line) -> Option<&Verdict> {
+    line.points.iter().map(|p| &p.verdict).find(|v| v.word != "valid").or(line.points.first().map(|p| &p.verdict))
+}

@@ -1,0 +1,316 @@
+//! The format of an experiment: TOML, because it holds whole server configurations as text.
+
+use std::collections::BTreeMap;
+
+use figures::units::{parse_count, parse_seconds};
+use serde::Deserialize;
+
+use super::Options;
+use crate::engine::request::{Expect, RequestSpec};
+
+/// A whole experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lab {
+    pub title: String,
+    /// What the experiment is for; stands at the top of the report.
+    #[serde(default)]
+    pub about: String,
+    /// Length of a point, and what comes before it unmeasured.
+    #[serde(default = "default_duration")]
+    pub duration: String,
+    #[serde(default = "default_warmup")]
+    pub warmup: String,
+    #[serde(default = "default_rounds")]
+    pub rounds: usize,
+    /// Server that others are compared with; the first one when empty.
+    #[serde(default)]
+    pub base: String,
+    /// Threads of the client [default: one a client processor].
+    #[serde(default)]
+    pub threads: usize,
+    /// One server at a time instead of all side by side; for servers whose idle processes disturb the others.
+    #[serde(default)]
+    pub isolate: bool,
+    /// Files that are made in the experiment's directory: name to content. `size:5120` makes one of so many random bytes.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// Commands that run once in that directory before anything starts.
+    #[serde(default)]
+    pub setup: Vec<String>,
+    /// What servers need behind them; runs during the whole experiment.
+    #[serde(default, rename = "backend")]
+    pub backends: Vec<Server>,
+    #[serde(rename = "server")]
+    pub servers: Vec<Server>,
+    #[serde(rename = "workload")]
+    pub workloads: Vec<Workload>,
+}
+
+/// Something that is started. In `command` and `files`, `@DIR@` is the experiment's directory, `@PORT@` the server's port,
+/// `@PORT2@` to `@PORT9@` further ones, `@PORT:name@` a backend's, `@CPUS@` the number of the servers' processors, `@FILE@` the
+/// directory of the experiment's file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    pub name: String,
+    /// Run without a shell, split at white space; must stay in the foreground.
+    pub command: String,
+    /// Its own files: name to content.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// Asked for until it answers, whatever the answer.
+    #[serde(default = "default_ready")]
+    pub ready: String,
+    /// Command whose first line of output names the version.
+    #[serde(default)]
+    pub version: String,
+    /// The server speaks TLS on its port.
+    #[serde(default)]
+    pub tls: bool,
+    /// Further name of the server's processes' role in the report, one line.
+    #[serde(default)]
+    pub note: String,
+}
+
+/// What is asked of every server.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    pub name: String,
+    /// `connections`, `users`, `rate`, `connection-rate`.
+    pub load: String,
+    /// Levels: numbers, or `"80%"` of the greatest rate that any of the servers reaches in a short closed loop.
+    pub values: Vec<Level>,
+    /// A path, or several requests with weights.
+    #[serde(default)]
+    pub path: String,
+    #[serde(default)]
+    pub requests: Vec<RequestSpec>,
+    #[serde(default)]
+    pub headers: Vec<String>,
+    #[serde(default)]
+    pub expect: Expect,
+    /// Pause of users.
+    #[serde(default)]
+    pub think: String,
+    /// Requests on a connection; 0 for no limit.
+    #[serde(default)]
+    pub calls: Option<u32>,
+    /// `fixed` or `poisson`.
+    #[serde(default)]
+    pub arrivals: String,
+    /// Most connections of an open loop.
+    #[serde(default = "default_connections")]
+    pub connections: usize,
+    #[serde(default = "default_timeout")]
+    pub timeout: String,
+    /// TLS sessions are resumed.
+    #[serde(default)]
+    pub resume: bool,
+    /// Only these servers.
+    #[serde(default)]
+    pub servers: Vec<String>,
+}
+
+/// A level of load.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Level {
+    Number(f64),
+    Share(String),
+}
+
+fn default_duration() -> String {
+    "2s".into()
+}
+fn default_warmup() -> String {
+    "300ms".into()
+}
+fn default_rounds() -> usize {
+    3
+}
+fn default_ready() -> String {
+    "/".into()
+}
+fn default_connections() -> usize {
+    2000
+}
+fn default_timeout() -> String {
+    "5s".into()
+}
+
+impl Level {
+    /// The level, with the greatest rate for shares.
+    pub fn value(&self, greatest: f64) -> Option<f64> {
+        match self {
+            Level::Number(v) => Some(*v),
+            Level::Share(text) => match text.strip_suffix('%') {
+                Some(share) => share.trim().parse::<f64>().ok().map(|s| (greatest * s / 100.0).round().max(1.0)),
+                None => parse_count(text),
+            },
+        }
+        .filter(|v| *v > 0.0 && v.is_finite())
+    }
+    /// Whether the greatest rate has to be known.
+    pub fn is_share(&self) -> bool {
+        matches!(self, Level::Share(text) if text.ends_with('%'))
+    }
+}
+
+impl Workload {
+    /// What the levels are, in words.
+    pub fn quantity(&self) -> &'static str {
+        match self.load.as_str() {
+            "connections" => "connections",
+            "users" => "users",
+            "rate" => "requests/s offered",
+            _ => "connections/s offered",
+        }
+    }
+    /// Whether sends follow a plan.
+    pub fn is_open(&self) -> bool {
+        matches!(self.load.as_str(), "rate" | "connection-rate")
+    }
+    /// The requests with the workload's expectation where they have none of their own.
+    pub fn specs(&self) -> Vec<RequestSpec> {
+        let mut list = self.requests.clone();
+        if list.is_empty() {
+            list.push(RequestSpec::get(&self.path));
+        }
+        for spec in &mut list {
+            if spec.expect == Expect::default() {
+                spec.expect = self.expect.clone();
+            }
+        }
+        list
+    }
+    /// Whether a server takes part.
+    pub fn includes(&self, server: &str) -> bool {
+        self.servers.is_empty() || self.servers.iter().any(|s| s == server)
+    }
+}
+
+impl Lab {
+    /// Seconds of a point and before it.
+    pub fn times(&self) -> (f64, f64) {
+        (parse_seconds(&self.duration).unwrap_or(2.0), parse_seconds(&self.warmup).unwrap_or(0.3))
+    }
+}
+
+/// Reads an experiment.
+///
+/// # Errors
+/// The parser's complaint with line and caret, or a sentence about names and values that do not fit.
+pub fn read(text: &str) -> Result<Lab, String> {
+    let lab: Lab = toml::from_str(text).map_err(|e| e.to_string())?;
+    let positive = |what: &str, text: &str| match parse_seconds(text) {
+        Some(_) => Ok(()),
+        None => Err(format!("{what} = \"{text}\" is not a time such as \"2s\"")),
+    };
+    positive("duration", &lab.duration)?;
+    positive("warmup", &lab.warmup)?;
+    let mut names: Vec<&str> = lab.servers.iter().chain(&lab.backends).map(|s| s.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|w| w[0] == w[1]) {
+        return Err(format!("two servers are called `{}`", pair[0]));
+    }
+    if names.iter().any(|n| n.is_empty() || n.contains(['/', '@'])) {
+        return Err("names of servers must not be empty or hold / or @".into());
+    }
+    if !lab.base.is_empty() && !lab.servers.iter().any(|s| s.name == lab.base) {
+        return Err(format!("base = \"{}\" is not a server", lab.base));
+    }
+    for w in &lab.workloads {
+        if !["connections", "users", "rate", "connection-rate"].contains(&w.load.as_str()) {
+            return Err(format!(
+                "workload `{}`: load = \"{}\" is not connections, users, rate or connection-rate",
+                w.name, w.load
+            ));
+        }
+        if w.path.is_empty() && w.requests.is_empty() {
+            return Err(format!("workload `{}` has neither path nor requests", w.name));
+        }
+        if let Some(bad) = w.values.iter().find(|v| v.value(1e6).is_none()) {
+            return Err(format!("workload `{}`: {bad:?} is not a level", w.name));
+        }
+        if w.values.is_empty() {
+            return Err(format!("workload `{}` has no values", w.name));
+        }
+        if let Some(name) = w.servers.iter().find(|n| !lab.servers.iter().any(|s| s.name == **n)) {
+            return Err(format!("workload `{}`: no server is called `{name}`", w.name));
+        }
+        positive("timeout", &w.timeout)?;
+        if !w.think.is_empty() {
+            positive("think", w.think.trim_end_matches(",random"))?;
+        }
+    }
+    Ok(lab)
+}
+
+/// Applies the command line to an experiment.
+///
+/// # Errors
+/// A sentence when nothing is left to measure.
+pub fn adapt(lab: &mut Lab, options: &Options) -> Result<(), String> {
+    let keep = |list: &[String], name: &str| list.is_empty() || list.iter().any(|n| n == name);
+    lab.servers.retain(|s| keep(&options.only, &s.name));
+    lab.workloads.retain(|w| keep(&options.workloads, &w.name));
+    if lab.servers.is_empty() || lab.workloads.is_empty() {
+        return Err("no server or no workload is left".into());
+    }
+    if !lab.servers.iter().any(|s| s.name == lab.base) {
+        lab.base = lab.servers[0].name.clone();
+    }
+    lab.rounds = options.rounds.unwrap_or(lab.rounds).max(1);
+    if let Some(seconds) = options.duration {
+        lab.duration = format!("{seconds}s");
+    }
+    if options.quick {
+        lab.rounds = 1;
+        lab.duration = "300ms".into();
+        lab.warmup = "50ms".into();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "title='t'\n[[server]]\nname='a'\ncommand='a'\n[[workload]]\nname='w'\nload='rate'\npath='/'\nvalues=[10,'50%','2k']\n";
+
+    #[test]
+    fn experiments_are_read() {
+        let lab = read(SMALL).unwrap();
+        let values: Vec<f64> = lab.workloads[0].values.iter().map(|v| v.value(1000.0).unwrap()).collect();
+        assert_eq!(values, [10.0, 500.0, 2000.0]);
+        assert!(lab.workloads[0].values[1].is_share() && lab.workloads[0].is_open());
+        assert_eq!(lab.times(), (2.0, 0.3));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let bad = |from: &str, to: &str| read(&SMALL.replace(from, to)).unwrap_err();
+        assert!(bad("load='rate'", "load='speed'").contains("speed"));
+        assert!(bad("command='a'", "comand='a'").contains("comand"));
+        assert!(bad("path='/'", "").contains("neither path"));
+        assert!(bad("'50%'", "'x'").contains("not a level"));
+        assert!(bad("title='t'", "title='t'\nbase='z'").contains("base"));
+        assert!(bad("[[workload]]", "[[server]]\nname='a'\ncommand='b'\n[[workload]]").contains("two servers"));
+    }
+
+    #[test]
+    fn the_experiments_that_are_shipped_are_well_formed() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/lab");
+        let mut count = 0;
+        for entry in std::fs::read_dir(directory).unwrap().flatten() {
+            if entry.path().extension().is_some_and(|e| e == "toml") {
+                let text = std::fs::read_to_string(entry.path()).unwrap();
+                read(&text).unwrap_or_else(|e| panic!("{}: {e}", entry.path().display()));
+                count += 1;
+            }
+        }
+        assert!(count >= 4, "{count}");
+    }
+}

@@ -1,0 +1,280 @@
+//! Starting and stopping what is measured: a directory, ports, configuration files, processors, processes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use figures::rng::Rng;
+
+use super::file::{Lab, Server};
+
+/// How long a server may take until it listens, and until it has ended.
+const START: Duration = Duration::from_secs(10);
+const STOP: Duration = Duration::from_secs(5);
+
+/// The experiment's directory, ports and substitutions.
+pub struct Ground {
+    pub directory: PathBuf,
+    cpus: Vec<usize>,
+    values: BTreeMap<String, String>,
+    ports: BTreeMap<String, u16>,
+}
+
+impl Ground {
+    /// Makes directory, files and ports, and runs the set-up commands.
+    ///
+    /// # Errors
+    /// A sentence about what could not be made.
+    pub fn prepare(lab: &Lab, directory: &Path, base: &Path, cpus: &[usize]) -> Result<Ground, String> {
+        fs::create_dir_all(directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+        let absolute = |p: &Path| fs::canonicalize(p).unwrap_or_else(|_| p.to_path_buf());
+        let directory = absolute(directory);
+        let mut ground = Ground {
+            directory: directory.clone(),
+            cpus: cpus.to_vec(),
+            values: BTreeMap::new(),
+            ports: BTreeMap::new(),
+        };
+        let base = if base.as_os_str().is_empty() { Path::new(".") } else { base };
+        ground.values.insert("DIR".into(), directory.display().to_string());
+        ground.values.insert("FILE".into(), absolute(base).display().to_string());
+        ground.values.insert("CPUS".into(), cpus.len().max(1).to_string());
+        // All listeners are held until every port is chosen, so that no two are the same.
+        let mut held = Vec::new();
+        for server in lab.backends.iter().chain(&lab.servers) {
+            for number in 1..=9 {
+                let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| format!("no free port: {e}"))?;
+                let port = listener.local_addr().map_err(|e| e.to_string())?.port();
+                held.push(listener);
+                let name =
+                    if number == 1 { format!("PORT:{}", server.name) } else { format!("PORT{number}:{}", server.name) };
+                ground.values.insert(name, port.to_string());
+                if number == 1 {
+                    ground.ports.insert(server.name.clone(), port);
+                }
+            }
+        }
+        drop(held);
+        for (name, content) in &lab.files {
+            ground.write(name, content, "")?;
+        }
+        for server in lab.backends.iter().chain(&lab.servers) {
+            for (name, content) in &server.files {
+                ground.write(name, content, &server.name)?;
+            }
+        }
+        for command in &lab.setup {
+            let words: Vec<String> = split(&ground.fill(command, ""));
+            let Some((program, args)) = words.split_first() else { continue };
+            let output = Command::new(program).args(args).current_dir(&directory).output();
+            let output = output.map_err(|e| format!("setup `{command}`: {e}"))?;
+            if !output.status.success() {
+                return Err(format!("setup `{command}`: {}", String::from_utf8_lossy(&output.stderr).trim()));
+            }
+        }
+        Ok(ground)
+    }
+
+    /// The port of a server.
+    pub fn port(&self, server: &str) -> u16 {
+        self.ports.get(server).copied().unwrap_or(0)
+    }
+
+    /// Puts in what stands between `@` signs; unknown names stay as they are.
+    pub fn fill(&self, text: &str, server: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(start) = rest.find('@') {
+            let after = &rest[start + 1..];
+            let name = after.split('@').next().unwrap_or("");
+            let own =
+                if name.starts_with("PORT") && !name.contains(':') { format!("{name}:{server}") } else { name.into() };
+            out.push_str(&rest[..start]);
+            match self.values.get(&own).filter(|_| after.len() > name.len()) {
+                Some(value) => {
+                    out.push_str(value);
+                    rest = &after[name.len() + 1..];
+                }
+                None => {
+                    out.push('@');
+                    rest = after;
+                }
+            }
+        }
+        out + rest
+    }
+
+    fn write(&self, name: &str, content: &str, server: &str) -> Result<(), String> {
+        let name = self.fill(name, server);
+        let path = self.directory.join(&name);
+        if Path::new(&name).is_absolute() || name.split('/').any(|p| p == "..") {
+            return Err(format!("file `{name}` is outside of the experiment's directory"));
+        }
+        let wrong = |e: std::io::Error| format!("{}: {e}", path.display());
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(wrong)?;
+        }
+        match content.strip_prefix("size:").map(figures::units::parse_count) {
+            Some(Some(size)) => {
+                let mut rng = Rng::new(size as u64);
+                let bytes: Vec<u8> = (0..size as u64).map(|_| rng.bits() as u8).collect();
+                fs::write(&path, bytes).map_err(wrong)
+            }
+            _ => fs::write(&path, self.fill(content, server)).map_err(wrong),
+        }
+    }
+
+    /// Starts a server on its processors and waits until it listens.
+    ///
+    /// # Errors
+    /// A sentence with what the server said on standard error.
+    pub fn start(&self, server: &Server) -> Result<Running, String> {
+        let words = split(&self.fill(&server.command, &server.name));
+        let (program, args) = words.split_first().ok_or_else(|| format!("{}: no command", server.name))?;
+        let log = self.directory.join(format!("{}.log", server.name));
+        let file = fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+        let errors = file.try_clone().map_err(|e| e.to_string())?;
+        let mut command = Command::new(program);
+        command.args(args).current_dir(&self.directory).stdin(Stdio::null()).stdout(file).stderr(errors);
+        // A group of its own, so that children which outlive it can be ended with it.
+        command.process_group(0);
+        let child = spawn_on(&self.cpus, command).map_err(|e| format!("{program}: {e}"))?;
+        let mut running = Running { name: server.name.clone(), port: self.port(&server.name), child };
+        let begin = Instant::now();
+        loop {
+            if TcpStream::connect(("127.0.0.1", running.port)).is_ok() {
+                return Ok(running);
+            }
+            let ended = running.child.try_wait().ok().flatten();
+            if ended.is_some() || begin.elapsed() > START {
+                let said = fs::read_to_string(&log).unwrap_or_default();
+                let said: Vec<&str> = said.lines().rev().take(5).collect();
+                let how = if ended.is_some() { "ended at once" } else { "does not listen" };
+                let said = said.into_iter().rev().collect::<Vec<_>>().join("\n");
+                return Err(format!("{} {how}\n{said}", server.name));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// Starts a command on these processors: a child inherits them from the thread that starts it.
+fn spawn_on(cpus: &[usize], mut command: Command) -> std::io::Result<Child> {
+    let cpus = cpus.to_vec();
+    let starter = std::thread::spawn(move || {
+        if !cpus.is_empty() {
+            let mut set = rustix::thread::CpuSet::new();
+            cpus.iter().for_each(|c| set.set(*c));
+            let _ = rustix::thread::sched_setaffinity(None, &set);
+        }
+        command.spawn()
+    });
+    starter.join().unwrap_or_else(|_| Err(std::io::Error::other("the starting thread panicked")))
+}
+
+/// Words of a command; quotes keep white space together.
+pub fn split(text: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote, mut open) = (Vec::new(), String::new(), None, false);
+    for c in text.chars() {
+        match (c, quote) {
+            (c, Some(q)) if c == q => quote = None,
+            (c, Some(_)) => word.push(c),
+            ('\'' | '"', None) => (quote, open) = (Some(c), true),
+            (c, None) if c.is_whitespace() => {
+                if open || !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                open = false;
+            }
+            (c, None) => word.push(c),
+        }
+    }
+    if open || !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+/// Whether the program of a command is installed.
+pub fn installed(command: &str) -> bool {
+    let Some(program) = split(command).into_iter().next() else { return false };
+    if program.contains('/') {
+        return program.starts_with('@') || Path::new(&program).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Servers live where ordinary users do not look.
+    let places = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from));
+    places.into_iter().any(|p| p.join(&program).exists())
+}
+
+/// A server that runs. It is stopped when this is dropped.
+pub struct Running {
+    pub name: String,
+    pub port: u16,
+    child: Child,
+}
+
+impl Running {
+    /// Its first process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks it to end, and ends its whole group if it does not.
+    fn stop(&mut self) {
+        use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+        let Some(pid) = Pid::from_raw(self.child.id() as i32) else { return };
+        let _ = kill_process(pid, Signal::TERM);
+        let begin = Instant::now();
+        while begin.elapsed() < STOP {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = kill_process_group(pid, Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::file::read;
+
+    #[test]
+    fn commands_are_split_like_a_shell_would() {
+        assert_eq!(split("a  b 'c d' \"e'f\" ''"), ["a", "b", "c d", "e'f", ""]);
+        assert!(installed("sh -c x") && !installed("no-such-program-here") && !installed(""));
+    }
+
+    #[test]
+    fn substitutions_and_files() {
+        let directory = std::env::temp_dir().join(format!("lab-test-{}", std::process::id()));
+        let lab = read(
+            "title='t'\nfiles={'html/5kb'='size:5120','x.txt'='at @DIR@ mail@example'}\nsetup=['mkdir made']\n\
+             [[backend]]\nname='b'\ncommand='b'\n[[server]]\nname='a'\ncommand='a'\n\
+             [[workload]]\nname='w'\nload='rate'\npath='/'\nvalues=[1]\n",
+        )
+        .unwrap();
+        let ground = Ground::prepare(&lab, &directory, Path::new("."), &[0]).unwrap();
+        assert_eq!(fs::metadata(directory.join("html/5kb")).unwrap().len(), 5120);
+        assert!(directory.join("made").is_dir());
+        let port = ground.port("b");
+        assert_eq!(ground.fill("p=@PORT:b@ @CPUS@ @NOPE@", "a"), format!("p={port} 1 @NOPE@"));
+        assert_ne!(ground.fill("@PORT@", "a"), ground.fill("@PORT2@", "a"));
+        assert!(fs::read_to_string(directory.join("x.txt")).unwrap().ends_with("mail@example"));
+        assert!(ground.write("../x", "", "").is_err() && ground.write("/tmp/x", "", "").is_err());
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,98 @@
+//! What the measurement ran on: a figure without its machine is no figure.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// Hardware and system.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    pub kernel: String,
+    pub processor: String,
+    /// Processors that the system has.
+    pub cpus: usize,
+    /// Groups of processors that share a core, as the system lists them.
+    pub siblings: Vec<String>,
+    /// Memory in bytes.
+    pub memory: f64,
+    /// Local ports that connections may use.
+    pub ports: usize,
+}
+
+impl Machine {
+    /// Looks at this machine.
+    pub fn read() -> Machine {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let cpuinfo = read("/proc/cpuinfo");
+        let processor = cpuinfo.lines().find_map(|l| l.strip_prefix("model name")?.split_once(':').map(|x| x.1.trim()));
+        let cpus = cpuinfo.lines().filter(|l| l.starts_with("processor")).count();
+        let mut siblings: Vec<String> = (0..cpus)
+            .map(|c| read(&format!("/sys/devices/system/cpu/cpu{c}/topology/thread_siblings_list")).trim().to_string())
+            .filter(|s| !s.is_empty())
+            .collect();
+        siblings.dedup();
+        siblings.sort();
+        siblings.dedup();
+        let memory = read("/proc/meminfo")
+            .lines()
+            .find_map(|l| l.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<f64>().ok());
+        let range: Vec<usize> =
+            read("/proc/sys/net/ipv4/ip_local_port_range").split_whitespace().filter_map(|t| t.parse().ok()).collect();
+        Machine {
+            kernel: read("/proc/sys/kernel/osrelease").trim().into(),
+            processor: processor.unwrap_or("unknown processor").into(),
+            cpus: cpus.max(1),
+            siblings,
+            memory: memory.unwrap_or(0.0) * 1024.0,
+            ports: match range[..] {
+                [low, high] => high.saturating_sub(low) + 1,
+                _ => 28_232,
+            },
+        }
+    }
+
+    /// One line for reports.
+    pub fn sentence(&self) -> String {
+        let shared = self.siblings.iter().filter(|s| s.contains([',', '-'])).count();
+        let smt = if shared > 0 { format!(", {shared} cores with two threads") } else { String::new() };
+        format!(
+            "{} × {}{smt}, {} of memory, Linux {}",
+            self.cpus,
+            self.processor,
+            figures::units::bytes(self.memory),
+            self.kernel
+        )
+    }
+
+    /// Whether two processors are threads of one core, so that pinning the two sides of a test to them makes them fight.
+    pub fn share_a_core(&self, a: usize, b: usize) -> bool {
+        a != b && self.siblings.iter().any(|s| in_list(s, a) && in_list(s, b))
+    }
+}
+
+/// Whether a processor is in a list such as `0,4` or `0-3,8`.
+fn in_list(list: &str, cpu: usize) -> bool {
+    list.split(',').any(|part| match part.split_once('-') {
+        Some((low, high)) => low.parse().is_ok_and(|l: usize| l <= cpu) && high.parse().is_ok_and(|h: usize| cpu <= h),
+        None => part.parse() == Ok(cpu),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_processors() {
+        let m = Machine::read();
+        assert!(m.cpus >= 1 && m.memory > 1e6 && m.ports > 100);
+        assert!(m.sentence().contains("Linux"));
+    }
+
+    #[test]
+    fn siblings() {
+        let m = Machine { siblings: vec!["0,4".into(), "1-2".into()], ..Machine::default() };
+        assert!(m.share_a_core(0, 4) && m.share_a_core(1, 2));
+        assert!(!m.share_a_core(0, 1) && !m.share_a_core(0, 0));
+    }
+}

@@ -1,0 +1,177 @@
+//! CPU time and memory of a group of processes: those that hold a listening port, or given ones, with their children.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// The processes of a server. Asked again and again, because workers come and go.
+#[derive(Clone, Debug)]
+pub struct Group {
+    port: Option<u16>,
+    roots: Vec<u32>,
+    /// Highest CPU time seen of each process (nanoseconds), so that those which ended still count.
+    seen: BTreeMap<u32, u64>,
+}
+
+/// One look at a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Look {
+    /// CPU time of all processes since they started, in seconds.
+    pub cpu: f64,
+    /// Memory that would be freed if the group ended (proportional set size), in bytes; resident size where that cannot be read.
+    pub memory: f64,
+    pub processes: usize,
+    pub threads: usize,
+}
+
+impl Group {
+    /// The processes that listen on this local port.
+    pub fn by_port(port: u16) -> Group {
+        Group { port: Some(port), roots: Vec::new(), seen: BTreeMap::new() }
+    }
+
+    /// These processes and all their descendants.
+    pub fn by_pids(pids: &[u32]) -> Group {
+        Group { port: None, roots: pids.to_vec(), seen: BTreeMap::new() }
+    }
+
+    /// The processes of the group now. Who holds the port is looked up until somebody does, and then only their descendants:
+    /// going through all descriptors of all processes would disturb what is measured.
+    pub fn pids(&mut self) -> Vec<u32> {
+        if let (Some(port), true) = (self.port, self.roots.is_empty()) {
+            self.roots = holders(&listeners(port));
+        }
+        let mut pids = self.roots.clone();
+        let mut at = 0;
+        while let Some(pid) = pids.get(at).copied() {
+            for child in children(pid) {
+                if !pids.contains(&child) {
+                    pids.push(child);
+                }
+            }
+            at += 1;
+        }
+        pids
+    }
+
+    /// CPU time and memory of the group now. `with_memory` costs more time with large processes.
+    pub fn look(&mut self, with_memory: bool) -> Look {
+        let mut look = Look::default();
+        for pid in self.pids() {
+            let Some((nanoseconds, threads)) = cpu(pid) else { continue };
+            look.processes += 1;
+            look.threads += threads;
+            let slot = self.seen.entry(pid).or_default();
+            *slot = nanoseconds.max(*slot);
+            if with_memory {
+                look.memory += memory(pid).unwrap_or(0.0);
+            }
+        }
+        look.cpu = self.seen.values().map(|n| *n as f64 * 1e-9).sum();
+        look
+    }
+}
+
+/// CPU nanoseconds of a process and its number of threads. schedstat counts in nanoseconds where stat has steps of 10 ms.
+fn cpu(pid: u32) -> Option<(u64, usize)> {
+    let (mut sum, mut threads) = (0, 0);
+    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+        let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+        sum += text.split_whitespace().next().and_then(|t| t.parse::<u64>().ok()).unwrap_or(0);
+        threads += 1;
+    }
+    Some((sum, threads))
+}
+
+fn memory(pid: u32) -> Option<f64> {
+    let kilobytes = |text: &str, name: &str| {
+        let line = text.lines().find(|l| l.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse::<f64>().ok()
+    };
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();
+    let pss = rollup.as_deref().and_then(|t| kilobytes(t, "Pss:"));
+    let resident = || kilobytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:");
+    pss.or_else(resident).map(|k| k * 1024.0)
+}
+
+/// Inodes of the sockets that listen on a port.
+fn listeners(port: u16) -> HashSet<u64> {
+    let mut inodes = HashSet::new();
+    for file in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        for line in text.lines().skip(1) {
+            let cells: Vec<&str> = line.split_whitespace().collect();
+            let (Some(local), Some(state), Some(inode)) = (cells.get(1), cells.get(3), cells.get(9)) else { continue };
+            let same = local.rsplit_once(':').and_then(|(_, p)| u16::from_str_radix(p, 16).ok()) == Some(port);
+            // State 0A is LISTEN.
+            if same && *state == "0A" {
+                inodes.extend(inode.parse::<u64>());
+            }
+        }
+    }
+    inodes
+}
+
+/// Processes with one of these sockets open.
+fn holders(inodes: &HashSet<u64>) -> Vec<u32> {
+    if inodes.is_empty() {
+        return Vec::new();
+    }
+    let holds = |pid: u32| {
+        let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+        entries.flatten().any(|entry| {
+            let link = fs::read_link(entry.path()).unwrap_or_default();
+            let name = link.to_string_lossy();
+            let inode = name.strip_prefix("socket:[").and_then(|n| n.strip_suffix(']')).and_then(|n| n.parse().ok());
+            inode.is_some_and(|i: u64| inodes.contains(&i))
+        })
+    };
+    all_pids().filter(|pid| *pid != std::process::id() && holds(*pid)).collect()
+}
+
+fn all_pids() -> impl Iterator<Item = u32> {
+    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok())
+}
+
+/// Children of a process, over all its threads.
+fn children(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks
+        .flat_map(|task| {
+            let text = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            text.split_whitespace().filter_map(|c| c.parse().ok()).collect::<Vec<u32>>()
+        })
+        .collect()
+}
+
+/// Whether an address belongs to this machine's loopback.
+pub fn is_local(address: &SocketAddr) -> bool {
+    address.ip().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_process_sees_itself() {
+        let mut group = Group::by_pids(&[std::process::id()]);
+        let look = group.look(true);
+        assert!(look.processes >= 1 && look.threads >= 1 && look.memory > 100_000.0, "{look:?}");
+        let mut x = 0u64;
+        (0..20_000_000u64).for_each(|i| x = std::hint::black_box(x ^ i));
+        assert!(group.look(false).cpu > look.cpu);
+    }
+
+    #[test]
+    fn listening_sockets_are_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(listeners(port).len(), 1);
+        drop(listener);
+        assert!(listeners(port).is_empty());
+    }
+}

@@ -1,0 +1,144 @@
+//! From what the engine yields to what a report holds.
+
+use super::model::{Bounds, Capacity, Point, Round, ServerUse, Tick, Times};
+use crate::engine::latency::Latency;
+use crate::engine::run::{Moment, Outcome};
+use crate::observe::kernel::Counters;
+use crate::observe::processes::Look;
+
+/// Looks at the server during a round: seconds from the start of the measured part, and what was seen.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    pub looks: Vec<(f64, Look)>,
+}
+
+/// The figures of a distribution; `None` when it is empty.
+pub fn times(latency: &Latency) -> Option<Times> {
+    if latency.count() == 0 {
+        return None;
+    }
+    let (min, max) = latency.range();
+    let q = |q: f64| latency.quantile(q);
+    Some(Times {
+        count: latency.count(),
+        mean: latency.mean(),
+        deviation: latency.deviation(),
+        min,
+        max,
+        p50: q(0.5),
+        p75: q(0.75),
+        p90: q(0.9),
+        p95: q(0.95),
+        p99: q(0.99),
+        p999: q(0.999),
+        p9999: q(0.9999),
+        histogram: latency.encode(),
+    })
+}
+
+/// A round from its outcome.
+pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters) -> Round {
+    let t = &outcome.total;
+    let seconds = outcome.seconds.max(1e-9);
+    let per_second = |n: u64| n as f64 / seconds;
+    let bytes = t.body_bytes + t.other_bytes;
+    Round {
+        seconds,
+        due: t.due,
+        answers: t.answers,
+        good: t.good,
+        connections: t.connections,
+        offered: per_second(t.due),
+        rps: per_second(t.answers),
+        good_rps: per_second(t.good),
+        connections_per_second: per_second(t.connections),
+        bytes_per_second: per_second(bytes),
+        bytes_per_response: bytes as f64 / t.answers.max(1) as f64,
+        failures: t.failures.seen().map(|(c, n)| (c.word().to_string(), n)).collect(),
+        statuses: t.statuses.sorted().into_iter().collect(),
+        latency: times(&t.corrected),
+        service: if open_loop { times(t.raw()) } else { None },
+        lag: if open_loop { times(&t.lag) } else { None },
+        first_byte: times(&t.first_byte),
+        connect: times(&t.connect),
+        handshake: times(&t.handshake),
+        client_busy: outcome.busy.clone(),
+        client_cpu_per_request: outcome.client_cpu / t.answers.max(1) as f64,
+        server: server_use(watch, outcome),
+        backend_processors: None,
+        others: None,
+        kernel,
+        series: series(&outcome.moments, watch),
+    }
+}
+
+fn server_use(watch: &Watch, outcome: &Outcome) -> Option<ServerUse> {
+    let (first, last) = (watch.looks.first()?, watch.looks.last()?);
+    let span = last.0 - first.0;
+    if last.1.processes == 0 || span <= 0.0 {
+        return None;
+    }
+    // The looks do not fall exactly on the ends of the measured part: go by the rate of use.
+    let processors = (last.1.cpu - first.1.cpu) / span;
+    let cpu = processors * outcome.seconds;
+    Some(ServerUse {
+        processes: watch.looks.iter().map(|l| l.1.processes).max().unwrap_or(0),
+        threads: watch.looks.iter().map(|l| l.1.threads).max().unwrap_or(0),
+        cpu,
+        cpu_per_request: cpu / outcome.total.answers.max(1) as f64,
+        processors,
+        memory_before: first.1.memory,
+        memory_peak: watch.looks.iter().map(|l| l.1.memory).fold(0.0, f64::max),
+    })
+}
+
+/// One interval of the time series.
+pub fn tick(moment: &Moment, watch: &Watch) -> Tick {
+    let (r, seconds) = (&moment.record, moment.seconds.max(1e-9));
+    let finite = |v: f64| if v.is_finite() { v } else { 0.0 };
+    let near = |t: f64| {
+        watch.looks.iter().min_by(|a, b| (a.0 - t).abs().total_cmp(&(b.0 - t).abs())).filter(|l| (l.0 - t).abs() < 1.5)
+    };
+    let (before, after) = (near(moment.at - seconds), near(moment.at));
+    let processors = match (before, after) {
+        (Some(a), Some(b)) if b.0 > a.0 => Some((b.1.cpu - a.1.cpu) / (b.0 - a.0)),
+        _ => None,
+    };
+    Tick {
+        at: moment.at,
+        offered: r.due as f64 / seconds,
+        rps: r.answers as f64 / seconds,
+        connections_per_second: r.connections as f64 / seconds,
+        failures: r.failures.total(),
+        mean: finite(r.corrected.mean()),
+        deviation: finite(r.corrected.deviation()),
+        p50: finite(r.corrected.quantile(0.5)),
+        p99: finite(r.corrected.quantile(0.99)),
+        max: finite(r.corrected.range().1),
+        open: moment.open,
+        pending: moment.pending,
+        processors,
+        memory: after.map(|l| l.1.memory).filter(|m| *m > 0.0),
+    }
+}
+
+fn series(moments: &[Moment], watch: &Watch) -> Vec<Tick> {
+    moments.iter().map(|m| tick(m, watch)).collect()
+}
+
+/// The greatest usable rate among the points, as a capacity without objective.
+pub fn greatest(points: &[Point]) -> Option<Capacity> {
+    let usable = points.iter().filter(|p| p.verdict.usable);
+    let best = usable.max_by(|a, b| a.rps().mid.total_cmp(&b.rps().mid))?;
+    Some(capacity(best, String::new(), best.rps().into()))
+}
+
+/// A capacity from the point that shows it.
+pub fn capacity(point: &Point, objective: String, rps: Bounds) -> Capacity {
+    Capacity {
+        rps,
+        objective,
+        cpu_seconds_per_request: point.interval(|r| r.server.as_ref().map(|s| s.cpu_per_request)).map(|i| i.mid),
+        bytes_per_response: point.interval(|r| Some(r.bytes_per_response)).map_or(0.0, |i| i.mid),
+    }
+}

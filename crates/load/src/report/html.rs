@@ -1,0 +1,230 @@
+//! The report as one self-contained page.
+
+use figures::page::{Page, Tone};
+use figures::table::Table;
+use figures::units::{Unit, bytes, count, seconds};
+
+use super::model::{Point, Report, Round, Times, Verdict};
+use super::plots;
+use super::text::{grouped, middle};
+
+/// The whole page.
+pub fn page(report: &Report) -> String {
+    let mut page = Page::new(&report.title);
+    page.paragraph(&format!("{} {}", report.load, report.target.url));
+    if let [point] = report.points.as_slice() {
+        verdict(&mut page, &point.verdict);
+        if let Some(round) = middle(point) {
+            page.cards(&cards(report, point, round));
+        }
+    } else {
+        sweep_verdicts(&mut page, report);
+    }
+    if let Some(c) = report.capacity.as_ref().filter(|c| !c.objective.is_empty()) {
+        page.note(
+            Tone::Good,
+            "Capacity",
+            &format!(
+                "{} requests/s within {} (between {} and {})",
+                count(c.rps.mid),
+                c.objective,
+                count(c.rps.low),
+                count(c.rps.high)
+            ),
+        );
+    }
+    figures(&mut page, report);
+    tables(&mut page, report);
+    environment(&mut page, report);
+    page.html()
+}
+
+/// How a verdict looks.
+pub fn tone(verdict: &Verdict) -> Tone {
+    match verdict.word.as_str() {
+        "valid" => Tone::Good,
+        "overloaded" | "not repeatable" => Tone::Warning,
+        _ => Tone::Bad,
+    }
+}
+
+fn verdict(page: &mut Page, verdict: &Verdict) {
+    page.note(tone(verdict), &format!("Verdict: {}.", verdict.word), &verdict.reasons.join(". "));
+}
+
+fn sweep_verdicts(page: &mut Page, report: &Report) {
+    let odd: Vec<&Point> = report.points.iter().filter(|p| p.verdict.word != "valid").collect();
+    if odd.is_empty() {
+        page.note(Tone::Good, "Verdict: valid.", "Every point.");
+    }
+    for point in odd {
+        let reason = point.verdict.reasons.first().cloned().unwrap_or_default();
+        let at = format!("At {}: {}.", grouped(point.value), point.verdict.word);
+        page.note(tone(&point.verdict), &at, &reason);
+    }
+}
+
+fn cards(report: &Report, point: &Point, r: &Round) -> Vec<(String, String, String)> {
+    let spread = match point.rounds.len() {
+        1 => "one run".to_string(),
+        n => format!("± {} over {n} rounds", Unit::Share.write(point.rps().relative_half_width())),
+    };
+    let mut cards = vec![(grouped(point.rps().mid), "requests/s".to_string(), spread)];
+    if report.open_loop {
+        cards.push((grouped(r.offered), "offered/s".into(), "by the plan".into()));
+    }
+    if let Some(t) = &r.latency {
+        cards.push((seconds(t.p50), "median latency".into(), format!("mean {}", seconds(t.mean))));
+        cards.push((seconds(t.p99), "p99".into(), format!("p99.9 {}", seconds(t.p999))));
+        cards.push((seconds(t.max), "longest".into(), format!("of {}", count(t.count as f64))));
+    }
+    cards.push((
+        Unit::Share.write(r.error_share()),
+        "errors".into(),
+        format!("{} failed", r.failures.values().sum::<u64>()),
+    ));
+    if let Some(s) = &r.server {
+        cards.push((
+            seconds(s.cpu_per_request),
+            "server CPU/request".into(),
+            format!("{:.2} processors", s.processors),
+        ));
+        cards.push((bytes(s.memory_peak), "server memory".into(), format!("{} processes", s.processes)));
+    }
+    cards
+}
+
+fn figures(page: &mut Page, report: &Report) {
+    let rounds = report.points.iter().map(|p| p.rounds.len()).max().unwrap_or(1);
+    let bars = if rounds > 1 {
+        format!("Means of {rounds} rounds; bars are 95 % intervals.")
+    } else {
+        "One run a point.".into()
+    };
+    let mut list: Vec<(String, String)> = Vec::new();
+    if report.points.len() > 1 {
+        list.push((plots::rate_and_latency(report).svg(), bars.clone()));
+        if report.open_loop {
+            list.push((
+                plots::answered_against_offered(report).svg(),
+                "Where the curve leaves the diagonal the server is full.".into(),
+            ));
+        }
+        let samples: u64 =
+            report.points.iter().flat_map(|p| &p.rounds).filter_map(|r| r.latency.as_ref()).map(|t| t.count).sum();
+        list.push((
+            plots::reply_time(report).svg(),
+            format!(
+                "Over {} samples in all. A growing deviation is the first sign of saturation.",
+                count(samples as f64)
+            ),
+        ));
+        if let Some((memory, cpu)) = plots::server(report) {
+            list.push((memory.svg(), "Proportional set size of all its processes.".into()));
+            list.push((cpu.svg(), "User and system time of all its processes; falls as batches grow.".into()));
+        }
+    }
+    list.push((
+        plots::percentiles(&plots::percentile_curves(report)).svg(),
+        "Each sample is one request; nothing is interpolated.".into(),
+    ));
+    if let [point] = report.points.as_slice()
+        && let Some(round) = middle(point)
+    {
+        list.extend(plots::over_time(&round.series, report.open_loop).iter().map(|p| (p.svg(), String::new())));
+    }
+    page.heading("Figures");
+    page.figures(&list);
+}
+
+fn tables(page: &mut Page, report: &Report) {
+    page.heading("Latency");
+    let mut table = Table::new(&[
+        &report.quantity,
+        "<",
+        "requests/s",
+        "mean",
+        "deviation",
+        "min",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "p99.99",
+        "max",
+    ]);
+    for point in &report.points {
+        let Some(r) = middle(point) else { continue };
+        let mut add = |name: &str, times: &Option<Times>| {
+            if let Some(t) = times {
+                let cells = [t.mean, t.deviation, t.min, t.p50, t.p90, t.p99, t.p999, t.p9999, t.max].map(seconds);
+                let first = [grouped(point.value), name.to_string(), grouped(r.rps)];
+                table.row(first.into_iter().chain(cells));
+            }
+        };
+        add(if report.open_loop { "from the plan" } else { "latency" }, &r.latency);
+        add("from the send", &r.service);
+        add("generator's lateness", &r.lag);
+        add("first byte", &r.first_byte);
+        add("connect", &r.connect);
+        add("TLS handshake", &r.handshake);
+    }
+    page.table(&table);
+    page.heading("Answers and resources");
+    let mut table = Table::new(&[
+        &report.quantity,
+        "rounds",
+        "± 95 %",
+        "answers",
+        "<statuses",
+        "<failures",
+        "received/s",
+        "connections/s",
+        "server CPU/request",
+        "server processors",
+        "server memory",
+        "client CPU/request",
+        "client busy",
+        "<verdict",
+    ]);
+    for point in &report.points {
+        let Some(r) = middle(point) else { continue };
+        let list = |items: Vec<String>| if items.is_empty() { "none".to_string() } else { items.join(", ") };
+        let s = r.server.as_ref();
+        table.row([
+            grouped(point.value),
+            point.rounds.len().to_string(),
+            if point.rounds.len() > 1 { Unit::Share.write(point.rps().relative_half_width()) } else { "–".into() },
+            grouped(r.answers as f64),
+            list(r.statuses.iter().map(|(s, n)| format!("{s}: {}", count(*n as f64))).collect()),
+            list(r.failures.iter().map(|(c, n)| format!("{c}: {}", count(*n as f64))).collect()),
+            bytes(r.bytes_per_second),
+            count(r.connections_per_second),
+            s.map_or("–".into(), |s| seconds(s.cpu_per_request)),
+            s.map_or("–".into(), |s| format!("{:.2}", s.processors)),
+            s.map_or("–".into(), |s| bytes(s.memory_peak)),
+            seconds(r.client_cpu_per_request),
+            Unit::Share.write(r.client_busy.iter().copied().fold(0.0, f64::max)),
+            point.verdict.word.clone(),
+        ]);
+    }
+    let column = table.heads.len() - 1;
+    page.table_with(&table, |row, c| (c == column).then(|| tone(&report.points[row].verdict)));
+}
+
+fn environment(page: &mut Page, report: &Report) {
+    page.heading("How it was measured");
+    page.paragraph(&report.machine.sentence());
+    if report.target.loopback {
+        page.paragraph(
+            "Client and server shared this machine and its loopback: no network card, no interrupts, segments of up to 64 kB, and \
+             the client takes processors from the server. Compare only with what was measured in the same way.",
+        );
+    }
+    let tls = if report.target.tls.is_empty() { String::new() } else { format!(", {}", report.target.tls) };
+    page.paragraph(&format!("{} {} to {}{tls}.", report.tool, report.version, report.target.address));
+    page.preformatted(&report.command.join(" "));
+    if report.target.requests.len() > 1 {
+        page.details("Requests", &report.target.requests.join("\n"));
+    }
+}

@@ -1,0 +1,213 @@
+//! The report as data: what `--json` writes and `--baseline`, `plan` and the coordinating side read back.
+//!
+//! Times are seconds, sizes bytes, rates per second. What was not measured is absent, never zero.
+
+use std::collections::BTreeMap;
+
+use figures::stats::Interval;
+use serde::{Deserialize, Serialize};
+
+use crate::observe::kernel::Counters;
+use crate::observe::machine::Machine;
+
+/// A whole `bench` run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    pub tool: String,
+    pub version: String,
+    pub title: String,
+    /// The command line that made it.
+    pub command: Vec<String>,
+    /// Seconds since 1970.
+    pub started: u64,
+    pub machine: Machine,
+    pub target: Target,
+    /// What the load is, in words, and the quantity that points differ in (`connections`, `requests/s offered` …).
+    pub load: String,
+    pub quantity: String,
+    pub open_loop: bool,
+    pub points: Vec<Point>,
+    /// What the server can do by this report.
+    pub capacity: Option<Capacity>,
+}
+
+/// Whom the report is about.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Target {
+    pub url: String,
+    pub address: String,
+    /// Client and server share this machine.
+    pub loopback: bool,
+    pub tls: String,
+    pub requests: Vec<String>,
+}
+
+/// One load level, measured in one or more rounds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Point {
+    /// Value of the report's quantity.
+    pub value: f64,
+    pub rounds: Vec<Round>,
+    pub verdict: Verdict,
+}
+
+impl Point {
+    /// Mean and 95 % interval over rounds of a figure; `None` when a round lacks it.
+    pub fn interval(&self, of: impl Fn(&Round) -> Option<f64>) -> Option<Interval> {
+        let values: Option<Vec<f64>> = self.rounds.iter().map(of).collect();
+        let values = values.filter(|v| !v.is_empty())?;
+        Some(figures::stats::mean_interval(&values, 0.95))
+    }
+    /// Answers per second.
+    pub fn rps(&self) -> Interval {
+        self.interval(|r| Some(r.rps)).unwrap_or(Interval::exact(0.0))
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Round {
+    /// Length of the measured part.
+    pub seconds: f64,
+    /// Requests that were due; answers, right answers and new connections within the measured part.
+    pub due: u64,
+    pub answers: u64,
+    pub good: u64,
+    pub connections: u64,
+    /// Per second: due, answers, right answers, new connections, bytes received.
+    pub offered: f64,
+    pub rps: f64,
+    pub good_rps: f64,
+    pub connections_per_second: f64,
+    pub bytes_per_second: f64,
+    /// Mean bytes of an answer, head included.
+    pub bytes_per_response: f64,
+    pub failures: BTreeMap<String, u64>,
+    pub statuses: BTreeMap<u16, u64>,
+    /// From the plan to the last byte. In an open loop this is what users wait.
+    pub latency: Option<Times>,
+    /// From the send to the last byte.
+    pub service: Option<Times>,
+    /// From the plan to the moment at which the generator took the request up.
+    pub lag: Option<Times>,
+    pub first_byte: Option<Times>,
+    pub connect: Option<Times>,
+    pub handshake: Option<Times>,
+    /// Share of the time that each client thread was on a processor.
+    pub client_busy: Vec<f64>,
+    /// Client's CPU seconds per answer.
+    pub client_cpu_per_request: f64,
+    pub server: Option<ServerUse>,
+    /// Processors that what stands behind the server used (lab only).
+    #[serde(default)]
+    pub backend_processors: Option<f64>,
+    pub kernel: Counters,
+    /// Processors that programs other than client, server and backends used; absent when the server was not watched.
+    #[serde(default)]
+    pub others: Option<f64>,
+    pub series: Vec<Tick>,
+}
+
+impl Round {
+    /// Works out [`Round::others`] from what is known; `wall` is the time between the readings of the kernel's counters.
+    pub fn settle_others(&mut self, wall: f64) {
+        let Some(server) = &self.server else { return };
+        let client: f64 = self.client_busy.iter().sum();
+        let known = server.processors + client + self.backend_processors.unwrap_or(0.0);
+        self.others = Some((self.kernel.busy / wall.max(1e-9) - known).max(0.0));
+    }
+
+    /// Requests without a right answer as a share of those that were due.
+    pub fn error_share(&self) -> f64 {
+        self.failures.values().sum::<u64>() as f64 / (self.due.max(self.answers)).max(1) as f64
+    }
+}
+
+/// A distribution of times.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Times {
+    pub count: u64,
+    pub mean: f64,
+    pub deviation: f64,
+    pub min: f64,
+    pub max: f64,
+    pub p50: f64,
+    pub p75: f64,
+    pub p90: f64,
+    pub p95: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub p9999: f64,
+    /// HdrHistogram, V2 compressed, base64; values in nanoseconds.
+    pub histogram: String,
+}
+
+/// What the server used during a round.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ServerUse {
+    pub processes: usize,
+    pub threads: usize,
+    /// CPU seconds in the measured part, and per answer; and how many processors that is on average.
+    pub cpu: f64,
+    pub cpu_per_request: f64,
+    pub processors: f64,
+    /// Memory before, and the most that was seen.
+    pub memory_before: f64,
+    pub memory_peak: f64,
+}
+
+/// One interval of the time series.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Tick {
+    /// End of the interval from the start of the measured part.
+    pub at: f64,
+    pub offered: f64,
+    pub rps: f64,
+    pub connections_per_second: f64,
+    pub failures: u64,
+    pub mean: f64,
+    pub deviation: f64,
+    pub p50: f64,
+    pub p99: f64,
+    pub max: f64,
+    pub open: usize,
+    pub pending: usize,
+    /// Processors that the server used, and its memory; absent when it was not watched.
+    pub processors: Option<f64>,
+    pub memory: Option<f64>,
+}
+
+/// What to think of a figure.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// `valid`, `client-bound`, `port-bound`, `error-bound`, `overloaded`, `not repeatable`.
+    pub word: String,
+    /// Why, in a sentence; further remarks follow.
+    pub reasons: Vec<String>,
+    /// Whether the rate may be used as the server's.
+    pub usable: bool,
+}
+
+/// What the server can do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Capacity {
+    pub rps: Bounds,
+    /// The objective that this rate holds; empty for the greatest rate that was seen.
+    pub objective: String,
+    pub cpu_seconds_per_request: Option<f64>,
+    pub bytes_per_response: f64,
+}
+
+/// An interval in JSON.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Bounds {
+    pub low: f64,
+    pub mid: f64,
+    pub high: f64,
+}
+
+impl From<Interval> for Bounds {
+    fn from(i: Interval) -> Self {
+        Bounds { low: i.low, mid: i.mid, high: i.high }
+    }
+}

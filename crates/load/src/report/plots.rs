@@ -1,0 +1,167 @@
+//! The figures of a bench report.
+
+use figures::plot::{Axis, Mark, Plot, Point as Dot, Series};
+use figures::units::Unit;
+
+use super::model::{Point, Report, Round, Tick, Times};
+use super::text::middle;
+use crate::engine::latency::Latency;
+
+/// Shorter times are drawn as this: nobody cares, and they would stretch the axis.
+const SHORTEST: f64 = 1e-6;
+
+/// A measured figure of a point with its interval over rounds.
+fn dot(point: &Point, of: &dyn Fn(&Round) -> Option<f64>) -> Option<Dot> {
+    point.interval(of).map(|i| Dot { x: point.value, y: i.mid, low: i.low.max(0.0), high: i.high })
+}
+
+fn dots(report: &Report, of: &dyn Fn(&Round) -> Option<f64>) -> Vec<Dot> {
+    report.points.iter().filter_map(|p| dot(p, of)).collect()
+}
+
+/// The axis of the quantity in which points differ: logarithmic when it spans more than a factor of twenty.
+fn quantity_axis(report: &Report) -> Axis {
+    let values = report.points.iter().map(|p| p.value);
+    let (low, high) = values.fold((f64::INFINITY, 0.0), |(a, b): (f64, f64), v| (a.min(v), b.max(v)));
+    if low > 0.0 && high / low > 20.0 {
+        Axis::log(&report.quantity, Unit::Count)
+    } else {
+        Axis::linear(&report.quantity, Unit::Count)
+    }
+}
+
+/// Requests/s and latency against the quantity, on two axes: the classic picture of a sweep.
+pub fn rate_and_latency(report: &Report) -> Plot {
+    let mut plot = Plot::new(
+        &format!("Requests/s and latency against {}", report.quantity),
+        quantity_axis(report),
+        Axis::linear("requests per second", Unit::PerSecond),
+    );
+    plot.y2 = Some(Axis::linear("latency", Unit::Seconds));
+    plot.series.push(Series::new("requests/s", Mark::Line, dots(report, &|r| Some(r.rps))));
+    let time = |f: fn(&Times) -> f64| move |r: &Round| r.latency.as_ref().map(f);
+    plot.series.push(Series::new("mean latency", Mark::Line, dots(report, &time(|t| t.mean))).right());
+    plot.series.push(Series::new("p99", Mark::Line, dots(report, &time(|t| t.p99))).right().dashed());
+    plot
+}
+
+/// Mean reply time and its deviation against the quantity: where the deviation grows, saturation begins.
+pub fn reply_time(report: &Report) -> Plot {
+    let mut plot = Plot::new(
+        &format!("Reply time and its deviation against {}", report.quantity),
+        quantity_axis(report),
+        Axis::linear("time", Unit::Seconds),
+    );
+    let band = report.points.iter().filter_map(|p| {
+        let mean = p.interval(|r| r.latency.as_ref().map(|t| t.mean))?.mid;
+        let deviation = p.interval(|r| r.latency.as_ref().map(|t| t.deviation))?.mid;
+        Some(Dot { x: p.value, y: mean, low: (mean - deviation).max(0.0), high: mean + deviation })
+    });
+    plot.series.push(Series::new("± one deviation", Mark::Band, band.collect()).colour(0));
+    plot.series.push(Series::new("mean", Mark::Line, dots(report, &|r| r.latency.as_ref().map(|t| t.mean))).colour(0));
+    let deviations = dots(report, &|r| r.latency.as_ref().map(|t| t.deviation));
+    plot.series.push(Series::new("deviation", Mark::Line, deviations).colour(1).dashed());
+    plot
+}
+
+/// What came against what was offered; the diagonal is what a server without limits would do.
+pub fn answered_against_offered(report: &Report) -> Plot {
+    let mut plot = Plot::new(
+        "Answered against offered",
+        Axis::linear(&report.quantity, Unit::Count),
+        Axis::linear("answers per second", Unit::PerSecond),
+    );
+    let highest = report.points.iter().map(|p| p.value).fold(0.0, f64::max);
+    let per_answer = dots(report, &|r| Some(r.good_rps));
+    plot.series.push(Series::new("right answers", Mark::Line, per_answer));
+    plot.series
+        .push(Series::new("offered", Mark::Curve, vec![Dot::new(0.0, 0.0), Dot::new(highest, highest)]).dashed());
+    plot
+}
+
+/// Server's memory and CPU per request against the quantity; `None` when the server was not watched.
+pub fn server(report: &Report) -> Option<(Plot, Plot)> {
+    let memory = dots(report, &|r| r.server.as_ref().map(|s| s.memory_peak));
+    if memory.is_empty() {
+        return None;
+    }
+    let mut a = Plot::new(
+        &format!("Server's memory against {}", report.quantity),
+        quantity_axis(report),
+        Axis::linear("memory", Unit::Bytes),
+    );
+    a.series.push(Series::new("peak", Mark::Line, memory));
+    let mut b = Plot::new(
+        &format!("Server's CPU time a request against {}", report.quantity),
+        quantity_axis(report),
+        Axis::linear("CPU time", Unit::Seconds),
+    );
+    b.series.push(Series::new(
+        "CPU time a request",
+        Mark::Line,
+        dots(report, &|r| r.server.as_ref().map(|s| s.cpu_per_request)),
+    ));
+    Some((a, b))
+}
+
+/// Latency by percentile, the axis stretched towards the slowest.
+pub fn percentiles(curves: &[(String, &Times)]) -> Plot {
+    let mut plot = Plot::new(
+        "Latency by percentile",
+        Axis::linear("percentile", Unit::Plain),
+        Axis::log("latency", Unit::Seconds),
+    );
+    let place = |q: f64| -(1.0 - q).max(1e-9).log10();
+    let names = [(0.5, "50"), (0.9, "90"), (0.99, "99"), (0.999, "99.9"), (0.9999, "99.99"), (0.99999, "99.999")];
+    plot.x.ticks =
+        std::iter::once((0.0, "0".to_string())).chain(names.map(|(q, name)| (place(q), name.to_string()))).collect();
+    for (name, times) in curves {
+        let Ok(latency) = Latency::decode(&times.histogram) else { continue };
+        let points = latency.curve().into_iter().map(|(q, s)| Dot::new(place(q), s.max(SHORTEST))).collect();
+        plot.series.push(Series::new(name, Mark::Curve, points));
+    }
+    plot
+}
+
+/// The figures of one round over time.
+pub fn over_time(series: &[Tick], open_loop: bool) -> Vec<Plot> {
+    let time = || Axis::linear("time (s)", Unit::Plain);
+    let line = |f: &dyn Fn(&Tick) -> f64| -> Vec<Dot> { series.iter().map(|t| Dot::new(t.at, f(t))).collect() };
+    let mut rate = Plot::new("Requests/s over time", time(), Axis::linear("requests per second", Unit::PerSecond));
+    rate.series.push(Series::new("answers", Mark::Curve, line(&|t| t.rps)));
+    if open_loop {
+        rate.series.push(Series::new("offered", Mark::Curve, line(&|t| t.offered)).dashed());
+    }
+    let mut latency = Plot::new("Latency over time", time(), Axis::log("latency", Unit::Seconds));
+    // An interval without answers has no latency; the line has a gap there.
+    let some = |v: f64| if v > 0.0 { v } else { f64::NAN };
+    latency.series.push(Series::new("p50", Mark::Curve, line(&|t| some(t.p50))));
+    latency.series.push(Series::new("p99", Mark::Curve, line(&|t| some(t.p99))));
+    latency.series.push(Series::new("max", Mark::Curve, line(&|t| some(t.max))).dashed());
+    let mut plots = vec![rate, latency];
+    if series.iter().any(|t| t.processors.is_some()) {
+        let some = |f: &dyn Fn(&Tick) -> Option<f64>| -> Vec<Dot> {
+            series.iter().filter_map(|t| f(t).map(|y| Dot::new(t.at, y))).collect()
+        };
+        let mut server = Plot::new("The server over time", time(), Axis::linear("processors", Unit::Plain));
+        server.y2 = Some(Axis::linear("memory", Unit::Bytes));
+        server.series.push(Series::new("processors used", Mark::Curve, some(&|t| t.processors)));
+        server.series.push(Series::new("memory", Mark::Curve, some(&|t| t.memory)).right().dashed());
+        plots.push(server);
+    }
+    plots
+}
+
+/// The curves of the percentile figure: of a single point from plan, send and lateness; of several each point's latency.
+pub fn percentile_curves(report: &Report) -> Vec<(String, &Times)> {
+    if let [point] = report.points.as_slice() {
+        let Some(r) = middle(point) else { return Vec::new() };
+        let name = if report.open_loop { "from the plan" } else { "latency" };
+        let all = [(name, &r.latency), ("from the send", &r.service), ("generator's lateness", &r.lag)];
+        return all.into_iter().filter_map(|(n, t)| t.as_ref().map(|t| (n.to_string(), t))).collect();
+    }
+    // More than six curves cannot be told apart.
+    let step = report.points.len().div_ceil(6).max(1);
+    let chosen = report.points.iter().rev().step_by(step).collect::<Vec<_>>().into_iter().rev();
+    chosen.filter_map(|p| Some((super::text::grouped(p.value), middle(p)?.latency.as_ref()?))).collect()
+}

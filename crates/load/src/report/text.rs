@@ -1,0 +1,155 @@
+//! The summary for a terminal.
+
+use std::fmt::Write as _;
+
+use figures::table::Table;
+use figures::units::{Unit, bytes, count, seconds};
+
+use super::model::{Point, Report, Round, Times};
+
+/// The whole summary: one point in full, several as a table.
+pub fn summary(report: &Report) -> String {
+    let mut out = format!("{}\n{}\n", report.load, report.target.url);
+    match report.points.as_slice() {
+        [] => out.push_str("nothing was measured\n"),
+        [point] => one(report, point, &mut out),
+        points => many(report, points, &mut out),
+    }
+    if let Some(c) = report.capacity.as_ref().filter(|c| !c.objective.is_empty()) {
+        let _ = writeln!(
+            out,
+            "\nHighest rate within {}: {} requests/s (between {} and {})",
+            c.objective,
+            count(c.rps.mid),
+            count(c.rps.low),
+            count(c.rps.high)
+        );
+    }
+    out
+}
+
+fn one(report: &Report, point: &Point, out: &mut String) {
+    let Some(r) = middle(point) else { return };
+    let rps = point.rps();
+    let spread = match point.rounds.len() {
+        1 => String::new(),
+        n => format!("   ± {} over {n} rounds", Unit::Share.write(rps.relative_half_width())),
+    };
+    let _ = writeln!(out, "\n  {} requests/s{spread}", grouped(rps.mid));
+    let _ = writeln!(
+        out,
+        "  {} answers in {}, {}/s received",
+        grouped(r.answers as f64),
+        seconds(r.seconds),
+        bytes(r.bytes_per_second)
+    );
+    if report.open_loop {
+        let _ = writeln!(out, "  offered {}/s", grouped(r.offered));
+    }
+    if r.connections_per_second >= 1.0 {
+        let _ = writeln!(out, "  {} new connections/s", grouped(r.connections_per_second));
+    }
+    let mut table = Table::new(&["<", "mean", "dev", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
+    let mut add = |name: &str, times: &Option<Times>| {
+        if let Some(t) = times {
+            let cells = [t.mean, t.deviation, t.p50, t.p90, t.p99, t.p999, t.p9999, t.max].map(seconds);
+            table.row(std::iter::once(format!("  {name}")).chain(cells));
+        }
+    };
+    add(if report.open_loop { "latency, from the plan" } else { "latency" }, &r.latency);
+    add("latency, from the send", &r.service);
+    add("generator's lateness", &r.lag);
+    add("first byte", &r.first_byte);
+    add("connect", &r.connect);
+    add("TLS handshake", &r.handshake);
+    let _ = write!(out, "\n{}", table.text());
+    let statuses: Vec<String> = r.statuses.iter().map(|(s, n)| format!("{s}: {}", grouped(*n as f64))).collect();
+    let _ = writeln!(out, "\n  status  {}", statuses.join("   "));
+    for (class, n) in &r.failures {
+        let _ = writeln!(out, "  failed  {class}: {}", grouped(*n as f64));
+    }
+    if let Some(s) = &r.server {
+        let _ = writeln!(
+            out,
+            "  server  {} CPU a request, {:.2} processors, {} at its peak ({} processes, {} threads)",
+            seconds(s.cpu_per_request),
+            s.processors,
+            bytes(s.memory_peak),
+            s.processes,
+            s.threads
+        );
+    }
+    let busy: Vec<String> = r.client_busy.iter().map(|b| format!("{:.0} %", b * 100.0)).collect();
+    let _ =
+        writeln!(out, "  client  {} CPU a request, threads busy {}", seconds(r.client_cpu_per_request), busy.join(" "));
+    verdict(point, out);
+}
+
+fn many(report: &Report, points: &[Point], out: &mut String) {
+    let mut table = Table::new(&[
+        &report.quantity,
+        "requests/s",
+        "± 95 %",
+        "mean",
+        "p50",
+        "p99",
+        "p99.9",
+        "errors",
+        "CPU/request",
+        "memory",
+        "<verdict",
+    ]);
+    for point in points {
+        let Some(r) = middle(point) else { continue };
+        let time = |f: fn(&Times) -> f64| {
+            point.interval(|r| r.latency.as_ref().map(f)).map_or("–".into(), |i| seconds(i.mid))
+        };
+        let spread =
+            if point.rounds.len() > 1 { Unit::Share.write(point.rps().relative_half_width()) } else { String::new() };
+        let server =
+            |f: fn(&super::model::ServerUse) -> f64| point.interval(|r| r.server.as_ref().map(f)).map(|i| i.mid);
+        table.row([
+            grouped(point.value),
+            grouped(point.rps().mid),
+            spread,
+            time(|t| t.mean),
+            time(|t| t.p50),
+            time(|t| t.p99),
+            time(|t| t.p999),
+            Unit::Share.write(r.error_share()),
+            server(|s| s.cpu_per_request).map_or("–".into(), seconds),
+            server(|s| s.memory_peak).map_or("–".into(), bytes),
+            point.verdict.word.clone(),
+        ]);
+    }
+    let _ = write!(out, "\n{}", table.text());
+    let odd: Vec<&Point> = points.iter().filter(|p| p.verdict.word != "valid").collect();
+    for point in odd {
+        if let Some(reason) = point.verdict.reasons.first() {
+            let _ = writeln!(out, "  at {}: {}", grouped(point.value), reason);
+        }
+    }
+}
+
+fn verdict(point: &Point, out: &mut String) {
+    let _ = writeln!(out, "\n  verdict: {}", point.verdict.word);
+    for reason in &point.verdict.reasons {
+        let _ = writeln!(out, "    {reason}");
+    }
+}
+
+/// The round with the median rate, to show a consistent set of figures.
+pub fn middle(point: &Point) -> Option<&Round> {
+    let mut rounds: Vec<&Round> = point.rounds.iter().collect();
+    rounds.sort_by(|a, b| a.rps.total_cmp(&b.rps));
+    rounds.get(rounds.len().saturating_sub(1) / 2).copied()
+}
+
+/// A rate as people read it: with thousands apart, small ones with their fraction.
+pub fn grouped(value: f64) -> String {
+    if value.abs() >= 100.0 || value.fract() == 0.0 {
+        figures::units::grouped(value.round() as i64)
+    } else {
+        figures::units::significant(value)
+    }
+}

@@ -1,0 +1,271 @@
+//! The engine over real sockets: plain, TLS with full and resumed handshakes, workers, and the exit status of the command.
+//!
+//! No assertion is about time; every server listens on a port of the system's choice and ends with its test.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use load::bench::{FAILED, INVALID, OK, WORSE, worker};
+use load::bench_main;
+use load::engine::failure::Failure;
+use load::engine::job::{Job, Target, Tls};
+use load::engine::run::run;
+
+/// A server that answers every request with `answer`, on as many threads as there are connections, until it is dropped.
+struct Server {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    accepted: Arc<AtomicUsize>,
+    resumed: Arc<AtomicUsize>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(answer: &'static str, tls: Option<Arc<rustls::ServerConfig>>) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, accepted, resumed) =
+            (Arc::new(AtomicBool::new(false)), Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (stopped, count, resumptions) = (stop.clone(), accepted.clone(), resumed.clone());
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Ok(stream) = stream else { continue };
+                count.fetch_add(1, Ordering::SeqCst);
+                let (tls, resumptions) = (tls.clone(), resumptions.clone());
+                std::thread::spawn(move || match tls {
+                    None => serve(stream, answer, |_| ()),
+                    Some(config) => {
+                        let connection = rustls::ServerConnection::new(config).unwrap();
+                        serve(rustls::StreamOwned::new(connection, stream), answer, |s| {
+                            if s.conn.handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
+                                resumptions.fetch_add(1, Ordering::SeqCst);
+                            }
+                        });
+                    }
+                });
+            }
+        });
+        Server { address, stop, accepted, resumed, thread: Some(thread) }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        // Wakes the accept.
+        let _ = TcpStream::connect(self.address);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve<S: Read + Write>(mut stream: S, answer: &str, mut first: impl FnMut(&S)) {
+    let (mut buffer, mut request) = ([0; 4096], Vec::new());
+    let mut fresh = true;
+    while let Ok(n) = stream.read(&mut buffer) {
+        if n == 0 {
+            return;
+        }
+        request.extend_from_slice(&buffer[..n]);
+        while let Some(end) = request.windows(4).position(|w| w == b"\r\n\r\n") {
+            request.drain(..end + 4);
+            if std::mem::take(&mut fresh) {
+                first(&stream);
+            }
+            if stream.write_all(answer.as_bytes()).and_then(|()| stream.flush()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+const GOOD: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+fn job(server: &Server, connections: usize, requests: u64) -> Job {
+    let target = Target {
+        host: "localhost".into(),
+        port: server.address.port(),
+        address: server.address,
+        tls: None,
+        sources: Vec::new(),
+    };
+    Job { budget: Some(requests), ..Job::closed(target, connections, 60.0) }
+}
+
+fn go(job: &Job) -> load::engine::run::Outcome {
+    run(job, Arc::new(AtomicBool::new(false)), |_| ()).unwrap()
+}
+
+fn certificate() -> (Arc<rustls::ServerConfig>, String) {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    (Arc::new(config), made.cert.pem())
+}
+
+#[test]
+fn every_request_is_answered_and_counted() {
+    let server = Server::start(GOOD, None);
+    let mut job = job(&server, 8, 1000);
+    job.threads = 2;
+    let outcome = go(&job);
+    assert_eq!((outcome.total.answers, outcome.total.good), (1000, 1000));
+    assert_eq!(outcome.total.corrected.count(), 1000);
+    assert_eq!(outcome.total.body_bytes, 5000);
+    assert_eq!(outcome.total.failures.total(), 0);
+    assert_eq!((server.accepted.load(Ordering::SeqCst), outcome.busy.len()), (8, 2));
+}
+
+#[test]
+fn a_connection_for_each_request() {
+    let server = Server::start(GOOD, None);
+    let mut job = job(&server, 4, 100);
+    job.calls = 1;
+    let outcome = go(&job);
+    assert_eq!((outcome.total.good, outcome.total.connections), (100, 100));
+    assert_eq!(outcome.total.connect.count(), 100);
+}
+
+#[test]
+fn large_bodies_are_counted_though_discarded() {
+    let body: &'static str =
+        Box::leak(format!("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n{}", "x".repeat(1_000_000)).into());
+    let server = Server::start(body, None);
+    let mut job = job(&server, 3, 30);
+    job.requests[0].expect.length = Some(1_000_000);
+    let outcome = go(&job);
+    assert_eq!((outcome.total.good, outcome.total.body_bytes), (30, 30_000_000));
+}
+
+#[test]
+fn tls_with_full_and_with_resumed_handshakes() {
+    let (config, pem) = certificate();
+    let server = Server::start(GOOD, Some(config));
+    let mut job = job(&server, 2, 40);
+    job.calls = 2;
+    job.target.tls = Some(Tls::default());
+    let outcome = go(&job);
+    // Two requests on each connection; the last ones may be alone on theirs.
+    assert_eq!(outcome.total.good, 40, "{:?}", outcome.total.failures);
+    assert!((20..=21).contains(&outcome.total.handshake.count()));
+    assert_eq!(server.resumed.load(Ordering::SeqCst), 0, "full handshakes unless asked for otherwise");
+    job.target.tls = Some(Tls { resume: true, ca: Some(pem), ..Tls::default() });
+    assert_eq!(go(&job).total.good, 40);
+    assert!(server.resumed.load(Ordering::SeqCst) > 0);
+    let (_, other) = certificate();
+    job.target.tls = Some(Tls { ca: Some(other), ..Tls::default() });
+    job.budget = Some(2);
+    let refused = go(&job);
+    assert_eq!((refused.total.good, refused.total.failures.of(Failure::Tls)), (0, 2), "the wrong authority is noticed");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_refused() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone =
+        Server { address: port, stop: Arc::default(), accepted: Arc::default(), resumed: Arc::default(), thread: None };
+    let outcome = go(&job(&gone, 2, 4));
+    assert_eq!((outcome.total.answers, outcome.total.failures.of(Failure::ConnectRefused)), (0, 4));
+}
+
+fn bench(args: &[&str]) -> i32 {
+    bench_main(args.iter().map(OsString::from).collect())
+}
+
+#[test]
+fn the_exit_status_tells_good_from_bad() {
+    let server = Server::start(GOOD, None);
+    let url = server.url();
+    let run = |extra: &[&str]| {
+        let mut args = vec![url.as_str(), "-n", "200", "-c", "2", "-d", "60s", "--warmup", "0s", "-q"];
+        args.extend(extra);
+        bench(&args)
+    };
+    assert_eq!(run(&[]), OK);
+    assert_eq!(run(&["--expect-status", "404"]), FAILED, "others end with success when every request failed");
+    // What does not depend on how fast this machine is: a body, a rate that anything exceeds, a latency that nothing keeps.
+    assert_eq!(run(&["--expect-contains", "hello"]), OK);
+    assert!([OK, INVALID].contains(&run(&["--require", "errors<1%"])));
+    assert!([WORSE, INVALID].contains(&run(&["--require", "p50<1ns"])));
+    assert_eq!(bench(&["http://127.0.0.1:1/", "-n", "2", "-c", "1", "-q", "--no-live"]), FAILED);
+}
+
+#[test]
+fn reports_are_written_and_read_back() {
+    let server = Server::start(GOOD, None);
+    let directory = std::env::temp_dir().join(format!("bench-test-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = |name: &str| directory.join(name).display().to_string();
+    let (json, html, csv) = (file("r.json"), file("r.html"), file("r.csv"));
+    let args = [
+        &server.url(),
+        "-n",
+        "100",
+        "--sweep",
+        "1,2",
+        "--rounds",
+        "2",
+        "-d",
+        "60s",
+        "-q",
+        "--warmup",
+        "0s",
+        "--json",
+        &json,
+        "--html",
+        &html,
+        "--csv",
+        &csv,
+    ];
+    assert_eq!(bench(&args), OK);
+    let report = load::bench::read_report(json.as_ref()).unwrap();
+    assert_eq!(report.points.iter().map(|p| p.rounds.len()).collect::<Vec<_>>(), [2, 2]);
+    assert!(report.points.iter().all(|p| p.rounds.iter().all(|r| r.good == 100)));
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(page.contains("<svg") && !page.contains("<script") && !page.contains("src="));
+    assert_eq!(std::fs::read_to_string(&csv).unwrap().lines().count(), 5);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn workers_share_a_load_and_refuse_strangers() {
+    let server = Server::start(GOOD, None);
+    let mut names = Vec::new();
+    let mut threads = Vec::new();
+    for _ in 0..2 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        names.push(listener.local_addr().unwrap().to_string());
+        threads.push(std::thread::spawn(move || worker::work(&listener, "sixteen letters!", 1, 100.0, 1)));
+    }
+    let job = job(&server, 5, 501);
+    let stranger = worker::coordinate(&names, "another secret!!", &job).unwrap_err();
+    assert!(stranger.contains("secret is wrong"), "{stranger}");
+    let too_long = Job { profile: load::engine::profile::Profile::constant(5.0, 1000.0), ..job.clone() };
+    // The stranger's second worker was left in the middle of its greeting; it goes on to the next coordinator.
+    let refused = worker::coordinate(&names, "sixteen letters!", &too_long).unwrap_err();
+    assert!(refused.contains("longer than"), "{refused}");
+    let outcome = worker::coordinate(&names, "sixteen letters!", &job).unwrap();
+    assert_eq!((outcome.total.good, outcome.total.corrected.count()), (501, 501));
+    assert_eq!(outcome.busy.len(), 2);
+    for thread in threads {
+        thread.join().unwrap().unwrap();
+    }
+}
