@@ -72,12 +72,20 @@ impl LogFiles {
     }
 }
 
-/// Opens a log file for appending, as nginx does: created with mode 0644 less the umask.
+/// Opens a log file for appending, as nginx does: created with mode 0644 less the umask. The names of the standard streams
+/// mean the streams that the process has: opened by name they could not be sockets, and a plain file would be written to at
+/// two places.
 ///
 /// # Errors
 /// As `open` gives them.
 pub fn open(path: &Path) -> std::io::Result<OwnedFd> {
     use rustix::fs::{Mode, OFlags};
+    use std::os::fd::AsFd;
+    match path.to_str() {
+        Some("/dev/stdout") => return std::io::stdout().as_fd().try_clone_to_owned(),
+        Some("/dev/stderr") => return std::io::stderr().as_fd().try_clone_to_owned(),
+        _ => {}
+    }
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?)
 }

@@ -54,7 +54,7 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
     let directory = check_directory(&request.directory)?;
     if request.print {
         let address = request.listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT));
-        print!("{}", configuration(address, &format!("\"{}\"", directory.display())));
+        print!("{}", configuration(address, &root_of(&directory)));
         return Ok(0);
     }
     let address = choose_address(request.listen)?;
@@ -63,10 +63,10 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
         error_log: None,
         pid: PathBuf::new(),
         globals: Vec::new(),
-        // The root is written relative to the prefix: a directory's name may hold anything, a `$` say.
-        text: Some(configuration(address, ".").into_bytes()),
-        prefix: directory.clone(),
+        text: Some(configuration(address, &root_of(&directory)).into_bytes()),
+        prefix: if root_of(&directory) == HERE { HERE.into() } else { directory.clone() },
     };
+    std::env::set_current_dir(&directory).map_err(|e| format!("\"{}\" {}", directory.display(), observe::os(&e)))?;
     voice::report_bugs();
     let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
     let config = match reading.config {
@@ -135,6 +135,20 @@ fn check_directory(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|e| format!("\"{name}\" cannot be served {}", observe::os(&e)))
 }
 
+/// The directory as an argument. One whose name a configuration cannot hold (a `$`, bytes that are no text) is named as the
+/// one that we are in, which the caller sees to.
+fn root_of(directory: &Path) -> String {
+    match directory.to_str() {
+        Some(text) if !text.contains(['$', '\n', '\r', '\t']) => {
+            format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+        }
+        _ => HERE.into(),
+    }
+}
+
+/// The directory that the process is in.
+const HERE: &str = "/proc/self/cwd";
+
 /// An address that can be listened on: the one asked for, or the first free port.
 fn choose_address(asked: Option<SocketAddr>) -> Result<SocketAddr, String> {
     if let Some(address) = asked {
@@ -176,6 +190,7 @@ http {{
     default_type application/octet-stream;
     log_format brief '$remote_addr  $status  $body_bytes_sent  $request_method $request_uri';
     access_log /dev/stdout brief;
+    log_not_found off;
     sendfile on;
 
     server {{

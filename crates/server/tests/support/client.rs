@@ -30,6 +30,17 @@ impl Client {
 
     /// Sends a request; status and body.
     pub fn ask(&mut self, request: &str) -> Result<(u16, String), String> {
+        let (status, _, body) = self.exchange(request)?;
+        Ok((status, body))
+    }
+
+    /// Sends a request; status and head.
+    pub fn ask_for_head(&mut self, request: &str) -> Result<(u16, String), String> {
+        let (status, head, _) = self.exchange(request)?;
+        Ok((status, head))
+    }
+
+    fn exchange(&mut self, request: &str) -> Result<(u16, String, String), String> {
         self.stream.get_mut().write_all(request.as_bytes()).map_err(|e| format!("write: {e}"))?;
         let mut line = String::new();
         let next = |line: &mut String, stream: &mut BufReader<TcpStream>| {
@@ -42,7 +53,7 @@ impl Client {
         };
         next(&mut line, &mut self.stream)?;
         let status = line.split(' ').nth(1).and_then(|word| word.parse().ok()).ok_or(format!("no status: {line}"))?;
-        let mut length = 0;
+        let (mut head, mut length, mut chunked) = (line.clone(), 0, false);
         loop {
             next(&mut line, &mut self.stream)?;
             let Some((name, value)) = line.split_once(':') else { break };
@@ -50,11 +61,26 @@ impl Client {
                 self.closing = value.trim() == "close";
             } else if name.eq_ignore_ascii_case("content-length") {
                 length = value.trim().parse().map_err(|_| format!("length: {line}"))?;
+            } else if name.eq_ignore_ascii_case("transfer-encoding") {
+                chunked = true;
             }
+            head.push_str(&line.replace("\r\n", "\n"));
         }
-        let mut body = vec![0; length];
-        self.stream.read_exact(&mut body).map_err(|e| format!("body: {e}"))?;
-        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+        let mut body = Vec::new();
+        while chunked {
+            next(&mut line, &mut self.stream)?;
+            let size = usize::from_str_radix(line.trim(), 16).map_err(|_| format!("chunk: {line}"))?;
+            let start = body.len();
+            body.resize(start + size, 0);
+            self.stream.read_exact(&mut body[start..]).map_err(|e| format!("chunk: {e}"))?;
+            next(&mut line, &mut self.stream)?;
+            chunked = size > 0;
+        }
+        if length > 0 {
+            body.resize(length, 0);
+            self.stream.read_exact(&mut body).map_err(|e| format!("body: {e}"))?;
+        }
+        Ok((status, head, String::from_utf8_lossy(&body).into_owned()))
     }
 
     /// Whether the other side has closed, once everything it sent is read.
