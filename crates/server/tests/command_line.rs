@@ -196,7 +196,7 @@ fn explanations_and_suggestions() {
     assert!(text(&plain(&["explain", "$request_uri"]).stdout).starts_with("$request_uri\n"));
     assert!(text(&plain(&["explain", "$http_referer"]).stdout).starts_with("$http_NAME\n"));
     assert!(text(&plain(&["explain", "$request_ury"]).stderr).contains("did you mean \"$request_uri\"?"));
-    for command in ["serve", "explain", "plan", "reference", "completions"] {
+    for command in ["serve", "explain", "bench", "lab", "plan", "reference", "completions"] {
         let help = text(&plain(&[command, "--help"]).stdout);
         assert!(help.contains("Usage: tidegate"), "{command}: {help}");
         assert_eq!(help, text(&plain(&["help", command]).stdout));

@@ -71,7 +71,8 @@ fn a_directory_is_served_until_ctrl_c() {
     let (code, log, errors) = served.stop();
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let lines: Vec<&str> = log.lines().filter(|line| line.starts_with("127.0.0.1")).collect();
-    assert_eq!(lines[0], "127.0.0.1  200  14  GET /");
+    // Several threads write it: the order is theirs.
+    assert!(lines.contains(&"127.0.0.1  200  14  GET /"), "{log}");
     assert_eq!(lines.len(), 5, "{log}");
 }
 

@@ -39,6 +39,18 @@ const COMMANDS: &[Command] = &[
         run: explain::run,
     },
     Command {
+        name: "bench",
+        summary: "measure a server: the load generator",
+        help: Help::Own,
+        run: |arguments| load::bench_main(arguments.to_vec()),
+    },
+    Command {
+        name: "lab",
+        summary: "run whole experiments: servers, configurations, loads, plots",
+        help: Help::Own,
+        run: |arguments| load::lab_main(arguments.to_vec()),
+    },
+    Command {
         name: "plan",
         summary: "how many machines a load needs, and what they cost",
         help: Help::Own,
