@@ -141,7 +141,12 @@ impl Batch<'_> {
             Body::Bytes(b) => b.len() <= BODY_BYTES_MAX && self.body.is_none(),
             _ => false,
         };
-        if !simple || r.chunked || r.limit_rate.is_some() || (r.loc().core.rate_limited && body.length() != Some(0)) {
+        if !simple
+            || r.tunnel.is_some()
+            || r.chunked
+            || r.limit_rate.is_some()
+            || (r.loc().core.rate_limited && body.length() != Some(0))
+        {
             return Some((r, body));
         }
         let start = out.len();

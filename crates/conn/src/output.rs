@@ -295,7 +295,11 @@ impl Limiter {
             }
             sender.flush(false).await?;
             let excess = self.sent + 1 - self.rate.saturating_mul(seconds) - self.after;
-            tokio::time::sleep(Duration::from_millis((excess * 1000 / self.rate).max(1) + 1)).await;
+            let pause = tokio::time::sleep(Duration::from_millis((excess * 1000 / self.rate).max(1) + 1));
+            tokio::select! {
+                () = pause => {}
+                _ = poll_fn(|cx| sender.world.lot.poll_closing(sender.key, cx)) => return Err(SendError::Gone),
+            }
         }
     }
 }

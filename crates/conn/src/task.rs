@@ -283,6 +283,16 @@ impl Client {
             self.world.finished(r);
             return Some(End::Close);
         }
+        if let Some(tunnel) = r.tunnel.take() {
+            let raw = Raw { world: self.world.clone(), key: self.key, input: self.input.clone() };
+            let (received, sent) = tunnel.run(Box::new(raw)).await;
+            clock::update();
+            r.length += received;
+            r.bytes_sent += sent;
+            r.body_bytes_sent += sent;
+            self.world.finished(r);
+            return Some(End::Close);
+        }
         drop(writing);
         let conf = r.loc().core.clone();
         let keep_alive = r.keep_alive && !self.world.quitting.get();
@@ -444,6 +454,62 @@ impl Client {
                 Ok(n) if n > 0 => {}
                 _ => return Err(End::Close),
             }
+        }
+    }
+}
+
+/// The connection as a stream of bytes.
+struct Raw {
+    world: Rc<World>,
+    key: Key,
+    input: Rc<RefCell<Input>>,
+}
+
+impl http_engine::RawClient for Raw {
+    fn poll_recv(&mut self, cx: &mut std::task::Context<'_>, buf: &mut Vec<u8>) -> std::task::Poll<io::Result<usize>> {
+        use std::task::Poll;
+        let mut input = self.input.borrow_mut();
+        loop {
+            if !input.bytes().is_empty() {
+                let n = input.bytes().len();
+                buf.extend_from_slice(input.bytes());
+                input.use_up(n);
+                return Poll::Ready(Ok(n));
+            }
+            match input.read_some(&self.world, self.key) {
+                Ok(0) => return Poll::Ready(Ok(0)),
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.world.lot.poll_readable(self.key, cx) {
+                    Poll::Ready(true) => {}
+                    Poll::Ready(false) => return Poll::Ready(Ok(0)),
+                    Poll::Pending => return Poll::Pending,
+                },
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+    }
+    fn poll_send(&mut self, cx: &mut std::task::Context<'_>, buf: &[u8]) -> std::task::Poll<io::Result<usize>> {
+        use std::task::Poll;
+        loop {
+            let Some(fd) = self.world.lot.raw(self.key) else {
+                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+            };
+            match socket::send(fd, buf, false) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.world.lot.blocked(self.key);
+                    match self.world.lot.poll_writable(self.key, cx) {
+                        Poll::Ready(true) => {}
+                        Poll::Ready(false) => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+                        Poll::Pending => return Poll::Pending,
+                    }
+                }
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+    fn shutdown(&mut self) {
+        if let Some(fd) = self.world.lot.raw(self.key) {
+            socket::shutdown_write(fd);
         }
     }
 }

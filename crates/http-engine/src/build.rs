@@ -5,7 +5,7 @@ use crate::engine::sort_filters;
 use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};
 use crate::request::Request;
 use crate::route::{Names, Tree};
-use crate::values::{LocationKind, Root, ServerName, ServerTokens, Types};
+use crate::values::{Alias, LocationKind, Root, ServerName, ServerTokens, Types};
 use crate::variable::{Builtin, Variables};
 use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
 use net::listen::{Address, ListenSpec};
@@ -99,7 +99,8 @@ struct Builder<'a> {
     things: Vec<Arc<dyn Any + Send + Sync>>,
     flushers: Vec<fn()>,
     complaints: Vec<Complaint>,
-    cores: HashMap<(usize, usize), Arc<Core>>,
+    /// By the core's plan and kind of root; the plan is kept, so that its address stays its own.
+    cores: HashMap<(usize, Alias), (Arc<dyn Any + Send + Sync>, Arc<Core>)>,
     /// The names of the server that is being planned.
     server_names: Vec<ServerName>,
 }
@@ -193,14 +194,10 @@ impl Builder<'_> {
     }
 
     /// The core's settings with what is derived; locations that say nothing share their server's.
-    fn core(&mut self, levels: &[Level], outer_root: Option<&Root>) -> Arc<Core> {
+    fn core(&mut self, levels: &[Level], root: Root) -> Arc<Core> {
         let conf = self.core_conf(levels).clone();
-        let root = match (&conf.alias, outer_root) {
-            (Some(alias), _) => alias.0.0.clone(),
-            (None, _) => conf.root.0.clone(),
-        };
-        let key = (Arc::as_ptr(&levels[0].plan).cast::<u8>() as usize, usize::from(root.alias));
-        if let Some(core) = self.cores.get(&key) {
+        let key = (Arc::as_ptr(&levels[0].plan).cast::<u8>() as usize, root.alias);
+        if let Some((_, core)) = self.cores.get(&key) {
             return core.clone();
         }
         let identity = &conf.server_identity;
@@ -222,7 +219,7 @@ impl Builder<'_> {
             rate_limited: !matches!(conf.limit_rate, crate::values::SizeTemplate::Fixed(0)),
             conf,
         });
-        self.cores.insert(key, core.clone());
+        self.cores.insert(key, (levels[0].plan.clone(), core.clone()));
         core
     }
 
@@ -276,7 +273,7 @@ impl Builder<'_> {
         let large = conf.large_client_header_buffers;
         let name = match names.first() {
             Some(ServerName::Exact(n)) => n.clone(),
-            Some(ServerName::Below(n)) => [b".", n.as_slice()].concat(),
+            Some(ServerName::Below(n)) => n.clone(),
             Some(ServerName::Suffix(n)) => [b"*", n.as_slice()].concat(),
             Some(ServerName::Prefix(n)) => [n.as_slice(), b"*"].concat(),
             Some(ServerName::Regex(p)) => [b"~", p.text()].concat(),
@@ -297,7 +294,8 @@ impl Builder<'_> {
             rewrite: Vec::new(),
         });
         self.server_names.clone_from(&names);
-        let (location, tree) = self.location(block, &levels, index, None, None);
+        let root = self.core_conf(&levels).root.0.clone();
+        let (location, tree) = self.location(block, &levels, index, None, None, root);
         self.servers[index].location = location;
         self.servers[index].tree = tree;
         ServerDraft { names, listens, line: block.directive.map_or(0, |d| d.line) }
@@ -310,12 +308,12 @@ impl Builder<'_> {
         levels: &[Level],
         server: usize,
         kind: Option<&LocationKind>,
-        parent: Option<(&LocationKind, &Root)>,
+        parent: Option<&LocationKind>,
+        root: Root,
     ) -> (usize, Tree) {
         let index = self.locations.len();
-        let core = self.core(levels, parent.map(|(_, root)| root));
-        let root = core.root.clone();
-        let shown = kind.or(parent.map(|(k, _)| k));
+        let core = self.core(levels, root.clone());
+        let shown = kind.or(parent);
         self.locations.push(Location {
             name: shown.map(|k| k.name().to_vec()).unwrap_or_default(),
             regex: matches!(shown, Some(LocationKind::Regex(_))),
@@ -344,8 +342,9 @@ impl Builder<'_> {
         let mut limit_except = None;
         for child in &mut block.children {
             let at = child.directive.map(|d| At { span: d.span, line: d.line });
+            let said = self.tables.first().and_then(|(_, i)| child.input::<CoreInput>(*i));
+            let said = said.map_or((false, false), |own| (own.root.is_some(), own.alias.is_some()));
             let inner_levels = self.levels(child, Some(levels));
-            let inherited_root = (self.core_conf(&inner_levels).alias.is_none() && root.alias).then(|| root.clone());
             match child.context {
                 Contexts::location => {
                     let Some(d) = child.directive else { continue };
@@ -360,7 +359,9 @@ impl Builder<'_> {
                         self.complain(at, problem);
                         continue;
                     }
-                    let (inner, inner_tree) = self.location(child, &inner_levels, server, Some(&inner_kind), None);
+                    let inner_root = self.root_of(&inner_levels, said, &inner_kind, &root);
+                    let (inner, inner_tree) =
+                        self.location(child, &inner_levels, server, Some(&inner_kind), None, inner_root);
                     self.locations[inner].inner = inner_tree;
                     children.push(inner);
                     if let Err(problem) = tree.add(&inner_kind, inner) {
@@ -369,14 +370,8 @@ impl Builder<'_> {
                 }
                 _ => {
                     let outer_kind = shown.cloned().unwrap_or(LocationKind::Prefix(Vec::new(), false));
-                    let outer_root = inherited_root.unwrap_or_else(|| root.clone());
-                    let is_alias = root.alias && self.core_conf(&inner_levels).alias.is_none();
-                    let (inner, _) =
-                        self.location(child, &inner_levels, server, None, Some((&outer_kind, &outer_root)));
-                    if is_alias {
-                        // An `if` inside a location with `alias` maps paths as the location does.
-                        self.alias_of(inner, &root);
-                    }
+                    let inner_root = self.root_of(&inner_levels, said, &outer_kind, &root);
+                    let (inner, _) = self.location(child, &inner_levels, server, None, Some(&outer_kind), inner_root);
                     children.push(inner);
                     if child.context == Contexts::limit_except {
                         limit_except = child.directive.map(|d| (d, inner));
@@ -395,18 +390,20 @@ impl Builder<'_> {
         (index, tree)
     }
 
-    fn alias_of(&mut self, location: usize, root: &Root) {
-        let old = &self.locations[location].core;
-        self.locations[location].core = Arc::new(Core {
-            conf: old.conf.clone(),
-            root: root.clone(),
-            server_line: old.server_line.clone(),
-            signature: old.signature.clone(),
-            types: old.types.clone(),
-            default_type: old.default_type.clone(),
-            error_log: old.error_log.clone(),
-            rate_limited: old.rate_limited,
-        });
+    /// `root` or `alias` of a block: its own, or the enclosing block's, with as much of the URI as that replaces.
+    fn root_of(&self, levels: &[Level], said: (bool, bool), kind: &LocationKind, outer: &Root) -> Root {
+        let conf = self.core_conf(levels);
+        match (said, &conf.alias) {
+            ((_, true), Some(alias)) => {
+                let replaces = match kind {
+                    LocationKind::Regex(_) => Alias::Whole,
+                    kind => Alias::Prefix(kind.name().len()),
+                };
+                Root { path: alias.0.path.clone(), alias: replaces }
+            }
+            ((true, false), _) => conf.root.0.clone(),
+            _ => outer.clone(),
+        }
     }
 
     fn features(&mut self, block: &Block<'_>, levels: &[Level], index: usize, children: &[usize]) {

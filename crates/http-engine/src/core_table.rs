@@ -3,7 +3,7 @@
 use crate::listen::Listen;
 use crate::template::Template;
 use crate::values::{
-    BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose, Root,
+    Alias, BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose, Root,
     Satisfy, ServerNames, ServerTokens, SizeTemplate, Types,
 };
 use conf_schema::value::{Between, Buffers, Flag, List, Msec, Number, Offset, Own, Size, Text};
@@ -20,7 +20,7 @@ directives! {
         /// Sets the root directory for requests; the path of a file is made of it and the URI.
         root: RootValue = "html",
         /// Replaces the location's name in the URI by this path.
-        alias: Own<AliasValue>,
+        alias: AliasValue,
         /// Only internal requests may use this location; others get 404.
         internal: Own<Marker>,
         /// Maps file name extensions to media types.
@@ -197,7 +197,8 @@ fn folder(cx: &mut Cx, d: &Directive, alias: bool) -> Result<Root, Problem> {
     {
         path = Template::literal(&literal[..literal.len() - 1]);
     }
-    Ok(Root { path, alias })
+    // How much an alias replaces is known to the location that it stands in.
+    Ok(Root { path, alias: Alias::No })
 }
 
 impl Value for RootValue {

@@ -310,6 +310,8 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                     continue;
                 }
                 r.redirects_left -= 1;
+                r.append_to_alias = false;
+                r.old_location = std::mem::take(&mut r.out.location);
                 r.path = path;
                 r.args = args;
                 r.internal = true;

@@ -70,7 +70,10 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
     } else if let Some(modified) = o.last_modified {
         line(out, b"Last-Modified: ", &date_text(modified));
     }
-    if !o.location.bytes().is_empty() {
+    if !o.location.bytes().is_empty() || (!r.old_location.bytes().is_empty() && matches!(o.status, 301..=308)) {
+        if r.out.location.bytes().is_empty() {
+            r.out.location = std::mem::take(&mut r.old_location);
+        }
         location(r, out);
     }
     if r.chunked {

@@ -74,14 +74,19 @@ fn close_segment(out: &mut Vec<u8>) -> Result<bool, BadPath> {
 }
 
 /// Bytes that stay as they are in the path of a redirect or an upstream request; the others become `%XX`
-/// (nginx: `NGX_ESCAPE_URI`: space, `#`, `%`, `?`, controls and everything above ASCII).
+/// (nginx: `NGX_ESCAPE_URI`: what RFC 3986 does not allow in a path, and `#`, `%`, `?`).
 pub fn escape_uri(path: &[u8], out: &mut Vec<u8>) {
-    escape(path, out, |c| c <= b' ' || c >= 0x7f || matches!(c, b'#' | b'%' | b'?'));
+    escape(path, out, |c| never(c) || matches!(c, b'#' | b'%' | b'?'));
+}
+
+/// Bytes that no part of a URI holds as they are.
+fn never(c: u8) -> bool {
+    c <= b' ' || c >= 0x7f || matches!(c, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
 }
 
 /// For one value of a query (nginx: `NGX_ESCAPE_ARGS`): also `&`, `+`, `;` and `\`.
 pub fn escape_args(text: &[u8], out: &mut Vec<u8>) {
-    escape(text, out, |c| c <= b' ' || c >= 0x7f || matches!(c, b'#' | b'%' | b'&' | b'+' | b';' | b'?'));
+    escape(text, out, |c| never(c) || matches!(c, b'#' | b'%' | b'&' | b'+' | b';' | b'?'));
 }
 
 /// For a name within a URL (nginx: `NGX_ESCAPE_URI_COMPONENT`): everything but unreserved bytes.

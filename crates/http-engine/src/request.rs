@@ -47,6 +47,28 @@ pub trait BodyReader {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>>;
 }
 
+/// The client's side of a connection that has stopped speaking HTTP.
+pub trait RawClient {
+    /// Reads some bytes; `Ok(0)` is the end.
+    ///
+    /// # Errors
+    /// A broken connection.
+    fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<std::io::Result<usize>>;
+    /// Writes some bytes.
+    ///
+    /// # Errors
+    /// A broken connection.
+    fn poll_send(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>>;
+    /// Closes the writing side.
+    fn shutdown(&mut self);
+}
+
+/// Takes a connection over after the head of a response.
+pub trait Tunnel {
+    /// Runs to the end of the connection; `(received, sent)` bytes of the client.
+    fn run(self: Box<Self>, client: Box<dyn RawClient>) -> LocalFuture<(u64, u64)>;
+}
+
 /// Tells when the client has closed its side of the connection; the connection implements it.
 pub trait Watch {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;
@@ -130,6 +152,8 @@ pub struct Request {
     pub body: RequestBody,
     /// How a handler that waits learns that nobody waits for it any more.
     pub watch: Option<Rc<dyn Watch>>,
+    /// What happens to the connection once the response's head was sent (101, CONNECT): bytes are passed both ways.
+    pub tunnel: Option<Box<dyn Tunnel>>,
     pub body_length: Option<BodyLength>,
     /// Bytes of the request as read from the client, head and body (`$request_length`).
     pub length: u64,
@@ -176,6 +200,12 @@ pub struct Request {
     pub access_status: u16,
     /// Index of the next handler of the current phase.
     pub handler: usize,
+    /// The `Location` that an error page was redirected away from; it holds unless the page sets one.
+    pub old_location: crate::Str,
+    /// The body, when a handler has read it whole into memory (`$request_body`).
+    pub body_bytes: Option<Bytes>,
+    /// `try_files` found a file below an `alias` that stands for the whole URI.
+    pub append_to_alias: bool,
     /// A buffer for whoever needs one for a moment.
     pub scratch: Vec<u8>,
     /// A handler has decided itself: conditions of the request do not count (nginx: `disable_not_modified`).
@@ -382,8 +412,14 @@ impl Request {
             ignore_conditions,
             counted,
             pipelined,
+            old_location,
+            body_bytes,
+            tunnel,
+            append_to_alias,
             scratch,
         } = self;
+        *append_to_alias = false;
+        (*old_location, *body_bytes, *tunnel) = (crate::Str::default(), None, None);
         (*plan, *connection, *body, *body_length, *watch) = (None, None, RequestBody::None, None, None);
         (*server, *location, *handler) = (0, 0, 0);
         (*method, *version, *phase) = (Method::default(), Version::default(), crate::engine::Phase::default());

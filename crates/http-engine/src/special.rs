@@ -2,7 +2,7 @@
 
 use crate::request::{Flow, Request};
 use crate::response::{Body, Str};
-use crate::values::KeepaliveDisable;
+use crate::values::{Alias, KeepaliveDisable};
 use bytes::Bytes;
 use wire_h1::{Known, Method, Version};
 
@@ -238,9 +238,10 @@ pub fn map_path(r: &mut Request, out: &mut Vec<u8>) {
     let location = &plan.locations[r.location];
     let root = &location.core.root;
     root.path.write(r, out);
-    if !root.alias {
-        out.extend_from_slice(&r.path);
-    } else if !location.regex {
-        out.extend_from_slice(r.path.get(location.name.len()..).unwrap_or(b""));
+    match root.alias {
+        Alias::No => out.extend_from_slice(&r.path),
+        Alias::Prefix(length) => out.extend_from_slice(r.path.get(length..).unwrap_or(b"")),
+        Alias::Whole if r.append_to_alias => out.extend_from_slice(&r.path),
+        Alias::Whole => {}
     }
 }

@@ -302,7 +302,18 @@ impl Types {
 #[derive(Clone, Debug)]
 pub struct Root {
     pub path: Template,
-    pub alias: bool,
+    pub alias: Alias,
+}
+
+/// What of the URI `alias` replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Alias {
+    /// It is a `root`: the whole URI is appended.
+    No,
+    /// This many bytes: the name of the location that it was written in.
+    Prefix(usize),
+    /// All of it: the location is a regular expression.
+    Whole,
 }
 
 /// `limit_rate`, `limit_rate_after`: a size that may hold variables.

@@ -54,6 +54,11 @@ pub static CORE: &[Builtin] = &[
     Builtin::one("remote_port", remote_port, "The client's port."),
     Builtin::one("remote_user", remote_user, "The user name of basic authentication."),
     Builtin::one("request", request, "The request line."),
+    Builtin::one(
+        "request_body",
+        |r, o| r.body_bytes.clone().is_some_and(|b| put(o, &b)),
+        "The body, where it was read.",
+    ),
     Builtin::one("request_completion", request_completion, "`OK` when the response was sent whole."),
     Builtin::one("request_filename", request_filename, "The file that the URI stands for."),
     Builtin::one("request_id", request_id, "16 random bytes in hexadecimal, the same for the whole request."),
@@ -206,7 +211,7 @@ pub fn bytes_path(bytes: &[u8]) -> &std::path::Path {
 }
 
 fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put(out, &r.path)
+    !r.path.is_empty() && put(out, &r.path)
 }
 
 fn host(r: &mut Request, out: &mut Vec<u8>) -> bool {

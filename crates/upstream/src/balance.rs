@@ -66,7 +66,8 @@ impl Group {
     pub fn choose(&self, choice: &Choice<'_>, tried: &mut Tried) -> Option<usize> {
         let _turn = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for backup in [false, true] {
-            let found = if backup || tried.tries > HASH_TRIES_MAX {
+            let keyless = matches!(self.method, Method::Hash(_)) && choice.key.is_empty();
+            let found = if backup || keyless || tried.tries > HASH_TRIES_MAX {
                 self.round_robin(choice, tried, backup)
             } else {
                 match &self.method {

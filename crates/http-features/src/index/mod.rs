@@ -112,8 +112,8 @@ fn missing_folder(r: &mut Request, folder: &[u8]) -> Option<Flow> {
         Ok(found) if found.kind == Kind::Folder => None,
         Ok(_) => {
             let shown = String::from_utf8_lossy(path);
-            r.log(Level::Alert, format_args!("\"{shown}\" is not a directory"));
-            Some(Flow::Status(500))
+            r.log(Level::Error, format_args!("\"{shown}\" is not a directory"));
+            Some(Flow::Status(404))
         }
         Err(e) if e.raw_os_error() == Some(libc::EACCES) => None,
         Err(e) => {

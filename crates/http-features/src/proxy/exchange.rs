@@ -3,6 +3,7 @@
 use super::body::{Active, Ahead, UpstreamBody};
 use super::request::{self, Announce};
 use super::target::Aim;
+use super::upgrade::Upgraded;
 use super::{BindTo, IgnoreHeaders, NextUpstream, PassPlan, response};
 use crate::shared::body_store::{self, BodyStore};
 use crate::shared::upstream_state::{Try, UpstreamState};
@@ -128,17 +129,12 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
         let random = u64::from_le_bytes(half(net::random::bytes16())) | 1;
         let choice = Choice { now: clock::now(), random, key: &key };
         let Some(index) = group.choose(&choice, &mut tried) else {
-            if failure.is_none() {
-                r.log(
-                    Level::Error,
-                    format_args!("no live upstreams while connecting to upstream, upstream: \"{}\"", group.name),
-                );
-                if let Some(state) = UpstreamState::of(r) {
-                    state.tries.push(Try { address: group.name.clone(), status: 502, ..Try::default() });
-                }
-                return Flow::Status(502);
+            let name = &group.name;
+            r.log(Level::Error, format_args!("no live upstreams while connecting to upstream, upstream: \"{name}\""));
+            if let Some(state) = UpstreamState::of(r) {
+                state.tries.push(Try { address: name.clone(), status: 502, ..Try::default() });
             }
-            break;
+            return Flow::Status(502);
         };
         let peer = group.peers[index].clone();
         match attempt(plan, r, &aim, &peer, &outgoing).await {
@@ -154,7 +150,9 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
                 }
                 let idempotent = !matches!(r.head.method, Method::Post | Method::Lock | Method::Patch);
                 let sent = !matches!(why, Failure::Error) || r.thing::<Sent>().is_some();
+                // As long as servers are left: the last answer stands where nobody else could be asked.
                 let may = counts
+                    && tried.count() < group.peers.len()
                     && (idempotent || next.has(NextUpstream::NON_IDEMPOTENT) || !sent)
                     && !matches!(outgoing, Outgoing::Streamed(_));
                 failure = Some(why);
@@ -190,7 +188,8 @@ fn choice_key(aim: &Aim, r: &mut Request) -> Vec<u8> {
 async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
     let conf = &plan.conf;
     if let Some(text) = &conf.proxy_set_body {
-        let _ = body_store::read(r).await?;
+        let store = body_store::read(r).await?;
+        r.body_bytes = store.in_memory().map(bytes::Bytes::copy_from_slice);
         return Ok(Outgoing::Text(text.eval(r)));
     }
     if !conf.proxy_pass_request_body {
@@ -205,7 +204,9 @@ async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
         // `Content-Length: 0` is passed on as it is.
         return Ok(if length == BodyLength::Exact(0) { Outgoing::Text(Vec::new()) } else { Outgoing::Nothing });
     }
-    body_store::read(r).await.map(Outgoing::Stored)
+    let store = body_store::read(r).await?;
+    r.body_bytes = store.in_memory().map(bytes::Bytes::copy_from_slice);
+    Ok(Outgoing::Stored(store))
 }
 
 async fn attempt(
@@ -520,6 +521,16 @@ fn accept(
     let reusable = wire_h1::response_keep_alive(&head, &buf);
     if let Some(flow) = response::take(plan, r, &head, &buf) {
         return Ok(flow);
+    }
+    if head.status == 101 {
+        r.keep_alive = false;
+        r.tunnel = Some(Box::new(Upgraded {
+            stream: connection.stream,
+            from_server: buf.split_off(used),
+            idle: conf.proxy_read_timeout.duration(),
+            active,
+        }));
+        return Ok(Flow::Content(Body::Empty));
     }
     r.out.content_length = match length {
         BodyLength::Exact(n) => Some(n),

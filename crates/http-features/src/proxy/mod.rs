@@ -9,6 +9,7 @@ mod redirect;
 mod request;
 mod response;
 mod target;
+mod upgrade;
 mod variables;
 
 use conf_schema::value::{Buffers, Flag, List, Msec, Number, Offset, Own, Size, Words};

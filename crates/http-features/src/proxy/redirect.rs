@@ -139,6 +139,11 @@ impl Value for CookieRule {
             [b'~', rest @ ..] => Ok(CookieRule::Regex(Arc::new(Pattern::new(cx, rest, is_domain)?), to)),
             text => {
                 let text = if is_domain { text.strip_prefix(b".").unwrap_or(text) } else { text };
+                // A leading dot says nothing (RFC 6265, 5.2.3): it is dropped from a name without variables.
+                let to = match to.as_literal().and_then(|t| t.strip_prefix(b".")).filter(|_| is_domain) {
+                    Some(bare) => Template::literal(bare),
+                    None => to,
+                };
                 Ok(CookieRule::Exact(Template::compile(cx, d, text).map_err(|p| p.at(0))?, to))
             }
         }

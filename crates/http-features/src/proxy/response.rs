@@ -18,10 +18,10 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
         && head.status >= 300
         && r.loc().core.conf.error_page.as_ref().is_some_and(|p| p.0.iter().any(|p| p.status == head.status))
     {
-        if head.status == 401
-            && let Some(value) = head.fields.first(Known::WwwAuthenticate)
-        {
-            r.out.add("WWW-Authenticate", value.of(buf).to_vec());
+        if head.status == 401 {
+            for value in head.fields.each(Known::WwwAuthenticate) {
+                r.out.add("WWW-Authenticate", value.value.of(buf).to_vec());
+            }
         }
         return Some(Flow::Status(head.status));
     }
@@ -35,11 +35,32 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
         if plan.hidden.iter().any(|h| h.eq_ignore_ascii_case(name)) {
             continue;
         }
+        if ONCE.contains(&field.known) && head.fields.first(field.known) != Some(field.value) {
+            let shown = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+            r.log(
+                observe::Level::Warn,
+                format_args!("upstream sent duplicate header line: \"{}: {}\", ignored", shown(name), shown(value)),
+            );
+            continue;
+        }
         pass(plan, r, field.known, name, value);
     }
     r.out.ranges_allowed = conf.proxy_force_ranges;
     None
 }
+
+/// Fields of which only the first one counts.
+const ONCE: [Known; 9] = [
+    Known::ContentType,
+    Known::Date,
+    Known::LastModified,
+    Known::Etag,
+    Known::Server,
+    Known::Location,
+    Known::Refresh,
+    Known::Expires,
+    Known::ContentEncoding,
+];
 
 /// What a field makes us do, whether or not it is passed on.
 fn act(r: &mut Request, known: Known, value: &[u8], ignored: IgnoreHeaders) {
@@ -67,8 +88,11 @@ fn pass(plan: &PassPlan, r: &mut Request, known: Known, name: &[u8], value: &[u8
         Known::ContentEncoding => r.out.content_encoding = value.to_vec().into(),
         Known::AcceptRanges if conf.proxy_force_ranges => {}
         Known::Location => {
-            let new = redirect::rewrite(&plan.redirects, r, value);
-            r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
+            // What was rewritten is ours, and made absolute like our own; what was not is passed on as it is.
+            match redirect::rewrite(&plan.redirects, r, value) {
+                Some(new) => r.out.location = new.into(),
+                None => r.out.add(name.to_vec(), value.to_vec()),
+            }
         }
         Known::Refresh => {
             // "0; url=http://...": the part after `url=` is rewritten.

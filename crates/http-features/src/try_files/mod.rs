@@ -3,6 +3,7 @@
 use conf_schema::value::Own;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::files::{self, Kind};
+use http_engine::values::Alias;
 use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
 use observe::Level;
 use std::any::Any;
@@ -80,32 +81,24 @@ impl Handler for Candidates {
         for (name, folder) in self.files.iter() {
             let name = name.eval(r);
             let mut path = root.path.eval(r);
-            if root.alias && !location.regex && name.starts_with(&location.name) {
-                path.extend_from_slice(&name[location.name.len()..]);
-            } else {
-                path.extend_from_slice(&name);
-            }
-            if *folder && path.ends_with(b"/") {
-                path.pop();
-            }
+            let below = match root.alias {
+                Alias::Prefix(length) if name.get(..length) == r.path.get(..length) => name[length..].to_vec(),
+                _ => name,
+            };
+            path.extend_from_slice(&below);
             let Ok(found) = files::look(&path) else { continue };
             if (found.kind == Kind::Folder) != *folder {
                 continue;
             }
-            let mut uri = if root.alias && location.regex {
-                path.clone()
-            } else if root.alias && !name.starts_with(&location.name) {
-                [location.name.as_slice(), &name].concat()
-            } else {
-                name
+            let uri = match root.alias {
+                Alias::No => below,
+                Alias::Prefix(length) => [r.path.get(..length).unwrap_or(b""), &below].concat(),
+                Alias::Whole if *folder => return Flow::Declined,
+                Alias::Whole => {
+                    r.append_to_alias = true;
+                    below
+                }
             };
-            if *folder && !uri.ends_with(b"/") {
-                uri.push(b'/');
-            }
-            if root.alias && location.regex {
-                // The alias already is the whole path; the URI stays.
-                uri.clone_from(&r.path);
-            }
             r.path_changed |= uri != r.path;
             r.path = uri;
             return Flow::Declined;
@@ -123,7 +116,7 @@ impl Handler for Candidates {
                 }
                 match target.iter().position(|c| *c == b'?') {
                     Some(at) => Flow::Redirect { path: target[..at].to_vec(), args: target[at + 1..].to_vec() },
-                    None => Flow::Redirect { path: target, args: r.args.clone() },
+                    None => Flow::Redirect { path: target, args: Vec::new() },
                 }
             }
         }

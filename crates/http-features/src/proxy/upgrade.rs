@@ -1,0 +1,123 @@
+//! Upgraded connections (WebSocket and others): after a 101 bytes are passed both ways until one side is done.
+
+use http_engine::{LocalFuture, RawClient, Tunnel};
+use std::future::Future;
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use upstream::Stream;
+
+use super::body::Active;
+
+/// Bytes on their way in one direction.
+const BUFFER_BYTES: usize = 16 * 1024;
+
+/// The server's side of an upgraded connection.
+pub struct Upgraded {
+    pub stream: Stream,
+    /// What the server sent behind its head.
+    pub from_server: Vec<u8>,
+    /// The server is closed when nothing has moved for so long (`proxy_read_timeout`).
+    pub idle: Duration,
+    pub active: Active,
+}
+
+impl Tunnel for Upgraded {
+    fn run(self: Box<Self>, client: Box<dyn RawClient>) -> LocalFuture<(u64, u64)> {
+        Box::pin(async move {
+            let mut pass = Pass {
+                client,
+                stream: self.stream,
+                to_server: Vec::with_capacity(BUFFER_BYTES),
+                to_client: self.from_server,
+                client_done: false,
+                server_done: false,
+                received: 0,
+                sent: 0,
+            };
+            let _active = self.active;
+            let sleep = tokio::time::sleep(self.idle);
+            tokio::pin!(sleep);
+            std::future::poll_fn(|cx| {
+                loop {
+                    match pass.step(cx) {
+                        Ok(true) => sleep.as_mut().reset(tokio::time::Instant::now() + self.idle),
+                        Ok(false) if pass.over() => return Poll::Ready(()),
+                        Ok(false) => break,
+                        Err(_) => return Poll::Ready(()),
+                    }
+                }
+                sleep.as_mut().poll(cx)
+            })
+            .await;
+            (pass.received, pass.sent)
+        })
+    }
+}
+
+struct Pass {
+    client: Box<dyn RawClient>,
+    stream: Stream,
+    to_server: Vec<u8>,
+    to_client: Vec<u8>,
+    client_done: bool,
+    server_done: bool,
+    received: u64,
+    sent: u64,
+}
+
+impl Pass {
+    /// One side has ended and everything that it sent has arrived.
+    fn over(&self) -> bool {
+        (self.client_done && self.to_server.is_empty()) || (self.server_done && self.to_client.is_empty())
+    }
+    /// Moves what can be moved; `true` when something did.
+    fn step(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        let mut moved = false;
+        if !self.to_client.is_empty()
+            && let Poll::Ready(n) = self.client.poll_send(cx, &self.to_client)
+        {
+            let n = n?;
+            self.to_client.drain(..n);
+            self.sent += n as u64;
+            moved = true;
+        }
+        if !self.to_server.is_empty() {
+            match self.stream.try_write(&self.to_server) {
+                Ok(n) => {
+                    self.to_server.drain(..n);
+                    moved = true;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if self.stream.poll_writable(cx)?.is_ready() {
+                        moved = true;
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        if !self.client_done
+            && self.to_server.len() < BUFFER_BYTES
+            && let Poll::Ready(n) = self.client.poll_recv(cx, &mut self.to_server)
+        {
+            let n = n?;
+            self.client_done = n == 0;
+            self.received += n as u64;
+            moved |= n > 0;
+        }
+        if !self.server_done && self.to_client.len() < BUFFER_BYTES {
+            self.to_client.reserve(BUFFER_BYTES);
+            match self.stream.try_read_buf(&mut self.to_client) {
+                Ok(0) => self.server_done = true,
+                Ok(_) => moved = true,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if self.stream.poll_readable(cx)?.is_ready() {
+                        moved = true;
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(moved)
+    }
+}
