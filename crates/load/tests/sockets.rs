@@ -202,7 +202,11 @@ fn the_exit_status_tells_good_from_bad() {
     assert_eq!(run(&[]), OK);
     assert_eq!(run(&["--expect-status", "404"]), FAILED, "others end with success when every request failed");
     // What does not depend on how fast this machine is: a body, a rate that anything exceeds, a latency that nothing keeps.
+    assert_eq!(run(&["--show"]), OK);
     assert_eq!(run(&["--expect-contains", "hello"]), OK);
+    // FNV-1a of "hello".
+    assert_eq!(run(&["--expect-hash", "a430d84680aabd0b"]), OK);
+    assert_eq!(run(&["--expect-hash", "a430d84680aabd0c"]), FAILED);
     assert!([OK, INVALID].contains(&run(&["--require", "errors<1%"])));
     assert!([WORSE, INVALID].contains(&run(&["--require", "p50<1ns"])));
     assert_eq!(bench(&["http://127.0.0.1:1/", "-n", "2", "-c", "1", "-q", "--no-live"]), FAILED);

@@ -131,6 +131,9 @@ pub struct Options {
     /// Hash (FNV-1a, 64 bits, hexadecimal) that the body must have.
     #[arg(long, value_name = "HASH", help_heading = "Expectation")]
     pub expect_hash: Option<String>,
+    /// Ask once, print status, length and hash of the answer, and end.
+    #[arg(long, help_heading = "Expectation")]
+    pub show: bool,
     /// Time until a request counts as failed.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time, help_heading = "Expectation")]
     pub timeout: f64,

@@ -62,12 +62,37 @@ pub fn main(args: Vec<OsString>) -> i32 {
             return USAGE;
         }
     };
+    if options.show {
+        return show(&plan);
+    }
     let words: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
     let done = execute::report(&plan, &words).and_then(|report| finish(&options, &plan, &report));
     done.unwrap_or_else(|message| {
         eprintln!("tidegate bench: {message}");
         FAILED
     })
+}
+
+/// Asks each request once and prints what came.
+fn show(plan: &plan::Plan) -> i32 {
+    let job = plan.base();
+    let mut status = OK;
+    for request in &job.requests {
+        let mut request = request.clone();
+        request.headers = job.headers.iter().cloned().chain(request.headers).collect();
+        let target = &job.target;
+        match crate::lab::probe::ask(target.address, &target.authority(), target.tls.as_ref(), &request) {
+            Ok(seen) => println!(
+                "{} {}  status {}  body {} bytes  hash {}  head {} bytes",
+                request.method, request.path, seen.status, seen.length, seen.hash, seen.head
+            ),
+            Err(why) => {
+                eprintln!("{} {}: {why}", request.method, request.path);
+                status = FAILED;
+            }
+        }
+    }
+    status
 }
 
 /// Prints, writes the files, and decides the exit status.
