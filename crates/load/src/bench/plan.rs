@@ -39,6 +39,8 @@ pub struct Find {
     pub conditions: Vec<Condition>,
 }
 
+/// Most intervals of a time series.
+const INTERVALS_MAX: u32 = 500;
 /// Most points of a sweep.
 const POINTS_MAX: usize = 1000;
 
@@ -120,7 +122,11 @@ impl Plan {
             seed: o.seed,
             reset: o.reset,
             spin: o.spin,
-            interval: o.interval.unwrap_or((profile.seconds() / 40.0).clamp(0.1, 1.0)),
+            // Long runs get long intervals: each keeps a distribution of its own.
+            interval: o
+                .interval
+                .unwrap_or((profile.seconds() / 40.0).clamp(0.1, 1.0))
+                .max(profile.seconds() / f64::from(INTERVALS_MAX)),
             model,
             profile,
             ..Job::closed(target, 1, 1.0)

@@ -59,6 +59,16 @@ impl Record {
         self.same = Latency::default();
     }
 
+    /// Gives up the distributions that a time series does not show, once they are part of the total.
+    pub fn slim(&mut self) {
+        let empty = Record::default();
+        self.raw_apart = empty.raw_apart;
+        self.lag = empty.lag;
+        self.first_byte = empty.first_byte;
+        self.connect = empty.connect;
+        self.handshake = empty.handshake;
+    }
+
     /// From the send to the last byte. Call [`Record::settle`] first.
     pub fn raw(&self) -> &Latency {
         &self.raw_apart

@@ -19,7 +19,7 @@ pub struct Moment {
     pub at: f64,
     /// Length of the interval in seconds.
     pub seconds: f64,
-    /// Settled: `corrected` and `raw` are complete.
+    /// Settled; when the run is over only `corrected` and the counts are left.
     pub record: Record,
     /// Connections that stood at its end, requests that waited for one.
     pub open: usize,
@@ -177,6 +177,7 @@ impl Collector {
         moment.record.settle();
         self.outcome.total.merge(&moment.record);
         live(&moment);
+        moment.record.slim();
         self.outcome.moments.push(moment);
     }
 

@@ -38,6 +38,8 @@ pub struct Sim {
     /// Time from connect to established, and whether connects are refused.
     pub connect_delay: u64,
     pub refuse: bool,
+    /// After so many connects the system has no port left.
+    pub ports: usize,
     connections: Vec<SimConnection>,
     events: BinaryHeap<Reverse<(u64, u64, Slot, u32, Act)>>,
     order: u64,
@@ -63,6 +65,7 @@ impl Sim {
             hold_up: None,
             connect_delay: 0,
             refuse: false,
+            ports: usize::MAX,
             connections: Vec::new(),
             events: BinaryHeap::new(),
             order: 0,
@@ -88,6 +91,10 @@ impl Transport for Sim {
         if self.connections.len() <= slot {
             self.connections.resize_with(slot + 1, SimConnection::default);
         }
+        if self.ports == 0 {
+            return Err(Failure::PortsExhausted);
+        }
+        self.ports -= 1;
         let epoch = self.connections[slot].epoch + 1;
         self.connections[slot] = SimConnection { epoch, ..SimConnection::default() };
         let act = if self.refuse { Act::Refused } else { Act::Established };

@@ -314,6 +314,22 @@ fn an_idle_connection_that_the_server_closes_is_no_failure() {
 }
 
 #[test]
+fn a_long_queue_that_finds_no_port_is_counted_and_no_more() {
+    // Ten connections hang, a hundred thousand requests wait behind them; when the ten time out there is no port for another.
+    let mut sim = Sim::new(Box::new(|_, _, _| vec![]));
+    sim.ports = 10;
+    let mut job = job(10, 4.0);
+    job.model = Model::Open { arrivals: Arrivals::Fixed };
+    job.profile = Profile::constant(50_000.0, 4.0);
+    job.timeout = 2.0;
+    let (r, _) = play(sim, &job);
+    assert_eq!(r.due, 200_000);
+    assert_eq!(r.failures.total(), 200_000);
+    assert_eq!(r.failures.of(Failure::Timeout), 10);
+    assert!(r.failures.of(Failure::PortsExhausted) > 150_000, "{:?}", r.failures);
+}
+
+#[test]
 fn bodies_are_checked_when_asked_for() {
     let mut count = 0;
     let sim = Sim::new(Box::new(move |now, _, _| {

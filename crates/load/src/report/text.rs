@@ -62,9 +62,14 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     add("first byte", &r.first_byte);
     add("connect", &r.connect);
     add("TLS handshake", &r.handshake);
-    let _ = write!(out, "\n{}", table.text());
+    if !table.rows.is_empty() {
+        let _ = write!(out, "\n{}", table.text());
+    }
+    out.push('\n');
     let statuses: Vec<String> = r.statuses.iter().map(|(s, n)| format!("{s}: {}", grouped(*n as f64))).collect();
-    let _ = writeln!(out, "\n  status  {}", statuses.join("   "));
+    if !statuses.is_empty() {
+        let _ = writeln!(out, "  status  {}", statuses.join("   "));
+    }
     for (class, n) in &r.failures {
         let _ = writeln!(out, "  failed  {class}: {}", grouped(*n as f64));
     }

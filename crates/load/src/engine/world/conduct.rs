@@ -32,6 +32,16 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
     }
 
+    /// Open loop: gives waiting requests to slots that have become free.
+    #[inline]
+    pub(super) fn serve_pending(&mut self, now: u64) {
+        while !self.free.is_empty()
+            && let Some(due) = self.pending.pop_front()
+        {
+            self.serve(due, now);
+        }
+    }
+
     /// Closed loop: gives the user of a slot as many requests as may be in flight.
     pub(super) fn fill(&mut self, slot: Slot, planned: u64, now: u64) {
         loop {
@@ -165,12 +175,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
         match self.job.model {
             Model::Closed { think } if think.mean > 0.0 => self.pause(slot, now),
             Model::Closed { .. } => self.fill(slot, now, now),
-            _ => {
-                self.free.push(slot);
-                if let Some(due) = self.pending.pop_front() {
-                    self.serve(due, now);
-                }
-            }
+            // What waits is served by the loop: from here, connects that fail at once would call each other without end.
+            _ => self.free.push(slot),
         }
     }
 

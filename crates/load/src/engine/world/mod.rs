@@ -269,6 +269,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     /// Takes up everything that is due: planned requests, users whose pause is over.
     #[inline]
     fn take_up(&mut self, mut now: u64) {
+        self.serve_pending(now);
         while let Some(Reverse((at, slot))) = self.wake.peek().copied() {
             if at > now {
                 break;
@@ -312,6 +313,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
     #[inline]
     fn next_time(&self) -> u64 {
         let planned = match &self.source {
+            // Without budget nothing more is taken up, however long it has been due.
+            _ if self.budget == 0 => None,
             Source::Answers => None,
             Source::Schedule(s) => s.peek(),
             Source::List { at, next } => at.get(*next).map(|x| x.0),
