@@ -1,0 +1,129 @@
+//! Error logs in every context, and log files over their life.
+
+mod support;
+
+use std::net::UdpSocket;
+use std::time::Duration;
+use support::client::Client;
+use support::{Site, free_port, text, wait};
+
+const WORDS: &str = "failed (2: No such file or directory)";
+
+#[test]
+fn a_block_with_a_log_of_its_own_uses_no_other() {
+    let server = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    server.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
+    let syslog = server.local_addr().expect("address").port();
+    let port = free_port();
+    let http = format!(
+        "http {{
+            error_log logs/http.log;
+            server {{
+                listen 127.0.0.1:{port};
+                location /http/ {{ }}
+                location /own/ {{ error_log logs/own.log error; error_log logs/grave.log crit; error_log logs/all.log debug; }}
+                location /syslog/ {{ error_log syslog:server=127.0.0.1:{syslog},severity=crit,tag=T; }}
+                location /memory/ {{ error_log memory:16k; }}
+            }}
+        }}"
+    );
+    let site = Site::new("daemon off;", &http);
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    for place in ["http", "own", "syslog", "memory"] {
+        let request = format!("GET /{place}/none HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!(client.ask(&request).expect("answered").0, 404);
+    }
+    let has = |log: &str, place: &str| site.read(log).contains(&format!("/{place}/none\" {WORDS}"));
+    wait("the lines", || {
+        if has("logs/http.log", "http") && has("logs/own.log", "own") { Ok(()) } else { Err(site.log()) }
+    });
+    assert!(has("logs/all.log", "own"));
+    for (log, lines) in [("logs/error.log", 0), ("logs/grave.log", 0), ("logs/http.log", 1), ("logs/own.log", 1)] {
+        assert_eq!(site.read(log).matches(WORDS).count(), lines, "{log}: {}", site.read(log));
+    }
+    let line = site.read("logs/own.log");
+    let form = line.get(19..28).unwrap_or_default();
+    assert_eq!(form, " [error] ", "{line}");
+    assert!(
+        line.contains(", client: 127.0.0.1, server: ") && line.contains("request: \"GET /own/none HTTP/1.1\""),
+        "{line}"
+    );
+    let mut buffer = [0; 2048];
+    let length = server.recv(&mut buffer).expect("a message");
+    let message = text(&buffer[..length]);
+    // The severity is that of the line; the one that is configured is for access logs.
+    assert!(message.starts_with("<187>") && message.contains(" T: 2") && message.contains("/syslog/none"), "{message}");
+    running.quit();
+}
+
+#[test]
+fn a_syslog_server_that_is_gone_is_told_once_a_message_and_harms_nothing() {
+    let port = free_port();
+    let gone = Site::new("", "");
+    let socket = gone.path("none");
+    let http = format!(
+        "http {{ server {{ listen 127.0.0.1:{port};
+            error_log syslog:server=unix:{}; error_log logs/file.log; location / {{ }} }} }}",
+        socket.display()
+    );
+    let site = Site::new("daemon off;", &http);
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    assert_eq!(client.ask("GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("answered").0, 404);
+    wait("both lines", || {
+        let log = site.read("logs/file.log");
+        let told = log.contains("send() failed (2: No such file or directory) while logging to syslog, server: unix:");
+        if told && log.contains("/none\" failed") { Ok(()) } else { Err(log) }
+    });
+    running.quit();
+}
+
+#[test]
+fn a_reload_opens_log_files_anew() {
+    let port = free_port();
+    let server = format!(
+        "http {{ access_log logs/a.log; server {{ listen 127.0.0.1:{port}; location / {{ return 200 x; }} }} }}"
+    );
+    let site = Site::new("daemon off;", &server);
+    let running = site.start();
+    let ask = || Client::connect(port).and_then(|mut client| client.get()).expect("answered");
+    ask();
+    wait("a line", || if site.read("logs/a.log").lines().count() == 1 { Ok(()) } else { Err("none") });
+    std::fs::rename(site.path("logs/a.log"), site.path("logs/a.log.1")).expect("renamed");
+    running.signal("HUP");
+    site.wait_for_log("its work has exited with code 0", 1);
+    ask();
+    wait("a line in the new file", || if site.read("logs/a.log").lines().count() == 1 { Ok(()) } else { Err("none") });
+    std::fs::rename(site.path("logs/a.log"), site.path("logs/a.log.2")).expect("renamed");
+    running.signal("USR1");
+    wait("the newest file", || if site.path("logs/a.log").exists() { Ok(()) } else { Err("none") });
+    // The worker is told after the file is there.
+    site.wait_for_log("reopening logs", 3);
+    ask();
+    wait(
+        "a line in the newest file",
+        || if site.read("logs/a.log").lines().count() == 1 { Ok(()) } else { Err("none") },
+    );
+    assert_eq!(site.read("logs/a.log.1").lines().count() + site.read("logs/a.log.2").lines().count(), 2);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn packaged_configurations_are_in_order() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/");
+    let site = Site::new("", "");
+    std::fs::copy(format!("{root}mime.types"), site.path("conf/mime.types")).expect("copied");
+    for name in ["nginx.conf", "container/nginx.conf"] {
+        let conf = std::fs::read_to_string(format!("{root}{name}")).expect("readable");
+        // What it names outside of the test's directory is named inside of it; port 80 may be taken or forbidden.
+        let inside = |text: &str| text.replace("/var/log/tidegate", "logs").replace("/run/tidegate.pid", "logs/x.pid");
+        let conf = inside(&conf).replace("listen 80;", &format!("listen 127.0.0.1:{};", free_port()));
+        site.write("conf/nginx.conf", &conf);
+        let output = site.run(&["-t"]);
+        let words = text(&output.stderr);
+        let no_such_user = words.contains("getpwnam(\"www-data\") failed");
+        assert!(output.status.success() || no_such_user, "{name}: {words}");
+    }
+}
