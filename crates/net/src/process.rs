@@ -130,15 +130,6 @@ fn signal_set(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Lets every signal through to the calling thread again.
-pub fn unblock_signals() {
-    let set = signal_set(&[]);
-    // SAFETY: `set` is initialised and outlives the call; a null old set is allowed.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
-    }
-}
-
 /// A user of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {

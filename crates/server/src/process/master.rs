@@ -167,8 +167,8 @@ impl Master {
             Ok(Fork::Child) => {
                 // What the child does not need is closed before it changes its user.
                 let Master { invocation, config, listeners, signals, workers, pending, .. } = self;
+                // The signals stay blocked: one that comes before the control thread listens is waiting when it does.
                 drop((signals, workers, commander, pending));
-                net::process::unblock_signals();
                 Err(worker::run(invocation, config, listeners, theirs))
             }
             Err(e) => {
