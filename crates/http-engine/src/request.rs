@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 use wire_h1::{BodyLength, Known, Method, RequestHead, Version};
 
 /// Who talks to us: the facts of a connection that outlive one request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Connection {
     /// `$connection`
     pub number: u64,

@@ -3,3 +3,4 @@
 pub mod body_store;
 pub mod groups;
 pub mod upstream_state;
+pub mod zones;

@@ -1,0 +1,212 @@
+//! The buckets of a zone: bounded memory, the least recently used ones go first.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Thousandths of a request a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate(pub u64);
+
+impl Rate {
+    /// `10r/s`, `30r/m`
+    pub fn parse(text: &str) -> Option<Rate> {
+        let (number, seconds) = match text.strip_suffix("r/s") {
+            Some(number) => (number, 1),
+            None => match text.strip_suffix("r/m") {
+                Some(number) => (number, 60),
+                None => (text, 1),
+            },
+        };
+        let number = number.parse::<u32>().ok().filter(|n| *n > 0)?;
+        Some(Rate(u64::from(number) * 1000 / seconds))
+    }
+    /// How long so many thousandths of a request take.
+    pub fn millis(self, excess: u64) -> u64 {
+        excess.saturating_mul(1000).checked_div(self.0).unwrap_or(u64::MAX)
+    }
+}
+
+/// What a zone says of a request; numbers are thousandths of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Pass,
+    Delay {
+        millis: u64,
+        excess: u64,
+    },
+    Busy {
+        excess: u64,
+    },
+    /// No memory is left.
+    Full,
+}
+
+/// A bucket that was not touched for so long is forgotten when room is wanted.
+const IDLE_MILLIS: u64 = 60_000;
+/// Zones of this size and above are split, so that threads seldom meet.
+const SPLIT_BYTES: u64 = 1 << 20;
+const PARTS: usize = 16;
+const NONE: u32 = u32::MAX;
+
+/// The state of a zone.
+pub struct Buckets {
+    parts: Box<[Mutex<Part>]>,
+    hasher: std::collections::hash_map::RandomState,
+}
+
+#[derive(Default)]
+struct Part {
+    bytes_max: u64,
+    bytes: u64,
+    by_key: HashMap<Box<[u8]>, u32>,
+    buckets: Vec<Bucket>,
+    free: Vec<u32>,
+    /// The ends of the list by last use.
+    newest: u32,
+    oldest: u32,
+}
+
+struct Bucket {
+    key: Box<[u8]>,
+    excess: u64,
+    last: u64,
+    newer: u32,
+    older: u32,
+}
+
+/// What a bucket costs, as nginx's allocator would have it.
+fn cost(key: &[u8]) -> u64 {
+    (key.len() as u64 + 80).next_power_of_two()
+}
+
+impl Bucket {
+    /// The excess after one more request; a bucket's first request is none.
+    fn with_one_more(&self, rate: Rate, now: u64) -> u64 {
+        if self.last == 0 {
+            return 0;
+        }
+        let millis = now.saturating_sub(self.last);
+        (self.excess + 1000).saturating_sub(rate.0.saturating_mul(millis) / 1000)
+    }
+}
+
+impl Bucket {
+    /// Counts a request; the excess with it.
+    fn count(&mut self, rate: Rate, now: u64) -> u64 {
+        self.excess = self.with_one_more(rate, now);
+        self.last = self.last.max(now).max(1);
+        self.excess
+    }
+}
+
+impl Buckets {
+    pub fn new(bytes: u64) -> Buckets {
+        let parts = if bytes >= SPLIT_BYTES { PARTS } else { 1 };
+        let part = || {
+            let bytes_max = bytes / parts as u64;
+            Mutex::new(Part { bytes_max, newest: NONE, oldest: NONE, ..Part::default() })
+        };
+        Buckets { parts: (0..parts).map(|_| part()).collect(), hasher: Default::default() }
+    }
+    fn part(&self, key: &[u8]) -> &Mutex<Part> {
+        use std::hash::BuildHasher;
+        &self.parts[self.hasher.hash_one(key) as usize % self.parts.len()]
+    }
+    /// Whether one more request fits: its excess, or why it does not fit. It is counted at once if `count` is set; else
+    /// `account` follows, when the other zones agree.
+    pub fn ask(&self, key: &[u8], rate: Rate, burst: u64, now: u64, count: bool) -> Result<u64, Verdict> {
+        let mut part = self.part(key).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = part.by_key.get(key).copied() {
+            part.touch(index);
+            let bucket = &mut part.buckets[index as usize];
+            let excess = bucket.with_one_more(rate, now);
+            if excess > burst {
+                return Err(Verdict::Busy { excess });
+            }
+            return Ok(if count { bucket.count(rate, now) } else { excess });
+        }
+        let Some(index) = part.insert(key, rate, now) else { return Err(Verdict::Full) };
+        Ok(if count { part.buckets[index as usize].count(rate, now) } else { 0 })
+    }
+    /// Counts a request; the excess with it.
+    pub fn account(&self, key: &[u8], rate: Rate, now: u64) -> u64 {
+        let mut part = self.part(key).lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(index) = part.by_key.get(key).copied() else { return 0 };
+        part.buckets[index as usize].count(rate, now)
+    }
+}
+
+impl Part {
+    fn unlink(&mut self, index: u32) {
+        let (newer, older) = (self.buckets[index as usize].newer, self.buckets[index as usize].older);
+        match newer {
+            NONE => self.newest = older,
+            newer => self.buckets[newer as usize].older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => self.buckets[older as usize].newer = newer,
+        }
+    }
+    fn link(&mut self, index: u32) {
+        let older = self.newest;
+        let bucket = &mut self.buckets[index as usize];
+        (bucket.newer, bucket.older) = (NONE, older);
+        match older {
+            NONE => self.oldest = index,
+            older => self.buckets[older as usize].newer = index,
+        }
+        self.newest = index;
+    }
+    fn touch(&mut self, index: u32) {
+        if self.newest != index {
+            self.unlink(index);
+            self.link(index);
+        }
+    }
+    fn remove_oldest(&mut self) {
+        let index = self.oldest;
+        self.unlink(index);
+        let key = std::mem::take(&mut self.buckets[index as usize].key);
+        self.bytes -= cost(&key);
+        self.by_key.remove(&key);
+        self.free.push(index);
+    }
+    /// Up to two buckets that say nothing any more are forgotten.
+    fn expire(&mut self, rate: Rate, now: u64) {
+        for _ in 0..2 {
+            let Some(bucket) = self.buckets.get(self.oldest as usize).filter(|_| self.oldest != NONE) else { return };
+            let idle = now.saturating_sub(bucket.last);
+            if idle < IDLE_MILLIS || bucket.excess > rate.0.saturating_mul(idle) / 1000 {
+                return;
+            }
+            self.remove_oldest();
+        }
+    }
+    fn insert(&mut self, key: &[u8], rate: Rate, now: u64) -> Option<u32> {
+        self.expire(rate, now);
+        let cost = cost(key);
+        if self.bytes + cost > self.bytes_max && self.oldest != NONE {
+            self.remove_oldest();
+            self.expire(rate, now);
+        }
+        if self.bytes + cost > self.bytes_max {
+            return None;
+        }
+        let bucket = Bucket { key: key.into(), excess: 0, last: 0, newer: NONE, older: NONE };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.buckets[index as usize] = bucket;
+                index
+            }
+            None => {
+                self.buckets.push(bucket);
+                (self.buckets.len() - 1) as u32
+            }
+        };
+        self.bytes += cost;
+        self.by_key.insert(key.into(), index);
+        self.link(index);
+        Some(index)
+    }
+}

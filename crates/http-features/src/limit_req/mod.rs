@@ -1,0 +1,276 @@
+//! limit_req (nginx: `ngx_http_limit_req_module`): how often requests with the same key are answered. The method is the leaky
+//! bucket: what comes too early is delayed, what exceeds the burst is refused.
+
+mod bucket;
+#[cfg(test)]
+mod tests;
+
+use crate::shared::zones::{self, Declared};
+use bucket::{Buckets, Rate, Verdict};
+use conf_schema::value::{Between, Flag, List};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, words};
+use http_engine::variable::Builtin;
+use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
+use observe::Level;
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+words! {
+    /// `limit_req_log_level`
+    pub enum LogLevel { Info = "info", Notice = "notice", Warn = "warn", Error = "error" }
+}
+
+directives! {
+    /// What the module is told in a block.
+    pub struct ReqConf from ReqInput {
+        /// Limits requests by a zone; up to `burst` requests too many are delayed, or with `nodelay` answered at once.
+        limit_req: List<Limit>,
+        /// Whether requests are only judged and noted, and none delayed or refused.
+        limit_req_dry_run: Flag = "off",
+        /// How grave refusals are in the error log; delays are one step less grave.
+        limit_req_log_level: LogLevel = "error",
+        /// The status of refused requests.
+        limit_req_status: Between<400, 599> = "503",
+        /// Declares a zone: what is counted, how much memory the counts may take, and the rate.
+        limit_req_zone: Zone,
+    }
+}
+
+const KIND: &str = "limit_req";
+const KEY_BYTES_MAX: usize = 65_535;
+
+/// `limit_req`; numbers are thousandths of a request.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    zone: String,
+    burst: u64,
+    delay: u64,
+}
+
+impl Value for Limit {
+    const SYNTAX: &'static str = "zone=name [burst=number] [nodelay | delay=number]";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let mut limit = Limit { zone: String::new(), burst: 0, delay: 0 };
+        for (index, word) in d.args.iter().enumerate() {
+            let text = word.text();
+            let number = |value: &str| value.parse::<u32>().ok().filter(|n| *n > 0).map(|n| u64::from(n) * 1000);
+            if let Some(name) = text.strip_prefix("zone=") {
+                limit.zone = name.to_string();
+            } else if let Some(value) = text.strip_prefix("burst=") {
+                let wrong = || Problem::says(format!("invalid burst value \"{text}\"")).at(index);
+                limit.burst = number(value).ok_or_else(wrong)?;
+            } else if let Some(value) = text.strip_prefix("delay=") {
+                let wrong = || Problem::says(format!("invalid delay value \"{text}\"")).at(index);
+                limit.delay = number(value).ok_or_else(wrong)?;
+            } else if text == "nodelay" {
+                limit.delay = u64::MAX;
+            } else {
+                return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(index));
+            }
+        }
+        if limit.zone.is_empty() {
+            return Err(Problem::says("\"limit_req\" must have \"zone\" parameter"));
+        }
+        Ok(limit)
+    }
+}
+
+/// `limit_req_zone`; the zone is found by its name.
+#[derive(Clone)]
+pub struct Zone;
+
+/// A zone's state and the rate that this configuration gives it.
+struct Limited {
+    rate: Rate,
+    buckets: Arc<Buckets>,
+}
+
+impl Value for Zone {
+    const SYNTAX: &'static str = "key zone=name:size rate=rate";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let key_text = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
+        let key = Template::compile(cx, d, &key_text).map_err(|p| p.at(0))?;
+        let (mut zone, mut rate) = (None, Rate(1000));
+        for (index, word) in d.args.iter().enumerate().skip(1) {
+            let text = word.text();
+            if text.starts_with("zone=") {
+                zone = Some(zones::name_and_size(d, index)?);
+            } else if let Some(value) = text.strip_prefix("rate=") {
+                let wrong = || Problem::says(format!("invalid rate \"{text}\"")).at(index);
+                rate = Rate::parse(value).ok_or_else(wrong)?;
+            } else {
+                return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(index));
+            }
+        }
+        let Some((name, size)) = zone.filter(|(name, _)| !name.is_empty()) else {
+            return Err(Problem::says("\"limit_req_zone\" must have \"zone\" parameter"));
+        };
+        let buckets = zones::state(KIND, &name, size, &key_text, || Buckets::new(size));
+        let state = Arc::new(Limited { rate, buckets });
+        zones::declare(cx, d, KIND, Declared { name, key, key_text, state })?;
+        Ok(Zone)
+    }
+}
+
+/// What became of a request.
+struct Judged(&'static str);
+
+static VARIABLES: &[Builtin] = &[Builtin::one(
+    "limit_req_status",
+    status,
+    "PASSED, DELAYED, REJECTED, DELAYED_DRY_RUN or REJECTED_DRY_RUN, where a limit was looked at.",
+)];
+
+fn status(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    r.thing::<Judged>().map(|judged| out.extend_from_slice(judged.0.as_bytes())).is_some()
+}
+
+/// The feature.
+pub struct LimitReq;
+
+impl Feature for LimitReq {
+    fn table(&self) -> Table {
+        ReqConf::table("limit_req", Area::Http)
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        VARIABLES
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<ReqConf>() else { return Ok(()) };
+        let Some(lines) = &conf.limit_req else { return Ok(()) };
+        let mut limits: Vec<(Arc<Declared<Limited>>, Limit)> = Vec::new();
+        for limit in &lines.0 {
+            let zone: Arc<Declared<Limited>> = zones::find(block.cx, KIND, &limit.zone)?;
+            if limits.iter().any(|(known, _)| known.name == zone.name) {
+                return Err(Problem::says("\"limit_req\" directive is duplicate"));
+            }
+            limits.push((zone, limit.clone()));
+        }
+        let (refused, delayed) = match conf.limit_req_log_level {
+            LogLevel::Info => (Level::Info, Level::Info),
+            LogLevel::Notice => (Level::Notice, Level::Info),
+            LogLevel::Warn => (Level::Warn, Level::Notice),
+            LogLevel::Error => (Level::Error, Level::Warn),
+        };
+        let status = conf.limit_req_status.0 as u16;
+        let check = Check { limits, dry_run: conf.limit_req_dry_run, refused, delayed, status };
+        // Before the limits of connections, which would otherwise count requests that wait here.
+        block.location.preaccess.insert(0, Arc::new(check));
+        Ok(())
+    }
+}
+
+struct Check {
+    limits: Vec<(Arc<Declared<Limited>>, Limit)>,
+    dry_run: bool,
+    refused: Level,
+    delayed: Level,
+    status: u16,
+}
+
+impl Check {
+    /// Asks every zone; the last one accounts for the request, and if it agrees, so do the others.
+    fn judge(&self, r: &mut Request) -> Option<(Verdict, usize)> {
+        let now = base::clock::now().0 / 1000;
+        let mut pending = Vec::new();
+        let mut key = Vec::new();
+        for (index, (zone, limit)) in self.limits.iter().enumerate() {
+            key.clear();
+            zone.key.write(r, &mut key);
+            if key.is_empty() {
+                continue;
+            }
+            if key.len() > KEY_BYTES_MAX {
+                let name = String::from_utf8_lossy(&zone.key_text);
+                r.log(Level::Error, format_args!("the value of the \"{name}\" key is more than 65535 bytes"));
+                continue;
+            }
+            let count = index + 1 == self.limits.len();
+            match zone.state.buckets.ask(&key, zone.state.rate, limit.burst, now, count) {
+                Ok(excess) => pending.push((index, (!count).then(|| key.clone()), excess)),
+                Err(verdict) => return Some((verdict, index)),
+            }
+        }
+        let mut worst: Option<(u64, u64, usize)> = None;
+        for (index, key, excess) in pending.iter().rev() {
+            let (zone, limit) = &self.limits[*index];
+            let excess = match key {
+                Some(key) => zone.state.buckets.account(key, zone.state.rate, now),
+                None => *excess,
+            };
+            let wait = zone.state.rate.millis(excess.saturating_sub(limit.delay));
+            if worst.is_none_or(|(longest, ..)| wait > longest) {
+                worst = Some((wait, excess, *index));
+            }
+        }
+        let (wait, excess, index) = worst?;
+        Some((if wait == 0 { Verdict::Pass } else { Verdict::Delay { millis: wait, excess } }, index))
+    }
+}
+
+impl Handler for Check {
+    fn run(&self, r: &mut Request) -> Flow {
+        if r.thing::<Judged>().is_some() {
+            return Flow::Declined;
+        }
+        let Some((verdict, index)) = self.judge(r) else { return Flow::Declined };
+        let zone = &self.limits[index].0.name;
+        let dry = if self.dry_run { ", dry run" } else { "" };
+        match verdict {
+            Verdict::Pass => {
+                r.keep(Judged("PASSED"));
+                Flow::Declined
+            }
+            Verdict::Busy { excess } => {
+                r.log(
+                    self.refused,
+                    format_args!(
+                        "limiting requests{dry}, excess: {}.{:03} by zone \"{zone}\"",
+                        excess / 1000,
+                        excess % 1000
+                    ),
+                );
+                self.refuse(r)
+            }
+            Verdict::Full => {
+                r.log(Level::Alert, format_args!("could not allocate node in limit_req zone \"{zone}\""));
+                self.refuse(r)
+            }
+            Verdict::Delay { millis, excess } => {
+                r.log(
+                    self.delayed,
+                    format_args!(
+                        "delaying request{dry}, excess: {}.{:03}, by zone \"{zone}\"",
+                        excess / 1000,
+                        excess % 1000
+                    ),
+                );
+                if self.dry_run {
+                    r.keep(Judged("DELAYED_DRY_RUN"));
+                    return Flow::Declined;
+                }
+                r.keep(Judged("DELAYED"));
+                Flow::Later(Box::new(move |r| {
+                    Box::pin(async move {
+                        tokio::time::sleep(Duration::from_millis(millis)).await;
+                        base::clock::update();
+                        (r, Flow::Declined)
+                    })
+                }))
+            }
+        }
+    }
+}
+
+impl Check {
+    fn refuse(&self, r: &mut Request) -> Flow {
+        if self.dry_run {
+            r.keep(Judged("REJECTED_DRY_RUN"));
+            return Flow::Declined;
+        }
+        r.keep(Judged("REJECTED"));
+        Flow::Status(self.status)
+    }
+}

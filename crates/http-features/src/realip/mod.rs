@@ -1,0 +1,161 @@
+//! realip (nginx: `ngx_http_realip_module`): the client's address as trusted proxies report it. It takes the place of the
+//! connection's address for the rest of the request: access rules, limits, logs, geo.
+
+use conf_schema::value::{Cidr, Flag, List, Text};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::forwarded::{self, Trusted};
+use http_engine::variable::Builtin;
+use http_engine::{BlockPlan, Connection, Feature, Flow, Handler, Request};
+use std::any::Any;
+use std::io::Write as _;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::rc::Rc;
+use std::sync::Arc;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct RealipConf from RealipInput {
+        /// The header that holds the address: X-Real-IP, X-Forwarded-For, any other, or `proxy_protocol`.
+        real_ip_header: Text = "X-Real-IP",
+        /// Whether the last address that is not a trusted proxy's is taken, instead of the last one.
+        real_ip_recursive: Flag = "off",
+        /// A proxy that is believed: an address, a network, a host name, or `unix:`.
+        set_real_ip_from: List<From>,
+    }
+}
+
+/// One line of `set_real_ip_from`; a host name may stand for several addresses.
+#[derive(Clone, Debug)]
+pub struct From(Vec<Trusted>);
+
+impl Value for From {
+    const SYNTAX: &'static str = "address | CIDR | unix: | hostname";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let Some(word) = d.args.first() else { return Err(Problem::invalid()) };
+        if word.bytes == b"unix:" {
+            return Ok(From(vec![Trusted::Unix]));
+        }
+        let text = word.text();
+        if let Some((network, stray)) = Cidr::parse(&word.bytes) {
+            if stray {
+                cx.warn(d, format!("low address bits of {text} are meaningless"));
+            }
+            return Ok(From(vec![Trusted::Network(network)]));
+        }
+        let unknown = || Problem::says(format!("host not found in set_real_ip_from \"{text}\"")).at(0);
+        let found = (&*text, 0).to_socket_addrs().map_err(|_| unknown())?;
+        let hosts: Vec<Trusted> = found
+            .filter_map(|address| Cidr::parse(address.ip().to_string().as_bytes()))
+            .map(|(host, _)| Trusted::Network(host))
+            .collect();
+        if hosts.is_empty() { Err(unknown()) } else { Ok(From(hosts)) }
+    }
+}
+
+/// Where the address stands.
+enum Place {
+    /// The first field of this name.
+    First(Box<[u8]>),
+    /// All fields of `X-Forwarded-For`, as one list.
+    Forwarded,
+    ProxyProtocol,
+}
+
+static VARIABLES: &[Builtin] = &[
+    Builtin::one("realip_remote_addr", remote_addr, "The address of the connection itself."),
+    Builtin::one("realip_remote_port", remote_port, "The port of the connection itself."),
+];
+
+/// The connection as it is, kept with a request whose address was replaced.
+struct Original(Rc<Connection>);
+
+fn original(r: &Request) -> Option<SocketAddr> {
+    match r.thing::<Original>() {
+        Some(original) => original.0.peer,
+        None => r.connection().peer,
+    }
+}
+
+fn remote_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    match original(r) {
+        Some(address) => write!(out, "{}", address.ip()).is_ok(),
+        None => {
+            out.extend_from_slice(b"unix:");
+            true
+        }
+    }
+}
+
+fn remote_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    if let Some(port) = original(r).map(|a| a.port()).filter(|port| *port > 0) {
+        http_engine::head_out::number(u64::from(port), out);
+    }
+    true
+}
+
+/// The feature.
+pub struct Realip;
+
+impl Feature for Realip {
+    fn table(&self) -> Table {
+        RealipConf::table("realip", Area::Http)
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        VARIABLES
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<RealipConf>() else { return Ok(()) };
+        let Some(from) = &conf.set_real_ip_from else { return Ok(()) };
+        let place = match conf.real_ip_header.0.as_slice() {
+            b"X-Forwarded-For" => Place::Forwarded,
+            b"proxy_protocol" => Place::ProxyProtocol,
+            name => Place::First(name.into()),
+        };
+        let proxies = from.0.iter().flat_map(|from| from.0.iter().copied()).collect();
+        let replace = Arc::new(Replace { place, proxies, recursive: conf.real_ip_recursive });
+        // Before anything looks at the address: rewrites of the server, and limits of the location.
+        if let Some(server) = &mut block.server_rewrite {
+            server.insert(0, replace.clone());
+        }
+        block.location.preaccess.insert(0, replace);
+        Ok(())
+    }
+}
+
+struct Replace {
+    place: Place,
+    proxies: Vec<Trusted>,
+    recursive: bool,
+}
+
+impl Replace {
+    fn client(&self, r: &Request) -> Option<SocketAddr> {
+        let peer = r.connection().peer;
+        let named = |name: &[u8]| {
+            let name = name.to_vec();
+            r.headers().filter(move |(field, _)| field.eq_ignore_ascii_case(&name)).map(|(_, value)| value)
+        };
+        let lines: Vec<&[u8]> = match &self.place {
+            Place::First(name) => named(name).take(1).collect(),
+            Place::Forwarded => named(b"x-forwarded-for").collect(),
+            Place::ProxyProtocol => {
+                let source = r.connection().proxy.as_ref()?.0.addresses.as_ref()?.source;
+                return forwarded::trusted(&self.proxies, peer.map(|a| a.ip())).then_some(source);
+            }
+        };
+        forwarded::client(peer, lines.into_iter(), &self.proxies, self.recursive)
+    }
+}
+
+impl Handler for Replace {
+    fn run(&self, r: &mut Request) -> Flow {
+        if r.thing::<Original>().is_none()
+            && let Some(client) = self.client(r)
+            && let Some(connection) = r.connection.clone()
+        {
+            r.connection = Some(Rc::new(Connection { peer: Some(client), ..(*connection).clone() }));
+            r.keep(Original(connection));
+        }
+        Flow::Declined
+    }
+}
