@@ -127,7 +127,10 @@ pub fn run(
         }
         if master.again && master.pending.is_none() {
             master.again = false;
-            master.reload();
+            // A server that is stopping opens nothing any more.
+            if !master.quitting && !master.terminating {
+                master.reload();
+            }
         }
         if std::mem::take(&mut master.replace) {
             let old = master.workers.len();
