@@ -40,34 +40,44 @@ pub fn pairs(lines: &[Line], base: &str, open_loop: bool) -> Vec<Comparison> {
     let figures: Vec<Figure> = if open_loop { vec![TAIL, CPU, MEMORY] } else { vec![RATE, TAIL, CPU, MEMORY] };
     for line in lines.iter().filter(|l| l.server != base) {
         for figure in &figures {
-            let (mut all_a, mut all_b) = (Vec::new(), Vec::new());
+            let mut levels = Vec::new();
             for (p, q) in first.points.iter().zip(&line.points) {
-                let (a, b) = (values(p, figure.2), values(q, figure.2));
-                all_a.push(a.clone());
-                all_b.push(b.clone());
-                out.extend(one(line, base, figure, Some(p.value), &a, &b));
+                let pairs = pairs_of(p, q, figure.2);
+                out.extend(one(line, base, figure, Some(p.value), &pairs));
+                levels.push(pairs);
             }
-            // Over all levels: one value a round, the geometric mean over levels, so that rounds stay the unit.
-            let (a, b) = (by_round(&all_a), by_round(&all_b));
-            out.extend(one(line, base, figure, None, &a, &b));
+            // Over all levels: one ratio a round, the geometric mean over levels, so that rounds stay the unit.
+            out.extend(one(line, base, figure, None, &by_round(&levels)));
         }
     }
     out
 }
 
-fn values(point: &Point, of: fn(&Round) -> Option<f64>) -> Vec<f64> {
-    point.rounds.iter().map(|r| of(r).unwrap_or(f64::NAN)).collect()
+/// The two figures of each round; `None` where one is missing or not positive (a round without a right answer has no latency).
+fn pairs_of(a: &Point, b: &Point, of: fn(&Round) -> Option<f64>) -> Vec<Option<(f64, f64)>> {
+    let good = |r: &Round| of(r).filter(|v| *v > 0.0 && v.is_finite());
+    a.rounds.iter().zip(&b.rounds).map(|(a, b)| Some((good(a)?, good(b)?))).collect()
 }
 
-fn by_round(levels: &[Vec<f64>]) -> Vec<f64> {
+fn by_round(levels: &[Vec<Option<(f64, f64)>>]) -> Vec<Option<(f64, f64)>> {
     let rounds = levels.iter().map(Vec::len).min().unwrap_or(0);
-    let mean_log = |r: usize| levels.iter().map(|l| l[r].ln()).sum::<f64>() / levels.len() as f64;
-    (0..rounds).map(|r| mean_log(r).exp()).collect()
+    let mean = |r: usize| {
+        let logs: Vec<f64> = levels.iter().filter_map(|l| l[r]).map(|(a, b)| (b / a).ln()).collect();
+        (!logs.is_empty()).then(|| (1.0, (logs.iter().sum::<f64>() / logs.len() as f64).exp()))
+    };
+    (0..rounds).map(mean).collect()
 }
 
-fn one(line: &Line, base: &str, figure: &Figure, value: Option<f64>, a: &[f64], b: &[f64]) -> Option<Comparison> {
+fn one(
+    line: &Line,
+    base: &str,
+    figure: &Figure,
+    value: Option<f64>,
+    pairs: &[Option<(f64, f64)>],
+) -> Option<Comparison> {
     let (name, more_is_better, _) = figure;
-    let c = compare(a, b);
+    let (a, b): (Vec<f64>, Vec<f64>) = pairs.iter().flatten().copied().unzip();
+    let c = compare(&a, &b);
     if !c.ratio.mid.is_finite() {
         return None;
     }
@@ -236,6 +246,22 @@ mod tests {
         let cpu = c.iter().find(|c| c.figure == "server CPU a request" && c.value == Some(1.0)).unwrap();
         assert!(cpu.ratio.mid < 1.0 && cpu.sentence.ends_with("better"), "{}", cpu.sentence);
         assert_eq!(c.iter().filter(|c| c.value.is_some()).count(), 6, "rate, CPU and memory at two levels");
+    }
+
+    #[test]
+    fn a_round_without_answers_costs_its_pair_and_not_the_comparison() {
+        let a = line(
+            "a",
+            vec![point(1.0, &[100.0, 100.0, 100.0, 100.0], 1.0, 0.5), point(2.0, &[10.0, 10.0, 0.0, 10.0], 1.0, 0.5)],
+        );
+        let b = line(
+            "b",
+            vec![point(1.0, &[120.0, 121.0, 119.0, 120.0], 1.0, 0.5), point(2.0, &[12.0, 12.0, 12.0, 12.0], 1.0, 0.5)],
+        );
+        let c = pairs(&[a, b], "a", false);
+        let rate = |value| c.iter().find(|c| c.figure == "requests/s" && c.value == value).unwrap();
+        assert_eq!((rate(Some(2.0)).pairs, rate(None).pairs), (3, 4));
+        assert!((rate(None).ratio.mid - 1.2).abs() < 0.01 && rate(None).sentence.ends_with("better"));
     }
 
     #[test]
