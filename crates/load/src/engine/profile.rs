@@ -73,6 +73,17 @@ impl Profile {
         self.stages.last().map_or(0.0, |s| s.to)
     }
 
+    /// The integral of the values up to a time in seconds: how many requests are due by then.
+    pub fn integral(&self, mut until: f64) -> f64 {
+        let mut sum = 0.0;
+        for s in &self.stages {
+            let t = until.clamp(0.0, s.seconds);
+            sum += s.from * t + (s.to - s.from) / s.seconds * t * t / 2.0;
+            until -= t;
+        }
+        sum
+    }
+
     /// The time at which the integral of the values reaches `level`; `None` when it never does. For rates: when the
     /// `level`-th request is due.
     pub fn time_of(&self, mut level: f64) -> Option<f64> {
@@ -148,6 +159,16 @@ impl Schedule {
         Some(due)
     }
 
+    /// How many requests of this world are due until a time and have not been taken (of Poisson arrivals: on average).
+    pub fn left(&self, until: u64) -> u64 {
+        let level = self.profile.integral(until as f64 * 1e-9);
+        if self.next.is_none_or(|t| t >= until) {
+            0
+        } else {
+            ((level - self.level) / self.worlds).ceil().max(0.0) as u64
+        }
+    }
+
     fn find(&self) -> Option<u64> {
         self.profile.time_of(self.level).map(|t| (t * 1e9) as u64)
     }
@@ -198,6 +219,18 @@ mod tests {
         assert!((t[2500] as f64 * 1e-9 - 10.0 / 2f64.sqrt()).abs() < 0.01);
         let poisson = all(&p, Arrivals::Poisson, 2).len();
         assert!((9_700..10_300).contains(&poisson), "{poisson}");
+    }
+
+    #[test]
+    fn what_is_left_is_known_without_taking_it() {
+        let p = Profile::parse("0..1000@10s,500@10s").unwrap();
+        assert_eq!((p.integral(10.0), p.integral(15.0), p.integral(99.0)), (5000.0, 7500.0, 10_000.0));
+        let mut s = Schedule::new(p, Arrivals::Fixed, 1, 4, 1);
+        assert_eq!(s.left(20_000_000_000), 2500);
+        (0..100).for_each(|_| assert!(s.take().is_some()));
+        assert_eq!((s.left(20_000_000_000), s.left(0)), (2400, 0));
+        let enormous = Schedule::new(Profile::constant(1e9, 10.0), Arrivals::Fixed, 0, 1, 1);
+        assert_eq!(enormous.left(10_000_000_000), 10_000_000_000);
     }
 
     #[test]

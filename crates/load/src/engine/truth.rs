@@ -274,6 +274,23 @@ fn what_an_overloaded_server_leaves_behind_is_counted_with_its_wait() {
 }
 
 #[test]
+fn an_impossible_rate_ends_in_time_and_is_counted_in_full() {
+    // A billion requests a second, as some ask for to find the maximum: the server's 10,000/s come through all the same.
+    let mut free_at = 0;
+    let sim = Sim::new(Box::new(move |now, _, _| {
+        free_at = now.max(free_at) + MS / 10;
+        vec![(free_at, ok())]
+    }));
+    let mut job = job(20, 0.05);
+    job.model = Model::Open { arrivals: Arrivals::Fixed };
+    job.profile = Profile::constant(1e9, 0.05);
+    let (r, done) = play(sim, &job);
+    assert_eq!((r.due, done.measured), (50_000_000, S / 20));
+    near(r.answers as f64, 500.0, 10.0);
+    near(r.failures.of(Failure::Unsent) as f64, 50e6, 1000.0);
+}
+
+#[test]
 fn failures_have_their_class() {
     let mut refused = stalling(MS, 0, S);
     refused.refuse = true;

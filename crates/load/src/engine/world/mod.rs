@@ -26,6 +26,8 @@ use crate::protocol::Protocol;
 
 /// Requests that wait for a connection at most; further ones are counted as never sent.
 pub const PENDING_MAX: usize = 1_000_000;
+/// Due requests that are taken up before answers are looked at again.
+const TAKEN_AT_ONCE: usize = 256;
 /// Pause before a user tries again after a connection failed.
 const BACKOFF: u64 = 20_000_000;
 /// Bytes read at once.
@@ -257,6 +259,12 @@ impl<T: Transport, P: Protocol> World<T, P> {
         for due in std::mem::take(&mut self.pending) {
             self.fail(due, None, Failure::Unsent, now);
         }
+        if let (Source::Schedule(schedule), true) = (&self.source, self.budget > 0) {
+            // Due as well, but there was not even time to take them up.
+            let left = schedule.left(self.to - self.origin);
+            self.record.due += left;
+            self.record.failures.add_many(Failure::Unsent, left);
+        }
         self.flush();
     }
 
@@ -277,7 +285,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
             self.wake.pop();
             self.fill(slot, at, now);
         }
-        loop {
+        // At an impossible rate something is always due; answers must have their turn too.
+        for _ in 0..TAKEN_AT_ONCE {
             let (planned, request) = match &mut self.source {
                 Source::Answers => return,
                 Source::Schedule(s) => match s.peek() {
