@@ -10,6 +10,7 @@ mod access;
 mod access_log;
 mod auth_basic;
 mod autoindex;
+mod charset;
 mod empty_gif;
 mod geo;
 mod headers;
@@ -31,5 +32,6 @@ mod static_files;
 mod stub_status;
 mod try_files;
 mod upstream_block;
+mod userid;
 
 pub use registry::{build, offer_variables, tables, variables};

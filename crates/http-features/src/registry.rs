@@ -10,6 +10,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::access_log::AccessLog,
     &crate::auth_basic::AuthBasic,
     &crate::autoindex::Autoindex,
+    &crate::charset::Charset,
     &crate::empty_gif::EmptyGif,
     &crate::geo::Geo,
     &crate::headers::Headers,
@@ -30,6 +31,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::stub_status::StubStatus,
     &crate::try_files::TryFiles,
     &crate::upstream_block::UpstreamBlock,
+    &crate::userid::UserId,
 ];
 
 /// The tables of the engine and of every feature.

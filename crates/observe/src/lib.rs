@@ -11,5 +11,5 @@ pub mod syslog;
 
 pub use error_log::{ErrorLog, Level, Sink, Target, os};
 pub use error_log_value::{ErrorLogLines, MainLog};
-pub use log_file::{LogFile, LogFiles};
+pub use log_file::{DefaultAccessLog, LogFile, LogFiles};
 pub use syslog::SyslogTarget;

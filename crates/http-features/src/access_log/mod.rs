@@ -17,7 +17,7 @@ use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use format::{Format, Formats};
 use http_engine::template::truthy;
 use http_engine::{BlockPlan, Feature, HttpBuild, Logger, Request, Template};
-use observe::{LogFiles, SyslogTarget};
+use observe::{DefaultAccessLog, LogFiles, SyslogTarget};
 use sink::{Buffering, FileSink};
 use std::any::Any;
 use std::cell::RefCell;
@@ -168,7 +168,19 @@ pub struct AccessLog;
 
 impl Feature for AccessLog {
     fn table(&self) -> Table {
-        LogConf::table("access_log", Area::Http)
+        let mut table = LogConf::table("access_log", Area::Http);
+        table.fill = |input, cx| {
+            let Some(input) = input.downcast_mut::<LogInput>() else { return };
+            // Packaged systems have a place of their own for the log that nobody asked for.
+            if let (None, Some(path)) = (&input.access_log, cx.get::<DefaultAccessLog>().0.clone()) {
+                let line = conf_schema::table::synthetic("access_log", &format!("{}", path.display()));
+                if let Ok(value) = Logs::parse(cx, &line) {
+                    input.access_log = Some(conf_schema::Given { value, at: conf_schema::At::default() });
+                }
+            }
+            input.fill(cx);
+        };
+        table
     }
     fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
         http.flushers.push(sink::flush_thread);

@@ -2,5 +2,6 @@
 
 pub mod body_store;
 pub mod groups;
+pub mod media_types;
 pub mod upstream_state;
 pub mod zones;

@@ -11,7 +11,7 @@ use self::core::{CORE, Core, CoreInput, EVENTS, Events, EventsInput};
 use conf_schema::{Area, Block, Complaint, Contexts, Cx, Level, Schema, Store, check};
 use conf_syntax::{FileId, Files, Item, Source, SourceFile};
 use http_engine::HttpPlan;
-use observe::{ErrorLog, ErrorLogLines, LogFiles, MainLog, Sink, Target};
+use observe::{DefaultAccessLog, ErrorLog, ErrorLogLines, LogFiles, MainLog, Sink, Target};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -144,6 +144,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     cx.conf_prefix = invocation.conf_file.parent().unwrap_or(Path::new("/")).to_path_buf();
     cx.store = store;
     *cx.get::<LogFiles>() = logs;
+    cx.get::<DefaultAccessLog>().0 = paths::access_log(&invocation.prefix);
     http_features::offer_variables(&mut cx);
     let schema = schema();
     let mut checked = check(&schema, &mut cx, &items, Contexts::main);

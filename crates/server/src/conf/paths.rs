@@ -42,3 +42,9 @@ pub fn defaults(prefix: Option<&Path>) -> Defaults {
         }
     }
 }
+
+/// Where a packaged system logs requests when the configuration does not say: beside the error log. `None` elsewhere.
+pub fn access_log(prefix: &Path) -> Option<PathBuf> {
+    let packaged = defaults(None);
+    (prefix == packaged.prefix).then(|| packaged.error_log.with_file_name("access.log"))
+}
