@@ -279,7 +279,6 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
             Flow::Content(body) => match respond(&mut r, body) {
                 Ok(body) => return Outcome::Ready(r, body),
                 Err(status) => {
-                    r.out.clear();
                     flow = special::respond(&mut r, status);
                     if let Flow::Content(_) = flow {
                         // The page of a filter's error passes the filters, too; a second error ends it.
@@ -298,6 +297,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
             }
             Flow::Status(status) => flow = special::respond(&mut r, status),
             Flow::Redirect { path, args } => {
+                r.redirects_left = r.redirects_left.saturating_sub(1);
                 if r.redirects_left == 0 {
                     let shown = String::from_utf8_lossy(&path).into_owned();
                     r.log(
@@ -309,7 +309,6 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                     flow = special::last_resort(&mut r);
                     continue;
                 }
-                r.redirects_left -= 1;
                 r.append_to_alias = false;
                 r.old_location = std::mem::take(&mut r.out.location);
                 r.path = path;
@@ -322,6 +321,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 return run(r);
             }
             Flow::Named(name) => {
+                r.redirects_left = r.redirects_left.saturating_sub(1);
                 let found = if r.redirects_left == 0 { None } else { r.srv().tree.named(&name) };
                 let Some(location) = found else {
                     let shown = String::from_utf8_lossy(&name).into_owned();
@@ -334,7 +334,6 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                     flow = special::last_resort(&mut r);
                     continue;
                 };
-                r.redirects_left -= 1;
                 r.internal = true;
                 r.location = location;
                 enter_location(&mut r);

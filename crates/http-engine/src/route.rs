@@ -180,13 +180,8 @@ impl Tree {
             }
             candidate = prefix.parent;
         }
-        if let Some(next) = self.prefixes.get(after)
-            && next.name.len() == path.len() + 1
-            && next.name.ends_with(b"/")
-            && next.name.starts_with(path)
-            && plan.locations[next.location].auto_redirect
-        {
-            return (Found::Slash(next.location), false);
+        if let Some(slash) = self.wants_slash(plan, path) {
+            return (Found::Slash(slash), false);
         }
         (Found::Nothing, false)
     }

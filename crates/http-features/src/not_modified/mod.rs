@@ -40,11 +40,13 @@ impl Filter for Check {
         if let Some(since) = r.header(Known::IfUnmodifiedSince)
             && !unmodified(r, since)
         {
+            r.out.clear();
             return Err(412);
         }
         if let Some(list) = r.header(Known::IfMatch)
             && !matches(list, r.out.etag.bytes(), false)
         {
+            r.out.clear();
             return Err(412);
         }
         let (since, list) = (r.header(Known::IfModifiedSince), r.header(Known::IfNoneMatch));

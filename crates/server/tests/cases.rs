@@ -1,0 +1,35 @@
+//! Every `.case` file of the project, against our binary over real sockets.
+
+use std::path::{Path, PathBuf};
+
+fn collect(folder: &Path, out: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for path in entries.flatten().map(|e| e.path()) {
+        if path.is_dir() {
+            collect(&path, out);
+        } else if path.extension().is_some_and(|e| e == "case") {
+            out.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_case_holds() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut paths = Vec::new();
+    collect(&root.join("crates"), &mut paths);
+    collect(&root.join("tests/cases"), &mut paths);
+    paths.sort();
+    assert!(paths.len() >= 10, "the cases were not found");
+    let server = cases::Server { binary: env!("CARGO_BIN_EXE_tidegate").into(), nginx: false };
+    let mut wrong = Vec::new();
+    for path in &paths {
+        let text = std::fs::read_to_string(path).expect("readable");
+        let name = path.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let held = cases::parse(&text).and_then(|case| cases::run(&server, &case, &name));
+        if let Err(words) = held {
+            wrong.push(format!("{}:\n{words}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} cases fail\n{}", wrong.len(), paths.len(), wrong.join("\n\n"));
+}

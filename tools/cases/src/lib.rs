@@ -1,0 +1,27 @@
+//! Runs `.case` files: a configuration, files, and what goes over the wire. The same case runs against us and against a real
+//! nginx (`cargo xtask oracle`), which is how we know that the case itself is right.
+//!
+//! ```text
+//! # What the case is about.
+//! files:
+//!     index.html: hello
+//! http:
+//!     map $arg_a $b { default 1; }
+//! conf:
+//!     location /x { return 200 $b; }
+//! client:
+//!     GET / -> 200, Content-Type: text/html, no X-Test, body "hello"
+//!     GET /x?a=1 X-Header: value -> 200, body has "1"
+//!     raw "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n" -> 400
+//! log: has "open()"
+//! differs: why nginx answers otherwise (the oracle then skips the case)
+//! ```
+//! After every case, unasked: no `[alert]` in the error log, no descriptor that was not there before, a clean exit.
+
+#![forbid(unsafe_code)]
+
+mod parse;
+mod run;
+
+pub use parse::{Case, Expect, Step, parse};
+pub use run::{Server, run};
