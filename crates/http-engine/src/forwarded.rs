@@ -27,8 +27,8 @@ pub fn trusted(proxies: &[Trusted], address: Option<IpAddr>) -> bool {
     })
 }
 
-/// Follows the addresses in header lines from the last to the first: while `peer` is trusted, whoever it names takes its
-/// place; `recursive`: as often as that holds, else once. `None`: `peer` itself remains.
+/// Follows the addresses in header lines from the last to the first: while `peer` is trusted, whoever it names takes
+/// its place; `recursive`: as often as that holds, else once. `None`: `peer` itself remains.
 pub fn client<'a>(
     peer: Option<SocketAddr>,
     lines: impl DoubleEndedIterator<Item = &'a [u8]>,

@@ -72,14 +72,14 @@ impl LogFiles {
     }
 }
 
-/// Where requests are logged when no `access_log` says so; kept in the configuration's `Cx`. `None`: `logs/access.log` below
-/// the prefix.
+/// Where requests are logged when no `access_log` says so; kept in the configuration's `Cx`. `None`: `logs/access.log`
+/// below the prefix.
 #[derive(Clone, Debug, Default)]
 pub struct DefaultAccessLog(pub Option<PathBuf>);
 
-/// Opens a log file for appending, as nginx does: created with mode 0644 less the umask. The names of the standard streams
-/// mean the streams that the process has: opened by name they could not be sockets, and a plain file would be written to at
-/// two places.
+/// Opens a log file for appending, as nginx does: created with mode 0644 less the umask. The names of the standard
+/// streams mean the streams that the process has: opened by name they could not be sockets, and a plain file would be
+/// written to at two places.
 ///
 /// # Errors
 /// As `open` gives them.

@@ -1,8 +1,9 @@
 //! access_log, log_format, open_log_file_cache (nginx: `ngx_http_log_module`).
 //!
-//! A format is compiled while the configuration is read; a line is written straight into the thread's buffer. Buffers belong
-//! to a thread and a file, so that nothing is locked; they are written out when full, when their time has come, and whenever
-//! logs are reopened, the configuration is reloaded or the thread ends. A log that cannot be written never disturbs a request.
+//! A format is compiled while the configuration is read; a line is written straight into the thread's buffer. Buffers
+//! belong to a thread and a file, so that nothing is locked; they are written out when full, when their time has come,
+//! and whenever logs are reopened, the configuration is reloaded or the thread ends. A log that cannot be written never
+//! disturbs a request.
 
 mod by_path;
 mod format;

@@ -1,7 +1,7 @@
 //! auth_basic (nginx: `ngx_http_auth_basic_module`): user names and passwords from a file, asked for by the browser.
 //!
-//! Passwords that are cheap to check are checked at once; bcrypt, SHA-crypt and their kin, which are slow on purpose, on a
-//! thread that nobody else waits for.
+//! Passwords that are cheap to check are checked at once; bcrypt, SHA-crypt and their kin, which are slow on purpose,
+//! on a thread that nobody else waits for.
 
 mod crypt;
 

@@ -23,7 +23,8 @@ directives! {
         /// A table for recoding between two charsets, which works both ways.
         charset_map: CharsetMap,
         /// The media types that are text.
-        charset_types: TextTypes = "text/html text/xml text/plain text/vnd.wap.wml application/javascript application/rss+xml",
+        charset_types: TextTypes = "text/html text/xml text/plain text/vnd.wap.wml application/javascript \
+            application/rss+xml",
         /// Whether responses of upstream servers that name a charset are recoded, too.
         override_charset: Flag = "off",
         /// The charset that responses are in.

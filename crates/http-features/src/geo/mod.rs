@@ -1,7 +1,7 @@
 //! geo (nginx: `ngx_http_geo_module`): a variable whose value depends on the client's address.
 //!
-//! While the configuration is read, networks are gathered; then they are flattened into sorted boundaries, so that a request
-//! costs one binary search, whatever the number of networks.
+//! While the configuration is read, networks are gathered; then they are flattened into sorted boundaries, so that a
+//! request costs one binary search, whatever the number of networks.
 
 mod networks;
 mod ranges;

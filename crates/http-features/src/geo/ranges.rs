@@ -1,5 +1,5 @@
-//! Blocks of ranges (`ranges;`): IPv4 only. nginx keeps them by pages of 65,536 addresses, and what may overlap what follows
-//! from that: within a page a later range may lie inside an earlier one.
+//! Blocks of ranges (`ranges;`): IPv4 only. nginx keeps them by pages of 65,536 addresses, and what may overlap what
+//! follows from that: within a page a later range may lie inside an earlier one.
 
 use super::{NOTHING, Sorted, Values};
 use conf_schema::{Cx, Directive, Problem};

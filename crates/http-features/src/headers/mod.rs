@@ -1,7 +1,7 @@
 //! add_header, add_trailer, expires (nginx: `ngx_http_headers_filter_module`).
 //!
-//! `Cache-Control`, `Expires`, `Last-Modified` and `ETag` are known to other parts of the server: lines about them replace or
-//! join what is there. Every other name is simply added.
+//! `Cache-Control`, `Expires`, `Last-Modified` and `ETag` are known to other parts of the server: lines about them
+//! replace or join what is there. Every other name is simply added.
 
 mod expires;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! limit_req (nginx: `ngx_http_limit_req_module`): how often requests with the same key are answered. The method is the leaky
-//! bucket: what comes too early is delayed, what exceeds the burst is refused.
+//! limit_req (nginx: `ngx_http_limit_req_module`): how often requests with the same key are answered. The method is the
+//! leaky bucket: what comes too early is delayed, what exceeds the burst is refused.
 
 mod bucket;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! realip (nginx: `ngx_http_realip_module`): the client's address as trusted proxies report it. It takes the place of the
-//! connection's address for the rest of the request: access rules, limits, logs, geo.
+//! realip (nginx: `ngx_http_realip_module`): the client's address as trusted proxies report it. It takes the place of
+//! the connection's address for the rest of the request: access rules, limits, logs, geo.
 
 use conf_schema::value::{Cidr, Flag, List, Text};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};

@@ -1,5 +1,6 @@
-//! split_clients (nginx: `ngx_http_split_clients_module`): a variable whose values go to given shares of all clients, the same
-//! client always getting the same one. The hash is nginx's, so that clients keep their share when they come from there.
+//! split_clients (nginx: `ngx_http_split_clients_module`): a variable whose values go to given shares of all clients,
+//! the same client always getting the same one. The hash is nginx's, so that clients keep their share when they come
+//! from there.
 
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::variable::{Compute, Variables};
