@@ -33,6 +33,10 @@ pub fn page(report: &Report) -> String {
             ),
         );
     }
+    if let Some(word) = super::text::stopped_by(report) {
+        let text = format!("The search ended at a run that was {word}: the server may be able to do more.");
+        page.note(Tone::Warning, "Not the server.", &text);
+    }
     figures(&mut page, report);
     tables(&mut page, report);
     environment(&mut page, report);

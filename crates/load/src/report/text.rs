@@ -24,8 +24,18 @@ pub fn summary(report: &Report) -> String {
             count(c.rps.low),
             count(c.rps.high)
         );
+        if let Some(word) = stopped_by(report) {
+            let _ = writeln!(out, "The search ended at a run that was {word}: the server may be able to do more.");
+        }
     }
     out
+}
+
+/// The verdict of the lowest rate that broke the objective of a search, when it was not the server that broke it.
+pub fn stopped_by(report: &Report) -> Option<&str> {
+    let high = report.capacity.as_ref().filter(|c| !c.objective.is_empty())?.rps.high;
+    let point = report.points.iter().find(|p| p.value == high)?;
+    (point.verdict.word == "client-bound" || point.verdict.word == "port-bound").then_some(point.verdict.word.as_str())
 }
 
 fn one(report: &Report, point: &Point, out: &mut String) {
