@@ -6,7 +6,7 @@ use crate::values::{
     Alias, BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose, Root,
     Satisfy, ServerNames, ServerTokens, SizeTemplate, Types,
 };
-use conf_schema::value::{Between, Buffers, Flag, List, Msec, Number, Offset, Own, Size, Text};
+use conf_schema::value::{Between, Buffers, Flag, List, Msec, Number, Offset, Own, Sec, Size, Text};
 use conf_schema::{Cx, Directive, Problem, Value, directives};
 use observe::ErrorLogLines;
 
@@ -41,6 +41,16 @@ directives! {
         server_identity: Identity = "tidegate",
         /// Memory in which each worker thread keeps small files, ready to be sent; `off`: none.
         tidegate_cache: CacheBytes = "64m",
+        /// Whether files' metadata and descriptors are kept. Ours are, by `tidegate_cache`, and changes are seen at once.
+        open_file_cache: OpenFileCache = "off",
+        /// After how long nginx looks again; ours is told by the kernel, or looks each time.
+        open_file_cache_valid: Sec = "60s",
+        /// How often a file must be used to be kept open; ours is kept from the first time on.
+        open_file_cache_min_uses: Number = "1",
+        /// Whether failures to find a file are kept; ours are, as long as nothing changes in its folder.
+        open_file_cache_errors: Flag = "off",
+        /// Whether the kernel is asked to report changes (a BSD feature of nginx; ours always does where it can).
+        open_file_cache_events: Flag = "off",
         /// How long an idle connection is kept; the second value is sent in the `Keep-Alive` header.
         keepalive_timeout: KeepaliveTimeout = "75s",
         /// An idle connection is not closed before this time when a server wants to be rid of it.
@@ -250,5 +260,32 @@ impl Value for CacheBytes {
         }
         let size = conf_schema::value::parse_offset(word).ok_or_else(|| Problem::invalid().at(0))?;
         Ok(CacheBytes(size))
+    }
+}
+
+/// `open_file_cache off | max=N [inactive=time]`: checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenFileCache(pub Option<u64>);
+
+impl Value for OpenFileCache {
+    const SYNTAX: &'static str = "off | max=number [inactive=time]";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let mut max = None;
+        for (index, word) in d.args.iter().enumerate() {
+            let text = word.text();
+            let invalid = || Problem::says(format!("invalid \"open_file_cache\" parameter \"{text}\"")).at(index);
+            match text.split_once('=') {
+                None if text == "off" => return Ok(OpenFileCache(None)),
+                Some(("max", n)) => max = Some(n.parse::<u64>().ok().filter(|n| *n > 0).ok_or_else(invalid)?),
+                Some(("inactive", time)) => {
+                    conf_schema::value::parse_sec(time.as_bytes()).ok_or_else(invalid)?;
+                }
+                _ => return Err(invalid()),
+            }
+        }
+        match max {
+            Some(max) => Ok(OpenFileCache(Some(max))),
+            None => Err(Problem::says("\"open_file_cache\" must have the \"max\" parameter")),
+        }
     }
 }

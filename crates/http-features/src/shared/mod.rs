@@ -1,7 +1,9 @@
 //! What several features need, below them all.
 
 pub mod body_store;
+pub mod compress;
 pub mod groups;
 pub mod media_types;
+pub mod static_coded;
 pub mod upstream_state;
 pub mod zones;

@@ -1,0 +1,90 @@
+//! Brotli (RFC 7932): on the fly, and from files beside the original; the directives' names are those of the well-known module ngx_brotli.
+
+use crate::shared::compress::{self, Coding};
+use crate::shared::media_types::MediaTypes;
+use crate::shared::static_coded::{StaticCoded, StaticMode};
+use conf_schema::value::{Between, Buffers, Flag, Size};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::{BlockPlan, Body, ContentOrder, Feature, Filter, FilterOrder, Request};
+use std::any::Any;
+use std::sync::Arc;
+use wire_h1::Known;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct BrotliConf from BrotliInput {
+        /// Whether responses are compressed for clients that accept `br`.
+        brotli: Flag = "off",
+        /// How hard the compressor tries.
+        brotli_comp_level: Between<0, 11> = "6",
+        /// Shorter responses are left alone.
+        brotli_min_length: Size = "20",
+        /// Media types that are compressed besides text/html.
+        brotli_types: Types = "text/html",
+        /// Number and size of buffers; the compressor grows its own, the value is checked and has no effect.
+        brotli_buffers: Buffers = "32 4k",
+        /// Whether a file with the compressed form is sent in place of the original.
+        brotli_static: StaticMode = "off",
+        /// The window size.
+        brotli_window: Size = "512k",
+    }
+}
+
+/// Media types.
+#[derive(Clone)]
+pub struct Types(MediaTypes);
+
+impl Value for Types {
+    const SYNTAX: &'static str = "media-type ...";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        MediaTypes::parse(cx, d).map(Types)
+    }
+}
+
+/// The feature.
+pub struct Brotli;
+
+impl Feature for Brotli {
+    fn table(&self) -> Table {
+        BrotliConf::table("brotli", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Ok(conf) = conf.clone().downcast::<BrotliConf>() else { return Ok(()) };
+        if conf.brotli_static != StaticMode::Off {
+            let handler = StaticCoded { coding: Coding::Brotli, mode: conf.brotli_static, vary: true };
+            block.location.content_drafts.push((ContentOrder::CompressedFiles, Arc::new(handler)));
+        }
+        if conf.brotli {
+            block.location.filters.push((FilterOrder::Compress, Arc::new(Compress(conf))));
+        }
+        Ok(())
+    }
+}
+
+struct Compress(Arc<BrotliConf>);
+
+impl Filter for Compress {
+    fn name(&self) -> &'static str {
+        "brotli"
+    }
+    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+        let conf = &self.0;
+        if !compress::eligible(r, conf.brotli_min_length.0, &conf.brotli_types.0) {
+            return Ok(body);
+        }
+        r.out.vary_encoding = true;
+        let accept = r.header(Known::AcceptEncoding).unwrap_or(b"");
+        let quality = compress::quality(accept, "br");
+        // A client that likes gzip better gets it from the filter behind this one, where that is on.
+        if quality == 0 || compress::quality(accept, "gzip") > quality {
+            return Ok(body);
+        }
+        compress::apply(
+            r,
+            body,
+            Coding::Brotli,
+            conf.brotli_comp_level.0 as u32,
+            (conf.brotli_window.0.max(1024).ilog2()).clamp(10, 24),
+        )
+    }
+}

@@ -1,0 +1,34 @@
+//! gzip_static (nginx: `ngx_http_gzip_static_module`): `name.gz` is sent in place of `name`.
+
+use crate::shared::compress::Coding;
+use crate::shared::static_coded::{StaticCoded, StaticMode};
+use conf_schema::{Area, Problem, Table, directives};
+use http_engine::{BlockPlan, ContentOrder, Feature};
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct GzipStaticConf from GzipStaticInput {
+        /// Whether a file with the compressed form is sent in place of the original.
+        gzip_static: StaticMode = "off",
+    }
+}
+
+/// The feature.
+pub struct GzipStatic;
+
+impl Feature for GzipStatic {
+    fn table(&self) -> Table {
+        GzipStaticConf::table("gzip_static", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        if let Some(conf) = conf.downcast_ref::<GzipStaticConf>()
+            && conf.gzip_static != StaticMode::Off
+        {
+            let handler = StaticCoded { coding: Coding::Gzip, mode: conf.gzip_static, vary: true };
+            block.location.content_drafts.push((ContentOrder::CompressedFiles, Arc::new(handler)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,295 @@
+//! Compressing responses: who may have what, and the encoders behind one interface.
+
+use bytes::Bytes;
+use http_engine::{Body, BodyError, BodySource, FilePart, Piece, Request, Str};
+use std::cell::RefCell;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::task::{Context, Poll, ready};
+
+/// A content coding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    Gzip,
+    Brotli,
+    Zstd,
+}
+
+impl Coding {
+    /// As in `Content-Encoding`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Coding::Gzip => "gzip",
+            Coding::Brotli => "br",
+            Coding::Zstd => "zstd",
+        }
+    }
+    /// Of files that hold the coded form.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Coding::Gzip => ".gz",
+            Coding::Brotli => ".br",
+            Coding::Zstd => ".zst",
+        }
+    }
+}
+
+/// The quality that a client gives a coding, in thousandths; 0: it does not want it (RFC 9110, 12.5.3). As in nginx `*` names
+/// no coding.
+pub fn quality(accept: &[u8], coding: &str) -> u16 {
+    for item in accept.split(|c| *c == b',') {
+        let mut parts = item.split(|c| *c == b';');
+        let name = parts.next().unwrap_or(b"").trim_ascii();
+        if !name.eq_ignore_ascii_case(coding.as_bytes()) {
+            continue;
+        }
+        let q = parts.find_map(|p| {
+            let p = p.trim_ascii();
+            p.strip_prefix(b"q=").or(p.strip_prefix(b"Q="))
+        });
+        return match q {
+            None => 1000,
+            Some(text) => std::str::from_utf8(text)
+                .ok()
+                .and_then(|t| t.trim().parse::<f32>().ok())
+                .filter(|q| (0.0..=1.0).contains(q))
+                .map_or(0, |q| (q * 1000.0) as u16),
+        };
+    }
+    0
+}
+
+/// What every coding asks of a response before it touches it.
+pub fn eligible(r: &Request, min_length: u64, types: &super::media_types::MediaTypes) -> bool {
+    matches!(r.out.status, 200 | 403 | 404)
+        && r.out.content_encoding.bytes().is_empty()
+        && r.out.content_length.is_none_or(|n| n >= min_length)
+        && types.has(r.out.content_type.bytes())
+}
+
+/// An encoder that is fed bytes and gives back what it has ready.
+pub enum Encoder {
+    Gzip(Box<flate2::write::GzEncoder<Vec<u8>>>),
+    Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
+    Zstd(Box<zstd::stream::write::Encoder<'static, Vec<u8>>>),
+}
+
+impl Encoder {
+    /// # Errors
+    /// When the library refuses the parameters.
+    pub fn new(coding: Coding, level: u32, window: u32) -> std::io::Result<Encoder> {
+        Ok(match coding {
+            Coding::Gzip => {
+                Encoder::Gzip(Box::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(level))))
+            }
+            Coding::Brotli => Encoder::Brotli(Box::new(brotli::CompressorWriter::new(Vec::new(), 4096, level, window))),
+            Coding::Zstd => Encoder::Zstd(Box::new(zstd::stream::write::Encoder::new(Vec::new(), level as i32)?)),
+        })
+    }
+    fn writer(&mut self) -> &mut dyn Write {
+        match self {
+            Encoder::Gzip(e) => e,
+            Encoder::Brotli(e) => e,
+            Encoder::Zstd(e) => e,
+        }
+    }
+    /// What is ready.
+    fn take(&mut self) -> Vec<u8> {
+        std::mem::take(match self {
+            Encoder::Gzip(e) => e.get_mut(),
+            Encoder::Brotli(e) => e.get_mut(),
+            Encoder::Zstd(e) => e.get_mut(),
+        })
+    }
+    fn finish(self) -> std::io::Result<Vec<u8>> {
+        match self {
+            Encoder::Gzip(e) => e.finish(),
+            Encoder::Brotli(e) => Ok(e.into_inner()),
+            Encoder::Zstd(e) => e.finish(),
+        }
+    }
+}
+
+/// Compressed forms that a thread keeps, so that a hot file is compressed once.
+const KEPT_FORMS: usize = 64;
+const KEPT_BYTES: usize = 8 * 1024 * 1024;
+
+struct Form {
+    original: Bytes,
+    coding: Coding,
+    level: u32,
+    coded: Bytes,
+}
+
+thread_local! {
+    static FORMS: RefCell<Vec<Form>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Compresses a body. One that is in memory is compressed at once, and its form is kept when it is a file's; others piece by
+/// piece as they come.
+///
+/// # Errors
+/// 500 when the encoder cannot be made.
+pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u32) -> Result<Body, u16> {
+    r.out.body_changes();
+    r.out.content_encoding = Str::from(coding.name());
+    if r.is_head() {
+        return Ok(body);
+    }
+    if let Body::Bytes(original) = &body {
+        let of_file = r.out.last_modified.is_some();
+        let coded = if of_file { kept(original, coding, level) } else { None };
+        let coded = match coded {
+            Some(coded) => coded,
+            None => {
+                let mut encoder = Encoder::new(coding, level, window).map_err(|_| 500u16)?;
+                encoder.writer().write_all(original).map_err(|_| 500u16)?;
+                let coded = Bytes::from(encoder.finish().map_err(|_| 500u16)?);
+                if of_file {
+                    keep(original, coding, level, &coded);
+                }
+                coded
+            }
+        };
+        r.out.content_length = Some(coded.len() as u64);
+        return Ok(Body::Bytes(coded));
+    }
+    let encoder = Encoder::new(coding, level, window).map_err(|_| 500u16)?;
+    Ok(Body::Source(Box::new(Coded { body, encoder: Some(encoder), file: None })))
+}
+
+fn kept(original: &Bytes, coding: Coding, level: u32) -> Option<Bytes> {
+    FORMS.with_borrow_mut(|forms| {
+        let at = forms.iter().position(|f| {
+            // The original is held by its form: the same address is the same bytes.
+            f.original.as_ptr() == original.as_ptr()
+                && f.original.len() == original.len()
+                && f.coding == coding
+                && f.level == level
+        })?;
+        let form = forms.remove(at);
+        let coded = form.coded.clone();
+        forms.push(form);
+        Some(coded)
+    })
+}
+
+fn keep(original: &Bytes, coding: Coding, level: u32, coded: &Bytes) {
+    FORMS.with_borrow_mut(|forms| {
+        forms.push(Form { original: original.clone(), coding, level, coded: coded.clone() });
+        while forms.len() > KEPT_FORMS
+            || forms.iter().map(|f| f.original.len() + f.coded.len()).sum::<usize>() > KEPT_BYTES
+        {
+            forms.remove(0);
+        }
+    });
+}
+
+/// A body on its way through an encoder.
+struct Coded {
+    body: Body,
+    encoder: Option<Encoder>,
+    /// A part of a file that is being read.
+    file: Option<FilePart>,
+}
+
+/// Bytes of a file that are compressed at one go.
+const READ_BYTES: usize = 32 * 1024;
+
+impl Coded {
+    fn feed(&mut self, bytes: &[u8]) -> Result<Option<Bytes>, BodyError> {
+        let Some(encoder) = &mut self.encoder else { return Err(BodyError) };
+        encoder.writer().write_all(bytes).map_err(|_| BodyError)?;
+        let ready = encoder.take();
+        Ok((!ready.is_empty()).then(|| Bytes::from(ready)))
+    }
+    /// The next bytes of the file that is being read.
+    fn read(&mut self) -> Result<Option<Vec<u8>>, BodyError> {
+        let Some(part) = &mut self.file else { return Ok(None) };
+        if part.length == 0 {
+            self.file = None;
+            return Ok(None);
+        }
+        let mut buf = vec![0; READ_BYTES.min(part.length as usize)];
+        let n = part.file.file.read_at(&mut buf, part.start).map_err(|_| BodyError)?;
+        if n == 0 {
+            return Err(BodyError);
+        }
+        buf.truncate(n);
+        part.start += n as u64;
+        part.length -= n as u64;
+        Ok(Some(buf))
+    }
+}
+
+impl BodySource for Coded {
+    fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        loop {
+            let bytes = match self.read() {
+                Err(e) => return Poll::Ready(Some(Err(e))),
+                Ok(Some(buf)) => Bytes::from(buf),
+                Ok(None) => {
+                    if self.encoder.is_none() {
+                        return Poll::Ready(None);
+                    }
+                    match ready!(self.body.poll_piece(cx, r)) {
+                        Some(Ok(Piece::Bytes(bytes))) => bytes,
+                        Some(Ok(Piece::File(part))) => {
+                            self.file = Some(part);
+                            continue;
+                        }
+                        Some(Ok(Piece::Flush)) => {
+                            let Some(encoder) = &mut self.encoder else { return Poll::Ready(None) };
+                            if encoder.writer().flush().is_err() {
+                                return Poll::Ready(Some(Err(BodyError)));
+                            }
+                            let ready = encoder.take();
+                            if ready.is_empty() {
+                                return Poll::Ready(Some(Ok(Piece::Flush)));
+                            }
+                            return Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from(ready)))));
+                        }
+                        Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                        None => {
+                            let Some(encoder) = self.encoder.take() else { return Poll::Ready(None) };
+                            return Poll::Ready(match encoder.finish() {
+                                Ok(rest) if rest.is_empty() => None,
+                                Ok(rest) => Some(Ok(Piece::Bytes(Bytes::from(rest)))),
+                                Err(_) => Some(Err(BodyError)),
+                            });
+                        }
+                    }
+                }
+            };
+            match self.feed(&bytes) {
+                Ok(Some(ready)) => return Poll::Ready(Some(Ok(Piece::Bytes(ready)))),
+                Ok(None) => {}
+                Err(e) => return Poll::Ready(Some(Err(e))),
+            }
+        }
+    }
+    fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        self.body.poll_ahead(cx, r);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn qualities() {
+        for (accept, coding, want) in [
+            ("gzip", "gzip", 1000),
+            ("gzip, br;q=0.5", "br", 500),
+            ("br;q=0, gzip", "br", 0),
+            ("GZIP;Q=0.8", "gzip", 800),
+            ("x-gzip", "gzip", 0),
+            ("*", "gzip", 0),
+            ("gzip;q=2", "gzip", 0),
+            ("", "gzip", 0),
+        ] {
+            assert_eq!(quality(accept.as_bytes(), coding), want, "{accept}");
+        }
+    }
+}

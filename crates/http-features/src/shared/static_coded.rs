@@ -1,0 +1,54 @@
+//! Files that hold a compressed form beside the original: `name.gz`, `name.br`, `name.zst`.
+
+use super::compress::{self, Coding};
+use http_engine::files::{self, Kind};
+use http_engine::{Body, FilePart, Flow, Handler, Request, Str, special};
+use wire_h1::{Known, Method};
+
+conf_schema::words! {
+    /// `gzip_static` and kin.
+    pub enum StaticMode { Off = "off", On = "on", Always = "always" }
+}
+
+/// Answers with the compressed form where there is one and the client takes it.
+pub struct StaticCoded {
+    pub coding: Coding,
+    pub mode: StaticMode,
+    pub vary: bool,
+}
+
+impl Handler for StaticCoded {
+    fn run(&self, r: &mut Request) -> Flow {
+        if !matches!(r.method, Method::Get | Method::Head) || r.path.ends_with(b"/") {
+            return Flow::Declined;
+        }
+        let accept = r.header(Known::AcceptEncoding).unwrap_or(b"");
+        let accepted = self.mode == StaticMode::Always || compress::quality(accept, self.coding.name()) > 0;
+        if !accepted && !self.vary {
+            return Flow::Declined;
+        }
+        let mut path = special::mapped_path(r);
+        path.extend_from_slice(self.coding.extension().as_bytes());
+        let Ok(found) = files::look(&path) else { return Flow::Declined };
+        if found.kind != Kind::File {
+            return Flow::Declined;
+        }
+        r.out.vary_encoding |= self.vary && self.mode == StaticMode::On;
+        if !accepted {
+            return Flow::Declined;
+        }
+        r.out.status = 200;
+        r.out.content_length = Some(found.size);
+        r.out.last_modified = Some(found.modified);
+        if r.loc().core.conf.etag {
+            r.out.etag = Str::Shared(found.etag.clone());
+        }
+        r.set_content_type();
+        r.out.content_encoding = Str::from(self.coding.name());
+        Flow::Content(match (&found.content, &found.file) {
+            (Some(content), _) => Body::Bytes(content.clone()),
+            (None, Some(file)) => Body::File(FilePart { file: file.clone(), start: 0, length: found.size }),
+            (None, None) => Body::Empty,
+        })
+    }
+}
