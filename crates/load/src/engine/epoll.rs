@@ -35,6 +35,8 @@ pub struct Epoll {
     events: Vec<epoll::Event>,
     next_source: usize,
     spin: bool,
+    /// The last look found little: sleep before the next one instead of looking in vain.
+    sparse: bool,
     start: u64,
 }
 
@@ -55,6 +57,7 @@ impl Epoll {
             events: vec![epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; BATCH],
             next_source: 0,
             spin,
+            sparse: false,
             start: monotonic(),
         })
     }
@@ -180,30 +183,34 @@ impl Transport for Epoll {
         ready.clear();
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         loop {
-            let now = self.now();
-            let left = deadline.saturating_sub(now).min(3_600_000_000_000);
-            if left >= COARSE && !self.spin {
-                // Whole milliseconds, rounded down, are exact enough; the rest is waited for below.
-                let (whole, milliseconds) = (left / 1_000_000_000, left / 1_000_000 % 1000);
-                let timeout = Timespec { tv_sec: whole as i64, tv_nsec: (milliseconds * 1_000_000) as i64 };
-                self.collect(Some(&timeout), ready);
-            } else {
-                self.collect(Some(&zero), ready);
+            let left = deadline.saturating_sub(self.now()).min(3_600_000_000_000);
+            let sleep_first = self.sparse && left > 0;
+            match () {
+                () if self.spin || left == 0 => self.collect(Some(&zero), ready),
+                () if left >= COARSE => {
+                    // Whole milliseconds, rounded down, are exact enough; the rest is waited for in another turn.
+                    let (whole, milliseconds) = (left / 1_000_000_000, left / 1_000_000 % 1000);
+                    let timeout = Timespec { tv_sec: whole as i64, tv_nsec: (milliseconds * 1_000_000) as i64 };
+                    self.collect(Some(&timeout), ready);
+                }
+                () if sleep_first => {
+                    // epoll_wait rounds to milliseconds; ppoll on the epoll descriptor does not.
+                    let timeout = Timespec { tv_sec: 0, tv_nsec: left as i64 };
+                    let mut poll_epoll = [PollFd::new(&self.epoll, PollFlags::IN)];
+                    if poll(&mut poll_epoll, Some(&timeout)) != Ok(0) {
+                        self.collect(Some(&zero), ready);
+                    }
+                    // Many at once mean that the next look will find some without sleeping.
+                    self.sparse = ready.len() < 4;
+                }
+                () => {
+                    self.collect(Some(&zero), ready);
+                    self.sparse = ready.is_empty();
+                }
             }
             if !ready.is_empty() || left == 0 {
                 return;
             }
-            if left >= COARSE {
-                continue;
-            }
-            if self.spin {
-                std::hint::spin_loop();
-                continue;
-            }
-            // epoll_wait rounds to milliseconds; ppoll on the epoll descriptor does not.
-            let timeout = Timespec { tv_sec: 0, tv_nsec: left as i64 };
-            let mut poll_epoll = [PollFd::new(&self.epoll, PollFlags::IN)];
-            let _ = poll(&mut poll_epoll, Some(&timeout));
         }
     }
 }
