@@ -150,6 +150,7 @@ fn begin(r: &mut Request) -> Result<(), u16> {
         let done = path::canonical(text, merge, &mut canonical);
         r.path = canonical;
         if done.is_err() {
+            r.path.clear();
             r.log(Level::Info, format_args!("client sent invalid request"));
             return Err(400);
         }

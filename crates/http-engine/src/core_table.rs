@@ -41,6 +41,8 @@ directives! {
         server_identity: Identity = "tidegate",
         /// Memory in which each worker thread keeps small files, ready to be sent; `off`: none.
         tidegate_cache: CacheBytes = "64m",
+        /// Whether files may be reached through symbolic links: always, never, or when link and target have one owner.
+        disable_symlinks: Symlinks = "off",
         /// Whether files' metadata and descriptors are kept. Ours are, by `tidegate_cache`, and changes are seen at once.
         open_file_cache: OpenFileCache = "off",
         /// After how long nginx looks again; ours is told by the kernel, or looks each time.
@@ -287,5 +289,42 @@ impl Value for OpenFileCache {
             Some(max) => Ok(OpenFileCache(Some(max))),
             None => Err(Problem::says("\"open_file_cache\" must have the \"max\" parameter")),
         }
+    }
+}
+
+/// `disable_symlinks off | on | if_not_owner [from=part]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symlinks {
+    pub mode: SymlinkMode,
+    /// The part of the path that is not checked.
+    pub from: Option<Template>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SymlinkMode {
+    Allowed,
+    Refused,
+    IfNotOwner,
+}
+
+impl Value for Symlinks {
+    const SYNTAX: &'static str = "off | on | if_not_owner [from=part]";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let mut symlinks = Symlinks { mode: SymlinkMode::Allowed, from: None };
+        for (index, word) in d.args.iter().enumerate() {
+            match word.bytes.as_slice() {
+                b"off" => symlinks.mode = SymlinkMode::Allowed,
+                b"on" => symlinks.mode = SymlinkMode::Refused,
+                b"if_not_owner" => symlinks.mode = SymlinkMode::IfNotOwner,
+                [b'f', b'r', b'o', b'm', b'=', rest @ ..] => {
+                    symlinks.from = Some(Template::compile(cx, d, rest).map_err(|p| p.at(index))?);
+                }
+                _ => return Err(Problem::says(format!("invalid parameter \"{}\"", word.text())).at(index)),
+            }
+        }
+        if symlinks.mode == SymlinkMode::Allowed && symlinks.from.is_some() {
+            return Err(Problem::says("\"on\" or \"if_not_owner\" must be specified before \"from\""));
+        }
+        Ok(symlinks)
     }
 }

@@ -158,6 +158,41 @@ pub fn look(path: &[u8]) -> io::Result<Rc<Found>> {
     CACHE.with_borrow_mut(|cache| cache.look(path))
 }
 
+/// What a path is, where symbolic links are not to be followed (`disable_symlinks`): opened folder by folder, so that no link
+/// can slip in between a check and its use. Never cached.
+///
+/// # Errors
+/// ELOOP for a link that may not be followed; others as the file system gives them.
+pub fn look_without_links(path: &[u8], checked_from: usize, if_not_owner: bool) -> io::Result<Rc<Found>> {
+    use rustix::fs::{AtFlags, Mode, OFlags};
+    let split = path.get(..checked_from).and_then(|p| p.iter().rposition(|c| *c == b'/')).unwrap_or(0);
+    let (start, rest) = if checked_from > 0 { path.split_at(split + 1) } else { (b"/".as_slice(), path) };
+    let mut folder =
+        rustix::fs::open(bytes_path(start), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut names = rest.split(|c| *c == b'/').filter(|n| !n.is_empty()).peekable();
+    while let Some(name) = names.next() {
+        let last = names.peek().is_none();
+        let name = bytes_path(name);
+        let flags = if last {
+            OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC
+        } else {
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC
+        };
+        let link = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let is_link = rustix::fs::FileType::from_raw_mode(link.st_mode) == rustix::fs::FileType::Symlink;
+        let nofollow = if is_link && if_not_owner { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let next = rustix::fs::openat(&folder, name, flags | nofollow, Mode::empty())?;
+        if is_link && rustix::fs::fstat(&next)?.st_uid != link.st_uid {
+            return Err(io::Error::from_raw_os_error(libc::ELOOP));
+        }
+        if last {
+            return found(File::from(next), false).map(Rc::new);
+        }
+        folder = next;
+    }
+    Err(io::Error::from_raw_os_error(libc::EISDIR))
+}
+
 impl Cache {
     fn clear(&mut self) {
         self.entries.clear();
@@ -404,7 +439,12 @@ fn open(path: &[u8]) -> io::Result<Found> {
     if path.contains(&0) {
         return Err(io::Error::from_raw_os_error(libc::ENOENT));
     }
-    let mut file: File = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(bytes_path(path))?;
+    let file: File = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(bytes_path(path))?;
+    found(file, CACHED.get())
+}
+
+/// What an open file is; the bytes of a small one are read when they will be kept.
+fn found(mut file: File, cached: bool) -> io::Result<Found> {
     let meta = file.metadata()?;
     let kind = if meta.is_dir() {
         Kind::Folder
@@ -427,7 +467,6 @@ fn open(path: &[u8]) -> io::Result<Found> {
     if kind != Kind::File {
         return Ok(found);
     }
-    let cached = CACHED.get();
     if cached && meta.len() <= OBJECT_BYTES_MAX {
         let mut content = Vec::with_capacity(meta.len() as usize + 1);
         (&mut file).take(meta.len() + 1).read_to_end(&mut content)?;

@@ -1,5 +1,6 @@
 //! Built-in pages, `error_page`, and small facts about the client (nginx: `ngx_http_special_response.c`).
 
+use crate::core_table::SymlinkMode;
 use crate::request::{Flow, Request};
 use crate::response::{Body, Str};
 use crate::values::{Alias, KeepaliveDisable};
@@ -244,4 +245,20 @@ pub fn map_path(r: &mut Request, out: &mut Vec<u8>) {
         Alias::Whole if r.append_to_alias => out.extend_from_slice(&r.path),
         Alias::Whole => {}
     }
+}
+
+/// What a path is, under the location's `disable_symlinks`.
+///
+/// # Errors
+/// As the file system gives them.
+pub fn look(r: &mut Request, path: &[u8]) -> std::io::Result<std::rc::Rc<crate::files::Found>> {
+    let core = &r.loc().core;
+    if core.conf.disable_symlinks.mode == SymlinkMode::Allowed {
+        return crate::files::look(path);
+    }
+    let core = core.clone();
+    let from = core.conf.disable_symlinks.from.as_ref().map(|t| t.eval(r)).unwrap_or_default();
+    // A part that the path does not begin with leaves the whole path checked.
+    let from = if path.starts_with(&from) { from.len() } else { 0 };
+    crate::files::look_without_links(path, from, core.conf.disable_symlinks.mode == SymlinkMode::IfNotOwner)
 }

@@ -211,7 +211,7 @@ pub fn bytes_path(bytes: &[u8]) -> &std::path::Path {
 }
 
 fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    !r.path.is_empty() && put(out, &r.path)
+    put(out, &r.path)
 }
 
 fn host(r: &mut Request, out: &mut Vec<u8>) -> bool {

@@ -14,6 +14,7 @@ mod brotli;
 mod charset;
 mod empty_gif;
 mod geo;
+mod gunzip;
 mod gzip;
 mod gzip_static;
 mod headers;

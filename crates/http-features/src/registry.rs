@@ -14,6 +14,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::charset::Charset,
     &crate::empty_gif::EmptyGif,
     &crate::geo::Geo,
+    &crate::gunzip::Gunzip,
     &crate::zstd::Zstd,
     &crate::gzip::Gzip,
     &crate::gzip_static::GzipStatic,

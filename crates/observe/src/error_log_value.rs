@@ -26,12 +26,16 @@ impl ErrorLogLines {
 #[derive(Clone, Debug, Default)]
 pub struct MainLog(pub Arc<ErrorLog>);
 
+/// Some `error_log` of the configuration writes to the standard error stream: it must not be turned into the log file.
+pub static STDERR_USED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
 impl Value for ErrorLogLines {
     const SYNTAX: &'static str = "file [level]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let place = arg(d, 0)?.text();
         let sink = if place == "stderr" {
+            STDERR_USED.store(true, std::sync::atomic::Ordering::Relaxed);
             Sink::Stderr
         } else if let Some(parameters) = place.strip_prefix("syslog:") {
             Sink::Syslog(Arc::new(SyslogTarget::parse(parameters).map_err(|text| Problem::says(text).at(0))?))

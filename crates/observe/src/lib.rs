@@ -10,6 +10,6 @@ pub mod ring;
 pub mod syslog;
 
 pub use error_log::{ErrorLog, Level, Sink, Target, os};
-pub use error_log_value::{ErrorLogLines, MainLog};
+pub use error_log_value::{ErrorLogLines, MainLog, STDERR_USED};
 pub use log_file::{DefaultAccessLog, LogFile, LogFiles};
 pub use syslog::SyslogTarget;

@@ -33,6 +33,14 @@ directives! {
         gzip_min_length: Size = "20",
         /// Media types that are compressed besides text/html.
         gzip_types: GzipTypes = "text/html",
+        /// nginx's memory limits of the compressor: the values are checked and have no effect.
+        gzip_window: Size = "32k",
+        /// As `gzip_window`.
+        gzip_hash: Size = "64k",
+        /// Whether output is flushed as soon as there is some.
+        gzip_no_buffer: Flag = "off",
+        /// How much input is gathered before compression begins; ours begins at once.
+        postpone_gzipping: Size = "0",
         /// Number and size of buffers; the compressor grows its own, the value is checked and has no effect.
         gzip_buffers: Buffers = "32 4k",
         /// The least version of HTTP that a client must speak.

@@ -1,8 +1,8 @@
 //! index (nginx: `ngx_http_index_module`): a URI that ends with a slash is looked up as a file of that folder.
 
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::files::{self, Kind};
-use http_engine::{BlockPlan, ContentOrder, Feature, Flow, Handler, Request, Template};
+use http_engine::files::Kind;
+use http_engine::{BlockPlan, ContentOrder, Feature, Flow, Handler, Request, Template, special};
 use observe::{Level, os};
 use std::any::Any;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Handler for Look {
                 return Flow::Redirect { path: name, args: r.args.clone() };
             }
             let file = [folder.as_slice(), &name].concat();
-            match files::look(&file) {
+            match special::look(r, &file) {
                 Ok(found) if found.kind == Kind::Folder => {}
                 Ok(_) => return Flow::Redirect { path: [r.path.as_slice(), &name].concat(), args: r.args.clone() },
                 Err(e) => match e.raw_os_error() {
@@ -108,7 +108,7 @@ impl Handler for Look {
 /// The folder itself is not there: 404 instead of a listing's 403.
 fn missing_folder(r: &mut Request, folder: &[u8]) -> Option<Flow> {
     let path = folder.strip_suffix(b"/").filter(|p| !p.is_empty()).unwrap_or(folder);
-    match files::look(path) {
+    match special::look(r, path) {
         Ok(found) if found.kind == Kind::Folder => None,
         Ok(_) => {
             let shown = String::from_utf8_lossy(path);

@@ -1,7 +1,7 @@
 //! Files that hold a compressed form beside the original: `name.gz`, `name.br`, `name.zst`.
 
 use super::compress::{self, Coding};
-use http_engine::files::{self, Kind};
+use http_engine::files::Kind;
 use http_engine::{Body, FilePart, Flow, Handler, Request, Str, special};
 use wire_h1::{Known, Method};
 
@@ -29,7 +29,7 @@ impl Handler for StaticCoded {
         }
         let mut path = special::mapped_path(r);
         path.extend_from_slice(self.coding.extension().as_bytes());
-        let Ok(found) = files::look(&path) else { return Flow::Declined };
+        let Ok(found) = special::look(r, &path) else { return Flow::Declined };
         if found.kind != Kind::File {
             return Flow::Declined;
         }

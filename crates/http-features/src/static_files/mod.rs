@@ -1,7 +1,7 @@
 //! Files (nginx: `ngx_http_static_module`): the content handler of last resort.
 
 use conf_schema::{Area, Problem, Table, directives};
-use http_engine::files::{self, Kind};
+use http_engine::files::Kind;
 use http_engine::{BlockPlan, Body, ContentOrder, Feature, FilePart, Flow, Handler, Request, Str, special};
 use observe::{Level, os};
 use std::any::Any;
@@ -47,7 +47,7 @@ impl Handler for Files {
 }
 
 fn answer(r: &mut Request, path: &[u8]) -> Flow {
-    let found = match files::look(path) {
+    let found = match special::look(r, path) {
         Ok(found) => found,
         Err(e) => return failed(r, path, &e),
     };

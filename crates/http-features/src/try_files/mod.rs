@@ -2,9 +2,9 @@
 
 use conf_schema::value::Own;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::files::{self, Kind};
+use http_engine::files::Kind;
 use http_engine::values::Alias;
-use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
+use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template, special};
 use observe::Level;
 use std::any::Any;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl Handler for Candidates {
                 _ => name,
             };
             path.extend_from_slice(&below);
-            let Ok(found) = files::look(&path) else { continue };
+            let Ok(found) = special::look(r, &path) else { continue };
             if (found.kind == Kind::Folder) != *folder {
                 continue;
             }

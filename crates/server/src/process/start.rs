@@ -168,7 +168,8 @@ fn go_into_background() -> std::io::Result<Fork> {
 
 /// What libraries print ends up in the error log, unless that is the standard error stream itself.
 pub fn redirect_stderr(log: &ErrorLog) {
-    if log.targets().iter().any(|t| matches!(t.sink, Sink::Stderr)) {
+    let used = observe::STDERR_USED.load(std::sync::atomic::Ordering::Relaxed);
+    if used || log.targets().iter().any(|t| matches!(t.sink, Sink::Stderr)) {
         return;
     }
     let file = log.targets().iter().find_map(|t| match &t.sink {

@@ -1,0 +1,136 @@
+//! gunzip (nginx: `ngx_http_gunzip_filter_module`): compressed responses are inflated for clients that do not take them.
+
+use crate::shared::compress;
+use bytes::Bytes;
+use conf_schema::value::{Buffers, Flag};
+use conf_schema::{Area, Problem, Table, directives};
+use http_engine::{
+    BlockPlan, Body, BodyError, BodySource, Feature, FilePart, Filter, FilterOrder, Piece, Request, Str,
+};
+use std::any::Any;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use wire_h1::Known;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct GunzipConf from GunzipInput {
+        /// Whether compressed responses are inflated for clients that do not accept them.
+        gunzip: Flag = "off",
+        /// Number and size of buffers; the value is checked, ours grow with what is inflated, a piece at a time.
+        gunzip_buffers: Buffers = "32 4k",
+    }
+}
+
+/// The feature.
+pub struct Gunzip;
+
+impl Feature for Gunzip {
+    fn table(&self) -> Table {
+        GunzipConf::table("gunzip", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        if conf.downcast_ref::<GunzipConf>().is_some_and(|c| c.gunzip) {
+            block.location.filters.push((FilterOrder::Gunzip, Arc::new(Inflate)));
+        }
+        Ok(())
+    }
+}
+
+struct Inflate;
+
+impl Filter for Inflate {
+    fn name(&self) -> &'static str {
+        "gunzip"
+    }
+    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+        if !r.out.content_encoding.bytes().eq_ignore_ascii_case(b"gzip") {
+            return Ok(body);
+        }
+        r.out.vary_encoding = true;
+        if r.header(Known::AcceptEncoding).is_some_and(|a| compress::quality(a, "gzip") > 0) {
+            return Ok(body);
+        }
+        r.out.body_changes();
+        r.out.content_encoding = Str::default();
+        if matches!(body, Body::Empty) || r.is_head() {
+            return Ok(body);
+        }
+        let decoder = flate2::write::MultiGzDecoder::new(Vec::new());
+        Ok(Body::Source(Box::new(Inflated { body, decoder, file: None, waiting: None, done: false })))
+    }
+}
+
+/// A body on its way through the decoder.
+struct Inflated {
+    body: Body,
+    decoder: flate2::write::MultiGzDecoder<Vec<u8>>,
+    file: Option<FilePart>,
+    /// Compressed bytes that wait: a few bytes may become very many, so they are fed in small steps.
+    waiting: Option<Bytes>,
+    done: bool,
+}
+
+/// Compressed bytes that are inflated at one go: at most about a thousand times as many come out.
+const STEP_BYTES: usize = 512;
+const READ_BYTES: usize = 32 * 1024;
+
+impl BodySource for Inflated {
+    fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        let failed = |r: &mut Request| {
+            r.log(observe::Level::Error, format_args!("inflate() failed"));
+            Poll::Ready(Some(Err(BodyError)))
+        };
+        loop {
+            if let Some(mut bytes) = self.waiting.take() {
+                let step = bytes.split_to(bytes.len().min(STEP_BYTES));
+                self.waiting = (!bytes.is_empty()).then_some(bytes);
+                if self.decoder.write_all(&step).is_err() {
+                    return failed(r);
+                }
+                let out = std::mem::take(self.decoder.get_mut());
+                if !out.is_empty() {
+                    return Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from(out)))));
+                }
+                continue;
+            }
+            if self.done {
+                return Poll::Ready(None);
+            }
+            if let Some(part) = &mut self.file {
+                if part.length == 0 {
+                    self.file = None;
+                    continue;
+                }
+                let mut buf = vec![0; READ_BYTES.min(part.length as usize)];
+                match part.file.file.read_at(&mut buf, part.start) {
+                    Ok(n) if n > 0 => {
+                        buf.truncate(n);
+                        part.start += n as u64;
+                        part.length -= n as u64;
+                        self.waiting = Some(Bytes::from(buf));
+                    }
+                    _ => return failed(r),
+                }
+                continue;
+            }
+            match ready!(self.body.poll_piece(cx, r)) {
+                Some(Ok(Piece::Bytes(bytes))) => self.waiting = Some(bytes),
+                Some(Ok(Piece::File(part))) => self.file = Some(part),
+                Some(other) => return Poll::Ready(Some(other)),
+                None => {
+                    self.done = true;
+                    if self.decoder.try_finish().is_err() {
+                        return failed(r);
+                    }
+                    let out = std::mem::take(self.decoder.get_mut());
+                    if !out.is_empty() {
+                        return Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from(out)))));
+                    }
+                }
+            }
+        }
+    }
+}
