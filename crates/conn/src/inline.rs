@@ -106,7 +106,8 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
     }
     let rest = bytes.len() - at;
     let closing = batch.done.last().is_none_or(|(r, ..)| !r.keep_alive);
-    let idle = batch.done.last().map_or(0, |(r, ..)| r.loc().core.conf.keepalive_timeout.millis);
+    let conf = batch.done.last().map(|(r, ..)| &r.loc().core.conf);
+    let (idle, nodelay) = conf.map_or((0, false), |c| (c.keepalive_timeout.millis, c.tcp_nodelay));
     if !batch.send(&mut out) {
         return;
     }
@@ -118,6 +119,9 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
     }
     if rest > 0 {
         return task::spawn(world, key, connection, Start::Bytes(bytes[at..].to_vec()));
+    }
+    if nodelay {
+        world.no_delay(key, connection);
     }
     world.lot.park_idle(key, clock::now().plus_millis(idle));
 }

@@ -271,6 +271,10 @@ impl Client {
         if !r.expect_tested {
             Reader::say_continue(&self.world, self.key, state);
         }
+        // A response of several writes must not wait for the client's acknowledgements.
+        if r.loc().core.conf.tcp_nodelay {
+            self.world.no_delay(self.key, &self.connection);
+        }
         let sent = output::response(&self.world, self.key, &mut r, body).await;
         clock::update();
         r.length += state.read.get();
@@ -424,6 +428,7 @@ impl Client {
                         local: old.local.clone(),
                         listener: old.listener,
                         requests: old.requests.clone(),
+                        nodelay: old.nodelay.clone(),
                         started: old.started,
                         proxy: Some(Box::new((header, bytes))),
                         fd: old.fd,

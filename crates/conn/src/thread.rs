@@ -296,15 +296,13 @@ fn take_in(world: &Rc<World>, accepted: socket::Accepted, door: &Door) {
         }
         address => address.clone(),
     };
-    if accepted.peer.is_some() {
-        socket::set_nodelay(raw);
-    }
     let connection = Rc::new(Connection {
         number: World::next_number(),
         peer: accepted.peer,
         local,
         listener: door.listener.get(),
         requests: Cell::new(0),
+        nodelay: Cell::new(false),
         started: clock::now(),
         proxy: None,
         fd: raw,
@@ -398,6 +396,7 @@ fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[Ad
                     local: c.local.clone(),
                     listener: place,
                     requests: c.requests.clone(),
+                    nodelay: c.nodelay.clone(),
                     started: c.started,
                     proxy: c.proxy.clone(),
                     fd: c.fd,

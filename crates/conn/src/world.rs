@@ -145,6 +145,15 @@ impl World {
             spare.push(r);
         }
     }
+    /// Turns Nagle's algorithm off, once a connection: one that ends with its first response never needs it.
+    pub fn no_delay(&self, key: Key, connection: &Connection) {
+        if connection.peer.is_some()
+            && !connection.nodelay.replace(true)
+            && let Some(fd) = self.lot.raw(key)
+        {
+            net::socket::set_nodelay(fd);
+        }
+    }
     /// Closes a client's socket.
     pub fn close(&self, key: Key) {
         if let Some(Owner::Client(_)) = self.lot.remove(key) {

@@ -29,6 +29,8 @@ pub struct Connection {
     pub listener: usize,
     /// `$connection_requests`: requests so far, this one included.
     pub requests: Cell<u64>,
+    /// `tcp_nodelay` has been acted upon.
+    pub nodelay: Cell<bool>,
     pub started: Instant,
     /// What a PROXY protocol header said, and its bytes.
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
