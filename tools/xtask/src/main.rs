@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod ci;
 mod deb;
 mod docs;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 
 /// Name, summary and what it does.
 const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
+    ("bench", "CPU time and memory against nginx, in pairs: [SCENARIO...] [--pairs N] [--seconds S]", bench::run),
     ("ci", "everything that must hold before a change lands: format, lints, tests", ci::run),
     ("deb", "build a Debian package of the release binary", deb::run),
     ("docs", "write docs/reference.md and docs/compatibility.md from the directive tables", docs::run),

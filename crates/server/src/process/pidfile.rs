@@ -39,7 +39,15 @@ pub fn test(path: &Path) -> bool {
     }
 }
 
+/// It is no file: with `pid /dev/null`, which people write to have none, root would remove or rename the device.
+pub fn is_special(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| !found.is_file())
+}
+
 pub fn remove(path: &Path) {
+    if is_special(path) {
+        return;
+    }
     if let Err(e) = std::fs::remove_file(path) {
         say!(Alert, "unlink() \"{}\" failed {}", path.display(), os(&e));
     }
@@ -93,5 +101,16 @@ mod tests {
         remove(&path);
         assert_eq!(signal(&path, "reload"), 1);
         assert!(!write(Path::new("/none/such/pid")));
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_removed() {
+        let path = std::env::temp_dir().join(format!("tidegate-pid-folder-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory");
+        let link = path.join("link");
+        std::os::unix::fs::symlink("/dev/null", &link).expect("a link");
+        remove(&link);
+        assert!(link.symlink_metadata().is_ok(), "a device, by whatever name");
+        std::fs::remove_dir_all(&path).expect("removed");
     }
 }

@@ -59,7 +59,9 @@ pub fn inherited() -> Option<Listeners> {
 pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners) -> Option<i32> {
     let (pid_file, old) = (&core.pid, pidfile::old_path(&core.pid));
     let name = program.path.display();
-    if let Err(e) = std::fs::rename(pid_file, &old) {
+    if !pidfile::is_special(pid_file)
+        && let Err(e) = std::fs::rename(pid_file, &old)
+    {
         say!(
             Alert,
             "rename() {} to {} failed before executing new binary process \"{name}\" {}",
@@ -100,7 +102,9 @@ pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners) -> Optio
 /// The new program is gone: the pid file is ours again.
 pub fn restore(core: &CorePlan, after: &str) {
     let old = pidfile::old_path(&core.pid);
-    if let Err(e) = std::fs::rename(&old, &core.pid) {
+    if !pidfile::is_special(&core.pid)
+        && let Err(e) = std::fs::rename(&old, &core.pid)
+    {
         say!(
             Alert,
             "rename() {} back to {} failed after {after} new binary process {}",

@@ -1,0 +1,218 @@
+//! `cargo xtask bench`: Tidegate and nginx on the same configuration, in pairs.
+//!
+//! Both servers run, pinned to processor 0; the client (wrk) runs on processor 1 and loads them turn by turn, A B A B. What is
+//! compared is the servers' CPU time a request, and only within a pair: it survives a busy machine, which requests a second do
+//! not. Scenarios stand in `benches/scenarios`, a folder each; results go to `benches/runs`, whatever they are.
+
+mod idle;
+mod report;
+mod scenario;
+mod server;
+
+use report::{Outcome, Row};
+use scenario::Scenario;
+use server::Server;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const USAGE: &str = "cargo xtask bench [SCENARIO...] [--pairs N] [--seconds S] [--nginx PATH] \
+                     [--binary PATH] [--out DIR] [--note WORDS]";
+
+/// What was asked for.
+struct Options {
+    scenarios: Vec<String>,
+    pairs: usize,
+    seconds: u64,
+    nginx: PathBuf,
+    /// Instead of building ours.
+    binary: Option<PathBuf>,
+    out: Option<PathBuf>,
+    note: String,
+}
+
+/// One server's part of a pair.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Turn {
+    pub cpu_us: f64,
+    pub per_second: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+}
+
+pub fn run(arguments: &[String]) -> Result<(), String> {
+    let options = parse(arguments)?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().map_err(|e| e.to_string())?;
+    let binary = match &options.binary {
+        Some(path) => path.canonicalize().map_err(|e| format!("{}: {e}", path.display()))?,
+        None => build(&root)?,
+    };
+    for program in ["wrk", "taskset", "gzip"] {
+        if Command::new(program).arg("--version").output().is_err() {
+            return Err(format!("{program} is not installed"));
+        }
+    }
+    idle::raise_descriptors()?;
+    let mut rows = Vec::new();
+    for scenario in scenario::all(&root.join("benches/scenarios"), &options.scenarios)? {
+        eprintln!("==> {}", scenario.name);
+        let outcome = match measure(&scenario, &binary, &options) {
+            Ok(outcome) => outcome,
+            Err(words) => Outcome::NotRun(words),
+        };
+        let row = Row { name: scenario.name.clone(), load: report::load_average(), outcome };
+        eprintln!("    {}", report::line(&row));
+        rows.push(row);
+    }
+    let folder = options.out.clone().unwrap_or_else(|| root.join("benches/runs").join(report::run_name()));
+    let (pairs, seconds) = (options.pairs, options.seconds);
+    report::write(&folder, &rows, &report::Run { pairs, seconds, nginx: version(&options.nginx), note: options.note })
+}
+
+fn parse(arguments: &[String]) -> Result<Options, String> {
+    let mut options = Options {
+        scenarios: Vec::new(),
+        pairs: 5,
+        seconds: 3,
+        nginx: "/usr/sbin/nginx".into(),
+        binary: None,
+        out: None,
+        note: String::new(),
+    };
+    let mut rest = arguments.iter();
+    while let Some(word) = rest.next() {
+        let mut value = || rest.next().ok_or(format!("{word} wants a value\n{USAGE}"));
+        match word.as_str() {
+            "--pairs" => options.pairs = value()?.parse().map_err(|_| "--pairs wants a number")?,
+            "--seconds" => options.seconds = value()?.parse().map_err(|_| "--seconds wants a number")?,
+            "--nginx" => options.nginx = value()?.into(),
+            "--binary" => options.binary = Some(value()?.into()),
+            "--out" => options.out = Some(value()?.into()),
+            "--note" => options.note = value()?.clone(),
+            flag if flag.starts_with('-') => return Err(format!("unknown option {flag}\n{USAGE}")),
+            name => options.scenarios.push(name.to_string()),
+        }
+    }
+    if options.pairs == 0 || options.seconds == 0 {
+        return Err("at least one pair of one second".into());
+    }
+    Ok(options)
+}
+
+/// Our release binary.
+fn build(root: &Path) -> Result<PathBuf, String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "--quiet", "--package", "tidegate", "--bin", "tidegate"])
+        .current_dir(root)
+        .status()
+        .map_err(|e| format!("cargo cannot be run: {e}"))?;
+    if !status.success() {
+        return Err("the release binary does not build".into());
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    Ok(target.join("release/tidegate"))
+}
+
+fn version(nginx: &Path) -> String {
+    let output = Command::new(nginx).arg("-v").output();
+    let words = output.map(|o| String::from_utf8_lossy(&o.stderr).into_owned()).unwrap_or_default();
+    words.trim().rsplit(' ').next().unwrap_or("nginx").to_string()
+}
+
+fn measure(scenario: &Scenario, binary: &Path, options: &Options) -> Result<Outcome, String> {
+    if scenario.idle {
+        return idle::measure(scenario, binary, &options.nginx, options.pairs);
+    }
+    let ours = Server::start(scenario, binary, "tidegate")?;
+    let theirs = Server::start(scenario, &options.nginx, "nginx")?;
+    same_answers(scenario, &ours, &theirs)?;
+    let mut pairs = Vec::new();
+    for round in 0..options.pairs {
+        // Who begins changes, so that a drift of the machine does not favour one.
+        let pair = if round % 2 == 0 {
+            let first = turn(scenario, &theirs, options.seconds)?;
+            (first, turn(scenario, &ours, options.seconds)?)
+        } else {
+            let first = turn(scenario, &ours, options.seconds)?;
+            (turn(scenario, &theirs, options.seconds)?, first)
+        };
+        pairs.push(pair);
+    }
+    same_answers(scenario, &ours, &theirs)?;
+    Ok(Outcome::Speed(pairs))
+}
+
+/// Status, length and bytes of the body, before and after the load.
+fn same_answers(scenario: &Scenario, ours: &Server, theirs: &Server) -> Result<(), String> {
+    let (a, b) = (ours.ask(scenario)?, theirs.ask(scenario)?);
+    if a.status != 200 || a != b {
+        let show = |x: &server::Answer| format!("{} with {} bytes, hash {:x}", x.status, x.length, x.hash);
+        return Err(format!("the answers differ: tidegate {}, nginx {}", show(&a), show(&b)));
+    }
+    Ok(())
+}
+
+/// wrk for some seconds, and what the server's processes took meanwhile.
+fn turn(scenario: &Scenario, server: &Server, seconds: u64) -> Result<Turn, String> {
+    let before = server.cpu_ns();
+    let mut wrk = Command::new("taskset");
+    wrk.args(["-c", "1", "wrk", "--latency", "-t1"]);
+    wrk.arg(format!("-c{}", scenario.connections)).arg(format!("-d{seconds}s"));
+    for header in &scenario.headers {
+        wrk.args(["-H", &header.replace(':', ": ")]);
+    }
+    let url = format!("http://127.0.0.1:{}{}", server.port, scenario.path);
+    let output = wrk.arg(url).output().map_err(|e| format!("wrk: {e}"))?;
+    let after = server.cpu_ns();
+    let text = String::from_utf8_lossy(&output.stdout);
+    if let Some(line) = text.lines().find(|line| line.contains("Non-2xx") || line.contains("Socket errors")) {
+        return Err(format!("wrong answers from {}: {}", server.name, line.trim()));
+    }
+    let word = |mark: &str, index: usize| {
+        let line = text.lines().find(|line| line.contains(mark))?;
+        line.split_whitespace().nth(index).map(ToString::to_string)
+    };
+    let requests: f64 = word("requests in", 0).and_then(|w| w.parse().ok()).unwrap_or(0.0);
+    if requests < 1.0 {
+        return Err(format!("{} answered nothing", server.name));
+    }
+    Ok(Turn {
+        cpu_us: (after - before) as f64 / 1000.0 / requests,
+        per_second: word("Requests/sec:", 1).and_then(|w| w.parse().ok()).unwrap_or(0.0),
+        p50_us: word("50%", 1).map_or(0.0, |w| microseconds(&w)),
+        p99_us: word("99%", 1).map_or(0.0, |w| microseconds(&w)),
+    })
+}
+
+/// `1.23ms` as wrk writes it.
+fn microseconds(word: &str) -> f64 {
+    let (number, factor) = match word {
+        w if w.ends_with("us") => (&w[..w.len() - 2], 1.0),
+        w if w.ends_with("ms") => (&w[..w.len() - 2], 1e3),
+        w => (w.trim_end_matches('s'), 1e6),
+    };
+    number.parse::<f64>().map_or(0.0, |n| n * factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_as_wrk_writes_them() {
+        for (word, want) in [("743.00us", 743.0), ("1.25ms", 1250.0), ("2.00s", 2e6), ("x", 0.0)] {
+            assert!((microseconds(word) - want).abs() < 1e-6, "{word}");
+        }
+    }
+
+    #[test]
+    fn every_scenario_can_be_read() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/scenarios");
+        let all = scenario::all(&folder, &[]).expect("scenarios");
+        assert!(all.len() >= 9);
+        for scenario in all {
+            assert!(folder.join(&scenario.name).join("goal.md").is_file(), "{} has no goal", scenario.name);
+            assert!(scenario.conf.contains("listen 127.0.0.1:@PORT@"), "{} listens elsewhere", scenario.name);
+        }
+    }
+}

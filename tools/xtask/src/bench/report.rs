@@ -1,0 +1,169 @@
+//! What came out: a line while it runs, a table to read, all rounds as JSON.
+
+use super::Turn;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Command;
+
+/// nginx's figure first, ours second.
+pub enum Outcome {
+    Speed(Vec<(Turn, Turn)>),
+    /// Bytes a connection.
+    Memory(Vec<(f64, f64)>),
+    NotRun(String),
+}
+
+pub struct Row {
+    pub name: String,
+    /// Of the machine, when the scenario ended.
+    pub load: String,
+    pub outcome: Outcome,
+}
+
+/// What is the same for all rows.
+pub struct Run {
+    pub pairs: usize,
+    pub seconds: u64,
+    pub nginx: String,
+    pub note: String,
+}
+
+/// The middle, and the ends.
+struct Spread {
+    median: f64,
+    least: f64,
+    most: f64,
+}
+
+fn spread(values: impl Iterator<Item = f64>) -> Spread {
+    let mut all: Vec<f64> = values.collect();
+    all.sort_by(f64::total_cmp);
+    let (low, high) = (all.len().saturating_sub(1) / 2, all.len() / 2);
+    let at = |index: usize| all.get(index).copied().unwrap_or(0.0);
+    Spread { median: (at(low) + at(high)) / 2.0, least: at(0), most: at(all.len().saturating_sub(1)) }
+}
+
+pub fn line(row: &Row) -> String {
+    table_row(row).trim_matches('|').trim().to_string()
+}
+
+fn table_row(row: &Row) -> String {
+    match &row.outcome {
+        Outcome::Speed(pairs) => {
+            let ratio = spread(pairs.iter().map(|(theirs, ours)| theirs.cpu_us / ours.cpu_us));
+            format!(
+                "| {} | {:.1} µs | {:.1} µs | **{:.2}** | {:.2} to {:.2} |",
+                row.name,
+                spread(pairs.iter().map(|p| p.0.cpu_us)).median,
+                spread(pairs.iter().map(|p| p.1.cpu_us)).median,
+                ratio.median,
+                ratio.least,
+                ratio.most
+            )
+        }
+        Outcome::Memory(pairs) => {
+            // A ratio has no meaning where nothing was needed.
+            let ratio = spread(pairs.iter().map(|(theirs, ours)| theirs / ours.max(1.0)));
+            format!(
+                "| {} | {:.0} B | {:.0} B | **{:.2}** | {:.2} to {:.2} |",
+                row.name,
+                spread(pairs.iter().map(|p| p.0)).median,
+                spread(pairs.iter().map(|p| p.1)).median,
+                ratio.median,
+                ratio.least,
+                ratio.most
+            )
+        }
+        Outcome::NotRun(words) => format!("| {} | not run: {words} | | | |", row.name),
+    }
+}
+
+fn json_row(row: &Row) -> Value {
+    let turn = |t: &Turn| {
+        let round = |x: f64| (x * 1000.0).round() / 1000.0;
+        json!({ "cpu_us": round(t.cpu_us), "per_second": t.per_second.round(), "p50_us": t.p50_us, "p99_us": t.p99_us })
+    };
+    let rounds: Value = match &row.outcome {
+        Outcome::Speed(pairs) => pairs.iter().map(|(a, b)| json!({ "nginx": turn(a), "tidegate": turn(b) })).collect(),
+        Outcome::Memory(pairs) => {
+            let each = |x: f64| json!({ "bytes_per_connection": x.round() });
+            pairs.iter().map(|(a, b)| json!({ "nginx": each(*a), "tidegate": each(*b) })).collect()
+        }
+        Outcome::NotRun(words) => return json!({ "scenario": row.name, "not_run": words }),
+    };
+    json!({ "scenario": row.name, "load_average": row.load, "pairs": rounds })
+}
+
+/// `<folder>/results.json` and `<folder>/README.md`.
+pub fn write(folder: &Path, rows: &[Row], run: &Run) -> Result<(), String> {
+    let at = |name: &str| folder.join(name);
+    std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let all: Vec<Value> = rows.iter().map(json_row).collect();
+    let head = json!({
+        "pairs": run.pairs, "seconds": run.seconds, "nginx": run.nginx, "processors": processors(), "note": run.note,
+        "scenarios": all,
+    });
+    let text = serde_json::to_string_pretty(&head).map_err(|e| e.to_string())?;
+    std::fs::write(at("results.json"), text + "\n").map_err(|e| e.to_string())?;
+    let mut page = format!(
+        "# `cargo xtask bench`: tidegate and {} in pairs\n\n{} pairs of {} s; server on processor 0, client on processor 1 of {}. \
+         CPU time a request of all the server's threads (memory a connection for `idle`), medians; the ratio is nginx over \
+         tidegate, the median of the pairs' ratios, so above 1 tidegate needs less. Status, length and hash of the answers \
+         are compared before and after; an answer other than 2xx or a socket error spoils the scenario.\n\n",
+        run.nginx,
+        run.pairs,
+        run.seconds,
+        processors()
+    );
+    if !run.note.is_empty() {
+        page.push_str(&format!("{}\n\n", run.note));
+    }
+    page.push_str("| Scenario | nginx | tidegate | Ratio | Least and most |\n|---|---:|---:|---:|---|\n");
+    for row in rows {
+        page.push_str(&table_row(row));
+        page.push('\n');
+    }
+    page.push_str("\n`results.json` has every turn with requests a second and latencies, and the machine's load.\n");
+    std::fs::write(at("README.md"), page).map_err(|e| e.to_string())?;
+    println!("{}", at("README.md").display());
+    Ok(())
+}
+
+pub fn load_average() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or("").to_string()
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// `2026-11-21-2cpu/paired`
+pub fn run_name() -> String {
+    let output = Command::new("date").args(["-u", "+%F"]).output();
+    let date = output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string()).unwrap_or_default();
+    format!("{date}-{}cpu/paired", processors())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_ends() {
+        let s = spread([3.0, 1.0, 2.0].into_iter());
+        assert_eq!((s.median, s.least, s.most), (2.0, 1.0, 3.0));
+        assert_eq!(spread([1.0, 2.0].into_iter()).median, 1.5);
+        assert_eq!(spread(std::iter::empty()).median, 0.0);
+    }
+
+    #[test]
+    fn a_row_says_why_it_is_empty() {
+        let outcome = Outcome::NotRun("tidegate refuses it".into());
+        let row = Row { name: "x".into(), load: String::new(), outcome };
+        assert_eq!(table_row(&row), "| x | not run: tidegate refuses it | | | |");
+        let turn = |cpu_us| Turn { cpu_us, ..Turn::default() };
+        let row = Row { outcome: Outcome::Speed(vec![(turn(8.0), turn(4.0))]), ..row };
+        assert_eq!(line(&row), "x | 8.0 µs | 4.0 µs | **2.00** | 2.00 to 2.00");
+    }
+}

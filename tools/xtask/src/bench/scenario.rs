@@ -1,0 +1,52 @@
+//! A scenario: a folder with a configuration, whose first line says what load belongs to it, and `goal.md`.
+
+use std::path::Path;
+
+/// `# bench: path=/5k.html connections=64 header=Connection:close`
+pub struct Scenario {
+    pub name: String,
+    /// With `@PORT@` where the port goes.
+    pub conf: String,
+    pub path: String,
+    pub connections: usize,
+    pub headers: Vec<String>,
+    /// Memory of waiting connections instead of CPU time.
+    pub idle: bool,
+}
+
+/// The named ones, or all, by name; idle connections last.
+pub fn all(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, String> {
+    let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Ok(conf) = std::fs::read_to_string(entry.path().join("nginx.conf")) else { continue };
+        if names.is_empty() || names.contains(&name) {
+            found.push(parse(name, conf)?);
+        }
+    }
+    if let Some(missing) = names.iter().find(|name| !found.iter().any(|s| s.name == **name)) {
+        return Err(format!("there is no scenario \"{missing}\" in benches/scenarios"));
+    }
+    found.sort_by(|a, b| (a.idle, &a.name).cmp(&(b.idle, &b.name)));
+    Ok(found)
+}
+
+fn parse(name: String, conf: String) -> Result<Scenario, String> {
+    let first = conf.lines().next().unwrap_or("");
+    let words = first.strip_prefix("# bench: ").ok_or(format!("{name}: nginx.conf begins without \"# bench: \""))?;
+    let mut scenario =
+        Scenario { name, conf: conf.clone(), path: "/".into(), connections: 64, headers: Vec::new(), idle: false };
+    for word in words.split_whitespace() {
+        match word.split_once('=') {
+            Some(("path", value)) => scenario.path = value.into(),
+            Some(("header", value)) => scenario.headers.push(value.into()),
+            Some(("connections", value)) => {
+                scenario.connections = value.parse().map_err(|_| format!("{}: {word}", scenario.name))?;
+            }
+            _ if word == "idle" => scenario.idle = true,
+            _ => return Err(format!("{}: \"{word}\" is not known", scenario.name)),
+        }
+    }
+    Ok(scenario)
+}

@@ -1,0 +1,179 @@
+//! A server under test: started on processor 0 in a folder of its own, asked, watched through /proc.
+
+use super::scenario::Scenario;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Server {
+    pub name: &'static str,
+    pub port: u16,
+    child: Child,
+    folder: PathBuf,
+}
+
+/// What must be the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub status: u16,
+    pub length: usize,
+    pub hash: u64,
+}
+
+impl Server {
+    pub fn start(scenario: &Scenario, binary: &Path, name: &'static str) -> Result<Server, String> {
+        let folder = std::env::temp_dir().join(format!("bench-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        write_files(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let port = free_port()?;
+        let conf = scenario.conf.replace("@PORT@", &port.to_string());
+        fs::write(folder.join("nginx.conf"), conf).map_err(|e| e.to_string())?;
+        let arguments = ["-p".into(), folder.clone(), "-c".into(), folder.join("nginx.conf")];
+        let test = Command::new(binary).args(&arguments).arg("-t").output().map_err(|e| format!("{name}: {e}"))?;
+        if !test.status.success() {
+            let words = String::from_utf8_lossy(&test.stderr);
+            let first = words.lines().find(|line| line.contains("[emerg]")).unwrap_or("no reason given");
+            let first = first.replace(&*folder.to_string_lossy(), "").replace(&format!("{name}: "), "");
+            let _ = fs::remove_dir_all(&folder);
+            return Err(format!("{name} refuses the configuration: {}", first.trim()));
+        }
+        let child = Command::new("taskset")
+            .args(["-c", "0"])
+            .arg(binary)
+            .args(&arguments)
+            .arg("-e")
+            .arg(folder.join("error.log"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("{name}: {e}"))?;
+        let server = Server { name, port, child, folder };
+        let until = Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if Instant::now() > until {
+                return Err(format!("{name} does not listen"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Workers start after the socket listens.
+        server.ask(scenario)?;
+        Ok(server)
+    }
+
+    /// All its processes: the one that was started, and its children.
+    fn processes(&self) -> Vec<u32> {
+        let main = self.child.id();
+        let text = fs::read_to_string(format!("/proc/{main}/task/{main}/children")).unwrap_or_default();
+        std::iter::once(main).chain(text.split_whitespace().filter_map(|word| word.parse().ok())).collect()
+    }
+
+    /// CPU time of all threads of all its processes so far, user and system.
+    pub fn cpu_ns(&self) -> u64 {
+        let thread_ns = |path: PathBuf| {
+            let text = fs::read_to_string(path.join("schedstat")).unwrap_or_default();
+            text.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
+        };
+        let process_ns = |pid: u32| -> u64 {
+            let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+            threads.flatten().map(|thread| thread_ns(thread.path())).sum()
+        };
+        self.processes().into_iter().map(process_ns).sum()
+    }
+
+    /// Proportional share of memory of all its processes, in bytes.
+    pub fn memory(&self) -> u64 {
+        let process = |pid: u32| {
+            let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+            let line = text.lines().find(|line| line.starts_with("Pss:")).unwrap_or_default();
+            line.split_whitespace().nth(1).and_then(|kb| kb.parse::<u64>().ok()).unwrap_or(0) * 1024
+        };
+        self.processes().into_iter().map(process).sum()
+    }
+
+    /// The scenario's request, once.
+    pub fn ask(&self, scenario: &Scenario) -> Result<Answer, String> {
+        let mut stream = self.connect()?;
+        let mut request = format!("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\n", scenario.path);
+        for header in &scenario.headers {
+            request.push_str(&format!("{header}\r\n"));
+        }
+        request.push_str("\r\n");
+        exchange(&mut stream, request.as_bytes()).map_err(|e| format!("{}: {e}", self.name))
+    }
+
+    pub fn connect(&self) -> Result<TcpStream, String> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).map_err(|e| format!("{}: {e}", self.name))?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(|e| e.to_string())?;
+        Ok(stream)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// One request and its answer, whose head announces a length.
+pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<Answer, String> {
+    stream.write_all(request).map_err(|e| e.to_string())?;
+    let mut bytes = Vec::new();
+    let mut buf = [0; 16 * 1024];
+    loop {
+        if let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length:")).unwrap_or("");
+            let length: usize = length.trim().parse().map_err(|_| "no Content-Length")?;
+            let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).ok_or("no status")?;
+            let body = &bytes[end + 4..];
+            if body.len() >= length {
+                // FNV-1a
+                let hash = body
+                    .iter()
+                    .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
+                return Ok(Answer { status, length: body.len(), hash });
+            }
+        }
+        match stream.read(&mut buf).map_err(|e| e.to_string())? {
+            0 => return Err("closed before the answer was complete".into()),
+            n => bytes.extend_from_slice(&buf[..n]),
+        }
+    }
+}
+
+fn free_port() -> Result<u16, String> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
+    listener.local_addr().map(|address| address.port()).map_err(|e| e.to_string())
+}
+
+/// What the scenarios ask for, the same bytes on every machine.
+fn write_files(folder: &Path) -> std::io::Result<()> {
+    let html = folder.join("html");
+    fs::create_dir_all(html.join("assets"))?;
+    fs::write(html.join("index.html"), filler(612))?;
+    fs::write(html.join("5k.html"), filler(5120))?;
+    fs::write(html.join("assets/5k.css"), filler(5120))?;
+    fs::write(html.join("page.html"), filler(30 * 1024))?;
+    let status = Command::new("gzip").args(["-9", "-n", "-k"]).arg(html.join("page.html")).status()?;
+    if status.success() { Ok(()) } else { Err(std::io::Error::other("gzip failed")) }
+}
+
+fn filler(length: usize) -> Vec<u8> {
+    const WORDS: [&str; 8] = ["tide ", "gate ", "river ", "lock ", "harbour ", "water ", "level ", "boat\n"];
+    let mut state = 1_u32;
+    let mut out = Vec::with_capacity(length + 8);
+    while out.len() < length {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        out.extend_from_slice(WORDS[(state >> 29) as usize].as_bytes());
+    }
+    out.truncate(length);
+    out
+}
