@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod fuzzing;
 mod lexer;
 mod load;
 mod parser;
@@ -13,7 +14,7 @@ mod tree;
 
 pub use lexer::{Lexer, Token, TokenKind, WORD_BYTES_MAX};
 pub use load::{Disk, INCLUDE_DEPTH_MAX, Load, Memory, Source, load, load_text};
-pub use parser::parse;
+pub use parser::{BLOCK_DEPTH_MAX, parse};
 pub use tree::{Directive, FileId, Files, Included, Item, SourceFile, Span, SyntaxError, Word, directives};
 
 #[cfg(test)]

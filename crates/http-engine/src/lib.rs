@@ -12,6 +12,7 @@ pub mod counters;
 pub mod engine;
 pub mod files;
 pub mod forwarded;
+pub mod fuzzing;
 pub mod head_out;
 pub mod hosts;
 pub mod listen;
