@@ -27,8 +27,11 @@ pub fn long(schema: &Schema) -> String {
 /// directives are supported; the compatibility table names the rest.
 pub fn arguments(schema: &Schema) -> Vec<String> {
     let mut modules: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    // Caching and TLS towards upstreams have options of their own below.
-    let apart = |name: &str| name.contains("_cache") || name.contains("_ssl_") || name.contains("_store");
+    // Caching and TLS towards upstreams have options of their own below; nginx's manual does not know the three of gzip.
+    let apart = |name: &str| {
+        ["_cache", "_ssl_", "_store"].iter().any(|part| name.contains(part))
+            || ["gzip_hash", "gzip_no_buffer", "gzip_window"].contains(&name)
+    };
     for known in vocabulary::all().filter(|known| !apart(known.name)) {
         let (has, all) = modules.entry(known.module).or_default();
         *all += 1;
