@@ -168,8 +168,13 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 impl Reader {
     /// Tells a client that waits for it to go on.
     pub fn say_continue(world: &World, key: Key, state: &BodyState) {
+        if !state.done() {
+            Reader::say_continue_even_if_empty(world, key, state);
+        }
+    }
+    /// The same also for a body that is known to be empty: its reader was asked for it all the same.
+    fn say_continue_even_if_empty(world: &World, key: Key, state: &BodyState) {
         if state.expects.replace(false)
-            && !state.done()
             && let Some(fd) = world.lot.raw(key)
         {
             // 25 bytes into an empty socket buffer; a client that does not take even those will time out.
@@ -190,7 +195,12 @@ impl BodyReader for Reader {
                     }
                     return Poll::Ready(Some(Ok(bytes)));
                 }
-                Ok(None) if self.state.done() => return Poll::Ready(None),
+                Ok(None) if self.state.done() => {
+                    if self.taken == 0 {
+                        Reader::say_continue_even_if_empty(&self.world, self.key, &self.state);
+                    }
+                    return Poll::Ready(None);
+                }
                 Ok(None) => {}
                 Err(status) => return Poll::Ready(Some(Err(status))),
             }

@@ -150,7 +150,7 @@ impl Group {
     pub fn new(name: &str, specs: Vec<PeerSpec>, method: Method, keepalive: KeepAlive, explicit: bool) -> Group {
         Group {
             name: name.into(),
-            peers: specs.into_iter().map(|spec| remembered(name, spec)).collect(),
+            peers: remember_all(name, specs),
             method,
             keepalive,
             turn: Mutex::new(()),
@@ -158,24 +158,57 @@ impl Group {
             explicit,
         }
     }
+    /// How many servers a request may try: those that the configuration does not exclude.
+    pub fn tries(&self) -> usize {
+        self.peers.iter().filter(|p| !p.spec.down).count()
+    }
     /// Nothing but one server: it is asked even when it failed before, as in nginx.
     pub fn single(&self) -> bool {
         self.peers.len() == 1
     }
 }
 
-/// Peers by group and specification: a server that a reload leaves as it was keeps its state.
-fn remembered(group: &str, spec: PeerSpec) -> Arc<Peer> {
-    type Key = (String, String);
+/// The same line written twice means two servers, each with its own counters.
+fn remember_all(group: &str, specs: Vec<PeerSpec>) -> Vec<Arc<Peer>> {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut peers = Vec::with_capacity(specs.len());
+    for spec in specs {
+        let times = seen.entry(format!("{spec:?}")).or_default();
+        *times += 1;
+        peers.push(remembered(group, spec, *times));
+    }
+    peers
+}
+
+/// Peers by group, specification and occurrence: a server that a reload leaves as it was keeps its state.
+fn remembered(group: &str, spec: PeerSpec, occurrence: usize) -> Arc<Peer> {
+    type Key = (String, String, usize);
     static PEERS: Mutex<Option<HashMap<Key, std::sync::Weak<Peer>>>> = Mutex::new(None);
     let mut all = PEERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let all = all.get_or_insert_default();
     all.retain(|_, peer| peer.strong_count() > 0);
-    let key = (group.to_string(), format!("{spec:?}"));
+    let key = (group.to_string(), format!("{spec:?}"), occurrence);
     if let Some(peer) = all.get(&key).and_then(std::sync::Weak::upgrade) {
         return peer;
     }
     let peer = Arc::new(Peer::new(spec));
     all.insert(key, Arc::downgrade(&peer));
     peer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_written_twice_is_two_servers() {
+        let spec = PeerSpec::new("a", Address::Unix("a".into()));
+        let down = PeerSpec { down: true, ..PeerSpec::new("b", Address::Unix("b".into())) };
+        let specs = vec![spec.clone(), spec, down];
+        let group = Group::new("twice", specs.clone(), Method::RoundRobin, KeepAlive::default(), true);
+        assert!(!Arc::ptr_eq(&group.peers[0], &group.peers[1]));
+        assert_eq!(group.tries(), 2);
+        let reloaded = Group::new("twice", specs, Method::RoundRobin, KeepAlive::default(), true);
+        assert!(Arc::ptr_eq(&group.peers[1], &reloaded.peers[1]));
+    }
 }

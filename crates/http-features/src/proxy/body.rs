@@ -1,5 +1,6 @@
 //! The body of a server's response, pulled by the client's connection.
 
+use super::{PassPlan, response};
 use crate::shared::body_store;
 use crate::shared::upstream_state::UpstreamState;
 use bytes::Bytes;
@@ -61,6 +62,38 @@ pub struct UpstreamBody {
     ahead: Option<Ahead>,
     /// Something went wrong while nobody was asking: said at the next piece.
     broken: Option<String>,
+    rate: Option<Rate>,
+    /// `proxy_pass_trailers`: which fields stay hidden.
+    trailers: Option<Arc<PassPlan>>,
+}
+
+/// `proxy_limit_rate`: so many bytes for every second that has begun.
+struct Rate {
+    bytes: u64,
+    read: u64,
+    started: base::clock::Instant,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Rate {
+    /// How much may be read now; `Pending` until there is something.
+    fn poll_allowed(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
+        loop {
+            base::clock::update();
+            let millis = base::clock::now().millis_since(self.started);
+            let allowed = self.bytes.saturating_mul(millis / 1000 + 1).saturating_sub(self.read);
+            if allowed > 0 {
+                self.pause = None;
+                return Poll::Ready(allowed.min(READ_BYTES as u64) as usize);
+            }
+            let until_next = Duration::from_millis(1001 - millis % 1000);
+            let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(until_next)));
+            if pause.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.pause = None;
+        }
+    }
 }
 
 /// What is read ahead of a slow client: in memory up to a bound, then in a temporary file up to another, then no more.
@@ -153,6 +186,8 @@ impl UpstreamBody {
             started,
             ahead,
             broken: None,
+            rate: None,
+            trailers: None,
         };
         body.settle();
         body
@@ -169,11 +204,20 @@ impl UpstreamBody {
             pool::give(connection, &self.group.keepalive);
         }
     }
+    /// Limits how fast the server is read; 0: not at all.
+    pub fn limit_rate(&mut self, bytes: u64) {
+        let read = self.buf.len() as u64;
+        self.rate = (bytes > 0).then(|| Rate { bytes, read, started: base::clock::now(), pause: None });
+    }
+    /// What follows a chunked body goes to the client, too.
+    pub fn pass_trailers(&mut self, plan: Arc<PassPlan>) {
+        self.trailers = Some(plan);
+    }
     pub fn is_done(&self) -> bool {
         matches!(self.framing, Framing::Done)
     }
     /// Body bytes out of what was read.
-    fn take(&mut self) -> Result<Option<Bytes>, &'static str> {
+    fn take(&mut self, r: &mut Request) -> Result<Option<Bytes>, &'static str> {
         if self.buf.is_empty() {
             return Ok(None);
         }
@@ -206,6 +250,9 @@ impl UpstreamBody {
                 }
                 self.buf.drain(..at);
                 if done {
+                    if let Some(plan) = &self.trailers {
+                        response::trailers(plan, r, decoder.trailers());
+                    }
                     self.framing = Framing::Done;
                     self.settle();
                 }
@@ -232,22 +279,41 @@ impl UpstreamBody {
     /// Takes what is there; registers for more when nothing is.
     fn poll_server(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Got {
         loop {
-            match self.take() {
+            match self.take(r) {
                 Ok(Some(bytes)) => {
                     self.sleep = None;
+                    base::clock::update();
                     if let Some(one) = UpstreamState::last(r) {
                         one.response_length += bytes.len() as u64;
                         one.response_ms = Some(base::clock::now().millis_since(self.started));
                     }
                     return Got::Bytes(bytes);
                 }
-                Ok(None) if self.is_done() => return Got::End,
+                Ok(None) if self.is_done() => {
+                    if let Some(one) = UpstreamState::last(r) {
+                        one.response_ms.get_or_insert_with(|| base::clock::now().millis_since(one.started));
+                    }
+                    return Got::End;
+                }
                 Ok(None) => {}
                 Err(words) => return Got::Broken(words.into()),
             }
             let Some(connection) = &self.connection else { return Got::Broken("upstream is gone".into()) };
-            self.buf.reserve(READ_BYTES);
-            match connection.stream.try_read_buf(&mut self.buf) {
+            let got = match &mut self.rate {
+                None => {
+                    self.buf.reserve(READ_BYTES);
+                    connection.stream.try_read_buf(&mut self.buf)
+                }
+                Some(rate) => {
+                    let Poll::Ready(allowed) = rate.poll_allowed(cx) else { return Got::Nothing };
+                    let mut piece = Vec::with_capacity(allowed);
+                    let got = connection.stream.try_read_buf(&mut piece);
+                    rate.read += piece.len() as u64;
+                    self.buf.append(&mut piece);
+                    got
+                }
+            };
+            match got {
                 Ok(0) => {
                     self.connection = None;
                     if matches!(self.framing, Framing::UntilClose) {

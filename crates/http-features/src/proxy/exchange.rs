@@ -12,7 +12,9 @@ use http_engine::{Body, Flow, Request, RequestBody};
 use observe::{Level, os};
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use upstream::{Choice, Peer, Pooled, Stream, Tried, pool};
 use wire_h1::{BodyLength, HeadLimits, Method, Progress, ResponseHead, ResponseParser};
@@ -66,7 +68,7 @@ fn status_bit(status: u16) -> u32 {
 enum Outgoing {
     Nothing,
     Text(Vec<u8>),
-    Stored(BodyStore),
+    Stored(Rc<BodyStore>),
     /// `proxy_request_buffering off`: passed on as it comes; it can be sent once.
     Streamed(BodyLength),
 }
@@ -88,6 +90,10 @@ pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
     match flow {
         Some(flow) => flow,
         None => {
+            clock::update();
+            if let Some(one) = UpstreamState::last(r) {
+                one.response_ms = Some(clock::now().millis_since(one.started));
+            }
             r.log(Level::Info, format_args!("client prematurely closed connection while sending to client"));
             Flow::Status(499)
         }
@@ -152,7 +158,7 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
                 let sent = !matches!(why, Failure::Error) || r.thing::<Sent>().is_some();
                 // As long as servers are left: the last answer stands where nobody else could be asked.
                 let may = counts
-                    && tried.count() < group.peers.len()
+                    && tried.count() < group.tries()
                     && (idempotent || next.has(NextUpstream::NON_IDEMPOTENT) || !sent)
                     && !matches!(outgoing, Outgoing::Streamed(_));
                 failure = Some(why);
@@ -188,8 +194,7 @@ fn choice_key(aim: &Aim, r: &mut Request) -> Vec<u8> {
 async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
     let conf = &plan.conf;
     if let Some(text) = &conf.proxy_set_body {
-        let store = body_store::read(r).await?;
-        r.body_bytes = store.in_memory().map(bytes::Bytes::copy_from_slice);
+        let _ = body_store::read(r).await?;
         return Ok(Outgoing::Text(text.eval(r)));
     }
     if !conf.proxy_pass_request_body {
@@ -200,13 +205,11 @@ async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
     if matches!(r.body, RequestBody::Unread(_)) && !conf.proxy_request_buffering {
         return Ok(Outgoing::Streamed(length));
     }
-    if let RequestBody::None = r.body {
+    if matches!(r.body, RequestBody::None) && body_store::kept(r).is_none() {
         // `Content-Length: 0` is passed on as it is.
         return Ok(if length == BodyLength::Exact(0) { Outgoing::Text(Vec::new()) } else { Outgoing::Nothing });
     }
-    let store = body_store::read(r).await?;
-    r.body_bytes = store.in_memory().map(bytes::Bytes::copy_from_slice);
-    Ok(Outgoing::Stored(store))
+    body_store::read(r).await.map(Outgoing::Stored)
 }
 
 async fn attempt(
@@ -221,7 +224,7 @@ async fn attempt(
     let scope = if group.keepalive.local { Arc::as_ptr(plan) as usize } else { 0 };
     let started = clock::now();
     if let Some(state) = UpstreamState::of(r) {
-        state.tries.push(Try { address: peer.spec.address.to_string(), ..Try::default() });
+        state.tries.push(Try { address: peer.spec.address.to_string(), started, ..Try::default() });
         state.fields.clear();
     }
     let active = Active::new(peer);
@@ -257,10 +260,16 @@ async fn attempt(
         match converse(plan, r, aim, peer, outgoing, &mut connection).await {
             Ok((head, buf, used)) => {
                 peer.succeeded();
-                return accept(plan, r, aim, head, buf, used, connection, active, started);
+                let flow = accept(plan, r, aim, head, buf, used, connection, active, started);
+                let over = !matches!(flow, Ok(Flow::Content(_)));
+                if let Some(one) = UpstreamState::last(r).filter(|_| over) {
+                    one.response_ms = Some(clock::now().millis_since(started));
+                }
+                return flow;
             }
             Err((Failure::Error, true)) if !fresh => {}
             Err((why, _)) => {
+                clock::update();
                 let ms = clock::now().millis_since(started);
                 if let Some(one) = UpstreamState::last(r) {
                     one.status = why.status();
@@ -316,7 +325,9 @@ async fn converse(
     }
     r.keep(Sent);
     let send = conf.proxy_send_timeout.duration();
-    write(r, peer, aim, connection, &out, send).await?;
+    if !matches!(outgoing, Outgoing::Streamed(_)) {
+        write(r, peer, aim, connection, &out, send).await?;
+    }
     match outgoing {
         Outgoing::Stored(store) if store.in_memory().is_none() => {
             let mut offset = 0;
@@ -329,7 +340,9 @@ async fn converse(
                 write(r, peer, aim, connection, &bytes, send).await?;
             }
         }
-        Outgoing::Streamed(_) => stream_body(r, peer, aim, connection, announce == Announce::Chunked, send).await?,
+        Outgoing::Streamed(_) => {
+            stream_body(r, peer, aim, connection, out, announce == Announce::Chunked, send).await?
+        }
         _ => {}
     }
     clock::update();
@@ -359,37 +372,76 @@ async fn write(
     }
 }
 
+/// How much of a body that is passed on as it comes is written at once.
+const STREAM_BYTES: usize = 64 * 1024;
+
 /// Passes the client's body on as it comes.
 async fn stream_body(
     r: &mut Request,
     peer: &Peer,
     aim: &Aim,
     connection: &Pooled,
+    head: Vec<u8>,
     chunked: bool,
     timeout: Duration,
 ) -> Result<(), (Failure, bool)> {
-    let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.body, RequestBody::Taken) else { return Ok(()) };
+    let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.body, RequestBody::Taken) else {
+        return Err((Failure::Error, false));
+    };
     let limit = r.loc().core.conf.client_max_body_size.0;
     let mut total = 0;
-    while let Some(piece) = std::future::poll_fn(|cx| reader.poll_read(cx)).await {
-        let piece = piece.map_err(|status| (Failure::Final(status), false))?;
+    // What fits the buffer is kept for `$request_body`.
+    let memory = r.loc().core.conf.client_body_buffer_size.0;
+    let mut copy = Vec::new();
+    let mut ended = false;
+    // The head goes along with what is here already; afterwards nothing is sent until something has come.
+    let mut out = head;
+    while !ended {
+        let mut piece = Vec::new();
+        let mut failed = None;
+        std::future::poll_fn(|cx| {
+            while piece.len() < STREAM_BYTES {
+                match reader.poll_read(cx) {
+                    Poll::Ready(Some(Ok(more))) => piece.extend_from_slice(&more),
+                    Poll::Ready(Some(Err(status))) => {
+                        failed = Some(status);
+                        break;
+                    }
+                    Poll::Ready(None) => {
+                        ended = true;
+                        break;
+                    }
+                    Poll::Pending if piece.is_empty() && out.is_empty() => return Poll::Pending,
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+        if let Some(status) = failed {
+            return Err((Failure::Final(status), false));
+        }
         total += piece.len() as u64;
         if limit != 0 && total > limit {
             return Err((Failure::Final(413), false));
         }
-        let mut out = Vec::with_capacity(piece.len() + 16);
-        if chunked {
+        if total <= memory {
+            copy.extend_from_slice(&piece);
+        }
+        if chunked && !piece.is_empty() {
             wire_h1::encode_chunk_head(piece.len(), &mut out);
+            piece.extend_from_slice(b"\r\n");
         }
-        out.extend_from_slice(&piece);
-        if chunked {
-            out.extend_from_slice(b"\r\n");
+        out.append(&mut piece);
+        if chunked && ended {
+            out.extend_from_slice(wire_h1::LAST_CHUNK);
         }
-        write(r, peer, aim, connection, &out, timeout).await?;
+        if !out.is_empty() {
+            write(r, peer, aim, connection, &out, timeout).await?;
+            out.clear();
+        }
     }
-    if chunked {
-        write(r, peer, aim, connection, wire_h1::LAST_CHUNK, timeout).await?;
-    }
+    r.body_bytes = (total > 0 && total <= memory).then(|| copy.into());
     Ok(())
 }
 
@@ -492,14 +544,13 @@ fn accept(
     if let Some(one) = UpstreamState::last(r) {
         one.status = head.status;
         one.header_ms = Some(ms);
-        one.response_ms = Some(ms);
     }
     let conf = &plan.conf;
     let next = conf.proxy_next_upstream;
     let group = &aim.named.group;
     if status_bit(head.status) & next.0 != 0 {
         let states = r.thing::<UpstreamState>().map_or(0, |s| s.tries.len());
-        let more = states < group.peers.len()
+        let more = states < group.tries()
             && (conf.proxy_next_upstream_tries.0 == 0 || (states as u64) < conf.proxy_next_upstream_tries.0)
             && (!matches!(r.head.method, Method::Post | Method::Lock | Method::Patch)
                 || next.has(NextUpstream::NON_IDEMPOTENT));
@@ -551,7 +602,14 @@ fn accept(
     let timeout = conf.proxy_read_timeout.duration();
     let memory = conf.proxy_buffers.count * conf.proxy_buffers.size + conf.proxy_buffer_size.0;
     let ahead = buffering.then(|| Ahead::new(memory, conf.proxy_max_temp_file_size.0, &conf.proxy_temp_path.path));
-    let body = UpstreamBody::new(connection, active, group.clone(), buf, length, reusable, timeout, started, ahead);
+    let mut body = UpstreamBody::new(connection, active, group.clone(), buf, length, reusable, timeout, started, ahead);
+    if let Some(rate) = &conf.proxy_limit_rate.as_ref().map(|rate| rate.get(r)).filter(|_| buffering) {
+        body.limit_rate(*rate);
+    }
+    if conf.proxy_pass_trailers && length == BodyLength::Chunked {
+        r.expect_trailers = true;
+        body.pass_trailers(plan.clone());
+    }
     Ok(Flow::Content(if body.is_done() && length == BodyLength::None {
         Body::Empty
     } else {

@@ -15,6 +15,7 @@ mod variables;
 use conf_schema::value::{Buffers, Flag, List, Msec, Number, Offset, Own, Size, Words};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::core_table::TempPath;
+use http_engine::values::SizeTemplate;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
 use redirect::{CookieFlags, CookieRule, RedirectRule};
@@ -82,6 +83,10 @@ directives! {
         proxy_next_upstream_timeout: Msec = "0",
         /// Whether responses of 300 and above are replaced by `error_page`.
         proxy_intercept_errors: Flag = "off",
+        /// The most bytes a second that are read from the server of a buffered response; 0: no limit.
+        proxy_limit_rate: SizeTemplate,
+        /// Whether the fields behind a chunked response are passed on.
+        proxy_pass_trailers: Flag = "off",
         /// How long a connection may take to be established.
         proxy_connect_timeout: Msec = "60s",
         /// How long the server may take nothing of a request.

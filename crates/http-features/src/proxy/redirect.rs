@@ -96,15 +96,9 @@ pub fn rewrite(rules: &[RedirectRule], r: &mut Request, value: &[u8]) -> Option<
                 }
             }
             RedirectRule::Regex(pattern, to) => {
-                let mut captures = http_engine::regex::Captures::default();
-                if pattern.captures(value, &mut captures) {
-                    let (start, end) = captures.groups.first().copied().unwrap_or((0, 0));
-                    let saved = std::mem::replace(&mut r.captures, captures);
-                    let mut out = value[..start as usize].to_vec();
-                    to.write(r, &mut out);
-                    out.extend_from_slice(&value[end as usize..]);
-                    r.captures = saved;
-                    return Some(out);
+                // The whole value is replaced, whichever part of it matched.
+                if pattern.run(r, value) {
+                    return Some(to.eval(r));
                 }
             }
             RedirectRule::Off | RedirectRule::Default => {}
@@ -154,7 +148,7 @@ impl Value for CookieRule {
 #[derive(Clone)]
 pub enum CookieFlags {
     Off,
-    For { name: CookieName, flags: Vec<CookieFlag> },
+    For { name: CookieName, flags: Vec<FlagWord> },
 }
 
 /// Which cookies a line is for.
@@ -164,7 +158,14 @@ pub enum CookieName {
     Matches(Arc<Pattern>),
 }
 
-/// What a line does: the attribute, its text, and whether it is set or removed.
+/// A flag of a line: known, or made for each request.
+#[derive(Clone)]
+pub enum FlagWord {
+    Known(CookieFlag),
+    Computed(Template),
+}
+
+/// What a flag does: the attribute, its text, and whether it is set or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CookieFlag {
     attribute: &'static str,
@@ -180,17 +181,15 @@ impl Value for CookieFlags {
         }
         let mut flags = Vec::new();
         for (index, word) in d.args.iter().enumerate().skip(1) {
-            let flag = |attribute, text| CookieFlag { attribute, text };
-            flags.push(match word.text().as_ref() {
-                "secure" => flag("secure", Some("Secure")),
-                "nosecure" => flag("secure", None),
-                "httponly" => flag("httponly", Some("HttpOnly")),
-                "nohttponly" => flag("httponly", None),
-                "samesite=strict" => flag("samesite", Some("SameSite=Strict")),
-                "samesite=lax" => flag("samesite", Some("SameSite=Lax")),
-                "samesite=none" => flag("samesite", Some("SameSite=None")),
-                "nosamesite" => flag("samesite", None),
-                other => return Err(Problem::says(format!("invalid parameter \"{other}\"")).at(index)),
+            let template = Template::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?;
+            flags.push(match template.as_literal() {
+                None => FlagWord::Computed(template),
+                Some(text) => match CookieFlag::named(text) {
+                    Some(flag) => FlagWord::Known(flag),
+                    None => {
+                        return Err(Problem::says(format!("invalid parameter \"{}\"", word.text())).at(index));
+                    }
+                },
             });
         }
         let name = match name.as_slice() {
@@ -198,6 +197,23 @@ impl Value for CookieFlags {
             text => CookieName::Is(Template::compile(cx, d, text).map_err(|p| p.at(0))?),
         };
         Ok(CookieFlags::For { name, flags })
+    }
+}
+
+impl CookieFlag {
+    fn named(text: &[u8]) -> Option<CookieFlag> {
+        let flag = |attribute, text| Some(CookieFlag { attribute, text });
+        match text.to_ascii_lowercase().as_slice() {
+            b"secure" => flag("secure", Some("Secure")),
+            b"nosecure" => flag("secure", None),
+            b"httponly" => flag("httponly", Some("HttpOnly")),
+            b"nohttponly" => flag("httponly", None),
+            b"samesite=strict" => flag("samesite", Some("SameSite=Strict")),
+            b"samesite=lax" => flag("samesite", Some("SameSite=Lax")),
+            b"samesite=none" => flag("samesite", Some("SameSite=None")),
+            b"nosamesite" => flag("samesite", None),
+            _ => None,
+        }
     }
 }
 
@@ -214,8 +230,22 @@ pub fn cookie_flags(lines: &Option<List<CookieFlags>>, r: &mut Request, value: &
         CookieFlags::Off => None,
     });
     let Some(flags) = found else { return value.to_vec() };
-    let mut parts: Vec<Vec<u8>> = value.split(|c| *c == b';').map(<[u8]>::to_vec).collect();
-    for flag in flags {
+    let mut parts: Vec<Vec<u8>> = value.split(|c| *c == b';').map(|part| part.trim_ascii().to_vec()).collect();
+    for word in flags {
+        let flag = match word {
+            FlagWord::Known(flag) => *flag,
+            FlagWord::Computed(template) => match template.eval(r) {
+                text if text.is_empty() => continue,
+                text => match CookieFlag::named(&text) {
+                    Some(flag) => flag,
+                    None => {
+                        let shown = String::from_utf8_lossy(&text).into_owned();
+                        r.log(observe::Level::Error, format_args!("invalid proxy_cookie_flags flag \"{shown}\""));
+                        continue;
+                    }
+                },
+            },
+        };
         let is_it = |part: &Vec<u8>| {
             let key = part.split(|c| *c == b'=').next().unwrap_or(b"").trim_ascii();
             key.eq_ignore_ascii_case(flag.attribute.as_bytes())
@@ -223,15 +253,15 @@ pub fn cookie_flags(lines: &Option<List<CookieFlags>>, r: &mut Request, value: &
         let at = parts.iter().skip(1).position(is_it).map(|at| at + 1);
         match (flag.text, at) {
             (Some(_), Some(_)) if flag.attribute != "samesite" => {}
-            (Some(text), Some(at)) => parts[at] = format!(" {text}").into_bytes(),
-            (Some(text), None) => parts.push(format!(" {text}").into_bytes()),
+            (Some(text), Some(at)) => parts[at] = text.into(),
+            (Some(text), None) => parts.push(text.into()),
             (None, Some(at)) => {
                 parts.remove(at);
             }
             (None, None) => {}
         }
     }
-    parts.join(&b';')
+    parts.join(&b"; "[..])
 }
 
 /// Rewrites the attributes of a `Set-Cookie` value.
@@ -280,7 +310,9 @@ fn attribute(rules: &Option<List<CookieRule>>, domain: bool, r: &mut Request, ol
                 if domain {
                     let bare = old.strip_prefix(b".").unwrap_or(old);
                     if bare.eq_ignore_ascii_case(&from) {
-                        return Some(to.eval(r));
+                        // The cookie's own leading dot stays.
+                        let dot = &old[..old.len() - bare.len()];
+                        return Some([dot, &to.eval(r)].concat());
                     }
                 } else if let Some(rest) = old.strip_prefix(from.as_slice()) {
                     let mut out = to.eval(r);
@@ -291,8 +323,7 @@ fn attribute(rules: &Option<List<CookieRule>>, domain: bool, r: &mut Request, ol
             CookieRule::Regex(..) => {
                 let CookieRule::Regex(pattern, to) = rule else { continue };
                 let rules = [RedirectRule::Regex(pattern.clone(), to.clone())];
-                let bare = if domain { old.strip_prefix(b".").unwrap_or(old) } else { old };
-                if let Some(out) = rewrite(&rules, r, bare) {
+                if let Some(out) = rewrite(&rules, r, old) {
                     return Some(out);
                 }
             }

@@ -153,3 +153,18 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
         }
     }
 }
+
+/// Fields behind a chunked body (`proxy_pass_trailers`): lines as they came, each with its line end.
+pub fn trailers(plan: &PassPlan, r: &mut Request, lines: &[u8]) {
+    for line in lines.split(|c| *c == b'\n') {
+        let Some(colon) = line.iter().position(|c| *c == b':') else { continue };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let plain =
+            !name.is_empty() && name.iter().all(|c| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(c));
+        let clean = !value.iter().any(|c| matches!(c, b'\r' | 0));
+        if plain && clean && !plan.hidden.iter().any(|h| h.eq_ignore_ascii_case(name)) {
+            let field = http_engine::response::OutField { name: name.to_vec().into(), value: value.to_vec().into() };
+            r.out.trailers.push(field);
+        }
+    }
+}

@@ -1,10 +1,11 @@
 //! The variables of proxying.
 
-use crate::shared::upstream_state::{UpstreamState, each, seconds};
+use crate::shared::body_store;
+use crate::shared::upstream_state::{UpstreamState, each, response_times, seconds};
 use http_engine::Request;
 use http_engine::head_out::number;
 use http_engine::variable::Builtin;
-use http_engine::variables::{find_cookie, peer_text};
+use http_engine::variables::peer_text;
 
 pub static ROWS: &[Builtin] = &[
     Builtin::one("proxy_host", |r, o| of(r, o, |s| &s.host), "Host and port of the proxied server."),
@@ -18,10 +19,11 @@ pub static ROWS: &[Builtin] = &[
     Builtin::one("upstream_status", |r, o| each(r, o, status), "Their status codes."),
     Builtin::one("upstream_connect_time", |r, o| each(r, o, |t, o| seconds(t.connect_ms, o)), "Times to connect."),
     Builtin::one("upstream_header_time", |r, o| each(r, o, |t, o| seconds(t.header_ms, o)), "Times to the head."),
-    Builtin::one("upstream_response_time", |r, o| each(r, o, |t, o| seconds(t.response_ms, o)), "Times to the end."),
+    Builtin::one("upstream_response_time", response_times, "Times to the end."),
     Builtin::one("upstream_response_length", |r, o| each(r, o, |t, o| number(t.response_length, o)), "Body lengths."),
     Builtin::one("upstream_bytes_sent", |r, o| each(r, o, |t, o| number(t.bytes_sent, o)), "Bytes sent to servers."),
     Builtin::one("upstream_bytes_received", |r, o| each(r, o, |t, o| number(t.bytes_received, o)), "Bytes received."),
+    Builtin::one("request_body_file", body_file, "The temporary file with the request's body."),
     Builtin::family("upstream_http_", field, "The server's response header NAME."),
     Builtin::family("upstream_cookie_", cookie, "The cookie NAME that the server set."),
 ];
@@ -67,15 +69,53 @@ fn field(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
 fn cookie(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
     let Some(state) = r.thing::<UpstreamState>() else { return false };
     let cookies = state.fields.iter().filter(|(f, _)| f.eq_ignore_ascii_case(b"set-cookie"));
-    let mut found = cookies.filter_map(|(_, v)| {
-        let first = v.split(|c| *c == b';').next()?;
-        find_cookie(first, name.as_bytes())
-    });
-    match found.next_back() {
+    let mut found = cookies.filter_map(|(_, value)| set_cookie(value, name.as_bytes()));
+    match found.next() {
         Some(value) => {
             out.extend_from_slice(value);
             true
         }
         None => false,
+    }
+}
+
+/// The value of a `Set-Cookie` line, if it sets this cookie; only spaces may stand around the `=`, as in nginx.
+fn set_cookie<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let spaces = |text: &'a [u8]| {
+        let at = text.iter().position(|c| *c != b' ').unwrap_or(text.len());
+        &text[at..]
+    };
+    let (start, rest) = line.split_at_checked(name.len())?;
+    let rest = start.eq_ignore_ascii_case(name).then_some(rest)?;
+    let value = spaces(spaces(rest).strip_prefix(b"=")?);
+    value.split(|c| *c == b';').next()
+}
+
+fn body_file(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    let Some(path) = body_store::kept(r).and_then(|store| store.path().map(std::path::Path::to_path_buf)) else {
+        return false;
+    };
+    out.extend_from_slice(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_that_are_set() {
+        for (line, want) in [
+            (&b"tc=x"[..], Some(&b"x"[..])),
+            (b"TC = a b; Path=/", Some(b"a b")),
+            (b"tc==;abc", Some(b"=")),
+            (b"tc\t=\tx", None),
+            (b"=tc=x", None),
+            (b"tcx=1", None),
+            (b"tc", None),
+            (b"t", None),
+        ] {
+            assert_eq!(set_cookie(line, b"tc"), want, "{}", String::from_utf8_lossy(line));
+        }
     }
 }

@@ -1,12 +1,18 @@
-//! A request's body, read whole: in memory while it is small, in an unlinked file when it is not.
+//! A request's body, read whole: in memory while it is small, in a temporary file when it is not. It stays with the request,
+//! so that whoever answers in the end (another server, an error page's handler) has it, too.
 
 use bytes::Bytes;
+use http_engine::core_table::TempPath;
+use http_engine::values::BodyInFile;
 use http_engine::{Request, RequestBody};
 use observe::{Level, os};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The bytes.
 #[derive(Debug, Default)]
@@ -14,9 +20,24 @@ pub struct BodyStore {
     memory: Vec<u8>,
     file: Option<File>,
     length: u64,
+    path: Option<PathBuf>,
+    /// `client_body_in_file_only on`: the file outlives the request.
+    permanent: bool,
+}
+
+impl Drop for BodyStore {
+    fn drop(&mut self) {
+        if let Some(path) = self.path.take().filter(|_| !self.permanent) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 impl BodyStore {
+    /// The file that holds the bytes, if one does.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
     pub fn len(&self) -> u64 {
         self.length
     }
@@ -42,7 +63,7 @@ impl BodyStore {
             }
         }
     }
-    fn push(&mut self, bytes: &Bytes, memory_max: u64, folder: &Path) -> io::Result<()> {
+    fn push(&mut self, bytes: &Bytes, memory_max: u64, folder: &TempPath) -> io::Result<()> {
         self.length += bytes.len() as u64;
         if self.file.is_none() && self.length <= memory_max {
             self.memory.extend_from_slice(bytes);
@@ -51,7 +72,8 @@ impl BodyStore {
         let file = match &mut self.file {
             Some(file) => file,
             None => {
-                let mut file = unlinked(folder)?;
+                let (mut file, path) = named(folder)?;
+                self.path = Some(path);
                 file.write_all(&self.memory)?;
                 self.memory = Vec::new();
                 self.file.insert(file)
@@ -79,11 +101,56 @@ pub fn unlinked(folder: &Path) -> io::Result<File> {
     }
 }
 
-/// Reads the body of a request to its end.
+/// Attempts at a name that is not taken.
+const NAME_TRIES_MAX: u32 = 100;
+
+/// A file with a name of its own in a folder of temporary files.
+fn named(temp: &TempPath) -> io::Result<(File, PathBuf)> {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let mut tries = 0;
+    loop {
+        let number = format!("{:010}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let mut folder = temp.path.clone();
+        let mut end = number.len();
+        for width in &temp.levels {
+            let start = end.saturating_sub(*width);
+            folder.push(&number[start..end]);
+            end = start;
+        }
+        let path = folder.join(&number);
+        match File::options().read(true).write(true).create_new(true).mode(0o600).open(&path) {
+            Ok(file) => return Ok((file, path)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound && tries == 0 => std::fs::create_dir_all(&folder)?,
+            // Another process (the one that a reload replaces, say) counts in the same folder.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && tries < NAME_TRIES_MAX => {
+                NUMBER.fetch_add(u64::from(net::random::bytes16()[0]), Ordering::Relaxed);
+            }
+            Err(e) => return Err(e),
+        }
+        tries += 1;
+    }
+}
+
+/// The body, if it was read before.
+pub fn kept(r: &Request) -> Option<Rc<BodyStore>> {
+    r.thing::<Rc<BodyStore>>().cloned()
+}
+
+/// Reads the body of a request to its end, or finds it where it was read before.
 ///
 /// # Errors
 /// The status that the request ends with.
-pub async fn read(r: &mut Request) -> Result<BodyStore, u16> {
+pub async fn read(r: &mut Request) -> Result<Rc<BodyStore>, u16> {
+    if let Some(store) = kept(r) {
+        return Ok(store);
+    }
+    let store = Rc::new(read_now(r).await?);
+    r.body_bytes = store.in_memory().filter(|b| !b.is_empty()).map(Bytes::copy_from_slice);
+    r.keep(store.clone());
+    Ok(store)
+}
+
+async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
     let mut store = BodyStore::default();
     let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.body, RequestBody::Taken) else {
         return Ok(store);
@@ -100,8 +167,14 @@ pub async fn read(r: &mut Request) -> Result<BodyStore, u16> {
                     r.log(Level::Error, format_args!("client intended to send too large chunked body: {length} bytes"));
                     return Err(413);
                 }
-                let folder = &core.conf.client_body_temp_path.path;
-                if let Err(e) = store.push(&bytes, core.conf.client_body_buffer_size.0, folder) {
+                let folder = &core.conf.client_body_temp_path;
+                let in_memory = match core.conf.client_body_in_file_only {
+                    BodyInFile::Off => core.conf.client_body_buffer_size.0,
+                    BodyInFile::On | BodyInFile::Clean => 0,
+                };
+                store.permanent = core.conf.client_body_in_file_only == BodyInFile::On;
+                if let Err(e) = store.push(&bytes, in_memory, folder) {
+                    let folder = &folder.path;
                     r.log(Level::Crit, format_args!("a temporary file in \"{}\" failed {}", folder.display(), os(&e)));
                     return Err(500);
                 }

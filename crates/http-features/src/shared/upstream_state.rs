@@ -1,5 +1,6 @@
 //! What a request remembers of its upstream servers: `$upstream_addr` and kin, one entry a try.
 
+use base::clock::{self, Instant};
 use http_engine::Request;
 use http_engine::head_out::number;
 
@@ -8,6 +9,7 @@ use http_engine::head_out::number;
 pub struct Try {
     pub address: String,
     pub status: u16,
+    pub started: Instant,
     /// Milliseconds since the try began; `None` when it did not come so far.
     pub connect_ms: Option<u64>,
     pub header_ms: Option<u64>,
@@ -50,6 +52,16 @@ pub fn each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8
         write(one, out);
     }
     !state.tries.is_empty()
+}
+
+/// The times until the ends of the responses. The last one is still going on while the head is made (`-`), and has ended
+/// when a line is logged, even if its end was never read.
+pub fn response_times(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    let logging = r.header_size > 0 || r.out.status == 499;
+    each(r, out, |one, out| {
+        let now = (logging && one.connect_ms.is_some()).then(|| clock::now().millis_since(one.started));
+        seconds(one.response_ms.or(now), out);
+    })
 }
 
 /// Seconds with milliseconds, or `-`.
