@@ -234,7 +234,7 @@ impl Client {
             && r.version >= wire_h1::Version::Http11;
         let length = r.body_length.unwrap_or(wire_h1::BodyLength::None);
         let state = Rc::new(BodyState::new(length, expects));
-        if !state.done() || (expects && length == wire_h1::BodyLength::Exact(0)) {
+        if !state.done() {
             let conf = &r.loc().core.conf;
             r.body = RequestBody::Unread(Box::new(Reader {
                 world: self.world.clone(),

@@ -28,6 +28,7 @@ mod random_index;
 mod range;
 mod realip;
 mod referer;
+mod resolver;
 mod rewrite;
 mod secure_link;
 mod shared;

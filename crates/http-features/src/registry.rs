@@ -29,6 +29,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::range::Range,
     &crate::realip::Realip,
     &crate::referer::Referer,
+    &crate::resolver::Resolver,
     &crate::rewrite::Rewrite,
     &crate::secure_link::SecureLink,
     &crate::split_clients::SplitClients,

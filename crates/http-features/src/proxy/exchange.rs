@@ -101,11 +101,11 @@ pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
 }
 
 async fn pass(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
-    let aim = match plan.target.aim(r) {
+    let aim = match plan.target.aim(r).await {
         Ok(aim) => aim,
-        Err(words) => {
-            r.log(Level::Error, format_args!("{words}"));
-            return Flow::Status(if words.starts_with("no resolver") { 502 } else { 500 });
+        Err(no) => {
+            r.log(Level::Error, format_args!("{}", no.words));
+            return Flow::Status(no.status);
         }
     };
     if let Some(state) = UpstreamState::of(r) {

@@ -1,8 +1,10 @@
 //! Where a request goes, and the URI it has there.
 
 use crate::shared::groups::{Groups, Named};
+use crate::shared::resolving::Resolving;
 use conf_schema::{Cx, Directive, Level, Problem};
 use http_engine::{Request, Template, listen, path};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use upstream::{Address, Group, KeepAlive, Method, PeerSpec};
 
@@ -127,8 +129,8 @@ pub struct Aim {
 
 impl Bound {
     /// # Errors
-    /// Words for the error log; the request ends with 500.
-    pub fn aim(&self, r: &mut Request) -> Result<Aim, String> {
+    /// Words for the error log and the status that the request ends with.
+    pub async fn aim(&self, r: &mut Request) -> Result<Aim, NoAim> {
         match self {
             Bound::Fixed { named, url } => {
                 let uri = match &url.uri {
@@ -140,16 +142,11 @@ impl Bound {
             Bound::Computed { template, groups } => {
                 let text = template.eval(r);
                 let text = String::from_utf8_lossy(&text).into_owned();
-                let url = Url::parse(&text).map_err(|words| format!("{words} in \"{text}\""))?;
+                let url = Url::parse(&text)
+                    .map_err(|words| NoAim { words: format!("{words} in \"{text}\""), status: 500 })?;
                 let named = match groups.get(&url.host) {
                     Some(named) => named.clone(),
-                    None => {
-                        let group = implied(&url.host, None);
-                        if group.peers.is_empty() {
-                            return Err(format!("no resolver defined to resolve {}", url.host));
-                        }
-                        Named { group: Arc::new(group), key: None }
-                    }
+                    None => Named { group: Arc::new(found(r, &url.host).await?), key: None },
                 };
                 let uri = match &url.uri {
                     None => unparsed(r),
@@ -159,6 +156,55 @@ impl Bound {
             }
         }
     }
+}
+
+/// Why a request goes nowhere.
+#[derive(Debug)]
+pub struct NoAim {
+    pub words: String,
+    pub status: u16,
+}
+
+/// A host with an optional port.
+fn host_and_port(text: &str) -> Result<(&str, u16), &'static str> {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, _)) if host.starts_with('[') && !host.ends_with(']') => (text, None),
+        Some((host, port)) => (host, Some(port)),
+        None => (text, None),
+    };
+    let port = match port {
+        None => 80,
+        Some(port) => port.parse().ok().filter(|p| *p > 0).ok_or("invalid port")?,
+    };
+    if host.is_empty() { Err("no host") } else { Ok((host, port)) }
+}
+
+/// The servers of a host that a request has named: an address as it is, a name by the location's resolver.
+async fn found(r: &mut Request, text: &str) -> Result<Group, NoAim> {
+    if text.starts_with("unix:") {
+        return Ok(implied(text, None));
+    }
+    let (host, port) =
+        host_and_port(text).map_err(|why| NoAim { words: format!("{why} in upstream \"{text}\""), status: 500 })?;
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    let addresses: Vec<IpAddr> = match bare.parse() {
+        Ok(ip) => vec![ip],
+        Err(_) => {
+            let Some(Resolving { resolver, timeout }) = r.loc().thing::<Resolving>().cloned() else {
+                return Err(NoAim { words: format!("no resolver defined to resolve {host}"), status: 502 });
+            };
+            let found = resolver.resolve(host, timeout).await.map_err(|why| NoAim {
+                words: format!("{host} could not be resolved ({}: {why})", why.code()),
+                status: 502,
+            })?;
+            found.to_vec()
+        }
+    };
+    // Whoever is asked first changes from request to request.
+    let start = usize::from(net::random::bytes16()[0]) % addresses.len().max(1);
+    let turned = addresses.iter().cycle().skip(start).take(addresses.len());
+    let specs = turned.map(|ip| PeerSpec::new(text, Address::Ip(SocketAddr::new(*ip, port)))).collect();
+    Ok(Group::new(text, specs, Method::RoundRobin, KeepAlive::default(), false))
 }
 
 fn shown_host(host: &str) -> String {
@@ -199,6 +245,21 @@ fn mapped(r: &Request, base: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_and_ports() {
+        for (text, want) in [
+            ("a", Ok(("a", 80))),
+            ("a:81", Ok(("a", 81))),
+            ("[::1]", Ok(("[::1]", 80))),
+            ("[::1]:82", Ok(("[::1]", 82))),
+            ("a:", Err("invalid port")),
+            ("a:99999", Err("invalid port")),
+            (":80", Err("no host")),
+        ] {
+            assert_eq!(host_and_port(text), want, "{text}");
+        }
+    }
 
     #[test]
     fn urls() {

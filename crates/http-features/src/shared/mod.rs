@@ -4,6 +4,7 @@ pub mod body_store;
 pub mod compress;
 pub mod groups;
 pub mod media_types;
+pub mod resolving;
 pub mod static_coded;
 pub mod upstream_state;
 pub mod zones;
