@@ -69,7 +69,7 @@ fn log_invalid(r: &mut Request, span: wire_h1::Span, connection: &Connection) {
 
 fn use_default_server(r: &mut Request, connection: &Connection) {
     let plan = r.plan_rc();
-    r.server = plan.listeners.get(connection.listener).map_or(0, |l| l.default_server);
+    r.server = plan.listeners.get(connection.listener.get()).map_or(0, |l| l.default_server);
     r.location = plan.servers[r.server].location;
 }
 
@@ -97,7 +97,7 @@ fn refused(r: &mut Request, e: &HeadError) -> u16 {
 fn begin(r: &mut Request) -> Result<(), u16> {
     r.method = r.head.method;
     r.version = r.head.version;
-    let listener = r.connection().listener;
+    let listener = r.connection().listener.get();
     // The host of an absolute URI wins over the Host field.
     let named = if !r.head.authority.is_empty() { Some(r.head.authority) } else { r.head.fields.first(Known::Host) };
     let mut bad_host = false;

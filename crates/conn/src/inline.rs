@@ -35,7 +35,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
         world.lot.drained(key);
     }
     let bytes = &buf[..got];
-    let listener = connection.listener;
+    let listener = connection.listener.get();
     let plan = world.plan.borrow().clone();
     let Some(plan) = plan else { return world.close(key) };
     if plan.listeners.get(listener).is_none_or(|l| l.proxy_protocol) && connection.proxy.is_none() {

@@ -155,12 +155,12 @@ impl Client {
 
     /// Reads a head; `Err` when the connection ends or is parked instead.
     async fn head(&mut self) -> Result<Result<Box<Request>, (Box<Request>, u16)>, End> {
-        let limits = head_in::limits(&self.world, self.connection.listener);
+        let limits = head_in::limits(&self.world, self.connection.listener.get());
         let mut parser = HeadParser::default();
         let Some(mut r) = self.world.request(&self.connection) else { return Err(End::Close) };
         let timeout = {
             let plan = r.plan_rc();
-            let server = plan.listeners.get(self.connection.listener).map_or(0, |l| l.default_server);
+            let server = plan.listeners.get(self.connection.listener.get()).map_or(0, |l| l.default_server);
             plan.locations[plan.servers[server].location].core.conf.client_header_timeout.duration()
         };
         let deadline = tokio::time::Instant::now() + timeout;
@@ -218,7 +218,7 @@ impl Client {
     /// A request that never came whole: it is logged with a status that nobody is sent.
     fn note(&self, mut r: Box<Request>, status: u16, words: &str) {
         let plan = r.plan_rc();
-        r.server = plan.listeners.get(self.connection.listener).map_or(0, |l| l.default_server);
+        r.server = plan.listeners.get(self.connection.listener.get()).map_or(0, |l| l.default_server);
         r.location = plan.servers[r.server].location;
         r.buf.extend_from_slice(self.input.borrow().bytes());
         r.length = r.buf.len() as u64;
@@ -370,7 +370,7 @@ impl Client {
     fn reset_timed_out(&self) {
         let plan = self.world.plan.borrow().clone();
         let reset = plan.and_then(|plan| {
-            let server = plan.listeners.get(self.connection.listener)?.default_server;
+            let server = plan.listeners.get(self.connection.listener.get())?.default_server;
             Some(plan.locations[plan.servers[server].location].core.conf.reset_timedout_connection)
         });
         if reset == Some(true)
@@ -387,7 +387,7 @@ impl Client {
         let plan = self.world.plan.borrow().clone();
         let (total, each) = plan
             .and_then(|plan| {
-                let server = plan.listeners.get(self.connection.listener)?.default_server;
+                let server = plan.listeners.get(self.connection.listener.get())?.default_server;
                 let conf = &plan.locations[plan.servers[server].location].core.conf;
                 Some((conf.lingering_time.duration(), conf.lingering_timeout.duration()))
             })
@@ -408,7 +408,7 @@ impl Client {
     async fn proxy_header(&mut self) -> Result<(), End> {
         let plan = self.world.plan.borrow().clone();
         let Some(plan) = plan else { return Err(End::Close) };
-        let Some(listener) = plan.listeners.get(self.connection.listener) else { return Err(End::Close) };
+        let Some(listener) = plan.listeners.get(self.connection.listener.get()) else { return Err(End::Close) };
         if !self.first_read || !listener.proxy_protocol || self.connection.proxy.is_some() {
             return Ok(());
         }
@@ -426,7 +426,7 @@ impl Client {
                         number: old.number,
                         peer: old.peer,
                         local: old.local.clone(),
-                        listener: old.listener,
+                        listener: old.listener.clone(),
                         requests: old.requests.clone(),
                         nodelay: old.nodelay.clone(),
                         started: old.started,

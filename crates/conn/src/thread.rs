@@ -300,7 +300,7 @@ fn take_in(world: &Rc<World>, accepted: socket::Accepted, door: &Door) {
         number: World::next_number(),
         peer: accepted.peer,
         local,
-        listener: door.listener.get(),
+        listener: Cell::new(door.listener.get()),
         requests: Cell::new(0),
         nodelay: Cell::new(false),
         started: clock::now(),
@@ -386,26 +386,11 @@ fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[Ad
     let Some(old) = old else { return Ok(()) };
     for key in world.lot.keys() {
         let Some(Owner::Client(c)) = world.lot.owner(key) else { continue };
-        let place = old.listeners.get(c.listener).and_then(|l| listener_index(world, &l.spec.address));
-        match place {
-            Some(place) if place == c.listener => {}
-            Some(place) => {
-                let moved = Connection {
-                    number: c.number,
-                    peer: c.peer,
-                    local: c.local.clone(),
-                    listener: place,
-                    requests: c.requests.clone(),
-                    nodelay: c.nodelay.clone(),
-                    started: c.started,
-                    proxy: c.proxy.clone(),
-                    fd: c.fd,
-                    tls: c.tls,
-                };
-                world.lot.set_owner(key, Owner::Client(Rc::new(moved)));
-            }
-            None if world.lot.is_parked(key) => world.close(key),
-            None => {}
+        let place = old.listeners.get(c.listener.get()).and_then(|l| listener_index(world, &l.spec.address));
+        // Tasks hold the same connection: their next request finds its listener at its new place.
+        c.listener.set(place.unwrap_or(usize::MAX));
+        if place.is_none() && world.lot.is_parked(key) {
+            world.close(key);
         }
     }
     Ok(())
@@ -429,7 +414,7 @@ fn begin_quit(world: &Rc<World>) {
             continue;
         }
         let min = plan.as_ref().and_then(|plan| {
-            let server = plan.listeners.get(c.listener)?.default_server;
+            let server = plan.listeners.get(c.listener.get())?.default_server;
             Some(plan.locations[plan.servers[server].location].core.conf.keepalive_min_timeout.0)
         });
         if c.requests.get() > 0 && min.unwrap_or(0) == 0 {

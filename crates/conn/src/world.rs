@@ -124,6 +124,8 @@ impl World {
     /// A request, new or recycled, with its connection and plan.
     pub fn request(&self, connection: &Rc<Connection>) -> Option<Box<Request>> {
         let plan = self.plan.borrow().as_ref()?.clone();
+        // Its address was given up by a reload: there is no server for it any more.
+        plan.listeners.get(connection.listener.get())?;
         let mut r = self.spare.borrow_mut().pop().unwrap_or_default();
         r.plan = Some(plan);
         r.connection = Some(connection.clone());

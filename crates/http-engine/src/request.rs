@@ -25,8 +25,8 @@ pub struct Connection {
     pub peer: Option<SocketAddr>,
     /// The address that the client connected to.
     pub local: net::listen::Address,
-    /// Index in the plan's `listeners`.
-    pub listener: usize,
+    /// Index in the current plan's `listeners`; a reload moves it. `usize::MAX`: the address is no longer listened on.
+    pub listener: Cell<usize>,
     /// `$connection_requests`: requests so far, this one included.
     pub requests: Cell<u64>,
     /// `tcp_nodelay` has been acted upon.
