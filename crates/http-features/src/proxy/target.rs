@@ -46,7 +46,11 @@ impl Target {
             Target::Fixed(url) => {
                 let named = match cx.get::<Groups>().get(&url.host) {
                     Some(named) => named.clone(),
-                    None => Named { group: Arc::new(implied(&url.host, Some(cx))), key: None },
+                    None => {
+                        let named = Named { group: Arc::new(implied(&url.host, Some(cx))), key: None };
+                        cx.get::<Groups>().imply(&url.host, &named);
+                        named
+                    }
                 };
                 Bound::Fixed { named, url: url.clone() }
             }
@@ -144,8 +148,8 @@ impl Bound {
                 let text = String::from_utf8_lossy(&text).into_owned();
                 let url = Url::parse(&text)
                     .map_err(|words| NoAim { words: format!("{words} in \"{text}\""), status: 500 })?;
-                let named = match groups.get(&url.host) {
-                    Some(named) => named.clone(),
+                let named = match groups.get(&url.host).cloned().or_else(|| groups.implied(&url.host)) {
+                    Some(named) => named,
                     None => Named { group: Arc::new(found(r, &url.host).await?), key: None },
                 };
                 let uri = match &url.uri {

@@ -3,7 +3,7 @@
 use conf_schema::Problem;
 use http_engine::Template;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use upstream::Group;
 
 /// A group and the key that `hash` computes.
@@ -15,18 +15,31 @@ pub struct Named {
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
-pub struct Groups(HashMap<String, Named>);
+pub struct Groups {
+    blocks: HashMap<String, Named>,
+    /// Hosts of literal URLs, of the whole configuration: a URL with variables that names one means its addresses.
+    implied: Arc<Mutex<HashMap<String, Named>>>,
+}
 
 impl Groups {
     /// # Errors
     /// A duplicate.
     pub fn add(&mut self, name: &str, group: Arc<Group>, key: Option<Template>) -> Result<(), Problem> {
-        if self.0.insert(name.to_ascii_lowercase(), Named { group, key }).is_some() {
+        if self.blocks.insert(name.to_ascii_lowercase(), Named { group, key }).is_some() {
             return Err(Problem::says(format!("duplicate upstream \"{name}\"")));
         }
         Ok(())
     }
     pub fn get(&self, name: &str) -> Option<&Named> {
-        self.0.get(&name.to_ascii_lowercase())
+        self.blocks.get(&name.to_ascii_lowercase())
+    }
+    /// A host that a literal URL names.
+    pub fn imply(&mut self, host: &str, named: &Named) {
+        let mut implied = self.implied.lock().unwrap_or_else(PoisonError::into_inner);
+        implied.entry(host.to_ascii_lowercase()).or_insert_with(|| named.clone());
+    }
+    pub fn implied(&self, host: &str) -> Option<Named> {
+        let implied = self.implied.lock().unwrap_or_else(PoisonError::into_inner);
+        implied.get(&host.to_ascii_lowercase()).cloned()
     }
 }
