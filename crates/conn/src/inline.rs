@@ -149,7 +149,8 @@ impl Batch<'_> {
             || r.tunnel.is_some()
             || r.chunked
             || r.limit_rate.is_some()
-            || (r.loc().core.rate_limited && body.length() != Some(0))
+            || r.has_background()
+            || (r.loc().core.needs_task && (r.loc().core.conf.post_action.is_some() || body.length() != Some(0)))
         {
             return Some((r, body));
         }

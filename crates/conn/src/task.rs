@@ -262,6 +262,8 @@ impl Client {
             let timed_out = r.out.status == 408;
             if r.out.status == 0 {
                 r.out.status = 444;
+            } else {
+                r = engine::post_action(r).await;
             }
             self.world.finished(r);
             if timed_out {
@@ -285,7 +287,7 @@ impl Client {
                 r.log(Level::Info, format_args!("client timed out"));
                 self.reset_timed_out();
             }
-            self.world.finished(r);
+            self.world.finished(engine::post_action(r).await);
             return Some(End::Close);
         }
         if let Some(tunnel) = r.tunnel.take() {
@@ -298,6 +300,13 @@ impl Client {
             self.world.finished(r);
             return Some(End::Close);
         }
+        if r.loc().core.needs_task {
+            r = engine::post_action(r).await;
+        }
+        if r.has_background() {
+            std::future::poll_fn(|cx| r.poll_background(cx)).await;
+        }
+        clock::update();
         drop(writing);
         let conf = r.loc().core.clone();
         let keep_alive = r.keep_alive && !self.world.quitting.get();

@@ -209,6 +209,7 @@ impl Builder<'_> {
             Some(lines) => lines.log(),
             None => self.cx.get::<observe::MainLog>().0.clone(),
         };
+        let rate_limited = !matches!(conf.limit_rate, crate::values::SizeTemplate::Fixed(0));
         let core = Arc::new(Core {
             root,
             server_line: [b"Server: ", word.as_slice(), b"\r\n"].concat(),
@@ -216,7 +217,8 @@ impl Builder<'_> {
             types: conf.types.clone().unwrap_or_else(Types::builtin),
             default_type: conf.default_type.0.as_slice().into(),
             error_log,
-            rate_limited: !matches!(conf.limit_rate, crate::values::SizeTemplate::Fixed(0)),
+            rate_limited,
+            needs_task: rate_limited || conf.post_action.is_some(),
             conf,
         });
         self.cores.insert(key, (levels[0].plan.clone(), core.clone()));

@@ -159,6 +159,8 @@ directives! {
         error_log: ErrorLogLines,
         /// Unauthorised requests are answered this much later.
         auth_delay: Msec = "0",
+        /// A URI or named location that is asked when a response has been sent; its own answer is not sent to anybody.
+        post_action: Text,
         /// The most of a subrequest's response that is kept in memory.
         subrequest_output_buffer_size: Size = "4k",
     }

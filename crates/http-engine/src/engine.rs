@@ -2,7 +2,7 @@
 //! returns a future, and whoever drives the connection awaits it.
 
 use crate::plan::{FilterOrder, Location};
-use crate::request::{Flow, LocalFuture, Request, URI_CHANGES_MAX};
+use crate::request::{Flow, LocalFuture, Request, RequestBody, URI_CHANGES_MAX};
 use crate::response::Body;
 use crate::route::{self, Route};
 use crate::special;
@@ -42,6 +42,11 @@ pub fn start(mut r: Box<Request>) -> Outcome {
     r.phase = Phase::ServerRewrite;
     r.location = r.srv().location;
     r.handler = 0;
+    run(r)
+}
+
+/// Begins, or goes on, with a subrequest where it stands (see `subrequest.rs`).
+pub fn resume(r: Box<Request>) -> Outcome {
     run(r)
 }
 
@@ -122,6 +127,9 @@ fn after_access(r: &mut Request, flow: Flow) -> Flow {
     }
 }
 
+/// The handlers of a phase that is passed over.
+const NOBODY: Vec<std::sync::Arc<dyn crate::plan::Handler>> = Vec::new();
+
 /// Runs until a handler has something to say, or a phase of the engine's own has.
 fn step(r: &mut Request) -> Flow {
     let plan = r.plan_rc();
@@ -140,6 +148,8 @@ fn step(r: &mut Request) -> Flow {
                 flow => return flow,
             },
             Phase::Preaccess => (&location.preaccess, Phase::Access),
+            // Who may have the main request's answer may have its parts.
+            Phase::Access if r.is_subrequest() => (&NOBODY, Phase::PostAccess),
             Phase::Access => (&location.access, Phase::PostAccess),
             Phase::PostAccess => match post_access(r) {
                 Flow::Declined => continue,
@@ -295,6 +305,10 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 r.out.status = status;
                 return Outcome::Close(r);
             }
+            Flow::Status(status) if r.sub.as_ref().is_some_and(|sub| sub.bare_errors) => {
+                r.out.status = status;
+                return Outcome::Ready(r, Body::Empty);
+            }
             Flow::Status(status) => flow = special::respond(&mut r, status),
             Flow::Redirect { path, args } => {
                 r.redirects_left = r.redirects_left.saturating_sub(1);
@@ -347,8 +361,33 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
     }
 }
 
+/// Does `post_action`, where one is set, for a request whose response was sent or could not be (nginx: `ngx_http_post_action`).
+pub async fn post_action(mut r: Box<Request>) -> Box<Request> {
+    loop {
+        let Some(target) = r.loc().core.conf.post_action.clone() else { return r };
+        if r.post_action && r.redirects_left == 0 {
+            return r;
+        }
+        r.post_action = true;
+        r.head_only = true;
+        // Nobody waits for it, and what the client has not sent is not read for it.
+        r.watch = None;
+        if matches!(r.body, RequestBody::Unread(_)) {
+            r.body = RequestBody::None;
+        }
+        let flow = match target.0.starts_with(b"/") {
+            true => Flow::Redirect { path: target.0, args: Vec::new() },
+            false => Flow::Named(target.0),
+        };
+        (r, _) = finish(settle(r, flow)).await;
+    }
+}
+
 /// Passes a response through the location's filters and decides on its framing.
-fn respond(r: &mut Request, mut body: Body) -> Result<Body, u16> {
+pub(crate) fn respond(r: &mut Request, mut body: Body) -> Result<Body, u16> {
+    if r.post_action {
+        return Ok(Body::Empty);
+    }
     if r.error_status != 0 {
         r.out.status = r.error_status;
         r.out.status_line = None;
@@ -357,6 +396,14 @@ fn respond(r: &mut Request, mut body: Body) -> Result<Body, u16> {
         r.out.status = 200;
     }
     let plan = r.plan_rc();
+    if r.is_subrequest() {
+        for (order, filter) in &plan.locations[r.location].filters {
+            if order.for_subrequests() {
+                body = filter.apply(r, body)?;
+            }
+        }
+        return Ok(if r.head_only || matches!(r.out.status, 204 | 304) { Body::Empty } else { body });
+    }
     for (_, filter) in &plan.locations[r.location].filters {
         body = filter.apply(r, body)?;
     }

@@ -23,6 +23,7 @@ pub mod request;
 pub mod response;
 pub mod route;
 pub mod special;
+pub mod subrequest;
 pub mod template;
 pub mod values;
 pub mod variable;

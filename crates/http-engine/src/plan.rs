@@ -124,6 +124,8 @@ pub struct Core {
     pub error_log: Arc<observe::ErrorLog>,
     /// `limit_rate` or `limit_rate_after` is set: the body is sent piecemeal.
     pub rate_limited: bool,
+    /// A connection must work on it as a task: the rate is limited, or `post_action` follows.
+    pub needs_task: bool,
 }
 
 /// Acts in a phase.

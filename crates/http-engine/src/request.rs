@@ -3,6 +3,7 @@
 use crate::plan::{HttpPlan, Location, Server};
 use crate::regex::Captures;
 use crate::response::OutHead;
+use crate::subrequest::{Common, Family, Sub};
 use crate::variable::{Source, VarId};
 use base::clock::Instant;
 use bytes::Bytes;
@@ -186,7 +187,12 @@ pub struct Request {
     pub completed: bool,
 
     pub captures: Captures,
-    slots: Vec<Slot>,
+    /// What subrequests will share; it moves into the family with the first of them.
+    pub(crate) common: Common,
+    /// The main request and its subrequests, once there are any.
+    pub(crate) family: Option<Rc<Family>>,
+    /// It is a subrequest.
+    pub sub: Option<Box<Sub>>,
     /// Things that features keep with a request, by type.
     pub things: Vec<Box<dyn Any>>,
     pub started: Instant,
@@ -212,6 +218,8 @@ pub struct Request {
     pub scratch: Vec<u8>,
     /// A handler has decided itself: conditions of the request do not count (nginx: `disable_not_modified`).
     pub ignore_conditions: bool,
+    /// The response was sent, and `post_action` is being done: what it answers goes nowhere.
+    pub post_action: bool,
     /// A task works on it, and has counted it among the writing ones.
     pub counted: bool,
     /// Its head was read together with an earlier request (`$pipe`).
@@ -315,26 +323,38 @@ impl Request {
         }
     }
     fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
-        match self.slots.get(slot as usize)? {
+        let mut read = |slots: &[Slot]| match slots.get(slot as usize)? {
             Slot::Unset => None,
             Slot::Missing => Some(false),
             Slot::Value(value) => {
                 out.extend_from_slice(value);
                 Some(true)
             }
+        };
+        match &self.family {
+            None => read(&self.common.slots),
+            Some(family) => read(&family.common.borrow().slots),
         }
     }
     fn write_slot(&mut self, slot: u32, value: Slot) {
         let slot = slot as usize;
-        if self.slots.len() <= slot {
-            self.slots.resize(slot + 1, Slot::Unset);
-        }
-        self.slots[slot] = value;
+        self.with_common(|Common { slots, .. }| {
+            if slots.len() <= slot {
+                slots.resize(slot + 1, Slot::Unset);
+            }
+            slots[slot] = value;
+        });
     }
     /// Whether a variable that the request keeps has been given a value.
     pub fn slot_is_set(&self, id: VarId) -> bool {
         match self.plan().variables.get(id.0 as usize).map(|v| &v.source) {
-            Some(Source::Slot(slot)) => !matches!(self.slots.get(*slot as usize), None | Some(Slot::Unset)),
+            Some(Source::Slot(slot)) => {
+                let set = |slots: &[Slot]| !matches!(slots.get(*slot as usize), None | Some(Slot::Unset));
+                match &self.family {
+                    None => set(&self.common.slots),
+                    Some(family) => set(&family.common.borrow().slots),
+                }
+            }
             _ => true,
         }
     }
@@ -402,7 +422,9 @@ impl Request {
             header_size,
             completed,
             captures,
-            slots,
+            common,
+            family,
+            sub,
             things,
             started,
             limit_rate,
@@ -414,6 +436,7 @@ impl Request {
             ignore_conditions,
             counted,
             pipelined,
+            post_action,
             old_location,
             body_bytes,
             tunnel,
@@ -429,7 +452,7 @@ impl Request {
         (*path_changed, *match_again, *keep_alive, *internal) = (false, false, false, false);
         (*error_page, *head_only, *chunked, *expect_tested) = (false, false, false, false);
         (*completed, *ignore_conditions, *counted, *pipelined) = (false, false, false, false);
-        *expect_trailers = false;
+        (*expect_trailers, *post_action) = (false, false);
         (*redirects_left, *rewrite_rounds_left) = (0, 0);
         (*error_status, *access_status) = (0, 0);
         (*length, *bytes_sent, *body_bytes_sent, *header_size) = (0, 0, 0, 0);
@@ -440,7 +463,9 @@ impl Request {
         head.clear();
         out.clear();
         captures.clear();
-        slots.clear();
+        (*family, *sub) = (None, None);
+        common.slots.clear();
+        common.things.clear();
         things.clear();
     }
     /// Writes to the error log of the location, with the facts that nginx adds to every line of a request.
@@ -457,6 +482,9 @@ impl Request {
         let mut text = format!("{words}, client: {client}, server: {server}");
         if !line.is_empty() {
             text += &format!(", request: \"{line}\"");
+        }
+        if self.is_subrequest() {
+            text += &format!(", subrequest: \"{}\"", String::from_utf8_lossy(&self.path));
         }
         if let Some(host) = self.header(Known::Host) {
             text += &format!(", host: \"{}\"", String::from_utf8_lossy(host));

@@ -168,6 +168,44 @@ impl Piece {
     }
 }
 
+/// What is read of a file at one go.
+const READ_BYTES: u64 = 32 * 1024;
+
+impl FilePart {
+    /// Reads the next bytes of the part; empty at its end.
+    ///
+    /// # Errors
+    /// As the file system gives them; a file that has become shorter is one.
+    pub fn read(&mut self) -> std::io::Result<Bytes> {
+        use std::os::unix::fs::FileExt;
+        let mut buf = vec![0; self.length.min(READ_BYTES) as usize];
+        self.file.file.read_exact_at(&mut buf, self.start)?;
+        self.start += buf.len() as u64;
+        self.length -= buf.len() as u64;
+        Ok(buf.into())
+    }
+}
+
+impl Piece {
+    /// The whole piece in memory; for those that are known to be small.
+    ///
+    /// # Errors
+    /// As [`FilePart::read`].
+    pub fn into_bytes(self) -> std::io::Result<Bytes> {
+        match self {
+            Piece::Bytes(bytes) => Ok(bytes),
+            Piece::Flush => Ok(Bytes::new()),
+            Piece::File(mut part) => {
+                let mut all = Vec::with_capacity(part.length as usize);
+                while part.length > 0 {
+                    all.extend_from_slice(&part.read()?);
+                }
+                Ok(all.into())
+            }
+        }
+    }
+}
+
 /// Why a body ended early: the connection is closed, the client sees a truncated message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyError;

@@ -9,7 +9,7 @@ use net::listen::Address;
 use observe::clock;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use wire_h1::{Known, Method, Version};
+use wire_h1::{Known, Version};
 
 /// Rows of the table.
 pub static CORE: &[Builtin] = &[
@@ -427,10 +427,7 @@ fn request_length(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_method(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    if r.method == Method::Get && r.head.method != Method::Get {
-        return put(out, b"GET");
-    }
-    let name = r.head.method_span.of(&r.buf);
+    let name = r.main_method_name();
     !name.is_empty() && put(out, name)
 }
 

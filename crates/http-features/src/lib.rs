@@ -8,7 +8,9 @@ pub mod registry;
 
 mod access;
 mod access_log;
+mod addition;
 mod auth_basic;
+mod auth_request;
 mod autoindex;
 mod brotli;
 mod charset;
@@ -22,6 +24,7 @@ mod index;
 mod limit_conn;
 mod limit_req;
 mod map;
+mod mirror;
 mod not_modified;
 mod proxy;
 mod random_index;

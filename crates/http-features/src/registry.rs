@@ -8,7 +8,9 @@ use http_engine::{Feature, HttpPlan};
 static FEATURES: &[&dyn Feature] = &[
     &crate::access::Access,
     &crate::access_log::AccessLog,
+    &crate::addition::Addition,
     &crate::auth_basic::AuthBasic,
+    &crate::auth_request::AuthRequest,
     &crate::autoindex::Autoindex,
     &crate::brotli::Brotli,
     &crate::charset::Charset,
@@ -23,6 +25,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::limit_conn::LimitConn,
     &crate::limit_req::LimitReq,
     &crate::map::Map,
+    &crate::mirror::Mirror,
     &crate::not_modified::NotModified,
     &crate::proxy::Proxy,
     &crate::random_index::RandomIndex,

@@ -11,6 +11,7 @@ use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
 use observe::Level;
 use std::any::Any;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 words! {
@@ -147,7 +148,7 @@ static VARIABLES: &[Builtin] =
     &[Builtin::one("limit_conn_status", status, "PASSED, REJECTED or REJECTED_DRY_RUN, where a limit was looked at.")];
 
 fn status(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    r.thing::<Counted>().map(|counted| out.extend_from_slice(counted.status.as_bytes())).is_some()
+    r.shared::<Counted>().map(|counted| out.extend_from_slice(counted.status.as_bytes())).is_some()
 }
 
 /// The feature.
@@ -195,7 +196,7 @@ struct Check {
 
 impl Handler for Check {
     fn run(&self, r: &mut Request) -> Flow {
-        if r.thing::<Counted>().is_some() {
+        if r.shared::<Counted>().is_some() {
             return Flow::Declined;
         }
         let mut places = Vec::new();
@@ -224,13 +225,13 @@ impl Handler for Check {
                         r.log(self.level, format_args!("limiting connections{dry} by zone \"{}\"", zone.name));
                     }
                     let status = if self.dry_run { "REJECTED_DRY_RUN" } else { "REJECTED" };
-                    r.keep(Counted { status, places: Vec::new() });
+                    r.share(Rc::new(Counted { status, places: Vec::new() }));
                     return if self.dry_run { Flow::Declined } else { Flow::Status(self.status) };
                 }
             }
         }
         if looked {
-            r.keep(Counted { status: "PASSED", places });
+            r.share(Rc::new(Counted { status: "PASSED", places }));
         }
         Flow::Declined
     }

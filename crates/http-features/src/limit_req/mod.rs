@@ -13,6 +13,7 @@ use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
 use observe::Level;
 use std::any::Any;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,7 +125,7 @@ static VARIABLES: &[Builtin] = &[Builtin::one(
 )];
 
 fn status(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    r.thing::<Judged>().map(|judged| out.extend_from_slice(judged.0.as_bytes())).is_some()
+    r.shared::<Judged>().map(|judged| out.extend_from_slice(judged.0.as_bytes())).is_some()
 }
 
 /// The feature.
@@ -212,7 +213,7 @@ impl Check {
 
 impl Handler for Check {
     fn run(&self, r: &mut Request) -> Flow {
-        if r.thing::<Judged>().is_some() {
+        if r.shared::<Judged>().is_some() {
             return Flow::Declined;
         }
         let Some((verdict, index)) = self.judge(r) else { return Flow::Declined };
@@ -220,7 +221,7 @@ impl Handler for Check {
         let dry = if self.dry_run { ", dry run" } else { "" };
         match verdict {
             Verdict::Pass => {
-                r.keep(Judged("PASSED"));
+                r.share(Rc::new(Judged("PASSED")));
                 Flow::Declined
             }
             Verdict::Busy { excess } => {
@@ -248,10 +249,10 @@ impl Handler for Check {
                     ),
                 );
                 if self.dry_run {
-                    r.keep(Judged("DELAYED_DRY_RUN"));
+                    r.share(Rc::new(Judged("DELAYED_DRY_RUN")));
                     return Flow::Declined;
                 }
-                r.keep(Judged("DELAYED"));
+                r.share(Rc::new(Judged("DELAYED")));
                 Flow::Later(Box::new(move |r| {
                     Box::pin(async move {
                         tokio::time::sleep(Duration::from_millis(millis)).await;
@@ -267,10 +268,10 @@ impl Handler for Check {
 impl Check {
     fn refuse(&self, r: &mut Request) -> Flow {
         if self.dry_run {
-            r.keep(Judged("REJECTED_DRY_RUN"));
+            r.share(Rc::new(Judged("REJECTED_DRY_RUN")));
             return Flow::Declined;
         }
-        r.keep(Judged("REJECTED"));
+        r.share(Rc::new(Judged("REJECTED")));
         Flow::Status(self.status)
     }
 }

@@ -4,7 +4,6 @@ use super::target::Aim;
 use super::{HttpVersion, PassPlan};
 use http_engine::Request;
 use http_engine::head_out::number;
-use wire_h1::Method;
 
 /// Fields that the proxy writes itself, in lower case: the client's are not passed on.
 pub const OWN_FIELDS: &[&str] = &[
@@ -32,9 +31,7 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim, announce: Announce, ou
     let conf = &plan.conf;
     match &conf.proxy_method {
         Some(method) => method.write(r, out),
-        // An error page's GET is what is asked for; a HEAD stays one.
-        None if r.method == Method::Get && r.head.method != Method::Get => out.extend_from_slice(b"GET"),
-        None => out.extend_from_slice(r.head.method_span.of(&r.buf)),
+        None => out.extend_from_slice(r.method_name()),
     }
     out.push(b' ');
     out.extend_from_slice(&aim.uri);

@@ -70,7 +70,7 @@ static VARIABLES: &[Builtin] = &[
 struct Original(Rc<Connection>);
 
 fn original(r: &Request) -> Option<SocketAddr> {
-    match r.thing::<Original>() {
+    match r.shared::<Original>() {
         Some(original) => original.0.peer,
         None => r.connection().peer,
     }
@@ -149,12 +149,12 @@ impl Replace {
 
 impl Handler for Replace {
     fn run(&self, r: &mut Request) -> Flow {
-        if r.thing::<Original>().is_none()
+        if r.shared::<Original>().is_none()
             && let Some(client) = self.client(r)
             && let Some(connection) = r.connection.clone()
         {
             r.connection = Some(Rc::new(Connection { peer: Some(client), ..(*connection).clone() }));
-            r.keep(Original(connection));
+            r.share(Rc::new(Original(connection)));
         }
         Flow::Declined
     }

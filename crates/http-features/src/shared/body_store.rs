@@ -133,7 +133,10 @@ fn named(temp: &TempPath) -> io::Result<(File, PathBuf)> {
 
 /// The body, if it was read before.
 pub fn kept(r: &Request) -> Option<Rc<BodyStore>> {
-    r.thing::<Rc<BodyStore>>().cloned()
+    if r.sub.as_ref().is_some_and(|sub| sub.without_body) {
+        return None;
+    }
+    r.shared()
 }
 
 /// Reads the body of a request to its end, or finds it where it was read before.
@@ -146,7 +149,7 @@ pub async fn read(r: &mut Request) -> Result<Rc<BodyStore>, u16> {
     }
     let store = Rc::new(read_now(r).await?);
     r.body_bytes = store.in_memory().filter(|b| !b.is_empty()).map(Bytes::copy_from_slice);
-    r.keep(store.clone());
+    r.share(store.clone());
     Ok(store)
 }
 

@@ -67,7 +67,8 @@ impl Feature for TryFiles {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if let Some(Own(candidates)) = conf.downcast_ref::<TryConf>().and_then(|c| c.try_files.clone()) {
-            block.location.precontent.push(Arc::new(candidates));
+            // Before a mirror, which is to see the URI that was found.
+            block.location.precontent.insert(0, Arc::new(candidates));
         }
         Ok(())
     }

@@ -1,0 +1,120 @@
+//! auth_request (nginx: `ngx_http_auth_request_module`): a subrequest decides whether a client may have an answer.
+//!
+//! 2xx lets it pass, 401 and 403 refuse it, everything else is 500. The subrequest gets no body: whoever passes it to a server
+//! announces none either, whatever the client's `Content-Length` says.
+
+use crate::shared::upstream_state::UpstreamState;
+use conf_schema::value::Text;
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::response::OutField;
+use http_engine::variable::{VarId, Variables};
+use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template, subrequest};
+use observe::Level;
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct AuthRequestConf from AuthRequestInput {
+        /// The URI that is asked whether a request may be answered; `off`: nobody is asked.
+        auth_request: Text = "off",
+        /// Sets a variable when the answer has come; the value may use the subrequest's variables.
+        auth_request_set: Assignments,
+    }
+}
+
+/// `auth_request_set` lines.
+#[derive(Clone)]
+pub struct Assignments(Vec<(VarId, Template)>);
+
+impl Value for Assignments {
+    const SYNTAX: &'static str = "$variable value";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let [name, value] = d.args.as_slice() else { return Err(Problem::invalid()) };
+        let text = name.text().into_owned();
+        let Some(name) = text.strip_prefix('$').filter(|n| !n.is_empty()) else {
+            return Err(Problem::says(format!("invalid variable name \"{text}\"")).at(0).hint("it begins with \"$\""));
+        };
+        let id = cx.get::<Variables>().writable(name).map_err(|p| p.at(0))?;
+        let value = Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))?;
+        Ok(Assignments(vec![(id, value)]))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+/// The feature.
+pub struct AuthRequest;
+
+impl Feature for AuthRequest {
+    fn table(&self) -> Table {
+        AuthRequestConf::table("auth_request", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<AuthRequestConf>() else { return Ok(()) };
+        if conf.auth_request.0 != b"off" {
+            let uri = conf.auth_request.0.as_slice().into();
+            let sets = conf.auth_request_set.as_ref().map(|a| a.0.as_slice().into()).unwrap_or_default();
+            block.location.access.push(Arc::new(Ask { uri, sets }));
+        }
+        Ok(())
+    }
+}
+
+struct Ask {
+    uri: Box<[u8]>,
+    sets: Arc<[(VarId, Template)]>,
+}
+
+impl Handler for Ask {
+    fn run(&self, r: &mut Request) -> Flow {
+        let Ok(mut child) = r.subrequest(self.uri.to_vec(), Vec::new()) else { return Flow::Status(500) };
+        child.head_only = true;
+        child.body_length = None;
+        child.leave_body();
+        let sets = self.sets.clone();
+        Flow::Later(Box::new(move |mut r| {
+            Box::pin(async move {
+                let Some((mut child, body)) = subrequest::head(child).await else { return (r, Flow::Close) };
+                drop(body);
+                for (id, value) in &*sets {
+                    let value = value.eval(&mut child);
+                    r.set_variable(*id, value);
+                }
+                let (status, challenges) = (child.out.status, challenges(&child));
+                subrequest::ended(child);
+                let flow = verdict(&mut r, status, challenges);
+                (r, flow)
+            })
+        }))
+    }
+}
+
+/// The `WWW-Authenticate` fields of an answer: its own, or those of the server behind it.
+fn challenges(child: &Request) -> Vec<OutField> {
+    let is = |name: &[u8]| name.eq_ignore_ascii_case(b"WWW-Authenticate");
+    let own: Vec<OutField> = child.out.fields.iter().filter(|f| is(f.name.bytes())).cloned().collect();
+    if !own.is_empty() {
+        return own;
+    }
+    let Some(state) = child.thing::<UpstreamState>() else { return Vec::new() };
+    let fields = state.fields.iter().filter(|(name, _)| is(name));
+    fields.map(|(name, value)| OutField { name: name.clone().into(), value: value.clone().into() }).collect()
+}
+
+fn verdict(r: &mut Request, status: u16, challenges: Vec<OutField>) -> Flow {
+    match status {
+        200..=299 => Flow::Allowed,
+        403 => Flow::Status(403),
+        401 => {
+            r.out.fields.extend(challenges);
+            Flow::Status(401)
+        }
+        status => {
+            r.log(Level::Error, format_args!("auth request unexpected status: {status}"));
+            Flow::Status(500)
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! mirror (nginx: `ngx_http_mirror_module`): copies of a request in the background, whose answers nobody waits for.
+//!
+//! The connection takes its next request when the copies have been answered, too, and only then the request is logged.
+
+use crate::shared::body_store;
+use conf_schema::value::Flag;
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::{BlockPlan, Feature, Flow, Handler, Request, RequestBody, subrequest};
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct MirrorConf from MirrorInput {
+        /// A URI that every request is mirrored to; `off`: none.
+        mirror: Targets = "off",
+        /// Whether the client's body is read, and mirrored, before the request goes on.
+        mirror_request_body: Flag = "on",
+    }
+}
+
+/// `mirror` lines.
+#[derive(Clone)]
+pub struct Targets {
+    uris: Vec<Arc<[u8]>>,
+    off: bool,
+}
+
+impl Value for Targets {
+    const SYNTAX: &'static str = "uri | off";
+    const REPEATS: bool = true;
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default();
+        let off = word == b"off";
+        Ok(Targets { uris: if off { Vec::new() } else { vec![word.into()] }, off })
+    }
+    fn append(&mut self, later: Self) {
+        self.uris.extend(later.uris);
+        self.off |= later.off;
+    }
+}
+
+/// The feature.
+pub struct Mirror;
+
+impl Feature for Mirror {
+    fn table(&self) -> Table {
+        MirrorConf::table("mirror", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<MirrorConf>() else { return Ok(()) };
+        let Targets { uris, off } = &conf.mirror;
+        if *off && !uris.is_empty() {
+            return Err(Problem::says("\"mirror\" directive is duplicate").hint("\"off\" cannot stand beside others"));
+        }
+        if !uris.is_empty() {
+            let copy = Copies { uris: uris.as_slice().into(), body: conf.mirror_request_body };
+            block.location.precontent.push(Arc::new(copy));
+        }
+        Ok(())
+    }
+}
+
+struct Copies {
+    uris: Arc<[Arc<[u8]>]>,
+    body: bool,
+}
+
+impl Handler for Copies {
+    fn run(&self, r: &mut Request) -> Flow {
+        if r.is_subrequest() {
+            return Flow::Declined;
+        }
+        if !self.body || !matches!(r.body, RequestBody::Unread(_)) {
+            return send(r, &self.uris, self.body);
+        }
+        let uris = self.uris.clone();
+        Flow::Later(Box::new(move |mut r| {
+            Box::pin(async move {
+                let flow = match body_store::read(&mut r).await {
+                    Ok(_) => send(&mut r, &uris, true),
+                    Err(status) => Flow::Status(status),
+                };
+                (r, flow)
+            })
+        }))
+    }
+}
+
+fn send(r: &mut Request, uris: &[Arc<[u8]>], body: bool) -> Flow {
+    for uri in uris {
+        let args = r.args.clone();
+        let Ok(mut child) = r.subrequest(uri.to_vec(), args) else { return Flow::Status(500) };
+        child.head_only = true;
+        child.set_method_of(r);
+        if !body && body_store::kept(r).is_none() {
+            // What the request itself reads later is not read for the copy.
+            child.leave_body();
+        }
+        subrequest::background(child);
+    }
+    Flow::Declined
+}
