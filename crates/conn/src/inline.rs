@@ -108,11 +108,12 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
     let closing = batch.done.last().is_none_or(|(r, ..)| !r.keep_alive);
     let conf = batch.done.last().map(|(r, ..)| &r.loc().core.conf);
     let (idle, nodelay) = conf.map_or((0, false), |c| (c.keepalive_timeout.millis, c.tcp_nodelay));
-    if !batch.send(&mut out) {
+    let close_at_once = closing && rest == 0 && !world.lot.readable_now(key);
+    if !batch.send_last(&mut out, close_at_once) {
         return;
     }
     if closing {
-        if rest == 0 && !world.lot.readable_now(key) {
+        if close_at_once {
             return world.close(key);
         }
         return task::spawn(world, key, connection, Start::Linger);
@@ -178,14 +179,18 @@ impl Batch<'_> {
     }
     /// Writes what was gathered. `false`: the connection is gone, or a task finishes the write.
     fn send(&mut self, out: &mut Vec<u8>) -> bool {
+        self.send_last(out, false)
+    }
+    /// The same; `closed_next`: the connection is closed at once, so that the last bytes may leave in one segment with the FIN.
+    fn send_last(&mut self, out: &mut Vec<u8>, closed_next: bool) -> bool {
         if out.is_empty() {
             return true;
         }
         let body = self.body.take().unwrap_or_default();
         let result = if body.is_empty() {
-            socket::send(self.fd, out, false)
+            socket::send(self.fd, out, closed_next)
         } else {
-            socket::send_vectored(self.fd, &[IoSlice::new(out), IoSlice::new(&body)], false)
+            socket::send_vectored(self.fd, &[IoSlice::new(out), IoSlice::new(&body)], closed_next)
         };
         let sent = match result {
             Ok(n) => n,

@@ -310,19 +310,17 @@ fn take_in(world: &Rc<World>, accepted: socket::Accepted, door: &Door) {
     });
     let plan = plan.as_ref().map(|p| &p.locations[p.servers[listener.default_server].location]);
     let timeout = plan.map_or(60_000, |l| l.core.conf.client_header_timeout.0);
-    let deferred = listener.spec.deferred;
-    match world.lot.add(accepted.fd, Owner::Client(connection.clone())) {
-        Ok(key) => {
-            counters::own(|c| {
-                counters::up(&c.handled);
-                counters::up(&c.active);
-            });
-            world.lot.set_deadline(key, clock::now().plus_millis(timeout));
-            if deferred {
-                inline::readable(world, key, &connection);
-            }
-        }
-        Err(e) => world.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e))),
+    let key = world.lot.add_unwatched(accepted.fd, Owner::Client(connection.clone()));
+    counters::own(|c| {
+        counters::up(&c.handled);
+        counters::up(&c.active);
+    });
+    world.lot.set_deadline(key, clock::now().plus_millis(timeout));
+    // The request mostly follows the handshake at once: a connection that is answered and closed here costs epoll nothing.
+    inline::readable(world, key, &connection);
+    if let Err(e) = world.lot.watch_now(key) {
+        counters::own(|c| counters::down(&c.active));
+        world.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
     }
 }
 

@@ -45,6 +45,8 @@ const TIMED: u8 = 16;
 const QUEUED: u8 = 32;
 /// Other descriptors, here or in another process, may refer to the same socket: closing ours does not end epoll's interest.
 const SHARED_FILE: u8 = 64;
+/// epoll does not know it yet.
+const UNREGISTERED: u8 = 128;
 
 #[derive(Default)]
 struct Wakers {
@@ -73,6 +75,9 @@ pub struct Lot<T> {
     deadlines: RefCell<BinaryHeap<std::cmp::Reverse<(Instant, u64)>>>,
     events: RefCell<Vec<epoll::Event>>,
 }
+
+/// What epoll tells of a connected socket.
+const CONNECTED: EventFlags = EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
 /// Entries are allocated in blocks, so that growing never copies (and never doubles) the table.
 const BLOCK: usize = 256;
@@ -142,8 +147,28 @@ impl<T: Clone> Lot<T> {
     pub fn add(&self, fd: OwnedFd, owner: T) -> io::Result<Key> {
         let raw = fd.as_raw_fd();
         let key = self.insert(fd, owner, PARKED);
-        let events = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        self.register(key, raw, events)
+        self.register(key, raw, CONNECTED)
+    }
+
+    /// Takes a connected socket in, parked, without telling epoll: a connection that ends with its first answer need never
+    /// be watched. Whoever calls this reads the socket at once, then calls [`Lot::watch_now`].
+    pub fn add_unwatched(&self, fd: OwnedFd, owner: T) -> Key {
+        self.insert(fd, owner, PARKED | UNREGISTERED)
+    }
+    /// Has epoll watch an entry that [`Lot::add_unwatched`] took in, if it is still there. What is ready by now is an event.
+    ///
+    /// # Errors
+    /// As [`Lot::add`].
+    pub fn watch_now(&self, key: Key) -> io::Result<()> {
+        let raw = self.with(key, |entry| {
+            let unknown = entry.flags & UNREGISTERED != 0;
+            entry.flags &= !UNREGISTERED;
+            entry.fd.as_ref().filter(|_| unknown).map(AsRawFd::as_raw_fd)
+        });
+        match raw.flatten() {
+            Some(raw) => self.register(key, raw, CONNECTED).map(|_| ()),
+            None => Ok(()),
+        }
     }
 
     /// Takes a listening socket in: level-triggered; `shared` ones wake one thread at a time.

@@ -1,6 +1,7 @@
 //! The subcommands: what nginx's command line does not have.
 
 mod completions;
+pub mod doctor;
 mod explain;
 pub mod plan;
 mod reference;
@@ -37,6 +38,12 @@ const COMMANDS: &[Command] = &[
         summary: "what a directive does, where it may stand, whether it is supported",
         help: Help::Text(explain::HELP),
         run: explain::run,
+    },
+    Command {
+        name: "doctor",
+        summary: "which limit of this machine the configuration meets first, and what lifts it",
+        help: Help::Text(doctor::HELP),
+        run: doctor::run,
     },
     Command {
         name: "bench",

@@ -6,7 +6,7 @@ use crate::process::listeners::{Failed, Listeners, Purpose};
 use crate::process::single::Single;
 use crate::process::upgrade::{self, Program};
 use crate::process::{master, pidfile, reload, signals, supervisor, worker};
-use crate::{report, say, voice};
+use crate::{commands, report, say, voice};
 use conf_schema::Store;
 use conf_syntax::Disk;
 use net::process::{Fork, Signals};
@@ -48,7 +48,12 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
         }
     };
     match task {
-        Task::Test { quiet, dump, .. } => check_only(&config, &name, quiet, dump),
+        Task::Test { quiet, dump, .. } => {
+            for words in commands::doctor::warnings(&invocation, &config) {
+                say!(Warn, "{words}");
+            }
+            check_only(&config, &name, quiet, dump)
+        }
         Task::Serve => serve(invocation, config, inherited, Program::of(arguments)),
     }
 }

@@ -1,0 +1,199 @@
+//! What a configuration asks of the machine.
+
+use crate::conf::{self, Config, Invocation};
+use conf_syntax::{Directive, Disk, directives};
+use std::collections::BTreeSet;
+
+/// The configuration in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    pub workers: u64,
+    /// `worker_connections`: of each worker.
+    pub connections_each: u64,
+    /// `worker_rlimit_nofile`: of each worker.
+    pub descriptors_each: Option<u64>,
+    /// Addresses listened on, with the queue that each asks for.
+    pub addresses: Vec<(String, u64)>,
+    /// Servers behind us that are named in the configuration; 0: nothing is proxied.
+    pub upstreams: u64,
+    /// Connections to them are kept open.
+    pub keeps_upstreams: bool,
+    /// Something is answered from files.
+    pub files: bool,
+    /// Bytes that a connection whose head is long, or whose response is proxied, can hold at most.
+    pub head_bytes: u64,
+    pub proxy_bytes: u64,
+    /// `tidegate_cache`: of each worker.
+    pub cache_bytes: u64,
+    /// Log files.
+    pub logs: u64,
+}
+
+impl Demand {
+    /// Connections of clients, all workers together.
+    pub fn connections(&self) -> u64 {
+        self.workers.saturating_mul(self.connections_each)
+    }
+    /// Descriptors for this many connections: each with the upstream connection or the file that it may need.
+    pub fn descriptors(&self, connections: u64) -> u64 {
+        connections.saturating_mul(self.each()).saturating_add(self.standing())
+    }
+    /// Descriptors that one connection may need.
+    pub fn each(&self) -> u64 {
+        if self.upstreams > 0 || self.files { 2 } else { 1 }
+    }
+    /// Descriptors that are there without any connection: listeners, event queues, logs.
+    pub fn standing(&self) -> u64 {
+        self.workers * (self.addresses.len() as u64 + DESCRIPTORS_A_WORKER) + self.logs + DESCRIPTORS_STANDING
+    }
+
+    /// Reads it off a configuration that is in order.
+    pub fn of(invocation: &Invocation, config: &Config) -> Demand {
+        let mut demand = Demand {
+            workers: config.core.workers as u64,
+            connections_each: config.core.worker_connections as u64,
+            descriptors_each: config.core.rlimit_nofile,
+            head_bytes: HEAD_BYTES,
+            logs: config.logs.all().count() as u64,
+            ..Demand::default()
+        };
+        for spec in config.specs() {
+            demand.addresses.push((spec.address.to_string(), u64::from(spec.backlog.unwrap_or(BACKLOG))));
+        }
+        let Some(http) = &config.http else { return demand };
+        demand.cache_bytes = http.cache_bytes;
+        if let Ok((_, items)) = conf::load(&Disk, invocation) {
+            let mut seen = Seen::default();
+            for directive in directives(&items) {
+                seen.visit(directive);
+            }
+            demand.upstreams = seen.servers.len() as u64;
+            demand.keeps_upstreams = seen.keeps;
+            demand.files = seen.locations_with_answers < seen.locations || seen.locations == 0;
+            demand.head_bytes = seen.head_bytes.unwrap_or(HEAD_BYTES);
+            if demand.upstreams > 0 {
+                demand.proxy_bytes = seen.proxy_bytes.unwrap_or(PROXY_BYTES);
+            }
+        }
+        demand
+    }
+}
+
+/// nginx on Linux, when `backlog=` does not say.
+const BACKLOG: u32 = 511;
+/// `large_client_header_buffers 4 8k` and `client_header_buffer_size 1k`.
+const HEAD_BYTES: u64 = 33 * 1024;
+/// `proxy_buffers 8 8k` and `proxy_buffer_size 8k`.
+const PROXY_BYTES: u64 = 72 * 1024;
+/// Event queues, wake-ups and the file watch of one worker thread.
+const DESCRIPTORS_A_WORKER: u64 = 8;
+/// Standard streams, signals, the channel to the master.
+const DESCRIPTORS_STANDING: u64 = 16;
+
+/// Directives after which a location does not look at files.
+const ANSWERS: &[&[u8]] = &[
+    b"proxy_pass",
+    b"return",
+    b"fastcgi_pass",
+    b"uwsgi_pass",
+    b"scgi_pass",
+    b"grpc_pass",
+    b"memcached_pass",
+    b"stub_status",
+    b"empty_gif",
+];
+
+#[derive(Default)]
+struct Seen {
+    servers: BTreeSet<Vec<u8>>,
+    /// Names of `upstream` blocks: what proxies to them is counted by their servers.
+    groups: BTreeSet<Vec<u8>>,
+    keeps: bool,
+    locations: u64,
+    locations_with_answers: u64,
+    head_bytes: Option<u64>,
+    proxy_bytes: Option<u64>,
+}
+
+impl Seen {
+    fn visit(&mut self, d: &Directive) {
+        let args: Vec<&[u8]> = d.args.iter().map(|word| &word.bytes[..]).collect();
+        let inner = d.block.as_deref().map(directives).unwrap_or_default();
+        match (&d.name.bytes[..], &args[..]) {
+            (b"upstream", [name]) => {
+                self.groups.insert(name.to_vec());
+                self.servers.remove(*name);
+                for line in &inner {
+                    match (&line.name.bytes[..], line.args.first()) {
+                        (b"server", Some(address)) => _ = self.servers.insert(address.bytes.to_vec()),
+                        (b"keepalive", _) => self.keeps = true,
+                        _ => {}
+                    }
+                }
+                return;
+            }
+            (b"location", _) => {
+                self.locations += 1;
+                self.locations_with_answers += u64::from(inner.iter().any(|d| ANSWERS.contains(&&d.name.bytes[..])));
+            }
+            (b"proxy_pass" | b"fastcgi_pass" | b"uwsgi_pass" | b"scgi_pass" | b"grpc_pass", [target]) => {
+                let rest = target.windows(3).position(|w| w == b"://").map_or(*target, |at| &target[at + 3..]);
+                let host = rest.split(|c| *c == b'/').next().unwrap_or(rest);
+                if !self.groups.contains(host) {
+                    self.servers.insert(host.to_vec());
+                }
+            }
+            (b"large_client_header_buffers", [count, size]) => {
+                self.head_bytes = self.head_bytes.max(product(count, size))
+            }
+            (b"proxy_buffers" | b"fastcgi_buffers" | b"uwsgi_buffers" | b"scgi_buffers", [count, size]) => {
+                self.proxy_bytes = self.proxy_bytes.max(product(count, size));
+            }
+            _ => {}
+        }
+        for d in inner {
+            self.visit(d);
+        }
+    }
+}
+
+fn product(count: &[u8], size: &[u8]) -> Option<u64> {
+    let count: u64 = std::str::from_utf8(count).ok()?.parse().ok()?;
+    Some(count.saturating_mul(conf_schema::value::parse_size(size)? as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(text: &str) -> Seen {
+        let items = conf_syntax::parse(conf_syntax::FileId(0), text.as_bytes());
+        let mut seen = Seen::default();
+        directives(&items).into_iter().for_each(|d| seen.visit(d));
+        seen
+    }
+
+    #[test]
+    fn servers_behind_us_are_counted_once() {
+        let seen = seen(
+            "http { server { location / { proxy_pass http://app/x; } location /b { proxy_pass http://127.0.0.1:81; }
+             location /c { proxy_pass http://127.0.0.1:81/; } }
+             upstream app { server 10.0.0.1; server 10.0.0.2 backup; keepalive 4; } }",
+        );
+        assert_eq!(seen.servers.len(), 3, "two of the group, one by its address");
+        assert!(seen.keeps);
+        assert_eq!((seen.locations, seen.locations_with_answers), (3, 3));
+    }
+
+    #[test]
+    fn buffers_are_multiplied() {
+        let seen = seen("http { proxy_buffers 4 16k; server { large_client_header_buffers 8 32k; } }");
+        assert_eq!((seen.proxy_bytes, seen.head_bytes), (Some(64 << 10), Some(256 << 10)));
+    }
+
+    #[test]
+    fn descriptors_count_what_a_connection_may_open() {
+        let demand = Demand { workers: 2, connections_each: 1000, upstreams: 1, logs: 3, ..Demand::default() };
+        assert_eq!(demand.descriptors(demand.connections()), 2 * 2000 + 2 * 8 + 3 + 16);
+    }
+}

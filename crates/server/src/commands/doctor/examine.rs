@@ -1,0 +1,347 @@
+//! Machine and configuration side by side: which limit binds first, and the command that lifts it.
+
+use super::demand::Demand;
+use super::machine::Machine;
+
+/// How a limit stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Fine,
+    /// It works, but not as well as it could, or not always.
+    Note,
+    /// The configuration promises what this machine does not keep.
+    Short,
+}
+
+/// One limit.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    pub name: &'static str,
+    pub here: String,
+    pub needed: String,
+    pub verdict: Verdict,
+    /// Simultaneous connections of clients that it allows.
+    pub connections: Option<u64>,
+    /// Why it matters, when the verdict is not `Fine`.
+    pub why: String,
+    /// What lifts it.
+    pub remedy: String,
+}
+
+/// Memory that an idle connection costs: the kernel's socket, file and event entry, and the entry of ours.
+const IDLE_BYTES: u64 = 4352;
+/// Seconds that a port rests after its connection (the kernel's TIME_WAIT).
+const REST_SECONDS: u64 = 60;
+/// Fewer watched folders than this are soon used up by one site's tree.
+const WATCHES_MIN: u64 = 8192;
+
+/// Everything there is to say, in the order of the report.
+pub fn examine(machine: &Machine, demand: &Demand) -> Vec<Finding> {
+    let mut out = Vec::new();
+    for check in
+        [descriptors, all_descriptors, accept_queue, handshakes, ports, resting_ports, tracking, memory, watches]
+    {
+        out.extend(check(machine, demand));
+    }
+    out.extend(processors(machine, demand));
+    out
+}
+
+/// The limit that binds first: the fewest connections, those that the configuration allows among them.
+pub fn first_to_bind(findings: &[Finding], demand: &Demand) -> (&'static str, u64) {
+    let least = findings.iter().filter_map(|f| Some((f.name, f.connections?))).min_by_key(|(_, n)| *n);
+    match least {
+        Some((name, n)) if n < demand.connections() => (name, n),
+        _ => ("worker_connections", demand.connections()),
+    }
+}
+
+fn finding(name: &'static str, here: String, needed: String, connections: Option<u64>, fits: bool) -> Finding {
+    let verdict = if fits { Verdict::Fine } else { Verdict::Short };
+    Finding { name, here, needed, verdict, connections, why: String::new(), remedy: String::new() }
+}
+
+/// The descriptors that the worker process will have.
+pub fn descriptors_allowed(machine: &Machine, demand: &Demand) -> Option<u64> {
+    let hard = machine.descriptors_hard?;
+    Some(match demand.descriptors_each {
+        Some(each) if machine.root => each.saturating_mul(demand.workers),
+        Some(each) => each.saturating_mul(demand.workers).min(hard),
+        None => hard,
+    })
+}
+
+fn descriptors(machine: &Machine, demand: &Demand) -> Option<Finding> {
+    let allowed = descriptors_allowed(machine, demand)?;
+    let needed = demand.descriptors(demand.connections());
+    let room = allowed.saturating_sub(demand.standing()) / demand.each();
+    let mut f = finding("open files", number(allowed), number(needed), Some(room), allowed >= needed);
+    let each = needed.div_ceil(demand.workers.max(1)).next_multiple_of(1024);
+    f.why = format!(
+        "each of {} connections may need {} descriptors; when they are used up, new connections wait",
+        number(demand.connections()),
+        demand.each()
+    );
+    f.remedy = if machine.root {
+        format!("worker_rlimit_nofile {each};   (in the configuration's main context)")
+    } else {
+        let all = needed.next_multiple_of(1024);
+        format!("LimitNOFILE={all}   (systemd unit), or as root: ulimit -Hn {all}")
+    };
+    Some(f)
+}
+
+fn all_descriptors(machine: &Machine, demand: &Demand) -> Option<Finding> {
+    let all = machine.descriptors_all?;
+    let needed = demand.descriptors(demand.connections());
+    let room = all.saturating_sub(demand.standing()) / demand.each();
+    let mut f = finding("open files, all processes", number(all), number(needed), Some(room), all >= needed);
+    f.why = "the whole machine runs out of descriptors".into();
+    f.remedy = format!("sysctl -w fs.file-max={}", needed.saturating_mul(2));
+    Some(f)
+}
+
+fn accept_queue(machine: &Machine, demand: &Demand) -> Option<Finding> {
+    let here = machine.accept_queue?;
+    let (address, needed) = demand.addresses.iter().max_by_key(|(_, backlog)| *backlog)?;
+    let mut f = finding("accept queue", number(here), number(*needed), None, here >= *needed);
+    f.why = format!("the kernel cuts the backlog of {address} down to {here}; bursts beyond it are dropped");
+    f.remedy = format!("sysctl -w net.core.somaxconn={needed}");
+    Some(f)
+}
+
+fn handshakes(machine: &Machine, demand: &Demand) -> Option<Finding> {
+    let here = machine.handshakes?;
+    let needed = demand.addresses.iter().map(|(_, backlog)| *backlog).max()?;
+    let cookies = machine.syn_cookies == Some(true);
+    let mut f = finding("handshakes", number(here), number(needed), None, here >= needed || cookies);
+    if here < needed && cookies {
+        f.here += " and cookies";
+    }
+    f.why = "handshakes beyond it are dropped, and a flood of them keeps clients out".into();
+    f.remedy = format!("sysctl -w net.ipv4.tcp_max_syn_backlog={needed} net.ipv4.tcp_syncookies=1");
+    Some(f)
+}
+
+fn ports(machine: &Machine, demand: &Demand) -> Option<Finding> {
+    let (first, last) = machine.ports.filter(|_| demand.upstreams > 0)?;
+    let each = last.saturating_sub(first) + 1;
+    let here = each.saturating_mul(demand.upstreams);
+    let needed = demand.connections();
+    let mut f = finding("ports to upstreams", number(here), number(needed), Some(here), here >= needed);
+    f.why = format!("{} ports for each of {} servers behind us", number(each), demand.upstreams);
+    f.remedy =
+        "sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\", more servers, or proxy_bind with several addresses"
+            .into();
+    Some(f)
+}
+
+fn resting_ports(machine: &Machine, demand: &Demand) -> Option<Finding> {
+    let (first, last) = machine.ports.filter(|_| demand.upstreams > 0)?;
+    let rate = (last.saturating_sub(first) + 1).saturating_mul(demand.upstreams) / REST_SECONDS;
+    let reused = machine.reuse == Some(1);
+    let here = if reused { "reused".to_string() } else { format!("{}/s", number(rate)) };
+    let mut f = finding("new upstream connections", here, "-".into(), None, true);
+    if !reused && !demand.keeps_upstreams {
+        f.verdict = Verdict::Note;
+    }
+    f.why = format!("a port rests {REST_SECONDS} s after its connection; without kept connections that is a rate");
+    f.remedy = "keepalive 32;   (in the upstream block), or sysctl -w net.ipv4.tcp_tw_reuse=1".into();
+    Some(f)
+}
+
+fn tracking(machine: &Machine, demand: &Demand) -> Option<Finding> {
+    let max = machine.tracked_max?;
+    let each = if demand.upstreams > 0 { 2 } else { 1 };
+    let needed = demand.connections().saturating_mul(each);
+    let free = max.saturating_sub(machine.tracked.unwrap_or(0));
+    let mut f = finding("tracked by the firewall", number(free), number(needed), Some(free / each), free >= needed);
+    f.why = "packets of connections that cannot be tracked are dropped".into();
+    f.remedy = format!(
+        "sysctl -w net.netfilter.nf_conntrack_max={}",
+        needed.saturating_add(max - free).next_multiple_of(65_536)
+    );
+    Some(f)
+}
+
+fn memory(machine: &Machine, demand: &Demand) -> Option<Finding> {
+    let here = machine.memory?;
+    let standing = demand.cache_bytes.saturating_mul(demand.workers);
+    let idle = demand.connections().saturating_mul(IDLE_BYTES).saturating_add(standing);
+    let worst = demand
+        .connections()
+        .saturating_mul(IDLE_BYTES + demand.head_bytes + demand.proxy_bytes)
+        .saturating_add(standing);
+    let room = here.saturating_sub(standing) / IDLE_BYTES;
+    let mut f = finding("memory", bytes(here), bytes(idle), Some(room), here >= idle);
+    if here >= idle && here < worst {
+        f.verdict = Verdict::Note;
+        f.why = format!(
+            "idle connections fit; if every one filled its buffers ({} each) they would need {}",
+            bytes(demand.head_bytes + demand.proxy_bytes),
+            bytes(worst)
+        );
+    } else {
+        f.why = format!("{} connections cost {} each when idle", number(demand.connections()), bytes(IDLE_BYTES));
+    }
+    f.remedy = "lower worker_connections or the buffers' sizes, or add memory".into();
+    Some(f)
+}
+
+fn watches(machine: &Machine, demand: &Demand) -> Option<Finding> {
+    let here = machine.watches.filter(|_| demand.cache_bytes > 0 && demand.files)?;
+    let mut f = finding("watched folders", number(here), format!("{}+", number(WATCHES_MIN)), None, true);
+    if here < WATCHES_MIN {
+        f.verdict = Verdict::Note;
+    }
+    f.why = "files in folders that cannot be watched are looked at on disk at every request".into();
+    f.remedy = "sysctl -w fs.inotify.max_user_watches=65536".into();
+    Some(f)
+}
+
+fn processors(machine: &Machine, demand: &Demand) -> Vec<Finding> {
+    let mut out = Vec::new();
+    let Some(here) = machine.processors else { return out };
+    let mut f = finding("processors", number(here), number(demand.workers), None, true);
+    if demand.workers > here {
+        f.verdict = Verdict::Note;
+    }
+    f.why = "more workers than processors take turns and gain nothing".into();
+    f.remedy = "worker_processes auto;".into();
+    out.push(f);
+    if let Some(quota) = machine.quota_millis.filter(|quota| *quota < demand.workers.saturating_mul(1000)) {
+        let mut f = finding(
+            "share of processors",
+            format!("{}.{}", quota / 1000, quota % 1000 / 100),
+            number(demand.workers),
+            None,
+            true,
+        );
+        f.verdict = Verdict::Note;
+        f.why =
+            "the container is stopped for the rest of each period once its share is used up: responses stall".into();
+        f.remedy = format!("worker_processes {};", (quota / 1000).max(1));
+        out.push(f);
+    }
+    out
+}
+
+/// A number with its thousands set apart.
+pub fn number(n: u64) -> String {
+    if n >= 1 << 60 {
+        return "no limit".into();
+    }
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// Bytes in a unit that leaves at most four digits.
+pub fn bytes(n: u64) -> String {
+    let mut value = n as f64;
+    for unit in ["B", "KB", "MB", "GB"] {
+        if value < 1000.0 {
+            return if unit == "B" || value >= 100.0 {
+                format!("{value:.0} {unit}")
+            } else {
+                format!("{value:.1} {unit}")
+            };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1} TB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine {
+            descriptors_soft: Some(1024),
+            descriptors_hard: Some(4096),
+            descriptors_all: Some(u64::MAX),
+            accept_queue: Some(128),
+            handshakes: Some(128),
+            syn_cookies: Some(true),
+            ports: Some((32768, 60999)),
+            memory: Some(1 << 30),
+            processors: Some(2),
+            ..Machine::default()
+        }
+    }
+
+    fn demand() -> Demand {
+        Demand {
+            workers: 2,
+            connections_each: 10_000,
+            addresses: vec![("0.0.0.0:80".into(), 511)],
+            upstreams: 1,
+            head_bytes: 33 << 10,
+            proxy_bytes: 72 << 10,
+            ..Demand::default()
+        }
+    }
+
+    fn of(findings: &[Finding], name: &str) -> Finding {
+        findings.iter().find(|f| f.name == name).cloned().expect("it is examined")
+    }
+
+    #[test]
+    fn descriptors_bind_first_and_the_command_says_how_many() {
+        let findings = examine(&machine(), &demand());
+        let files = of(&findings, "open files");
+        assert_eq!(files.verdict, Verdict::Short);
+        assert_eq!(files.connections, Some((4096 - demand().standing()) / 2));
+        assert!(files.remedy.contains("LimitNOFILE=40960"), "{}", files.remedy);
+        assert_eq!(first_to_bind(&findings, &demand()).0, "open files");
+        let root = Machine { root: true, ..machine() };
+        assert!(of(&examine(&root, &demand()), "open files").remedy.contains("worker_rlimit_nofile 20480;"));
+    }
+
+    #[test]
+    fn a_backlog_that_the_kernel_cuts_is_short_and_cookies_excuse_handshakes() {
+        let findings = examine(&machine(), &demand());
+        assert_eq!(of(&findings, "accept queue").verdict, Verdict::Short);
+        assert_eq!(of(&findings, "handshakes").verdict, Verdict::Fine);
+        let without = Machine { syn_cookies: Some(false), ..machine() };
+        assert_eq!(of(&examine(&without, &demand()), "handshakes").verdict, Verdict::Short);
+    }
+
+    #[test]
+    fn ports_matter_to_proxies_alone() {
+        assert_eq!(of(&examine(&machine(), &demand()), "ports to upstreams").connections, Some(28_232));
+        let files = Demand { upstreams: 0, ..demand() };
+        assert!(examine(&machine(), &files).iter().all(|f| !f.name.contains("upstream")));
+    }
+
+    #[test]
+    fn memory_is_a_note_while_idle_connections_fit() {
+        let memory = of(&examine(&machine(), &demand()), "memory");
+        assert_eq!(memory.verdict, Verdict::Note);
+        let small = Machine { memory: Some(10 << 20), ..machine() };
+        assert_eq!(of(&examine(&small, &demand()), "memory").verdict, Verdict::Short);
+    }
+
+    #[test]
+    fn a_machine_with_room_leaves_the_configuration_to_bind() {
+        let big =
+            Machine { descriptors_hard: Some(1 << 20), accept_queue: Some(4096), memory: Some(64 << 30), ..machine() };
+        let findings = examine(&big, &demand());
+        assert!(findings.iter().all(|f| f.verdict != Verdict::Short), "{findings:?}");
+        assert_eq!(first_to_bind(&findings, &demand()), ("worker_connections", 20_000));
+    }
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(number(1_048_576), "1,048,576");
+        assert_eq!(number(u64::MAX), "no limit");
+        assert_eq!((bytes(512), bytes(4352), bytes(3 << 30)), ("512 B".into(), "4.2 KB".into(), "3.0 GB".into()));
+    }
+}

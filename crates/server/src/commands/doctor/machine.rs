@@ -1,0 +1,136 @@
+//! What this machine allows: the kernel's settings and the process's limits, read from `/proc` and `/sys`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Readings; `None` where the machine does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// Descriptors that a process may have: what it begins with, and what it may raise that to.
+    pub descriptors_soft: Option<u64>,
+    pub descriptors_hard: Option<u64>,
+    /// Descriptors of all processes together (fs.file-max).
+    pub descriptors_all: Option<u64>,
+    /// Connections that may wait to be accepted, each address (net.core.somaxconn).
+    pub accept_queue: Option<u64>,
+    /// Handshakes that may be under way, each address (net.ipv4.tcp_max_syn_backlog).
+    pub handshakes: Option<u64>,
+    /// Handshakes beyond that are answered without memory (net.ipv4.tcp_syncookies).
+    pub syn_cookies: Option<bool>,
+    /// First and last port of outgoing connections (net.ipv4.ip_local_port_range).
+    pub ports: Option<(u64, u64)>,
+    /// Ports in TIME_WAIT serve new outgoing connections: 1 everywhere, 2 on loopback (net.ipv4.tcp_tw_reuse).
+    pub reuse: Option<u64>,
+    /// Connections that the firewall can track, and that it tracks now (nf_conntrack).
+    pub tracked_max: Option<u64>,
+    pub tracked: Option<u64>,
+    /// Folders that may be watched for changes, each user (fs.inotify.max_user_watches).
+    pub watches: Option<u64>,
+    /// Bytes that can be had, of the machine or of the container, whichever is less.
+    pub memory: Option<u64>,
+    /// Processors that may be used, and the container's share of them in thousandths.
+    pub processors: Option<u64>,
+    pub quota_millis: Option<u64>,
+    /// We may raise limits.
+    pub root: bool,
+}
+
+impl Machine {
+    /// Reads this machine.
+    pub fn read() -> Machine {
+        let mut machine = Machine::below(Path::new("/"));
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        machine.descriptors_soft = Some(limit.current.unwrap_or(u64::MAX));
+        machine.descriptors_hard = Some(limit.maximum.unwrap_or(u64::MAX));
+        machine.processors = std::thread::available_parallelism().ok().map(|n| n.get() as u64);
+        machine.root = rustix::process::geteuid().is_root();
+        machine
+    }
+
+    /// The part that stands in files, below this root (tests bring their own).
+    pub fn below(root: &Path) -> Machine {
+        let text = |path: &str| fs::read_to_string(root.join(path)).ok();
+        let number = |path: &str| text(path).and_then(|t| t.split_whitespace().next()?.parse::<u64>().ok());
+        let group = group_folder(root);
+        let in_group = |name: &str| group.as_ref().and_then(|folder| fs::read_to_string(folder.join(name)).ok());
+        let limit = in_group("memory.max").and_then(|t| t.trim().parse::<u64>().ok());
+        let used = in_group("memory.current").and_then(|t| t.trim().parse::<u64>().ok()).unwrap_or(0);
+        let available = text("proc/meminfo").and_then(|t| meminfo(&t, "MemAvailable"));
+        Machine {
+            descriptors_all: number("proc/sys/fs/file-max"),
+            accept_queue: number("proc/sys/net/core/somaxconn"),
+            handshakes: number("proc/sys/net/ipv4/tcp_max_syn_backlog"),
+            syn_cookies: number("proc/sys/net/ipv4/tcp_syncookies").map(|n| n > 0),
+            ports: text("proc/sys/net/ipv4/ip_local_port_range").and_then(|t| {
+                let mut numbers = t.split_whitespace().map_while(|n| n.parse().ok());
+                Some((numbers.next()?, numbers.next()?))
+            }),
+            reuse: number("proc/sys/net/ipv4/tcp_tw_reuse"),
+            tracked_max: number("proc/sys/net/netfilter/nf_conntrack_max"),
+            tracked: number("proc/sys/net/netfilter/nf_conntrack_count"),
+            watches: number("proc/sys/fs/inotify/max_user_watches"),
+            memory: match (available, limit.map(|limit| limit.saturating_sub(used))) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            },
+            quota_millis: in_group("cpu.max").and_then(|t| {
+                let mut words = t.split_whitespace();
+                let (quota, period) = (words.next()?.parse::<u64>().ok()?, words.next()?.parse::<u64>().ok()?);
+                Some(quota.saturating_mul(1000) / period.max(1))
+            }),
+            ..Machine::default()
+        }
+    }
+}
+
+/// A line of `/proc/meminfo` in bytes.
+fn meminfo(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(':')))?;
+    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// Where the limits of our control group (version 2) stand: a container sees them at the root of its own view.
+fn group_folder(root: &Path) -> Option<PathBuf> {
+    let own = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let all = root.join("sys/fs/cgroup");
+    [all.join(path), all].into_iter().find(|folder| folder.join("memory.max").exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_read_from_files() {
+        let root = std::env::temp_dir().join(format!("tidegate-doctor-{}", std::process::id()));
+        for (path, text) in [
+            ("proc/sys/fs/file-max", "9223372036854775807\n"),
+            ("proc/sys/net/core/somaxconn", "4096\n"),
+            ("proc/sys/net/ipv4/tcp_syncookies", "1\n"),
+            ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
+            ("proc/meminfo", "MemTotal:  2048 kB\nMemAvailable:  1024 kB\n"),
+            ("proc/self/cgroup", "0::/app.slice\n"),
+            ("sys/fs/cgroup/app.slice/memory.max", "524288\n"),
+            ("sys/fs/cgroup/app.slice/memory.current", "24288\n"),
+            ("sys/fs/cgroup/app.slice/cpu.max", "150000 100000\n"),
+        ] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            fs::write(path, text).expect("written");
+        }
+        let machine = Machine::below(&root);
+        fs::remove_dir_all(&root).expect("removed");
+        assert_eq!(machine.accept_queue, Some(4096));
+        assert_eq!(machine.ports, Some((32768, 60999)));
+        assert_eq!(machine.memory, Some(500_000), "the container's rest is less than the machine's");
+        assert_eq!(machine.quota_millis, Some(1500));
+        assert_eq!(machine.tracked_max, None);
+    }
+
+    #[test]
+    fn this_machine_can_be_read() {
+        let machine = Machine::read();
+        assert!(machine.descriptors_hard >= machine.descriptors_soft && machine.memory.is_some(), "{machine:?}");
+    }
+}

@@ -1,0 +1,134 @@
+//! `tidegate doctor [-c FILE]`: what this machine allows, what a configuration needs, which limit binds first, what lifts it.
+
+mod demand;
+mod examine;
+mod machine;
+
+use self::demand::Demand;
+use self::examine::{Finding, Verdict, examine, first_to_bind, number};
+use self::machine::Machine;
+use crate::conf::{self, Config, Invocation};
+use crate::options;
+use crate::report;
+use conf_schema::Store;
+use conf_syntax::Disk;
+use observe::LogFiles;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+
+pub const HELP: &str = "\
+Usage: tidegate doctor [-c FILE] [-p PREFIX] [-g DIRECTIVES] [--json]
+
+Compares what this machine allows (open files, queues, ports, memory, the firewall's table ...)
+with what the configuration needs, says which limit binds first, and the command that lifts it.
+Run it as the user and in the container or unit that serves: limits differ between them.
+
+  -c, -p, -g   as for the server itself
+  --json       one JSON object instead of the table
+
+Exit code: 0 when everything fits, 1 when something is short, 2 when the configuration is refused.
+";
+
+/// Runs the command; the exit code.
+pub fn run(arguments: &[OsString]) -> i32 {
+    let json = arguments.iter().any(|a| a == "--json");
+    let rest: Vec<OsString> = arguments.iter().filter(|a| *a != "--json").cloned().collect();
+    let invocation = match options::parse(&rest) {
+        Ok(options) => options.invocation(),
+        Err(words) => {
+            eprintln!("tidegate: {words}\n  = \"tidegate doctor --help\" lists the options");
+            return 2;
+        }
+    };
+    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let config = match &reading.config {
+        Ok(config) => config,
+        Err(failure) => {
+            report::print_failure(failure, report::Style::new(true), None);
+            return 2;
+        }
+    };
+    let demand = Demand::of(&invocation, config);
+    let findings = examine(&Machine::read(), &demand);
+    let name = invocation.conf_file.display().to_string();
+    if json {
+        println!("{}", as_json(&name, &demand, &findings));
+    } else {
+        print!("{}", as_text(&name, &demand, &findings, std::io::stdout().is_terminal()));
+    }
+    i32::from(findings.iter().any(|f| f.verdict == Verdict::Short))
+}
+
+/// What makes a configuration promise more than this machine keeps, for `-t` to warn of: one line each.
+pub fn warnings(invocation: &Invocation, config: &Config) -> Vec<String> {
+    let short = examine(&Machine::read(), &Demand::of(invocation, config));
+    let short = short.into_iter().filter(|f| f.verdict == Verdict::Short);
+    short.map(|f| format!("{}: {} here, {} needed: {} ({})", f.name, f.here, f.needed, f.why, f.remedy)).collect()
+}
+
+fn as_text(name: &str, demand: &Demand, findings: &[Finding], colour: bool) -> String {
+    let paint = |code: &str, text: &str| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() };
+    let mut out = format!(
+        "{name}: {} workers x {} connections, {} addresses, {}\n\n",
+        demand.workers,
+        number(demand.connections_each),
+        demand.addresses.len(),
+        match demand.upstreams {
+            0 => "nothing behind it".to_string(),
+            1 => "1 server behind it".to_string(),
+            n => format!("{n} servers behind it"),
+        }
+    );
+    out += &format!("  {:<26}{:>14}{:>14}\n", "limit", "here", "needed");
+    for f in findings {
+        let verdict = match f.verdict {
+            Verdict::Fine => paint("32", "fine"),
+            Verdict::Note => paint("33", "note"),
+            Verdict::Short => paint("31", "short"),
+        };
+        out += &format!("  {:<26}{:>14}{:>14}  {verdict}\n", f.name, f.here, f.needed);
+    }
+    for f in findings.iter().filter(|f| f.verdict != Verdict::Fine) {
+        out += &format!("\n{}: {}\n  = {}\n", f.name, f.why, f.remedy);
+    }
+    let (limit, connections) = first_to_bind(findings, demand);
+    out += &format!("\nFirst to bind: {limit}, at {} simultaneous connections.\n", number(connections));
+    out
+}
+
+fn as_json(name: &str, demand: &Demand, findings: &[Finding]) -> serde_json::Value {
+    let (limit, connections) = first_to_bind(findings, demand);
+    let limits: Vec<_> = findings
+        .iter()
+        .map(|f| {
+            let fine = f.verdict == Verdict::Fine;
+            serde_json::json!({
+                "limit": f.name, "here": f.here, "needed": f.needed, "connections": f.connections,
+                "verdict": format!("{:?}", f.verdict).to_lowercase(),
+                "why": (!fine).then_some(&f.why), "remedy": (!fine).then_some(&f.remedy),
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "configuration": name, "workers": demand.workers, "connections": demand.connections(),
+        "first_to_bind": limit, "connections_possible": connections, "limits": limits,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_names_what_binds_and_what_lifts_it() {
+        let machine = Machine { descriptors_hard: Some(1024), ..Machine::default() };
+        let demand = Demand { workers: 1, connections_each: 4096, ..Demand::default() };
+        let findings = examine(&machine, &demand);
+        let text = as_text("nginx.conf", &demand, &findings, false);
+        assert!(text.contains("open files") && text.contains("short") && text.contains("LimitNOFILE="), "{text}");
+        assert!(text.contains("First to bind: open files, at "), "{text}");
+        let json = as_json("nginx.conf", &demand, &findings);
+        assert_eq!(json["first_to_bind"], "open files");
+        assert_eq!(json["limits"][0]["verdict"], "short");
+    }
+}
