@@ -11,6 +11,7 @@ use net::socket;
 use observe::{ErrorLog, Level};
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,7 +134,7 @@ async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
                     ready.swap(0, at);
                 }
                 for key in ready.drain(..) {
-                    act(&world, key);
+                    guarded(&world, key, act);
                 }
                 if more || world.lot.has_pending() {
                     tokio::task::yield_now().await;
@@ -177,7 +178,7 @@ async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
         if world.lot.has_pending() {
             world.lot.turn(&mut ready)?;
             for key in ready.drain(..) {
-                act(&world, key);
+                guarded(&world, key, act);
             }
         }
         world.cut_off(now);
@@ -195,6 +196,14 @@ async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
             }
             return Ok(());
         }
+    }
+}
+
+/// A panic (which the process's hook has logged) costs the connection it came from, not the thread. Tasks are guarded by the
+/// runtime in the same way.
+fn guarded(world: &Rc<World>, key: Key, act: impl FnOnce(&Rc<World>, Key)) {
+    if std::panic::catch_unwind(AssertUnwindSafe(|| act(world, key))).is_err() {
+        world.close(key);
     }
 }
 
@@ -423,5 +432,51 @@ fn begin_quit(world: &Rc<World>) {
             // It has not asked for anything yet: it may, once.
             task::spawn(world, key, &c, Start::Bytes(Vec::new()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    fn client(world: &World) -> (Key, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("pair");
+        let connection = Connection {
+            number: World::next_number(),
+            peer: None,
+            local: Address::Unix("test".into()),
+            listener: Cell::new(0),
+            requests: Cell::new(0),
+            nodelay: Cell::new(false),
+            started: clock::now(),
+            proxy: None,
+            fd: ours.as_raw_fd(),
+            tls: false,
+        };
+        let key = world.lot.add(ours.into(), Owner::Client(Rc::new(connection))).expect("added");
+        (key, theirs)
+    }
+
+    #[test]
+    fn a_panic_costs_one_connection() {
+        let serving = Serving {
+            http: None,
+            error_log: Arc::new(ErrorLog::new(Vec::new())),
+            connections_max: 8,
+            multi_accept: false,
+            timer_resolution_ms: 0,
+            shutdown_timeout_ms: 0,
+        };
+        let world = Rc::new(World::new(serving).expect("a world"));
+        let ((broken, mut its_peer), (other, _peer)) = (client(&world), client(&world));
+        guarded(&world, broken, |world, _| {
+            let _held = world.out_buf.borrow_mut();
+            panic!("a test's panic");
+        });
+        assert_eq!(its_peer.read(&mut [0; 1]).expect("read"), 0, "its connection is closed");
+        assert!(world.lot.owner(other).is_some(), "the other one is not");
+        assert!(world.out_buf.try_borrow_mut().is_ok(), "what it held is free again");
     }
 }
