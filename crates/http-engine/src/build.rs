@@ -49,6 +49,7 @@ pub struct HttpBuild<'a> {
     pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
     /// Called on every thread when log lines must not wait any longer.
     pub flushers: &'a mut Vec<fn()>,
+    pub background: &'a mut Vec<Arc<dyn crate::plan::Background>>,
 }
 
 /// What a feature sees of one block while it plans.
@@ -98,6 +99,7 @@ struct Builder<'a> {
     servers: Vec<Server>,
     things: Vec<Arc<dyn Any + Send + Sync>>,
     flushers: Vec<fn()>,
+    background: Vec<Arc<dyn crate::plan::Background>>,
     complaints: Vec<Complaint>,
     /// By the core's plan and kind of root; the plan is kept, so that its address stays its own.
     cores: HashMap<(usize, Alias), (Arc<dyn Any + Send + Sync>, Arc<Core>)>,
@@ -124,6 +126,7 @@ pub fn build(
         servers: Vec::new(),
         things: Vec::new(),
         flushers: Vec::new(),
+        background: Vec::new(),
         complaints: Vec::new(),
         cores: HashMap::new(),
         server_names: Vec::new(),
@@ -228,7 +231,12 @@ impl Builder<'_> {
     fn http(&mut self, http: &mut Block<'_>) -> HttpPlan {
         let levels = self.levels(http, None);
         for (i, feature) in self.features.iter().enumerate() {
-            let mut build = HttpBuild { cx: self.cx, things: &mut self.things, flushers: &mut self.flushers };
+            let mut build = HttpBuild {
+                cx: self.cx,
+                things: &mut self.things,
+                flushers: &mut self.flushers,
+                background: &mut self.background,
+            };
             if let Err(problem) = feature.plan_http(&levels[i + 1].plan, &mut build) {
                 self.complain(http.directive.map(|d| At { span: d.span, line: d.line }), problem);
             }
@@ -251,6 +259,7 @@ impl Builder<'_> {
             variables: Vec::new(),
             flushers: std::mem::take(&mut self.flushers),
             things: std::mem::take(&mut self.things),
+            background: std::mem::take(&mut self.background),
         }
     }
 

@@ -1,134 +1,96 @@
-//! A group of servers and what is known of each.
+//! A group of servers: its lines, and the servers that stand behind them at the moment.
 
-use crate::balance::Method;
+use crate::balance::{Method, Turn};
+use crate::health::{Budget, Ejection};
+use crate::peer::{Peer, PeerSpec};
 use crate::pool::KeepAlive;
 use crate::stream::Address;
-use base::clock::Instant;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use tokio::sync::Notify;
 
-/// One `server` line of an `upstream` block, for one of its addresses.
+/// Servers of one line that are kept, whatever its records say.
+const SERVERS_OF_LINE_MAX: usize = 1024;
+
+/// Where the addresses of a line come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    Fixed(Vec<Address>),
+    /// A name that the system resolves, once it can.
+    Named {
+        host: String,
+        port: u16,
+    },
+    /// `resolve`: a name that the `resolver` is asked for as often as its records want; `service`: by way of SRV records.
+    Resolved {
+        host: String,
+        port: u16,
+        service: Option<String>,
+    },
+}
+
+/// A `server` line.
 #[derive(Clone, Debug)]
-pub struct PeerSpec {
-    /// As written: for `$upstream_addr`-like messages and hashing.
-    pub name: String,
-    pub address: Address,
-    pub weight: u32,
-    /// Connections at a time; 0: no limit.
-    pub max_conns: u32,
-    /// 0: failures do not count.
-    pub max_fails: u32,
-    pub fail_timeout_ms: u64,
-    pub slow_start_ms: u64,
-    pub backup: bool,
-    pub down: bool,
-    /// `route=`
-    pub route: String,
-}
-
-impl PeerSpec {
-    pub fn new(name: impl Into<String>, address: Address) -> PeerSpec {
-        PeerSpec {
-            name: name.into(),
-            address,
-            weight: 1,
-            max_conns: 0,
-            max_fails: 1,
-            fail_timeout_ms: 10_000,
-            slow_start_ms: 0,
-            backup: false,
-            down: false,
-            route: String::new(),
-        }
-    }
-}
-
-/// A server and its counters.
-#[derive(Debug)]
-pub struct Peer {
+pub struct Line {
+    /// What holds for each of its servers; the address is a placeholder.
     pub spec: PeerSpec,
-    /// Connections in use, of all threads.
-    pub active: AtomicU64,
-    state: Mutex<State>,
+    pub source: Source,
 }
 
-/// What balancing changes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct State {
-    pub current: i64,
-    pub effective: i64,
-    pub fails: u32,
-    pub accessed: Instant,
-    pub checked: Instant,
-    /// Averages over time of response times (`least_time`), in microseconds.
-    pub header_time: u64,
-    pub last_byte_time: u64,
+/// A server that a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub address: SocketAddr,
+    /// The name of a service record, and its weight.
+    pub record: Option<(String, u32)>,
+    /// A service record of lower priority than others.
+    pub backup: bool,
 }
 
-impl Peer {
-    fn new(spec: PeerSpec) -> Peer {
-        let effective = i64::from(spec.weight);
-        Peer {
-            spec,
-            active: AtomicU64::new(0),
-            state: Mutex::new(State {
-                current: 0,
-                effective,
-                fails: 0,
-                accessed: Instant(0),
-                checked: Instant(0),
-                header_time: 0,
-                last_byte_time: 0,
-            }),
-        }
+impl Found {
+    pub fn plain(ip: IpAddr, port: u16) -> Found {
+        Found { address: SocketAddr::new(ip, port), record: None, backup: false }
     }
-    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
-        // A panic while the lock is held can only come from arithmetic that is checked: the numbers stay usable.
-        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        f(&mut state)
+}
+
+/// The servers of a group at one moment.
+#[derive(Debug, Default)]
+pub struct Members {
+    pub primary: Vec<Arc<Peer>>,
+    pub backup: Vec<Arc<Peer>>,
+    pub(crate) total_weight: u64,
+    pub(crate) ring: OnceLock<Vec<(u32, usize)>>,
+}
+
+impl Members {
+    /// How many servers a request may try: those that the configuration does not exclude.
+    pub fn tries(&self) -> usize {
+        self.all().filter(|p| !p.spec.down && !p.spec.drain).count()
     }
-    /// A request to it went wrong.
-    pub fn failed(&self, now: Instant) {
-        let spec = &self.spec;
-        self.with(|s| {
-            s.fails += 1;
-            s.accessed = now;
-            s.checked = now;
-            if let Some(share) = spec.weight.checked_div(spec.max_fails) {
-                s.effective = (s.effective - i64::from(share)).max(0);
-            }
-        });
+    /// Nothing but one server: it is asked even when it failed before, as in nginx.
+    pub fn single(&self) -> bool {
+        self.primary.len() == 1 && self.backup.is_empty()
     }
-    /// A request to it went well.
-    pub fn succeeded(&self) {
-        self.with(|s| {
-            if s.accessed < s.checked {
-                s.fails = 0;
-            }
-        });
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Peer>> {
+        self.primary.iter().chain(&self.backup)
     }
-    /// It is not asked at the moment: too many failures in too short a time, or too many connections.
-    pub fn unavailable(&self, now: Instant) -> bool {
-        let spec = &self.spec;
-        if spec.max_conns > 0 && self.active.load(Ordering::Relaxed) >= u64::from(spec.max_conns) {
-            return true;
-        }
-        self.with(|s| {
-            spec.max_fails > 0
-                && s.fails >= spec.max_fails
-                && now.millis_since(s.checked) <= spec.fail_timeout_ms
-                && s.checked.0 > 0
-        })
-    }
-    /// Notes how long it took to answer.
-    pub fn took(&self, header_us: u64, whole_us: u64) {
-        self.with(|s| {
-            let average = |old: u64, new: u64| if old == 0 { new } else { (old * 3 + new) / 4 };
-            s.header_time = average(s.header_time, header_us);
-            s.last_byte_time = average(s.last_byte_time, whole_us);
-        });
-    }
+}
+
+/// `queue`: requests that wait for a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    pub max: usize,
+    pub timeout_ms: u64,
+}
+
+/// What a group may have besides servers.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    pub queue: Option<Queue>,
+    pub ejection: Option<Ejection>,
+    pub budget: Option<Budget>,
 }
 
 /// A group: an `upstream` block, or the addresses of a name in `proxy_pass`.
@@ -136,36 +98,169 @@ impl Peer {
 pub struct Group {
     /// `upstream` block's name, or host and port.
     pub name: String,
-    pub peers: Vec<Arc<Peer>>,
     pub method: Method,
     pub keepalive: KeepAlive,
-    /// One for all threads: a round-robin step reads and writes every peer.
-    pub(crate) turn: Mutex<()>,
-    pub(crate) ring: std::sync::OnceLock<Vec<(u32, usize)>>,
     /// Written as an `upstream` block (its servers may be unavailable together), not implied by a URL.
     pub explicit: bool,
+    pub lines: Vec<Line>,
+    pub extras: Extras,
+    pub(crate) waiting: AtomicUsize,
+    pub(crate) freed: Notify,
+    /// By line: what its name stands for.
+    found: Mutex<Vec<Vec<Found>>>,
+    members: RwLock<Arc<Members>>,
+    /// One for all threads: a round-robin step reads and writes every peer.
+    pub(crate) turn: Mutex<()>,
 }
 
 impl Group {
-    pub fn new(name: &str, specs: Vec<PeerSpec>, method: Method, keepalive: KeepAlive, explicit: bool) -> Group {
-        Group {
+    pub fn new(name: &str, lines: Vec<Line>, method: Method, keepalive: KeepAlive, explicit: bool) -> Group {
+        Group::with(name, lines, method, keepalive, explicit, Extras::default())
+    }
+
+    pub fn with(
+        name: &str,
+        lines: Vec<Line>,
+        method: Method,
+        keepalive: KeepAlive,
+        explicit: bool,
+        extras: Extras,
+    ) -> Group {
+        let found = lines.iter().map(|line| remembered_names(name, &line.source)).collect();
+        let group = Group {
             name: name.into(),
-            peers: remember_all(name, specs),
             method,
             keepalive,
-            turn: Mutex::new(()),
-            ring: std::sync::OnceLock::new(),
             explicit,
+            extras,
+            waiting: AtomicUsize::new(0),
+            freed: Notify::new(),
+            found: Mutex::new(found),
+            members: RwLock::new(Arc::new(Members::default())),
+            turn: Mutex::new(()),
+            lines,
+        };
+        let found = group.found.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        group.rebuild(&found);
+        group
+    }
+
+    /// The servers at this moment.
+    pub fn members(&self) -> Arc<Members> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+    /// What one request needs to choose.
+    pub fn turn(&self) -> Turn {
+        Turn::new(self.members())
+    }
+    /// Whether the names of a line stand for something.
+    pub fn is_found(&self, line: usize) -> bool {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.get(line).is_some_and(|servers| !servers.is_empty())
+    }
+
+    /// A name has been resolved (again): those of its servers that stay keep their places and their state. Whether
+    /// anything has changed.
+    pub fn update(&self, line: usize, mut now: Vec<Found>) -> bool {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some(known), Some(written)) = (found.get(line), self.lines.get(line)) else { return false };
+        now.truncate(SERVERS_OF_LINE_MAX);
+        if written.spec.weight != 1 {
+            // A weight of the line's own holds, whatever the records say.
+            now.iter_mut().filter_map(|f| f.record.as_mut()).for_each(|record| record.1 = written.spec.weight);
+        }
+        let mut merged = Vec::with_capacity(now.len());
+        for old in known {
+            if let Some(at) = now.iter().position(|new| new == old) {
+                merged.push(now.remove(at));
+            }
+        }
+        merged.append(&mut now);
+        if *known == merged {
+            return false;
+        }
+        remember_names(&self.name, &written.source, &merged);
+        found[line] = merged;
+        self.rebuild(&found);
+        drop(found);
+        // Whoever waits for a server looks again.
+        self.freed.notify_waiters();
+        true
+    }
+
+    fn rebuild(&self, found: &[Vec<Found>]) {
+        let mut specs = Vec::new();
+        for (line, found) in self.lines.iter().zip(found) {
+            match &line.source {
+                Source::Fixed(all) => {
+                    specs.extend(all.iter().map(|address| PeerSpec { address: address.clone(), ..line.spec.clone() }));
+                }
+                _ => specs.extend(found.iter().filter_map(|f| self.spec(line, f))),
+            }
+        }
+        let old = self.members();
+        let mut members = Members::default();
+        for peer in remember_all(&self.name, specs) {
+            let list = if peer.spec.backup { &mut members.backup } else { &mut members.primary };
+            list.push(peer);
+        }
+        members.total_weight = members.primary.iter().map(|p| u64::from(p.spec.weight)).sum();
+        *self.members.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(members);
+        drop(old);
+    }
+
+    fn spec(&self, line: &Line, found: &Found) -> Option<PeerSpec> {
+        let mut spec = PeerSpec { address: Address::Ip(found.address), ..line.spec.clone() };
+        if let Some((name, weight)) = &found.record {
+            spec.name.clone_from(name);
+            spec.weight = *weight;
+        }
+        if found.backup {
+            // Records of lower priority are backups; of a backup line, and where there are none, they are not used.
+            if line.spec.backup || !self.method.takes_backups() {
+                return None;
+            }
+            spec.backup = true;
+        }
+        Some(spec)
+    }
+}
+
+/// What names stood for when they were last resolved: a reload begins with that.
+type Names = HashMap<(String, String), Vec<Found>>;
+static NAMES: Mutex<Option<Names>> = Mutex::new(None);
+/// Names that are remembered.
+const NAMES_MAX: usize = 10_000;
+
+fn name_of(source: &Source) -> Option<String> {
+    match source {
+        Source::Fixed(_) => None,
+        Source::Named { host, .. } => Some(host.to_ascii_lowercase()),
+        Source::Resolved { host, service: None, .. } => Some(format!("{} resolve", host.to_ascii_lowercase())),
+        Source::Resolved { host, service: Some(service), .. } => {
+            Some(format!("{} {service}", host.to_ascii_lowercase()))
         }
     }
-    /// How many servers a request may try: those that the configuration does not exclude.
-    pub fn tries(&self) -> usize {
-        self.peers.iter().filter(|p| !p.spec.down).count()
+}
+
+fn remember_names(group: &str, source: &Source, found: &[Found]) {
+    let Some(name) = name_of(source) else { return };
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = names.get_or_insert_default();
+    if names.len() >= NAMES_MAX {
+        names.clear();
     }
-    /// Nothing but one server: it is asked even when it failed before, as in nginx.
-    pub fn single(&self) -> bool {
-        self.peers.len() == 1
+    names.insert((group.to_string(), name), found.to_vec());
+}
+
+fn remembered_names(group: &str, source: &Source) -> Vec<Found> {
+    let Some(name) = name_of(source) else { return Vec::new() };
+    let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut found = names.as_ref().and_then(|n| n.get(&(group.to_string(), name))).cloned().unwrap_or_default();
+    if let Source::Named { port, .. } | Source::Resolved { port, service: None, .. } = source {
+        found.iter_mut().for_each(|f| f.address.set_port(*port));
     }
+    found
 }
 
 /// The same line written twice means two servers, each with its own counters.
@@ -184,7 +279,7 @@ fn remember_all(group: &str, specs: Vec<PeerSpec>) -> Vec<Arc<Peer>> {
 fn remembered(group: &str, spec: PeerSpec, occurrence: usize) -> Arc<Peer> {
     type Key = (String, String, usize);
     static PEERS: Mutex<Option<HashMap<Key, std::sync::Weak<Peer>>>> = Mutex::new(None);
-    let mut all = PEERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut all = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
     let all = all.get_or_insert_default();
     all.retain(|_, peer| peer.strong_count() > 0);
     let key = (group.to_string(), format!("{spec:?}"), occurrence);
@@ -200,15 +295,69 @@ fn remembered(group: &str, spec: PeerSpec, occurrence: usize) -> Arc<Peer> {
 mod tests {
     use super::*;
 
+    fn fixed(spec: PeerSpec) -> Line {
+        Line { source: Source::Fixed(vec![spec.address.clone()]), spec }
+    }
+
+    fn group(name: &str, lines: Vec<Line>) -> Group {
+        Group::new(name, lines, Method::RoundRobin, KeepAlive::default(), true)
+    }
+
+    fn names(group: &Group) -> (Vec<String>, Vec<String>) {
+        let members = group.members();
+        let texts = |list: &[Arc<Peer>]| list.iter().map(|p| format!("{} {}", p.text, p.spec.weight)).collect();
+        (texts(&members.primary), texts(&members.backup))
+    }
+
     #[test]
     fn a_line_written_twice_is_two_servers() {
         let spec = PeerSpec::new("a", Address::Unix("a".into()));
         let down = PeerSpec { down: true, ..PeerSpec::new("b", Address::Unix("b".into())) };
-        let specs = vec![spec.clone(), spec, down];
-        let group = Group::new("twice", specs.clone(), Method::RoundRobin, KeepAlive::default(), true);
-        assert!(!Arc::ptr_eq(&group.peers[0], &group.peers[1]));
-        assert_eq!(group.tries(), 2);
-        let reloaded = Group::new("twice", specs, Method::RoundRobin, KeepAlive::default(), true);
-        assert!(Arc::ptr_eq(&group.peers[1], &reloaded.peers[1]));
+        let lines = || vec![fixed(spec.clone()), fixed(spec.clone()), fixed(down.clone())];
+        let first = group("twice", lines());
+        let members = first.members();
+        assert!(!Arc::ptr_eq(&members.primary[0], &members.primary[1]));
+        assert_eq!(members.tries(), 2);
+        assert!(Arc::ptr_eq(&members.primary[1], &group("twice", lines()).members().primary[1]));
+    }
+
+    #[test]
+    fn names_change_and_those_who_stay_keep_their_state() {
+        let line = || Line {
+            spec: PeerSpec::new("n:81", Address::Unix("".into())),
+            source: Source::Resolved { host: "n".into(), port: 81, service: None },
+        };
+        let g = group("names", vec![line()]);
+        assert_eq!(g.members().primary.len(), 0);
+        let found = |last: u8| Found::plain(IpAddr::from([127, 0, 0, last]), 81);
+        assert!(g.update(0, vec![found(1), found(2)]));
+        let second = g.members().primary[1].clone();
+        assert!(!g.update(0, vec![found(2), found(1)]), "another order is nothing new");
+        assert!(g.update(0, vec![found(3), found(2)]));
+        let members = g.members();
+        assert!(Arc::ptr_eq(&members.primary[0], &second));
+        assert_eq!(names(&g).0, ["127.0.0.2:81 1", "127.0.0.3:81 1"]);
+        let mut moved = line();
+        moved.source = Source::Resolved { host: "N".into(), port: 82, service: None };
+        assert_eq!(names(&group("names", vec![moved])).0, ["127.0.0.2:82 1", "127.0.0.3:82 1"], "a reload remembers");
+    }
+
+    #[test]
+    fn services_bring_weights_and_backups() {
+        let line = |weight| Line {
+            spec: PeerSpec { weight, ..PeerSpec::new("n", Address::Unix("".into())) },
+            source: Source::Resolved { host: "n".into(), port: 80, service: Some("http".into()) },
+        };
+        let found = |last: u8, weight, backup| Found {
+            address: SocketAddr::from(([127, 0, 0, last], 90)),
+            record: Some(("s.n".into(), weight)),
+            backup,
+        };
+        let g = group("service", vec![line(1)]);
+        g.update(0, vec![found(1, 5, false), found(2, 6, true)]);
+        assert_eq!(names(&g), (vec!["127.0.0.1:90 5".into()], vec!["127.0.0.2:90 6".into()]));
+        let g = group("service of weight", vec![line(3)]);
+        g.update(0, vec![found(1, 5, false)]);
+        assert_eq!(names(&g).0, ["127.0.0.1:90 3"]);
     }
 }

@@ -1,17 +1,23 @@
-//! Groups of upstream servers: balancing, passive health, pooled connections (nginx: `ngx_http_upstream_*`).
+//! Groups of upstream servers: balancing, health, names, pooled connections (nginx: `ngx_http_upstream_*`).
 //!
-//! `balance.rs` decides, given the time and a random number, and does no I/O. The state of a [`Group`] is shared by all threads
-//! of the process; [`pool`] keeps idle connections, each thread its own; [`resolver`] turns names into addresses.
+//! `balance/` and `health.rs` decide, given the time and a random number, and do no I/O. The state of a [`Group`] is shared by
+//! all threads of the process; [`pool`] keeps idle connections, each thread its own; [`resolver`] turns names into addresses,
+//! [`names`] keeps a group's servers up with them.
 
 #![forbid(unsafe_code)]
 
 pub mod balance;
 pub mod group;
+pub mod health;
+pub mod names;
+pub mod peer;
 pub mod pool;
+pub mod queue;
 pub mod resolver;
 pub mod stream;
 
-pub use balance::{Choice, Method, Tried};
-pub use group::{Group, Peer, PeerSpec};
+pub use balance::{Active, Choice, Method, Turn};
+pub use group::{Extras, Found, Group, Line, Source};
+pub use peer::{Checked, Peer, PeerSpec};
 pub use pool::{KeepAlive, Pooled};
 pub use stream::{Address, Stream};

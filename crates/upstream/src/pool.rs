@@ -2,9 +2,10 @@
 
 use crate::stream::{Address, Stream};
 use base::clock::{self, Instant};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
+use std::time::Duration;
 
 /// How a group keeps connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +39,11 @@ pub struct Pooled {
     scope: usize,
 }
 
+/// How often a thread looks at its idle connections: those whose servers have closed them are closed here, too.
+const SWEEP: Duration = Duration::from_secs(1);
+
 thread_local! {
+    static SWEEPING: Cell<bool> = const { Cell::new(false) };
     static IDLE: RefCell<VecDeque<Pooled>> = const { RefCell::new(VecDeque::new()) };
 }
 
@@ -78,7 +83,7 @@ pub fn take(group: &str, address: &Address, scope: usize) -> Option<Pooled> {
     })
 }
 
-/// Gives a connection back after a response that ended cleanly.
+/// Gives a connection back after a response that ended cleanly; call it within a `LocalSet`.
 pub fn give(mut connection: Pooled, keep: &KeepAlive) {
     let now = clock::now();
     if keep.connections == 0
@@ -99,17 +104,24 @@ pub fn give(mut connection: Pooled, keep: &KeepAlive) {
         }
         idle.push_back(connection);
     });
+    if !SWEEPING.replace(true) {
+        tokio::task::spawn_local(sweep());
+    }
 }
 
-/// Closes what was idle for too long; called now and then by the thread.
-pub fn sweep() {
-    IDLE.with_borrow_mut(|idle| {
+/// Closes what was idle for too long or was closed by its server, as long as there is anything idle.
+async fn sweep() {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        clock::update();
         let now = clock::now();
-        idle.retain(|c| (c.timeout_ms == 0 || now.millis_since(c.idle_since) < c.timeout_ms) && c.quiet());
-    });
-}
-
-/// Closes everything (the thread ends, or a reload took the groups away).
-pub fn clear() {
-    IDLE.with_borrow_mut(VecDeque::clear);
+        let left = IDLE.with_borrow_mut(|idle| {
+            idle.retain(|c| (c.timeout_ms == 0 || now.millis_since(c.idle_since) < c.timeout_ms) && c.quiet());
+            idle.len()
+        });
+        if left == 0 {
+            SWEEPING.set(false);
+            return;
+        }
+    }
 }

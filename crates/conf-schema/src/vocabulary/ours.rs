@@ -4,11 +4,21 @@ use super::{Arity, Known, k};
 
 const HSL: u32 = 0b1_1100;
 const HTTP: u32 = 0b100;
+const LOCATION: u32 = 0b1_0000;
+const UPSTREAM: u32 = 0b1_0000_0000;
 
 #[rustfmt::skip]
 pub const ROWS: &[Known] = &[
     k("server_identity", "tidegate", HSL, Arity::exact(1), false, "tidegate", ""),
     k("tidegate_cache", "tidegate", HTTP, Arity::exact(1), false, "64m", ""),
+    k("outlier_ejection", "tidegate", UPSTREAM, Arity::AtLeast(0), false, "", ""),
+    k("retry_budget", "tidegate", UPSTREAM, Arity::Counts(0b110), false, "", ""),
+    // Documented with nginx's commercial edition.
+    k("health_check", "ngx_http_upstream_hc_module", LOCATION, Arity::AtLeast(0), false, "", "1.5.8"),
+    k("match", "ngx_http_upstream_hc_module", HTTP, Arity::exact(1), true, "", "1.5.8"),
+    k("queue", "ngx_http_upstream_queue_module", UPSTREAM, Arity::Counts(0b110), false, "", "1.5.12"),
+    k("ntlm", "ngx_http_upstream_ntlm_module", UPSTREAM, Arity::exact(0), false, "", "1.9.2"),
+    k("state", "ngx_http_upstream_state_module", UPSTREAM, Arity::exact(1), false, "", "1.9.7"),
     k("brotli", "ngx_brotli", HSL | 0b100_0000, Arity::exact(1), false, "off", ""),
     k("brotli_comp_level", "ngx_brotli", HSL, Arity::exact(1), false, "6", ""),
     k("brotli_min_length", "ngx_brotli", HSL, Arity::exact(1), false, "20", ""),

@@ -14,28 +14,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
-use upstream::{Group, Peer, Pooled, pool};
+use upstream::{Active, Pooled, pool};
 use wire_h1::{BodyLength, ChunkedDecoder, Role};
-
-/// Counts a request against its server while it lives.
-pub struct Active(pub Arc<Peer>);
-
-impl Active {
-    pub fn new(peer: &Arc<Peer>) -> Active {
-        peer.active.fetch_add(1, Ordering::Relaxed);
-        Active(peer.clone())
-    }
-}
-
-impl Drop for Active {
-    fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// How much is left.
 enum Framing {
@@ -48,8 +31,7 @@ enum Framing {
 /// See the module's documentation.
 pub struct UpstreamBody {
     connection: Option<Pooled>,
-    _active: Active,
-    group: Arc<Group>,
+    active: Active,
     /// Bytes that were read and not passed on.
     buf: Vec<u8>,
     framing: Framing,
@@ -160,7 +142,6 @@ impl UpstreamBody {
     pub fn new(
         connection: Pooled,
         active: Active,
-        group: Arc<Group>,
         buf: Vec<u8>,
         length: BodyLength,
         reusable: bool,
@@ -176,8 +157,7 @@ impl UpstreamBody {
         };
         let mut body = UpstreamBody {
             connection: Some(connection),
-            _active: active,
-            group,
+            active,
             buf,
             framing,
             reusable,
@@ -201,7 +181,7 @@ impl UpstreamBody {
             && self.reusable
             && self.buf.is_empty()
         {
-            pool::give(connection, &self.group.keepalive);
+            pool::give(connection, &self.active.group().keepalive);
         }
     }
     /// Limits how fast the server is read; 0: not at all.

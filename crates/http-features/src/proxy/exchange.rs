@@ -1,22 +1,22 @@
 //! One request to as many servers as it takes.
 
-use super::body::{Active, Ahead, UpstreamBody};
+use super::body::{Ahead, UpstreamBody};
 use super::request::{self, Announce};
 use super::target::Aim;
 use super::upgrade::Upgraded;
 use super::{BindTo, IgnoreHeaders, NextUpstream, PassPlan, response};
+use crate::shared::balancing::{self, Choices};
 use crate::shared::body_store::{self, BodyStore};
 use crate::shared::upstream_state::{Try, UpstreamState};
 use base::clock;
 use http_engine::{Body, Flow, Request, RequestBody};
 use observe::{Level, os};
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-use upstream::{Choice, Peer, Pooled, Stream, Tried, pool};
+use upstream::{Active, Peer, Pooled, Stream, pool};
 use wire_h1::{BodyLength, HeadLimits, Method, Progress, ResponseHead, ResponseParser};
 
 /// What went wrong with one server.
@@ -119,22 +119,19 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
     };
     let conf = &plan.conf;
     let group = aim.named.group.clone();
-    let key = choice_key(&aim, r);
-    let mut tried = Tried::default();
+    let mut choices = Choices::new(&aim.named, r);
     let started = clock::now();
     let mut failure = None;
     loop {
-        let tries = tried.count() as u64;
+        let tries = choices.asked() as u64;
         let limit = conf.proxy_next_upstream_tries.0;
         let time = conf.proxy_next_upstream_timeout.0;
         clock::update();
         let out_of_time = time > 0 && clock::now().millis_since(started) >= time;
-        if tries > 0 && ((limit > 0 && tries >= limit) || out_of_time) {
+        if tries > 0 && ((limit > 0 && tries >= limit) || out_of_time || !choices.may_retry(r)) {
             break;
         }
-        let random = u64::from_le_bytes(half(net::random::bytes16())) | 1;
-        let choice = Choice { now: clock::now(), random, key: &key };
-        let Some(index) = group.choose(&choice, &mut tried) else {
+        let Some(active) = choices.next().await else {
             let name = &group.name;
             r.log(Level::Error, format_args!("no live upstreams while connecting to upstream, upstream: \"{name}\""));
             if let Some(state) = UpstreamState::of(r) {
@@ -142,24 +139,17 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
             }
             return Flow::Status(502);
         };
-        let peer = group.peers[index].clone();
-        match attempt(plan, r, &aim, &peer, &outgoing).await {
+        match attempt(plan, r, &aim, &choices, active, &outgoing).await {
             Ok(flow) => return flow,
             Err(Failure::Final(status)) => return Flow::Status(status),
             Err(why) => {
                 let next = conf.proxy_next_upstream;
                 let counts = why.bit() & next.0 != 0 && !next.has(NextUpstream::OFF);
-                // 403 and 404 are answers like others: they do not make a server a failing one.
-                if !matches!(why, Failure::Status(403 | 404)) {
-                    clock::update();
-                    peer.failed(clock::now());
-                }
-                let idempotent = !matches!(r.head.method, Method::Post | Method::Lock | Method::Patch);
                 let sent = !matches!(why, Failure::Error) || r.thing::<Sent>().is_some();
                 // As long as servers are left: the last answer stands where nobody else could be asked.
                 let may = counts
-                    && tried.count() < group.tries()
-                    && (idempotent || next.has(NextUpstream::NON_IDEMPOTENT) || !sent)
+                    && choices.asked() < choices.tries()
+                    && (is_idempotent(r) || next.has(NextUpstream::NON_IDEMPOTENT) || !sent)
                     && !matches!(outgoing, Outgoing::Streamed(_));
                 failure = Some(why);
                 if !may {
@@ -173,23 +163,6 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
 
 /// Kept with a request once a byte of it reached a server.
 struct Sent;
-
-fn half(bytes: [u8; 16]) -> [u8; 8] {
-    let mut out = [0; 8];
-    out.copy_from_slice(&bytes[..8]);
-    out
-}
-
-fn choice_key(aim: &Aim, r: &mut Request) -> Vec<u8> {
-    if let Some(key) = &aim.named.key {
-        return key.clone().eval(r);
-    }
-    match r.connection().peer {
-        Some(SocketAddr::V4(a)) => a.ip().octets()[..3].to_vec(),
-        Some(SocketAddr::V6(a)) => a.ip().octets().to_vec(),
-        None => vec![0; 3],
-    }
-}
 
 async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
     let conf = &plan.conf;
@@ -216,41 +189,58 @@ async fn attempt(
     plan: &Arc<PassPlan>,
     r: &mut Request,
     aim: &Aim,
-    peer: &Arc<Peer>,
+    choices: &Choices,
+    mut active: Active,
     outgoing: &Outgoing,
 ) -> Result<Flow, Failure> {
-    let conf = &plan.conf;
+    let peer = active.peer().clone();
+    let asked = ask(plan, r, aim, &peer, outgoing).await;
+    clock::update();
+    match asked {
+        Ok(answer) => {
+            let started = answer.4;
+            let flow = accept(plan, r, aim, choices, answer, active);
+            let over = !matches!(flow, Ok(Flow::Content(_)));
+            if let Some(one) = UpstreamState::last(r).filter(|_| over) {
+                one.response_ms = Some(clock::now().millis_since(started));
+            }
+            flow
+        }
+        Err(why) => {
+            // What ends the request without a word from the server is not the server's fault.
+            if !matches!(why, Failure::Final(_)) {
+                balancing::failed(r, &mut active);
+                balancing::judge(r, &active, true);
+            }
+            Err(why)
+        }
+    }
+}
+
+/// A head that has come: the bytes it points into, how many of them it takes, its connection, and when the try began.
+type Answer = (ResponseHead, Vec<u8>, usize, Pooled, clock::Instant);
+
+/// Sends the request to one server and waits for the head of its answer.
+async fn ask(
+    plan: &Arc<PassPlan>,
+    r: &mut Request,
+    aim: &Aim,
+    peer: &Arc<Peer>,
+    outgoing: &Outgoing,
+) -> Result<Answer, Failure> {
     let group = &aim.named.group;
-    let scope = if group.keepalive.local { Arc::as_ptr(plan) as usize } else { 0 };
+    let scope = if group.keepalive.local { plan.scope } else { 0 };
     let started = clock::now();
     if let Some(state) = UpstreamState::of(r) {
-        state.tries.push(Try { address: peer.spec.address.to_string(), started, ..Try::default() });
+        state.tries.push(Try { address: peer.text.clone(), started, ..Try::default() });
         state.fields.clear();
     }
-    let active = Active::new(peer);
-    // A kept connection may have been closed by its server this very moment: then a new one is tried at once.
+    // A kept connection may have been closed by its server this very moment: then a new one is tried at once, if the
+    // request may be sent twice.
     loop {
         let (mut connection, fresh) = match pool::take(&group.name, &peer.spec.address, scope) {
             Some(connection) => (connection, false),
-            None => {
-                let from = match &conf.proxy_bind {
-                    Some(BindTo(Some(address))) => request::bind_address(&address.eval(r)),
-                    _ => None,
-                };
-                let connecting = Stream::connect(&peer.spec.address, from, conf.proxy_socket_keepalive);
-                let stream = match tokio::time::timeout(conf.proxy_connect_timeout.duration(), connecting).await {
-                    Ok(Ok(stream)) => stream,
-                    Ok(Err(e)) => {
-                        return Err(note(r, peer, aim, &format!("connect() failed {}", os(&e)), "connecting to"));
-                    }
-                    Err(_) => {
-                        note(r, peer, aim, "upstream timed out (110: Connection timed out)", "connecting to");
-                        return Err(Failure::Timeout);
-                    }
-                };
-                clock::update();
-                (Pooled::new(stream, &group.name, peer.spec.address.clone(), scope), true)
-            }
+            None => (connect(plan, r, aim, peer, scope).await?, true),
         };
         connection.requests += 1;
         let ms = clock::now().millis_since(started);
@@ -258,19 +248,15 @@ async fn attempt(
             one.connect_ms = Some(ms);
         }
         match converse(plan, r, aim, peer, outgoing, &mut connection).await {
-            Ok((head, buf, used)) => {
-                peer.succeeded();
-                let flow = accept(plan, r, aim, head, buf, used, connection, active, started);
-                let over = !matches!(flow, Ok(Flow::Content(_)));
-                if let Some(one) = UpstreamState::last(r).filter(|_| over) {
-                    one.response_ms = Some(clock::now().millis_since(started));
-                }
-                return flow;
+            Ok((head, buf, used)) => return Ok((head, buf, used, connection, started)),
+            Err((Failure::Error, true)) if !fresh && is_idempotent(r) && !matches!(outgoing, Outgoing::Streamed(_)) => {
             }
-            Err((Failure::Error, true)) if !fresh => {}
-            Err((why, _)) => {
+            Err((why, nothing)) => {
                 clock::update();
                 let ms = clock::now().millis_since(started);
+                if matches!(why, Failure::Error) && nothing && !fresh {
+                    note(r, peer, aim, "upstream prematurely closed connection", "reading response header from");
+                }
                 if let Some(one) = UpstreamState::last(r) {
                     one.status = why.status();
                     one.response_ms = Some(ms);
@@ -279,6 +265,29 @@ async fn attempt(
             }
         }
     }
+}
+
+async fn connect(plan: &PassPlan, r: &mut Request, aim: &Aim, peer: &Peer, scope: usize) -> Result<Pooled, Failure> {
+    let conf = &plan.conf;
+    let from = match &conf.proxy_bind {
+        Some(BindTo(Some(address))) => request::bind_address(&address.eval(r)),
+        _ => None,
+    };
+    let connecting = Stream::connect(&peer.spec.address, from, conf.proxy_socket_keepalive);
+    let stream = match tokio::time::timeout(conf.proxy_connect_timeout.duration(), connecting).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(e)) => return Err(note(r, peer, aim, &format!("connect() failed {}", os(&e)), "connecting to")),
+        Err(_) => {
+            note(r, peer, aim, "upstream timed out (110: Connection timed out)", "connecting to");
+            return Err(Failure::Timeout);
+        }
+    };
+    clock::update();
+    Ok(Pooled::new(stream, &aim.named.group.name, peer.spec.address.clone(), scope))
+}
+
+fn is_idempotent(r: &Request) -> bool {
+    !matches!(r.head.method, Method::Post | Method::Lock | Method::Patch)
 }
 
 /// Logs a failure with nginx's facts.
@@ -528,14 +537,11 @@ fn accept(
     plan: &Arc<PassPlan>,
     r: &mut Request,
     aim: &Aim,
-    head: ResponseHead,
-    mut buf: Vec<u8>,
-    used: usize,
-    connection: Pooled,
-    active: Active,
-    started: clock::Instant,
+    choices: &Choices,
+    answer: Answer,
+    mut active: Active,
 ) -> Result<Flow, Failure> {
-    clock::update();
+    let (head, mut buf, used, connection, started) = answer;
     let ms = clock::now().millis_since(started);
     let fields = head.fields.all.iter().map(|f| (f.name.of(&buf).to_vec(), f.value.of(&buf).to_vec())).collect();
     if let Some(state) = UpstreamState::of(r) {
@@ -545,30 +551,35 @@ fn accept(
         one.status = head.status;
         one.header_ms = Some(ms);
     }
+    active.header(ms);
+    balancing::judge(r, &active, matches!(head.status, 500 | 502..=504));
     let conf = &plan.conf;
     let next = conf.proxy_next_upstream;
-    let group = &aim.named.group;
     if status_bit(head.status) & next.0 != 0 {
         let states = r.thing::<UpstreamState>().map_or(0, |s| s.tries.len());
-        let more = states < group.tries()
+        let more = choices.asked() < choices.tries()
             && (conf.proxy_next_upstream_tries.0 == 0 || (states as u64) < conf.proxy_next_upstream_tries.0)
-            && (!matches!(r.head.method, Method::Post | Method::Lock | Method::Patch)
-                || next.has(NextUpstream::NON_IDEMPOTENT));
+            && (is_idempotent(r) || next.has(NextUpstream::NON_IDEMPOTENT));
+        // 403 and 404 are answers like others: they do not make a server a failing one.
+        if !matches!(head.status, 403 | 404) {
+            balancing::failed(r, &mut active);
+        } else if more {
+            active.passed_on();
+        }
         if more {
             return Err(Failure::Status(head.status));
-        }
-        if !matches!(head.status, 403 | 404) {
-            active.0.failed(clock::now());
         }
     }
     let method = if conf.proxy_method.is_some() { Method::Get } else { r.head.method };
     let length = match wire_h1::response_body(&head, &buf, method) {
         Ok(length) => length,
         Err(e) => {
-            note(r, &active.0.clone(), aim, e.upstream_message(), "reading response header from");
+            note(r, active.peer(), aim, e.upstream_message(), "reading response header from");
+            balancing::failed(r, &mut active);
             return Err(Failure::InvalidHeader);
         }
     };
+    choices.answered(r, &active);
     let reusable = wire_h1::response_keep_alive(&head, &buf);
     if let Some(flow) = response::take(plan, r, &head, &buf) {
         return Ok(flow);
@@ -602,7 +613,7 @@ fn accept(
     let timeout = conf.proxy_read_timeout.duration();
     let memory = conf.proxy_buffers.count * conf.proxy_buffers.size + conf.proxy_buffer_size.0;
     let ahead = buffering.then(|| Ahead::new(memory, conf.proxy_max_temp_file_size.0, &conf.proxy_temp_path.path));
-    let mut body = UpstreamBody::new(connection, active, group.clone(), buf, length, reusable, timeout, started, ahead);
+    let mut body = UpstreamBody::new(connection, active, buf, length, reusable, timeout, started, ahead);
     if let Some(rate) = &conf.proxy_limit_rate.as_ref().map(|rate| rate.get(r)).filter(|_| buffering) {
         body.limit_rate(*rate);
     }

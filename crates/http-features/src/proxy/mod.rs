@@ -21,6 +21,7 @@ use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
 use redirect::{CookieFlags, CookieRule, RedirectRule};
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use target::Target;
 
 conf_schema::word_set! {
@@ -215,7 +216,7 @@ impl Feature for Proxy {
                  or inside \"if\" statement, or inside \"limit_except\" block",
             ));
         }
-        let bound = target.bind(block.cx);
+        let bound = target.bind(block.cx)?;
         let redirects = redirect::rules(&conf.proxy_redirect, &target, &location.name, location.regex)?;
         location.auto_redirect = location.name.ends_with(b"/") && !location.regex && !location.exact;
         location.content = Some(Arc::new(Pass { plan: Arc::new(PassPlan::new(conf, bound, redirects)) }));
@@ -227,6 +228,8 @@ impl Feature for Proxy {
 pub struct PassPlan {
     pub conf: Arc<ProxyConf>,
     pub target: target::Bound,
+    /// Its number, unique in the process: which connections are its own (`keepalive ... local`).
+    pub scope: usize,
     pub redirects: Vec<RedirectRule>,
     /// Names of client fields that are not passed on as they are, in lower case.
     pub overridden: Vec<Vec<u8>>,
@@ -254,7 +257,9 @@ impl PassPlan {
         let mut hidden: Vec<Vec<u8>> = HIDDEN.iter().map(|n| n.as_bytes().to_vec()).collect();
         hidden.extend(names(&conf.proxy_hide_header));
         hidden.retain(|name| !shown.contains(name));
-        PassPlan { conf, target, redirects, overridden, hidden }
+        static SCOPES: AtomicUsize = AtomicUsize::new(1);
+        let scope = SCOPES.fetch_add(1, Ordering::Relaxed);
+        PassPlan { conf, target, scope, redirects, overridden, hidden }
     }
 }
 

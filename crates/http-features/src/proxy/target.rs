@@ -1,12 +1,14 @@
 //! Where a request goes, and the URI it has there.
 
-use crate::shared::groups::{Groups, Named};
+use crate::shared::groups::{self, Groups, Named, host_and_port};
 use crate::shared::resolving::Resolving;
-use conf_schema::{Cx, Directive, Level, Problem};
-use http_engine::{Request, Template, listen, path};
+use conf_schema::{Cx, Directive, Problem};
+use http_engine::{Request, Template, path};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use upstream::{Address, Group, KeepAlive, Method, PeerSpec};
+use std::time::Duration;
+use upstream::names::Naming;
+use upstream::{Address, Group, KeepAlive, Line, Method, PeerSpec, Source};
 
 /// The URL of `proxy_pass`.
 pub enum Target {
@@ -38,8 +40,11 @@ impl Target {
         matches!(self, Target::Fixed(url) if url.uri.is_some())
     }
     /// Finds the group that the URL names, or makes one of the host's addresses.
-    pub fn bind(&self, cx: &mut Cx) -> Bound {
-        match self {
+    ///
+    /// # Errors
+    /// nginx's words for a host that is none.
+    pub fn bind(&self, cx: &mut Cx) -> Result<Bound, Problem> {
+        Ok(match self {
             Target::Computed(template) => {
                 Bound::Computed { template: template.clone(), groups: Arc::new(cx.get::<Groups>().clone()) }
             }
@@ -47,14 +52,20 @@ impl Target {
                 let named = match cx.get::<Groups>().get(&url.host) {
                     Some(named) => named.clone(),
                     None => {
-                        let named = Named { group: Arc::new(implied(&url.host, Some(cx))), key: None };
-                        cx.get::<Groups>().imply(&url.host, &named);
+                        let host = &url.host;
+                        let group = implied(host)
+                            .map_err(|why| Problem::says(format!("{why} in upstream \"{host}\"")).at(0))?;
+                        let named = Named::plain(Arc::new(group));
+                        let groups = cx.get::<Groups>();
+                        let (group, timeout) = (named.group.clone(), Duration::from_secs(30));
+                        groups.names.keep(Naming { group, resolver: None, timeout });
+                        groups.imply(host, &named);
                         named
                     }
                 };
                 Bound::Fixed { named, url: url.clone() }
             }
-        }
+        })
     }
 }
 
@@ -89,31 +100,14 @@ impl Url {
     }
 }
 
-/// A group of the addresses of one host. A name that does not resolve makes a group without servers: requests get 502, and
-/// the server starts all the same.
-pub fn implied(host: &str, cx: Option<&mut Cx>) -> Group {
-    let specs = match listen::addresses(host, 80) {
-        Ok(addresses) => addresses
-            .into_iter()
-            .map(|a| match a {
-                net::listen::Address::Ip(ip) => Address::Ip(ip),
-                net::listen::Address::Unix(path) => Address::Unix(path),
-            })
-            .map(|address| PeerSpec::new(host, address))
-            .collect(),
-        Err(why) => {
-            if let Some(cx) = cx {
-                cx.warnings.push(conf_schema::Complaint {
-                    level: Level::Warn,
-                    ..conf_schema::Complaint::emerg(format!(
-                        "{why} in upstream \"{host}\"; it is down until it resolves"
-                    ))
-                });
-            }
-            Vec::new()
-        }
-    };
-    Group::new(host, specs, Method::RoundRobin, KeepAlive::default(), false)
+/// A group of the addresses of one host. A name that does not resolve makes a group without servers: requests get 502 until
+/// it does.
+///
+/// # Errors
+/// nginx's words for what is no host.
+pub fn implied(host: &str) -> Result<Group, String> {
+    let line = Line { spec: PeerSpec::new(host, Address::Unix("".into())), source: groups::source(host)? };
+    Ok(Group::new(host, vec![line], Method::RoundRobin, KeepAlive::default(), false))
 }
 
 /// A target with its group.
@@ -150,7 +144,7 @@ impl Bound {
                     .map_err(|words| NoAim { words: format!("{words} in \"{text}\""), status: 500 })?;
                 let named = match groups.get(&url.host).cloned().or_else(|| groups.implied(&url.host)) {
                     Some(named) => named,
-                    None => Named { group: Arc::new(found(r, &url.host).await?), key: None },
+                    None => Named::plain(Arc::new(found(r, &url.host).await?)),
                 };
                 let uri = match &url.uri {
                     None => unparsed(r),
@@ -169,27 +163,14 @@ pub struct NoAim {
     pub status: u16,
 }
 
-/// A host with an optional port.
-fn host_and_port(text: &str) -> Result<(&str, u16), &'static str> {
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, _)) if host.starts_with('[') && !host.ends_with(']') => (text, None),
-        Some((host, port)) => (host, Some(port)),
-        None => (text, None),
-    };
-    let port = match port {
-        None => 80,
-        Some(port) => port.parse().ok().filter(|p| *p > 0).ok_or("invalid port")?,
-    };
-    if host.is_empty() { Err("no host") } else { Ok((host, port)) }
-}
-
 /// The servers of a host that a request has named: an address as it is, a name by the location's resolver.
 async fn found(r: &mut Request, text: &str) -> Result<Group, NoAim> {
+    let no_host = |why: &str| NoAim { words: format!("{why} in upstream \"{text}\""), status: 500 };
     if text.starts_with("unix:") {
-        return Ok(implied(text, None));
+        return implied(text).map_err(|why| no_host(&why));
     }
-    let (host, port) =
-        host_and_port(text).map_err(|why| NoAim { words: format!("{why} in upstream \"{text}\""), status: 500 })?;
+    let (host, port) = host_and_port(text).map_err(no_host)?;
+    let port = port.unwrap_or(80);
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
     let addresses: Vec<IpAddr> = match bare.parse() {
         Ok(ip) => vec![ip],
@@ -207,8 +188,9 @@ async fn found(r: &mut Request, text: &str) -> Result<Group, NoAim> {
     // Whoever is asked first changes from request to request.
     let start = usize::from(net::random::bytes16()[0]) % addresses.len().max(1);
     let turned = addresses.iter().cycle().skip(start).take(addresses.len());
-    let specs = turned.map(|ip| PeerSpec::new(text, Address::Ip(SocketAddr::new(*ip, port)))).collect();
-    Ok(Group::new(text, specs, Method::RoundRobin, KeepAlive::default(), false))
+    let turned = turned.map(|ip| Address::Ip(SocketAddr::new(*ip, port))).collect();
+    let line = Line { spec: PeerSpec::new(text, Address::Unix("".into())), source: Source::Fixed(turned) };
+    Ok(Group::new(text, vec![line], Method::RoundRobin, KeepAlive::default(), false))
 }
 
 fn shown_host(host: &str) -> String {
@@ -249,21 +231,6 @@ fn mapped(r: &Request, base: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hosts_and_ports() {
-        for (text, want) in [
-            ("a", Ok(("a", 80))),
-            ("a:81", Ok(("a", 81))),
-            ("[::1]", Ok(("[::1]", 80))),
-            ("[::1]:82", Ok(("[::1]", 82))),
-            ("a:", Err("invalid port")),
-            ("a:99999", Err("invalid port")),
-            (":80", Err("no host")),
-        ] {
-            assert_eq!(host_and_port(text), want, "{text}");
-        }
-    }
 
     #[test]
     fn urls() {

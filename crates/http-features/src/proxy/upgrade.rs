@@ -5,9 +5,7 @@ use std::future::Future;
 use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use upstream::Stream;
-
-use super::body::Active;
+use upstream::{Active, Stream};
 
 /// Bytes on their way in one direction.
 const BUFFER_BYTES: usize = 16 * 1024;

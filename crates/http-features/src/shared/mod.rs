@@ -1,10 +1,12 @@
 //! What several features need, below them all.
 
+pub mod balancing;
 pub mod body_store;
 pub mod compress;
 pub mod groups;
 pub mod media_types;
 pub mod resolving;
 pub mod static_coded;
+pub mod sticky;
 pub mod upstream_state;
 pub mod zones;

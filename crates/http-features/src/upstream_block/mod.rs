@@ -1,12 +1,27 @@
 //! The `upstream` block (nginx: `ngx_http_upstream_module` and its balancers): servers, how one is chosen, what is kept.
+//!
+//! `servers.rs` reads `server` lines, `methods.rs` the balancers' arguments, `sticky.rs` those of `sticky`, `ours.rs` what nginx
+//! does not have.
 
-use crate::shared::groups::Groups;
-use conf_schema::value::{Msec, Number, parse_sec, parse_size};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::{BlockPlan, Feature, Template, listen};
+mod methods;
+mod ours;
+mod servers;
+mod sticky;
+
+use crate::shared::groups::{Groups, Named, Rules};
+use crate::shared::resolving::{HttpResolver, ResolverLine, Resolving};
+use conf_schema::value::{Msec, Number};
+use conf_schema::{Area, At, Cx, Directive, Problem, Table, directives};
+use http_engine::{BlockPlan, Feature, HttpBuild};
+use methods::{HashKey, KeepaliveValue, LeastTime, Marker, QueueValue, RandomValue, Zone};
+use ours::{EjectionValue, RetryBudget};
+use servers::Servers;
 use std::any::Any;
 use std::sync::Arc;
-use upstream::{Address, Group, KeepAlive, Method, PeerSpec};
+use std::time::Duration;
+use sticky::StickyValue;
+use upstream::names::Naming;
+use upstream::{Extras, Group, KeepAlive, Method, Source};
 
 directives! {
     /// What an upstream block is told.
@@ -21,6 +36,12 @@ directives! {
         hash: HashKey,
         /// Chooses at random, or the better of two.
         random: RandomValue,
+        /// Chooses the server that is likely to be done first, by its average times and its connections.
+        least_time: LeastTime,
+        /// Binds clients to servers: by a cookie of ours, a route in the request, or sessions that are learnt.
+        sticky: StickyValue,
+        /// Requests that no server can take wait until one can.
+        queue: QueueValue,
         /// Idle connections that each thread keeps to the group.
         keepalive: KeepaliveValue,
         /// Requests after which a connection is closed.
@@ -31,148 +52,15 @@ directives! {
         keepalive_timeout: Msec,
         /// Shared memory of the group: ours is always shared by all threads; name and size are checked.
         zone: Zone,
+        /// Name servers for the group's own names; else those of the http block.
+        resolver: ResolverLine,
+        /// How long a name may take.
+        resolver_timeout: Msec,
+        /// Puts a server aside for a while that answers with errors (500, 502, 503, 504) or not at all.
+        outlier_ejection: EjectionValue,
+        /// The share of the group's requests that may be tried again with another server.
+        retry_budget: RetryBudget,
     }
-}
-
-/// A directive without arguments.
-#[derive(Clone, Copy)]
-pub struct Marker;
-
-impl Value for Marker {
-    const SYNTAX: &'static str = "";
-    fn parse(_: &mut Cx, _: &Directive) -> Result<Self, Problem> {
-        Ok(Marker)
-    }
-}
-
-/// `hash key [consistent]`
-#[derive(Clone)]
-pub struct HashKey {
-    key: Template,
-    consistent: bool,
-}
-
-impl Value for HashKey {
-    const SYNTAX: &'static str = "key [consistent]";
-    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let key = Template::parse(cx, d)?;
-        let consistent = match d.args.get(1).map(|w| w.text().into_owned()).as_deref() {
-            None => false,
-            Some("consistent") => true,
-            Some(other) => return Err(Problem::says(format!("invalid parameter \"{other}\"")).at(1)),
-        };
-        Ok(HashKey { key, consistent })
-    }
-}
-
-/// `random [two [least_conn]]`
-#[derive(Clone, Copy)]
-pub struct RandomValue {
-    two: bool,
-}
-
-impl Value for RandomValue {
-    const SYNTAX: &'static str = "[two [method]]";
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let word = |i: usize| d.args.get(i).map(|w| w.text().into_owned());
-        match (word(0).as_deref(), word(1).as_deref()) {
-            (None, _) => Ok(RandomValue { two: false }),
-            (Some("two"), None | Some("least_conn")) => Ok(RandomValue { two: true }),
-            (Some("two"), Some(other)) => Err(Problem::says(format!("invalid parameter \"{other}\"")).at(1)),
-            (Some(other), _) => Err(Problem::says(format!("invalid parameter \"{other}\"")).at(0)),
-        }
-    }
-}
-
-/// `keepalive connections [local]`
-#[derive(Clone, Copy)]
-pub struct KeepaliveValue {
-    connections: usize,
-    local: bool,
-}
-
-impl Value for KeepaliveValue {
-    const SYNTAX: &'static str = "connections [local]";
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let word = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
-        let connections = word
-            .parse::<usize>()
-            .map_err(|_| Problem::says(format!("invalid value \"{word}\" in \"keepalive\" directive")).at(0))?;
-        let local = match d.args.get(1).map(|w| w.text().into_owned()).as_deref() {
-            None => false,
-            Some("local") => true,
-            Some(other) => return Err(Problem::says(format!("invalid parameter \"{other}\"")).at(1)),
-        };
-        Ok(KeepaliveValue { connections, local })
-    }
-}
-
-/// `zone name [size]`
-#[derive(Clone)]
-pub struct Zone;
-
-impl Value for Zone {
-    const SYNTAX: &'static str = "name [size]";
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let name = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
-        if name.is_empty() {
-            return Err(Problem::says("invalid zone name \"\"").at(0));
-        }
-        if let Some(size) = d.args.get(1) {
-            let bytes = parse_size(&size.bytes)
-                .ok_or_else(|| Problem::says(format!("invalid zone size \"{}\"", size.text())).at(1))?;
-            if bytes < 8 * 4096 {
-                return Err(Problem::says(format!("zone \"{name}\" is too small")).at(1));
-            }
-        }
-        Ok(Zone)
-    }
-}
-
-/// The servers of the block in order, an entry an address.
-#[derive(Clone)]
-pub struct Servers(Vec<PeerSpec>);
-
-impl Value for Servers {
-    const SYNTAX: &'static str = "address [parameter ...]";
-    const REPEATS: bool = true;
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let name = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
-        let addresses =
-            listen::addresses(&name, 80).map_err(|why| Problem::says(format!("{why} in upstream \"{name}\"")).at(0))?;
-        let mut spec = PeerSpec::new(name, Address::Unix("".into()));
-        for (index, word) in d.args.iter().enumerate().skip(1) {
-            parameter(&mut spec, &word.text()).map_err(|p| p.at(index))?;
-        }
-        let specs = addresses.into_iter().map(|a| {
-            let address = match a {
-                net::listen::Address::Ip(ip) => Address::Ip(ip),
-                net::listen::Address::Unix(path) => Address::Unix(path),
-            };
-            PeerSpec { address, ..spec.clone() }
-        });
-        Ok(Servers(specs.collect()))
-    }
-    fn append(&mut self, later: Self) {
-        self.0.extend(later.0);
-    }
-}
-
-fn parameter(spec: &mut PeerSpec, text: &str) -> Result<(), Problem> {
-    let invalid = || Problem::says(format!("invalid parameter \"{text}\""));
-    let (name, value) = text.split_once('=').map_or((text, None), |(n, v)| (n, Some(v)));
-    let number = || value.and_then(|v| v.parse::<u32>().ok()).ok_or_else(invalid);
-    match (name, value) {
-        ("weight", Some(_)) => spec.weight = number().and_then(|n| if n > 0 { Ok(n) } else { Err(invalid()) })?,
-        ("max_conns", Some(_)) => spec.max_conns = number()?,
-        ("max_fails", Some(_)) => spec.max_fails = number()?,
-        ("fail_timeout", Some(v)) => spec.fail_timeout_ms = parse_sec(v.as_bytes()).ok_or_else(invalid)? * 1000,
-        ("backup", None) => spec.backup = true,
-        ("down", None) => spec.down = true,
-        ("route", Some(v)) if v.len() <= 32 => spec.route = v.into(),
-        _ => return Err(invalid()),
-    }
-    Ok(())
 }
 
 /// The feature.
@@ -185,38 +73,109 @@ impl Feature for UpstreamBlock {
     fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
         Ok(())
     }
+    fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        http.background.push(http.cx.get::<Groups>().names.clone());
+        Ok(())
+    }
     fn plan_upstream(&self, own: Option<Box<dyn Any>>, d: &Directive, cx: &mut Cx) -> Result<(), Problem> {
-        let conf = own.and_then(|own| own.downcast::<UpstreamInput>().ok()).map(|input| input.resolve());
+        let input = own.and_then(|own| own.downcast::<UpstreamInput>().ok());
         let name = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
-        let Some(conf) = conf.filter(|c| c.server.is_some()) else {
+        let Some(input) = input.filter(|input| input.server.is_some()) else {
             return Err(Problem::says("no servers are inside upstream"));
         };
-        let specs = conf.server.map(|s| s.0).unwrap_or_default();
-        let mut key = None;
-        let mut method = Method::RoundRobin;
-        if conf.least_conn.is_some() {
-            method = Method::LeastConn;
-        } else if conf.ip_hash.is_some() {
-            method = Method::IpHash;
-        } else if let Some(hash) = conf.hash {
-            method = Method::Hash(hash.consistent);
-            key = Some(hash.key);
-        } else if let Some(random) = conf.random {
-            method = Method::Random { two: random.two };
-        }
-        if matches!(method, Method::Hash(_) | Method::IpHash | Method::Random { .. }) && specs.iter().any(|s| s.backup)
-        {
-            return Err(Problem::says("balancing method does not support parameter \"backup\""));
-        }
-        let mut keep = KeepAlive::default();
-        if let Some(k) = conf.keepalive {
-            keep.connections = k.connections;
-            keep.local = k.local;
-        }
-        keep.requests_max = conf.keepalive_requests.map_or(keep.requests_max, |n| n.0);
-        keep.time_ms = conf.keepalive_time.map_or(keep.time_ms, |n| n.0);
-        keep.timeout_ms = conf.keepalive_timeout.map_or(keep.timeout_ms, |n| n.0);
-        let group = Arc::new(Group::new(&name, specs, method, keep, true));
-        cx.get::<Groups>().add(&name, group, key)
+        let method = method(&input, d, cx);
+        let named = make(&name, method, input.resolve(), cx)?;
+        cx.get::<Groups>().add(&name, named)
     }
+}
+
+fn make(
+    name: &str,
+    (method, key): (Method, Option<http_engine::Template>),
+    conf: UpstreamConf,
+    cx: &mut Cx,
+) -> Result<Named, Problem> {
+    let lines = conf.server.map(|s| s.0).unwrap_or_default();
+    if !method.takes_backups() && lines.iter().any(|line| line.spec.backup) {
+        return Err(Problem::says("balancing method does not support parameter \"backup\""));
+    }
+    if !method.takes_backups() && lines.iter().any(|line| line.spec.slow_start_ms > 0) {
+        return Err(Problem::says("balancing method does not support parameter \"slow_start\""));
+    }
+    if lines.iter().all(|line| line.spec.backup) {
+        return Err(Problem::says(format!("no servers in upstream \"{name}\"")));
+    }
+    let mut keep = KeepAlive::default();
+    if let Some(k) = conf.keepalive {
+        (keep.connections, keep.local) = (k.connections, k.local);
+    }
+    keep.requests_max = conf.keepalive_requests.map_or(keep.requests_max, |n| n.0);
+    keep.time_ms = conf.keepalive_time.map_or(keep.time_ms, |n| n.0);
+    keep.timeout_ms = conf.keepalive_timeout.map_or(keep.timeout_ms, |n| n.0);
+    let resolving = resolving(conf.resolver, conf.resolver_timeout, cx);
+    if lines.iter().any(|line| matches!(line.source, Source::Resolved { .. })) {
+        if conf.zone.is_none() {
+            return Err(Problem::says(format!(
+                "resolving names at run time requires upstream \"{name}\" to be in shared memory"
+            ))
+            .hint("add a \"zone\" directive"));
+        }
+        if resolving.resolver.is_none() {
+            let words = format!("no resolver defined to resolve names at run time in upstream \"{name}\"");
+            return Err(Problem::says(words));
+        }
+    }
+    let extras = Extras {
+        queue: conf.queue.map(|q| q.0),
+        ejection: conf.outlier_ejection.map(|e| e.0),
+        budget: conf.retry_budget.map(|b| b.0),
+    };
+    let group = Arc::new(Group::with(name, lines, method, keep, true, extras));
+    let Wanted { resolver, timeout } = resolving;
+    cx.get::<Groups>().names.keep(Naming { group: group.clone(), resolver, timeout });
+    let sticky = conf.sticky.map(|s| s.finish(name, cx)).transpose()?;
+    let rules = (key.is_some() || sticky.is_some()).then(|| Arc::new(Rules { key, sticky }));
+    Ok(Named { group, rules })
+}
+
+/// Who is asked for names.
+struct Wanted {
+    resolver: Option<Arc<upstream::resolver::Resolver>>,
+    timeout: Duration,
+}
+
+fn resolving(own: Option<ResolverLine>, own_timeout: Option<Msec>, cx: &mut Cx) -> Wanted {
+    let http: Option<Resolving> = cx.get::<HttpResolver>().resolving.clone();
+    let outer_timeout = cx.get::<HttpResolver>().timeout.unwrap_or(Duration::from_secs(30));
+    Wanted {
+        resolver: own.map(|line| line.0).or(http.map(|r| r.resolver)),
+        timeout: own_timeout.map_or(outer_timeout, |t| t.duration()),
+    }
+}
+
+/// The method that was named last; more than one is said to be a mistake, as in nginx.
+fn method(input: &UpstreamInput, d: &Directive, cx: &mut Cx) -> (Method, Option<http_engine::Template>) {
+    let mut found = Vec::new();
+    let mut add = |at: At, method, key| found.push((at.span.start, at, method, key));
+    if let Some(given) = &input.least_conn {
+        add(given.at, Method::LeastConn, None);
+    }
+    if let Some(given) = &input.ip_hash {
+        add(given.at, Method::IpHash, None);
+    }
+    if let Some(given) = &input.hash {
+        add(given.at, Method::Hash(given.value.consistent), Some(given.value.key.clone()));
+    }
+    if let Some(given) = &input.random {
+        add(given.at, given.value.0, None);
+    }
+    if let Some(given) = &input.least_time {
+        add(given.at, given.value.0, None);
+    }
+    found.sort_by_key(|(start, ..)| *start);
+    for (_, at, ..) in found.iter().skip(1) {
+        let place = Directive { span: at.span, line: at.line, ..d.clone() };
+        cx.warn(&place, "load balancing method redefined");
+    }
+    found.pop().map_or((Method::RoundRobin, None), |(_, _, method, key)| (method, key))
 }

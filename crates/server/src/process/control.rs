@@ -2,6 +2,7 @@
 //! ends the process. With `master_process off` it does the master's work as well.
 
 use crate::conf::{Config, Invocation};
+use crate::process::background::{self, Tasks};
 use crate::process::channel::{Channel, Order};
 use crate::process::listeners::{Listeners, Seat};
 use crate::process::reload;
@@ -72,7 +73,9 @@ pub fn run(control: Control) -> i32 {
             return FATAL;
         }
     };
-    let code = runtime.block_on(async {
+    let local = tokio::task::LocalSet::new();
+    let code = local.block_on(&runtime, async {
+        background::prepare(&control.config, background::START_PATIENCE).await;
         match Loop::start(control, signals) {
             Ok(control) => control.run().await,
             Err(e) => {
@@ -81,6 +84,7 @@ pub fn run(control: Control) -> i32 {
             }
         }
     });
+    drop(local);
     runtime.shutdown_background();
     code
 }
@@ -97,6 +101,7 @@ struct Loop {
     ended: UnboundedReceiver<Ended>,
     ending: Ending,
     retired_pause: Duration,
+    background: Tasks,
 }
 
 impl Loop {
@@ -113,6 +118,8 @@ impl Loop {
             }
             Orders::Signals(single) => Superior::Nobody(single),
         };
+        let mut background = Tasks::default();
+        background.replace(&config);
         Ok(Loop {
             invocation,
             config,
@@ -124,6 +131,7 @@ impl Loop {
             ended,
             ending: Ending::Not,
             retired_pause: RETIRED_FIRST,
+            background,
         })
     }
 
@@ -148,10 +156,10 @@ impl Loop {
                     let Ok(mut ready) = ready else { return FATAL };
                     ready.clear_ready();
                     while let Some(received) = self.signals.get_ref().next() {
-                        self.signal(received);
+                        self.signal(received).await;
                     }
                 }
-                order = next_order(&self.superior, self.orphan) => self.order(order),
+                order = next_order(&self.superior, self.orphan) => self.order(order).await,
                 () = sleep_until(look_at.unwrap_or_else(Instant::now)), if look_at.is_some() => {
                     look_at = None;
                     self.threads.report_retired();
@@ -185,14 +193,14 @@ impl Loop {
         true
     }
 
-    fn signal(&mut self, received: Received) {
+    async fn signal(&mut self, received: Received) {
         let (action, ending) = signals::worker_action(received.signal, matches!(self.superior, Superior::Nobody(_)));
         signals::note(received, action);
         match ending {
             signals::Action::Terminate => self.terminate(),
             signals::Action::Quit => self.quit(),
             signals::Action::Reopen => self.reopen(),
-            signals::Action::Reload => self.reload(),
+            signals::Action::Reload => self.reload().await,
             signals::Action::Ignore => {}
         }
     }
@@ -226,19 +234,20 @@ impl Loop {
     }
 
     /// HUP with `master_process off`.
-    fn reload(&mut self) {
+    async fn reload(&mut self) {
         let Superior::Nobody(single) = &self.superior else { return };
         say!(Notice, "reconfiguring");
         let prepared = single.reload(&self.invocation, &self.config, &self.listeners);
         let Ok((config, listeners)) = prepared else { return };
         let seats = new_seats(&self.listeners, self.config.core.workers, &listeners, config.core.workers);
         match copies(&listeners, &seats) {
-            Ok(seats) => self.swap(config, listeners, seats),
+            Ok(seats) => self.swap(config, listeners, seats).await,
             Err(e) => say!(Emerg, "dup() failed {}; the old configuration stays", os(&e)),
         }
     }
 
-    fn swap(&mut self, config: Config, listeners: Listeners, seats: Vec<(Seat, OwnedFd)>) {
+    async fn swap(&mut self, config: Config, listeners: Listeners, seats: Vec<(Seat, OwnedFd)>) {
+        background::prepare(&config, background::RELOAD_PATIENCE).await;
         voice::set_log(config.error_log.clone());
         report::debug_points(config.core.debug_points);
         self.threads.serve(&config, &listeners, seats);
@@ -247,11 +256,12 @@ impl Loop {
         }
         self.listeners = listeners;
         self.config = config;
+        self.background.replace(&self.config);
         self.config.logs.forget_unused();
         self.retired_pause = RETIRED_FIRST;
     }
 
-    fn order(&mut self, order: Option<Order>) {
+    async fn order(&mut self, order: Option<Order>) {
         match order {
             None => self.orphan = true,
             Some(Order::Quit) => self.quit(),
@@ -266,7 +276,7 @@ impl Loop {
                 let done = reload::rebuild(*order, &self.invocation, &self.config);
                 channel.answer(done.as_ref().err().map(String::as_str));
                 if let Ok((config, listeners, seats)) = done {
-                    self.swap(config, listeners, seats);
+                    self.swap(config, listeners, seats).await;
                     self.listeners.let_go();
                 }
             }

@@ -1,5 +1,6 @@
 //! Processes: the master, the worker process with its threads, and what passes between them.
 
+pub mod background;
 pub mod channel;
 mod codec;
 pub mod control;

@@ -1,6 +1,7 @@
 //! From the command line to a process that serves: logs, configuration, sockets, background, pid file (nginx: `main`).
 
 use crate::conf::{self, Config, Invocation};
+use crate::process::background;
 use crate::process::control::{self, Control, Orders};
 use crate::process::listeners::{Failed, Listeners, Purpose};
 use crate::process::single::Single;
@@ -95,6 +96,9 @@ fn check_only(config: &Config, name: &str, quiet: bool, dump: bool) -> i32 {
     if works().is_err() {
         eprintln!("tidegate: configuration file {name} test failed");
         return 1;
+    }
+    for words in background::settle(config) {
+        eprintln!("tidegate: [warn] {words}");
     }
     if !quiet {
         eprintln!("tidegate: configuration file {name} test is successful");

@@ -1,21 +1,23 @@
 //! Names to addresses while requests wait: A and AAAA over UDP, over TCP when an answer was cut short, kept by each thread as
 //! long as the records allow (nginx: `ngx_resolver.c`). Messages are written and read by hickory-proto.
 
+mod wire;
+
+use crate::group::Found;
+use crate::names::Word;
 use base::clock::{self, Instant};
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
-use hickory_proto::rr::{DNSClass, Name, RData, RecordType};
+use hickory_proto::rr::{Name, RecordType};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::watch;
+use wire::{Service, over_tcp, over_udp, random, read, services};
 
 /// A query is sent again, to the next server, when so much time has passed without an answer.
 const RESEND: Duration = Duration::from_secs(5);
@@ -27,9 +29,6 @@ const ALIASES_MAX: usize = 50;
 const NAMES_MAX: usize = 10_000;
 /// Addresses of one name that are kept.
 const ADDRESSES_MAX: usize = 256;
-/// Packets that do not answer the question and are read all the same, before the next server is asked.
-const STRAY_PACKETS_MAX: usize = 100;
-const UDP_BYTES: usize = 4096;
 
 /// Why a name has no addresses; the words are nginx's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +81,27 @@ impl fmt::Display for Failed {
     }
 }
 
+/// Who is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameServer {
+    Address(SocketAddr),
+    /// A name that the system knows, looked up when it is needed.
+    Named(String, u16),
+}
+
+impl NameServer {
+    async fn address(&self) -> Option<SocketAddr> {
+        match self {
+            NameServer::Address(address) => Some(*address),
+            NameServer::Named(host, port) => tokio::net::lookup_host((host.as_str(), *port)).await.ok()?.next(),
+        }
+    }
+}
+
 /// A `resolver` line.
 #[derive(Debug)]
 pub struct Resolver {
-    pub servers: Vec<SocketAddr>,
+    pub servers: Vec<NameServer>,
     /// `valid=`: replaces the times of the records.
     pub valid: Option<Duration>,
     pub ipv4: bool,
@@ -93,7 +109,8 @@ pub struct Resolver {
     turn: AtomicUsize,
 }
 
-type Answer = Result<Rc<[IpAddr]>, Failed>;
+/// Addresses, and until when they hold.
+type Answer = Result<(Rc<[IpAddr]>, Instant), Failed>;
 
 enum Entry {
     Known {
@@ -109,7 +126,7 @@ thread_local! {
 }
 
 impl Resolver {
-    pub fn new(servers: Vec<SocketAddr>, valid: Option<Duration>, ipv4: bool, ipv6: bool) -> Resolver {
+    pub fn new(servers: Vec<NameServer>, valid: Option<Duration>, ipv4: bool, ipv6: bool) -> Resolver {
         Resolver { servers, valid, ipv4, ipv6, turn: AtomicUsize::new(0) }
     }
     /// The same line has the same names, also after a reload.
@@ -121,13 +138,27 @@ impl Resolver {
     ///
     /// # Errors
     /// Why there are none, `TimedOut` when the answer takes longer than that.
-    pub async fn resolve(self: &Arc<Self>, name: &str, timeout: Duration) -> Answer {
+    pub async fn resolve(self: &Arc<Self>, name: &str, timeout: Duration) -> Result<Rc<[IpAddr]>, Failed> {
+        self.known_or_asked(name, timeout).await.map(|(addresses, _)| addresses)
+    }
+
+    /// The same, with the time for which the addresses hold.
+    ///
+    /// # Errors
+    /// As [`Resolver::resolve`].
+    pub async fn look(self: &Arc<Self>, name: &str, timeout: Duration) -> Result<(Rc<[IpAddr]>, Duration), Failed> {
+        let (addresses, until) = self.known_or_asked(name, timeout).await?;
+        clock::update();
+        Ok((addresses, Duration::from_micros(until.micros_since(clock::now()))))
+    }
+
+    async fn known_or_asked(self: &Arc<Self>, name: &str, timeout: Duration) -> Answer {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         let key = (self.identity(), name);
         clock::update();
         let now = clock::now();
         let mut asked = NAMES.with_borrow_mut(|names| match names.get(&key) {
-            Some(Entry::Known { addresses, until }) if *until >= now => Err(addresses.clone()),
+            Some(Entry::Known { addresses, until }) if *until > now => Err((addresses.clone(), *until)),
             Some(Entry::Asked(answer)) => Ok(answer.clone()),
             _ => {
                 make_room(names, now);
@@ -139,7 +170,7 @@ impl Resolver {
             }
         });
         let answer = match &mut asked {
-            Err(addresses) => return Ok(addresses.clone()),
+            Err(known) => return Ok(known.clone()),
             Ok(answer) => answer,
         };
         match tokio::time::timeout(timeout, answer.wait_for(Option::is_some)).await {
@@ -161,7 +192,7 @@ impl Resolver {
                 let valid = self.valid.unwrap_or(Duration::from_secs(u64::from(ttl)));
                 let until = clock::now().plus_millis(valid.as_millis().min(u128::from(u32::MAX)) as u64);
                 names.insert(key, Entry::Known { addresses: addresses.clone(), until });
-                Ok(addresses)
+                Ok((addresses, until))
             }
             // Failures are not kept: the next request asks anew.
             Err(why) => {
@@ -196,6 +227,69 @@ impl Resolver {
         if addresses.is_empty() { Err(why.unwrap_or(Failed::NoSuchName)) } else { Ok((addresses, ttl)) }
     }
 
+    /// The servers of a service, by way of its SRV records, and the time for which they hold.
+    ///
+    /// # Errors
+    /// Why there are none; of several targets those that have no addresses are told to `say`.
+    pub async fn service(
+        self: &Arc<Self>,
+        host: &str,
+        service: &str,
+        timeout: Duration,
+        say: &impl Fn(Word<'_>),
+    ) -> Result<(Vec<Found>, Duration), Failed> {
+        let host = host.trim_end_matches('.');
+        // `http` is short for `_http._tcp`.
+        let full = match service.starts_with('_') || service.contains('.') {
+            true => format!("{service}.{host}."),
+            false => format!("_{service}._tcp.{host}."),
+        };
+        let name = Name::from_ascii(&full).map_err(|_| Failed::NoSuchName)?;
+        let asked = tokio::time::timeout(timeout, self.service_records(name)).await;
+        let (records, ttl) = asked.map_err(|_| Failed::TimedOut)??;
+        let (mut found, mut failed, mut first) = (Vec::new(), Vec::new(), None);
+        let mut valid = self.valid.unwrap_or(Duration::from_secs(u64::from(ttl)));
+        for record in &records {
+            match self.look(&record.target, timeout).await {
+                Ok((addresses, holds)) => {
+                    valid = valid.min(holds);
+                    // Of those that have addresses the first are the servers, the others their backups.
+                    let first = *first.get_or_insert(record.priority);
+                    found.extend(addresses.iter().map(|ip| Found {
+                        address: SocketAddr::new(*ip, record.port),
+                        record: Some((record.target.clone(), record.weight)),
+                        backup: record.priority != first,
+                    }));
+                }
+                Err(why) => {
+                    say(Word::Target { host: &record.target, service, of: host, why });
+                    failed.push(why);
+                }
+            }
+        }
+        if found.is_empty() {
+            let none = failed.iter().find(|why| **why == Failed::NoSuchName).or(failed.first());
+            return Err(none.copied().unwrap_or(Failed::NoSuchName));
+        }
+        Ok((found, valid))
+    }
+
+    async fn service_records(&self, mut name: Name) -> Result<(Vec<Service>, u32), Failed> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut ttl = u32::MAX;
+        for _ in 0..ALIASES_MAX {
+            let message = self.ask(&name, RecordType::SRV, turn).await?;
+            let (found, alias, seconds) = services(&message, &name);
+            ttl = ttl.min(seconds);
+            match alias {
+                Some(alias) if found.is_empty() => name = alias,
+                _ if found.is_empty() => return Err(Failed::NoSuchName),
+                _ => return Ok((found, ttl)),
+            }
+        }
+        Err(Failed::NoSuchName)
+    }
+
     /// Addresses of one kind, along aliases.
     async fn follow(&self, name: &Name, kind: RecordType, turn: usize) -> Result<(Vec<IpAddr>, u32), Failed> {
         let mut name = name.clone();
@@ -216,14 +310,18 @@ impl Resolver {
     async fn ask(&self, name: &Name, kind: RecordType, turn: usize) -> Result<Message, Failed> {
         let mut step = 0;
         loop {
-            let server = self.servers[(turn + step) % self.servers.len().max(1)];
+            let server = &self.servers[(turn + step) % self.servers.len().max(1)];
             step += 1;
+            let began = tokio::time::Instant::now();
+            let Some(server) = server.address().await else {
+                tokio::time::sleep_until(began + RESEND).await;
+                continue;
+            };
             let id = u16::from_le_bytes([random(), random()]);
             let mut message = Message::new(id, MessageType::Query, OpCode::Query);
             message.metadata.recursion_desired = true;
             message.add_query(Query::query(name.clone(), kind));
             let bytes = message.to_vec().map_err(|_| Failed::Other)?;
-            let began = tokio::time::Instant::now();
             let asked = tokio::time::timeout(RESEND, async {
                 let answer = over_udp(server, &bytes, &message).await?;
                 if answer.metadata.truncation { over_tcp(server, &bytes, &message).await } else { Ok(answer) }
@@ -257,125 +355,21 @@ fn make_room(names: &mut HashMap<(String, String), Entry>, now: Instant) {
     }
 }
 
-fn random() -> u8 {
-    let mut byte = [0];
-    // Without the kernel's random numbers there is no server at all; a fixed number would still be checked by port and name.
-    let _ = rustix::rand::getrandom(&mut byte, rustix::rand::GetRandomFlags::empty());
-    byte[0]
-}
-
-/// An answer to this very question.
-fn fits(answer: &Message, question: &Message) -> bool {
-    let same = |a: &Query, b: &Query| a.name() == b.name() && a.query_type() == b.query_type();
-    answer.metadata.id == question.metadata.id
-        && answer.metadata.message_type == MessageType::Response
-        && match (answer.queries.as_slice(), question.queries.as_slice()) {
-            ([a], [b]) => same(a, b),
-            // A server that could not read the question cannot repeat it.
-            ([], _) => answer.metadata.response_code == ResponseCode::FormErr,
-            _ => false,
-        }
-}
-
-async fn over_udp(server: SocketAddr, bytes: &[u8], question: &Message) -> io::Result<Message> {
-    // A socket of its own for every question: the port is as hard to guess as the number.
-    let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-    let socket = UdpSocket::bind(any).await?;
-    socket.connect(server).await?;
-    socket.send(bytes).await?;
-    let mut buf = vec![0; UDP_BYTES];
-    for _ in 0..STRAY_PACKETS_MAX {
-        let n = socket.recv(&mut buf).await?;
-        if let Ok(answer) = Message::from_vec(&buf[..n])
-            && fits(&answer, question)
-        {
-            return Ok(answer);
-        }
-    }
-    Err(io::ErrorKind::InvalidData.into())
-}
-
-async fn over_tcp(server: SocketAddr, bytes: &[u8], question: &Message) -> io::Result<Message> {
-    let mut stream = TcpStream::connect(server).await?;
-    let length = u16::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    stream.write_all(&[&length.to_be_bytes()[..], bytes].concat()).await?;
-    let mut length = [0; 2];
-    stream.read_exact(&mut length).await?;
-    let mut buf = vec![0; usize::from(u16::from_be_bytes(length))];
-    stream.read_exact(&mut buf).await?;
-    match Message::from_vec(&buf) {
-        Ok(answer) if fits(&answer, question) => Ok(answer),
-        _ => Err(io::ErrorKind::InvalidData.into()),
-    }
-}
-
-/// What an answer says of a name.
-#[derive(Debug, PartialEq, Eq)]
-struct Found {
-    addresses: Vec<IpAddr>,
-    /// The last name of a chain of aliases that has no addresses here.
-    alias: Option<Name>,
-    ttl: u32,
-}
-
-fn read(message: &Message, name: &Name, kind: RecordType) -> Found {
-    let mut found = Found { addresses: Vec::new(), alias: None, ttl: u32::MAX };
-    let mut name = name;
-    // Aliases may stand in any order; each round follows one.
-    for _ in 0..ALIASES_MAX {
-        let next = message.answers.iter().find_map(|record| match &record.data {
-            RData::CNAME(target) if record.name == *name && record.dns_class == DNSClass::IN => {
-                Some((&target.0, record.ttl))
-            }
-            _ => None,
-        });
-        let Some((target, ttl)) = next else { break };
-        found.ttl = found.ttl.min(ttl);
-        found.alias = Some(target.clone());
-        name = target;
-    }
-    for record in message.answers.iter().filter(|r| r.name == *name && r.dns_class == DNSClass::IN) {
-        let address = match &record.data {
-            RData::A(a) if kind == RecordType::A => IpAddr::V4(a.0),
-            RData::AAAA(a) if kind == RecordType::AAAA => IpAddr::V6(a.0),
-            _ => continue,
-        };
-        if found.addresses.len() < ADDRESSES_MAX {
-            found.addresses.push(address);
-            found.ttl = found.ttl.min(record.ttl);
-        }
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hickory_proto::rr::RData;
     use hickory_proto::rr::Record;
-    use hickory_proto::rr::rdata::{A, CNAME};
-
-    fn name(text: &str) -> Name {
-        Name::from_ascii(text).unwrap()
-    }
-
-    #[test]
-    fn aliases_are_followed_within_an_answer() {
-        let mut message = Message::new(1, MessageType::Response, OpCode::Query);
-        message.answers.push(Record::from_rdata(name("b."), 60, RData::A(A::new(127, 0, 0, 1))));
-        message.answers.push(Record::from_rdata(name("a."), 5, RData::CNAME(CNAME(name("B.")))));
-        let found = read(&message, &name("A."), RecordType::A);
-        assert_eq!((found.addresses, found.ttl), (vec![IpAddr::from([127, 0, 0, 1])], 5));
-        let none = read(&message, &name("a."), RecordType::AAAA);
-        assert_eq!((none.addresses.len(), none.alias), (0, Some(name("b."))));
-        assert!(read(&message, &name("x."), RecordType::A).alias.is_none());
-    }
+    use hickory_proto::rr::rdata::A;
+    use tokio::net::UdpSocket;
 
     #[test]
     fn asks_again_elsewhere_and_keeps_what_it_was_told() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-            let resolver = Arc::new(Resolver::new(vec![server.local_addr().unwrap()], None, true, false));
+            let resolver =
+                Arc::new(Resolver::new(vec![NameServer::Address(server.local_addr().unwrap())], None, true, false));
             let serve = tokio::task::spawn_local(async move {
                 let mut buf = [0; 512];
                 let (n, from) = server.recv_from(&mut buf).await.unwrap();

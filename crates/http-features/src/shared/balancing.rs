@@ -1,0 +1,105 @@
+//! A request's way through a group: which server it is bound to, the next one, whether it may be tried again.
+
+use super::groups::Named;
+use base::clock;
+use http_engine::Request;
+use observe::Level;
+use std::net::SocketAddr;
+use upstream::{Active, Choice, Turn};
+
+/// One request's choices.
+pub struct Choices {
+    named: Named,
+    turn: Turn,
+    key: Vec<u8>,
+    bound: Option<Vec<u8>>,
+}
+
+impl Choices {
+    pub fn new(named: &Named, r: &mut Request) -> Choices {
+        let rules = named.rules.as_deref();
+        let bound = rules.and_then(|rules| rules.sticky.as_ref()).and_then(|sticky| sticky.bound(r));
+        let key = match (rules.and_then(|rules| rules.key.as_ref()), named.group.method) {
+            (Some(key), _) => key.eval(r),
+            (None, upstream::Method::IpHash) => address_key(r.connection().peer),
+            _ => Vec::new(),
+        };
+        if let Some(budget) = &named.group.extras.budget {
+            budget.request(clock::now());
+        }
+        Choices { turn: named.group.turn(), named: named.clone(), key, bound }
+    }
+
+    /// How many servers were asked, and how many may be.
+    pub fn asked(&self) -> usize {
+        self.turn.asked()
+    }
+    pub fn tries(&self) -> usize {
+        self.turn.tries()
+    }
+
+    /// The next server; `None` when there is none.
+    pub async fn next(&mut self) -> Option<Active> {
+        let random = u64::from_le_bytes(half(net::random::bytes16())) | 1;
+        let choice = Choice { now: clock::now(), random, key: &self.key, bound: self.bound.as_deref() };
+        self.named.group.next(&choice, &mut self.turn).await
+    }
+
+    /// Whether the group can afford another try.
+    pub fn may_retry(&self, r: &Request) -> bool {
+        let Some(budget) = &self.named.group.extras.budget else { return true };
+        let may = budget.retry(clock::now());
+        if !may {
+            let name = &self.named.group.name;
+            r.log(Level::Warn, format_args!("the retry budget of upstream \"{name}\" is used up"));
+        }
+        may
+    }
+
+    /// A server has answered, and its answer is the one that counts.
+    pub fn answered(&self, r: &mut Request, active: &Active) {
+        if let Some(sticky) = self.named.rules.as_deref().and_then(|rules| rules.sticky.as_ref()) {
+            sticky.answered(r, &active.peer().id);
+        }
+    }
+}
+
+/// A try failed: the server is counted down, which may put it out of use.
+pub fn failed(r: &Request, active: &mut Active) {
+    if active.failed(clock::now()) {
+        r.log(Level::Warn, format_args!("upstream server temporarily disabled, upstream: \"{}\"", active.peer().text));
+    }
+}
+
+/// Tells `outlier_ejection` how a try went.
+pub fn judge(r: &Request, active: &Active, bad: bool) {
+    let group = active.group();
+    if let Some(out) = group.judge(active.peer(), bad, clock::now()) {
+        r.log(
+            Level::Warn,
+            format_args!(
+                "upstream server {} of \"{}\" is put aside for {} s after {} errors in {} answers",
+                active.peer().text,
+                group.name,
+                out.for_ms / 1000,
+                out.errors,
+                out.of
+            ),
+        );
+    }
+}
+
+fn half(bytes: [u8; 16]) -> [u8; 8] {
+    let mut out = [0; 8];
+    out.copy_from_slice(&bytes[..8]);
+    out
+}
+
+/// What `ip_hash` hashes.
+fn address_key(peer: Option<SocketAddr>) -> Vec<u8> {
+    match peer {
+        Some(SocketAddr::V4(a)) => a.ip().octets()[..3].to_vec(),
+        Some(SocketAddr::V6(a)) => a.ip().octets().to_vec(),
+        None => vec![0; 3],
+    }
+}

@@ -1,0 +1,334 @@
+//! Which server next: round robin with smooth weights, least_conn, ip_hash, hash, random, least_time; bound requests first.
+
+mod hash;
+mod least;
+mod random;
+#[cfg(test)]
+mod tests;
+
+use crate::group::{Group, Members};
+use crate::peer::Peer;
+use base::clock::Instant;
+pub use hash::Crc32;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+/// How a group chooses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    #[default]
+    RoundRobin,
+    LeastConn,
+    IpHash,
+    /// The key is given with every choice; `true`: consistent (ketama).
+    Hash(bool),
+    /// `random`
+    Random,
+    /// `random two`: the better of two, by connections or by time.
+    Two(Option<Time>),
+    LeastTime {
+        time: Time,
+        inflight: bool,
+    },
+}
+
+/// Which time counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    Header,
+    LastByte,
+}
+
+impl Method {
+    /// `backup` may stand in its groups.
+    pub fn takes_backups(self) -> bool {
+        matches!(self, Method::RoundRobin | Method::LeastConn | Method::LeastTime { .. })
+    }
+}
+
+/// What one of weight is worth in round robin's accounts: enough for a part of it to count (`slow_start`).
+const UNIT: i64 = 1000;
+
+/// After this many misses methods that draw lots fall back to round robin (nginx: 20).
+const MISSES_MAX: u32 = 20;
+
+/// What one request has tried already.
+#[derive(Debug)]
+pub struct Turn {
+    members: Arc<Members>,
+    /// The first servers are used up: it goes on with the backups.
+    in_backup: bool,
+    tried: Vec<bool>,
+    asked: usize,
+    /// Misses of methods that draw lots, and where a hash has got to.
+    misses: u32,
+    rehash: u32,
+    hash: Option<u32>,
+}
+
+impl Turn {
+    pub(crate) fn new(members: Arc<Members>) -> Turn {
+        Turn { members, in_backup: false, tried: Vec::new(), asked: 0, misses: 0, rehash: 0, hash: None }
+    }
+    fn has(&self, index: usize) -> bool {
+        self.tried.get(index).copied().unwrap_or(false)
+    }
+    fn mark(&mut self, index: usize) {
+        if self.tried.len() <= index {
+            self.tried.resize(index + 1, false);
+        }
+        self.tried[index] = true;
+        self.asked += 1;
+    }
+    /// How many servers were asked.
+    pub fn asked(&self) -> usize {
+        self.asked
+    }
+    /// How many may be asked.
+    pub fn tries(&self) -> usize {
+        self.members.tries()
+    }
+    /// Starts over with the servers that there are now.
+    pub fn renew(&mut self, group: &Group) {
+        *self = Turn::new(group.members());
+    }
+}
+
+/// What a choice depends on besides the group.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice<'a> {
+    pub now: Instant,
+    /// A random number, not 0.
+    pub random: u64,
+    /// The key of `hash`, or the client's address bytes for `ip_hash` (3 of IPv4, 16 of IPv6).
+    pub key: &'a [u8],
+    /// The server that the request is bound to (`sticky`).
+    pub bound: Option<&'a [u8]>,
+}
+
+/// A server in use by one request: counted against its limits until dropped.
+#[derive(Debug)]
+pub struct Active {
+    peer: Arc<Peer>,
+    group: Arc<Group>,
+    started: Instant,
+    header_ms: Option<u64>,
+    inflight: bool,
+    /// It was said already how it ended.
+    over: bool,
+    single: bool,
+}
+
+impl Active {
+    pub fn peer(&self) -> &Arc<Peer> {
+        &self.peer
+    }
+    pub fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+    /// The head of the response is here.
+    pub fn header(&mut self, ms: u64) {
+        self.header_ms = Some(ms);
+        if let Method::LeastTime { time: Time::Header, .. } = self.group.method
+            && self.inflight
+        {
+            self.peer.with(|s| s.header_time = crate::peer::average(s.header_time, ms));
+            self.landed(ms);
+        }
+    }
+    /// It did not work: the server is on its way out of use. Whether it is now.
+    pub fn failed(&mut self, now: Instant) -> bool {
+        self.over = true;
+        // Nobody could take its place.
+        !self.single && self.peer.failed(now)
+    }
+    /// Another server is asked, without this one being to blame (403, 404).
+    pub fn passed_on(&mut self) {
+        self.over = true;
+        self.peer.succeeded(base::clock::now());
+    }
+    fn landed(&mut self, ms: u64) {
+        self.inflight = false;
+        let now = base::clock::now();
+        self.peer.with(|s| {
+            if s.inflight <= 1 {
+                s.inflight_last = 0;
+            } else {
+                let flown = now.millis_since(s.inflight_changed).saturating_mul(s.inflight);
+                s.inflight_last = s.inflight_last.saturating_add(flown).saturating_sub(ms);
+                s.inflight_changed = now;
+            }
+            s.inflight = s.inflight.saturating_sub(1);
+        });
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        let now = base::clock::now();
+        let whole_ms = now.millis_since(self.started);
+        if self.inflight {
+            self.landed(whole_ms);
+        }
+        if !self.over {
+            self.peer.succeeded(now);
+            if let (Some(header_ms), true) = (self.header_ms, self.group.method.keeps_times()) {
+                let counted = matches!(self.group.method, Method::LeastTime { time: Time::Header, inflight: true });
+                self.peer.with(|s| {
+                    s.response_time = crate::peer::average(s.response_time, whole_ms);
+                    if !counted {
+                        s.header_time = crate::peer::average(s.header_time, header_ms);
+                    }
+                });
+            }
+        }
+        self.peer.active.fetch_sub(1, Ordering::Relaxed);
+        if self.group.extras.queue.is_some() {
+            self.group.freed.notify_one();
+        }
+    }
+}
+
+impl Method {
+    fn keeps_times(self) -> bool {
+        matches!(self, Method::LeastTime { .. } | Method::Two(Some(_)))
+    }
+}
+
+impl Group {
+    /// The next server, or `None` when no one is left to ask.
+    pub fn choose(self: &Arc<Self>, choice: &Choice<'_>, turn: &mut Turn) -> Option<Active> {
+        let _one_at_a_time = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let members = turn.members.clone();
+        loop {
+            let list = if turn.in_backup { &members.backup } else { &members.primary };
+            if let Some(index) = self.pick(list, &members, choice, turn) {
+                turn.mark(index);
+                return Some(self.taken(&list[index], members.single(), choice.now));
+            }
+            if turn.in_backup || members.backup.is_empty() {
+                return None;
+            }
+            turn.in_backup = true;
+            turn.tried.clear();
+        }
+    }
+
+    fn pick(&self, list: &[Arc<Peer>], members: &Members, choice: &Choice<'_>, turn: &mut Turn) -> Option<usize> {
+        let bound = bound(list, choice, turn);
+        if members.single() {
+            // It is asked even while it is failing: an error is no better than a try.
+            let peer = list.first()?;
+            let asked = !peer.spec.down && !peer.spec.drain && !peer.full() && peer.sound(choice.now);
+            return bound.or((asked && !turn.has(0)).then_some(0));
+        }
+        let keyless = matches!(self.method, Method::Hash(_)) && choice.key.is_empty();
+        if turn.misses > MISSES_MAX || keyless || (turn.in_backup && !self.method.takes_backups()) {
+            return round_robin(list, choice, turn, bound);
+        }
+        match self.method {
+            Method::RoundRobin => round_robin(list, choice, turn, bound),
+            _ if bound.is_some() => bound,
+            Method::LeastConn => least::connections(list, choice, turn),
+            Method::LeastTime { time, .. } => least::time(list, choice, turn, time),
+            Method::IpHash => hash::by_address(list, choice, turn),
+            Method::Hash(false) => hash::by_key(list, choice, turn),
+            Method::Hash(true) => hash::consistent(list, members, choice, turn),
+            Method::Random => random::one(list, choice, turn),
+            Method::Two(time) => random::two(list, choice, turn, time),
+        }
+    }
+
+    fn taken(self: &Arc<Self>, peer: &Arc<Peer>, single: bool, now: Instant) -> Active {
+        let inflight = matches!(self.method, Method::LeastTime { inflight: true, .. }) && !single;
+        peer.active.fetch_add(1, Ordering::Relaxed);
+        peer.with(|s| {
+            if now.millis_since(s.checked) > peer.spec.fail_timeout_ms {
+                s.checked = now;
+            }
+            if inflight {
+                if s.inflight > 0 {
+                    let flown = now.millis_since(s.inflight_changed).saturating_mul(s.inflight);
+                    s.inflight_last = s.inflight_last.saturating_add(flown);
+                }
+                s.inflight_changed = now;
+                s.inflight += 1;
+            }
+        });
+        Active { peer: peer.clone(), group: self.clone(), started: now, header_ms: None, inflight, over: false, single }
+    }
+}
+
+fn usable(list: &[Arc<Peer>], index: usize, now: Instant, turn: &Turn) -> bool {
+    let peer = &list[index];
+    !turn.has(index) && !peer.spec.down && !peer.spec.drain && !peer.unavailable(now)
+}
+
+/// The server that the request is bound to, if it can be asked; one that is being drained can.
+fn bound(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &Turn) -> Option<usize> {
+    let id = choice.bound?;
+    let index = list.iter().position(|peer| peer.id.as_bytes() == id)?;
+    let peer = &list[index];
+    let able = !turn.has(index) && !peer.spec.down && !peer.unavailable(choice.now);
+    able.then_some(index)
+}
+
+/// Smooth weighted round robin: each step every server gains its weight, the richest is asked and pays the sum.
+fn round_robin(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &Turn, bound: Option<usize>) -> Option<usize> {
+    if let Some(index) = bound {
+        // Bound requests count as turns, too, but a server is not made to owe more than one round for them.
+        let all: i64 = list.iter().map(|p| i64::from(p.spec.weight)).sum();
+        let lowest = (i64::from(list[index].spec.weight) - all) * UNIT;
+        if list[index].with(|s| s.current) <= lowest {
+            return bound;
+        }
+    }
+    weighted(list, choice, turn, 0, bound, |_| true)
+}
+
+/// One step of round robin among some servers, beginning with one of them.
+fn weighted(
+    list: &[Arc<Peer>],
+    choice: &Choice<'_>,
+    turn: &Turn,
+    from: usize,
+    bound: Option<usize>,
+    among: impl Fn(usize) -> bool,
+) -> Option<usize> {
+    let mut best: Option<(usize, i64)> = None;
+    let mut total = 0;
+    for (index, peer) in list.iter().enumerate().skip(from) {
+        if !usable(list, index, choice.now, turn) || !among(index) {
+            continue;
+        }
+        let weight = i64::from(peer.spec.weight);
+        let current = peer.with(|s| {
+            let gain = match peer.share(s, choice.now) {
+                None => s.effective * UNIT,
+                Some((part, whole)) => (s.effective * UNIT).saturating_mul(part as i64) / whole as i64,
+            };
+            s.current += gain;
+            total += gain;
+            if s.effective < weight {
+                s.effective += 1;
+            }
+            s.current
+        });
+        if best.is_none_or(|(_, most)| current > most) {
+            best = Some((index, current));
+        }
+    }
+    let index = bound.or(best.map(|(index, _)| index))?;
+    list[index].with(|s| s.current -= total);
+    Some(index)
+}
+
+/// The server whose share of the weights a number falls into.
+fn by_weight(list: &[Arc<Peer>], mut number: u64) -> Option<usize> {
+    list.iter().position(|peer| {
+        let weight = u64::from(peer.spec.weight);
+        let here = number < weight;
+        number = number.saturating_sub(weight);
+        here
+    })
+}

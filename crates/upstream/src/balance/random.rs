@@ -1,0 +1,57 @@
+//! `random` and `random two`.
+
+use super::least::estimate;
+use super::{Choice, MISSES_MAX, Time, Turn, by_weight, round_robin, usable};
+use crate::peer::Peer;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Numbers after the first of a choice (xorshift).
+struct Lots(u64);
+
+impl Lots {
+    fn draw(&mut self, list: &[Arc<Peer>]) -> Option<usize> {
+        let total: u64 = list.iter().map(|p| u64::from(p.spec.weight)).sum();
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        by_weight(list, (self.0 >> 11) % total.max(1))
+    }
+}
+
+/// `random`
+pub fn one(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &mut Turn) -> Option<usize> {
+    let mut lots = Lots(choice.random | 1);
+    while turn.misses <= MISSES_MAX {
+        let index = lots.draw(list)?;
+        if usable(list, index, choice.now, turn) {
+            return Some(index);
+        }
+        turn.misses += 1;
+    }
+    round_robin(list, choice, turn, None)
+}
+
+/// `random two`: the one with fewer connections, or the quicker one.
+pub fn two(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &mut Turn, time: Option<Time>) -> Option<usize> {
+    let mut lots = Lots(choice.random | 1);
+    let mut first: Option<usize> = None;
+    let load = |index: usize| match time {
+        None => u128::from(list[index].active.load(Ordering::Relaxed)),
+        Some(time) => u128::from(estimate(&list[index], choice, time)),
+    };
+    while turn.misses <= MISSES_MAX {
+        let index = lots.draw(list)?;
+        if first == Some(index) || !usable(list, index, choice.now, turn) {
+            turn.misses += 1;
+            continue;
+        }
+        let Some(other) = first else {
+            first = Some(index);
+            continue;
+        };
+        let weight = |index: usize| u128::from(list[index].spec.weight);
+        return Some(if load(index) * weight(other) > load(other) * weight(index) { other } else { index });
+    }
+    round_robin(list, choice, turn, None)
+}

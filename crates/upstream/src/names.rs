@@ -1,0 +1,178 @@
+//! The names of a group's lines, asked for and asked for again; runs on the control thread.
+
+use crate::group::{Found, Group, Source};
+use crate::resolver::{Failed, Resolver};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A name that the system does not resolve is asked for again after so long; the time doubles up to the most.
+const AGAIN_FIRST: Duration = Duration::from_secs(1);
+const AGAIN_LAST: Duration = Duration::from_secs(30);
+/// Between two questions for the same name, whatever its records say.
+const AGAIN_LEAST: Duration = Duration::from_millis(100);
+
+/// What the names of a group are asked for, and by whom.
+#[derive(Clone, Debug)]
+pub struct Naming {
+    pub group: Arc<Group>,
+    pub resolver: Option<Arc<Resolver>>,
+    pub timeout: Duration,
+}
+
+/// Asks the system, on a thread where it may block.
+///
+/// # Errors
+/// Its words.
+pub async fn system(host: &str) -> Result<Vec<IpAddr>, String> {
+    match tokio::net::lookup_host((host, 0)).await {
+        Ok(all) => {
+            let mut found: Vec<IpAddr> = Vec::new();
+            for ip in all.map(|address| address.ip()) {
+                if !found.contains(&ip) {
+                    found.push(ip);
+                }
+            }
+            if found.is_empty() { Err("host not found".into()) } else { Ok(found) }
+        }
+        Err(_) => Err("host not found".into()),
+    }
+}
+
+impl Naming {
+    /// Whether there is anything to ask for.
+    pub fn is_needed(group: &Group) -> bool {
+        group.lines.iter().any(|line| !matches!(line.source, Source::Fixed(_)))
+    }
+
+    /// Asks the system once for every name that is not known yet.
+    pub async fn prepare(self) {
+        for (index, line) in self.group.lines.iter().enumerate() {
+            if let Source::Named { host, port } = &line.source
+                && !self.group.is_found(index)
+                && let Ok(ips) = system(host).await
+            {
+                self.group.update(index, ips.into_iter().map(|ip| Found::plain(ip, *port)).collect());
+            }
+        }
+    }
+
+    /// Keeps one line's servers up with its name; ends when there is nothing to keep up with.
+    pub async fn keep(self, line: usize, say: impl Fn(Word<'_>)) {
+        let Some(source) = self.group.lines.get(line).map(|l| l.source.clone()) else { return };
+        match source {
+            Source::Fixed(_) => {}
+            Source::Named { host, port } => self.keep_literal(line, &host, port, say).await,
+            Source::Resolved { host, port, service } => {
+                self.keep_resolved(line, &host, port, service.as_deref(), say).await;
+            }
+        }
+    }
+
+    /// Until the system knows it; then it stays as it is until a reload, as in nginx.
+    async fn keep_literal(&self, line: usize, host: &str, port: u16, say: impl Fn(Word<'_>)) {
+        let mut pause = AGAIN_FIRST;
+        let mut told = false;
+        loop {
+            let known = self.group.is_found(line);
+            match system(host).await {
+                Ok(ips) => {
+                    let changed = self.group.update(line, ips.into_iter().map(|ip| Found::plain(ip, port)).collect());
+                    if changed && (told || !known) {
+                        say(Word::Found { host, group: &self.group.name });
+                    }
+                    return;
+                }
+                // What it stood for before a reload still serves.
+                Err(_) if known => return,
+                Err(why) if !told => {
+                    told = true;
+                    say(Word::Down { host, group: &self.group.name, why: &why });
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(AGAIN_LAST);
+        }
+    }
+
+    async fn keep_resolved(&self, line: usize, host: &str, port: u16, service: Option<&str>, say: impl Fn(Word<'_>)) {
+        let Some(resolver) = &self.resolver else { return };
+        loop {
+            let asked = match service {
+                None => resolver.look(host, self.timeout).await.map(|(ips, valid)| {
+                    let found = ips.iter().map(|ip| Found::plain(*ip, port)).collect();
+                    (found, valid)
+                }),
+                Some(service) => resolver.service(host, service, self.timeout, &say).await,
+            };
+            let wait = match asked {
+                Ok((found, valid)) => {
+                    self.group.update(line, found);
+                    valid
+                }
+                Err(why) => {
+                    say(Word::Failed { host, service, why });
+                    match why {
+                        // Nobody of that name: nobody is asked.
+                        Failed::NoSuchName => {
+                            self.group.update(line, Vec::new());
+                            resolver.valid.unwrap_or(Duration::from_secs(10))
+                        }
+                        // What was known stays.
+                        _ => self.timeout.max(Duration::from_secs(1)),
+                    }
+                }
+            };
+            tokio::time::sleep(wait.max(AGAIN_LEAST)).await;
+        }
+    }
+}
+
+/// What there is to say about names.
+#[derive(Clone, Copy, Debug)]
+pub enum Word<'a> {
+    Down {
+        host: &'a str,
+        group: &'a str,
+        why: &'a str,
+    },
+    Found {
+        host: &'a str,
+        group: &'a str,
+    },
+    Failed {
+        host: &'a str,
+        service: Option<&'a str>,
+        why: Failed,
+    },
+    /// A name that a service record names.
+    Target {
+        host: &'a str,
+        service: &'a str,
+        of: &'a str,
+        why: Failed,
+    },
+}
+
+impl std::fmt::Display for Word<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Word::Down { host, group, why } => {
+                write!(f, "{why} in upstream \"{group}\": \"{host}\" is down until it resolves")
+            }
+            Word::Found { host, group } => write!(f, "\"{host}\" in upstream \"{group}\" is resolved now"),
+            Word::Failed { host, service: None, why } => {
+                write!(f, "{host} could not be resolved ({}: {why})", why.code())
+            }
+            Word::Failed { host, service: Some(service), why } => {
+                write!(f, "service {service} of {host} could not be resolved ({}: {why})", why.code())
+            }
+            Word::Target { host, service, of, why } => write!(
+                f,
+                "{host} could not be resolved ({}: {why}) while resolving service {service} of {of}",
+                why.code()
+            ),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A server of a group: what the configuration says of it, and what is known of it.
+
+use crate::stream::Address;
+use base::clock::Instant;
+use md5::{Digest, Md5};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// One `server` line of an `upstream` block, for one of its addresses.
+#[derive(Clone, Debug)]
+pub struct PeerSpec {
+    /// As written, or as a service record names it: what consistent hashing places.
+    pub name: String,
+    pub address: Address,
+    pub weight: u32,
+    /// Connections at a time; 0: no limit.
+    pub max_conns: u32,
+    /// 0: failures do not count.
+    pub max_fails: u32,
+    pub fail_timeout_ms: u64,
+    pub slow_start_ms: u64,
+    pub backup: bool,
+    pub down: bool,
+    /// Only requests that are bound to it are passed to it.
+    pub drain: bool,
+    /// `route=`
+    pub route: String,
+}
+
+impl PeerSpec {
+    pub fn new(name: impl Into<String>, address: Address) -> PeerSpec {
+        PeerSpec {
+            name: name.into(),
+            address,
+            weight: 1,
+            max_conns: 0,
+            max_fails: 1,
+            fail_timeout_ms: 10_000,
+            slow_start_ms: 0,
+            backup: false,
+            down: false,
+            drain: false,
+            route: String::new(),
+        }
+    }
+}
+
+/// What health checks say of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// Nobody checks it, or the checks pass.
+    Healthy = 0,
+    Unhealthy = 1,
+    /// `mandatory`: not asked until the first check has passed.
+    Unknown = 2,
+}
+
+/// A server and its counters.
+#[derive(Debug)]
+pub struct Peer {
+    pub spec: PeerSpec,
+    /// The address as text: `$upstream_addr`, log lines.
+    pub text: String,
+    /// What `sticky` calls it: its route, or the MD5 of its address.
+    pub id: String,
+    /// Connections in use, of all threads.
+    pub active: AtomicU64,
+    checked: AtomicU8,
+    /// Put aside until then (microseconds of the clock); 0: it is not.
+    ejected_until: AtomicU64,
+    state: Mutex<State>,
+}
+
+/// What balancing changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct State {
+    pub current: i64,
+    pub effective: i64,
+    pub fails: u32,
+    pub accessed: Instant,
+    pub checked: Instant,
+    /// Averages over time of response times (`least_time`), in milliseconds.
+    pub header_time: u64,
+    pub response_time: u64,
+    /// Requests whose answer is still awaited (`least_time ... inflight`).
+    pub inflight: u64,
+    pub inflight_last: u64,
+    pub inflight_time: u64,
+    pub inflight_changed: Instant,
+    /// When it came back: the start of its slow start.
+    pub recovered: Option<Instant>,
+    /// Errors in a row, and what there was in the current window (`outlier_ejection`).
+    pub row: u32,
+    pub window: Instant,
+    pub seen: u32,
+    pub bad: u32,
+    pub ejections: u32,
+}
+
+/// Milliseconds averaged with nginx's weights: one part in twenty is new.
+pub(crate) fn average(old: u64, new: u64) -> u64 {
+    if old == 0 { new } else { (old * 95 + new * 5 + 50) / 100 }
+}
+
+impl Peer {
+    pub(crate) fn new(spec: PeerSpec) -> Peer {
+        let effective = i64::from(spec.weight);
+        let text = spec.address.to_string();
+        let id = if spec.route.is_empty() {
+            Md5::digest(text.as_bytes()).iter().map(|b| format!("{b:02x}")).collect()
+        } else {
+            spec.route.clone()
+        };
+        Peer {
+            spec,
+            text,
+            id,
+            active: AtomicU64::new(0),
+            checked: AtomicU8::new(0),
+            ejected_until: AtomicU64::new(0),
+            state: Mutex::new(State { effective, ..State::default() }),
+        }
+    }
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        // A panic while the lock is held can only come from arithmetic that is checked: the numbers stay usable.
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        f(&mut state)
+    }
+    /// A request to it went wrong; whether that put it out of use.
+    pub(crate) fn failed(&self, now: Instant) -> bool {
+        let spec = &self.spec;
+        self.with(|s| {
+            s.fails = s.fails.saturating_add(1);
+            s.accessed = now;
+            s.checked = now;
+            if let Some(share) = spec.weight.checked_div(spec.max_fails) {
+                s.effective = (s.effective - i64::from(share)).max(0);
+            }
+            spec.max_fails > 0 && s.fails >= spec.max_fails
+        })
+    }
+    /// A request to it went well.
+    pub(crate) fn succeeded(&self, now: Instant) {
+        self.with(|s| {
+            if s.accessed < s.checked {
+                if self.spec.max_fails > 0 && s.fails >= self.spec.max_fails {
+                    s.recovered = Some(now);
+                }
+                s.fails = 0;
+            }
+        });
+    }
+    /// Its number of connections is used up.
+    pub fn full(&self) -> bool {
+        self.spec.max_conns > 0 && self.active.load(Ordering::Relaxed) >= u64::from(self.spec.max_conns)
+    }
+    /// Health checks and `outlier_ejection` have nothing against it.
+    pub fn sound(&self, now: Instant) -> bool {
+        self.checked.load(Ordering::Relaxed) == Checked::Healthy as u8
+            && self.ejected_until.load(Ordering::Relaxed) <= now.0
+    }
+    pub fn is_ejected(&self, now: Instant) -> bool {
+        self.ejected_until.load(Ordering::Relaxed) > now.0
+    }
+    pub(crate) fn eject(&self, now: Instant, until: Instant) {
+        self.ejected_until.store(until.0, Ordering::Relaxed);
+        self.with(|s| s.recovered = Some(until.max(now)));
+    }
+    /// What health checks have found; whether that is news.
+    pub fn check(&self, found: Checked, now: Instant) -> bool {
+        let before = self.checked.swap(found as u8, Ordering::Relaxed);
+        if found == Checked::Healthy && before == Checked::Unhealthy as u8 {
+            self.with(|s| {
+                s.recovered = Some(now);
+                s.fails = 0;
+            });
+        }
+        before != found as u8
+    }
+    pub fn checks_say(&self) -> Checked {
+        match self.checked.load(Ordering::Relaxed) {
+            0 => Checked::Healthy,
+            1 => Checked::Unhealthy,
+            _ => Checked::Unknown,
+        }
+    }
+    /// Too many failures in too short a time.
+    pub fn failing(&self, now: Instant) -> bool {
+        let spec = &self.spec;
+        spec.max_fails > 0
+            && self.with(|s| {
+                s.fails >= spec.max_fails && now.millis_since(s.checked) <= spec.fail_timeout_ms && s.checked.0 > 0
+            })
+    }
+    /// It is not asked at the moment.
+    pub fn unavailable(&self, now: Instant) -> bool {
+        self.full() || !self.sound(now) || self.failing(now)
+    }
+    /// The share of its weight that counts while it starts slowly, as a fraction.
+    pub(crate) fn share(&self, s: &mut State, now: Instant) -> Option<(u64, u64)> {
+        let whole = self.spec.slow_start_ms;
+        let since = s.recovered.filter(|_| whole > 0)?;
+        let part = now.millis_since(since);
+        if part >= whole {
+            s.recovered = None;
+            return None;
+        }
+        Some((part, whole))
+    }
+}

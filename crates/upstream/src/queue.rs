@@ -1,0 +1,86 @@
+//! `queue`: requests that no server can take wait until one can.
+
+use crate::balance::{Active, Choice, Turn};
+use crate::group::Group;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A server may also come back without a sign (its `fail_timeout` is over): so often it is looked.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A place in the queue, given up when dropped.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Group {
+    /// The next server; with `queue` it is waited for, behind those who wait already.
+    pub async fn next(self: &Arc<Self>, choice: &Choice<'_>, turn: &mut Turn) -> Option<Active> {
+        let Some(queue) = self.extras.queue else { return self.choose(choice, turn) };
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        if waiting == 0
+            && let Some(active) = self.choose(choice, turn)
+        {
+            return Some(active);
+        }
+        if waiting >= queue.max || turn.asked() > 0 {
+            return None;
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _place = Place(&self.waiting);
+        let deadline = Instant::now() + Duration::from_millis(queue.timeout_ms);
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            // From here on nothing that is freed goes unnoticed.
+            freed.as_mut().enable();
+            turn.renew(self);
+            base::clock::update();
+            let now = Choice { now: base::clock::now(), ..*choice };
+            if let Some(active) = self.choose(&now, turn) {
+                return Some(active);
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            let _ = tokio::time::timeout_at(deadline.min(Instant::now() + LOOK), freed).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::{Extras, Line, Queue, Source};
+    use crate::peer::PeerSpec;
+    use crate::pool::KeepAlive;
+    use crate::stream::Address;
+    use crate::{Method, balance};
+
+    #[test]
+    fn waits_its_turn_and_no_longer_than_that() {
+        let address = Address::Unix("/queue".into());
+        let spec = PeerSpec { max_conns: 1, ..PeerSpec::new("s", address.clone()) };
+        let lines = vec![Line { spec, source: Source::Fixed(vec![address]) }];
+        let extras = Extras { queue: Some(Queue { max: 1, timeout_ms: 60 }), ..Extras::default() };
+        let g = Arc::new(Group::with("queue", lines, Method::RoundRobin, KeepAlive::default(), true, extras));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let choice = balance::Choice { now: base::clock::now(), random: 1, key: b"", bound: None };
+        runtime.block_on(async {
+            let held = g.next(&choice, &mut g.turn()).await.unwrap();
+            assert!(g.next(&choice, &mut g.turn()).await.is_none(), "nobody gives up a server");
+            let (mut second, mut third) = (g.turn(), g.turn());
+            let (second, third, ()) = tokio::join!(g.next(&choice, &mut second), g.next(&choice, &mut third), async {
+                drop(held);
+            });
+            assert!(second.is_some() && third.is_none(), "one place in the queue");
+            assert_eq!(g.waiting.load(Ordering::Relaxed), 0);
+        });
+    }
+}
