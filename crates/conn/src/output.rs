@@ -173,7 +173,7 @@ async fn send_body(sender: &mut Sender, r: &mut Request, body: &mut Body) -> Res
         let piece = {
             let mut polled = std::future::poll_fn(|cx| match body.poll_piece(cx, r) {
                 // While the source is silent, what it has given is sent.
-                std::task::Poll::Pending if !sender.queue.is_empty() => std::task::Poll::Ready(None),
+                std::task::Poll::Pending if !sender.queue.is_empty() && !r.hold_output => std::task::Poll::Ready(None),
                 std::task::Poll::Pending => std::task::Poll::Pending,
                 std::task::Poll::Ready(piece) => std::task::Poll::Ready(Some(piece)),
             });
@@ -183,7 +183,9 @@ async fn send_body(sender: &mut Sender, r: &mut Request, body: &mut Body) -> Res
             None => sender.flush_while(false, |cx| body.poll_ahead(cx, r)).await?,
             Some(None) => break,
             Some(Some(Err(_))) => {
-                let _ = sender.flush(false).await;
+                if !r.abandoned {
+                    let _ = sender.flush(false).await;
+                }
                 return Err(SendError::Truncated);
             }
             Some(Some(Ok(Piece::Flush))) => sender.flush(false).await?,

@@ -55,7 +55,7 @@ pub fn spawn(world: &Rc<World>, key: Key, connection: &Rc<Connection>, start: St
                 std::mem::forget(guard);
                 task_ended(&world);
                 clock::update();
-                return world.lot.park(key, clock::now().plus_millis(idle_ms));
+                return world.park(key, clock::now().plus_millis(idle_ms));
             }
             End::Linger => client.linger().await,
         }

@@ -172,6 +172,7 @@ async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
                     resume_accepting(&world);
                 }
             }
+            () = std::future::poll_fn(|cx| world.poll_pending(cx)) => {}
             () = world.idle.notified(), if world.quitting.get() => {}
         }
         let now = clock::now();

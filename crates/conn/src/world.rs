@@ -10,6 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 
 /// Finished requests that are kept for their memory.
 const SPARE_REQUESTS_MAX: usize = 64;
@@ -58,6 +59,8 @@ pub struct World {
     /// Tasks that work on connections.
     pub tasks: Cell<usize>,
     pub idle: tokio::sync::Notify,
+    /// The thread's loop, while it sleeps.
+    sleeping: RefCell<Option<Waker>>,
     pub paused_until: Cell<Option<Instant>>,
     /// Reloads whose older connections have a time to be gone: that time, and the first number of the newer ones.
     cutoffs: RefCell<Vec<(Instant, u64)>>,
@@ -79,9 +82,31 @@ impl World {
             quitting: Cell::new(false),
             tasks: Cell::new(0),
             idle: tokio::sync::Notify::new(),
+            sleeping: RefCell::new(None),
             paused_until: Cell::new(None),
             cutoffs: RefCell::new(Vec::new()),
         })
+    }
+
+    /// For the loop: ready when a connection that a task has parked has something to read already.
+    pub fn poll_pending(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.lot.has_pending() {
+            return Poll::Ready(());
+        }
+        let mut sleeping = self.sleeping.borrow_mut();
+        if !sleeping.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *sleeping = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+    /// Parks a connection that a task has worked on. The bytes that came meanwhile had their event: the loop is told.
+    pub fn park(&self, key: Key, deadline: Instant) {
+        self.lot.park(key, deadline);
+        if self.lot.has_pending()
+            && let Some(waker) = self.sleeping.borrow().as_ref()
+        {
+            waker.wake_by_ref();
+        }
     }
 
     pub fn log(&self, level: Level, connection: u64, words: std::fmt::Arguments<'_>) {

@@ -133,12 +133,12 @@ pub fn build(
     };
     let plan = b.http(http);
     let complaints = std::mem::take(&mut b.complaints);
-    let (variables, _, unknown) = cx.take::<Variables>().finish();
+    let (variables, names, unknown) = cx.take::<Variables>().finish();
     let complaints: Vec<Complaint> = complaints.into_iter().chain(unknown).collect();
     if !complaints.is_empty() {
         return Err(complaints);
     }
-    Ok(HttpPlan { variables, ..plan })
+    Ok(HttpPlan { variables, names, ..plan })
 }
 
 /// A server before it has its place among the listeners.
@@ -257,6 +257,7 @@ impl Builder<'_> {
             servers: std::mem::take(&mut self.servers),
             locations: std::mem::take(&mut self.locations),
             variables: Vec::new(),
+            names: crate::variable::Names::default(),
             flushers: std::mem::take(&mut self.flushers),
             things: std::mem::take(&mut self.things),
             background: std::mem::take(&mut self.background),

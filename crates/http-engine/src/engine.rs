@@ -329,6 +329,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 r.args = args;
                 r.internal = true;
                 r.path_changed = true;
+                r.left_location = false;
                 r.location = r.srv().location;
                 r.phase = Phase::ServerRewrite;
                 r.handler = 0;

@@ -17,6 +17,8 @@ pub struct HttpPlan {
     /// All locations and `if` blocks of all servers; each server's own level is one of them.
     pub locations: Vec<Location>,
     pub variables: Vec<Variable>,
+    /// Their names, for those that are looked up while a request runs.
+    pub names: crate::variable::Names,
     /// `tidegate_cache`
     pub cache_bytes: u64,
     /// Called on every thread when log lines must not wait any longer.

@@ -42,6 +42,17 @@ impl Captures {
 }
 
 impl Pattern {
+    /// Compiles a pattern that a request brought (SSI); named groups come back by name.
+    ///
+    /// # Errors
+    /// PCRE's words.
+    pub fn at_run_time(text: &[u8]) -> Result<(Pattern, Vec<(usize, String)>), String> {
+        let limited = format!("(*LIMIT_MATCH={MATCH_STEPS_MAX}){}", String::from_utf8_lossy(text));
+        let regex = RegexBuilder::new().jit_if_available(true).build(&limited).map_err(|e| e.to_string())?;
+        let names = regex.capture_names().iter().enumerate();
+        let names = names.filter_map(|(group, name)| Some((group, name.clone()?))).collect();
+        Ok((Pattern { regex, text: text.into(), names: Vec::new() }, names))
+    }
     /// Compiles a pattern and declares the variables of its named groups.
     ///
     /// # Errors

@@ -149,6 +149,8 @@ pub struct Request {
     pub args: Vec<u8>,
     /// The path was changed by a rewrite, or is not as written: `$request_uri` must not be passed on.
     pub path_changed: bool,
+    /// A rewrite changed the path, and the location stayed (`break`): its name no longer stands in the path.
+    pub left_location: bool,
     /// A rewrite changed the path: locations are matched again at the end of the phase.
     pub match_again: bool,
 
@@ -179,6 +181,10 @@ pub struct Request {
     pub expect_tested: bool,
 
     pub out: OutHead,
+    /// The body has a reason to wait, and nothing is to be sent as long as it does.
+    pub hold_output: bool,
+    /// The body failed in a way that the client need not see: what was not sent is dropped.
+    pub abandoned: bool,
     /// Bytes sent to the client: all (`$bytes_sent`), and of the body alone.
     pub bytes_sent: u64,
     pub body_bytes_sent: u64,
@@ -308,6 +314,10 @@ impl Request {
             Source::One(get) => get(self, out),
             Source::Family(get, rest) => get(self, rest, out),
             Source::Slot(slot) => self.read_slot(*slot, out).unwrap_or(false),
+            Source::SlotOr(slot, get, rest) => match self.read_slot(*slot, out) {
+                Some(found) => found,
+                None => get(self, rest, out),
+            },
             Source::Computed { by, slot: None } => by.get(self, out),
             Source::Computed { by, slot: Some(slot) } => {
                 if let Some(found) = self.read_slot(*slot, out) {
@@ -360,7 +370,7 @@ impl Request {
     }
     /// Sets a variable that the request keeps.
     pub fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
-        if let Some(Source::Slot(slot) | Source::Computed { slot: Some(slot), .. }) =
+        if let Some(Source::Slot(slot) | Source::SlotOr(slot, ..) | Source::Computed { slot: Some(slot), .. }) =
             self.plan().variables.get(id.0 as usize).map(|v| &v.source)
         {
             let slot = *slot;
@@ -403,6 +413,9 @@ impl Request {
             args,
             path_changed,
             match_again,
+            left_location,
+            hold_output,
+            abandoned,
             body,
             watch,
             body_length,
@@ -453,6 +466,7 @@ impl Request {
         (*error_page, *head_only, *chunked, *expect_tested) = (false, false, false, false);
         (*completed, *ignore_conditions, *counted, *pipelined) = (false, false, false, false);
         (*expect_trailers, *post_action) = (false, false);
+        (*left_location, *hold_output, *abandoned) = (false, false, false);
         (*redirects_left, *rewrite_rounds_left) = (0, 0);
         (*error_status, *access_status) = (0, 0);
         (*length, *bytes_sent, *body_bytes_sent, *header_size) = (0, 0, 0, 0);

@@ -120,6 +120,11 @@ impl OutHead {
         self.content_length = None;
         self.accept_ranges = None;
         self.ranges_allowed = false;
+        self.remove(b"Accept-Ranges");
+        self.weaken_etag();
+    }
+    /// A strong ETag becomes a weak one.
+    pub fn weaken_etag(&mut self) {
         let tag = self.etag.bytes();
         if tag.starts_with(b"\"") {
             self.etag = [b"W/", tag].concat().into();

@@ -14,7 +14,8 @@
 //! [`in_memory`] wait for the answer; [`background`] lets it run beside the main request, which is logged and makes room for
 //! the connection's next one when the last of these has ended. A subrequest is logged where `log_subrequest` says so.
 //!
-//! Loops are bounded: [`DEPTH_MAX`] levels, [`ALIVE_MAX`] at a time.
+//! Loops are bounded: [`DEPTH_MAX`] levels, [`MADE_MAX`] in all for one main request (twins aside, of which each stands for a
+//! part of the answer).
 
 use crate::engine::{self, Outcome, Phase};
 use crate::plan::FilterOrder;
@@ -30,8 +31,8 @@ use wire_h1::Method;
 
 /// How deep subrequests may make subrequests (nginx: `NGX_HTTP_MAX_SUBREQUESTS`).
 pub const DEPTH_MAX: u8 = 50;
-/// Subrequests of one main request that may be alive at a time (nginx: its reference counter's limit).
-pub const ALIVE_MAX: u32 = 64_000;
+/// Subrequests that one main request may make, with those that they make (nginx limits those that are alive at a time).
+pub const MADE_MAX: u32 = 64_000;
 
 /// What a main request and its subrequests have in common.
 #[derive(Default)]
@@ -40,11 +41,11 @@ pub(crate) struct Common {
     pub things: Vec<Rc<dyn Any>>,
 }
 
-/// The same once there is a subrequest, and who is alive.
+/// The same once there is a subrequest, and how many there are.
 #[derive(Default)]
 pub struct Family {
     pub(crate) common: RefCell<Common>,
-    alive: Cell<u32>,
+    made: Cell<u32>,
     background: Cell<u32>,
     /// The connection, when it waits for those in the background.
     waiting: RefCell<Option<Waker>>,
@@ -63,25 +64,20 @@ pub struct Sub {
     /// The client's body is not its business, even where the main request has read it.
     pub without_body: bool,
     depth_left: u8,
-    alive: Alive,
+    background: Option<InBackground>,
 }
 
-/// Counts a subrequest while it lives.
-struct Alive {
-    family: Rc<Family>,
-    background: bool,
-}
+/// Counts a subrequest in the background while it lives.
+struct InBackground(Rc<Family>);
 
-impl Drop for Alive {
+impl Drop for InBackground {
     fn drop(&mut self) {
-        self.family.alive.set(self.family.alive.get().saturating_sub(1));
-        if self.background {
-            self.family.background.set(self.family.background.get().saturating_sub(1));
-            if self.family.background.get() == 0
-                && let Some(waker) = self.family.waiting.take()
-            {
-                waker.wake();
-            }
+        let left = self.0.background.get().saturating_sub(1);
+        self.0.background.set(left);
+        if left == 0
+            && let Some(waker) = self.0.waiting.take()
+        {
+            waker.wake();
         }
     }
 }
@@ -149,6 +145,14 @@ impl Request {
     /// [`TooMany`]
     pub fn subrequest(&mut self, path: Vec<u8>, args: Vec<u8>) -> Result<Box<Request>, TooMany> {
         let mut child = self.child(&path)?;
+        if let Some(family) = &self.family {
+            if family.made.get() >= MADE_MAX {
+                let shown = String::from_utf8_lossy(&path);
+                self.log(Level::Crit, format_args!("too many subrequests while processing \"{shown}\""));
+                return Err(TooMany);
+            }
+            family.made.set(family.made.get() + 1);
+        }
         child.path = path;
         child.args = args;
         // The URI as the client wrote it is not this one.
@@ -167,6 +171,7 @@ impl Request {
         child.path = self.path.clone();
         child.args = self.args.clone();
         child.path_changed = self.path_changed;
+        child.left_location = self.left_location;
         child.set_method_of(self);
         child.location = self.location;
         child.phase = Phase::Content;
@@ -191,9 +196,9 @@ impl Request {
     }
     fn child(&mut self, path: &[u8]) -> Result<Box<Request>, TooMany> {
         let depth_left = self.sub.as_ref().map_or(DEPTH_MAX, |sub| sub.depth_left);
-        let shown = || String::from_utf8_lossy(path).into_owned();
         if depth_left == 0 {
-            self.log(Level::Error, format_args!("subrequests cycle while processing \"{}\"", shown()));
+            let shown = String::from_utf8_lossy(path);
+            self.log(Level::Error, format_args!("subrequests cycle while processing \"{shown}\""));
             return Err(TooMany);
         }
         let family = match &self.family {
@@ -203,11 +208,6 @@ impl Request {
                 self.family.insert(Rc::new(Family { common, ..Family::default() })).clone()
             }
         };
-        if family.alive.get() >= ALIVE_MAX {
-            self.log(Level::Crit, format_args!("request reference counter overflow while processing \"{}\"", shown()));
-            return Err(TooMany);
-        }
-        family.alive.set(family.alive.get() + 1);
         let sub = Sub {
             main_method: self.main_method_name().into(),
             method: (*b"GET").into(),
@@ -215,7 +215,7 @@ impl Request {
             bare_errors: false,
             without_body: false,
             depth_left: depth_left - 1,
-            alive: Alive { family: family.clone(), background: false },
+            background: None,
         };
         let mut child = Box::new(Request {
             plan: self.plan.clone(),
@@ -325,9 +325,9 @@ pub async fn in_memory(child: Box<Request>) -> Result<(Box<Request>, Vec<u8>), N
 pub fn background(mut child: Box<Request>) {
     // The client's going away does not end it.
     child.watch = None;
-    if let Some(sub) = &mut child.sub {
-        sub.alive.background = true;
-        sub.alive.family.background.set(sub.alive.family.background.get() + 1);
+    if let (Some(sub), Some(family)) = (&mut child.sub, &child.family) {
+        family.background.set(family.background.get() + 1);
+        sub.background = Some(InBackground(family.clone()));
     }
     tokio::task::spawn_local(async move {
         let (mut child, body) = engine::finish(engine::resume(child)).await;
@@ -440,6 +440,11 @@ impl Stream {
                 }
                 None => {
                     if let Some((text, media)) = self.fallback.take() {
+                        // An answer that was known to be empty has passed its filters, which leave such a body alone.
+                        if child.out.status < 300 && child.out.content_length == Some(0) {
+                            *body = Body::Bytes(text);
+                            continue;
+                        }
                         child.out.content_type = media;
                         child.out.content_length = Some(text.len() as u64);
                         match engine::respond(child, Body::Bytes(text)) {

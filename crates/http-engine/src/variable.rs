@@ -57,6 +57,8 @@ pub enum Source {
     Family(GetPrefixed, Box<str>),
     /// Kept in the request: `set`, named groups of regular expressions, `auth_request_set`.
     Slot(u32),
+    /// The same, and as long as nothing was set the family's value (`set $http_name`).
+    SlotOr(u32, GetPrefixed, Box<str>),
     /// Computed once a request and kept in the slot, unless it is volatile.
     Computed {
         by: Arc<dyn Compute>,
@@ -102,13 +104,7 @@ impl Variables {
         self.entry(name, at)
     }
     fn builtin(&self, name: &str) -> Option<(&'static Builtin, usize)> {
-        if let Some(row) = self.builtins.get(name).filter(|r| matches!(r.get, BuiltinGet::One(_))) {
-            return Some((row, name.len()));
-        }
-        name.match_indices('_').map(|(i, _)| i + 1).rev().find_map(|end| {
-            let row = self.builtins.get(name.get(..end)?)?;
-            matches!(row.get, BuiltinGet::Family(_)).then_some((*row, end))
-        })
+        builtin(&self.builtins, name)
     }
     fn new_slot(&mut self) -> u32 {
         self.slots += 1;
@@ -172,9 +168,14 @@ impl Variables {
         Ok(id)
     }
     /// Fills in the built-in ones; what nobody knows is an error.
-    pub fn finish(mut self) -> (Vec<Variable>, usize, Vec<Complaint>) {
+    pub fn finish(mut self) -> (Vec<Variable>, Names, Vec<Complaint>) {
         let mut complaints = Vec::new();
         for index in 0..self.all.len() {
+            if let Source::Slot(slot) = self.all[index].source
+                && let Some((Builtin { get: BuiltinGet::Family(get), .. }, end)) = self.builtin(&self.all[index].name)
+            {
+                self.all[index].source = Source::SlotOr(slot, *get, self.all[index].name[end..].into());
+            }
             if !matches!(self.all[index].source, Source::Unknown) {
                 continue;
             }
@@ -197,7 +198,40 @@ impl Variables {
                 }),
             }
         }
-        (self.all, self.slots as usize, complaints)
+        (self.all, Names { by_name: self.by_name, builtins: self.builtins }, complaints)
+    }
+}
+
+/// The row of a name, and where the variable part of the name begins.
+fn builtin(rows: &HashMap<&'static str, &'static Builtin>, name: &str) -> Option<(&'static Builtin, usize)> {
+    if let Some(row) = rows.get(name).filter(|r| matches!(r.get, BuiltinGet::One(_))) {
+        return Some((row, name.len()));
+    }
+    name.match_indices('_').map(|(i, _)| i + 1).rev().find_map(|end| {
+        let row = rows.get(name.get(..end)?)?;
+        matches!(row.get, BuiltinGet::Family(_)).then_some((*row, end))
+    })
+}
+
+/// All names, for what is looked up while a request runs (SSI).
+#[derive(Default)]
+pub struct Names {
+    by_name: HashMap<Box<str>, VarId>,
+    builtins: HashMap<&'static str, &'static Builtin>,
+}
+
+impl Request {
+    /// Appends the value of the variable of this name (in lower case); `false` when it has none or there is no such variable.
+    pub fn variable_named(&mut self, name: &str, out: &mut Vec<u8>) -> bool {
+        let plan = self.plan_rc();
+        if let Some(id) = plan.names.by_name.get(name) {
+            return self.variable(*id, out);
+        }
+        match builtin(&plan.names.builtins, name) {
+            Some((Builtin { get: BuiltinGet::One(get), .. }, _)) => get(self, out),
+            Some((Builtin { get: BuiltinGet::Family(get), .. }, end)) => get(self, &name[end..], out),
+            None => false,
+        }
     }
 }
 

@@ -177,6 +177,27 @@ pub fn local_offset(seconds: i64) -> i32 {
     }
 }
 
+/// A time in a form of one's own (`strftime`); `None` for a form that is none. The zone's name is "GMT", or the local offset.
+pub fn formatted(seconds: i64, local: bool, form: &str) -> Option<String> {
+    use chrono::format::{Item, StrftimeItems};
+    use std::fmt::Write;
+    let offset = if local { local_offset(seconds) } else { 0 };
+    let zone = match offset {
+        0 if local => "UTC".to_string(),
+        0 => "GMT".to_string(),
+        _ => format!("{}{:02}{:02}", if offset < 0 { '-' } else { '+' }, offset.abs() / 3600, offset.abs() / 60 % 60),
+    };
+    let form = form.replace("%Z", &zone);
+    let items: Vec<Item<'_>> = StrftimeItems::new(&form).collect();
+    if items.contains(&Item::Error) {
+        return None;
+    }
+    let time = chrono::FixedOffset::east_opt(offset)?.timestamp_opt(seconds, 0).earliest()?;
+    let mut out = String::new();
+    write!(out, "{}", time.format_with_items(items.iter())).ok()?;
+    Some(out)
+}
+
 /// All forms of one second.
 #[derive(Clone, Copy, Debug)]
 pub struct Strings {

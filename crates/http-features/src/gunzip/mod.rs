@@ -50,7 +50,8 @@ impl Filter for Inflate {
             return Ok(body);
         }
         r.out.vary_encoding = true;
-        if r.header(Known::AcceptEncoding).is_some_and(|a| compress::quality(a, "gzip") > 0) {
+        // What is included in another response is compressed with that.
+        if !r.is_subrequest() && r.header(Known::AcceptEncoding).is_some_and(|a| compress::quality(a, "gzip") > 0) {
             return Ok(body);
         }
         r.out.body_changes();

@@ -132,8 +132,8 @@ impl Bound {
         match self {
             Bound::Fixed { named, url } => {
                 let uri = match &url.uri {
-                    None => unparsed(r),
-                    Some(base) => mapped(r, base.as_bytes()),
+                    Some(base) if !r.left_location => mapped(r, base.as_bytes()),
+                    _ => unparsed(r),
                 };
                 Ok(Aim { named: named.clone(), host: shown_host(&url.host), uri })
             }

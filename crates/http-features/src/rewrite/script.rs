@@ -266,11 +266,8 @@ impl Script {
             r.match_again = true;
             return Some(Flow::Rewritten);
         }
-        if rewrite.stop {
-            return Some(stop(r));
-        }
         r.match_again = true;
-        None
+        rewrite.stop.then(|| stop(r))
     }
 
     /// Writes a replacement; values of groups are decoded paths and are escaped where the result is a URL.
@@ -320,7 +317,7 @@ impl Script {
 
 /// `break`: no more rewriting here, and the changed path stays in this location.
 fn stop(r: &mut Request) -> Flow {
-    r.match_again = false;
+    r.left_location |= std::mem::take(&mut r.match_again);
     Flow::Rewritten
 }
 

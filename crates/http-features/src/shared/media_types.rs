@@ -40,7 +40,7 @@ impl MediaTypes {
     /// Whether a `Content-Type`, without its parameters, is in the list.
     pub fn has(&self, content_type: &[u8]) -> bool {
         if self.any {
-            return !content_type.is_empty();
+            return true;
         }
         let end = content_type.iter().position(|c| *c == b';').unwrap_or(content_type.len());
         let media = content_type[..end].trim_ascii_end();

@@ -1,0 +1,268 @@
+//! A page whose commands are run while it is sent.
+
+use super::SsiConf;
+use super::command::{self, Branch, Encoding};
+use super::parse::{Found, Parser};
+use super::state::Shared;
+use bytes::Bytes;
+use http_engine::subrequest::{self, NoAnswer, Stream};
+use http_engine::{Body, BodyError, BodySource, FilePart, LocalFuture, Piece, Request};
+use observe::Level;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Includes that are under way for one page at a time; the rest of the page waits.
+const TOGETHER_MAX: usize = 64;
+/// Text that is held behind an include that has not come, and into how many parts it may be cut.
+const HELD_BYTES_MAX: u64 = 256 * 1024;
+const HELD_PARTS_MAX: usize = 1024;
+
+/// A part of what is sent.
+pub enum Part {
+    Piece(Piece),
+    Include(Stream),
+    /// An answer that becomes a variable.
+    Set(LocalFuture<Result<(Box<Request>, Vec<u8>), NoAnswer>>, Vec<u8>),
+}
+
+/// See the module's documentation.
+pub struct Page {
+    conf: Arc<SsiConf>,
+    pub shared: Rc<Shared>,
+    body: Body,
+    ended: bool,
+    parser: Parser,
+    /// What was read and not looked at.
+    input: Bytes,
+    /// Where in a file the input stands.
+    origin: Option<FilePart>,
+    /// What is left of that file.
+    file: Option<FilePart>,
+    pub queue: VecDeque<Part>,
+    /// What is in the way of the rest: it waits for the last include of the queue.
+    pub waiting: bool,
+    pub output: bool,
+    /// A branch of the current `if` was taken.
+    pub chosen: bool,
+    pub branch: Branch,
+    pub in_block: bool,
+    pub encoding: Encoding,
+    pub errmsg: Bytes,
+}
+
+impl Page {
+    pub fn new(conf: Arc<SsiConf>, r: &mut Request, body: Body) -> Page {
+        Page {
+            parser: Parser::new(conf.ssi_value_length.0 as usize),
+            conf,
+            shared: command::shared(r),
+            body,
+            ended: false,
+            input: Bytes::new(),
+            origin: None,
+            file: None,
+            queue: VecDeque::new(),
+            waiting: false,
+            output: true,
+            chosen: false,
+            branch: Branch::default(),
+            in_block: false,
+            encoding: Encoding::default(),
+            errmsg: Bytes::from_static(b"[an error occurred while processing the directive]"),
+        }
+    }
+    /// Adds text to what is sent.
+    pub fn put(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.queue.push_back(Part::Piece(Piece::Bytes(bytes)));
+        }
+    }
+    fn failed(&mut self) {
+        if !self.conf.ssi_silent_errors {
+            self.put(self.errmsg.clone());
+        }
+    }
+    /// Text of the page: sent, put into the block that is open, or left out.
+    fn text(&mut self, r: &mut Request, piece: Piece) {
+        if self.output {
+            self.queue.push_back(Part::Piece(piece));
+        } else if self.in_block
+            && let Piece::Bytes(bytes) = piece
+            && let Err(words) = self.shared.add_to_block(&bytes)
+        {
+            r.log(Level::Error, format_args!("{words}"));
+            self.failed();
+        }
+    }
+    /// Gets more input; `Ready(false)` at the end.
+    fn poll_fill(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Result<bool, BodyError>> {
+        loop {
+            if let Some(part) = &mut self.file {
+                if part.length == 0 {
+                    self.file = None;
+                    continue;
+                }
+                self.origin = Some(part.clone());
+                self.input = part.read().map_err(|_| BodyError)?;
+                return Poll::Ready(Ok(true));
+            }
+            self.origin = None;
+            match std::task::ready!(self.body.poll_piece(cx, r)) {
+                None => return Poll::Ready(Ok(false)),
+                Some(Err(e)) => return Poll::Ready(Err(e)),
+                Some(Ok(Piece::Bytes(bytes))) => {
+                    self.input = bytes;
+                    return Poll::Ready(Ok(true));
+                }
+                Some(Ok(Piece::File(part))) => self.file = Some(part),
+                Some(Ok(Piece::Flush)) => self.queue.push_back(Part::Piece(Piece::Flush)),
+            }
+        }
+    }
+    /// Looks at the next part of the page; `Ready(false)` when there is none.
+    fn poll_step(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Result<bool, BodyError>> {
+        if self.ended {
+            return Poll::Ready(Ok(false));
+        }
+        if self.input.is_empty() {
+            let more = std::task::ready!(self.poll_fill(cx, r))?;
+            if !more {
+                self.ended = true;
+                let rest = self.parser.rest();
+                if !rest.is_empty() {
+                    self.text(r, Piece::Bytes(Bytes::from_static(rest)));
+                }
+                return Poll::Ready(Ok(true));
+            }
+        }
+        let before = self.input.clone();
+        let found = self.parser.next(&mut self.input);
+        let used = (before.len() - self.input.len()) as u64;
+        let origin = self.origin.clone();
+        if let Some(part) = &mut self.origin {
+            part.start += used;
+        }
+        match found {
+            None => {}
+            Some(Found::Text(range)) => {
+                // A long run of a file's text is sent from the file.
+                let part = origin.filter(|_| range.len() as u64 > self.conf.ssi_min_file_chunk.0 && self.output);
+                let piece = match part {
+                    Some(part) => {
+                        let (start, length) = (part.start + range.start as u64, range.len() as u64);
+                        Piece::File(FilePart { file: part.file, start, length })
+                    }
+                    None => Piece::Bytes(before.slice(range)),
+                };
+                self.text(r, piece);
+            }
+            Some(Found::Held(text)) => self.text(r, Piece::Bytes(Bytes::from_static(text))),
+            Some(Found::Broken(words)) => {
+                r.log(Level::Error, format_args!("{words}"));
+                self.failed();
+            }
+            Some(Found::Command(command)) => {
+                if self.run(r, &command).is_err() {
+                    self.failed();
+                }
+            }
+        }
+        Poll::Ready(Ok(true))
+    }
+    /// Whether the page may be looked at further while an include has not come.
+    fn has_room(&self) -> bool {
+        if self.waiting || self.queue.len() >= HELD_PARTS_MAX {
+            return false;
+        }
+        let (mut includes, mut held) = (0, 0);
+        for part in &self.queue {
+            match part {
+                Part::Piece(piece) => held += piece.len(),
+                _ => includes += 1,
+            }
+        }
+        includes < TOGETHER_MAX && held < HELD_BYTES_MAX
+    }
+    /// Lets includes whose turn has not come get on.
+    fn drive_others(&mut self, cx: &mut Context<'_>) {
+        for part in self.queue.iter_mut().skip(1) {
+            if let Part::Include(stream) = part {
+                stream.poll_ahead(cx);
+            }
+        }
+    }
+    /// The part at the front has ended.
+    fn next_part(&mut self) {
+        self.queue.pop_front();
+        if self.queue.is_empty() {
+            self.waiting = false;
+        }
+    }
+    /// An answer has come that becomes a variable.
+    fn set(&mut self, r: &mut Request, name: &[u8], child: Box<Request>, value: Vec<u8>) {
+        // An error's page is no value; the variable is made all the same.
+        let value = if child.out.status < 300 { value } else { self.shared.get(name).unwrap_or_default() };
+        if let Err(words) = self.shared.set(name, value) {
+            r.log(Level::Error, format_args!("{words}"));
+        }
+        subrequest::ended(child);
+    }
+}
+
+impl BodySource for Page {
+    fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        loop {
+            self.drive_others(cx);
+            let piece = match self.queue.front_mut() {
+                None => match std::task::ready!(self.poll_step(cx, r)) {
+                    Ok(true) => continue,
+                    Ok(false) => return Poll::Ready(None),
+                    Err(e) => return Poll::Ready(Some(Err(e))),
+                },
+                Some(Part::Piece(_)) => {
+                    let Some(Part::Piece(piece)) = self.queue.pop_front() else { continue };
+                    return Poll::Ready(Some(Ok(piece)));
+                }
+                Some(Part::Include(stream)) => stream.poll_piece(cx),
+                Some(Part::Set(coming, name)) => match coming.as_mut().poll(cx) {
+                    Poll::Pending => {
+                        r.hold_output = true;
+                        Poll::Pending
+                    }
+                    Poll::Ready(Err(_)) => {
+                        r.abandoned = true;
+                        return Poll::Ready(Some(Err(BodyError)));
+                    }
+                    Poll::Ready(Ok((child, value))) => {
+                        r.hold_output = false;
+                        let name = std::mem::take(name);
+                        self.set(r, &name, child, value);
+                        Poll::Ready(None)
+                    }
+                },
+            };
+            match piece {
+                Poll::Ready(None) => self.next_part(),
+                Poll::Ready(piece) => return Poll::Ready(piece),
+                // Meanwhile what follows is looked at, so that its includes are under way.
+                Poll::Pending if !self.has_room() => return Poll::Pending,
+                Poll::Pending => match self.poll_step(cx, r) {
+                    Poll::Ready(Ok(true)) => {}
+                    // The end, or what is wrong, is told when its turn comes.
+                    Poll::Ready(Ok(false)) | Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(e)) => return Poll::Ready(Some(Err(e))),
+                },
+            }
+        }
+    }
+    fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        for part in &mut self.queue {
+            if let Part::Include(stream) = part {
+                stream.poll_ahead(cx);
+            }
+        }
+        self.body.poll_ahead(cx, r);
+    }
+}

@@ -1,0 +1,184 @@
+//! What a main request and its subrequests have in common: variables, blocks, the groups of the last regular expression.
+
+use http_engine::Request;
+use http_engine::regex::{Captures, Pattern};
+use observe::Level;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Variables that pages may set; more are not kept.
+const VARIABLES_MAX: usize = 10_000;
+/// What all blocks of a request may hold together.
+const BLOCK_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub struct Shared {
+    variables: RefCell<Vec<(Vec<u8>, Vec<u8>)>>,
+    blocks: RefCell<Vec<(Vec<u8>, Vec<u8>)>>,
+    captures: RefCell<Captures>,
+}
+
+impl Shared {
+    /// The request's, made when first asked for.
+    pub fn of(r: &mut Request) -> Rc<Shared> {
+        match r.shared::<Shared>() {
+            Some(shared) => shared,
+            None => {
+                let shared = Rc::new(Shared::default());
+                r.share(shared.clone());
+                shared
+            }
+        }
+    }
+    /// A page's variable or group by its name in lower case.
+    pub fn get(&self, name: &[u8]) -> Option<Vec<u8>> {
+        if let [digit @ b'0'..=b'9'] = name {
+            let captures = self.captures.borrow();
+            if usize::from(digit - b'0') < captures.groups.len() {
+                return Some(captures.get(usize::from(digit - b'0')).unwrap_or_default().to_vec());
+            }
+        }
+        self.variables.borrow().iter().find(|(n, _)| n == name).map(|(_, value)| value.clone())
+    }
+    /// # Errors
+    /// There are too many.
+    pub fn set(&self, name: &[u8], value: Vec<u8>) -> Result<(), &'static str> {
+        let mut variables = self.variables.borrow_mut();
+        let full = variables.len() >= VARIABLES_MAX;
+        match variables.iter_mut().find(|(n, _)| n == name) {
+            Some((_, old)) => *old = value,
+            None if full => return Err("too many SSI variables"),
+            None => variables.push((name.to_vec(), value)),
+        }
+        Ok(())
+    }
+    pub fn open_block(&self, name: &[u8]) {
+        self.blocks.borrow_mut().push((name.to_vec(), Vec::new()));
+    }
+    /// Adds to the block that was opened last.
+    ///
+    /// # Errors
+    /// Blocks hold too much.
+    pub fn add_to_block(&self, text: &[u8]) -> Result<(), &'static str> {
+        let mut blocks = self.blocks.borrow_mut();
+        let held: usize = blocks.iter().map(|(_, text)| text.len()).sum();
+        if held + text.len() > BLOCK_BYTES_MAX {
+            return Err("too much text in SSI blocks");
+        }
+        if let Some((_, block)) = blocks.last_mut() {
+            block.extend_from_slice(text);
+        }
+        Ok(())
+    }
+    pub fn block(&self, name: &[u8]) -> Option<Vec<u8>> {
+        self.blocks.borrow().iter().find(|(n, _)| n == name).map(|(_, text)| text.clone())
+    }
+    /// Matches a regular expression; groups are kept.
+    ///
+    /// # Errors
+    /// Words for the log.
+    pub fn matches(&self, pattern: &[u8], subject: &[u8]) -> Result<bool, String> {
+        let (pattern, names) = Pattern::at_run_time(pattern)?;
+        let mut captures = Captures::default();
+        if !pattern.captures(subject, &mut captures) {
+            return Ok(false);
+        }
+        for (group, name) in names {
+            let value = captures.get(group).unwrap_or_default().to_vec();
+            self.set(&name.to_ascii_lowercase().into_bytes(), value)?;
+        }
+        *self.captures.borrow_mut() = captures;
+        Ok(true)
+    }
+}
+
+/// The value of a variable: the page's, or the server's.
+pub fn variable(r: &mut Request, name: &[u8]) -> Option<Vec<u8>> {
+    let name = name.to_ascii_lowercase();
+    if let Some(value) = Shared::of(r).get(&name) {
+        return Some(value);
+    }
+    let mut out = Vec::new();
+    r.variable_named(&String::from_utf8_lossy(&name), &mut out).then_some(out)
+}
+
+/// Fills in variables and takes escapes away (nginx: `ngx_http_ssi_evaluate_string`).
+///
+/// # Errors
+/// A variable's name is none; it has been logged.
+pub fn evaluate(r: &mut Request, text: &[u8]) -> Result<Vec<u8>, ()> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&c, after)) = rest.split_first() {
+        rest = after;
+        match c {
+            b'\\' => {
+                let Some((&escaped, after)) = rest.split_first() else { break };
+                rest = after;
+                if !matches!(escaped, b'\\' | b'\'' | b'"' | b'$') {
+                    out.push(b'\\');
+                }
+                out.push(escaped);
+            }
+            b'$' => {
+                let word = |s: &[u8]| s.iter().take_while(|c| c.is_ascii_alphanumeric() || **c == b'_').count();
+                let bracket = rest.first() == Some(&b'{');
+                let name = &rest[usize::from(bracket)..];
+                let name = &name[..word(name)];
+                rest = &rest[usize::from(bracket) + name.len()..];
+                if bracket && rest.first() != Some(&b'}') {
+                    let name = String::from_utf8_lossy(name);
+                    r.log(Level::Error, format_args!("the closing bracket in \"{name}\" variable is missing"));
+                    return Err(());
+                }
+                rest = &rest[usize::from(bracket)..];
+                if name.is_empty() {
+                    let text = String::from_utf8_lossy(text);
+                    r.log(Level::Error, format_args!("invalid variable name in \"{text}\""));
+                    return Err(());
+                }
+                out.extend_from_slice(&variable(r, name).unwrap_or_default());
+            }
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+/// Expressions of `if` and `elif`: a text that is not empty, or a comparison with a text or a `/regular expression/`.
+///
+/// # Errors
+/// It is none; it has been logged.
+pub fn holds(r: &mut Request, expression: &[u8]) -> Result<bool, ()> {
+    let in_left = |c: &u8| c.is_ascii_alphanumeric() || b"${}_\"'".contains(c);
+    let end = expression.iter().take_while(|c| in_left(c)).count();
+    let left = evaluate(r, &expression[..end].to_ascii_lowercase())?;
+    let rest = skip_spaces(&expression[end..]);
+    if rest.is_empty() {
+        return Ok(!left.is_empty());
+    }
+    let (equal, right) = match (rest.strip_prefix(b"="), rest.strip_prefix(b"!=")) {
+        (Some(right), _) => (true, right),
+        (_, Some(right)) => (false, right),
+        _ => return Err(invalid(r, expression)),
+    };
+    let right = skip_spaces(right);
+    let same = if right.len() > 1 && right.starts_with(b"/") {
+        let Some(pattern) = right[1..].strip_suffix(b"/") else { return Err(invalid(r, expression)) };
+        let pattern = evaluate(r, pattern)?;
+        Shared::of(r).matches(&pattern, &left).map_err(|words| r.log(Level::Error, format_args!("{words}")))?
+    } else {
+        let right = if right.len() > 1 && right.starts_with(b"\\/") { &right[1..] } else { right };
+        evaluate(r, right)? == left
+    };
+    Ok(same == equal)
+}
+
+fn skip_spaces(text: &[u8]) -> &[u8] {
+    &text[text.iter().take_while(|c| **c == b' ').count()..]
+}
+
+fn invalid(r: &mut Request, expression: &[u8]) {
+    r.log(Level::Error, format_args!("invalid expression in \"{}\"", String::from_utf8_lossy(expression)));
+}

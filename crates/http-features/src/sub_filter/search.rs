@@ -1,0 +1,109 @@
+//! Finds the first of several texts, in any case; where two stand at one place, the one that was written first.
+
+/// The texts, in lower case.
+#[derive(Debug)]
+pub struct Needles {
+    texts: Box<[Box<[u8]>]>,
+    /// Which texts begin with a byte, in either case: a range of `order`.
+    starts: Box<[(u16, u16); 256]>,
+    /// Indexes of texts, by their first byte.
+    order: Box<[u16]>,
+    /// The only first byte that there is, in both cases.
+    only: Option<(u8, u8)>,
+}
+
+/// Where a text stands.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Up to here nothing stands.
+    pub start: usize,
+    pub length: usize,
+    /// `None`: at `start` a text may begin whose end is not here; at the end of the bytes, nothing.
+    pub index: Option<usize>,
+}
+
+impl Needles {
+    /// None of the texts is empty.
+    pub fn new(texts: Vec<Vec<u8>>) -> Needles {
+        let texts: Box<[Box<[u8]>]> = texts.iter().map(|text| text.to_ascii_lowercase().into()).collect();
+        let mut order: Vec<u16> = (0..texts.len() as u16).collect();
+        let first = |index: &u16| texts[usize::from(*index)].first().copied().unwrap_or_default();
+        order.sort_by_key(first);
+        let mut starts = Box::new([(0, 0); 256]);
+        for (at, index) in order.iter().enumerate() {
+            let at = at as u16;
+            for c in [first(index), first(index).to_ascii_uppercase()] {
+                let range = &mut starts[usize::from(c)];
+                *range = if range.0 == range.1 { (at, at + 1) } else { (range.0.min(at), range.1.max(at + 1)) };
+            }
+        }
+        let only = match (order.first(), order.last()) {
+            (Some(one), Some(last)) if first(one) == first(last) => Some((first(one), first(one).to_ascii_uppercase())),
+            _ => None,
+        };
+        Needles { texts, starts, order: order.into(), only }
+    }
+    /// The first text that is wanted. `last`: nothing follows these bytes, so that a beginning alone is none.
+    pub fn find(&self, bytes: &[u8], wanted: impl Fn(usize) -> bool, last: bool) -> Found {
+        let mut at = 0;
+        while at < bytes.len() {
+            if let Some((lower, upper)) = self.only {
+                match memchr::memchr2(lower, upper, &bytes[at..]) {
+                    Some(n) => at += n,
+                    None => break,
+                }
+            }
+            let (from, to) = self.starts[usize::from(bytes[at])];
+            for index in &self.order[usize::from(from)..usize::from(to)] {
+                let index = usize::from(*index);
+                let text = &self.texts[index];
+                let here = &bytes[at..bytes.len().min(at + text.len())];
+                if (last && here.len() < text.len()) || !text[..here.len()].eq_ignore_ascii_case(here) || !wanted(index)
+                {
+                    continue;
+                }
+                let whole = here.len() == text.len();
+                return Found { start: at, length: here.len(), index: whole.then_some(index) };
+            }
+            at += 1;
+        }
+        Found { start: bytes.len(), length: 0, index: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(texts: &[&str], bytes: &str, last: bool) -> (usize, Option<usize>) {
+        let needles = Needles::new(texts.iter().map(|t| t.as_bytes().to_vec()).collect());
+        let found = needles.find(bytes.as_bytes(), |_| true, last);
+        (found.start, found.index)
+    }
+
+    #[test]
+    fn the_first_place_and_there_the_first_text() {
+        assert_eq!(find(&["b", "ab"], "xxABx", true), (2, Some(1)));
+        assert_eq!(find(&["a", "ab"], "xab", true), (1, Some(0)));
+        assert_eq!(find(&["ab", "a"], "xab", true), (1, Some(0)));
+        assert_eq!(find(&["no"], "nnnope", true), (2, Some(0)));
+        assert_eq!(find(&["1-2"], "11-2", true), (1, Some(0)));
+        assert_eq!(find(&["x"], "abc", true), (3, None));
+    }
+
+    #[test]
+    fn a_beginning_at_the_end_waits() {
+        assert_eq!(find(&["abcd"], "xxab", false), (2, None));
+        assert_eq!(find(&["abcd"], "xxab", true), (4, None));
+        assert_eq!(find(&["abcd", "ab"], "xxab", false), (2, None));
+        assert_eq!(find(&["ab", "abcd"], "xxab", false), (2, Some(0)));
+        assert_eq!(find(&["abcd"], "xxac", false), (4, None));
+    }
+
+    #[test]
+    fn those_that_are_not_wanted_are_passed_over() {
+        let needles = Needles::new(vec![b"a".to_vec(), b"ab".to_vec()]);
+        let found = needles.find(b"xab", |index| index == 1, true);
+        assert_eq!((found.start, found.length, found.index), (1, 2, Some(1)));
+    }
+}
