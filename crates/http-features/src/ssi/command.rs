@@ -3,13 +3,10 @@
 use super::TimeForm;
 use super::page::{Page, Part};
 use super::parse::Command;
-use super::state::{self, Shared};
+use super::state::{self, Failed, Shared};
 use bytes::Bytes;
 use http_engine::{Request, path, subrequest};
 use observe::Level;
-
-/// A command failed; it has been logged, and the page shows its error message.
-pub struct Failed;
 
 /// What may stand in a page, with its parameters; `!` marks those that must be there.
 const COMMANDS: &[(&str, &[&str])] = &[
@@ -107,7 +104,7 @@ impl Page {
                 Ok(())
             }
             "set" => {
-                let value = state::evaluate(r, must("value")).map_err(|()| Failed)?;
+                let value = state::evaluate(r, must("value"))?;
                 let set = self.shared.set(&must("var").to_ascii_lowercase(), value);
                 set.map_err(|words| fail(r, format_args!("{words}")))
             }
@@ -165,7 +162,7 @@ impl Page {
             self.output = false;
             return Ok(());
         }
-        let holds = state::holds(r, expression).map_err(|()| Failed)?;
+        let holds = state::holds(r, expression)?;
         (self.output, self.chosen) = (holds, holds);
         self.branch = Branch::If;
         Ok(())
@@ -224,7 +221,7 @@ impl Page {
                 return Err(fail(r, format_args!("invalid value \"{word}\" in the \"wait\" parameter")));
             }
         };
-        let mut target = state::evaluate(r, target).map_err(|()| Failed)?;
+        let mut target = state::evaluate(r, target)?;
         if !target.starts_with(b"/") && !target.is_empty() {
             let folder = r.path.iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1);
             target.splice(0..0, r.path[..folder].iter().copied());

@@ -163,11 +163,8 @@ impl Page {
                 r.log(Level::Error, format_args!("{words}"));
                 self.failed();
             }
-            Some(Found::Command(command)) => {
-                if self.run(r, &command).is_err() {
-                    self.failed();
-                }
-            }
+            Some(Found::Command(command)) if self.run(r, &command).is_err() => self.failed(),
+            Some(Found::Command(_)) => {}
         }
         Poll::Ready(Ok(true))
     }

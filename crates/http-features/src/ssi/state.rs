@@ -11,6 +11,10 @@ const VARIABLES_MAX: usize = 10_000;
 /// What all blocks of a request may hold together.
 const BLOCK_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// A command failed; it has been logged, and the page shows its error message.
+#[derive(Debug)]
+pub struct Failed;
+
 /// See the module's documentation.
 #[derive(Default)]
 pub struct Shared {
@@ -107,7 +111,7 @@ pub fn variable(r: &mut Request, name: &[u8]) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// A variable's name is none; it has been logged.
-pub fn evaluate(r: &mut Request, text: &[u8]) -> Result<Vec<u8>, ()> {
+pub fn evaluate(r: &mut Request, text: &[u8]) -> Result<Vec<u8>, Failed> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&c, after)) = rest.split_first() {
@@ -130,13 +134,13 @@ pub fn evaluate(r: &mut Request, text: &[u8]) -> Result<Vec<u8>, ()> {
                 if bracket && rest.first() != Some(&b'}') {
                     let name = String::from_utf8_lossy(name);
                     r.log(Level::Error, format_args!("the closing bracket in \"{name}\" variable is missing"));
-                    return Err(());
+                    return Err(Failed);
                 }
                 rest = &rest[usize::from(bracket)..];
                 if name.is_empty() {
                     let text = String::from_utf8_lossy(text);
                     r.log(Level::Error, format_args!("invalid variable name in \"{text}\""));
-                    return Err(());
+                    return Err(Failed);
                 }
                 out.extend_from_slice(&variable(r, name).unwrap_or_default());
             }
@@ -150,7 +154,7 @@ pub fn evaluate(r: &mut Request, text: &[u8]) -> Result<Vec<u8>, ()> {
 ///
 /// # Errors
 /// It is none; it has been logged.
-pub fn holds(r: &mut Request, expression: &[u8]) -> Result<bool, ()> {
+pub fn holds(r: &mut Request, expression: &[u8]) -> Result<bool, Failed> {
     let in_left = |c: &u8| c.is_ascii_alphanumeric() || b"${}_\"'".contains(c);
     let end = expression.iter().take_while(|c| in_left(c)).count();
     let left = evaluate(r, &expression[..end].to_ascii_lowercase())?;
@@ -167,7 +171,10 @@ pub fn holds(r: &mut Request, expression: &[u8]) -> Result<bool, ()> {
     let same = if right.len() > 1 && right.starts_with(b"/") {
         let Some(pattern) = right[1..].strip_suffix(b"/") else { return Err(invalid(r, expression)) };
         let pattern = evaluate(r, pattern)?;
-        Shared::of(r).matches(&pattern, &left).map_err(|words| r.log(Level::Error, format_args!("{words}")))?
+        Shared::of(r).matches(&pattern, &left).map_err(|words| {
+            r.log(Level::Error, format_args!("{words}"));
+            Failed
+        })?
     } else {
         let right = if right.len() > 1 && right.starts_with(b"\\/") { &right[1..] } else { right };
         evaluate(r, right)? == left
@@ -179,6 +186,7 @@ fn skip_spaces(text: &[u8]) -> &[u8] {
     &text[text.iter().take_while(|c| **c == b' ').count()..]
 }
 
-fn invalid(r: &mut Request, expression: &[u8]) {
+fn invalid(r: &mut Request, expression: &[u8]) -> Failed {
     r.log(Level::Error, format_args!("invalid expression in \"{}\"", String::from_utf8_lossy(expression)));
+    Failed
 }
