@@ -155,18 +155,21 @@ pub async fn response(world: &Rc<World>, key: Key, r: &mut Request, mut body: Bo
     let mut head = Vec::with_capacity(512);
     head_out::write(r, world.quitting.get(), &mut head);
     let head_size = head.len() as u64;
-    sender.push(Piece::Bytes(Bytes::from(head)));
-    let result = send_body(&mut sender, r, &mut body).await;
+    let result = send_all(&mut sender, r, Piece::Bytes(Bytes::from(head)), &mut body).await;
     r.bytes_sent += sender.sent;
     r.body_bytes_sent = r.bytes_sent.saturating_sub(head_size);
     result
 }
 
-async fn send_body(sender: &mut Sender, r: &mut Request, body: &mut Body) -> Result<(), SendError> {
+async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut Body) -> Result<(), SendError> {
     let core = r.loc().core.clone();
     let mut limiter = None;
     if core.rate_limited || r.limit_rate.is_some() {
         limiter = Limiter::new(r);
+        // The head counts, too.
+        push(sender, false, head, &mut limiter).await?;
+    } else {
+        sender.push(head);
     }
     let mut promised = r.out.content_length.filter(|_| !r.head_only);
     loop {
@@ -296,8 +299,10 @@ impl Limiter {
                 return Ok(allowed);
             }
             sender.flush(false).await?;
-            let excess = self.sent + 1 - self.rate.saturating_mul(seconds) - self.after;
-            let pause = tokio::time::sleep(Duration::from_millis((excess * 1000 / self.rate).max(1) + 1));
+            // Until the second in which there is something again.
+            let next_ms = (self.sent.saturating_sub(self.after) / self.rate).saturating_mul(1000);
+            let passed_ms = clock::now().millis_since(self.started);
+            let pause = tokio::time::sleep(Duration::from_millis(next_ms.saturating_sub(passed_ms).max(1)));
             tokio::select! {
                 () = pause => {}
                 _ = poll_fn(|cx| sender.world.lot.poll_closing(sender.key, cx)) => return Err(SendError::Gone),

@@ -579,7 +579,7 @@ fn accept(
             return Err(Failure::InvalidHeader);
         }
     };
-    choices.answered(r, &active);
+    choices.answered(r, &mut active);
     let reusable = wire_h1::response_keep_alive(&head, &buf);
     if let Some(flow) = response::take(plan, r, &head, &buf) {
         return Ok(flow);

@@ -185,11 +185,8 @@ async fn found(r: &mut Request, text: &str) -> Result<Group, NoAim> {
             found.to_vec()
         }
     };
-    // Whoever is asked first changes from request to request.
-    let start = usize::from(net::random::bytes16()[0]) % addresses.len().max(1);
-    let turned = addresses.iter().cycle().skip(start).take(addresses.len());
-    let turned = turned.map(|ip| Address::Ip(SocketAddr::new(*ip, port))).collect();
-    let line = Line { spec: PeerSpec::new(text, Address::Unix("".into())), source: Source::Fixed(turned) };
+    let all = addresses.iter().map(|ip| Address::Ip(SocketAddr::new(*ip, port))).collect();
+    let line = Line { spec: PeerSpec::new(text, Address::Unix("".into())), source: Source::Fixed(all) };
     Ok(Group::new(text, vec![line], Method::RoundRobin, KeepAlive::default(), false))
 }
 

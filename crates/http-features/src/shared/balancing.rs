@@ -57,9 +57,9 @@ impl Choices {
     }
 
     /// A server has answered, and its answer is the one that counts.
-    pub fn answered(&self, r: &mut Request, active: &Active) {
+    pub fn answered(&self, r: &mut Request, active: &mut Active) {
         if let Some(sticky) = self.named.rules.as_deref().and_then(|rules| rules.sticky.as_ref()) {
-            sticky.answered(r, &active.peer().id);
+            sticky.answered(r, active);
         }
     }
 }

@@ -5,6 +5,7 @@ use http_engine::{Request, Template};
 use md5::{Digest, Md5};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use upstream::Active;
 
 /// Where the binding comes from.
 pub enum Sticky {
@@ -38,6 +39,8 @@ pub struct Learn {
     pub lookup: Vec<Template>,
     pub sessions: Arc<Sessions>,
     pub timeout_ms: u64,
+    /// `header`: sessions are noted at the head of a response, else at its end.
+    pub at_head: bool,
 }
 
 fn first(templates: &[Template], r: &mut Request) -> Option<Vec<u8>> {
@@ -67,21 +70,29 @@ impl Sticky {
         }
     }
 
-    /// A server has answered: the client is told, or the session is noted.
-    pub fn answered(&self, r: &mut Request, server: &str) {
+    /// A server has answered: the client is told, or the session is noted, now or at the end of the response.
+    pub fn answered(&self, r: &mut Request, active: &mut Active) {
+        let server = active.peer().id.clone();
         match self {
             Sticky::Cookie(cookie) => {
-                let value = cookie.value(r, server);
+                let value = cookie.value(r, &server);
                 r.out.add("Set-Cookie", value);
             }
             Sticky::Route(_) => {}
             Sticky::Learn(learn) => {
-                let now = clock::now();
-                if let Some(session) = first(&learn.create, r) {
-                    learn.sessions.note(&session, server, now, learn.timeout_ms, true);
-                } else if let Some(session) = first(&learn.lookup, r) {
-                    learn.sessions.note(&session, server, now, learn.timeout_ms, false);
-                }
+                let (session, make) = match first(&learn.create, r) {
+                    Some(session) => (session, true),
+                    None => match first(&learn.lookup, r) {
+                        Some(session) => (session, false),
+                        None => return,
+                    },
+                };
+                let (sessions, timeout_ms) = (learn.sessions.clone(), learn.timeout_ms);
+                let note = move || {
+                    clock::update();
+                    sessions.note(&session, &server, clock::now(), timeout_ms, make);
+                };
+                if learn.at_head { note() } else { active.at_end(Box::new(note)) }
             }
         }
     }

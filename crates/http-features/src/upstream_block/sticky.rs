@@ -13,7 +13,7 @@ pub struct StickyValue(Arc<Mutex<Option<Parsed>>>);
 
 enum Parsed {
     Ready(Sticky),
-    Learn { create: Vec<Template>, lookup: Vec<Template>, timeout_ms: u64, zone: (String, u64) },
+    Learn { create: Vec<Template>, lookup: Vec<Template>, timeout_ms: u64, at_head: bool, zone: (String, u64) },
 }
 
 impl Value for StickyValue {
@@ -104,6 +104,7 @@ fn cookie(cx: &mut Cx, d: &Directive) -> Result<Cookie, Problem> {
 
 fn learn(cx: &mut Cx, d: &Directive) -> Result<Parsed, Problem> {
     let (mut create, mut lookup, mut timeout_ms, mut zone) = (Vec::new(), Vec::new(), None, None);
+    let mut at_head = false;
     for (index, word) in d.args.iter().enumerate().skip(1) {
         let text = word.text().into_owned();
         let (name, value) = text.split_once('=').map_or((text.as_str(), None), |(n, v)| (n, Some(v)));
@@ -132,8 +133,7 @@ fn learn(cx: &mut Cx, d: &Directive) -> Result<Parsed, Problem> {
             ("create" | "lookup", Some(_)) => {
                 return Err(Problem::says(format!("missing variable in the \"{name}\" parameter")).at(index));
             }
-            // Sessions are always learnt from the head of a response.
-            ("header", None) => {}
+            ("header", None) => at_head = true,
             ("sync", None) => {
                 return Err(
                     Problem::says("parameter \"sync\" is not supported: there is no cluster to share with").at(index)
@@ -150,7 +150,7 @@ fn learn(cx: &mut Cx, d: &Directive) -> Result<Parsed, Problem> {
         return Err(missing("create"));
     }
     let zone = zone.ok_or_else(|| missing("zone"))?;
-    Ok(Parsed::Learn { create, lookup, timeout_ms: timeout_ms.unwrap_or(600_000), zone })
+    Ok(Parsed::Learn { create, lookup, timeout_ms: timeout_ms.unwrap_or(600_000), at_head, zone })
 }
 
 /// Zones of sessions, and the upstreams that have them; kept in `Cx`.
@@ -164,14 +164,14 @@ impl StickyValue {
         let parsed = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         match parsed {
             Some(Parsed::Ready(sticky)) => Ok(sticky),
-            Some(Parsed::Learn { create, lookup, timeout_ms, zone: (name, size) }) => {
+            Some(Parsed::Learn { create, lookup, timeout_ms, at_head, zone: (name, size) }) => {
                 if let Some(other) = cx.get::<Owners>().0.insert(name.clone(), upstream.into()) {
                     let words = format!("sticky zone \"{name}\" is already used in upstream \"{other}\"");
                     return Err(Problem::says(words));
                 }
                 let make = || Sessions::new(size);
                 let sessions = zones::state("sticky", &name, size, upstream.as_bytes(), make);
-                Ok(Sticky::Learn(Learn { create, lookup, sessions, timeout_ms }))
+                Ok(Sticky::Learn(Learn { create, lookup, sessions, timeout_ms, at_head }))
             }
             None => Err(Problem::invalid()),
         }

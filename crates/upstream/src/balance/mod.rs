@@ -107,7 +107,6 @@ pub struct Choice<'a> {
 }
 
 /// A server in use by one request: counted against its limits until dropped.
-#[derive(Debug)]
 pub struct Active {
     peer: Arc<Peer>,
     group: Arc<Group>,
@@ -117,9 +116,14 @@ pub struct Active {
     /// It was said already how it ended.
     over: bool,
     single: bool,
+    at_end: Option<Box<dyn FnOnce()>>,
 }
 
 impl Active {
+    /// Called when the response is complete, unless the server failed.
+    pub fn at_end(&mut self, act: Box<dyn FnOnce()>) {
+        self.at_end = Some(act);
+    }
     pub fn peer(&self) -> &Arc<Peer> {
         &self.peer
     }
@@ -171,6 +175,9 @@ impl Drop for Active {
             self.landed(whole_ms);
         }
         if !self.over {
+            if let Some(act) = self.at_end.take() {
+                act();
+            }
             self.peer.succeeded(now);
             if let (Some(header_ms), true) = (self.header_ms, self.group.method.keeps_times()) {
                 let counted = matches!(self.group.method, Method::LeastTime { time: Time::Header, inflight: true });
@@ -255,7 +262,16 @@ impl Group {
                 s.inflight += 1;
             }
         });
-        Active { peer: peer.clone(), group: self.clone(), started: now, header_ms: None, inflight, over: false, single }
+        Active {
+            peer: peer.clone(),
+            group: self.clone(),
+            started: now,
+            header_ms: None,
+            inflight,
+            over: false,
+            single,
+            at_end: None,
+        }
     }
 }
 

@@ -139,7 +139,13 @@ impl Resolver {
     /// # Errors
     /// Why there are none, `TimedOut` when the answer takes longer than that.
     pub async fn resolve(self: &Arc<Self>, name: &str, timeout: Duration) -> Result<Rc<[IpAddr]>, Failed> {
-        self.known_or_asked(name, timeout).await.map(|(addresses, _)| addresses)
+        let (addresses, _, from_memory) = self.known_or_asked(name, timeout).await?;
+        if !from_memory || addresses.len() < 2 {
+            return Ok(addresses);
+        }
+        // Whoever is asked first changes from request to request.
+        let start = usize::from(random()) % addresses.len();
+        Ok(addresses.iter().cycle().skip(start).take(addresses.len()).copied().collect())
     }
 
     /// The same, with the time for which the addresses hold.
@@ -147,12 +153,17 @@ impl Resolver {
     /// # Errors
     /// As [`Resolver::resolve`].
     pub async fn look(self: &Arc<Self>, name: &str, timeout: Duration) -> Result<(Rc<[IpAddr]>, Duration), Failed> {
-        let (addresses, until) = self.known_or_asked(name, timeout).await?;
+        let (addresses, until, _) = self.known_or_asked(name, timeout).await?;
         clock::update();
         Ok((addresses, Duration::from_micros(until.micros_since(clock::now()))))
     }
 
-    async fn known_or_asked(self: &Arc<Self>, name: &str, timeout: Duration) -> Answer {
+    /// The last one: whether they were known already.
+    async fn known_or_asked(
+        self: &Arc<Self>,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<(Rc<[IpAddr]>, Instant, bool), Failed> {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         let key = (self.identity(), name);
         clock::update();
@@ -170,11 +181,14 @@ impl Resolver {
             }
         });
         let answer = match &mut asked {
-            Err(known) => return Ok(known.clone()),
+            Err((addresses, until)) => return Ok((addresses.clone(), *until, true)),
             Ok(answer) => answer,
         };
         match tokio::time::timeout(timeout, answer.wait_for(Option::is_some)).await {
-            Ok(Ok(answer)) => answer.clone().unwrap_or(Err(Failed::Other)),
+            Ok(Ok(answer)) => {
+                let answer = answer.clone().unwrap_or(Err(Failed::Other));
+                answer.map(|(addresses, until)| (addresses, until, false))
+            }
             Ok(Err(_)) => Err(Failed::Other),
             Err(_) => Err(Failed::TimedOut),
         }
@@ -203,28 +217,34 @@ impl Resolver {
         let _ = sender.send(Some(answer));
     }
 
-    /// Both kinds of addresses at once, and the time for which they hold.
+    /// Both kinds of addresses at once, along aliases, and the time for which they hold. An alias is followed only where
+    /// neither kind has addresses (nginx: `ngx_resolver_process_a`).
     async fn look_up(&self, name: &str) -> Result<(Vec<IpAddr>, u32), Failed> {
-        let name = Name::from_ascii(format!("{name}.")).map_err(|_| Failed::NoSuchName)?;
-        // All questions of a name go to the same server; names take turns.
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let (v4, v6) = tokio::join!(
-            async { if self.ipv4 { Some(self.follow(&name, RecordType::A, turn).await) } else { None } },
-            async { if self.ipv6 { Some(self.follow(&name, RecordType::AAAA, turn).await) } else { None } },
-        );
-        let (mut addresses, mut ttl, mut why) = (Vec::new(), u32::MAX, None);
-        for found in [v4, v6].into_iter().flatten() {
-            match found {
-                Ok((some, seconds)) if !some.is_empty() => {
-                    addresses.extend(some);
-                    ttl = ttl.min(seconds);
-                }
-                Ok(_) => {}
-                Err(failed) => why = why.or(Some(failed)),
+        let mut name = Name::from_ascii(format!("{name}.")).map_err(|_| Failed::NoSuchName)?;
+        let mut ttl = u32::MAX;
+        for _ in 0..ALIASES_MAX {
+            // All questions of a name go to the same server; names take turns.
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+            let (v4, v6) = tokio::join!(
+                async { if self.ipv4 { Some(self.ask(&name, RecordType::A, turn).await) } else { None } },
+                async { if self.ipv6 { Some(self.ask(&name, RecordType::AAAA, turn).await) } else { None } },
+            );
+            let (mut addresses, mut alias) = (Vec::new(), None);
+            for (answer, kind) in [(v4, RecordType::A), (v6, RecordType::AAAA)] {
+                let Some(answer) = answer else { continue };
+                let found = read(&answer?, &name, kind);
+                ttl = ttl.min(found.ttl);
+                addresses.extend(found.addresses);
+                alias = found.alias.or(alias);
+            }
+            addresses.truncate(ADDRESSES_MAX);
+            match alias {
+                _ if !addresses.is_empty() => return Ok((addresses, ttl)),
+                Some(alias) => name = alias,
+                None => return Err(Failed::NoSuchName),
             }
         }
-        addresses.truncate(ADDRESSES_MAX);
-        if addresses.is_empty() { Err(why.unwrap_or(Failed::NoSuchName)) } else { Ok((addresses, ttl)) }
+        Err(Failed::NoSuchName)
     }
 
     /// The servers of a service, by way of its SRV records, and the time for which they hold.
@@ -285,22 +305,6 @@ impl Resolver {
                 Some(alias) if found.is_empty() => name = alias,
                 _ if found.is_empty() => return Err(Failed::NoSuchName),
                 _ => return Ok((found, ttl)),
-            }
-        }
-        Err(Failed::NoSuchName)
-    }
-
-    /// Addresses of one kind, along aliases.
-    async fn follow(&self, name: &Name, kind: RecordType, turn: usize) -> Result<(Vec<IpAddr>, u32), Failed> {
-        let mut name = name.clone();
-        let mut ttl = u32::MAX;
-        for _ in 0..ALIASES_MAX {
-            let message = self.ask(&name, kind, turn).await?;
-            let found = read(&message, &name, kind);
-            ttl = ttl.min(found.ttl);
-            match found.alias {
-                Some(alias) if found.addresses.is_empty() => name = alias,
-                _ => return Ok((found.addresses, ttl)),
             }
         }
         Err(Failed::NoSuchName)
