@@ -21,6 +21,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::gzip::Gzip,
     &crate::gzip_static::GzipStatic,
     &crate::headers::Headers,
+    &crate::health_check::HealthCheck,
     &crate::index::Index,
     &crate::limit_conn::LimitConn,
     &crate::limit_req::LimitReq,

@@ -66,6 +66,8 @@ pub struct Peer {
     /// Connections in use, of all threads.
     pub active: AtomicU64,
     checked: AtomicU8,
+    /// What each check says, by its name; `checked` is the worst of it.
+    checks: Mutex<Vec<(String, Checked)>>,
     /// Put aside until then (microseconds of the clock); 0: it is not.
     ejected_until: AtomicU64,
     state: Mutex<State>,
@@ -117,6 +119,7 @@ impl Peer {
             id,
             active: AtomicU64::new(0),
             checked: AtomicU8::new(0),
+            checks: Mutex::default(),
             ejected_until: AtomicU64::new(0),
             state: Mutex::new(State { effective, ..State::default() }),
         }
@@ -166,16 +169,52 @@ impl Peer {
         self.ejected_until.store(until.0, Ordering::Relaxed);
         self.with(|s| s.recovered = Some(until.max(now)));
     }
-    /// What health checks have found; whether that is news.
-    pub fn check(&self, found: Checked, now: Instant) -> bool {
-        let before = self.checked.swap(found as u8, Ordering::Relaxed);
-        if found == Checked::Healthy && before == Checked::Unhealthy as u8 {
+    fn with_checks<R>(&self, f: impl FnOnce(&mut Vec<(String, Checked)>) -> R) -> R {
+        let mut checks = self.checks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let done = f(&mut checks);
+        let says = |wanted: Checked| checks.iter().any(|(_, found)| *found == wanted);
+        let worst = match () {
+            () if says(Checked::Unhealthy) => Checked::Unhealthy,
+            () if says(Checked::Unknown) => Checked::Unknown,
+            () => Checked::Healthy,
+        };
+        self.checked.store(worst as u8, Ordering::Relaxed);
+        done
+    }
+    /// A check is about to begin: `mandatory` keeps the server out until it has passed, unless `persistent` and an earlier
+    /// configuration's did.
+    pub fn begin_check(&self, name: &str, mandatory: bool, persistent: bool) {
+        self.with_checks(|checks| {
+            let known = checks.iter_mut().find(|(known, _)| known == name);
+            let start = if mandatory { Checked::Unknown } else { Checked::Healthy };
+            match known {
+                Some((_, found)) if mandatory && !persistent => *found = start,
+                Some(_) => {}
+                None => checks.push((name.to_string(), start)),
+            }
+        });
+    }
+    /// There are no other checks than these any more.
+    pub fn keep_checks(&self, names: &[&str]) {
+        self.with_checks(|checks| checks.retain(|(name, _)| names.contains(&name.as_str())));
+    }
+    /// What a check has found; whether that is news.
+    pub fn check(&self, name: &str, found: Checked, now: Instant) -> bool {
+        let before = self.checks_say();
+        let news = self.with_checks(|checks| match checks.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => std::mem::replace(known, found) != found,
+            None => {
+                checks.push((name.to_string(), found));
+                true
+            }
+        });
+        if self.checks_say() == Checked::Healthy && before == Checked::Unhealthy {
             self.with(|s| {
                 s.recovered = Some(now);
                 s.fails = 0;
             });
         }
-        before != found as u8
+        news
     }
     pub fn checks_say(&self) -> Checked {
         match self.checked.load(Ordering::Relaxed) {

@@ -12,6 +12,8 @@ mod target;
 mod upgrade;
 mod variables;
 
+use crate::shared::groups::Named;
+use crate::shared::probing::{Prober, Probing, Timeouts};
 use conf_schema::value::{Buffers, Flag, List, Msec, Number, Offset, Own, Size, Words};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::core_table::TempPath;
@@ -219,7 +221,9 @@ impl Feature for Proxy {
         let bound = target.bind(block.cx)?;
         let redirects = redirect::rules(&conf.proxy_redirect, &target, &location.name, location.regex)?;
         location.auto_redirect = location.name.ends_with(b"/") && !location.regex && !location.exact;
-        location.content = Some(Arc::new(Pass { plan: Arc::new(PassPlan::new(conf, bound, redirects)) }));
+        let plan = Arc::new(PassPlan::new(conf, bound, redirects));
+        location.things.push(Arc::new(Probing(plan.clone())));
+        location.content = Some(Arc::new(Pass { plan }));
         Ok(())
     }
 }
@@ -265,6 +269,39 @@ impl PassPlan {
 
 fn names(list: &Option<List<Name>>) -> Vec<Vec<u8>> {
     list.as_ref().map(|l| l.0.iter().map(|n| n.0.to_ascii_lowercase()).collect()).unwrap_or_default()
+}
+
+impl Prober for PassPlan {
+    fn named(&self) -> Option<Named> {
+        match &self.target {
+            target::Bound::Fixed { named, .. } => Some(named.clone()),
+            target::Bound::Computed { .. } => None,
+        }
+    }
+    fn request(&self, r: &mut Request, uri: &str, close: bool) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512);
+        if let target::Bound::Fixed { named, url } = &self.target {
+            let (named, host) = (named.clone(), target::shown_host(&url.host));
+            let aim = target::Aim { named, host, uri: uri.as_bytes().to_vec() };
+            request::write(self, r, &aim, request::Announce::Nothing, &mut out);
+        }
+        let told = out.windows(13).any(|w| w.eq_ignore_ascii_case(b"\r\nconnection:"));
+        if close && !told && out.ends_with(b"\r\n\r\n") {
+            out.truncate(out.len() - 2);
+            out.extend_from_slice(b"Connection: close\r\n\r\n");
+        }
+        out
+    }
+    fn timeouts(&self) -> Timeouts {
+        Timeouts {
+            connect: self.conf.proxy_connect_timeout.duration(),
+            send: self.conf.proxy_send_timeout.duration(),
+            read: self.conf.proxy_read_timeout.duration(),
+        }
+    }
+    fn head_max(&self) -> usize {
+        self.conf.proxy_buffer_size.0 as usize
+    }
 }
 
 struct Pass {

@@ -190,7 +190,7 @@ async fn found(r: &mut Request, text: &str) -> Result<Group, NoAim> {
     Ok(Group::new(text, vec![line], Method::RoundRobin, KeepAlive::default(), false))
 }
 
-fn shown_host(host: &str) -> String {
+pub fn shown_host(host: &str) -> String {
     if host.starts_with("unix:") { "localhost".into() } else { host.into() }
 }
 

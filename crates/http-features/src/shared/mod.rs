@@ -5,6 +5,7 @@ pub mod body_store;
 pub mod compress;
 pub mod groups;
 pub mod media_types;
+pub mod probing;
 pub mod resolving;
 pub mod static_coded;
 pub mod sticky;

@@ -1,0 +1,236 @@
+//! One question to one server, and whether its answer is right.
+
+use super::Round;
+use super::matching::{Match, plain};
+use crate::shared::probing::{Prober, Probing};
+use crate::shared::upstream_state::{Try, UpstreamState};
+use base::clock;
+use http_engine::{Connection, HttpPlan, Request};
+use observe::os;
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::time::timeout;
+use upstream::{Address, Peer, Stream};
+use wire_h1::{
+    BodyLength, ChunkedDecoder, HeadLimits, HeadParser, Method, Progress, ResponseHead, ResponseParser, Role,
+};
+
+/// What is looked at of a body.
+const BODY_MAX: usize = 256 * 1024;
+/// Interim responses before the one that counts.
+const INTERIM_MAX: usize = 100;
+
+/// A connection that is kept between probes (`keepalive_time`).
+pub struct Kept {
+    stream: Stream,
+    opened: clock::Instant,
+}
+
+/// Whether the server is well; else why not.
+pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<Kept>) -> Result<(), String> {
+    let Some(plan) = round.plan.upgrade() else { return Ok(()) };
+    let location = plan.locations.get(round.location);
+    let Some(Probing(prober)) = location.and_then(|l| l.thing::<Probing>()).cloned() else { return Ok(()) };
+    let mut r = request(plan, round.location, &round.check.uri);
+    let old = kept.take().filter(|k| {
+        let age = clock::now().millis_since(k.opened);
+        round.check.keepalive_ms.is_some_and(|most| age < most)
+    });
+    let reused = old.is_some();
+    match ask(round, peer, &*prober, &mut r, old, kept).await {
+        // The server may have closed it meanwhile: a new connection decides.
+        Err(_) if reused => ask(round, peer, &*prober, &mut r, None, kept).await,
+        done => done,
+    }
+}
+
+/// A request of nobody's, for what the location adds to requests.
+fn request(plan: Arc<HttpPlan>, location: usize, uri: &str) -> Box<Request> {
+    let mut r = Box::<Request>::default();
+    r.server = plan.locations[location].server;
+    r.location = location;
+    r.plan = Some(Rc::new(plan));
+    r.started = clock::now();
+    r.buf = format!("GET {uri} HTTP/1.1\r\n\r\n").into_bytes();
+    let bytes = r.buf.clone();
+    // It is right by construction; an empty head would do no harm.
+    let _ = HeadParser::default().parse(&bytes, &HeadLimits::default(), &mut r.head);
+    r.path = uri.split('?').next().unwrap_or_default().as_bytes().to_vec();
+    r.connection = Some(Rc::new(Connection {
+        number: 0,
+        peer: None,
+        local: net::listen::Address::Unix("".into()),
+        listener: Cell::new(usize::MAX),
+        requests: Cell::new(1),
+        nodelay: Cell::new(true),
+        started: clock::now(),
+        proxy: None,
+        fd: -1,
+        tls: false,
+    }));
+    r
+}
+
+async fn ask(
+    round: &Round,
+    peer: &Arc<Peer>,
+    prober: &dyn Prober,
+    r: &mut Request,
+    old: Option<Kept>,
+    kept: &mut Option<Kept>,
+) -> Result<(), String> {
+    let times = prober.timeouts();
+    let connection = match old {
+        Some(kept) => kept,
+        None => {
+            let address = match (&peer.spec.address, round.check.port) {
+                (Address::Ip(ip), Some(port)) => Address::Ip(SocketAddr::new(ip.ip(), port)),
+                (address, _) => address.clone(),
+            };
+            let connected = timeout(times.connect, Stream::connect(&address, None, false)).await;
+            let connected = connected.map_err(|_| "connecting timed out")?;
+            let stream = connected.map_err(|e| format!("connect() failed {}", os(&e)))?;
+            clock::update();
+            Kept { stream, opened: clock::now() }
+        }
+    };
+    let close = round.check.keepalive_ms.is_none();
+    let bytes = prober.request(r, &round.check.uri, close);
+    let sent = timeout(times.send, connection.stream.write_all(&bytes)).await.map_err(|_| "sending timed out")?;
+    sent.map_err(|e| format!("send() failed {}", os(&e)))?;
+
+    let mut reader = Reader { stream: &connection.stream, buf: Vec::with_capacity(4096), wait: times.read, taken: 0 };
+    let head = reader.head(prober.head_max()).await?;
+    let fields: Vec<_> =
+        head.fields.all.iter().map(|f| (f.name.of(&reader.buf).to_vec(), f.value.of(&reader.buf).to_vec())).collect();
+    match &round.matching {
+        None => plain(head.status)?,
+        Some(matching) => {
+            matching.head(head.status, &fields)?;
+            note(r, peer, head.status, fields);
+            matching.required(r)?;
+        }
+    }
+    let length = wire_h1::response_body(&head, &reader.buf, Method::Get).map_err(|e| e.upstream_message())?;
+    let reusable = wire_h1::response_keep_alive(&head, &reader.buf);
+    let wants_body = round.matching.as_deref().is_some_and(Match::wants_body);
+    if !wants_body && (close || !reusable) {
+        return Ok(());
+    }
+    let taken = reader.taken;
+    reader.buf.drain(..taken);
+    let (body, ended) = reader.body(length).await?;
+    if let Some(matching) = &round.matching {
+        matching.body(&body)?;
+    }
+    if !close && reusable && ended {
+        *kept = Some(connection);
+    }
+    Ok(())
+}
+
+/// What `$upstream_*` variables say in `require`.
+fn note(r: &mut Request, peer: &Peer, status: u16, fields: Vec<(Vec<u8>, Vec<u8>)>) {
+    if let Some(state) = UpstreamState::of(r) {
+        state.tries = vec![Try { address: peer.text.clone(), status, ..Try::default() }];
+        state.fields = fields;
+    }
+}
+
+struct Reader<'a> {
+    stream: &'a Stream,
+    buf: Vec<u8>,
+    wait: std::time::Duration,
+    /// What of `buf` the head took.
+    taken: usize,
+}
+
+impl Reader<'_> {
+    /// Some more bytes; 0 at the end.
+    async fn more(&mut self) -> Result<usize, String> {
+        self.buf.reserve(16 * 1024);
+        let read = timeout(self.wait, self.stream.read_buf(&mut self.buf)).await;
+        read.map_err(|_| "receiving timed out")?.map_err(|e| format!("recv() failed {}", os(&e)))
+    }
+
+    async fn head(&mut self, max: usize) -> Result<ResponseHead, String> {
+        let limits = HeadLimits {
+            line_max: max,
+            field_max: max,
+            total_max: max,
+            fields_max: 1000,
+            underscores: true,
+            ignore_invalid: true,
+        };
+        let (mut head, mut parser, mut interim) = (ResponseHead::default(), ResponseParser::default(), 0);
+        loop {
+            if !self.buf.is_empty() {
+                match parser.parse(&self.buf, &limits, &mut head) {
+                    Ok(Progress::Done { consumed }) if (100..200).contains(&head.status) && head.status != 101 => {
+                        interim += 1;
+                        if interim > INTERIM_MAX {
+                            return Err("too many interim responses".into());
+                        }
+                        self.buf.drain(..consumed);
+                        (head, parser) = (ResponseHead::default(), ResponseParser::default());
+                        continue;
+                    }
+                    Ok(Progress::Done { consumed }) => {
+                        self.taken = consumed;
+                        return Ok(head);
+                    }
+                    Ok(Progress::Partial) => {}
+                    Err(_) => return Err("an invalid response".into()),
+                }
+            }
+            if self.more().await? == 0 {
+                return Err("the connection was closed before the response".into());
+            }
+        }
+    }
+
+    /// The first of a body, and whether that is all of it.
+    async fn body(&mut self, length: BodyLength) -> Result<(Vec<u8>, bool), String> {
+        let mut body = Vec::new();
+        let mut decoder = ChunkedDecoder::new(Role::Client);
+        loop {
+            let mut ended = false;
+            match length {
+                BodyLength::None => return Ok((body, self.buf.is_empty())),
+                BodyLength::Exact(n) => {
+                    body.append(&mut self.buf);
+                    ended = body.len() as u64 >= n;
+                    if body.len() as u64 > n {
+                        return Err("more than was announced".into());
+                    }
+                }
+                BodyLength::UntilClose => body.append(&mut self.buf),
+                BodyLength::Chunked => {
+                    let mut at = 0;
+                    while at < self.buf.len() && !ended {
+                        let decoded = decoder.decode(&self.buf[at..]).map_err(|e| e.message())?;
+                        body.extend_from_slice(&self.buf[at..][decoded.data]);
+                        at += decoded.consumed;
+                        ended = decoded.done;
+                    }
+                    self.buf.drain(..at);
+                    if ended && !self.buf.is_empty() {
+                        return Err("more than was announced".into());
+                    }
+                }
+            }
+            if ended || body.len() >= BODY_MAX {
+                body.truncate(BODY_MAX);
+                return Ok((body, ended));
+            }
+            if self.more().await? == 0 {
+                return match length {
+                    BodyLength::UntilClose => Ok((body, false)),
+                    _ => Err("the connection was closed within the body".into()),
+                };
+            }
+        }
+    }
+}

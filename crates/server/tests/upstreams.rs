@@ -1,0 +1,194 @@
+//! Groups of servers that come and go: health checks, names, servers that fail.
+
+mod support;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use support::client::Client;
+use support::origin::{NameServer, Origin, ok};
+use support::{Site, free_port, wait};
+
+/// An origin whose status for `/health` can be changed; everything else answers its name.
+fn patient(name: &'static str) -> (Origin, Arc<AtomicU16>) {
+    let status = Arc::new(AtomicU16::new(200));
+    let its = status.clone();
+    let origin = Origin::answering(move |request| {
+        if request.starts_with("GET /health ") {
+            let status = its.load(Ordering::Relaxed);
+            format!("HTTP/1.1 {status} X\r\nX-Load: 1\r\nContent-Length: 7\r\n\r\nfeeling").into_bytes()
+        } else {
+            ok(name)
+        }
+    });
+    (origin, status)
+}
+
+fn ask(port: u16, path: &str) -> (u16, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    Client::connect(port).and_then(|mut c| c.ask(&request)).unwrap_or_else(|e| (0, e))
+}
+
+/// Which servers answer, of so many requests.
+fn who(port: u16, path: &str, requests: usize) -> Vec<String> {
+    let mut all: Vec<String> = (0..requests).map(|_| ask(port, path).1).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+fn wait_for(port: u16, path: &str, wanted: &[&str]) {
+    wait(&format!("{wanted:?}"), || {
+        let seen = who(port, path, 6);
+        if seen == wanted { Ok(()) } else { Err(format!("{seen:?}")) }
+    });
+}
+
+#[test]
+fn servers_that_fail_their_checks_are_left_out_until_they_pass() {
+    let ((a, a_status), (b, b_status)) = (patient("a"), patient("b"));
+    let port = free_port();
+    let check = "health_check uri=/health interval=20ms jitter=5ms fails=2 passes=2 match=well;";
+    let conf = |check: &str| {
+        format!(
+            "http {{ match well {{ status 200; header X-Load != 9; body ~ \"feel\"; require $upstream_http_x_load; }}
+             upstream u {{ zone u 64k; server 127.0.0.1:{}; server 127.0.0.1:{}; }}
+             server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://u; {check} }} }} }}",
+            a.port, b.port
+        )
+    };
+    let site = Site::new("daemon off; worker_processes 2;", &conf(check));
+    let running = site.start();
+    wait_for(port, "/", &["a", "b"]);
+    b_status.store(500, Ordering::Relaxed);
+    wait_for(port, "/", &["a"]);
+    let words = format!("health check: 127.0.0.1:{} of upstream \"u\" is unhealthy: status 500", b.port);
+    site.wait_for_log(&words, 1);
+    // A reload forgets nothing.
+    running.signal("HUP");
+    site.wait_for_log("configuration 1 is no longer used", 1);
+    assert_eq!(who(port, "/", 10), ["a"]);
+    a_status.store(500, Ordering::Relaxed);
+    wait("nobody", || if ask(port, "/").0 == 502 { Ok(()) } else { Err("somebody") });
+    b_status.store(200, Ordering::Relaxed);
+    wait_for(port, "/", &["b"]);
+    // Without the check both are asked.
+    site.configure("daemon off;", &conf(""));
+    running.signal("HUP");
+    wait_for(port, "/", &["a", "b"]);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn mandatory_checks_come_before_the_first_request() {
+    let (a, a_status) = patient("a");
+    a_status.store(503, Ordering::Relaxed);
+    let port = free_port();
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "http {{ upstream u {{ zone u 64k; server 127.0.0.1:{}; }}
+             server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://u;
+             health_check uri=/health interval=20ms mandatory persistent keepalive_time=1m; }} }} }}",
+            a.port
+        ),
+    );
+    let running = site.start();
+    assert_eq!(ask(port, "/").0, 502);
+    site.wait_for_log("is unhealthy: status 503", 1);
+    a_status.store(204, Ordering::Relaxed);
+    wait_for(port, "/", &["a"]);
+    running.quit();
+}
+
+#[test]
+fn names_are_resolved_again_while_requests_run() {
+    let name_server = NameServer::new();
+    let first = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let origin_port = first.local_addr().unwrap().port();
+    let _a = Origin::on(first, |mut talk| while talk.request().is_some() && talk.send(&ok("a")) {});
+    let second = std::net::TcpListener::bind(("127.0.0.2", origin_port)).unwrap();
+    let _b = Origin::on(second, |mut talk| while talk.request().is_some() && talk.send(&ok("b")) {});
+    let port = free_port();
+    let site = Site::new(
+        "daemon off; worker_processes 2;",
+        &format!(
+            "http {{ resolver 127.0.0.1:{}; resolver_timeout 1s;
+             upstream u {{ zone u 64k; server app.test:{origin_port} resolve max_fails=0; }}
+             server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://u; }} }} }}",
+            name_server.port
+        ),
+    );
+    let running = site.start();
+    site.wait_for_log("app.test could not be resolved (3: Host not found)", 1);
+    assert_eq!(ask(port, "/").0, 502, "nobody of that name yet");
+    let (one, two) = (Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2));
+    name_server.set("app.test", &[one]);
+    // An unknown name is asked for again after ten seconds; a reload asks at once.
+    running.signal("HUP");
+    wait_for(port, "/", &["a"]);
+    name_server.set("app.test", &[one, two]);
+    wait_for(port, "/", &["a", "b"]);
+    name_server.set("app.test", &[two]);
+    wait_for(port, "/", &["b"]);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn servers_that_stand_out_by_errors_are_put_aside_and_retries_are_budgeted() {
+    let failing = Origin::answering(|_| b"HTTP/1.1 500 Broken\r\nContent-Length: 6\r\n\r\nbroken".to_vec());
+    let (fine, _) = patient("fine");
+    let hits = Arc::new(AtomicUsize::new(0));
+    let its_hits = hits.clone();
+    let dying = Origin::answering(move |_| {
+        its_hits.fetch_add(1, Ordering::Relaxed);
+        Vec::new()
+    });
+    let port = free_port();
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "http {{ upstream u {{ server 127.0.0.1:{0}; server 127.0.0.1:{1}; server 127.0.0.1:{1}; outlier_ejection errors=3 time=1h; }}
+             upstream dying {{ server 127.0.0.1:{2} max_fails=0; server 127.0.0.1:{2} max_fails=0; retry_budget 10% least=1; }}
+             server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://u; }}
+             location /dying {{ proxy_pass http://dying; }} }} }}",
+            failing.port, fine.port, dying.port
+        ),
+    );
+    let running = site.start();
+    let answers: Vec<u16> = (0..30).map(|_| ask(port, "/").0).collect();
+    assert_eq!(answers.iter().filter(|status| **status == 500).count(), 3, "{answers:?}");
+    site.wait_for_log("is put aside for 3600 s after 3 errors", 1);
+    for _ in 0..40 {
+        assert_eq!(ask(port, "/dying").0, 502);
+    }
+    let hits = hits.load(Ordering::Relaxed);
+    assert!((50..=60).contains(&hits), "40 requests and ten retries, or a few more in another ten seconds: {hits}");
+    site.wait_for_log("the retry budget of upstream \"dying\" is used up", 1);
+    running.quit();
+}
+
+#[test]
+fn requests_wait_in_the_queue_of_a_busy_group() {
+    let origin = Origin::answering(|_| {
+        std::thread::yield_now();
+        ok("done")
+    });
+    let port = free_port();
+    let site = Site::new(
+        "daemon off; worker_processes 2;",
+        &format!(
+            "http {{ upstream u {{ zone u 64k; server 127.0.0.1:{}  max_conns=1; queue 50 timeout=20s; keepalive 0; }}
+             server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://u; }} }} }}",
+            origin.port
+        ),
+    );
+    let running = site.start();
+    let clients: Vec<_> = (0..20).map(|_| std::thread::spawn(move || ask(port, "/"))).collect();
+    for client in clients {
+        assert_eq!(client.join().unwrap(), (200, "done".to_string()));
+    }
+    running.quit();
+}
