@@ -157,7 +157,7 @@ pub async fn response(world: &Rc<World>, key: Key, r: &mut Request, mut body: Bo
     let head_size = head.len() as u64;
     let result = send_all(&mut sender, r, Piece::Bytes(Bytes::from(head)), &mut body).await;
     r.bytes_sent += sender.sent;
-    r.body_bytes_sent = r.bytes_sent.saturating_sub(head_size);
+    r.body_bytes_sent = sender.sent.saturating_sub(head_size);
     result
 }
 

@@ -539,6 +539,25 @@ impl http_engine::Watch for Presence {
     fn poll_gone(&self, cx: &mut std::task::Context<'_>) -> std::task::Poll<()> {
         self.world.lot.poll_closing(self.key, cx).map(|_| ())
     }
+    fn poll_interim(&self, cx: &mut std::task::Context<'_>, bytes: &mut Bytes) -> std::task::Poll<()> {
+        use std::task::Poll;
+        while !bytes.is_empty() {
+            let Some(fd) = self.world.lot.raw(self.key) else { return Poll::Ready(()) };
+            match socket::send(fd, bytes, false) {
+                Ok(n) => {
+                    let _ = bytes.split_to(n);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.world.lot.blocked(self.key);
+                    if !std::task::ready!(self.world.lot.poll_writable(self.key, cx)) {
+                        return Poll::Ready(());
+                    }
+                }
+                Err(_) => return Poll::Ready(()),
+            }
+        }
+        Poll::Ready(())
+    }
 }
 
 struct Reading;

@@ -159,6 +159,8 @@ directives! {
         error_log: ErrorLogLines,
         /// Unauthorised requests are answered this much later.
         auth_delay: Msec = "0",
+        /// 103 responses of servers are passed on when one of these strings is neither empty nor `0`.
+        early_hints: Conditions,
         /// A URI or named location that is asked when a response has been sent; its own answer is not sent to anybody.
         post_action: Text,
         /// The most of a subrequest's response that is kept in memory.
@@ -248,6 +250,23 @@ impl Value for TempPath {
             }
         }
         Ok(TempPath { path: cx.full_name(&text), levels })
+    }
+}
+
+/// Strings of which one must be true.
+#[derive(Clone, Debug)]
+pub struct Conditions(pub Vec<Template>);
+
+impl Value for Conditions {
+    const SYNTAX: &'static str = "string ...";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let one =
+            |(index, word): (usize, &conf_syntax::Word)| Template::compile(cx, d, &word.bytes).map_err(|p| p.at(index));
+        d.args.iter().enumerate().map(one).collect::<Result<_, _>>().map(Conditions)
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
     }
 }
 

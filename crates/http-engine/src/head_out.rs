@@ -39,18 +39,18 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(b"\r\n");
     let o = &r.out;
-    if o.server.bytes().is_empty() {
-        out.extend_from_slice(&core.server_line);
-    } else {
+    if !o.server.bytes().is_empty() {
         line(out, b"Server: ", o.server.bytes());
+    } else if !o.no_server {
+        out.extend_from_slice(&core.server_line);
     }
-    out.extend_from_slice(b"Date: ");
-    if o.date.bytes().is_empty() {
+    if !o.date.bytes().is_empty() {
+        line(out, b"Date: ", o.date.bytes());
+    } else if !o.no_date {
+        out.extend_from_slice(b"Date: ");
         clock::cached_at(base::clock::unix_seconds(), |now| out.extend_from_slice(&now.http));
-    } else {
-        out.extend_from_slice(o.date.bytes());
+        out.extend_from_slice(b"\r\n");
     }
-    out.extend_from_slice(b"\r\n");
     if !o.content_type.bytes().is_empty() {
         out.extend_from_slice(b"Content-Type: ");
         out.extend_from_slice(o.content_type.bytes());

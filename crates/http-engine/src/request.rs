@@ -75,6 +75,8 @@ pub trait Tunnel {
 /// Tells when the client has closed its side of the connection; the connection implements it.
 pub trait Watch {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;
+    /// Sends an interim response (103); ready when all of it was written, or nothing can be any more.
+    fn poll_interim(&self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<()>;
 }
 
 /// The request's body: unread, being read, or read.

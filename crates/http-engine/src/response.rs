@@ -72,6 +72,9 @@ pub struct OutHead {
     /// Replace the generated fields when they are not empty.
     pub server: Str,
     pub date: Str,
+    /// None is to be generated either.
+    pub no_server: bool,
+    pub no_date: bool,
     /// The body may be answered in ranges.
     pub ranges_allowed: bool,
     /// `Accept-Ranges` was decided against or for (`None`: derived from `ranges_allowed`).
@@ -90,6 +93,7 @@ impl OutHead {
         self.status = 0;
         (self.status_line, self.content_length, self.last_modified, self.accept_ranges) = (None, None, None, None);
         (self.ranges_allowed, self.vary_encoding) = (false, false);
+        (self.no_server, self.no_date) = (false, false);
         for text in [
             &mut self.content_type,
             &mut self.charset,

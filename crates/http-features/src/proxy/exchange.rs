@@ -1,7 +1,8 @@
 //! One request to as many servers as it takes.
 
 use super::body::{Ahead, UpstreamBody};
-use super::request::{self, Announce};
+use super::conversation::{Come, converse};
+use super::request;
 use super::target::Aim;
 use super::upgrade::Upgraded;
 use super::{BindTo, IgnoreHeaders, NextUpstream, PassPlan, response};
@@ -11,17 +12,14 @@ use crate::shared::upstream_state::{Try, UpstreamState};
 use base::clock;
 use http_engine::{Body, Flow, Request, RequestBody};
 use observe::{Level, os};
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Duration;
 use upstream::{Active, Peer, Pooled, Stream, pool};
-use wire_h1::{BodyLength, HeadLimits, Method, Progress, ResponseHead, ResponseParser};
+use wire_h1::{BodyLength, Method};
 
 /// What went wrong with one server.
 #[derive(Debug)]
-enum Failure {
+pub enum Failure {
     /// Connecting, sending or receiving failed, or the server closed too early.
     Error,
     Timeout,
@@ -65,7 +63,7 @@ fn status_bit(status: u16) -> u32 {
 }
 
 /// The body as it will be sent.
-enum Outgoing {
+pub enum Outgoing {
     Nothing,
     Text(Vec<u8>),
     Stored(Rc<BodyStore>),
@@ -162,7 +160,7 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
 }
 
 /// Kept with a request once a byte of it reached a server.
-struct Sent;
+pub struct Sent;
 
 async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
     let conf = &plan.conf;
@@ -198,7 +196,7 @@ async fn attempt(
     clock::update();
     match asked {
         Ok(answer) => {
-            let started = answer.4;
+            let started = answer.2;
             let flow = accept(plan, r, aim, choices, answer, active);
             let over = !matches!(flow, Ok(Flow::Content(_)));
             if let Some(one) = UpstreamState::last(r).filter(|_| over) {
@@ -217,8 +215,8 @@ async fn attempt(
     }
 }
 
-/// A head that has come: the bytes it points into, how many of them it takes, its connection, and when the try began.
-type Answer = (ResponseHead, Vec<u8>, usize, Pooled, clock::Instant);
+/// A head that has come, its connection, and when the try began.
+type Answer = (Come, Pooled, clock::Instant);
 
 /// Sends the request to one server and waits for the head of its answer.
 async fn ask(
@@ -248,7 +246,7 @@ async fn ask(
             one.connect_ms = Some(ms);
         }
         match converse(plan, r, aim, peer, outgoing, &mut connection).await {
-            Ok((head, buf, used)) => return Ok((head, buf, used, connection, started)),
+            Ok(come) => return Ok((come, connection, started)),
             Err((Failure::Error, true)) if !fresh && is_idempotent(r) && !matches!(outgoing, Outgoing::Streamed(_)) => {
             }
             Err((why, nothing)) => {
@@ -291,7 +289,7 @@ fn is_idempotent(r: &Request) -> bool {
 }
 
 /// Logs a failure with nginx's facts.
-fn note(r: &mut Request, peer: &Peer, aim: &Aim, words: &str, doing: &str) -> Failure {
+pub fn note(r: &mut Request, peer: &Peer, aim: &Aim, words: &str, doing: &str) -> Failure {
     let uri = String::from_utf8_lossy(&aim.uri).into_owned();
     let address = &peer.spec.address;
     let url = match address {
@@ -305,233 +303,6 @@ fn note(r: &mut Request, peer: &Peer, aim: &Aim, words: &str, doing: &str) -> Fa
     Failure::Error
 }
 
-/// Sends the request and reads the head of the response. The flag of an error says that nothing had come back yet.
-async fn converse(
-    plan: &PassPlan,
-    r: &mut Request,
-    aim: &Aim,
-    peer: &Peer,
-    outgoing: &Outgoing,
-    connection: &mut Pooled,
-) -> Result<(ResponseHead, Vec<u8>, usize), (Failure, bool)> {
-    let conf = &plan.conf;
-    let announce = match outgoing {
-        Outgoing::Nothing => Announce::Nothing,
-        Outgoing::Text(text) => Announce::Length(text.len() as u64),
-        Outgoing::Stored(store) => Announce::Length(store.len()),
-        Outgoing::Streamed(BodyLength::Exact(n)) => Announce::Length(*n),
-        Outgoing::Streamed(_) => Announce::Chunked,
-    };
-    let mut out = Vec::with_capacity(1024);
-    request::write(plan, r, aim, announce, &mut out);
-    if let Outgoing::Text(text) = outgoing {
-        out.extend_from_slice(text);
-    }
-    if let Outgoing::Stored(store) = outgoing
-        && let Some(bytes) = store.in_memory()
-    {
-        out.extend_from_slice(bytes);
-    }
-    r.keep(Sent);
-    let send = conf.proxy_send_timeout.duration();
-    if !matches!(outgoing, Outgoing::Streamed(_)) {
-        write(r, peer, aim, connection, &out, send).await?;
-    }
-    match outgoing {
-        Outgoing::Stored(store) if store.in_memory().is_none() => {
-            let mut offset = 0;
-            while offset < store.len() {
-                let bytes = store.read_at(offset).map_err(|_| (Failure::Final(500), false))?;
-                if bytes.is_empty() {
-                    return Err((Failure::Final(500), false));
-                }
-                offset += bytes.len() as u64;
-                write(r, peer, aim, connection, &bytes, send).await?;
-            }
-        }
-        Outgoing::Streamed(_) => {
-            stream_body(r, peer, aim, connection, out, announce == Announce::Chunked, send).await?
-        }
-        _ => {}
-    }
-    clock::update();
-    read_head(plan, r, aim, peer, connection).await
-}
-
-async fn write(
-    r: &mut Request,
-    peer: &Peer,
-    aim: &Aim,
-    connection: &Pooled,
-    bytes: &[u8],
-    timeout: Duration,
-) -> Result<(), (Failure, bool)> {
-    if let Some(one) = UpstreamState::last(r) {
-        one.bytes_sent += bytes.len() as u64;
-    }
-    match tokio::time::timeout(timeout, connection.stream.write_all(bytes)).await {
-        Ok(Ok(())) => Ok(()),
-        // The server may have answered before it closed: its answer is read.
-        Ok(Err(e)) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
-        Ok(Err(e)) => Err((note(r, peer, aim, &format!("send() failed {}", os(&e)), "sending request to"), true)),
-        Err(_) => {
-            note(r, peer, aim, "upstream timed out (110: Connection timed out)", "sending request to");
-            Err((Failure::Timeout, false))
-        }
-    }
-}
-
-/// How much of a body that is passed on as it comes is written at once.
-const STREAM_BYTES: usize = 64 * 1024;
-
-/// Passes the client's body on as it comes.
-async fn stream_body(
-    r: &mut Request,
-    peer: &Peer,
-    aim: &Aim,
-    connection: &Pooled,
-    head: Vec<u8>,
-    chunked: bool,
-    timeout: Duration,
-) -> Result<(), (Failure, bool)> {
-    let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.body, RequestBody::Taken) else {
-        return Err((Failure::Error, false));
-    };
-    let limit = r.loc().core.conf.client_max_body_size.0;
-    let mut total = 0;
-    // What fits the buffer is kept for `$request_body`.
-    let memory = r.loc().core.conf.client_body_buffer_size.0;
-    let mut copy = Vec::new();
-    let mut ended = false;
-    // The head goes along with what is here already; afterwards nothing is sent until something has come.
-    let mut out = head;
-    while !ended {
-        let mut piece = Vec::new();
-        let mut failed = None;
-        std::future::poll_fn(|cx| {
-            while piece.len() < STREAM_BYTES {
-                match reader.poll_read(cx) {
-                    Poll::Ready(Some(Ok(more))) => piece.extend_from_slice(&more),
-                    Poll::Ready(Some(Err(status))) => {
-                        failed = Some(status);
-                        break;
-                    }
-                    Poll::Ready(None) => {
-                        ended = true;
-                        break;
-                    }
-                    Poll::Pending if piece.is_empty() && out.is_empty() => return Poll::Pending,
-                    Poll::Pending => break,
-                }
-            }
-            Poll::Ready(())
-        })
-        .await;
-        if let Some(status) = failed {
-            return Err((Failure::Final(status), false));
-        }
-        total += piece.len() as u64;
-        if limit != 0 && total > limit {
-            return Err((Failure::Final(413), false));
-        }
-        if total <= memory {
-            copy.extend_from_slice(&piece);
-        }
-        if chunked && !piece.is_empty() {
-            wire_h1::encode_chunk_head(piece.len(), &mut out);
-            piece.extend_from_slice(b"\r\n");
-        }
-        out.append(&mut piece);
-        if chunked && ended {
-            out.extend_from_slice(wire_h1::LAST_CHUNK);
-        }
-        if !out.is_empty() {
-            write(r, peer, aim, connection, &out, timeout).await?;
-            out.clear();
-        }
-    }
-    r.body_bytes = (total > 0 && total <= memory).then(|| copy.into());
-    Ok(())
-}
-
-async fn read_head(
-    plan: &PassPlan,
-    r: &mut Request,
-    aim: &Aim,
-    peer: &Peer,
-    connection: &Pooled,
-) -> Result<(ResponseHead, Vec<u8>, usize), (Failure, bool)> {
-    let conf = &plan.conf;
-    let limits = HeadLimits {
-        line_max: conf.proxy_buffer_size.0 as usize,
-        field_max: conf.proxy_buffer_size.0 as usize,
-        total_max: conf.proxy_buffer_size.0 as usize,
-        fields_max: 1000,
-        underscores: true,
-        ignore_invalid: true,
-    };
-    let mut head = ResponseHead::default();
-    let mut parser = ResponseParser::default();
-    let mut buf: Vec<u8> = Vec::with_capacity(conf.proxy_buffer_size.0 as usize);
-    loop {
-        if !buf.is_empty() {
-            match parser.parse(&buf, &limits, &mut head) {
-                Ok(Progress::Done { consumed }) if (100..200).contains(&head.status) && head.status != 101 => {
-                    // Interim responses are not for the client of a buffered request.
-                    buf.drain(..consumed);
-                    parser.reset();
-                    head = ResponseHead::default();
-                    continue;
-                }
-                Ok(Progress::Done { consumed }) => return Ok((head, buf, consumed)),
-                Ok(Progress::Partial) => {}
-                Err(e) => {
-                    let words = match e.status() {
-                        494 | 414 => "upstream sent too big header".to_string(),
-                        _ => {
-                            let mut text = Vec::new();
-                            e.log(&buf, &mut text);
-                            String::from_utf8_lossy(&text).replace("client sent", "upstream sent")
-                        }
-                    };
-                    note(r, peer, aim, &words, "reading response header from");
-                    return Err((Failure::InvalidHeader, false));
-                }
-            }
-        }
-        buf.reserve(4096);
-        let reading = connection.stream.read_buf(&mut buf);
-        match tokio::time::timeout(conf.proxy_read_timeout.duration(), reading).await {
-            Ok(Ok(0)) => {
-                let nothing = buf.is_empty();
-                if !(nothing && connection.requests > 1) {
-                    note(r, peer, aim, "upstream prematurely closed connection", "reading response header from");
-                }
-                return Err((Failure::Error, nothing));
-            }
-            Ok(Ok(n)) => {
-                if let Some(one) = UpstreamState::last(r) {
-                    one.bytes_received += n as u64;
-                }
-            }
-            Ok(Err(e)) => {
-                let nothing = buf.is_empty();
-                if !(nothing && connection.requests > 1) {
-                    note(r, peer, aim, &format!("recv() failed {}", os(&e)), "reading response header from");
-                }
-                return Err((Failure::Error, nothing));
-            }
-            Err(_) => {
-                note(r, peer, aim, "upstream timed out (110: Connection timed out)", "reading response header from");
-                if let Some(one) = UpstreamState::last(r) {
-                    one.status = 504;
-                }
-                return Err((Failure::Timeout, false));
-            }
-        }
-    }
-}
-
 /// A head has come: it is the answer, or the next server is asked.
 fn accept(
     plan: &Arc<PassPlan>,
@@ -541,7 +312,7 @@ fn accept(
     answer: Answer,
     mut active: Active,
 ) -> Result<Flow, Failure> {
-    let (head, mut buf, used, connection, started) = answer;
+    let (Come { head, mut buf, used, whole }, connection, started) = answer;
     let ms = clock::now().millis_since(started);
     let fields = head.fields.all.iter().map(|f| (f.name.of(&buf).to_vec(), f.value.of(&buf).to_vec())).collect();
     if let Some(state) = UpstreamState::of(r) {
@@ -580,12 +351,16 @@ fn accept(
         }
     };
     choices.answered(r, &mut active);
-    let reusable = wire_h1::response_keep_alive(&head, &buf);
+    let reusable = whole && wire_h1::response_keep_alive(&head, &buf);
     if let Some(flow) = response::take(plan, r, &head, &buf) {
         return Ok(flow);
     }
     if head.status == 101 {
         r.keep_alive = false;
+        // Only the client itself can have its connection turned into something else, and must have asked for it.
+        if r.is_subrequest() || r.header(wire_h1::Known::Upgrade).is_none() {
+            return Ok(Flow::Content(Body::Empty));
+        }
         r.tunnel = Some(Box::new(Upgraded {
             stream: connection.stream,
             from_server: buf.split_off(used),

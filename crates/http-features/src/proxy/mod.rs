@@ -1,9 +1,12 @@
 //! Reverse proxy (nginx: `ngx_http_proxy_module`, `ngx_http_upstream.c`).
 //!
 //! `target.rs` says where to and under which URI, `request.rs` writes the request, `exchange.rs` chooses servers and tries
-//! them, `response.rs` turns the answer into ours, `body.rs` passes the body on, piece by piece, as fast as the client takes it.
+//! them, `conversation.rs` talks with one, `response.rs` turns the answer into ours, `body.rs` passes the body on, piece by
+//! piece, as fast as the client takes it.
 
 mod body;
+mod conversation;
+mod early_hints;
 mod exchange;
 mod redirect;
 mod request;

@@ -45,7 +45,13 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
         }
         pass(plan, r, field.known, name, value);
     }
+    // What is passed on and not there is not made up.
+    let shown = |name: &[u8]| !plan.hidden.iter().any(|h| h == name);
+    r.out.no_server = r.out.server.bytes().is_empty() && shown(b"server");
+    r.out.no_date = r.out.date.bytes().is_empty() && shown(b"date");
     r.out.ranges_allowed = conf.proxy_force_ranges;
+    // Conditions were for the server to judge.
+    r.ignore_conditions = true;
     None
 }
 

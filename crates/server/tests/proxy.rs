@@ -1,0 +1,123 @@
+//! What passes between client and server when the order matters: answers before the body, interim responses.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use support::{Site, free_port};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server that takes one connection.
+fn origin(act: impl FnOnce(TcpStream) + Send + 'static) -> (u16, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let port = listener.local_addr().expect("address").port();
+    let thread = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
+        act(stream);
+    });
+    (port, thread)
+}
+
+/// Reads until what came holds the text.
+fn read_until(stream: &mut TcpStream, text: &str) -> String {
+    let mut got = Vec::new();
+    let mut buffer = [0; 4096];
+    while !String::from_utf8_lossy(&got).contains(text) {
+        let n = stream.read(&mut buffer).expect("readable");
+        assert!(n > 0, "ended early: {}", String::from_utf8_lossy(&got));
+        got.extend_from_slice(&buffer[..n]);
+    }
+    String::from_utf8_lossy(&got).into_owned()
+}
+
+fn site(port: u16, to: u16, more: &str) -> Site {
+    let http = format!(
+        "http {{ client_body_temp_path body; proxy_temp_path proxy;
+            server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{to}; {more} }} }} }}"
+    );
+    Site::new("daemon off;", &http)
+}
+
+fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
+    stream
+}
+
+#[test]
+fn an_answer_that_comes_before_the_body_is_passed_on_at_once() {
+    let (to, thread) = origin(|mut stream| {
+        let asked = read_until(&mut stream, "first");
+        assert!(asked.contains("Content-Length: 100000\r\n"), "{asked}");
+        // An interim answer does not end the sending.
+        stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").expect("written");
+        if !asked.contains("second") {
+            read_until(&mut stream, "second");
+        }
+        stream.write_all(b"HTTP/1.1 413 Too Much\r\nContent-Length: 4\r\n\r\nstop").expect("written");
+        // The connection cannot be used again: it is closed.
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+    });
+    let port = free_port();
+    let site = site(port, to, "proxy_request_buffering off;");
+    let running = site.start();
+    let mut client = connect(port);
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nfirst").expect("written");
+    client.write_all(b"second").expect("written");
+    let answer = read_until(&mut client, "stop");
+    assert!(
+        answer.starts_with("HTTP/1.1 413 Too Much\r\n") && answer.contains("\r\nConnection: close\r\n"),
+        "{answer}"
+    );
+    drop(client);
+    thread.join().expect("the origin's view");
+    running.quit();
+}
+
+#[test]
+fn early_hints_go_to_clients_that_know_them() {
+    for (version, condition, want) in [("1.1", "$arg_hints", true), ("1.1", "0", false), ("1.0", "1", false)] {
+        let (to, thread) = origin(|mut stream| {
+            read_until(&mut stream, "\r\n\r\n");
+            let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nServer: hidden\r\n\r\n";
+            stream.write_all(format!("{hints}{hints}").as_bytes()).expect("written");
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody").expect("written");
+        });
+        let port = free_port();
+        let site = site(port, to, &format!("early_hints {condition};"));
+        let running = site.start();
+        let mut client = connect(port);
+        let request = format!("GET /?hints=1 HTTP/{version}\r\nHost: a\r\nConnection: close\r\n\r\n");
+        client.write_all(request.as_bytes()).expect("written");
+        let answer = read_until(&mut client, "body");
+        let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n";
+        assert_eq!(answer.starts_with(&format!("{hints}{hints}HTTP/1.1 200 OK\r\n")), want, "{version}: {answer}");
+        assert_eq!(answer.starts_with("HTTP/1.1 200 OK\r\n"), !want, "{version}: {answer}");
+        thread.join().expect("the origin's view");
+        running.quit();
+    }
+}
+
+#[test]
+fn an_upgrade_that_nobody_asked_for_is_none() {
+    let (to, thread) = origin(|mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        stream.write_all(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nraw").expect("written");
+    });
+    let port = free_port();
+    let site = site(port, to, "");
+    let running = site.start();
+    let mut client = connect(port);
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("written");
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).expect("readable");
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 101 ") && !answer.contains("raw"), "{answer}");
+    thread.join().expect("the origin's view");
+    running.quit();
+}
