@@ -50,6 +50,7 @@ pub struct HttpBuild<'a> {
     /// Called on every thread when log lines must not wait any longer.
     pub flushers: &'a mut Vec<fn()>,
     pub background: &'a mut Vec<Arc<dyn crate::plan::Background>>,
+    pub folders: &'a mut Vec<std::path::PathBuf>,
 }
 
 /// What a feature sees of one block while it plans.
@@ -100,6 +101,7 @@ struct Builder<'a> {
     things: Vec<Arc<dyn Any + Send + Sync>>,
     flushers: Vec<fn()>,
     background: Vec<Arc<dyn crate::plan::Background>>,
+    folders: Vec<std::path::PathBuf>,
     complaints: Vec<Complaint>,
     /// By the core's plan and kind of root; the plan is kept, so that its address stays its own.
     cores: HashMap<(usize, Alias), (Arc<dyn Any + Send + Sync>, Arc<Core>)>,
@@ -127,6 +129,7 @@ pub fn build(
         things: Vec::new(),
         flushers: Vec::new(),
         background: Vec::new(),
+        folders: Vec::new(),
         complaints: Vec::new(),
         cores: HashMap::new(),
         server_names: Vec::new(),
@@ -236,6 +239,7 @@ impl Builder<'_> {
                 things: &mut self.things,
                 flushers: &mut self.flushers,
                 background: &mut self.background,
+                folders: &mut self.folders,
             };
             if let Err(problem) = feature.plan_http(&levels[i + 1].plan, &mut build) {
                 self.complain(http.directive.map(|d| At { span: d.span, line: d.line }), problem);
@@ -261,6 +265,7 @@ impl Builder<'_> {
             flushers: std::mem::take(&mut self.flushers),
             things: std::mem::take(&mut self.things),
             background: std::mem::take(&mut self.background),
+            folders: std::mem::take(&mut self.folders),
         }
     }
 
@@ -335,6 +340,7 @@ impl Builder<'_> {
             core,
             server,
             auto_redirect: false,
+            passes: false,
             inner: Tree::default(),
             limit_except: None,
             charset: crate::Template::default(),
@@ -351,6 +357,7 @@ impl Builder<'_> {
         });
         let mut tree = Tree::default();
         let mut children = Vec::with_capacity(block.children.len());
+        let mut nameless = Vec::new();
         let mut limit_except = None;
         for child in &mut block.children {
             let at = child.directive.map(|d| At { span: d.span, line: d.line });
@@ -385,6 +392,7 @@ impl Builder<'_> {
                     let inner_root = self.root_of(&inner_levels, said, &outer_kind, &root);
                     let (inner, _) = self.location(child, &inner_levels, server, None, Some(&outer_kind), inner_root);
                     children.push(inner);
+                    nameless.push(inner);
                     if child.context == Contexts::limit_except {
                         limit_except = child.directive.map(|d| (d, inner));
                     }
@@ -399,7 +407,23 @@ impl Builder<'_> {
             }
         }
         self.features(block, levels, index, &children);
+        if self.locations[index].passes {
+            self.pass_on(index, &nameless);
+        }
         (index, tree)
+    }
+
+    /// What passes a location's requests on does so in its `if` and `limit_except` blocks, too.
+    fn pass_on(&mut self, from: usize, nameless: &[usize]) {
+        let (content, things) = (self.locations[from].content.clone(), self.locations[from].things.clone());
+        for inner in nameless {
+            let inner = &mut self.locations[*inner];
+            if inner.content.is_none() {
+                inner.content.clone_from(&content);
+                // Its own come first.
+                inner.things.extend(things.iter().cloned());
+            }
+        }
     }
 
     /// `root` or `alias` of a block: its own, or the enclosing block's, with as much of the URI as that replaces.

@@ -27,6 +27,8 @@ pub struct HttpPlan {
     pub things: Vec<Arc<dyn Any + Send + Sync>>,
     /// What goes on beside the requests, on the control thread.
     pub background: Vec<Arc<dyn Background>>,
+    /// Folders that are made before the first request, and given to the workers' account.
+    pub folders: Vec<std::path::PathBuf>,
 }
 
 /// Work that belongs to a configuration and not to a request: names that are asked for again, servers that are probed. It
@@ -98,6 +100,8 @@ pub struct Location {
     pub server: usize,
     /// `/name` is redirected to `/name/` (a location of a proxy whose name ends with a slash).
     pub auto_redirect: bool,
+    /// Its content comes from elsewhere (`proxy_pass`): that of its `if` blocks does, too.
+    pub passes: bool,
     pub inner: Tree,
     pub limit_except: Option<LimitExcept>,
     /// What text is marked with unless it says otherwise itself (`charset`); empty: nothing.

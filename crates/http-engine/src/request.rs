@@ -277,7 +277,7 @@ impl Request {
         self.head.fields.first(name).map(|span| span.of(&self.buf))
     }
     /// All fields as name and value.
-    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.head.fields.all.iter().map(|f| (f.name.of(&self.buf), f.value.of(&self.buf)))
     }
     /// The path's extension: what stands behind the last dot of its last segment.

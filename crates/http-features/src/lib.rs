@@ -13,6 +13,7 @@ mod auth_basic;
 mod auth_request;
 mod autoindex;
 mod brotli;
+mod cache;
 mod charset;
 mod empty_gif;
 mod geo;

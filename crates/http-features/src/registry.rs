@@ -13,6 +13,8 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::auth_request::AuthRequest,
     &crate::autoindex::Autoindex,
     &crate::brotli::Brotli,
+    &crate::cache::ProxyCache,
+    &crate::cache::ResponseMemory,
     &crate::charset::Charset,
     &crate::empty_gif::EmptyGif,
     &crate::geo::Geo,

@@ -71,6 +71,11 @@ macro_rules! word_set {
         }
         impl $crate::Value for $Name {
             const SYNTAX: &'static str = $crate::words!(@join $($word),+);
+            // Words of a later line are added to those of the earlier ones.
+            const REPEATS: bool = true;
+            fn append(&mut self, later: Self) {
+                self.0 |= later.0;
+            }
             fn parse(cx: &mut $crate::Cx, d: &$crate::Directive) -> Result<Self, $crate::Problem> {
                 let mut mask = 0;
                 for (index, word) in d.args.iter().enumerate() {

@@ -60,6 +60,7 @@ impl Filter for Check {
             return Ok(body);
         }
         r.out.status = 304;
+        r.out.status_line = None;
         r.out.content_type = Str::default();
         r.out.content_length = None;
         r.out.ranges_allowed = false;

@@ -5,13 +5,15 @@ use super::conversation::{Come, converse};
 use super::request;
 use super::target::Aim;
 use super::upgrade::Upgraded;
-use super::{BindTo, IgnoreHeaders, NextUpstream, PassPlan, response};
+use super::{BindTo, IgnoreHeaders, NextUpstream, PassPlan, response, storage};
 use crate::shared::balancing::{self, Choices};
 use crate::shared::body_store::{self, BodyStore};
+use crate::shared::caching::{self, Asking};
 use crate::shared::upstream_state::{Try, UpstreamState};
 use base::clock;
 use http_engine::{Body, Flow, Request, RequestBody};
 use observe::{Level, os};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use upstream::{Active, Peer, Pooled, Stream, pool};
@@ -74,17 +76,23 @@ pub enum Outgoing {
 /// Passes a request on and comes back with the response; given up when the client goes away.
 pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
     let watch = r.watch.clone().filter(|_| !plan.conf.proxy_ignore_client_abort);
+    // What is to be stored is fetched even when nobody waits for it.
+    let alone = Cell::new(plan.storing.is_some());
     let gone = async {
         match &watch {
             Some(watch) => std::future::poll_fn(|cx| watch.poll_gone(cx)).await,
             None => std::future::pending().await,
         }
+        if alone.get() {
+            std::future::pending().await
+        }
     };
     let flow = tokio::select! {
         biased;
-        flow = pass(plan, r) => Some(flow),
+        flow = pass(plan, r, &alone) => Some(flow),
         () = gone => None,
     };
+    caching::finish(r);
     match flow {
         Some(flow) => flow,
         None => {
@@ -98,7 +106,7 @@ pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
     }
 }
 
-async fn pass(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
+async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow {
     let aim = match plan.target.aim(r).await {
         Ok(aim) => aim,
         Err(no) => {
@@ -115,6 +123,9 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
         Ok(outgoing) => outgoing,
         Err(status) => return Flow::Status(status),
     };
+    if let Some(flow) = storage::begin(plan, r, &aim, alone).await {
+        return flow;
+    }
     let conf = &plan.conf;
     let group = aim.named.group.clone();
     let mut choices = Choices::new(&aim.named, r);
@@ -135,7 +146,7 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
             if let Some(state) = UpstreamState::of(r) {
                 state.tries.push(Try { address: name.clone(), status: 502, ..Try::default() });
             }
-            return Flow::Status(502);
+            return storage::failed(plan, r, NextUpstream::ERROR.0, 502);
         };
         match attempt(plan, r, &aim, &choices, active, &outgoing).await {
             Ok(flow) => return flow,
@@ -156,7 +167,8 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
             }
         }
     }
-    Flow::Status(failure.map_or(502, |why| why.status()))
+    let failure = failure.unwrap_or(Failure::Error);
+    storage::failed(plan, r, failure.bit(), failure.status())
 }
 
 /// Kept with a request once a byte of it reached a server.
@@ -341,7 +353,11 @@ fn accept(
             return Err(Failure::Status(head.status));
         }
     }
-    let method = if conf.proxy_method.is_some() { Method::Get } else { r.head.method };
+    if let Some(flow) = storage::instead(plan, r, status_bit(head.status)) {
+        return Ok(flow);
+    }
+    let as_get = conf.proxy_method.is_some() || Asking::of(r).is_some_and(|asking| asking.as_get);
+    let method = if as_get { Method::Get } else { r.head.method };
     let length = match wire_h1::response_body(&head, &buf, method) {
         Ok(length) => length,
         Err(e) => {
@@ -352,9 +368,19 @@ fn accept(
     };
     choices.answered(r, &mut active);
     let reusable = whole && wire_h1::response_keep_alive(&head, &buf);
-    if let Some(flow) = response::take(plan, r, &head, &buf) {
+    if let Some(flow) = storage::revalidated(plan, r, &head, &buf) {
+        let timeout = conf.proxy_read_timeout.duration();
+        let rest = buf.split_off(used);
+        // The connection goes back to the others.
+        drop(UpstreamBody::new(connection, active, rest, length, reusable, timeout, started, None));
         return Ok(flow);
     }
+    storage::judged(plan, r, &head, &buf);
+    if let Some(flow) = response::take(plan, r, &head, &buf) {
+        storage::intercepted(r, &flow);
+        return Ok(flow);
+    }
+    storage::dress(r, &head);
     if head.status == 101 {
         r.keep_alive = false;
         // Only the client itself can have its connection turned into something else, and must have asked for it.
@@ -384,10 +410,12 @@ fn accept(
         Some(b"yes") if !ignored => true,
         _ => conf.proxy_buffering,
     };
+    let recipe = storage::recipe(plan, r, &head, &buf[..used]);
     buf.drain(..used);
     let timeout = conf.proxy_read_timeout.duration();
     let memory = conf.proxy_buffers.count * conf.proxy_buffers.size + conf.proxy_buffer_size.0;
-    let ahead = buffering.then(|| Ahead::new(memory, conf.proxy_max_temp_file_size.0, &conf.proxy_temp_path.path));
+    let ahead = (buffering && recipe.is_none())
+        .then(|| Ahead::new(memory, conf.proxy_max_temp_file_size.0, &conf.proxy_temp_path.path));
     let mut body = UpstreamBody::new(connection, active, buf, length, reusable, timeout, started, ahead);
     if let Some(rate) = &conf.proxy_limit_rate.as_ref().map(|rate| rate.get(r)).filter(|_| buffering) {
         body.limit_rate(*rate);
@@ -395,6 +423,16 @@ fn accept(
     if conf.proxy_pass_trailers && length == BodyLength::Chunked {
         r.expect_trailers = true;
         body.pass_trailers(plan.clone());
+    }
+    if let Some(recipe) = recipe {
+        let expected = match length {
+            BodyLength::Exact(n) => Some(n),
+            BodyLength::None => Some(0),
+            _ => None,
+        };
+        let write_size = conf.proxy_temp_file_write_size.0;
+        let body = Box::new(body);
+        return Ok(Flow::Content(caching::fill(r, recipe, body, expected, memory, &conf.proxy_temp_path, write_size)));
     }
     Ok(Flow::Content(if body.is_done() && length == BodyLength::None {
         Body::Empty

@@ -1,8 +1,8 @@
 //! Reverse proxy (nginx: `ngx_http_proxy_module`, `ngx_http_upstream.c`).
 //!
 //! `target.rs` says where to and under which URI, `request.rs` writes the request, `exchange.rs` chooses servers and tries
-//! them, `conversation.rs` talks with one, `response.rs` turns the answer into ours, `body.rs` passes the body on, piece by
-//! piece, as fast as the client takes it.
+//! them, `conversation.rs` talks with one, `response.rs` turns the answer into ours, `storage.rs` has what is stored of it,
+//! `body.rs` passes the body on, piece by piece, as fast as the client takes it.
 
 mod body;
 mod conversation;
@@ -11,10 +11,12 @@ mod exchange;
 mod redirect;
 mod request;
 mod response;
+mod storage;
 mod target;
 mod upgrade;
 mod variables;
 
+use crate::shared::caching::{self, Caching, Storing};
 use crate::shared::groups::Named;
 use crate::shared::probing::{Prober, Probing, Timeouts};
 use conf_schema::value::{Buffers, Flag, List, Msec, Number, Offset, Own, Size, Words};
@@ -224,7 +226,14 @@ impl Feature for Proxy {
         let bound = target.bind(block.cx)?;
         let redirects = redirect::rules(&conf.proxy_redirect, &target, &location.name, location.regex)?;
         location.auto_redirect = location.name.ends_with(b"/") && !location.regex && !location.exact;
-        let plan = Arc::new(PassPlan::new(conf, bound, redirects));
+        if let Some(origin) = bound.origin() {
+            location.things.push(Arc::new(origin));
+        }
+        let mut plan = PassPlan::new(conf, bound, redirects);
+        plan.caching = location.thing::<Arc<Caching>>().cloned();
+        plan.storing = location.thing::<Arc<Storing>>().cloned();
+        location.passes = true;
+        let plan = Arc::new(plan);
         location.things.push(Arc::new(Probing(plan.clone())));
         location.content = Some(Arc::new(Pass { plan }));
         Ok(())
@@ -242,6 +251,8 @@ pub struct PassPlan {
     pub overridden: Vec<Vec<u8>>,
     /// Names of response fields that are not passed on, in lower case.
     pub hidden: Vec<Vec<u8>>,
+    pub caching: Option<Arc<Caching>>,
+    pub storing: Option<Arc<Storing>>,
 }
 
 const HIDDEN: &[&str] = &[
@@ -266,7 +277,7 @@ impl PassPlan {
         hidden.retain(|name| !shown.contains(name));
         static SCOPES: AtomicUsize = AtomicUsize::new(1);
         let scope = SCOPES.fetch_add(1, Ordering::Relaxed);
-        PassPlan { conf, target, scope, redirects, overridden, hidden }
+        PassPlan { conf, target, scope, redirects, overridden, hidden, caching: None, storing: None }
     }
 }
 
@@ -312,7 +323,13 @@ struct Pass {
 }
 
 impl Handler for Pass {
-    fn run(&self, _: &mut Request) -> Flow {
+    fn run(&self, r: &mut Request) -> Flow {
+        if let Some(caching) = &self.plan.caching {
+            let give = |r: &mut Request, head: &_, buf: &_| response::take(&self.plan, r, head, buf);
+            if let Some(flow) = caching::at_once(caching, r, &give, |r| self.plan.target.key(r)) {
+                return flow;
+            }
+        }
         let plan = self.plan.clone();
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {

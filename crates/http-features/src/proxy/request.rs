@@ -2,6 +2,7 @@
 
 use super::target::Aim;
 use super::{HttpVersion, PassPlan};
+use crate::shared::caching::{Asking, OWN_CONDITIONS};
 use http_engine::Request;
 use http_engine::head_out::number;
 
@@ -31,6 +32,7 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim, announce: Announce, ou
     let conf = &plan.conf;
     match &conf.proxy_method {
         Some(method) => method.write(r, out),
+        None if Asking::of(r).is_some_and(|asking| asking.as_get) => out.extend_from_slice(b"GET"),
         None => out.extend_from_slice(r.method_name()),
     }
     out.push(b' ');
@@ -66,8 +68,21 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim, announce: Announce, ou
             field(out, &line.name, &value);
         }
     }
+    let asking = Asking::of(r);
+    if let Some(asking) = asking {
+        for (name, value) in
+            [("If-Modified-Since", &asking.if_modified_since), ("If-None-Match", &asking.if_none_match)]
+        {
+            if let Some(value) = value.as_ref().filter(|_| !set(name)) {
+                field(out, name.as_bytes(), value);
+            }
+        }
+    }
     if conf.proxy_pass_request_headers {
         for (name, value) in r.headers() {
+            if asking.is_some() && OWN_CONDITIONS.iter().any(|own| own.as_bytes().eq_ignore_ascii_case(name)) {
+                continue;
+            }
             if !plan.overridden.iter().any(|o| o.eq_ignore_ascii_case(name)) {
                 field(out, name, value);
             }

@@ -93,6 +93,7 @@ fn pass(plan: &PassPlan, r: &mut Request, known: Known, name: &[u8], value: &[u8
         Known::Date => r.out.date = value.to_vec().into(),
         Known::ContentEncoding => r.out.content_encoding = value.to_vec().into(),
         Known::AcceptRanges if conf.proxy_force_ranges => {}
+        Known::AcceptRanges if value.eq_ignore_ascii_case(b"bytes") => r.out.accept_ranges = Some(true),
         Known::Location => {
             // What was rewritten is ours, and made absolute like our own; what was not is passed on as it is.
             match redirect::rewrite(&plan.redirects, r, value) {

@@ -125,7 +125,29 @@ pub struct Aim {
     pub uri: Vec<u8>,
 }
 
+/// What `$proxy_host` and `$proxy_port` say before a request was passed on; kept in `Location::things`.
+pub struct Origin {
+    pub host: String,
+    pub port: String,
+}
+
 impl Bound {
+    /// Host and port, where they do not depend on the request.
+    pub fn origin(&self) -> Option<Origin> {
+        let Bound::Fixed { url, .. } = self else { return None };
+        let host = shown_host(&url.host);
+        let port = host.rsplit_once(':').map_or("80", |(_, port)| port).to_string();
+        Some(Origin { host, port })
+    }
+    /// The key of a cache that was given none: scheme, host and the URI that is asked for. `None`: it takes a moment to say.
+    pub fn key(&self, r: &Request) -> Option<Vec<u8>> {
+        let Bound::Fixed { url, .. } = self else { return None };
+        let uri = match &url.uri {
+            None => unparsed(r),
+            Some(base) => mapped(r, base.as_bytes()),
+        };
+        Some(key(&shown_host(&url.host), &uri))
+    }
     /// # Errors
     /// Words for the error log and the status that the request ends with.
     pub async fn aim(&self, r: &mut Request) -> Result<Aim, NoAim> {
@@ -188,6 +210,11 @@ async fn found(r: &mut Request, text: &str) -> Result<Group, NoAim> {
     let all = addresses.iter().map(|ip| Address::Ip(SocketAddr::new(*ip, port))).collect();
     let line = Line { spec: PeerSpec::new(text, Address::Unix("".into())), source: Source::Fixed(all) };
     Ok(Group::new(text, vec![line], Method::RoundRobin, KeepAlive::default(), false))
+}
+
+/// See [`Bound::key`].
+pub fn key(host: &str, uri: &[u8]) -> Vec<u8> {
+    [b"http://", host.as_bytes(), uri].concat()
 }
 
 pub fn shown_host(host: &str) -> String {

@@ -1,6 +1,8 @@
 //! The variables of proxying.
 
+use super::target::Origin;
 use crate::shared::body_store;
+use crate::shared::caching::stored_fields;
 use crate::shared::upstream_state::{UpstreamState, each, response_times, seconds};
 use http_engine::Request;
 use http_engine::head_out::number;
@@ -8,8 +10,16 @@ use http_engine::variable::Builtin;
 use http_engine::variables::peer_text;
 
 pub static ROWS: &[Builtin] = &[
-    Builtin::one("proxy_host", |r, o| of(r, o, |s| &s.host), "Host and port of the proxied server."),
-    Builtin::one("proxy_port", |r, o| of(r, o, |s| &s.port), "Port of the proxied server."),
+    Builtin::one(
+        "proxy_host",
+        |r, o| of(r, o, |s| &s.host) || origin(r, o, |s| &s.host),
+        "Host and port of the proxied server.",
+    ),
+    Builtin::one(
+        "proxy_port",
+        |r, o| of(r, o, |s| &s.port) || origin(r, o, |s| &s.port),
+        "Port of the proxied server.",
+    ),
     Builtin::one("proxy_add_x_forwarded_for", forwarded_for, "X-Forwarded-For with the client's address appended."),
     Builtin::one(
         "upstream_addr",
@@ -34,6 +44,13 @@ fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&UpstreamState) -> &Vec
     !which(state).is_empty()
 }
 
+/// The same before a request was passed on: what its location says.
+fn origin(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &String) -> bool {
+    let Some(origin) = r.loc().thing::<Origin>() else { return false };
+    out.extend_from_slice(which(origin).as_bytes());
+    true
+}
+
 fn status(one: &crate::shared::upstream_state::Try, out: &mut Vec<u8>) {
     if one.status == 0 { out.push(b'-') } else { number(u64::from(one.status), out) }
 }
@@ -50,9 +67,26 @@ fn forwarded_for(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn field(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
-    let Some(state) = r.thing::<UpstreamState>() else { return false };
+    with_fields(r, |fields| join(fields, name, out))
+}
+
+/// The fields of the upstream's response, or of the stored one that took its place.
+fn with_fields(r: &Request, read: impl FnOnce(&[(&[u8], &[u8])]) -> bool) -> bool {
+    let state = r.thing::<UpstreamState>().filter(|state| !state.fields.is_empty());
+    if let Some(state) = state {
+        let fields: Vec<(&[u8], &[u8])> = state.fields.iter().map(|(n, v)| (n.as_slice(), v.as_slice())).collect();
+        return read(&fields);
+    }
+    stored_fields(r, |head, buf| {
+        let fields: Vec<(&[u8], &[u8])> = head.fields.all.iter().map(|f| (f.name.of(buf), f.value.of(buf))).collect();
+        read(&fields)
+    })
+    .unwrap_or(false)
+}
+
+fn join(fields: &[(&[u8], &[u8])], name: &str, out: &mut Vec<u8>) -> bool {
     let mut found = false;
-    for (field, value) in &state.fields {
+    for (field, value) in fields {
         let same = field.len() == name.len()
             && field.iter().zip(name.bytes()).all(|(f, n)| f.to_ascii_lowercase() == n || (*f == b'-' && n == b'_'));
         if same {
@@ -67,16 +101,17 @@ fn field(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
 }
 
 fn cookie(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
-    let Some(state) = r.thing::<UpstreamState>() else { return false };
-    let cookies = state.fields.iter().filter(|(f, _)| f.eq_ignore_ascii_case(b"set-cookie"));
-    let mut found = cookies.filter_map(|(_, value)| set_cookie(value, name.as_bytes()));
-    match found.next() {
-        Some(value) => {
-            out.extend_from_slice(value);
-            true
+    with_fields(r, |fields| {
+        let cookies = fields.iter().filter(|(f, _)| f.eq_ignore_ascii_case(b"set-cookie"));
+        let mut found = cookies.filter_map(|(_, value)| set_cookie(value, name.as_bytes()));
+        match found.next() {
+            Some(value) => {
+                out.extend_from_slice(value);
+                true
+            }
+            None => false,
         }
-        None => false,
-    }
+    })
 }
 
 /// The value of a `Set-Cookie` line, if it sets this cookie; only spaces may stand around the `=`, as in nginx.

@@ -69,9 +69,12 @@ impl Filter for Cut {
                 Ok(body)
             }
             Wanted::Unsatisfiable => {
+                r.out.remove(b"Content-Range");
                 r.out.add("Content-Range", format!("bytes */{total}").into_bytes());
                 Err(416)
             }
+            // What is not there yet cannot be given in parts that jump about.
+            Wanted::Parts(parts) if parts.len() > 1 && matches!(body, Body::Source(_)) => Ok(body),
             Wanted::Parts(parts) => Ok(partial(r, body, &parts, total)),
         }
     }
@@ -140,6 +143,7 @@ fn parse(header: &[u8], total: u64, most: u64) -> Wanted {
 fn partial(r: &mut Request, body: Body, parts: &[Span<u64>], total: u64) -> Body {
     r.out.status = 206;
     r.out.status_line = None;
+    r.out.remove(b"Content-Range");
     if let [one] = parts {
         r.out.content_length = Some(one.end - one.start);
         r.out.add("Content-Range", format!("bytes {}-{}/{total}", one.start, one.end - 1).into_bytes());

@@ -105,7 +105,10 @@ pub fn unlinked(folder: &Path) -> io::Result<File> {
 const NAME_TRIES_MAX: u32 = 100;
 
 /// A file with a name of its own in a folder of temporary files.
-fn named(temp: &TempPath) -> io::Result<(File, PathBuf)> {
+///
+/// # Errors
+/// As the file system gives them.
+pub fn named(temp: &TempPath) -> io::Result<(File, PathBuf)> {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let mut tries = 0;
     loop {

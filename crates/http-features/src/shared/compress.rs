@@ -155,7 +155,7 @@ pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u3
         return Ok(Body::Bytes(coded));
     }
     let encoder = Encoder::new(coding, level, window).map_err(|_| 500u16)?;
-    Ok(Body::Source(Box::new(Coded { body, encoder: Some(encoder), file: None })))
+    Ok(Body::Source(Box::new(Coded { body, encoder: Some(encoder), held: Vec::new(), file: None })))
 }
 
 fn kept(original: &Bytes, coding: Coding, level: u32) -> Option<Bytes> {
@@ -189,19 +189,23 @@ fn keep(original: &Bytes, coding: Coding, level: u32, coded: &Bytes) {
 struct Coded {
     body: Body,
     encoder: Option<Encoder>,
+    /// What came out and is too little for a piece of its own.
+    held: Vec<u8>,
     /// A part of a file that is being read.
     file: Option<FilePart>,
 }
 
 /// Bytes of a file that are compressed at one go.
 const READ_BYTES: usize = 32 * 1024;
+/// Less than this waits for more.
+const HELD_BYTES: usize = 1024;
 
 impl Coded {
     fn feed(&mut self, bytes: &[u8]) -> Result<Option<Bytes>, BodyError> {
         let Some(encoder) = &mut self.encoder else { return Err(BodyError) };
         encoder.writer().write_all(bytes).map_err(|_| BodyError)?;
-        let ready = encoder.take();
-        Ok((!ready.is_empty()).then(|| Bytes::from(ready)))
+        self.held.append(&mut encoder.take());
+        Ok((self.held.len() >= HELD_BYTES).then(|| Bytes::from(std::mem::take(&mut self.held))))
     }
     /// The next bytes of the file that is being read.
     fn read(&mut self) -> Result<Option<Vec<u8>>, BodyError> {
@@ -243,7 +247,8 @@ impl BodySource for Coded {
                             if encoder.writer().flush().is_err() {
                                 return Poll::Ready(Some(Err(BodyError)));
                             }
-                            let ready = encoder.take();
+                            self.held.append(&mut encoder.take());
+                            let ready = std::mem::take(&mut self.held);
                             if ready.is_empty() {
                                 return Poll::Ready(Some(Ok(Piece::Flush)));
                             }
@@ -253,8 +258,11 @@ impl BodySource for Coded {
                         None => {
                             let Some(encoder) = self.encoder.take() else { return Poll::Ready(None) };
                             return Poll::Ready(match encoder.finish() {
-                                Ok(rest) if rest.is_empty() => None,
-                                Ok(rest) => Some(Ok(Piece::Bytes(Bytes::from(rest)))),
+                                Ok(rest) if rest.is_empty() && self.held.is_empty() => None,
+                                Ok(mut rest) => {
+                                    self.held.append(&mut rest);
+                                    Some(Ok(Piece::Bytes(Bytes::from(std::mem::take(&mut self.held)))))
+                                }
                                 Err(_) => Some(Err(BodyError)),
                             });
                         }

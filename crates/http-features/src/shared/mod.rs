@@ -2,6 +2,7 @@
 
 pub mod balancing;
 pub mod body_store;
+pub mod caching;
 pub mod compress;
 pub mod groups;
 pub mod media_types;

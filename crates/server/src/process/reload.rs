@@ -10,6 +10,7 @@ use conf_syntax::Disk;
 use net::process::Account;
 use observe::{LogFile, LogFiles, os};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ pub fn prepare(invocation: &Invocation, old: &Config, sockets: &Listeners) -> Re
         Failed
     })?;
     let logs = open_logs(&config.logs)?;
+    make_folders(&config)?;
     let listeners = Listeners::open(&config.specs(), config.core.workers, sockets, Purpose::Serve)?;
     commit_logs(logs);
     Ok((config, listeners))
@@ -40,6 +42,27 @@ pub fn open_logs(files: &LogFiles) -> Result<OpenLogs, Failed> {
         }
     };
     files.all().map(open).collect()
+}
+
+/// Makes the folders that the configuration writes to, for the account that will (nginx: `ngx_create_paths`).
+///
+/// # Errors
+/// One could not be made; it has been logged.
+pub fn make_folders(config: &Config) -> Result<(), Failed> {
+    for folder in config.http.iter().flat_map(|http| &http.folders) {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        if let Err(e) = made {
+            say!(Emerg, "mkdir() \"{}\" failed {}", folder.display(), os(&e));
+            return Err(Failed);
+        }
+        if let Some(user) = config.core.user.as_ref().filter(|_| rustix::process::geteuid().is_root())
+            && let Err(e) = std::os::unix::fs::chown(folder, Some(user.uid), None)
+        {
+            say!(Emerg, "chown(\"{}\", {}) failed {}", folder.display(), user.uid, os(&e));
+            return Err(Failed);
+        }
+    }
+    Ok(())
 }
 
 pub fn commit_logs(logs: OpenLogs) {

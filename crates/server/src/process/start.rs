@@ -113,6 +113,9 @@ fn serve(invocation: Invocation, config: Config, inherited: Option<Listeners>, p
     let is_heir = inherited.is_some();
     worker::raise_descriptor_limit();
     let Ok(logs) = reload::open_logs(&config.logs) else { return 1 };
+    if reload::make_folders(&config).is_err() {
+        return 1;
+    }
     reload::commit_logs(logs);
     voice::set_log(config.error_log.clone());
     let old = inherited.unwrap_or_default();

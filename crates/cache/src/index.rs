@@ -1,0 +1,230 @@
+//! One shard of a zone's index: nodes by key, in the order in which they were last used.
+
+use crate::key::Hash;
+use crate::store::Stored;
+use hashbrown::HashTable;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+const NONE: u32 = u32::MAX;
+/// All nodes by last use, and of these the ones whose bytes are in memory.
+pub const ALL: usize = 0;
+pub const HOT: usize = 1;
+
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    newer: u32,
+    older: u32,
+}
+
+/// What is known of a key.
+#[derive(Debug)]
+pub struct Node {
+    pub hash: Hash,
+    links: [Links; 2],
+    /// Unix seconds after which it goes, unless it is used again.
+    pub expire: i64,
+    /// How often it was asked for.
+    pub uses: u32,
+    /// Requests that may still write it.
+    pub count: u32,
+    /// Its file exists, as far as we know.
+    pub exists: bool,
+    /// Somebody fetches it; milliseconds until which others wait.
+    pub updating: bool,
+    pub lock_until: u64,
+    /// A cached error: its status, and until when.
+    pub error: u16,
+    pub error_until: i64,
+    /// Bytes on the disk.
+    pub size: u64,
+    pub hot: Option<Arc<Stored>>,
+    /// Those who wait for it to be fetched.
+    pub waiters: Option<Arc<Notify>>,
+}
+
+impl Node {
+    fn new(hash: Hash) -> Node {
+        let links = Links { newer: NONE, older: NONE };
+        Node {
+            hash,
+            links: [links; 2],
+            expire: 0,
+            uses: 0,
+            count: 0,
+            exists: false,
+            updating: false,
+            lock_until: 0,
+            error: 0,
+            error_until: 0,
+            size: 0,
+            hot: None,
+            waiters: None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    newest: u32,
+    oldest: u32,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Shard {
+    table: HashTable<u32>,
+    nodes: Vec<Option<Node>>,
+    free: Vec<u32>,
+    ends: [Ends; 2],
+    /// Bytes of memory that hot entries take here.
+    pub hot_bytes: u64,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        let none = Ends { newest: NONE, oldest: NONE };
+        Shard { table: HashTable::new(), nodes: Vec::new(), free: Vec::new(), ends: [none; 2], hot_bytes: 0 }
+    }
+}
+
+impl Shard {
+    fn at(&mut self, index: u32) -> Option<&mut Node> {
+        self.nodes.get_mut(index as usize)?.as_mut()
+    }
+    fn find(&self, hash: &Hash) -> Option<u32> {
+        let same =
+            |index: &u32| self.nodes.get(*index as usize).and_then(Option::as_ref).is_some_and(|n| n.hash == *hash);
+        self.table.find(hash.word(), same).copied()
+    }
+    pub fn get(&mut self, hash: &Hash) -> Option<&mut Node> {
+        let index = self.find(hash)?;
+        self.at(index)
+    }
+    /// The node of a key, now the newest.
+    pub fn touch(&mut self, hash: &Hash) -> Option<&mut Node> {
+        let index = self.find(hash)?;
+        self.newest(ALL, index);
+        if self.at(index)?.hot.is_some() {
+            self.newest(HOT, index);
+        }
+        self.at(index)
+    }
+    /// A new node; there must be none of this key.
+    pub fn insert(&mut self, hash: Hash) -> Option<&mut Node> {
+        debug_assert!(self.find(&hash).is_none());
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.nodes.push(None);
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        *self.nodes.get_mut(index as usize)? = Some(Node::new(hash));
+        let nodes = &self.nodes;
+        let word = |index: &u32| nodes.get(*index as usize).and_then(Option::as_ref).map_or(0, |n| n.hash.word());
+        self.table.insert_unique(hash.word(), index, word);
+        self.link(ALL, index);
+        self.at(index)
+    }
+    pub fn remove(&mut self, hash: &Hash) -> Option<Node> {
+        let index = self.find(hash)?;
+        self.cool(hash);
+        self.unlink(ALL, index);
+        let same = |i: &u32| *i == index;
+        if let Ok(entry) = self.table.find_entry(hash.word(), same) {
+            entry.remove();
+        }
+        self.free.push(index);
+        self.nodes.get_mut(index as usize)?.take()
+    }
+    /// Keeps bytes beside a node.
+    pub fn heat(&mut self, hash: &Hash, stored: Arc<Stored>) {
+        self.cool(hash);
+        let Some(index) = self.find(hash) else { return };
+        let cost = stored.cost();
+        if let Some(node) = self.at(index) {
+            node.hot = Some(stored);
+            self.hot_bytes += cost;
+            self.link(HOT, index);
+        }
+    }
+    /// Forgets the bytes of a node.
+    pub fn cool(&mut self, hash: &Hash) -> Option<Arc<Stored>> {
+        let index = self.find(hash)?;
+        let stored = self.at(index)?.hot.take()?;
+        self.unlink(HOT, index);
+        self.hot_bytes = self.hot_bytes.saturating_sub(stored.cost());
+        Some(stored)
+    }
+    /// The node that was used longest ago: of all, or of the hot ones.
+    pub fn oldest(&mut self, list: usize) -> Option<&mut Node> {
+        let index = self.ends[list].oldest;
+        self.at(index)
+    }
+    /// Keys of all nodes, or of the hot ones.
+    pub fn keys(&self, hot: bool) -> Vec<Hash> {
+        self.nodes.iter().flatten().filter(|n| !hot || n.hot.is_some()).map(|n| n.hash).collect()
+    }
+
+    fn newest(&mut self, list: usize, index: u32) {
+        if self.ends[list].newest != index {
+            self.unlink(list, index);
+            self.link(list, index);
+        }
+    }
+    fn link(&mut self, list: usize, index: u32) {
+        let before = self.ends[list].newest;
+        if let Some(node) = self.at(index) {
+            node.links[list] = Links { newer: NONE, older: before };
+        }
+        match self.at(before) {
+            Some(node) => node.links[list].newer = index,
+            None => self.ends[list].oldest = index,
+        }
+        self.ends[list].newest = index;
+    }
+    fn unlink(&mut self, list: usize, index: u32) {
+        let Some(Links { newer, older }) = self.at(index).map(|node| node.links[list]) else { return };
+        match self.at(newer) {
+            Some(node) => node.links[list].older = older,
+            None => self.ends[list].newest = older,
+        }
+        match self.at(older) {
+            Some(node) => node.links[list].newer = newer,
+            None => self.ends[list].oldest = newer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(n: u32) -> Hash {
+        Hash::of(&n.to_le_bytes())
+    }
+
+    #[test]
+    fn the_least_used_is_the_oldest() {
+        let mut shard = Shard::default();
+        for n in 0..5 {
+            shard.insert(hash(n));
+        }
+        shard.touch(&hash(0));
+        shard.touch(&hash(2));
+        shard.touch(&hash(2));
+        let mut order = Vec::new();
+        while let Some(oldest) = shard.oldest(ALL).map(|n| n.hash) {
+            order.push((0..5).find(|n| hash(*n) == oldest));
+            assert!(shard.remove(&oldest).is_some());
+        }
+        assert_eq!(order, [Some(1), Some(3), Some(4), Some(0), Some(2)]);
+        assert!(shard.remove(&hash(1)).is_none());
+        for n in 0..100 {
+            shard.insert(hash(n));
+        }
+        assert!(shard.nodes.len() <= 100, "places are used again");
+        assert!((0..100).all(|n| shard.get(&hash(n)).is_some()));
+    }
+}

@@ -1,0 +1,190 @@
+//! Purging by wildcard: which keys are no longer to be given, and since when. Files that are purged go when they are come
+//! across: by a request, by the purger, or for not being used. What is purged stays purged over a restart: the list lies in
+//! the cache's folder.
+
+use crate::key::Hash;
+use crate::store::{self, Stored, Trouble};
+use crate::zone::Zone;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// The name of the list; no entry can have it.
+pub const FILE: &str = ".purged";
+/// More wildcards than this are not kept apart: the oldest two become what they have in common.
+const RECORDS_MAX: usize = 1000;
+
+/// A wildcard, or a key of which there may be variants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Record {
+    prefix: Box<[u8]>,
+    /// Nothing may follow.
+    exact: bool,
+    /// Entries stored before this time are meant.
+    before_ms: u64,
+}
+
+impl Record {
+    fn means(&self, key: &[u8]) -> bool {
+        if self.exact { *key == *self.prefix } else { key.starts_with(&self.prefix) }
+    }
+}
+
+/// The wildcards of a zone.
+#[derive(Debug)]
+pub struct Purges {
+    any: AtomicBool,
+    file: PathBuf,
+    records: Mutex<Vec<Record>>,
+}
+
+impl Purges {
+    /// With the list that an earlier process left.
+    pub fn new(root: &Path) -> Purges {
+        let file = root.join(FILE);
+        let mut records = Vec::new();
+        for line in fs::read(&file).unwrap_or_default().split(|c| *c == b'\n') {
+            let Some(space) = line.iter().position(|c| *c == b' ') else { continue };
+            let time = std::str::from_utf8(&line[..space]).ok().and_then(|t| t.parse().ok());
+            let (text, exact) = line[space + 1..].strip_suffix(b"*").map_or((&line[space + 1..], true), |t| (t, false));
+            if let (Some(before_ms), Some(prefix)) = (time, unescape(text)) {
+                records.push(Record { prefix, exact, before_ms });
+            }
+        }
+        Purges { any: AtomicBool::new(!records.is_empty()), file, records: Mutex::new(records) }
+    }
+    /// Whether an entry is no longer to be given.
+    pub fn hit(&self, stored: &Stored) -> bool {
+        self.covers(&stored.key, stored.meta.stored_ms)
+    }
+    pub fn covers(&self, key: &[u8], stored_ms: u64) -> bool {
+        self.any.load(Ordering::Relaxed)
+            && self.lock().iter().any(|record| stored_ms <= record.before_ms && record.means(key))
+    }
+    pub fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Relaxed)
+    }
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Record>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// This key, or all keys that begin so, are gone, as of now.
+    ///
+    /// # Errors
+    /// The list could not be written: what was purged would come back with a restart.
+    pub fn add(&self, prefix: &[u8], exact: bool, now_ms: u64) -> io::Result<()> {
+        let mut records = self.lock();
+        let new = Record { prefix: prefix.into(), exact, before_ms: now_ms };
+        records.retain(|known| !new.means(&known.prefix) || (exact && !known.exact));
+        records.push(new);
+        if records.len() > RECORDS_MAX {
+            let (first, second) = (records.remove(0), records.remove(0));
+            let common = first.prefix.iter().zip(&second.prefix).take_while(|(a, b)| a == b).count();
+            let before_ms = first.before_ms.max(second.before_ms);
+            records.push(Record { prefix: first.prefix[..common].into(), exact: false, before_ms });
+        }
+        self.any.store(true, Ordering::Relaxed);
+        self.save(&records)
+    }
+    /// Forgets what is older: no entry of that time can be left.
+    pub fn forget(&self, before_ms: u64) -> io::Result<()> {
+        let mut records = self.lock();
+        let count = records.len();
+        records.retain(|record| record.before_ms > before_ms);
+        if records.len() == count {
+            return Ok(());
+        }
+        self.any.store(!records.is_empty(), Ordering::Relaxed);
+        self.save(&records)
+    }
+    fn save(&self, records: &[Record]) -> io::Result<()> {
+        if records.is_empty() {
+            return match fs::remove_file(&self.file) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+                _ => Ok(()),
+            };
+        }
+        let mut text = Vec::new();
+        for record in records {
+            text.extend_from_slice(format!("{} ", record.before_ms).as_bytes());
+            escape(&record.prefix, &mut text);
+            text.extend_from_slice(if record.exact { b"\n" } else { b"*\n" });
+        }
+        if let Some(folder) = self.file.parent() {
+            store::make_folders(folder)?;
+        }
+        let temp = self.file.with_extension("new");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temp)?;
+        file.write_all(&text)?;
+        fs::rename(&temp, &self.file)
+    }
+}
+
+fn escape(text: &[u8], out: &mut Vec<u8>) {
+    for c in text {
+        match c {
+            b'!'..=b'~' if !matches!(c, b'%' | b'*') => out.push(*c),
+            c => out.extend_from_slice(format!("%{c:02X}").as_bytes()),
+        }
+    }
+}
+
+fn unescape(text: &[u8]) -> Option<Box<[u8]>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((c, after)) = rest.split_first() {
+        if *c == b'%' {
+            let digits = std::str::from_utf8(after.get(..2)?).ok()?;
+            out.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &after[2..];
+        } else {
+            out.push(*c);
+            rest = after;
+        }
+    }
+    Some(out.into())
+}
+
+/// Looks at one entry for the purger: is it purged, or no entry at all? Then it goes. `true`: it went.
+pub fn sweep(zone: &Zone, hash: &Hash) -> bool {
+    match store::key_and_time(&zone.place.path(hash)) {
+        Ok((key, stored_ms)) if zone.purges.covers(&key, stored_ms) => zone.remove(hash),
+        Ok(_) | Err(Trouble::Io(_) | Trouble::Missing) => false,
+        Err(Trouble::Wrong(_)) => zone.remove(hash),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_outlive_the_process() {
+        let root = std::env::temp_dir().join(format!("tidegate-purges-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        let purges = Purges::new(&root);
+        assert!(purges.is_empty() && !purges.covers(b"a", 0));
+        purges.add(b"http://a/x* %\n", false, 100).expect("saved");
+        purges.add(b"http://b/", false, 200).expect("saved");
+        for purges in [purges, Purges::new(&root)] {
+            assert!(purges.covers(b"http://a/x* %\nmore", 100) && !purges.covers(b"http://a/x* %\nmore", 101));
+            assert!(purges.covers(b"http://b/", 150) && !purges.covers(b"http://c/", 50));
+        }
+        let purges = Purges::new(&root);
+        purges.forget(100).expect("saved");
+        assert!(!purges.covers(b"http://a/x* %\nmore", 50) && purges.covers(b"http://b/y", 50));
+        purges.add(b"http://d", true, 90).expect("saved");
+        assert!(Purges::new(&root).covers(b"http://d", 90) && !Purges::new(&root).covers(b"http://d/", 90));
+        purges.add(b"", false, 300).expect("saved");
+        assert!(purges.covers(b"anything", 300));
+        purges.forget(300).expect("saved");
+        assert!(Purges::new(&root).is_empty());
+        for n in 0..RECORDS_MAX + 5 {
+            purges.add(format!("k{n}").as_bytes(), true, n as u64).expect("saved");
+        }
+        assert!(purges.lock().len() <= RECORDS_MAX && purges.covers(b"k0", 0), "bounded, and nothing is forgotten");
+        fs::remove_dir_all(&root).expect("clean up");
+    }
+}

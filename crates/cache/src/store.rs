@@ -1,0 +1,387 @@
+//! Entries as files: read with distrust, written under another name and renamed when they are whole.
+
+use crate::entry::{self, FIXED, Layout, Meta, Wrong};
+use crate::key::Hash;
+use bytes::Bytes;
+use std::any::Any;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// What one read of a file's beginning takes; heads are rarely longer.
+const FIRST_READ: usize = 4096;
+/// Bodies up to this size may be kept in memory.
+pub const HOT_BODY_MAX: u64 = 64 * 1024;
+
+/// The body of a stored response.
+#[derive(Debug)]
+pub enum Content {
+    Memory(Bytes),
+    /// In the file, from [`Stored::body_start`].
+    File(File),
+}
+
+/// A response as it was stored.
+#[derive(Debug)]
+pub struct Stored {
+    pub hash: Hash,
+    pub key: Box<[u8]>,
+    pub meta: Meta,
+    /// The response's head as it came.
+    pub head: Bytes,
+    pub content: Content,
+    pub body_start: u64,
+    pub body_len: u64,
+    pub inode: u64,
+    /// Bytes on the disk.
+    pub disk_size: u64,
+    /// Unix seconds of the last look at the file's name; entries in memory look again once a second.
+    pub looked: AtomicI64,
+    /// What its readers have made of it and want to find again (a parsed head).
+    pub digest: OnceLock<Box<dyn Any + Send + Sync>>,
+}
+
+/// What an entry in memory costs beside its bytes.
+const ENTRY_COST: u64 = 1024;
+
+impl Stored {
+    /// Bytes of memory.
+    pub fn cost(&self) -> u64 {
+        let body = if let Content::Memory(b) = &self.content { b.len() as u64 } else { 0 };
+        // The head is there twice: as bytes and as what was read from it.
+        ENTRY_COST + body + 2 * self.head.len() as u64 + self.key.len() as u64
+    }
+    /// Whether the file of this name still is the one that was read.
+    pub fn still_there(&self, path: &Path) -> bool {
+        let length = self.body_start + self.body_len;
+        fs::symlink_metadata(path).is_ok_and(|m| m.ino() == self.inode && m.len() == length)
+    }
+}
+
+/// Why there is no entry.
+#[derive(Debug)]
+pub enum Trouble {
+    /// No such file: nothing to talk about.
+    Missing,
+    /// It is not, or no longer, an entry of this key.
+    Wrong(&'static str),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(e: io::Error) -> Self {
+        match e.raw_os_error() {
+            Some(code) if code == rustix::io::Errno::NOENT.raw_os_error() => Trouble::Missing,
+            Some(code) if code == rustix::io::Errno::NOTDIR.raw_os_error() => Trouble::Missing,
+            _ => Trouble::Io(e),
+        }
+    }
+}
+
+impl From<Wrong> for Trouble {
+    fn from(wrong: Wrong) -> Self {
+        Trouble::Wrong(match wrong {
+            Wrong::Small => "is too small",
+            Wrong::Version => "version mismatch",
+            Wrong::Damaged => "is damaged",
+        })
+    }
+}
+
+/// Reads an entry: its head, and its body where it is small. `key`: what it must have been stored under, where that is known.
+///
+/// # Errors
+/// See [`Trouble`].
+pub fn open(path: &Path, hash: &Hash, key: Option<&[u8]>) -> Result<Stored, Trouble> {
+    use rustix::fs::OFlags;
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let facts = file.metadata()?;
+    if !facts.is_file() {
+        return Err(Trouble::Wrong("is not a file"));
+    }
+    let whole = facts.len();
+    let mut bytes = Vec::with_capacity(FIRST_READ.min(whole as usize + 1));
+    (&mut file).take(FIRST_READ as u64).read_to_end(&mut bytes)?;
+    let layout = Layout::read(&bytes)?;
+    if layout.body as u64 > whole {
+        return Err(Wrong::Small.into());
+    }
+    let small = layout.body_len <= HOT_BODY_MAX;
+    let wanted = if small { whole } else { layout.body as u64 };
+    if (bytes.len() as u64) < wanted {
+        let more = wanted - bytes.len() as u64;
+        (&mut file).take(more).read_to_end(&mut bytes)?;
+    }
+    let (meta, layout) = Meta::decode(&bytes)?;
+    if layout.body as u64 + layout.body_len != whole {
+        return Err(Trouble::Wrong("is truncated"));
+    }
+    let stored_key = bytes.get(layout.key..layout.etag - 1).unwrap_or_default();
+    if key.is_some_and(|key| key != stored_key) {
+        return Err(Trouble::Wrong("has md5 collision"));
+    }
+    let key = stored_key.into();
+    let bytes = Bytes::from(bytes);
+    let head = bytes.slice(layout.head..layout.body);
+    let content = if small {
+        let body = bytes.slice(layout.body..);
+        if body.len() as u64 != layout.body_len {
+            return Err(Trouble::Wrong("is truncated"));
+        }
+        Content::Memory(body)
+    } else {
+        Content::File(file)
+    };
+    Ok(Stored {
+        hash: *hash,
+        key,
+        meta,
+        head,
+        content,
+        body_start: layout.body as u64,
+        body_len: layout.body_len,
+        inode: facts.ino(),
+        disk_size: facts.blocks() * 512,
+        looked: AtomicI64::new(0),
+        digest: OnceLock::new(),
+    })
+}
+
+/// The key of an entry's file, for the purger.
+///
+/// # Errors
+/// See [`Trouble`].
+pub fn key_and_time(path: &Path) -> Result<(Vec<u8>, u64), Trouble> {
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::with_capacity(FIRST_READ);
+    (&mut file).take(FIRST_READ as u64).read_to_end(&mut bytes)?;
+    let layout = Layout::read(&bytes)?;
+    if bytes.len() < layout.body {
+        let more = (layout.body - bytes.len()) as u64;
+        (&mut file).take(more).read_to_end(&mut bytes)?;
+    }
+    let (meta, layout) = Meta::decode(&bytes)?;
+    Ok((bytes.get(layout.key..layout.etag - 1).unwrap_or_default().to_vec(), meta.stored_ms))
+}
+
+/// Writes other facts into the head of an entry that is still the one that was read; its key, head and body stay.
+///
+/// # Errors
+/// As the file system gives them; `false`: the file is another one by now.
+pub fn refresh(path: &Path, stored: &Stored, meta: &Meta) -> io::Result<bool> {
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(e),
+    };
+    let facts = file.metadata()?;
+    if facts.ino() != stored.inode || facts.len() != stored.body_start + stored.body_len {
+        return Ok(false);
+    }
+    let bytes = meta.encode(&stored.key, &stored.head, stored.body_len);
+    if bytes.len() as u64 != stored.body_start {
+        return Ok(false);
+    }
+    // One write of less than a page: it happens, or it does not.
+    file.write_all_at(&bytes[..FIXED], 0)?;
+    Ok(true)
+}
+
+/// An entry that is being written. Dropped before it was placed, it leaves nothing behind.
+#[derive(Debug)]
+pub struct Draft {
+    file: File,
+    temp: Option<PathBuf>,
+    /// Room for the head, whose facts are known in the end.
+    pub head_len: usize,
+    /// Bytes of the body.
+    written: u64,
+    pending: Vec<u8>,
+    write_size: usize,
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if let Some(temp) = self.temp.take() {
+            let _ = fs::remove_file(temp);
+        }
+    }
+}
+
+/// What became of a draft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    pub inode: u64,
+    pub disk_size: u64,
+}
+
+impl Draft {
+    /// `file` was made under the name `temp`. The first `head_len` bytes are left for the head.
+    pub fn new(file: File, temp: PathBuf, head_len: usize, write_size: usize) -> Draft {
+        Draft { file, temp: Some(temp), head_len, written: 0, pending: Vec::new(), write_size }
+    }
+    /// Bytes of the body so far.
+    pub fn len(&self) -> u64 {
+        self.written + self.pending.len() as u64
+    }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// How much of the body can be read from the file.
+    pub fn flushed(&self) -> u64 {
+        self.written
+    }
+    /// The file, for those who read it while it grows; the body begins behind the head.
+    pub fn reader(&self) -> &File {
+        &self.file
+    }
+    /// Appends to the body.
+    ///
+    /// # Errors
+    /// As the file system gives them: the disk is full, say.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.pending.extend_from_slice(bytes);
+        if self.pending.len() >= self.write_size { self.flush() } else { Ok(()) }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.write_all_at(&self.pending, self.head_len as u64 + self.written)?;
+        self.written += self.pending.len() as u64;
+        self.pending.clear();
+        Ok(())
+    }
+    /// Completes the file with its head and gives it its name.
+    ///
+    /// # Errors
+    /// As the file system gives them.
+    pub fn place(mut self, head: &[u8], path: &Path) -> io::Result<Placed> {
+        if head.len() != self.head_len {
+            return Err(io::Error::other("the head does not fit its place"));
+        }
+        if self.written == 0 {
+            let mut all = Vec::with_capacity(head.len() + self.pending.len());
+            all.extend_from_slice(head);
+            all.append(&mut self.pending);
+            self.file.write_all_at(&all, 0)?;
+        } else {
+            self.flush()?;
+            self.file.write_all_at(head, 0)?;
+        }
+        let facts = self.file.metadata()?;
+        let temp = self.temp.take().unwrap_or_default();
+        let renamed = rename(&temp, path);
+        if renamed.is_err() {
+            let _ = fs::remove_file(&temp);
+        }
+        renamed?;
+        // A copy to another file system is another file.
+        let facts = fs::symlink_metadata(path).unwrap_or(facts);
+        Ok(Placed { inode: facts.ino(), disk_size: facts.blocks() * 512 })
+    }
+}
+
+/// Folders that caches make are their owner's alone.
+pub fn make_folders(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+static NUMBER: AtomicU64 = AtomicU64::new(1);
+/// Attempts at a name that is not taken.
+const NAME_TRIES_MAX: u32 = 100;
+
+/// A new file beside the one that it will become: its name with a dot and ten digits.
+///
+/// # Errors
+/// As the file system gives them.
+pub fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    let mut tries = 0;
+    loop {
+        // Another process (the one that an upgrade replaces, say) counts in the same folder.
+        let salt = u64::from(std::process::id()) << 16;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed).wrapping_add(salt) % 10_000_000_000;
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{number:010}"));
+        let temp = PathBuf::from(name);
+        match File::options().read(true).write(true).create_new(true).mode(0o600).open(&temp) {
+            Ok(file) => return Ok((file, temp)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound && tries < 3 => {
+                if let Some(folder) = path.parent() {
+                    make_folders(folder)?;
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && tries < NAME_TRIES_MAX => {}
+            Err(e) => return Err(e),
+        }
+        tries += 1;
+    }
+}
+
+/// Gives a file another name, which may be on another file system and in a folder that is not there yet.
+///
+/// # Errors
+/// As the file system gives them.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::rename(from, to) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            if let Some(folder) = to.parent() {
+                make_folders(folder)?;
+            }
+            fs::rename(from, to).or_else(|e| across(from, to, e))
+        }
+        Err(e) => across(from, to, e),
+    }
+}
+
+fn across(from: &Path, to: &Path, why: io::Error) -> io::Result<()> {
+    if why.kind() != io::ErrorKind::CrossesDevices {
+        return Err(why);
+    }
+    let (mut copy, temp) = beside(to)?;
+    let copied = File::open(from).and_then(|mut file| {
+        let times = fs::FileTimes::new().set_modified(file.metadata()?.modified()?);
+        io::copy(&mut file, &mut copy)?;
+        copy.flush()?;
+        copy.set_permissions(file.metadata()?.permissions())?;
+        copy.set_times(times)
+    });
+    if let Err(e) = copied.and_then(|()| fs::rename(&temp, to)) {
+        let _ = fs::remove_file(&temp);
+        return Err(e);
+    }
+    fs::remove_file(from)
+}
+
+/// Writes a whole entry at once: a new one with the bytes of another.
+///
+/// # Errors
+/// As the file system gives them.
+pub fn rewrite(path: &Path, stored: &Stored, meta: &Meta, head: &[u8]) -> io::Result<Placed> {
+    if head.len() > entry::HEAD_MAX {
+        return Err(io::Error::other("the head is too long"));
+    }
+    let (file, temp) = beside(path)?;
+    let bytes = meta.encode(&stored.key, head, stored.body_len);
+    let mut draft = Draft::new(file, temp, bytes.len(), COPY_BYTES);
+    match &stored.content {
+        Content::Memory(body) => draft.write(body)?,
+        Content::File(old) => {
+            let mut buf = vec![0; COPY_BYTES];
+            let (mut at, end) = (stored.body_start, stored.body_start + stored.body_len);
+            while at < end {
+                let n = old.read_at(&mut buf[..COPY_BYTES.min((end - at) as usize)], at)?;
+                if n == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                draft.write(&buf[..n])?;
+                at += n as u64;
+            }
+        }
+    }
+    draft.place(&bytes, path)
+}
+
+const COPY_BYTES: usize = 64 * 1024;

@@ -1,0 +1,532 @@
+//! A zone: the index that all threads share, and the rules by which requests may read, fetch and write an entry (nginx:
+//! `ngx_http_file_cache.c`). Everything takes the time as an argument.
+
+use crate::index::{ALL, HOT, Shard};
+use crate::key::Hash;
+use crate::purge::Purges;
+use crate::store::Stored;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+const SHARDS: usize = 16;
+/// What nginx takes for a key in shared memory, and for the zone's own books: how many keys fit is the same.
+const NODE_BYTES: u64 = 128;
+const BOOKS_BYTES: u64 = 2 * 4096;
+
+/// Where a zone's files lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub root: PathBuf,
+    pub levels: Vec<u8>,
+}
+
+impl Place {
+    pub fn path(&self, hash: &Hash) -> PathBuf {
+        hash.path(&self.root, &self.levels)
+    }
+}
+
+/// What may change with a reload, while the index stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub inactive_sec: i64,
+    /// Bytes on the disk.
+    pub max_size: u64,
+    /// Bytes of the file system that are to stay free.
+    pub min_free: u64,
+    pub manager: Pace,
+    pub loader: Pace,
+    pub purger: Option<Pace>,
+}
+
+/// How much is done at once by whoever works in the background: files, milliseconds of work, milliseconds of rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    pub files: u64,
+    pub threshold_ms: u64,
+    pub sleep_ms: u64,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Zone {
+    pub name: String,
+    pub place: Place,
+    shards: Box<[Mutex<Shard>]>,
+    /// Keys that fit.
+    pub capacity: usize,
+    pub count: AtomicUsize,
+    /// Above this many keys the manager takes some out (nginx: `sh->watermark`).
+    pub watermark: AtomicUsize,
+    pub size: AtomicU64,
+    /// The loader has not been through the folder yet: what the index does not know may be there.
+    pub cold: AtomicBool,
+    pub loading: AtomicBool,
+    inactive_sec: AtomicI64,
+    limits: Mutex<Option<Limits>>,
+    /// Bytes of memory for hot entries; shared out evenly among the shards.
+    hot_max: AtomicU64,
+    pub purges: Purges,
+}
+
+/// What the index says of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// The status of an error that is remembered.
+    Error(u16),
+    Exists,
+    /// It is not there, and may be stored.
+    Wanted,
+    /// It was not asked for often enough to be stored.
+    Scarce,
+    /// There is no room for it, whatever was tried.
+    Full,
+}
+
+/// What came of asking for the right to fetch.
+#[derive(Debug)]
+pub enum Lock {
+    Mine,
+    /// Somebody else fetches: wait for the word, or until this time in milliseconds.
+    Theirs(Arc<Notify>, u64),
+}
+
+impl Zone {
+    pub fn new(name: &str, place: Place, bytes: u64) -> Zone {
+        Zone {
+            name: name.into(),
+            purges: Purges::new(&place.root),
+            place,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            capacity: (bytes.saturating_sub(BOOKS_BYTES) / NODE_BYTES).max(16) as usize,
+            count: AtomicUsize::new(0),
+            watermark: AtomicUsize::new(usize::MAX),
+            size: AtomicU64::new(0),
+            cold: AtomicBool::new(true),
+            loading: AtomicBool::new(false),
+            inactive_sec: AtomicI64::new(600),
+            limits: Mutex::new(None),
+            hot_max: AtomicU64::new(0),
+        }
+    }
+    pub fn set_limits(&self, limits: Limits) {
+        self.inactive_sec.store(limits.inactive_sec, Ordering::Relaxed);
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = Some(limits);
+    }
+    pub fn limits(&self) -> Option<Limits> {
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+    pub fn inactive_sec(&self) -> i64 {
+        self.inactive_sec.load(Ordering::Relaxed)
+    }
+    /// How much memory hot entries may take; what is too much by now goes.
+    pub fn set_memory(&self, bytes: u64) {
+        self.hot_max.store(bytes, Ordering::Relaxed);
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            self.make_room(&mut shard, 0);
+        }
+    }
+    /// Bytes of memory that hot entries take.
+    pub fn memory(&self) -> u64 {
+        self.shards.iter().map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).hot_bytes).sum()
+    }
+    fn shard(&self, hash: &Hash) -> MutexGuard<'_, Shard> {
+        let at = usize::from(hash.0[15]) % SHARDS;
+        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An entry whose bytes are in memory; it counts as used.
+    pub fn hot(&self, hash: &Hash, now: i64) -> Option<Arc<Stored>> {
+        let mut shard = self.shard(hash);
+        let node = shard.touch(hash)?;
+        let stored = node.hot.clone()?;
+        node.uses = node.uses.saturating_add(1);
+        node.expire = now + self.inactive_sec();
+        Some(stored)
+    }
+    /// Keeps the bytes of an entry in memory, if there is room and it is still the one that is stored.
+    pub fn keep_hot(&self, stored: Arc<Stored>) {
+        let mut shard = self.shard(&stored.hash);
+        if shard.get(&stored.hash).is_some_and(|node| node.exists) {
+            self.heat(&mut shard, stored, true);
+        }
+    }
+    /// `evict`: others may have to go for it. What nobody has asked for twice does not drive others out.
+    fn heat(&self, shard: &mut Shard, stored: Arc<Stored>, evict: bool) {
+        let (hash, cost) = (stored.hash, stored.cost());
+        shard.cool(&hash);
+        let share = self.hot_max.load(Ordering::Relaxed) / SHARDS as u64;
+        if cost <= share && (evict || shard.hot_bytes + cost <= share) && !self.purges.hit(&stored) {
+            self.make_room(shard, cost);
+            shard.heat(&hash, stored);
+        }
+    }
+    fn make_room(&self, shard: &mut Shard, cost: u64) {
+        let share = self.hot_max.load(Ordering::Relaxed) / SHARDS as u64;
+        while shard.hot_bytes + cost > share {
+            let Some(oldest) = shard.oldest(HOT).map(|node| node.hash) else { break };
+            shard.cool(&oldest);
+        }
+    }
+    /// Forgets the bytes in memory of one entry.
+    pub fn cool(&self, hash: &Hash) {
+        self.shard(hash).cool(hash);
+    }
+    /// Forgets the bytes in memory that were purged.
+    pub fn cool_purged(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for hash in shard.keys(true) {
+                if shard.get(&hash).and_then(|n| n.hot.as_ref()).is_some_and(|stored| self.purges.hit(stored)) {
+                    shard.cool(&hash);
+                }
+            }
+        }
+    }
+
+    /// A request begins with a key.
+    pub fn enter(self: &Arc<Self>, hash: Hash, min_uses: u32, now: i64) -> (Ticket, Seen) {
+        let mut ticket = Ticket {
+            zone: self.clone(),
+            hash,
+            min_uses,
+            counted: false,
+            updating: false,
+            lock_until: 0,
+            background: false,
+            error: None,
+        };
+        let seen = ticket.look(now);
+        (ticket, seen)
+    }
+
+    fn look(&self, hash: &Hash, min_uses: u32, first: bool, now: i64) -> (Seen, bool) {
+        let mut shard = self.shard(hash);
+        let expire = now + self.inactive_sec();
+        if let Some(node) = shard.touch(hash) {
+            node.expire = expire;
+            if first {
+                node.uses = node.uses.saturating_add(1);
+                node.count += 1;
+            }
+            if node.error != 0 {
+                if node.error_until >= now {
+                    return (Seen::Error(node.error), true);
+                }
+                (node.error, node.error_until, node.exists) = (0, 0, false);
+                let size = std::mem::take(&mut node.size);
+                self.size.fetch_sub(size, Ordering::Relaxed);
+                return (self.unknown(min_uses), true);
+            }
+            let seen = if node.exists {
+                Seen::Exists
+            } else if node.uses >= min_uses {
+                Seen::Wanted
+            } else {
+                Seen::Scarce
+            };
+            return (seen, true);
+        }
+        drop(shard);
+        if !self.room_for_one(now) {
+            return (Seen::Full, false);
+        }
+        let mut shard = self.shard(hash);
+        self.count.fetch_add(usize::from(shard.get(hash).is_none()), Ordering::Relaxed);
+        let node = if shard.get(hash).is_some() { shard.touch(hash) } else { shard.insert(*hash) };
+        if let Some(node) = node {
+            node.expire = expire;
+            node.uses = node.uses.saturating_add(1);
+            node.count += 1;
+        }
+        (self.unknown(min_uses), true)
+    }
+    /// A key that is new to the index.
+    fn unknown(&self, min_uses: u32) -> Seen {
+        match (self.cold.load(Ordering::Relaxed), min_uses > 1) {
+            // The loader has not come to it yet, perhaps: the folder is looked at.
+            (true, _) => Seen::Exists,
+            (false, true) => Seen::Scarce,
+            (false, false) => Seen::Wanted,
+        }
+    }
+    /// Takes the entry out that was used longest ago, when the zone is full.
+    fn room_for_one(&self, now: i64) -> bool {
+        if self.count.load(Ordering::Relaxed) < self.capacity {
+            return true;
+        }
+        let count = self.count.load(Ordering::Relaxed);
+        self.watermark.store(count - count / 8, Ordering::Relaxed);
+        matches!(self.evict_oldest(now), Evicted::One(_)) || self.count.load(Ordering::Relaxed) < self.capacity
+    }
+
+    /// Takes the entry that was used longest ago out, whatever its age.
+    pub fn evict_oldest(&self, now: i64) -> Evicted {
+        self.evict(now, i64::MAX)
+    }
+    /// The same for an entry that was not used since `limit`.
+    pub fn evict(&self, now: i64, limit: i64) -> Evicted {
+        for _ in 0..BUSY_MAX {
+            let mut oldest: Option<(i64, usize)> = None;
+            for (at, shard) in self.shards.iter().enumerate() {
+                let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(node) = shard.oldest(ALL)
+                    && oldest.is_none_or(|(expire, _)| node.expire < expire)
+                {
+                    oldest = Some((node.expire, at));
+                }
+            }
+            let Some((expire, at)) = oldest else { return Evicted::Empty };
+            if expire > limit {
+                return Evicted::Later(expire);
+            }
+            let mut shard = self.shards[at].lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(node) = shard.oldest(ALL) else { continue };
+            let hash = node.hash;
+            if node.count > 0 {
+                // Somebody is at work on it: it is not unused.
+                node.expire = now + self.inactive_sec();
+                shard.touch(&hash);
+                continue;
+            }
+            return Evicted::One(self.take_out(&mut shard, &hash));
+        }
+        Evicted::Busy
+    }
+    /// Removes a node and its file. The lock is held while the file goes: nobody finds one without the other.
+    fn take_out(&self, shard: &mut Shard, hash: &Hash) -> Option<(PathBuf, std::io::Error)> {
+        let node = shard.remove(hash)?;
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.size.fetch_sub(node.size, Ordering::Relaxed);
+        if !node.exists {
+            return None;
+        }
+        let path = self.place.path(hash);
+        std::fs::remove_file(&path).err().map(|e| (path, e))
+    }
+    /// Removes an entry by its key; `false`: there was none.
+    pub fn remove(&self, hash: &Hash) -> bool {
+        let mut shard = self.shard(hash);
+        let path = self.place.path(hash);
+        shard.cool(hash);
+        let known = match shard.get(hash) {
+            Some(node) if node.count > 0 => {
+                let size = std::mem::take(&mut node.size);
+                self.size.fetch_sub(size, Ordering::Relaxed);
+                (node.error, node.error_until) = (0, 0);
+                std::mem::replace(&mut node.exists, false)
+            }
+            Some(node) => {
+                let existed = node.exists || node.error != 0;
+                shard.remove(hash);
+                self.count.fetch_sub(1, Ordering::Relaxed);
+                existed
+            }
+            None => false,
+        };
+        let removed = std::fs::remove_file(path).is_ok();
+        known || removed
+    }
+    /// Keys of all nodes, shard by shard, for the purger.
+    pub fn keys(&self, shard: usize) -> Option<Vec<Hash>> {
+        let shard = self.shards.get(shard)?;
+        Some(shard.lock().unwrap_or_else(PoisonError::into_inner).keys(false))
+    }
+    /// The loader found a file. `false`: the zone is full.
+    pub fn add(&self, hash: Hash, size: u64, now: i64) -> bool {
+        let expire = now + self.inactive_sec();
+        let mut shard = self.shard(&hash);
+        if let Some(node) = shard.touch(&hash) {
+            node.expire = expire;
+            return true;
+        }
+        if self.count.load(Ordering::Relaxed) >= self.capacity {
+            let count = self.count.load(Ordering::Relaxed);
+            self.watermark.store(count - count / 8, Ordering::Relaxed);
+            return false;
+        }
+        if let Some(node) = shard.insert(hash) {
+            (node.uses, node.exists, node.size, node.expire) = (1, true, size, expire);
+            self.size.fetch_add(size, Ordering::Relaxed);
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+    /// The file of an entry in memory, if it still is the one that was read; else the entry is forgotten.
+    pub fn recheck(&self, stored: &Stored, now: i64) -> bool {
+        if stored.looked.swap(now, Ordering::Relaxed) == now {
+            return true;
+        }
+        if stored.still_there(&self.place.path(&stored.hash)) {
+            return true;
+        }
+        self.shard(&stored.hash).cool(&stored.hash);
+        false
+    }
+    pub fn root(&self) -> &Path {
+        &self.place.root
+    }
+}
+
+/// Entries in use that are passed over before the manager gives up for now.
+const BUSY_MAX: u32 = 20;
+
+/// What came of taking an entry out.
+#[derive(Debug)]
+pub enum Evicted {
+    /// Out; why its file could not be removed, if so.
+    One(Option<(PathBuf, std::io::Error)>),
+    Empty,
+    /// The oldest one may stay until then.
+    Later(i64),
+    /// All that were looked at are being worked on.
+    Busy,
+}
+
+/// One request's place at a key: as long as it lives, the key's node does.
+#[derive(Debug)]
+pub struct Ticket {
+    zone: Arc<Zone>,
+    pub hash: Hash,
+    min_uses: u32,
+    counted: bool,
+    /// It is ours to fetch.
+    pub updating: bool,
+    lock_until: u64,
+    pub background: bool,
+    /// How it failed, to be remembered: status, and until when.
+    error: Option<(u16, i64)>,
+}
+
+impl Ticket {
+    pub fn zone(&self) -> &Arc<Zone> {
+        &self.zone
+    }
+    /// What the index says; the first look counts as a use.
+    pub fn look(&mut self, now: i64) -> Seen {
+        let (seen, counted) = self.zone.look(&self.hash, self.min_uses, !self.counted, now);
+        self.counted |= counted;
+        seen
+    }
+    /// Asks for the right to fetch an entry that is not there (`proxy_cache_lock`).
+    pub fn lock(&mut self, now_ms: u64, age_ms: u64) -> Lock {
+        let mut shard = self.zone.shard(&self.hash);
+        let Some(node) = shard.get(&self.hash) else { return Lock::Mine };
+        if node.updating && node.lock_until > now_ms {
+            let waiters = node.waiters.get_or_insert_with(Arc::default).clone();
+            return Lock::Theirs(waiters, node.lock_until);
+        }
+        node.updating = true;
+        node.lock_until = now_ms.saturating_add(age_ms);
+        self.lock_until = node.lock_until;
+        drop(shard);
+        self.updating = true;
+        Lock::Mine
+    }
+    /// Asks for the right to renew an entry that is stale; `false`: somebody else does.
+    pub fn renew(&mut self) -> bool {
+        let mut shard = self.zone.shard(&self.hash);
+        let Some(node) = shard.get(&self.hash) else { return true };
+        if node.updating {
+            return self.updating;
+        }
+        node.updating = true;
+        self.lock_until = node.lock_until;
+        drop(shard);
+        self.updating = true;
+        true
+    }
+    /// The file is there, though the index did not know it.
+    pub fn found(&self, stored: &Stored) {
+        let mut shard = self.zone.shard(&self.hash);
+        if let Some(node) = shard.get(&self.hash)
+            && !node.exists
+        {
+            (node.exists, node.size) = (true, stored.disk_size);
+            self.zone.size.fetch_add(stored.disk_size, Ordering::Relaxed);
+        }
+    }
+    /// There is no usable file, though the index thought so.
+    pub fn lost(&self) {
+        let mut shard = self.zone.shard(&self.hash);
+        shard.cool(&self.hash);
+        if let Some(node) = shard.get(&self.hash) {
+            node.exists = false;
+            let size = std::mem::take(&mut node.size);
+            self.zone.size.fetch_sub(size, Ordering::Relaxed);
+        }
+    }
+    /// Goes on with another key: a variant's, or back to the main one.
+    pub fn switch(&mut self, hash: Hash, now: i64) -> Seen {
+        self.leave();
+        (self.hash, self.counted, self.updating, self.lock_until) = (hash, false, false, 0);
+        self.look(now)
+    }
+    /// The entry was written.
+    pub fn stored(mut self, disk_size: u64, hot: Option<Arc<Stored>>) {
+        let zone = self.zone.clone();
+        let mut shard = zone.shard(&self.hash);
+        if let Some(node) = shard.get(&self.hash) {
+            let before = std::mem::replace(&mut node.size, disk_size);
+            zone.size.fetch_add(disk_size, Ordering::Relaxed);
+            zone.size.fetch_sub(before, Ordering::Relaxed);
+            (node.exists, node.error, node.error_until) = (true, 0, 0);
+            (node.updating, node.lock_until) = (false, 0);
+            node.count = node.count.saturating_sub(u32::from(self.counted));
+            wake(&mut node.waiters);
+        }
+        shard.cool(&self.hash);
+        if let Some(hot) = hot {
+            zone.heat(&mut shard, hot, false);
+        }
+        (self.counted, self.updating) = (false, false);
+    }
+    /// It failed, and that is remembered when the ticket is given back.
+    pub fn failed(&mut self, status: u16, until: i64) {
+        self.error = Some((status, until));
+    }
+    /// Gives the right to fetch back, if it is ours still.
+    fn leave(&mut self) {
+        if !self.counted && !self.updating {
+            return;
+        }
+        let zone = self.zone.clone();
+        let mut shard = zone.shard(&self.hash);
+        let Some(node) = shard.get(&self.hash) else { return };
+        node.count = node.count.saturating_sub(u32::from(self.counted));
+        if self.updating && node.lock_until == self.lock_until {
+            node.updating = false;
+            wake(&mut node.waiters);
+        }
+        if let Some((status, until)) = self.error.take() {
+            (node.error, node.error_until) = (status, until);
+        } else if !node.exists
+            && node.error == 0
+            && node.count == 0
+            && self.min_uses == 1
+            && shard.remove(&self.hash).is_some()
+        {
+            zone.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        (self.counted, self.updating) = (false, false);
+    }
+}
+
+fn wake(waiters: &mut Option<Arc<Notify>>) {
+    if let Some(waiters) = waiters.take() {
+        waiters.notify_waiters();
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+#[path = "zone_tests.rs"]
+mod tests;

@@ -1,0 +1,152 @@
+//! Caches of upstream responses: `proxy_cache` and kin, `proxy_store` (nginx: `ngx_http_file_cache.c`). What they do stands in
+//! `shared/caching`; this folder mounts the table for each protocol and has the variables.
+
+use crate::shared::caching::conf::{Declared, StoreTo};
+use crate::shared::caching::paths::Caches;
+use crate::shared::caching::{CacheState, Caching, Storing, stored_fields};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::variable::Builtin;
+use http_engine::{BlockPlan, Feature, HttpBuild, Request};
+use std::any::Any;
+use std::sync::Arc;
+use wire_h1::Known;
+
+crate::cache_directives! {
+    /// What an area, server or location is told about caching what `proxy_pass` brings.
+    pub struct ProxyCacheConf from ProxyCacheInput, "proxy";
+    proxy_cache_path proxy_cache proxy_cache_key proxy_cache_valid proxy_cache_bypass proxy_no_cache proxy_cache_purge
+    proxy_cache_lock proxy_cache_lock_timeout proxy_cache_lock_age proxy_cache_use_stale proxy_cache_background_update
+    proxy_cache_revalidate proxy_cache_min_uses proxy_cache_methods proxy_cache_max_range_offset proxy_cache_rfc9111
+    proxy_store proxy_store_access
+    { convert_head proxy_cache_convert_head }
+}
+
+/// The feature, for `proxy_pass`.
+pub struct ProxyCache;
+
+impl Feature for ProxyCache {
+    fn table(&self) -> Table {
+        Table {
+            inherit: |inner, outer| {
+                if let (Some(inner), Some(outer)) = (inner.downcast_mut::<ProxyCacheInput>(), outer.downcast_ref()) {
+                    ProxyCacheInput::choose(inner);
+                    inner.inherit(outer);
+                }
+            },
+            ..ProxyCacheConf::table("proxy_cache", Area::Http)
+        }
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        VARIABLES
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<ProxyCacheConf>() else { return Ok(()) };
+        let settings = conf.settings();
+        let stores = !matches!(settings.store, StoreTo::Off);
+        if let Some(caching) = Caching::new(&settings, block.cx)? {
+            if stores {
+                return Err(Problem::says("\"proxy_cache\" directive is incompatible with \"proxy_store\""));
+            }
+            block.location.things.push(Arc::new(Arc::new(caching)));
+        }
+        if stores {
+            block.location.things.push(Arc::new(Arc::new(Storing { to: settings.store, mode: settings.store_access })));
+        }
+        Ok(())
+    }
+}
+
+directives! {
+    /// What the http area is told about all caches.
+    pub struct MemoryConf from MemoryInput {
+        /// The most memory that stored responses may take beside their files; small ones that are asked for often are
+        /// answered from there, without a look at the disk.
+        tidegate_response_memory: Bytes = "64m",
+    }
+}
+
+/// `size | off`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl Value for Bytes {
+    const SYNTAX: &'static str = "size | off";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default();
+        if word == b"off" {
+            return Ok(Bytes(0));
+        }
+        conf_schema::value::parse_offset(word).map(Bytes).ok_or_else(|| Problem::invalid().at(0))
+    }
+}
+
+/// The feature, for all caches of a configuration.
+pub struct ResponseMemory;
+
+impl Feature for ResponseMemory {
+    fn table(&self) -> Table {
+        MemoryConf::table("response_memory", Area::Http)
+    }
+    fn plan_http(&self, conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<MemoryConf>() else { return Ok(()) };
+        let paths: Vec<_> = http.cx.get::<Declared>().all().cloned().collect();
+        if !paths.is_empty() {
+            http.folders.extend(paths.iter().map(|path| path.zone.root().to_path_buf()));
+            http.background.push(Arc::new(Caches { paths, memory: conf.tidegate_response_memory.0 }));
+        }
+        Ok(())
+    }
+    fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        Ok(())
+    }
+}
+
+static VARIABLES: &[Builtin] = &[
+    Builtin::one(
+        "upstream_cache_status",
+        |r, out| state(r, out, |s| s.status.as_bytes().to_vec()),
+        "MISS, BYPASS, EXPIRED, STALE, UPDATING, REVALIDATED or HIT.",
+    ),
+    Builtin::one("upstream_cache_key", |r, out| state(r, out, |s| s.key.clone()), "The key of the response."),
+    Builtin::one(
+        "upstream_cache_last_modified",
+        last_modified,
+        "The Last-Modified of a stale response that is being revalidated.",
+    ),
+    Builtin::one("upstream_cache_etag", etag, "The ETag of a stale response that is being revalidated."),
+];
+
+fn state(r: &mut Request, out: &mut Vec<u8>, read: impl Fn(&CacheState) -> Vec<u8>) -> bool {
+    let Some(value) = r.thing::<CacheState>().map(read) else { return false };
+    out.extend_from_slice(&value);
+    !value.is_empty()
+}
+
+fn revalidating(r: &Request) -> bool {
+    r.thing::<CacheState>().is_some_and(|s| s.revalidating && s.status == "EXPIRED")
+}
+
+fn last_modified(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    let Some(stored) = r.thing::<CacheState>().and_then(|s| s.stored.as_ref()).filter(|_| revalidating(r)) else {
+        return false;
+    };
+    if stored.meta.last_modified < 0 {
+        return false;
+    }
+    out.extend_from_slice(&observe::clock::http_time(stored.meta.last_modified));
+    true
+}
+
+fn etag(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    if !revalidating(r) {
+        return false;
+    }
+    let found = stored_fields(r, |head, buf| head.fields.first(Known::Etag).map(|v| v.of(buf).to_vec()));
+    match found.flatten() {
+        Some(etag) => {
+            out.extend_from_slice(&etag);
+            true
+        }
+        None => false,
+    }
+}

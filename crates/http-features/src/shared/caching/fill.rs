@@ -1,0 +1,343 @@
+//! A response that is stored while the client reads it. A task of its own takes it from the upstream as fast as that gives
+//! it, writes it to a file, and names the file when it is whole; the client follows at its own pace, from memory or, when it
+//! is slow, from the file. The client's going away does not end it.
+//!
+//! The last bytes of a response of known length are given to the client only when the file has its name: who has seen the
+//! whole answer finds it in the cache.
+
+use super::session::Session;
+use crate::shared::body_store;
+use crate::shared::upstream_state::{Try, UpstreamState};
+use bytes::Bytes;
+use cache::{Content, Draft, Meta, Stored, store};
+use http_engine::core_table::TempPath;
+use http_engine::response::OutField;
+use http_engine::{Body, BodyError, BodySource, Piece, Request};
+use observe::{Level, os};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime};
+
+/// What the bytes become.
+pub enum Recipe {
+    /// An entry of a cache: its facts, and the response's head as it came.
+    Entry { session: Box<Session>, meta: Meta, head: Bytes },
+    /// `proxy_store`: a file with this path and these permissions, and the time that `Last-Modified` said.
+    File { path: PathBuf, mode: u32, modified: Option<i64> },
+}
+
+/// What the task and the client's side share; they are on one thread.
+#[derive(Default)]
+struct Shared {
+    /// Bytes that are not, or need not be, read from the file; the first one's place in the body.
+    window: VecDeque<Bytes>,
+    window_start: u64,
+    window_bytes: u64,
+    total: u64,
+    draft: Option<Draft>,
+    /// The file, once it has its name and for as long as the client needs it.
+    whole: Option<(std::fs::File, u64)>,
+    end: Option<Result<(), BodyError>>,
+    /// The client has its part of the body up to here; `None`: it does not want more.
+    client: Option<u64>,
+    client_waits: Option<Waker>,
+    task_waits: Option<Waker>,
+    stats: Try,
+    trailers: Vec<OutField>,
+}
+
+/// Lets a body run into a file. `expected`: its length, where that was announced.
+pub fn run(
+    r: &mut Request,
+    mut recipe: Recipe,
+    body: Box<dyn BodySource>,
+    expected: Option<u64>,
+    memory_max: u64,
+    temp: &TempPath,
+    write_size: u64,
+) -> Body {
+    let Ok(mut twin) = r.twin() else { return Body::Source(body) };
+    // It is nobody's part: what it logs is what the request would have logged.
+    (twin.sub, twin.watch) = (None, None);
+    twin.keep(UpstreamState {
+        tries: vec![UpstreamState::last(r).cloned().unwrap_or_default()],
+        ..UpstreamState::default()
+    });
+    let draft = match begin(&mut recipe, temp, write_size) {
+        Ok(draft) => Some(draft),
+        Err((path, e)) => {
+            r.log(Level::Crit, format_args!("open() \"{}\" failed {}", path.display(), os(&e)));
+            None
+        }
+    };
+    let shared = Rc::new(RefCell::new(Shared { draft, client: Some(0), ..Shared::default() }));
+    let task = Task { shared: shared.clone(), recipe: Some(recipe), whole: Some(Vec::new()), memory_max };
+    tokio::task::spawn_local(task.run(twin, body, expected));
+    Body::Source(Box::new(Follower { shared, at: 0, expected }))
+}
+
+fn begin(recipe: &mut Recipe, temp: &TempPath, write_size: u64) -> Result<Draft, (PathBuf, std::io::Error)> {
+    let in_temp = || body_store::named(temp).map_err(|e| (temp.path.clone(), e));
+    let (head_len, made) = match recipe {
+        Recipe::Entry { session, meta, head } => {
+            let head_len = meta.encode(&session.key, head, 0).len();
+            let Some(ticket) = &session.ticket else { return Err((PathBuf::new(), std::io::Error::other("no place"))) };
+            let path = session.path.zone.place.path(&ticket.hash);
+            let made =
+                if session.path.use_temp_path { in_temp()? } else { store::beside(&path).map_err(|e| (path, e))? };
+            (head_len, made)
+        }
+        Recipe::File { .. } => (0, in_temp()?),
+    };
+    Ok(Draft::new(made.0, made.1, head_len, write_size.max(4096) as usize))
+}
+
+struct Task {
+    shared: Rc<RefCell<Shared>>,
+    recipe: Option<Recipe>,
+    /// The whole body while it is small enough to be kept in memory afterwards.
+    whole: Option<Vec<u8>>,
+    memory_max: u64,
+}
+
+impl Task {
+    async fn run(mut self, mut twin: Box<Request>, mut body: Box<dyn BodySource>, expected: Option<u64>) {
+        let ok = loop {
+            let piece = std::future::poll_fn(|cx| body.poll_piece(cx, &mut twin)).await;
+            let bytes = match piece {
+                None => break true,
+                Some(Err(BodyError)) => break false,
+                Some(Ok(piece)) => match piece.into_bytes() {
+                    Ok(bytes) => bytes,
+                    Err(_) => break false,
+                },
+            };
+            self.take(&mut twin, bytes);
+            if !self.room().await {
+                return;
+            }
+        };
+        let whole = ok && expected.is_none_or(|n| n == self.shared.borrow().total);
+        base::clock::update();
+        if whole && let Err((path, e)) = self.place() {
+            twin.log(Level::Crit, format_args!("storing \"{}\" failed {}", path.display(), os(&e)));
+        }
+        let mut shared = self.shared.borrow_mut();
+        shared.draft = None;
+        shared.end = Some(if ok { Ok(()) } else { Err(BodyError) });
+        shared.trailers = std::mem::take(&mut twin.out.trailers);
+        if let Some(one) = UpstreamState::last(&mut twin) {
+            shared.stats = one.clone();
+        }
+        if let Some(waker) = shared.client_waits.take() {
+            waker.wake();
+        }
+    }
+
+    fn take(&mut self, twin: &mut Request, bytes: Bytes) {
+        let mut shared = self.shared.borrow_mut();
+        shared.total += bytes.len() as u64;
+        if let Some(whole) = &mut self.whole {
+            whole.extend_from_slice(&bytes);
+            if whole.len() as u64 > store::HOT_BODY_MAX || !matches!(self.recipe, Some(Recipe::Entry { .. })) {
+                self.whole = None;
+            }
+        }
+        if let Some(draft) = &mut shared.draft
+            && let Err(e) = draft.write(&bytes)
+        {
+            twin.log(
+                Level::Crit,
+                format_args!("write() to a temporary file failed {}; the response is not stored", os(&e)),
+            );
+            // The client may still need what was written.
+            let flushed = draft.flushed();
+            if shared.client.is_some_and(|at| at < shared.window_start.min(flushed)) {
+                shared.whole =
+                    shared.draft.as_ref().and_then(|d| Some((d.reader().try_clone().ok()?, d.head_len as u64)));
+            }
+            (shared.draft, self.recipe) = (None, None);
+        }
+        if shared.client.is_some() {
+            shared.window_bytes += bytes.len() as u64;
+            shared.window.push_back(bytes);
+            // What is in the file need not be in memory.
+            let flushed = shared.draft.as_ref().map_or(0, Draft::flushed);
+            while shared.window_bytes > self.memory_max
+                && let Some(first) = shared.window.front().map(|b| b.len() as u64)
+                && shared.window_start + first <= flushed
+            {
+                shared.window.pop_front();
+                shared.window_bytes -= first;
+                shared.window_start += first;
+            }
+        } else {
+            shared.window_start = shared.total;
+        }
+        if let Some(one) = UpstreamState::last(twin) {
+            shared.stats = one.clone();
+        }
+        if let Some(waker) = shared.client_waits.take() {
+            waker.wake();
+        }
+    }
+
+    /// Waits while there is more in memory than there may be; `false`: nobody wants the rest.
+    async fn room(&self) -> bool {
+        std::future::poll_fn(|cx| {
+            let mut shared = self.shared.borrow_mut();
+            if shared.draft.is_some() {
+                return Poll::Ready(true);
+            }
+            if shared.client.is_none() {
+                return Poll::Ready(false);
+            }
+            if shared.window_bytes <= self.memory_max {
+                return Poll::Ready(true);
+            }
+            shared.task_waits = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The file gets its head and its name.
+    fn place(&mut self) -> Result<(), (PathBuf, std::io::Error)> {
+        let Some(draft) = self.shared.borrow_mut().draft.take() else { return Ok(()) };
+        let reader = draft.reader().try_clone().ok().map(|file| (file, draft.head_len as u64));
+        let body_len = draft.len();
+        match self.recipe.take() {
+            None => return Ok(()),
+            Some(Recipe::File { path, mode, modified }) => {
+                let prepared = draft.reader().set_permissions(std::fs::Permissions::from_mode(mode)).and_then(|()| {
+                    match modified
+                        .and_then(|at| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(at.max(0) as u64)))
+                    {
+                        // Writing comes last in a draft: the time is set once it is placed.
+                        Some(time) => draft.reader().try_clone().map(|file| Some((file, time))),
+                        None => Ok(None),
+                    }
+                });
+                let stamp = prepared.map_err(|e| (path.clone(), e))?;
+                draft.place(b"", &path).map_err(|e| (path.clone(), e))?;
+                if let Some((file, time)) = stamp {
+                    file.set_modified(time).map_err(|e| (path, e))?;
+                }
+            }
+            Some(Recipe::Entry { mut session, meta, head }) => {
+                let Some(ticket) = session.ticket.take() else { return Ok(()) };
+                let path = session.path.zone.place.path(&ticket.hash);
+                let bytes = meta.encode(&session.key, &head, body_len);
+                let body_start = bytes.len() as u64;
+                let placed = draft.place(&bytes, &path).map_err(|e| (path, e))?;
+                let hot = self.whole.take().map(|body| {
+                    Arc::new(Stored {
+                        hash: ticket.hash,
+                        key: session.key.as_slice().into(),
+                        meta,
+                        head,
+                        content: Content::Memory(body.into()),
+                        body_start,
+                        body_len,
+                        inode: placed.inode,
+                        disk_size: placed.disk_size,
+                        looked: base::clock::unix_seconds().into(),
+                        digest: std::sync::OnceLock::new(),
+                    })
+                });
+                ticket.stored(placed.disk_size, hot);
+            }
+        }
+        self.shared.borrow_mut().whole = reader;
+        Ok(())
+    }
+}
+
+/// The client's side.
+struct Follower {
+    shared: Rc<RefCell<Shared>>,
+    at: u64,
+    expected: Option<u64>,
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let mut shared = self.shared.borrow_mut();
+        shared.client = None;
+        shared.window.clear();
+        (shared.window_start, shared.window_bytes, shared.whole) = (shared.total, 0, None);
+        if let Some(waker) = shared.task_waits.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// What is read of the file at once.
+const READ_BYTES: u64 = 32 * 1024;
+
+impl Follower {
+    fn piece(&mut self, shared: &mut Shared) -> Result<Option<Bytes>, BodyError> {
+        if self.at >= shared.total {
+            return Ok(None);
+        }
+        if self.at < shared.window_start {
+            let left = (shared.window_start - self.at).min(READ_BYTES);
+            let (file, start) = match (&shared.draft, &shared.whole) {
+                (Some(draft), _) => (draft.reader(), draft.head_len as u64),
+                (None, Some((file, start))) => (file, *start),
+                (None, None) => return Err(BodyError),
+            };
+            let mut buf = vec![0; left as usize];
+            file.read_exact_at(&mut buf, start + self.at).map_err(|_| BodyError)?;
+            return Ok(Some(buf.into()));
+        }
+        let Some(bytes) = shared.window.front() else { return Err(BodyError) };
+        Ok(Some(bytes.clone()))
+    }
+}
+
+impl BodySource for Follower {
+    fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        let shared = self.shared.clone();
+        let mut shared = shared.borrow_mut();
+        if let Some(one) = UpstreamState::last(r) {
+            let started = one.started;
+            *one = Try { started, ..shared.stats.clone() };
+        }
+        let piece = match self.piece(&mut shared) {
+            Ok(piece) => piece,
+            Err(e) => return Poll::Ready(Some(Err(e))),
+        };
+        let end = self.at + piece.as_ref().map_or(0, |b| b.len() as u64);
+        let held_back = shared.end.is_none() && self.expected == Some(end);
+        if let Some(bytes) = piece.filter(|_| !held_back) {
+            if self.at >= shared.window_start {
+                shared.window.pop_front();
+                shared.window_bytes -= bytes.len() as u64;
+                shared.window_start = end;
+                if let Some(waker) = shared.task_waits.take() {
+                    waker.wake();
+                }
+            }
+            self.at = end;
+            shared.client = Some(end);
+            return Poll::Ready(Some(Ok(Piece::Bytes(bytes))));
+        }
+        match shared.end {
+            Some(Ok(())) => {
+                r.out.trailers.append(&mut shared.trailers);
+                Poll::Ready(None)
+            }
+            Some(Err(e)) => Poll::Ready(Some(Err(e))),
+            None => {
+                shared.client_waits = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Caching of upstream responses, for whatever protocol they come by (nginx: the cache's part of `ngx_http_upstream.c`).
+//!
+//! A protocol's handler asks [`at_once`] first, which answers from memory without waiting, then [`begin`]. What that leaves to
+//! be asked is a [`Session`], kept with the request: it says what the upstream is asked for ([`Asking`]), what takes the place
+//! of a failure, and what becomes of the answer. `session.rs` has these rules, `serve.rs` answers with what is stored, `fill.rs`
+//! lets a response run into its file while the client reads it.
+
+pub mod conf;
+mod fill;
+pub mod paths;
+mod serve;
+mod session;
+
+use crate::shared::zones;
+use cache::freshness::{Ignored, Valid};
+use cache::{Hash, Stored, vary};
+use conf::{CacheName, Methods, Settings, StoreTo, UseStale};
+use conf_schema::{Cx, Problem};
+use http_engine::{Flow, Request, RequestBody, Template, template};
+use paths::CachePath;
+use std::sync::Arc;
+use wire_h1::{Known, Method, ResponseHead};
+
+pub use fill::{Recipe, run as fill};
+pub use session::{Begun, Session, begin, finish};
+
+/// Turns a response head, new or stored, into the request's answer. `Some`: something else is the answer.
+pub type Give<'a> = &'a dyn Fn(&mut Request, &ResponseHead, &[u8]) -> Option<Flow>;
+
+/// Which cache.
+enum Which {
+    Fixed(Arc<CachePath>),
+    Computed(Template, Vec<Arc<CachePath>>),
+}
+
+/// What a location does with its upstream's responses; kept in `Location::things`.
+pub struct Caching {
+    which: Which,
+    pub key: Option<Template>,
+    valid: Vec<Valid>,
+    bypass: Vec<Template>,
+    no_cache: Vec<Template>,
+    purge: Vec<Template>,
+    lock: bool,
+    lock_timeout_ms: u64,
+    lock_age_ms: u64,
+    use_stale: UseStale,
+    background_update: bool,
+    revalidate: bool,
+    min_uses: u32,
+    methods: Methods,
+    convert_head: bool,
+    max_range_offset: Option<u64>,
+    rfc9111: bool,
+}
+
+/// `proxy_store`; kept in `Location::things`.
+pub struct Storing {
+    pub to: StoreTo,
+    pub mode: u32,
+}
+
+impl Caching {
+    /// Prepares a location's settings; `None`: there is no cache.
+    ///
+    /// # Errors
+    /// nginx's words for an unknown zone.
+    pub fn new(settings: &Settings, cx: &mut Cx) -> Result<Option<Caching>, Problem> {
+        let which = match &settings.cache {
+            CacheName::Off => return Ok(None),
+            CacheName::Computed(name) => {
+                Which::Computed(name.clone(), cx.get::<conf::Declared>().of(settings.family).to_vec())
+            }
+            CacheName::Zone(name) => {
+                let mine =
+                    cx.get::<conf::Declared>().of(settings.family).iter().find(|p| p.zone.name == *name).cloned();
+                match mine {
+                    Some(path) => Which::Fixed(path),
+                    None => {
+                        // A zone of another kind is worth another word.
+                        let family = settings.family;
+                        return Err(match zones::find::<CachePath>(cx, "cache", name) {
+                            Err(problem) if !format!("{:?}", problem.words).contains("zero size") => problem,
+                            _ => Problem::says(format!("\"{family}_cache\" zone \"{name}\" is unknown"))
+                                .hint(format!("no \"{family}_cache_path\" declares a zone of this name")),
+                        });
+                    }
+                }
+            }
+        };
+        let mut use_stale = settings.use_stale;
+        if use_stale.has(UseStale::OFF) {
+            use_stale = UseStale(0);
+        }
+        Ok(Some(Caching {
+            which,
+            key: settings.key.clone(),
+            valid: settings.valid.clone(),
+            bypass: settings.bypass.clone(),
+            no_cache: settings.no_cache.clone(),
+            purge: settings.purge.clone(),
+            lock: settings.lock,
+            lock_timeout_ms: settings.lock_timeout_ms,
+            lock_age_ms: settings.lock_age_ms,
+            use_stale,
+            background_update: settings.background_update,
+            revalidate: settings.revalidate,
+            min_uses: u32::try_from(settings.min_uses).unwrap_or(u32::MAX),
+            methods: Methods(settings.methods.unwrap_or_default().0 | Methods::GET.0 | Methods::HEAD.0),
+            convert_head: settings.convert_head,
+            max_range_offset: settings.max_range_offset,
+            rfc9111: settings.rfc9111,
+        }))
+    }
+
+    fn caches(&self, method: Method) -> bool {
+        match method {
+            Method::Get => true,
+            Method::Head => true,
+            Method::Post => self.methods.has(Methods::POST),
+            _ => false,
+        }
+    }
+    /// The cache of a request. `Err`: there is none of that name; it has been logged.
+    fn path(&self, r: &mut Request) -> Result<Option<Arc<CachePath>>, ()> {
+        match &self.which {
+            Which::Fixed(path) => Ok(Some(path.clone())),
+            Which::Computed(name, all) => {
+                let name = name.eval(r);
+                if name.is_empty() || name == b"off" {
+                    return Ok(None);
+                }
+                match all.iter().find(|path| path.zone.name.as_bytes() == name) {
+                    Some(path) => Ok(Some(path.clone())),
+                    None => {
+                        let shown = String::from_utf8_lossy(&name).into_owned();
+                        r.log(observe::Level::Error, format_args!("cache \"{shown}\" not found"));
+                        Err(())
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether one of these says something.
+fn any(r: &mut Request, conditions: &[Template]) -> bool {
+    conditions.iter().any(|condition| template::truthy(&condition.eval(r)))
+}
+
+/// What a request remembers of its cache, for variables.
+#[derive(Default)]
+pub struct CacheState {
+    /// `$upstream_cache_status`
+    pub status: &'static str,
+    /// What was found, for the fields of its head.
+    pub stored: Option<Arc<Stored>>,
+    pub key: Vec<u8>,
+    /// What is asked with conditions: `$upstream_cache_last_modified`, `$upstream_cache_etag`.
+    pub revalidating: bool,
+}
+
+/// How the upstream is asked on a cache's behalf; kept with the request.
+#[derive(Clone, Debug, Default)]
+pub struct Asking {
+    /// HEAD is asked as GET.
+    pub as_get: bool,
+    /// The client's conditions and ranges are not passed on; these are.
+    pub if_modified_since: Option<Vec<u8>>,
+    pub if_none_match: Option<Vec<u8>>,
+}
+
+/// Names of client fields that are not passed on when the answer is to be stored, in lower case.
+pub const OWN_CONDITIONS: &[&str] =
+    &["if-modified-since", "if-unmodified-since", "if-none-match", "if-match", "range", "if-range"];
+
+impl Asking {
+    pub fn of(r: &Request) -> Option<&Asking> {
+        r.thing()
+    }
+}
+
+fn set_status(r: &mut Request, status: &'static str) {
+    match r.thing_mut::<CacheState>() {
+        Some(state) => state.status = status,
+        None => r.keep(CacheState { status, ..CacheState::default() }),
+    }
+}
+
+/// Answers from memory, without waiting, where that is possible.
+pub fn at_once(
+    caching: &Caching,
+    r: &mut Request,
+    give: Give<'_>,
+    default_key: impl FnOnce(&Request) -> Option<Vec<u8>>,
+) -> Option<Flow> {
+    let Which::Fixed(path) = &caching.which else { return None };
+    if !caching.caches(r.method)
+        || any(r, &caching.purge)
+        || any(r, &caching.bypass)
+        || r.thing::<Session>().is_some()
+        || matches!(r.body, RequestBody::Unread(_))
+    {
+        return None;
+    }
+    let mut key = std::mem::take(&mut r.scratch);
+    key.clear();
+    match &caching.key {
+        Some(template) => template.write(r, &mut key),
+        None => key = default_key(r)?,
+    }
+    let flow = from_memory(caching, r, &path.clone(), &key, give);
+    key.clear();
+    r.scratch = key;
+    flow
+}
+
+fn from_memory(caching: &Caching, r: &mut Request, path: &Arc<CachePath>, key: &[u8], give: Give<'_>) -> Option<Flow> {
+    let now = base::clock::unix_seconds();
+    let main = Hash::of(key);
+    let mut stored = path.zone.hot(&main, now)?;
+    if !stored.meta.vary.is_empty() {
+        let variant = vary::variant(&main, &stored.meta.vary, r.headers());
+        if variant != stored.meta.variant {
+            stored = path.zone.hot(&variant, now)?;
+        }
+    }
+    if *stored.key != *key || stored.meta.valid_sec < now || !path.zone.recheck(&stored, now) {
+        return None;
+    }
+    r.keep(CacheState { status: "HIT", stored: Some(stored.clone()), key: Vec::new(), revalidating: false });
+    serve::answer(caching, r, &stored, give, true)
+}
+
+impl Session {
+    /// Takes the session out of a request.
+    pub fn take(r: &mut Request) -> Option<Box<Session>> {
+        let at = r.things.iter().position(|thing| thing.is::<Session>())?;
+        r.things.swap_remove(at).downcast().ok()
+    }
+    /// Puts it back.
+    pub fn put(self: Box<Session>, r: &mut Request) {
+        r.things.push(self);
+    }
+}
+
+/// The flags of `proxy_ignore_headers` that matter here.
+pub fn ignored(x_accel_expires: bool, expires: bool, cache_control: bool, set_cookie: bool, vary: bool) -> Ignored {
+    Ignored { x_accel_expires, expires, cache_control, set_cookie, vary }
+}
+
+/// The fields of the stored response that a request was answered with.
+pub fn stored_fields<R>(r: &Request, read: impl FnOnce(&ResponseHead, &[u8]) -> R) -> Option<R> {
+    let stored = r.thing::<CacheState>()?.stored.as_ref()?;
+    Some(read(serve::parsed(stored)?, &stored.head))
+}
+
+/// Whether the request asks for a range at or beyond `proxy_cache_max_range_offset`.
+fn range_too_far(caching: &Caching, r: &Request) -> bool {
+    let (Some(max), Some(range)) = (caching.max_range_offset, r.header(Known::Range)) else { return false };
+    if max == 0 {
+        return true;
+    }
+    let Some((unit, list)) = range.split_at_checked(6) else { return false };
+    if !unit.eq_ignore_ascii_case(b"bytes=") {
+        return false;
+    }
+    let list = list.trim_ascii_start();
+    if list.starts_with(b"-") {
+        return true;
+    }
+    let digits = list.iter().take_while(|c| c.is_ascii_digit()).count();
+    let offset = std::str::from_utf8(&list[..digits]).ok().and_then(|n| n.parse::<u64>().ok());
+    offset.unwrap_or(if digits > 0 { u64::MAX } else { 0 }) >= max
+}

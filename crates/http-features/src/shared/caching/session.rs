@@ -1,0 +1,637 @@
+//! One request's dealings with a cache, from the first look to what is stored in the end.
+
+use super::conf::UseStale;
+use super::paths::{CachePath, hurry};
+use super::{Asking, CacheState, Caching, Give, any, range_too_far, serve, set_status};
+use base::clock;
+use cache::freshness::{self, Ignored, Verdict};
+use cache::{Hash, Lock, Meta, Seen, Stored, Ticket, Trouble, store, vary};
+use http_engine::{Flow, Request, subrequest};
+use observe::{Level, clock::http_time, os};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use wire_h1::{Known, Method, ResponseHead};
+
+/// What came of asking the cache.
+pub enum Begun {
+    /// It has no part in this request.
+    Off,
+    Answer(Flow),
+    /// The upstream is asked; the session is with the request.
+    Ask,
+}
+
+/// See the module's documentation.
+pub struct Session {
+    pub(super) caching: Arc<Caching>,
+    pub(super) path: Arc<CachePath>,
+    pub(super) key: Vec<u8>,
+    main: Hash,
+    pub(super) ticket: Option<Ticket>,
+    /// The answer may be stored.
+    storing: bool,
+    bypassed: bool,
+    /// What is there, and stale.
+    expired: Option<Arc<Stored>>,
+    secondary: bool,
+    background: bool,
+    /// RFC 9111: the method is unsafe; what is stored under the key does not hold any more.
+    invalidates: bool,
+    pub(super) verdict: Verdict,
+    now: i64,
+}
+
+/// What was found at a key.
+enum Found {
+    Fresh(Arc<Stored>),
+    Stale(Arc<Stored>),
+    Error(u16),
+    /// It may be fetched and stored.
+    Absent,
+    /// It is to be fetched, and not stored.
+    Scarce,
+}
+
+/// Looks whether the answer is there, and whose turn it is to fetch it. `key` is what the location's own key would be.
+pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Give<'_>, default_key: Vec<u8>) -> Begun {
+    if let Some(session) = Session::take(r).filter(|session| session.background) {
+        // Made by `update_beside`.
+        session.ask(r);
+        session.put(r);
+        return Begun::Ask;
+    }
+    let purge = any(r, &caching.purge);
+    let unsafe_method = !matches!(r.method, Method::Get | Method::Head | Method::Options | Method::Trace);
+    let invalidates = caching.rfc9111 && unsafe_method;
+    let cached = caching.caches(r.method);
+    if !purge && !cached && !invalidates {
+        return Begun::Off;
+    }
+    let path = match caching.path(r) {
+        Ok(Some(path)) => path,
+        Ok(None) => return Begun::Off,
+        Err(()) => return Begun::Answer(Flow::Status(500)),
+    };
+    let key = caching.key.as_ref().map_or(default_key, |key| key.eval(r));
+    if purge {
+        return Begun::Answer(self::purge(r, &path, &key));
+    }
+    if key.len() > cache::entry::KEY_MAX {
+        r.log(Level::Error, format_args!("the cache key is longer than {} bytes", cache::entry::KEY_MAX));
+        return Begun::Off;
+    }
+    r.keep(CacheState { key: key.clone(), ..CacheState::default() });
+    let main = Hash::of(&key);
+    let mut session = Box::new(Session {
+        caching: caching.clone(),
+        path,
+        key,
+        main,
+        ticket: None,
+        storing: cached,
+        bypassed: false,
+        expired: None,
+        secondary: false,
+        background: false,
+        invalidates,
+        verdict: Verdict::default(),
+        now: clock::unix_seconds(),
+    });
+    if !cached {
+        session.put(r);
+        return Begun::Ask;
+    }
+    if any(r, &caching.bypass) {
+        session.bypassed = true;
+        set_status(r, "BYPASS");
+        session.ask(r);
+        session.put(r);
+        return Begun::Ask;
+    }
+    set_status(r, "MISS");
+    let flow = session.decide(r, give).await;
+    if let Some(flow) = flow {
+        return Begun::Answer(flow);
+    }
+    if range_too_far(caching, r) {
+        session.storing = false;
+    }
+    session.ask(r);
+    session.put(r);
+    Begun::Ask
+}
+
+/// Removes what is stored under a key, or under all that begin so.
+fn purge(r: &mut Request, path: &CachePath, key: &[u8]) -> Flow {
+    let zone = &path.zone;
+    let failed = |r: &mut Request, e: &std::io::Error| {
+        let root = zone.root().display();
+        r.log(Level::Crit, format_args!("purging in \"{root}\" could not be noted {}", os(e)));
+        Flow::Status(500)
+    };
+    if let Some(prefix) = key.strip_suffix(b"*") {
+        if let Err(e) = zone.purges.add(prefix, false, clock::unix_millis()) {
+            return failed(r, &e);
+        }
+        zone.cool_purged();
+        hurry();
+        return Flow::Status(204);
+    }
+    let hash = Hash::of(key);
+    let varies = match zone.hot(&hash, clock::unix_seconds()) {
+        Some(stored) => !stored.meta.vary.is_empty(),
+        None => store::open(&zone.place.path(&hash), &hash, Some(key)).is_ok_and(|stored| !stored.meta.vary.is_empty()),
+    };
+    let removed = zone.remove(&hash);
+    // Its variants lie under keys that cannot be computed from here.
+    if varies {
+        if let Err(e) = zone.purges.add(key, true, clock::unix_millis()) {
+            return failed(r, &e);
+        }
+        zone.cool_purged();
+        hurry();
+    }
+    if removed { Flow::Status(204) } else { Flow::Status(404) }
+}
+
+impl Session {
+    fn use_stale(&self, bit: u32) -> bool {
+        self.caching.use_stale.0 & bit != 0
+    }
+    /// The client's going away does not end it.
+    pub fn goes_on_alone(&self) -> bool {
+        self.storing
+    }
+
+    /// `Some`: the cache has the answer.
+    async fn decide(&mut self, r: &mut Request, give: Give<'_>) -> Option<Flow> {
+        let stored = match self.look(r).await {
+            Found::Error(status) => {
+                set_status(r, "HIT");
+                return Some(Flow::Status(status));
+            }
+            Found::Fresh(stored) => {
+                set_status(r, "HIT");
+                self.ticket = None;
+                return self.serve(r, &stored, give);
+            }
+            Found::Stale(stored) => stored,
+            Found::Absent => return None,
+            Found::Scarce => {
+                self.storing = false;
+                return None;
+            }
+        };
+        let meta = &stored.meta;
+        let may = !meta.must_revalidate
+            && (self.use_stale(UseStale::UPDATING.0) || meta.valid_sec.saturating_add(meta.updating_sec) >= self.now);
+        let mine = self.ticket.as_mut().is_none_or(Ticket::renew);
+        if !mine && may {
+            set_status(r, "UPDATING");
+            self.ticket = None;
+            return self.serve(r, &stored, give);
+        }
+        if mine && may && self.caching.background_update && self.update_beside(r, &stored) {
+            set_status(r, "STALE");
+            return self.serve(r, &stored, give);
+        }
+        set_status(r, "EXPIRED");
+        if let Some(state) = r.thing_mut::<CacheState>() {
+            state.stored = Some(stored.clone());
+            state.revalidating = self.caching.revalidate;
+        }
+        self.expired = Some(stored);
+        None
+    }
+
+    fn serve(&mut self, r: &mut Request, stored: &Arc<Stored>, give: Give<'_>) -> Option<Flow> {
+        if let Some(state) = r.thing_mut::<CacheState>() {
+            state.stored = Some(stored.clone());
+        }
+        let flow = serve::answer(&self.caching, r, stored, give, false);
+        if flow.is_none() {
+            let path = self.path.zone.place.path(&stored.hash);
+            r.log(Level::Crit, format_args!("cache file \"{}\" contains invalid header", path.display()));
+            set_status(r, "MISS");
+        }
+        flow
+    }
+
+    async fn look(&mut self, r: &mut Request) -> Found {
+        let zone = self.path.zone.clone();
+        let (ticket, mut seen) = zone.enter(self.main, self.caching.min_uses, self.now);
+        let mut ticket = ticket;
+        let started = clock::unix_millis();
+        let mut may_wait = self.caching.lock_timeout_ms > 0;
+        let found = loop {
+            match seen {
+                Seen::Error(status) => break Found::Error(status),
+                Seen::Scarce => break Found::Scarce,
+                Seen::Full => {
+                    let name = &zone.name;
+                    r.log(Level::Alert, format_args!("could not allocate node in cache keys zone \"{name}\""));
+                    break Found::Scarce;
+                }
+                Seen::Exists => match self.open(r, &mut ticket) {
+                    Opened::Entry(stored) if stored.meta.valid_sec < self.now => break Found::Stale(stored),
+                    Opened::Entry(stored) => break Found::Fresh(stored),
+                    Opened::Elsewhere(again) => {
+                        seen = again;
+                        continue;
+                    }
+                    Opened::Useless => break Found::Absent,
+                    Opened::Missing => {
+                        ticket.lost();
+                        seen = ticket.look(self.now);
+                        if seen != Seen::Exists {
+                            continue;
+                        }
+                        break Found::Absent;
+                    }
+                },
+                Seen::Wanted => {}
+            }
+            if !self.caching.lock {
+                break Found::Absent;
+            }
+            let waiters = match ticket.lock(clock::unix_millis(), self.caching.lock_age_ms) {
+                Lock::Mine => break Found::Absent,
+                Lock::Theirs(..) if !may_wait => break Found::Scarce,
+                Lock::Theirs(waiters, _) => waiters,
+            };
+            let word = waiters.notified();
+            tokio::pin!(word);
+            word.as_mut().enable();
+            // It may have been given between the two.
+            let Lock::Theirs(same, until) = ticket.lock(clock::unix_millis(), self.caching.lock_age_ms) else {
+                break Found::Absent;
+            };
+            if Arc::ptr_eq(&same, &waiters) {
+                let deadline = started.saturating_add(self.caching.lock_timeout_ms);
+                let pause = until.min(deadline).saturating_sub(clock::unix_millis());
+                let _ = tokio::time::timeout(Duration::from_millis(pause + 1), word).await;
+                clock::update();
+                if clock::unix_millis() >= deadline {
+                    r.log(Level::Info, format_args!("cache lock timeout"));
+                    may_wait = false;
+                }
+            }
+            self.now = clock::unix_seconds();
+            seen = ticket.look(self.now);
+        };
+        self.ticket = Some(ticket);
+        found
+    }
+
+    /// Opens the entry of a ticket: the one in memory, or the file.
+    fn open(&mut self, r: &mut Request, ticket: &mut Ticket) -> Opened {
+        let zone = self.path.zone.clone();
+        let path = zone.place.path(&ticket.hash);
+        let hot = zone
+            .hot(&ticket.hash, self.now)
+            .filter(|stored| *stored.key == *self.key && zone.recheck(stored, self.now));
+        let stored = match hot {
+            Some(stored) => stored,
+            None => match store::open(&path, &ticket.hash, Some(&self.key)) {
+                Ok(stored) => Arc::new(stored),
+                Err(Trouble::Missing) => return Opened::Missing,
+                Err(trouble) => {
+                    note(r, &path, &trouble);
+                    ticket.lost();
+                    return Opened::Useless;
+                }
+            },
+        };
+        if zone.purges.hit(&stored) {
+            zone.remove(&ticket.hash);
+            return Opened::Missing;
+        }
+        if !stored.meta.vary.is_empty() {
+            let variant = vary::variant(&self.main, &stored.meta.vary, r.headers());
+            if variant != stored.meta.variant {
+                if self.secondary {
+                    r.log(Level::Crit, format_args!("cache file \"{}\" has incorrect vary hash", path.display()));
+                    return Opened::Useless;
+                }
+                self.secondary = true;
+                return Opened::Elsewhere(ticket.switch(variant, self.now));
+            }
+        }
+        ticket.found(&stored);
+        if matches!(stored.content, cache::Content::Memory(_)) {
+            stored.looked.store(self.now, std::sync::atomic::Ordering::Relaxed);
+            zone.keep_hot(stored.clone());
+        }
+        Opened::Entry(stored)
+    }
+
+    /// Lets a subrequest fetch what is stale; `false`: there are too many.
+    fn update_beside(&mut self, r: &mut Request, stored: &Arc<Stored>) -> bool {
+        let Ok(mut twin) = r.twin() else { return false };
+        twin.keep(CacheState {
+            status: "EXPIRED",
+            stored: Some(stored.clone()),
+            key: self.key.clone(),
+            revalidating: self.caching.revalidate,
+        });
+        let mut ticket = self.ticket.take();
+        if let Some(ticket) = &mut ticket {
+            ticket.background = true;
+        }
+        twin.things.push(Box::new(Session {
+            caching: self.caching.clone(),
+            path: self.path.clone(),
+            key: self.key.clone(),
+            main: self.main,
+            ticket,
+            storing: true,
+            bypassed: false,
+            expired: Some(stored.clone()),
+            secondary: self.secondary,
+            background: true,
+            invalidates: false,
+            verdict: Verdict::default(),
+            now: self.now,
+        }));
+        subrequest::background(twin);
+        true
+    }
+
+    /// Says how the upstream is asked.
+    fn ask(&self, r: &mut Request) {
+        if !self.storing {
+            return;
+        }
+        let mut asking = Asking { as_get: r.method == Method::Head && self.caching.convert_head, ..Asking::default() };
+        if let Some(expired) = self.expired.as_ref().filter(|_| self.caching.revalidate) {
+            let meta = &expired.meta;
+            asking.if_modified_since = (meta.last_modified >= 0).then(|| http_time(meta.last_modified).to_vec());
+            asking.if_none_match = (!meta.etag.is_empty()).then(|| meta.etag.clone());
+        }
+        r.keep(asking);
+    }
+
+    /// A failure that the stale entry may take the place of. `tries_over`: it is the last of several tries.
+    pub fn instead(&mut self, r: &mut Request, bit: u32, tries_over: bool, give: Give<'_>) -> Option<Flow> {
+        let expired = self.expired.clone()?;
+        if self.background || expired.meta.must_revalidate {
+            return None;
+        }
+        let still = tries_over && expired.meta.valid_sec.saturating_add(expired.meta.error_sec) >= self.now;
+        if !self.use_stale(bit) && !still {
+            return None;
+        }
+        r.out.clear();
+        set_status(r, "STALE");
+        self.serve(r, &expired, give)
+    }
+
+    /// The upstream says that what is stored still holds.
+    pub fn revalidated(
+        &mut self,
+        r: &mut Request,
+        head: &ResponseHead,
+        buf: &[u8],
+        ignored: Ignored,
+        give: Give<'_>,
+    ) -> Option<Flow> {
+        let expired = self.expired.clone().filter(|_| self.caching.revalidate)?;
+        let old = serve::parsed(&expired)?;
+        let now = clock::unix_seconds();
+        let mut verdict = self.judge(r, head, buf, ignored, now);
+        if verdict.valid_sec == 0 {
+            verdict = Verdict { age: verdict.age, ..self.judge(r, old, &expired.head, ignored, now) };
+        }
+        let by_status = freshness::by_status(&self.caching.valid, expired.meta.status);
+        if verdict.valid_sec == 0 && by_status > 0 {
+            verdict.valid_sec = now.saturating_add(by_status);
+        }
+        let mut meta = expired.meta.clone();
+        let mut merged = None;
+        if verdict.valid_sec != 0 {
+            meta.valid_sec = verdict.valid_sec;
+            (meta.updating_sec, meta.error_sec) = (verdict.updating_sec, verdict.error_sec);
+            (meta.date, meta.age, meta.must_revalidate) = (now, verdict.age, verdict.must_revalidate);
+            if self.caching.rfc9111 {
+                merged = merge(old, &expired.head, head, buf);
+            }
+            self.renewed(r, &expired, &meta, merged.as_deref());
+        }
+        let shown = match merged {
+            None => expired,
+            Some(head) => match renew(&expired, meta, head.into()) {
+                Some(stored) => Arc::new(stored),
+                None => {
+                    let path = self.path.zone.place.path(&expired.hash);
+                    store::open(&path, &expired.hash, Some(&self.key)).map_or(expired, Arc::new)
+                }
+            },
+        };
+        r.out.clear();
+        set_status(r, "REVALIDATED");
+        self.serve(r, &shown, give)
+    }
+
+    /// Writes a new time, or a new head, into the entry.
+    fn renewed(&mut self, r: &mut Request, stored: &Arc<Stored>, meta: &Meta, head: Option<&[u8]>) {
+        let zone = self.path.zone.clone();
+        let path = zone.place.path(&stored.hash);
+        let done = match head {
+            None => store::refresh(&path, stored, meta).map(|same| same.then_some((stored.inode, stored.disk_size))),
+            Some(head) => {
+                store::rewrite(&path, stored, meta, head).map(|placed| Some((placed.inode, placed.disk_size)))
+            }
+        };
+        match done {
+            Ok(Some((inode, disk_size))) => {
+                let head = head.map_or_else(|| stored.head.clone(), |head| head.to_vec().into());
+                let hot = renew(stored, meta.clone(), head).map(|mut hot| {
+                    (hot.inode, hot.disk_size) = (inode, disk_size);
+                    Arc::new(hot)
+                });
+                if let Some(ticket) = self.ticket.take() {
+                    ticket.stored(disk_size, hot);
+                }
+            }
+            Ok(None) => {}
+            Err(e) => r.log(Level::Crit, format_args!("write() \"{}\" failed {}", path.display(), os(&e))),
+        }
+    }
+
+    fn judge(&self, r: &Request, head: &ResponseHead, buf: &[u8], ignored: Ignored, now: i64) -> Verdict {
+        let fields = head.fields.all.iter().map(|f| (f.name.of(buf), f.value.of(buf)));
+        if self.caching.rfc9111 {
+            freshness::judge_strictly(fields, ignored, now, r.header(Known::Authorization).is_some())
+        } else {
+            freshness::judge(fields, ignored, now)
+        }
+    }
+
+    /// A response has come: may it be stored? Conditions and ranges are ours if so.
+    pub fn judged(&mut self, r: &mut Request, head: &ResponseHead, buf: &[u8], ignored: Ignored) {
+        if self.invalidates && (200..400).contains(&head.status) {
+            self.path.zone.remove(&self.main);
+        }
+        if !self.storing {
+            return;
+        }
+        self.now = clock::unix_seconds();
+        self.verdict = self.judge(r, head, buf, ignored, self.now);
+        self.storing = !self.verdict.forbidden;
+        if self.storing && self.verdict.valid_sec == 0 {
+            let seconds = freshness::by_status(&self.caching.valid, head.status);
+            if seconds > 0 {
+                self.verdict.valid_sec = self.now.saturating_add(seconds);
+            }
+        }
+    }
+    /// The response is made into the request's answer.
+    pub fn dress(&self, r: &mut Request, head: &ResponseHead) {
+        if self.storing {
+            serve::allow_ranges(r, head);
+        }
+        r.ignore_conditions = !self.storing;
+        if self.caching.rfc9111 && self.storing && self.verdict.age > 0 {
+            r.out.remove(b"Age");
+            r.out.add("Age", self.verdict.age.to_string().into_bytes());
+        }
+    }
+    /// An error page takes the place of the response; that it would is remembered.
+    pub fn intercepted(&mut self, status: u16) {
+        if self.storing
+            && self.verdict.valid_sec != 0
+            && let Some(ticket) = &mut self.ticket
+        {
+            ticket.failed(status, self.verdict.valid_sec);
+        }
+    }
+    /// No response has come; that is remembered if it is wanted.
+    pub fn failed(&mut self, status: u16) {
+        if self.storing && matches!(status, 502 | 504) {
+            let seconds = freshness::by_status(&self.caching.valid, status);
+            if seconds > 0
+                && let Some(ticket) = &mut self.ticket
+            {
+                ticket.failed(status, clock::unix_seconds().saturating_add(seconds));
+            }
+        }
+    }
+    /// The last question before a response is stored. `None`: it is not.
+    pub fn entry(&mut self, r: &mut Request, head: &ResponseHead) -> Option<Meta> {
+        if any(r, &self.caching.no_cache.clone()) {
+            self.storing = false;
+        }
+        if !self.storing || self.verdict.valid_sec == 0 {
+            return None;
+        }
+        let verdict = std::mem::take(&mut self.verdict);
+        let validators = matches!(head.status, 200 | 206);
+        let variant = vary::variant(&self.main, &verdict.vary, r.headers());
+        if self.ticket.is_none() {
+            // It was passed by, and is stored now.
+            let (ticket, _) = self.path.zone.enter(self.main, self.caching.min_uses, self.now);
+            self.ticket = Some(ticket);
+        }
+        if self.secondary
+            && let Some(ticket) = &mut self.ticket
+            && (verdict.vary.is_empty() || variant != ticket.hash)
+        {
+            // It depends on other fields by now: it is the main one.
+            ticket.switch(self.main, self.now);
+        }
+        Some(Meta {
+            status: head.status,
+            must_revalidate: verdict.must_revalidate,
+            valid_sec: verdict.valid_sec,
+            updating_sec: verdict.updating_sec,
+            error_sec: verdict.error_sec,
+            last_modified: if validators { verdict.last_modified } else { -1 },
+            date: self.now,
+            age: verdict.age,
+            stored_ms: clock::unix_millis(),
+            etag: if validators { verdict.etag } else { Vec::new() },
+            variant: if verdict.vary.is_empty() { Hash::default() } else { variant },
+            vary: verdict.vary,
+        })
+    }
+}
+
+/// The request was answered without the upstream's response, or its response is not to be stored: the session ends.
+pub fn finish(r: &mut Request) {
+    drop(Session::take(r));
+}
+
+enum Opened {
+    Entry(Arc<Stored>),
+    /// Another variant is wanted: what the index says of that.
+    Elsewhere(Seen),
+    Missing,
+    Useless,
+}
+
+fn note(r: &Request, path: &Path, trouble: &Trouble) {
+    let path = path.display();
+    match trouble {
+        Trouble::Missing => {}
+        Trouble::Wrong(words @ "version mismatch") => {
+            r.log(Level::Info, format_args!("cache file \"{path}\" {words}"));
+        }
+        Trouble::Wrong(words) => r.log(Level::Crit, format_args!("cache file \"{path}\" {words}")),
+        Trouble::Io(e) => r.log(Level::Crit, format_args!("open() \"{path}\" failed {}", os(e))),
+    }
+}
+
+/// The same bytes with other facts.
+fn renew(stored: &Stored, meta: Meta, head: bytes::Bytes) -> Option<Stored> {
+    let cache::Content::Memory(body) = &stored.content else { return None };
+    let body_start = meta.encode(&stored.key, &head, stored.body_len).len() as u64;
+    Some(Stored {
+        hash: stored.hash,
+        key: stored.key.clone(),
+        meta,
+        head,
+        content: cache::Content::Memory(body.clone()),
+        body_start,
+        body_len: stored.body_len,
+        inode: stored.inode,
+        disk_size: stored.disk_size,
+        looked: clock::unix_seconds().into(),
+        digest: std::sync::OnceLock::new(),
+    })
+}
+
+/// The stored head with the fields of a 304 in place of its own (RFC 9111, 3.2); `None`: nothing changes.
+fn merge(old: &ResponseHead, old_buf: &[u8], new: &ResponseHead, new_buf: &[u8]) -> Option<Vec<u8>> {
+    const KEPT: [Known; 4] =
+        [Known::ContentLength, Known::ContentEncoding, Known::ContentRange, Known::TransferEncoding];
+    let updates: Vec<(&[u8], &[u8])> = new
+        .fields
+        .all
+        .iter()
+        .filter(|f| !KEPT.contains(&f.known) && !matches!(f.known, Known::Connection | Known::KeepAlive | Known::Age))
+        .map(|f| (f.name.of(new_buf), f.value.of(new_buf)))
+        .collect();
+    if updates.is_empty() {
+        return None;
+    }
+    let mut out = b"HTTP/1.1 ".to_vec();
+    out.extend_from_slice(old.status_line.of(old_buf));
+    out.extend_from_slice(b"\r\n");
+    let mut line = |name: &[u8], value: &[u8]| {
+        for part in [name, b": ", value, b"\r\n"] {
+            out.extend_from_slice(part);
+        }
+    };
+    for field in &old.fields.all {
+        let name = field.name.of(old_buf);
+        if !updates.iter().any(|(n, _)| n.eq_ignore_ascii_case(name)) {
+            line(name, field.value.of(old_buf));
+        }
+    }
+    for (name, value) in &updates {
+        line(name, value);
+    }
+    out.extend_from_slice(b"\r\n");
+    Some(out)
+}
