@@ -255,9 +255,20 @@ impl Handler for Check {
                 r.share(Rc::new(Judged("DELAYED")));
                 Flow::Later(Box::new(move |r| {
                     Box::pin(async move {
-                        tokio::time::sleep(Duration::from_millis(millis)).await;
+                        let watch = r.watch.clone();
+                        let gone = async {
+                            match &watch {
+                                Some(watch) => std::future::poll_fn(|cx| watch.poll_gone(cx)).await,
+                                None => std::future::pending().await,
+                            }
+                        };
+                        // Nobody waits for a client that has left: a graceful end, least of all.
+                        let flow = tokio::select! {
+                            () = tokio::time::sleep(Duration::from_millis(millis)) => Flow::Declined,
+                            () = gone => Flow::Status(499),
+                        };
                         base::clock::update();
-                        (r, Flow::Declined)
+                        (r, flow)
                     })
                 }))
             }
