@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod file_out;
 mod head_in;
 mod inline;
 mod input;

@@ -1,11 +1,13 @@
 //! Sends a response from a task: head and body in as few writes as possible, at the client's pace.
 
+use crate::file_out::FileOut;
 use crate::world::World;
 use base::clock;
 use bytes::{Buf, Bytes};
 use http_engine::{Body, FilePart, Piece, Request, head_out};
 use net::lot::Key;
 use net::socket;
+use observe::Level;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -34,6 +36,7 @@ pub struct Sender {
     key: Key,
     queue: VecDeque<Piece>,
     queued: u64,
+    files: FileOut,
     timeout: Duration,
     /// Bytes that left through this sender.
     pub sent: u64,
@@ -41,7 +44,15 @@ pub struct Sender {
 
 impl Sender {
     pub fn new(world: Rc<World>, key: Key, timeout_ms: u64) -> Sender {
-        Sender { world, key, queue: VecDeque::new(), queued: 0, timeout: Duration::from_millis(timeout_ms), sent: 0 }
+        Sender {
+            world,
+            key,
+            queue: VecDeque::new(),
+            queued: 0,
+            files: FileOut::default(),
+            timeout: Duration::from_millis(timeout_ms),
+            sent: 0,
+        }
     }
     pub fn push(&mut self, piece: Piece) {
         if !piece.is_empty() {
@@ -69,6 +80,9 @@ impl Sender {
         mut meanwhile: impl FnMut(&mut Context<'_>),
     ) -> Result<(), SendError> {
         while !self.queue.is_empty() {
+            if !self.files.kernel_alone() {
+                self.read_ahead_of_write().await?;
+            }
             let Some(fd) = self.world.lot.raw(self.key) else { return Err(SendError::Gone) };
             match self.write_some(fd, more) {
                 Ok(0) => return Err(SendError::Truncated),
@@ -93,13 +107,46 @@ impl Sender {
         }
         Ok(())
     }
+    /// Makes a part of a file at the front of the queue ready: reads its first bytes, or has them brought into the kernel's
+    /// memory.
+    async fn read_ahead_of_write(&mut self) -> Result<(), SendError> {
+        let Some(Piece::File(part)) = self.queue.front() else { return Ok(()) };
+        let mut part = part.clone();
+        let mut read = Vec::with_capacity(self.files.buffers);
+        while read.len() < self.files.buffers && part.length > 0 {
+            match self.files.prepare(&part).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(bytes)) => {
+                    if bytes.is_empty() {
+                        break;
+                    }
+                    part.start += bytes.len() as u64;
+                    part.length -= bytes.len() as u64;
+                    read.push(Piece::Bytes(bytes));
+                }
+                Err(e) => {
+                    self.files.trouble = Some(format!("read() failed {}", observe::os(&e)));
+                    return Err(SendError::Truncated);
+                }
+            }
+        }
+        if read.is_empty() {
+            return Err(SendError::Truncated);
+        }
+        self.queue.pop_front();
+        if part.length > 0 {
+            self.queue.push_front(Piece::File(part));
+        }
+        read.into_iter().rev().for_each(|piece| self.queue.push_front(piece));
+        Ok(())
+    }
     /// One system call.
     fn write_some(&mut self, fd: i32, more: bool) -> io::Result<usize> {
         match self.queue.front_mut() {
             None => Ok(0),
             Some(Piece::File(part)) => {
                 let mut offset = part.start;
-                let length = part.length.min(2 * 1024 * 1024) as usize;
+                let length = self.files.chunk(part);
                 let n = socket::sendfile(fd, &part.file.file, &mut offset, length)?;
                 part.start += n as u64;
                 part.length -= n as u64;
@@ -152,10 +199,14 @@ impl Sender {
 pub async fn response(world: &Rc<World>, key: Key, r: &mut Request, mut body: Body) -> Result<(), SendError> {
     let conf_timeout = r.loc().core.conf.send_timeout.0;
     let mut sender = Sender::new(world.clone(), key, conf_timeout);
+    sender.files = FileOut::of(r);
     let mut head = Vec::with_capacity(512);
     head_out::write(r, world.quitting.get(), &mut head);
     let head_size = head.len() as u64;
     let result = send_all(&mut sender, r, Piece::Bytes(Bytes::from(head)), &mut body).await;
+    if let Some(words) = sender.files.trouble.take() {
+        r.log(Level::Alert, format_args!("{words}"));
+    }
     r.bytes_sent += sender.sent;
     r.body_bytes_sent = sender.sent.saturating_sub(head_size);
     result

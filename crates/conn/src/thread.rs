@@ -50,8 +50,8 @@ pub enum Command {
     Quit { timeout_ms: u64 },
     /// TERM: end the thread at once.
     Terminate,
-    /// USR1: write out buffered log lines (log files' descriptors have been replaced already).
-    Flush,
+    /// USR1: write out buffered log lines, then drop the sender.
+    Flush(tokio::sync::mpsc::UnboundedSender<()>),
 }
 
 /// Everything a thread begins with.
@@ -154,10 +154,11 @@ async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
                         stop_at = Some(clock::now().plus_millis(timeout_ms));
                     }
                 }
-                Some(Command::Flush) => {
+                Some(Command::Flush(done)) => {
                     if let Some(plan) = world.plan.borrow().as_ref() {
                         http_engine::flush_logs(plan);
                     }
+                    drop(done);
                 }
                 Some(Command::Terminate) | None => return Ok(()),
             },

@@ -1,5 +1,6 @@
 //! The directives of nginx's http core module that the engine itself acts on.
 
+use crate::file_io::{Aio, Directio};
 use crate::listen::Listen;
 use crate::template::Template;
 use crate::values::{
@@ -97,6 +98,14 @@ directives! {
         sendfile: Flag = "off",
         /// The most that one sendfile() call sends, so that one fast client does not take a whole thread.
         sendfile_max_chunk: Size = "2m",
+        /// Whether threads wait for slow disks, so that other connections need not: `threads` for every read of a file that is not
+        /// in the kernel's memory, by the default pool or the one named; `on` for direct reads alone.
+        /// Differs: `on` uses the default pool instead of the kernel's own asynchronous reads.
+        aio: Aio = "off",
+        /// Files of this size and more are read past the kernel's memory, into buffers, instead of being sent by the kernel.
+        directio: Directio = "off",
+        /// Direct reads begin at multiples of this; disks and file systems know which they need.
+        directio_alignment: Offset = "512",
         /// Head and start of a file go out in full packets (TCP_CORK).
         tcp_nopush: Flag = "off",
         /// Turns Nagle's algorithm off.
@@ -141,7 +150,7 @@ directives! {
         postpone_output: Size = "1460",
         /// Buffers for reading a file that is not sent by the kernel.
         output_buffers: Buffers = "2 32k",
-        /// How far the kernel reads ahead of a file.
+        /// Tells the kernel that a file is read in order, for so many bytes from its beginning; 0 does not tell it.
         read_ahead: Size = "0",
         /// nginx's memory pool sizes: the values are checked; our requests have no pools to size.
         request_pool_size: Size = "4k",

@@ -158,6 +158,25 @@ pub fn look(path: &[u8]) -> io::Result<Rc<Found>> {
     CACHE.with_borrow_mut(|cache| cache.look(path))
 }
 
+/// Whether [`look`] can answer without asking the file system.
+pub fn known(path: &[u8]) -> bool {
+    CACHE.with_borrow(|cache| cache.entries.get(path).is_some_and(|entry| entry.watched))
+}
+
+/// Reads what [`look`] will look at, on any thread, so that it is in the kernel's memory. What goes wrong, [`look`] reports.
+pub fn bring_in(path: &[u8]) {
+    let path = bytes_path(path);
+    let Ok(metadata) = std::fs::metadata(path) else { return };
+    if !metadata.is_file() {
+        return;
+    }
+    if let Ok(file) = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+        && metadata.len() <= OBJECT_BYTES_MAX
+    {
+        let _ = io::copy(&mut file.take(OBJECT_BYTES_MAX), &mut io::sink());
+    }
+}
+
 /// What a path is, where symbolic links are not to be followed (`disable_symlinks`): opened folder by folder, so that no link
 /// can slip in between a check and its use. Never cached.
 ///

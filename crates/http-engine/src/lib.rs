@@ -10,6 +10,7 @@ pub mod build;
 pub mod core_table;
 pub mod counters;
 pub mod engine;
+pub mod file_io;
 pub mod files;
 pub mod forwarded;
 pub mod fuzzing;

@@ -1,8 +1,10 @@
 //! Files (nginx: `ngx_http_static_module`): the content handler of last resort.
 
 use conf_schema::{Area, Problem, Table, directives};
-use http_engine::files::Kind;
+use http_engine::file_io::{self, Aio};
+use http_engine::files::{self, Kind};
 use http_engine::{BlockPlan, Body, ContentOrder, Feature, FilePart, Flow, Handler, Request, Str, special};
+use net::pool::Pool;
 use observe::{Level, os};
 use std::any::Any;
 use std::sync::Arc;
@@ -40,10 +42,38 @@ impl Handler for Files {
         let mut path = std::mem::take(&mut r.scratch);
         path.clear();
         special::map_path(r, &mut path);
+        if matches!(r.loc().core.conf.aio, Aio::Threads(_))
+            && !files::known(&path)
+            && let Some(pool) = file_io::pool(r)
+        {
+            return warm(pool, path);
+        }
         let flow = answer(r, &path);
         r.scratch = path;
         flow
     }
+}
+
+/// Has a thread of the pool wait for the disk: what it has looked at is then at hand for the request's own thread.
+fn warm(pool: Arc<Pool>, path: Vec<u8>) -> Flow {
+    Flow::Later(Box::new(move |mut r| {
+        Box::pin(async move {
+            let looked_at = path.clone();
+            match pool.run(move || files::bring_in(&looked_at)) {
+                Ok(waiting) => _ = waiting.await,
+                Err(full) => {
+                    let name = &pool.spec().name;
+                    r.log(
+                        Level::Error,
+                        format_args!("thread pool \"{name}\" queue overflow: {} tasks waiting", full.waiting),
+                    );
+                    return (r, Flow::Status(500));
+                }
+            }
+            let flow = answer(&mut r, &path);
+            (r, flow)
+        })
+    }))
 }
 
 fn answer(r: &mut Request, path: &[u8]) -> Flow {

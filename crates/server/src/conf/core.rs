@@ -59,8 +59,9 @@ directives! {
         /// Whether regular expressions are compiled to machine code.
         /// No effect: they are, wherever the library can.
         pcre_jit: Flag = "off",
-        /// Names a pool of threads for file operations.
-        /// No effect: file operations that may wait run on threads that need no sizing.
+        /// A pool of threads that wait for slow disks, for "aio threads=NAME": how many threads, and how many reads may wait for
+        /// one. A pool named "default" (32 threads, 65536 reads) is there without being declared.
+        /// Differs: threads are started when there is work and end after 30 seconds without.
         thread_pool: ThreadPools,
         /// How often the cached time is refreshed; fewer system calls for coarser times in logs. 0 refreshes at every event.
         timer_resolution: Msec = "0",

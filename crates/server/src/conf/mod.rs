@@ -11,6 +11,8 @@ use self::core::{CORE, Core, CoreInput, EVENTS, Events, EventsInput};
 use conf_schema::{Area, Block, Complaint, Contexts, Cx, Level, Schema, Store, check};
 use conf_syntax::{FileId, Files, Item, Source, SourceFile};
 use http_engine::HttpPlan;
+use http_engine::file_io::PoolsAsked;
+use net::pool::DEFAULT;
 use observe::{DefaultAccessLog, ErrorLog, ErrorLogLines, LogFiles, MainLog, Sink, Target};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,6 +84,7 @@ pub struct CorePlan {
     pub debug_points: Option<values::DebugPoints>,
     pub worker_connections: usize,
     pub multi_accept: bool,
+    pub thread_pools: Vec<net::pool::PoolSpec>,
 }
 
 impl CorePlan {
@@ -190,6 +193,18 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     if let Some(text) = affinity_warning(&core) {
         complaints.push(Complaint { level: Level::Warn, ..Complaint::emerg(text) });
     }
+    let asked: PoolsAsked = cx.take();
+    let unknown =
+        asked.0.into_iter().filter(|(name, _)| *name != DEFAULT && core.thread_pools.iter().all(|p| p.name != *name));
+    complaints.extend(unknown.map(|(name, at)| Complaint {
+        span: Some(at.span),
+        line: at.line,
+        hint: Some(format!("write \"thread_pool {name} threads=32;\" in the main context")),
+        ..Complaint::emerg(format!("unknown thread pool \"{name}\""))
+    }));
+    if complaints.iter().any(|c| c.level == Level::Emerg) {
+        return failed(complaints, files, true);
+    }
     let mut logs: LogFiles = cx.take();
     logs.forget_unused();
     let store = std::mem::take(&mut cx.store);
@@ -259,6 +274,7 @@ fn core_plan(
         debug_points: core.debug_points,
         worker_connections: 0,
         multi_accept: false,
+        thread_pools: core.thread_pool.map_or_else(Vec::new, |pools| pools.0),
     };
     (plan, core.error_log)
 }

@@ -2,6 +2,7 @@
 
 use conf_schema::value::arg;
 use conf_schema::{Cx, Directive, Problem, Value};
+use net::pool::PoolSpec;
 use net::process::{Account, group, user};
 use std::ffi::OsString;
 
@@ -213,16 +214,9 @@ impl Value for Modules {
     }
 }
 
-/// `thread_pool NAME threads=N [max_queue=N]`: checked; file operations run on the runtime's own threads.
+/// `thread_pool NAME threads=N [max_queue=N]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ThreadPools(pub Vec<ThreadPool>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ThreadPool {
-    pub name: String,
-    pub threads: usize,
-    pub queue_max: usize,
-}
+pub struct ThreadPools(pub Vec<PoolSpec>);
 
 /// The pools that were named so far, in the `Cx`.
 #[derive(Default)]
@@ -238,7 +232,7 @@ impl Value for ThreadPools {
             return Err(Problem::says(format!("duplicate thread pool \"{name}\"")).at(0));
         }
         names.push(name.clone());
-        let mut pool = ThreadPool { name, threads: 0, queue_max: 65_536 };
+        let mut pool = PoolSpec { name, threads: 0, ..PoolSpec::default() };
         for (index, word) in d.args.iter().enumerate().skip(1) {
             let word = word.text();
             let (key, value) = word.split_once('=').unwrap_or((&word, ""));

@@ -199,7 +199,7 @@ impl Loop {
         match ending {
             signals::Action::Terminate => self.terminate(),
             signals::Action::Quit => self.quit(),
-            signals::Action::Reopen => self.reopen(),
+            signals::Action::Reopen => self.reopen().await,
             signals::Action::Reload => self.reload().await,
             signals::Action::Ignore => {}
         }
@@ -225,12 +225,13 @@ impl Loop {
     }
 
     /// With `master_process off` only: a worker process is handed its files by the master.
-    fn reopen(&mut self) {
+    async fn reopen(&mut self) {
+        // Lines of before belong into the files of before.
+        self.threads.flush().await;
         if matches!(self.superior, Superior::Nobody(_)) {
             say!(Notice, "reopening logs");
             reload::reopen_logs(&self.config.logs, None);
         }
-        self.threads.tell(|| Command::Flush);
     }
 
     /// HUP with `master_process off`.
@@ -268,8 +269,8 @@ impl Loop {
             Some(Order::Terminate) => self.terminate(),
             Some(Order::Reopen { logs }) => {
                 say!(Notice, "reopening logs");
+                self.threads.flush().await;
                 reload::hand_over(&self.config.logs, logs);
-                self.threads.tell(|| Command::Flush);
             }
             Some(Order::Reload(order)) => {
                 let Superior::Master(channel) = &self.superior else { return };

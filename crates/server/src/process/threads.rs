@@ -29,6 +29,9 @@ pub struct Threads {
     generation: u64,
 }
 
+/// How long the threads have to write out their log lines before the files are replaced.
+const FLUSH_PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
+
 struct Running {
     id: u64,
     /// Its place; a thread that is leaving may share it with the one that came after it.
@@ -46,6 +49,7 @@ impl Threads {
 
     /// Serves a configuration from now on: `seats` are the sockets that threads do not have yet, with their descriptors.
     pub fn serve(&mut self, config: &Config, listeners: &Listeners, seats: Vec<(Seat, OwnedFd)>) {
+        net::pool::configure(&config.core.thread_pools);
         self.generation += 1;
         if self.generation > 1 {
             let old = self.current.take().map_or_else(Weak::new, |old| Arc::downgrade(&old));
@@ -104,9 +108,20 @@ impl Threads {
     /// Tells every thread.
     pub fn tell(&mut self, command: impl Fn() -> Command) {
         for thread in &mut self.all {
-            thread.leaving |= !matches!(command(), Command::Flush | Command::Serve { .. });
+            thread.leaving |= !matches!(command(), Command::Serve { .. });
             let _ = thread.commands.send(command());
         }
+    }
+
+    /// Has every thread write out the log lines that it holds, and waits for that (for a thread that a disk holds up: a while).
+    pub async fn flush(&self) {
+        let (done, mut all_done) = unbounded_channel();
+        for thread in &self.all {
+            let _ = thread.commands.send(Command::Flush(done.clone()));
+        }
+        drop(done);
+        // Nobody sends anything: the channel ends when the last thread has dropped its end.
+        let _ = tokio::time::timeout(FLUSH_PATIENCE, all_done.recv()).await;
     }
 
     /// Notes that a thread ended; whether it was to.
