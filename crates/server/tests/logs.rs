@@ -127,3 +127,30 @@ fn packaged_configurations_are_in_order() {
         assert!(output.status.success() || no_such_user, "{name}: {words}");
     }
 }
+
+#[test]
+fn lines_of_before_a_reopening_stand_in_the_file_of_before() {
+    for master in ["on", "off"] {
+        let port = free_port();
+        let http = format!(
+            "http {{ log_format path $request_uri; access_log logs/access.log path buffer=64k;
+               server {{ listen 127.0.0.1:{port}; location / {{ return 204; }} }} }}"
+        );
+        let site = Site::new(&format!("daemon off; master_process {master};"), &http);
+        let running = site.start();
+        let mut client = Client::connect(port).expect("connected");
+        let mut ask = |target: &str| {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            assert_eq!(client.ask(&request).expect("answered").0, 204);
+        };
+        ask("/before");
+        std::fs::rename(site.path("logs/access.log"), site.path("logs/access.log.1")).expect("renamed");
+        running.signal("USR1");
+        site.wait_for_log("reopening logs", 1);
+        wait("the new file", || site.path("logs/access.log").exists().then_some(()).ok_or("none"));
+        ask("/after");
+        running.quit();
+        assert_eq!(site.read("logs/access.log.1"), "/before\n", "master_process {master}");
+        assert_eq!(site.read("logs/access.log"), "/after\n", "master_process {master}");
+    }
+}

@@ -125,6 +125,8 @@ fn failed(r: &mut Request, path: &[u8], e: &std::io::Error) -> Flow {
     let (level, status) = match e.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Level::Error, 404),
         Some(libc::EACCES | libc::EMLINK | libc::ELOOP) => (Level::Error, 403),
+        // A socket; nginx calls that an error of its own (500).
+        Some(libc::ENXIO) => (Level::Crit, 404),
         _ => (Level::Crit, 500),
     };
     if status != 404 || r.loc().core.conf.log_not_found {
