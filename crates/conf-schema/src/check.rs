@@ -115,9 +115,10 @@ impl Checked<'_> {
 
 /// Checks a tree that starts in `context` (usually main).
 pub fn check<'t>(schema: &Schema, cx: &mut Cx, items: &'t [Item], context: Contexts) -> Checked<'t> {
-    let mut checker = Checker { schema, complaints: Vec::new(), errors: 0 };
+    let mut checker = Checker { schema, complaints: Vec::new(), errors: 0, missing: Vec::new() };
     let mut root = checker.blank(context, None);
     checker.items(cx, items, &mut root);
+    checker.count_missing();
     let mut complaints = checker.complaints;
     complaints.append(&mut cx.warnings);
     Checked { root, complaints }
@@ -127,6 +128,8 @@ struct Checker<'s> {
     schema: &'s Schema,
     complaints: Vec<Complaint>,
     errors: usize,
+    /// Directives that are known and not supported: each is complained about once; where, and how many more lines have it.
+    missing: Vec<(&'static str, usize, usize)>,
 }
 
 impl Checker<'_> {
@@ -200,6 +203,11 @@ impl Checker<'_> {
         let row = self.schema.rows.get(&(known.name, known.area()));
         let opens = Schema::opens(known).filter(|inner| self.schema.area_used(*inner));
         if row.is_none() && opens.is_none() {
+            if let Some((_, _, more)) = self.missing.iter_mut().find(|(name, ..)| *name == known.name) {
+                *more += 1;
+                return Ok(());
+            }
+            self.missing.push((known.name, self.complaints.len(), 0));
             let text = format!("\"{name}\" directive is not supported by {}", self.schema.program);
             return Err(Problem::says(text).hint(format!(
                 "it is known (module {}), but this version does not do it: remove it, or use a version that does",
@@ -225,6 +233,17 @@ impl Checker<'_> {
             block.children.push(child);
         }
         Ok(())
+    }
+
+    /// Says in the first complaint about a directive how often it stands elsewhere.
+    fn count_missing(&mut self) {
+        for (_, at, more) in self.missing.drain(..).filter(|(.., more)| *more > 0) {
+            if let Some(hint) = self.complaints.get_mut(at).and_then(|complaint| complaint.hint.as_mut()) {
+                let lines =
+                    if more == 1 { "1 more line has it".to_string() } else { format!("{more} more lines have it") };
+                hint.push_str(&format!(" ({lines})"));
+            }
+        }
     }
 
     fn syntax(&mut self, e: &SyntaxError) {

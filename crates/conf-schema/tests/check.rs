@@ -97,3 +97,16 @@ fn inheritance_and_defaults() {
     assert_eq!(location.gzip_buffers, Buffers { count: 32, size: 4096 });
     assert!(location.client_max_body_size.is_none());
 }
+
+#[test]
+fn a_directive_that_is_not_supported_is_named_once() {
+    let text = "http { index a; gzip maybe; index b; server { index c; root d; } }";
+    let words = complaints(text);
+    assert_eq!(words.len(), 3, "{words:?}");
+    assert!(words[0].contains("\"index\" directive is not supported") && words[2].contains("\"root\" directive"));
+    let schema = Schema::new(vec![Core::table("core", Area::Http)], "tidegate 0");
+    let read = load_text(&Memory::default(), Path::new("/n.conf"), text.into());
+    let checked = check(&schema, &mut Cx::default(), &read.items, Contexts::main);
+    let hints: Vec<_> = checked.complaints.iter().map(|c| c.hint.clone().unwrap_or_default()).collect();
+    assert!(hints[0].ends_with("(2 more lines have it)") && !hints[2].contains("more line"), "{hints:?}");
+}
