@@ -40,7 +40,8 @@ impl Demand {
     }
     /// Descriptors that one connection may need.
     pub fn each(&self) -> u64 {
-        if self.upstreams > 0 || self.files { 2 } else { 1 }
+        // Files in the RAM cache need none, and the descriptors of large ones are shared.
+        if self.upstreams > 0 || (self.files && self.cache_bytes == 0) { 2 } else { 1 }
     }
     /// Descriptors that are there without any connection: listeners, event queues, logs.
     pub fn standing(&self) -> u64 {

@@ -3,6 +3,9 @@
 use super::demand::Demand;
 use super::machine::Machine;
 
+/// The name of the finding about the worker process's descriptors.
+pub const OPEN_FILES: &str = "open files";
+
 /// How a limit stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -75,7 +78,7 @@ fn descriptors(machine: &Machine, demand: &Demand) -> Option<Finding> {
     let allowed = descriptors_allowed(machine, demand)?;
     let needed = demand.descriptors(demand.connections());
     let room = allowed.saturating_sub(demand.standing()) / demand.each();
-    let mut f = finding("open files", number(allowed), number(needed), Some(room), allowed >= needed);
+    let mut f = finding(OPEN_FILES, number(allowed), number(needed), Some(room), allowed >= needed);
     let each = needed.div_ceil(demand.workers.max(1)).next_multiple_of(1024);
     f.why = format!(
         "each of {} connections may need {} descriptors; when they are used up, new connections wait",

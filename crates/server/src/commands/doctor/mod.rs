@@ -5,7 +5,7 @@ mod examine;
 mod machine;
 
 use self::demand::Demand;
-use self::examine::{Finding, Verdict, examine, first_to_bind, number};
+use self::examine::{Finding, OPEN_FILES, Verdict, descriptors_allowed, examine, first_to_bind, number};
 use self::machine::Machine;
 use crate::conf::{self, Config, Invocation};
 use crate::options;
@@ -61,8 +61,11 @@ pub fn run(arguments: &[OsString]) -> i32 {
 
 /// What makes a configuration promise more than this machine keeps, for `-t` to warn of: one line each.
 pub fn warnings(invocation: &Invocation, config: &Config) -> Vec<String> {
-    let short = examine(&Machine::read(), &Demand::of(invocation, config));
-    let short = short.into_iter().filter(|f| f.verdict == Verdict::Short);
+    let (machine, demand) = (Machine::read(), Demand::of(invocation, config));
+    // Descriptors that connections may need besides their own are the doctor's concern: here it is what cannot be in any case.
+    let possible = descriptors_allowed(&machine, &demand).is_none_or(|allowed| allowed >= demand.connections());
+    let short = examine(&machine, &demand).into_iter().filter(|f| f.verdict == Verdict::Short);
+    let short = short.filter(|f| f.name != OPEN_FILES || !possible);
     short.map(|f| format!("{}: {} here, {} needed: {} ({})", f.name, f.here, f.needed, f.why, f.remedy)).collect()
 }
 
