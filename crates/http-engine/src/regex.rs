@@ -109,7 +109,11 @@ impl Pattern {
     /// Matches for a request: groups become `$1`..., named groups become variables.
     pub fn run(&self, r: &mut crate::Request, subject: &[u8]) -> bool {
         if self.groups() == 0 {
-            return self.is_match(subject);
+            let matched = self.is_match(subject);
+            if matched {
+                r.captures.clear();
+            }
+            return matched;
         }
         let mut captures = std::mem::take(&mut r.captures);
         let matched = self.captures(subject, &mut captures);

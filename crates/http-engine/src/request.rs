@@ -126,6 +126,14 @@ pub enum Slot {
     Value(Box<[u8]>),
 }
 
+/// Where a script of the rewrite module is (nginx: `ngx_http_script_engine_t`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScriptState {
+    pub depth: u8,
+    /// Groups are escaped when they become values.
+    pub quote: bool,
+}
+
 /// A request. Boxed, and recycled by its thread: see [`Request::recycle`].
 #[derive(Default)]
 pub struct Request {
@@ -222,6 +230,8 @@ pub struct Request {
     pub body_bytes: Option<Bytes>,
     /// `try_files` found a file below an `alias` that stands for the whole URI.
     pub append_to_alias: bool,
+    /// How deep a rewrite script is in its `if` blocks, and whether it has not rewritten anything yet.
+    pub script: ScriptState,
     /// A buffer for whoever needs one for a moment.
     pub scratch: Vec<u8>,
     /// A handler has decided itself: conditions of the request do not count (nginx: `disable_not_modified`).
@@ -457,7 +467,9 @@ impl Request {
             tunnel,
             append_to_alias,
             scratch,
+            script,
         } = self;
+        *script = ScriptState::default();
         *append_to_alias = false;
         (*old_location, *body_bytes, *tunnel) = (crate::Str::default(), None, None);
         (*plan, *connection, *body, *body_length, *watch) = (None, None, RequestBody::None, None, None);

@@ -2,11 +2,12 @@
 
 use super::script::Script;
 use conf_schema::{Cx, Directive, Problem};
-use http_engine::Request;
+use http_engine::core_table::SymlinkMode;
 use http_engine::regex::Pattern;
 use http_engine::template::Template;
 use http_engine::variable::{VarId, Variables, place};
 use http_engine::variables::bytes_path;
+use http_engine::{Request, special};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
@@ -118,11 +119,21 @@ impl Condition {
             }
             Condition::Matches { variable, pattern, negative } => {
                 r.variable(*variable, &mut value);
-                pattern.run(r, &value) != *negative
+                let matched = pattern.run(r, &value);
+                if !matched {
+                    r.captures.clear();
+                }
+                matched != *negative
             }
             Condition::File { test, path, negative } => {
                 let path = path.eval(r);
-                let found = std::fs::metadata(bytes_path(&path)).is_ok_and(|m| match test {
+                let mut found = std::fs::metadata(bytes_path(&path));
+                if r.loc().core.conf.disable_symlinks.mode != SymlinkMode::Allowed
+                    && let Err(e) = special::look(r, &path)
+                {
+                    found = Err(e);
+                }
+                let found = found.is_ok_and(|m| match test {
                     Test::File => m.is_file(),
                     Test::Folder => m.is_dir(),
                     Test::Exists => true,

@@ -154,10 +154,14 @@ pub struct Script {
 
 impl Handler for Script {
     fn run(&self, r: &mut Request) -> Flow {
-        match self.ops(r) {
-            Some(flow) => flow,
-            None => Flow::Declined,
+        // nginx escapes groups in values until the first rewrite of a run; `if` blocks are a part of it.
+        if r.script.depth == 0 {
+            r.script.quote = true;
         }
+        r.script.depth += 1;
+        let flow = self.ops(r);
+        r.script.depth -= 1;
+        flow.unwrap_or(Flow::Declined)
     }
 }
 
@@ -205,10 +209,11 @@ impl Script {
 
     fn rewrite(&self, r: &mut Request, rewrite: &Rewrite) -> Option<Flow> {
         let subject = r.path.clone();
-        // A pattern without groups leaves those of an earlier one alone, as in nginx only its success counts.
         let matched = rewrite.pattern.run(r, &subject);
         let shown = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
         if !matched {
+            // Here, unlike elsewhere, a failure forgets the groups of an earlier match.
+            r.captures.clear();
             if self.log {
                 let pattern = shown(rewrite.pattern.text());
                 r.log(Level::Notice, format_args!("\"{pattern}\" does not match \"{}\"", shown(&subject)));
@@ -234,6 +239,7 @@ impl Script {
             return Some(Flow::Status(status));
         }
         let mut target = Vec::new();
+        r.script.quote = false;
         self.replacement(r, &rewrite.replacement, false, &mut target);
         let (path, own_args) = match split_args(&rewrite.replacement, &target, r) {
             Some((path, args)) => (path, Some(args)),
@@ -308,7 +314,14 @@ impl Script {
             match part {
                 Part::Literal(text) => out.extend_from_slice(text),
                 Part::Variable(id) => self.variable(r, *id, &mut out),
-                Part::Group(n) => out.extend_from_slice(r.captures.get(usize::from(*n)).unwrap_or(b"")),
+                Part::Group(n) => {
+                    let group = r.captures.get(usize::from(*n)).unwrap_or(b"");
+                    if r.script.quote && needs_escape(r) {
+                        path::escape_args(group, &mut out);
+                    } else {
+                        out.extend_from_slice(group);
+                    }
+                }
             }
         }
         out
@@ -326,32 +339,42 @@ fn needs_escape(r: &Request) -> bool {
     r.head.path.of(&r.buf).iter().any(|c| matches!(c, b'%' | b'+'))
 }
 
-/// A redirect's escapes that need not be (nginx: `NGX_UNESCAPE_REDIRECT`): up to the query, printable ones are resolved.
+/// A redirect's escapes that need not be (nginx: `NGX_UNESCAPE_REDIRECT`): up to the query, printable ones are resolved. What
+/// only looks like an escape loses its `%`, or goes altogether.
 fn unescape_redirect(target: &[u8]) -> Vec<u8> {
+    let hex = |c: u8| (c as char).to_digit(16).map(|n| n as u8);
     let mut out = Vec::with_capacity(target.len());
     let mut rest = target;
-    while let Some((&c, after)) = rest.split_first() {
-        if c == b'?' {
-            break;
-        }
-        let code = (c == b'%').then(|| after.get(..2).and_then(|h| std::str::from_utf8(h).ok())).flatten();
-        match code.and_then(|h| u8::from_str_radix(h, 16).ok()) {
-            Some(b'?') => {
-                out.push(b'?');
-                rest = &after[2..];
-                break;
+    loop {
+        match rest {
+            [] | [b'%'] | [b'?', ..] => break,
+            [b'%', first, after @ ..] => {
+                let Some(high) = hex(*first) else {
+                    out.push(*first);
+                    rest = after;
+                    continue;
+                };
+                let Some((second, after)) = after.split_first() else { return out };
+                rest = after;
+                match hex(*second).map(|low| high << 4 | low) {
+                    Some(b'?') => {
+                        out.push(b'?');
+                        break;
+                    }
+                    Some(decoded) if decoded > b'%' && decoded < 0x7f => out.push(decoded),
+                    Some(_) => out.extend_from_slice(&[b'%', *first, *second]),
+                    None => {}
+                }
             }
-            Some(decoded) if decoded > b'%' && decoded < 0x7f => {
-                out.push(decoded);
-                rest = &after[2..];
-            }
-            _ => {
-                out.push(c);
+            [c, after @ ..] => {
+                out.push(*c);
                 rest = after;
             }
         }
     }
-    out.extend_from_slice(rest);
+    if rest != b"%" {
+        out.extend_from_slice(rest);
+    }
     out
 }
 
