@@ -134,7 +134,8 @@ fn lines_of_before_a_reopening_stand_in_the_file_of_before() {
         let port = free_port();
         let http = format!(
             "http {{ log_format path $request_uri; access_log logs/access.log path buffer=64k;
-               server {{ listen 127.0.0.1:{port}; location / {{ return 204; }} }} }}"
+               server {{ listen 127.0.0.1:{port}; location / {{ return 204; }}
+                         location /probe {{ access_log logs/probe.log; return 204; }} }} }}"
         );
         let site = Site::new(&format!("daemon off; master_process {master};"), &http);
         let running = site.start();
@@ -145,9 +146,13 @@ fn lines_of_before_a_reopening_stand_in_the_file_of_before() {
         };
         ask("/before");
         std::fs::rename(site.path("logs/access.log"), site.path("logs/access.log.1")).expect("renamed");
+        // Logs are reopened in the order of their names: when the second one is, the first one was.
+        std::fs::remove_file(site.path("logs/probe.log")).expect("removed");
         running.signal("USR1");
-        site.wait_for_log("reopening logs", 1);
-        wait("the new file", || site.path("logs/access.log").exists().then_some(()).ok_or("none"));
+        wait("the new files", || {
+            ask("/probe");
+            (!site.read("logs/probe.log").is_empty()).then_some(()).ok_or("none")
+        });
         ask("/after");
         running.quit();
         assert_eq!(site.read("logs/access.log.1"), "/before\n", "master_process {master}");
