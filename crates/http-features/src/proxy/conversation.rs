@@ -21,6 +21,9 @@ use tokio::time::Sleep;
 use upstream::{Peer, Pooled, Stream};
 use wire_h1::{BodyLength, HeadLimits, Progress, ResponseHead, ResponseParser};
 
+/// Interim responses (1xx) that may come before the one that counts: a server that sends nothing else is given up.
+const INTERIM_MAX: usize = 1000;
+
 /// A head that has come.
 pub struct Come {
     pub head: ResponseHead,
@@ -303,6 +306,7 @@ pub async fn converse(
     let mut head = ResponseHead::default();
     let mut parser = ResponseParser::default();
     let mut hinted = 0;
+    let mut interim = 0;
     let mut refused = false;
     let broken = |r: &mut Request, came: &[u8], words: &str, doing: &str| {
         // Whoever asked says it of a kept connection that has simply ended.
@@ -353,6 +357,12 @@ pub async fn converse(
         loop {
             match parser.parse(&talk.came, &limits, &mut head) {
                 Ok(Progress::Done { consumed }) if (100..200).contains(&head.status) && head.status != 101 => {
+                    interim += 1;
+                    if interim > INTERIM_MAX {
+                        let words = "upstream sent too many interim responses";
+                        note(r, peer, aim, words, "reading response header from");
+                        return Err((Failure::InvalidHeader, false));
+                    }
                     if head.status == 103 {
                         hinted += consumed as u64;
                         early_hints::pass(plan, r, &head, &talk.came, hinted).await;

@@ -84,6 +84,10 @@ impl Talk<'_> {
     pub fn hang(&mut self) {
         while self.more().is_some() {}
     }
+    /// Whether the test is over.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
     /// Ends with RST instead of FIN.
     pub fn reset(self) {
         let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
