@@ -127,7 +127,7 @@ fn begin(r: &mut Request) -> Result<(), u16> {
             return Err(400);
         }
     }
-    let length = match wire_h1::check_request(&r.head, &r.buf, false) {
+    let length = match wire_h1::check_request(&r.head, &r.buf, r.srv().allow_connect) {
         Ok(length) => length,
         Err(e) => {
             let mut words = Vec::new();

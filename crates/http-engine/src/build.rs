@@ -257,6 +257,7 @@ impl Builder<'_> {
         let listeners = self.listeners(&drafts);
         HttpPlan {
             cache_bytes: self.core_conf(&levels).tidegate_cache.0,
+            transparent: self.cx.get::<crate::plan::Transparent>().0,
             listeners,
             servers: std::mem::take(&mut self.servers),
             locations: std::mem::take(&mut self.locations),
@@ -308,12 +309,14 @@ impl Builder<'_> {
                 underscores: conf.underscores_in_headers,
                 ignore_invalid: conf.ignore_invalid_headers,
             },
+            allow_connect: false,
             rewrite: Vec::new(),
         });
         self.server_names.clone_from(&names);
         let root = self.core_conf(&levels).root.0.clone();
         let (location, tree) = self.location(block, &levels, index, None, None, root);
         self.servers[index].location = location;
+        self.servers[index].allow_connect = self.locations.iter().any(|l| l.server == index && l.connect);
         self.servers[index].tree = tree;
         ServerDraft { names, listens, line: block.directive.map_or(0, |d| d.line) }
     }
@@ -341,6 +344,7 @@ impl Builder<'_> {
             server,
             auto_redirect: false,
             passes: false,
+            connect: false,
             inner: Tree::default(),
             limit_except: None,
             charset: crate::Template::default(),

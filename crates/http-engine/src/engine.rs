@@ -117,8 +117,10 @@ fn rewritten(r: &mut Request) {
 /// `satisfy any` turns a refusal into "perhaps the next one allows".
 fn after_access(r: &mut Request, flow: Flow) -> Flow {
     match flow {
-        Flow::Status(status @ (401 | 403)) if r.phase == Phase::Access && r.loc().core.conf.satisfy == Satisfy::Any => {
-            if r.access_status != 401 {
+        Flow::Status(status @ (401 | 403 | 407))
+            if r.phase == Phase::Access && r.loc().core.conf.satisfy == Satisfy::Any =>
+        {
+            if !matches!(r.access_status, 401 | 407) {
                 r.access_status = status;
             }
             Flow::Declined
@@ -284,6 +286,22 @@ fn post_access(r: &mut Request) -> Flow {
 
 /// Acts on what a handler said, up to the response.
 fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
+    if let Flow::Status(status @ (401 | 407)) = flow
+        && matches!(r.phase, Phase::Access | Phase::PostAccess)
+        && r.loc().core.conf.auth_delay.0 > 0
+    {
+        // Once, and only for what the access checks said.
+        r.phase = Phase::Content;
+        let delay = r.loc().core.conf.auth_delay.duration();
+        let later = move |r| -> LocalFuture<(Box<Request>, Flow)> {
+            Box::pin(async move {
+                tokio::time::sleep(delay).await;
+                base::clock::update();
+                (r, Flow::Status(status))
+            })
+        };
+        return wait(r, Box::new(later));
+    }
     loop {
         match flow {
             Flow::Content(body) => match respond(&mut r, body) {
@@ -413,6 +431,11 @@ pub(crate) fn respond(r: &mut Request, mut body: Body) -> Result<Body, u16> {
 
 /// Head-only responses, chunked encoding, keep-alive (nginx: the chunked and header filters).
 fn frame(r: &mut Request, mut body: Body) -> Body {
+    if r.tunnel.is_some() {
+        // What follows the head is no body.
+        r.keep_alive = false;
+        return body;
+    }
     match r.out.status {
         204 => {
             r.head_only = true;

@@ -21,6 +21,8 @@ pub struct HttpPlan {
     pub names: crate::variable::Names,
     /// `tidegate_cache`
     pub cache_bytes: u64,
+    /// Connections to servers are made from addresses that are not this machine's: workers need the capability for it.
+    pub transparent: bool,
     /// Called on every thread when log lines must not wait any longer.
     pub flushers: Vec<fn()>,
     /// Things that features keep for the whole http area.
@@ -47,6 +49,10 @@ pub trait Background: Send + Sync {
     /// replaced one goes.
     fn run(self: Arc<Self>, plan: Weak<HttpPlan>, log: Arc<observe::ErrorLog>) -> LocalFuture<()>;
 }
+
+/// Kept in `Cx` while a configuration is read: see `HttpPlan::transparent`.
+#[derive(Default)]
+pub struct Transparent(pub bool);
 
 impl std::fmt::Debug for HttpPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -83,6 +89,8 @@ pub struct Server {
     pub location: usize,
     pub tree: Tree,
     pub limits: wire_h1::HeadLimits,
+    /// CONNECT is a method like others (`tunnel_pass`).
+    pub allow_connect: bool,
     /// What the server level of its rewrite directives does.
     pub rewrite: Vec<Arc<dyn Handler>>,
 }
@@ -102,6 +110,8 @@ pub struct Location {
     pub auto_redirect: bool,
     /// Its content comes from elsewhere (`proxy_pass`): that of its `if` blocks does, too.
     pub passes: bool,
+    /// CONNECT requests are answered here.
+    pub connect: bool,
     pub inner: Tree,
     pub limit_except: Option<LimitExcept>,
     /// What text is marked with unless it says otherwise itself (`charset`); empty: nothing.

@@ -9,7 +9,7 @@ use net::listen::Address;
 use observe::clock;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use wire_h1::{Known, Version};
+use wire_h1::{Known, Method, Version};
 
 /// Rows of the table.
 pub static CORE: &[Builtin] = &[
@@ -362,7 +362,10 @@ fn remote_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
 
 /// User and password of basic authentication, when the header is well formed.
 pub fn basic_credentials(r: &Request) -> Option<(Vec<u8>, Vec<u8>)> {
-    let value = r.header(Known::Authorization)?;
+    let value = match r.method {
+        Method::Connect => r.header(Known::ProxyAuthorization)?,
+        _ => r.header(Known::Authorization)?,
+    };
     let (scheme, encoded) = value.split_at_checked(6)?;
     if !scheme.eq_ignore_ascii_case(b"basic ") {
         return None;

@@ -43,6 +43,7 @@ mod static_files;
 mod stub_status;
 mod sub_filter;
 mod try_files;
+mod tunnel;
 mod upstream_block;
 mod userid;
 mod zstd;

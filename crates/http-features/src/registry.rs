@@ -44,6 +44,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::stub_status::StubStatus,
     &crate::sub_filter::SubFilter,
     &crate::try_files::TryFiles,
+    &crate::tunnel::Tunnel,
     &crate::upstream_block::UpstreamBlock,
     &crate::userid::UserId,
 ];

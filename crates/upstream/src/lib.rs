@@ -20,4 +20,4 @@ pub use balance::{Active, Choice, Method, Turn};
 pub use group::{Extras, Found, Group, Line, Source};
 pub use peer::{Checked, Peer, PeerSpec};
 pub use pool::{KeepAlive, Pooled};
-pub use stream::{Address, Stream};
+pub use stream::{Address, Options, Stream};

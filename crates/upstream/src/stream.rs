@@ -23,6 +23,20 @@ impl fmt::Display for Address {
     }
 }
 
+/// How a connection is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The address that it comes from.
+    pub from: Option<SocketAddr>,
+    /// That address need not be this machine's.
+    pub transparent: bool,
+    /// SO_KEEPALIVE
+    pub keepalive: bool,
+    /// SO_RCVBUF and SO_SNDBUF; 0: as the system has it.
+    pub receive_buffer: usize,
+    pub send_buffer: usize,
+}
+
 /// A connected socket.
 #[derive(Debug)]
 pub enum Stream {
@@ -30,23 +44,42 @@ pub enum Stream {
     Unix(UnixStream),
 }
 
+/// Says which of the calls failed, and why it does.
+fn transparent(e: io::Error) -> io::Error {
+    let why = if e.raw_os_error() == Some(1) { ", the worker lacks the capability CAP_NET_RAW" } else { "" };
+    io::Error::new(e.kind(), format!("setsockopt(IP_TRANSPARENT) failed: {e}{why}"))
+}
+
 impl Stream {
     /// # Errors
     /// As the system gives them.
-    pub async fn connect(to: &Address, from: Option<SocketAddr>, keepalive: bool) -> io::Result<Stream> {
+    pub async fn connect(to: &Address, options: &Options) -> io::Result<Stream> {
         match to {
             Address::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
             Address::Ip(ip) => {
-                let stream = match from {
-                    None => TcpStream::connect(ip).await?,
-                    Some(from) => {
-                        let socket = if ip.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-                        socket.bind(from)?;
-                        socket.connect(*ip).await?
-                    }
-                };
+                let socket = if ip.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+                if options.transparent {
+                    let socket = socket2::SockRef::from(&socket);
+                    let set = if ip.is_ipv4() {
+                        socket.set_ip_transparent_v4(true)
+                    } else {
+                        socket.set_ip_transparent_v6(true)
+                    };
+                    set.map_err(transparent)?;
+                }
+                if let Some(from) = options.from {
+                    socket.bind(from)?;
+                }
+                // Before the connection is made: its windows are agreed upon then.
+                if options.receive_buffer > 0 {
+                    socket.set_recv_buffer_size(options.receive_buffer as u32)?;
+                }
+                if options.send_buffer > 0 {
+                    socket.set_send_buffer_size(options.send_buffer as u32)?;
+                }
+                let stream = socket.connect(*ip).await?;
                 stream.set_nodelay(true)?;
-                if keepalive {
+                if options.keepalive {
                     socket2::SockRef::from(&stream).set_keepalive(true)?;
                 }
                 Ok(Stream::Tcp(stream))

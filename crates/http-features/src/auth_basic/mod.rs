@@ -13,6 +13,7 @@ use observe::{Level, os};
 use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
+use wire_h1::Method;
 
 directives! {
     /// What the module is told in a block.
@@ -108,9 +109,13 @@ fn answer(r: &mut Request, verdict: Verdict, user: &[u8], realm: &[u8]) -> Flow 
 }
 
 fn refuse(r: &mut Request, realm: &[u8]) -> Flow {
-    r.out.remove(b"WWW-Authenticate");
-    r.out.add("WWW-Authenticate", [b"Basic realm=\"".as_slice(), realm, b"\""].concat());
-    Flow::Status(401)
+    let (field, status) = match r.method {
+        Method::Connect => ("Proxy-Authenticate", 407),
+        _ => ("WWW-Authenticate", 401),
+    };
+    r.out.remove(field.as_bytes());
+    r.out.add(field, [b"Basic realm=\"".as_slice(), realm, b"\""].concat());
+    Flow::Status(status)
 }
 
 /// What the file says of a user: up to the end of the line or the next colon.

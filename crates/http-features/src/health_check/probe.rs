@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::time::timeout;
-use upstream::{Address, Peer, Stream};
+use upstream::{Address, Options, Peer, Stream};
 use wire_h1::{
     BodyLength, ChunkedDecoder, HeadLimits, HeadParser, Method, Progress, ResponseHead, ResponseParser, Role,
 };
@@ -89,7 +89,7 @@ async fn ask(
                 (Address::Ip(ip), Some(port)) => Address::Ip(SocketAddr::new(ip.ip(), port)),
                 (address, _) => address.clone(),
             };
-            let connected = timeout(times.connect, Stream::connect(&address, None, false)).await;
+            let connected = timeout(times.connect, Stream::connect(&address, &Options::default())).await;
             let connected = connected.map_err(|_| "connecting timed out")?;
             let stream = connected.map_err(|e| format!("connect() failed {}", os(&e)))?;
             clock::update();

@@ -2,13 +2,13 @@
 
 use super::body::{Ahead, UpstreamBody};
 use super::conversation::{Come, converse};
-use super::request;
 use super::target::Aim;
-use super::upgrade::Upgraded;
-use super::{BindTo, IgnoreHeaders, NextUpstream, PassPlan, response, storage};
+use super::{IgnoreHeaders, NextUpstream, PassPlan, response, storage};
 use crate::shared::balancing::{self, Choices};
+use crate::shared::binding::BindTo;
 use crate::shared::body_store::{self, BodyStore};
 use crate::shared::caching::{self, Asking};
+use crate::shared::upgraded::{BUFFER_BYTES, Upgraded};
 use crate::shared::upstream_state::{Try, UpstreamState};
 use base::clock;
 use http_engine::{Body, Flow, Request, RequestBody};
@@ -16,7 +16,7 @@ use observe::{Level, os};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use upstream::{Active, Peer, Pooled, Stream, pool};
+use upstream::{Active, Options, Peer, Pooled, Stream, pool};
 use wire_h1::{BodyLength, Method};
 
 /// What went wrong with one server.
@@ -279,14 +279,22 @@ async fn ask(
 
 async fn connect(plan: &PassPlan, r: &mut Request, aim: &Aim, peer: &Peer, scope: usize) -> Result<Pooled, Failure> {
     let conf = &plan.conf;
-    let from = match &conf.proxy_bind {
-        Some(BindTo(Some(address))) => request::bind_address(&address.eval(r)),
-        _ => None,
+    let (from, transparent) = BindTo::of(&conf.proxy_bind, r);
+    let options = Options {
+        from,
+        transparent,
+        keepalive: conf.proxy_socket_keepalive,
+        receive_buffer: conf.proxy_socket_rcvbuf.0 as usize,
+        send_buffer: conf.proxy_socket_sndbuf.0 as usize,
     };
-    let connecting = Stream::connect(&peer.spec.address, from, conf.proxy_socket_keepalive);
+    let connecting = Stream::connect(&peer.spec.address, &options);
     let stream = match tokio::time::timeout(conf.proxy_connect_timeout.duration(), connecting).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(e)) => return Err(note(r, peer, aim, &format!("connect() failed {}", os(&e)), "connecting to")),
+        Ok(Err(e)) => {
+            let refused = transparent && e.kind() == std::io::ErrorKind::PermissionDenied;
+            let failed = note(r, peer, aim, &format!("connect() failed {}", os(&e)), "connecting to");
+            return Err(if refused { Failure::Final(500) } else { failed });
+        }
         Err(_) => {
             note(r, peer, aim, "upstream timed out (110: Connection timed out)", "connecting to");
             return Err(Failure::Timeout);
@@ -391,6 +399,8 @@ fn accept(
             stream: connection.stream,
             from_server: buf.split_off(used),
             idle: conf.proxy_read_timeout.duration(),
+            stalled: conf.proxy_send_timeout.duration(),
+            buffer: BUFFER_BYTES,
             active,
         }));
         return Ok(Flow::Content(Body::Empty));

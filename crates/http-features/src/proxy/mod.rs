@@ -13,9 +13,9 @@ mod request;
 mod response;
 mod storage;
 mod target;
-mod upgrade;
 mod variables;
 
+use crate::shared::binding::BindTo;
 use crate::shared::caching::{self, Caching, Storing};
 use crate::shared::groups::Named;
 use crate::shared::probing::{Prober, Probing, Timeouts};
@@ -123,6 +123,10 @@ directives! {
         proxy_ignore_client_abort: Flag = "off",
         /// The address that connections to servers are made from.
         proxy_bind: BindTo,
+        /// SO_RCVBUF of connections to servers.
+        proxy_socket_rcvbuf: Size = "0",
+        /// SO_SNDBUF of connections to servers.
+        proxy_socket_sndbuf: Size = "0",
         /// Sets or removes flags of cookies.
         proxy_cookie_flags: List<CookieFlags>,
         /// Sets SO_SNDLOWAT where the system has it (Linux has not: no effect).
@@ -157,35 +161,6 @@ impl Value for HeaderLine {
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let [name, value] = d.args.as_slice() else { return Err(Problem::invalid()) };
         Ok(HeaderLine { name: name.bytes.clone(), value: Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))? })
-    }
-}
-
-/// `proxy_bind address | off`; `transparent` needs privileges that workers do not have.
-#[derive(Clone)]
-pub struct BindTo(pub Option<Template>);
-
-impl Value for BindTo {
-    const SYNTAX: &'static str = "address | off";
-    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        if let Some(word) = d.args.get(1) {
-            return Err(match word.bytes.as_slice() {
-                b"transparent" => Problem::says("transparent proxying is not supported by this version"),
-                _ => Problem::says(format!("invalid parameter \"{}\"", word.text())),
-            }
-            .at(1));
-        }
-        let template = Template::parse(cx, d)?;
-        match template.as_literal() {
-            Some(b"off") => Ok(BindTo(None)),
-            Some(text) => match request::bind_address(text) {
-                Some(_) => Ok(BindTo(Some(template))),
-                None => {
-                    let shown = String::from_utf8_lossy(text).into_owned();
-                    Err(Problem::says(format!("invalid address \"{shown}\"")).at(0))
-                }
-            },
-            None => Ok(BindTo(Some(template))),
-        }
     }
 }
 

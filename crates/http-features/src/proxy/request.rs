@@ -98,13 +98,3 @@ fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend(value.iter().map(|c| if matches!(c, b'\r' | b'\n' | 0) { b' ' } else { *c }));
     out.extend_from_slice(b"\r\n");
 }
-
-/// The address of `proxy_bind`: with or without a port.
-pub fn bind_address(text: &[u8]) -> Option<std::net::SocketAddr> {
-    let text = std::str::from_utf8(text).ok()?;
-    if let Ok(address) = text.parse() {
-        return Some(address);
-    }
-    let ip: std::net::IpAddr = text.trim_matches(['[', ']']).parse().ok()?;
-    Some(std::net::SocketAddr::new(ip, 0))
-}

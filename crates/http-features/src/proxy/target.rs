@@ -1,14 +1,10 @@
 //! Where a request goes, and the URI it has there.
 
-use crate::shared::groups::{self, Groups, Named, host_and_port};
-use crate::shared::resolving::Resolving;
+use crate::shared::groups::{Groups, Named};
+use crate::shared::hosts::{self, NoAim};
 use conf_schema::{Cx, Directive, Problem};
 use http_engine::{Request, Template, path};
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
-use upstream::names::Naming;
-use upstream::{Address, Group, KeepAlive, Line, Method, PeerSpec, Source};
 
 /// The URL of `proxy_pass`.
 pub enum Target {
@@ -48,23 +44,7 @@ impl Target {
             Target::Computed(template) => {
                 Bound::Computed { template: template.clone(), groups: Arc::new(cx.get::<Groups>().clone()) }
             }
-            Target::Fixed(url) => {
-                let named = match cx.get::<Groups>().get(&url.host) {
-                    Some(named) => named.clone(),
-                    None => {
-                        let host = &url.host;
-                        let group = implied(host)
-                            .map_err(|why| Problem::says(format!("{why} in upstream \"{host}\"")).at(0))?;
-                        let named = Named::plain(Arc::new(group));
-                        let groups = cx.get::<Groups>();
-                        let (group, timeout) = (named.group.clone(), Duration::from_secs(30));
-                        groups.names.keep(Naming { group, resolver: None, timeout });
-                        groups.imply(host, &named);
-                        named
-                    }
-                };
-                Bound::Fixed { named, url: url.clone() }
-            }
+            Target::Fixed(url) => Bound::Fixed { named: hosts::bind(cx, &url.host)?, url: url.clone() },
         })
     }
 }
@@ -98,16 +78,6 @@ impl Url {
         let uri = (!uri.is_empty()).then(|| if uri.starts_with('?') { format!("/{uri}") } else { uri.into() });
         Ok(Url { host: host.into(), uri })
     }
-}
-
-/// A group of the addresses of one host. A name that does not resolve makes a group without servers: requests get 502 until
-/// it does.
-///
-/// # Errors
-/// nginx's words for what is no host.
-pub fn implied(host: &str) -> Result<Group, String> {
-    let line = Line { spec: PeerSpec::new(host, Address::Unix("".into())), source: groups::source(host)? };
-    Ok(Group::new(host, vec![line], Method::RoundRobin, KeepAlive::default(), false))
 }
 
 /// A target with its group.
@@ -164,10 +134,7 @@ impl Bound {
                 let text = String::from_utf8_lossy(&text).into_owned();
                 let url = Url::parse(&text)
                     .map_err(|words| NoAim { words: format!("{words} in \"{text}\""), status: 500 })?;
-                let named = match groups.get(&url.host).cloned().or_else(|| groups.implied(&url.host)) {
-                    Some(named) => named,
-                    None => Named::plain(Arc::new(found(r, &url.host).await?)),
-                };
+                let named = hosts::named(groups, r, &url.host).await?;
                 let uri = match &url.uri {
                     None => unparsed(r),
                     Some(uri) => uri.clone().into_bytes(),
@@ -176,40 +143,6 @@ impl Bound {
             }
         }
     }
-}
-
-/// Why a request goes nowhere.
-#[derive(Debug)]
-pub struct NoAim {
-    pub words: String,
-    pub status: u16,
-}
-
-/// The servers of a host that a request has named: an address as it is, a name by the location's resolver.
-async fn found(r: &mut Request, text: &str) -> Result<Group, NoAim> {
-    let no_host = |why: &str| NoAim { words: format!("{why} in upstream \"{text}\""), status: 500 };
-    if text.starts_with("unix:") {
-        return implied(text).map_err(|why| no_host(&why));
-    }
-    let (host, port) = host_and_port(text).map_err(no_host)?;
-    let port = port.unwrap_or(80);
-    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-    let addresses: Vec<IpAddr> = match bare.parse() {
-        Ok(ip) => vec![ip],
-        Err(_) => {
-            let Some(Resolving { resolver, timeout }) = r.loc().thing::<Resolving>().cloned() else {
-                return Err(NoAim { words: format!("no resolver defined to resolve {host}"), status: 502 });
-            };
-            let found = resolver.resolve(host, timeout).await.map_err(|why| NoAim {
-                words: format!("{host} could not be resolved ({}: {why})", why.code()),
-                status: 502,
-            })?;
-            found.to_vec()
-        }
-    };
-    let all = addresses.iter().map(|ip| Address::Ip(SocketAddr::new(*ip, port))).collect();
-    let line = Line { spec: PeerSpec::new(text, Address::Unix("".into())), source: Source::Fixed(all) };
-    Ok(Group::new(text, vec![line], Method::RoundRobin, KeepAlive::default(), false))
 }
 
 /// See [`Bound::key`].

@@ -1,14 +1,17 @@
 //! What several features need, below them all.
 
 pub mod balancing;
+pub mod binding;
 pub mod body_store;
 pub mod caching;
 pub mod compress;
 pub mod groups;
+pub mod hosts;
 pub mod media_types;
 pub mod probing;
 pub mod resolving;
 pub mod static_coded;
 pub mod sticky;
+pub mod upgraded;
 pub mod upstream_state;
 pub mod zones;

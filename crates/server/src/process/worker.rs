@@ -13,14 +13,15 @@ use std::os::fd::OwnedFd;
 /// Runs in the child of the fork; the exit code.
 pub fn run(invocation: Invocation, config: Config, listeners: Listeners, channel: OwnedFd) -> i32 {
     net::process::set_name(c"tidegate worker");
-    if !become_worker(&config.core) {
+    let transparent = config.http.as_ref().is_some_and(|http| http.transparent);
+    if !become_worker(&config.core, transparent) {
         return FATAL;
     }
     control::run(Control { invocation, config, listeners, orders: Orders::Master(channel) })
 }
 
 /// False when the process must not go on; why has been logged.
-fn become_worker(core: &CorePlan) -> bool {
+fn become_worker(core: &CorePlan, transparent: bool) -> bool {
     if let Err(e) = net::process::set_environment(&environment(core)) {
         say!(Emerg, "setting the environment failed {}", os(&e));
         return false;
@@ -33,10 +34,19 @@ fn become_worker(core: &CorePlan) -> bool {
     limits(core);
     if rustix::process::geteuid().is_root()
         && let Some(user) = &core.user
-        && let Err((call, e)) = net::process::become_user(&user.name, user.uid, user.gid)
     {
-        say!(Emerg, "{call} failed {}", os(&e));
-        return false;
+        if transparent && let Err(e) = rustix::thread::set_keep_capabilities(true) {
+            say!(Emerg, "prctl(PR_SET_KEEPCAPS, 1) failed {}", os(&e.into()));
+            return false;
+        }
+        if let Err((call, e)) = net::process::become_user(&user.name, user.uid, user.gid) {
+            say!(Emerg, "{call} failed {}", os(&e));
+            return false;
+        }
+        if transparent && let Err(e) = keep_net_raw() {
+            say!(Emerg, "capset() failed {}", os(&e));
+            return false;
+        }
     }
     // A change of user forbids core files; worker_rlimit_core allows them again.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable);
@@ -47,6 +57,15 @@ fn become_worker(core: &CorePlan) -> bool {
         return false;
     }
     true
+}
+
+/// Of all capabilities only the one that transparent proxying needs is left.
+fn keep_net_raw() -> std::io::Result<()> {
+    use rustix::thread::{CapabilitySet, CapabilitySets};
+    let only = CapabilitySet::NET_RAW;
+    let sets = CapabilitySets { effective: only, permitted: only, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets)?;
+    Ok(())
 }
 
 /// Limits of the process. nginx's descriptor limit is one of a worker, of which this process holds several.

@@ -1,4 +1,4 @@
-//! Upgraded connections (WebSocket and others): after a 101 bytes are passed both ways until one side is done.
+//! Upgraded connections (WebSocket and others, CONNECT): after the head bytes are passed both ways until one side is done.
 
 use http_engine::{LocalFuture, RawClient, Tunnel};
 use std::future::Future;
@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use upstream::{Active, Stream};
 
-/// Bytes on their way in one direction.
-const BUFFER_BYTES: usize = 16 * 1024;
+/// Bytes on their way in one direction, unless something else is wanted.
+pub const BUFFER_BYTES: usize = 16 * 1024;
 
 /// The server's side of an upgraded connection.
 pub struct Upgraded {
@@ -17,6 +17,10 @@ pub struct Upgraded {
     pub from_server: Vec<u8>,
     /// The server is closed when nothing has moved for so long (`proxy_read_timeout`).
     pub idle: Duration,
+    /// The same while the server takes nothing.
+    pub stalled: Duration,
+    /// How much may be on its way in one direction.
+    pub buffer: usize,
     pub active: Active,
 }
 
@@ -26,8 +30,9 @@ impl Tunnel for Upgraded {
             let mut pass = Pass {
                 client,
                 stream: self.stream,
-                to_server: Vec::with_capacity(BUFFER_BYTES),
+                to_server: Vec::with_capacity(self.buffer),
                 to_client: self.from_server,
+                buffer: self.buffer,
                 client_done: false,
                 server_done: false,
                 received: 0,
@@ -36,14 +41,20 @@ impl Tunnel for Upgraded {
             let _active = self.active;
             let sleep = tokio::time::sleep(self.idle);
             tokio::pin!(sleep);
+            let mut moved = tokio::time::Instant::now();
             std::future::poll_fn(|cx| {
                 loop {
                     match pass.step(cx) {
-                        Ok(true) => sleep.as_mut().reset(tokio::time::Instant::now() + self.idle),
+                        Ok(true) => moved = tokio::time::Instant::now(),
                         Ok(false) if pass.over() => return Poll::Ready(()),
                         Ok(false) => break,
                         Err(_) => return Poll::Ready(()),
                     }
+                }
+                let blocked = !pass.to_server.is_empty();
+                let until = moved + if blocked { self.idle.min(self.stalled) } else { self.idle };
+                if sleep.deadline() != until {
+                    sleep.as_mut().reset(until);
                 }
                 sleep.as_mut().poll(cx)
             })
@@ -58,6 +69,7 @@ struct Pass {
     stream: Stream,
     to_server: Vec<u8>,
     to_client: Vec<u8>,
+    buffer: usize,
     client_done: bool,
     server_done: bool,
     received: u64,
@@ -95,7 +107,7 @@ impl Pass {
             }
         }
         if !self.client_done
-            && self.to_server.len() < BUFFER_BYTES
+            && self.to_server.len() < self.buffer
             && let Poll::Ready(n) = self.client.poll_recv(cx, &mut self.to_server)
         {
             let n = n?;
@@ -103,8 +115,8 @@ impl Pass {
             self.received += n as u64;
             moved |= n > 0;
         }
-        if !self.server_done && self.to_client.len() < BUFFER_BYTES {
-            self.to_client.reserve(BUFFER_BYTES);
+        if !self.server_done && self.to_client.len() < self.buffer {
+            self.to_client.reserve(self.buffer);
             match self.stream.try_read_buf(&mut self.to_client) {
                 Ok(0) => self.server_done = true,
                 Ok(_) => moved = true,

@@ -1,0 +1,267 @@
+//! tunnel_pass (nginx: `ngx_http_tunnel_module`): CONNECT. The client names a host and a port, or the configuration does; once
+//! the connection to it stands, bytes are passed both ways.
+
+use crate::shared::balancing::{self, Choices};
+use crate::shared::binding::BindTo;
+use crate::shared::groups::{Groups, Named, host_and_port};
+use crate::shared::hosts::{self, NoAim};
+use crate::shared::upgraded::Upgraded;
+use crate::shared::upstream_state::{Try, UpstreamState};
+use base::clock;
+use conf_schema::value::{Flag, Msec, Number, Own, Size};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request, Template};
+use observe::{Level, os};
+use std::any::Any;
+use std::sync::Arc;
+use upstream::{Active, Options, Stream};
+use wire_h1::Method;
+
+conf_schema::word_set! {
+    /// `tunnel_next_upstream`
+    pub struct NextUpstream { ERROR = 1 "error", TIMEOUT = 2 "timeout", OFF = 4 "off" }
+}
+
+directives! {
+    /// What the module is told in a block.
+    pub struct TunnelConf from TunnelInput {
+        /// Answers CONNECT with a connection to this host and port, or to the one that the client names.
+        tunnel_pass: Own<PassTo>,
+        /// The address that connections to servers are made from.
+        tunnel_bind: BindTo,
+        /// How much may be on its way in one direction.
+        tunnel_buffer_size: Size = "16k",
+        /// How long a connection may take to be established.
+        tunnel_connect_timeout: Msec = "60s",
+        /// When the next server is tried.
+        tunnel_next_upstream: NextUpstream = "error timeout",
+        /// How long the next server may be tried; 0: no limit.
+        tunnel_next_upstream_timeout: Msec = "0",
+        /// How many servers are tried; 0: all.
+        tunnel_next_upstream_tries: Number = "0",
+        /// How long nothing may pass.
+        tunnel_read_timeout: Msec = "60s",
+        /// Sets SO_SNDLOWAT where the system has it (Linux has not: no effect).
+        tunnel_send_lowat: Size = "0",
+        /// How long a server may take nothing of what is for it.
+        tunnel_send_timeout: Msec = "60s",
+        /// SO_KEEPALIVE on connections to servers.
+        tunnel_socket_keepalive: Flag = "off",
+        /// SO_RCVBUF of connections to servers.
+        tunnel_socket_rcvbuf: Size = "0",
+        /// SO_SNDBUF of connections to servers.
+        tunnel_socket_sndbuf: Size = "0",
+    }
+}
+
+/// `tunnel_pass [address]`
+#[derive(Clone)]
+pub struct PassTo(Template);
+
+impl Value for PassTo {
+    const SYNTAX: &'static str = "[address]";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let text = d.args.first().map_or(b"$host:$request_port".as_slice(), |word| word.bytes.as_slice());
+        Template::compile(cx, d, text).map(PassTo).map_err(|p| p.at(0))
+    }
+}
+
+/// The feature.
+pub struct Tunnel;
+
+impl Feature for Tunnel {
+    fn table(&self) -> Table {
+        TunnelConf::table("tunnel", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Ok(conf) = conf.clone().downcast::<TunnelConf>() else { return Ok(()) };
+        let Some(Own(PassTo(target))) = conf.tunnel_pass.clone() else { return Ok(()) };
+        let to = match target.as_literal() {
+            Some(host) => {
+                let host = String::from_utf8_lossy(host).into_owned();
+                if block.cx.get::<Groups>().get(&host).is_none() && has_no_port(&host) {
+                    return Err(Problem::says(format!("no port in upstream \"{host}\"")));
+                }
+                To::Fixed(hosts::bind(block.cx, &host)?)
+            }
+            None => To::Computed(target, Arc::new(block.cx.get::<Groups>().clone())),
+        };
+        block.location.connect = true;
+        block.location.content = Some(Arc::new(Pass(Arc::new(Plan { conf, to }))));
+        Ok(())
+    }
+}
+
+fn has_no_port(host: &str) -> bool {
+    !host.starts_with("unix:") && matches!(host_and_port(host), Ok((_, None)))
+}
+
+enum To {
+    Fixed(Named),
+    Computed(Template, Arc<Groups>),
+}
+
+struct Plan {
+    conf: Arc<TunnelConf>,
+    to: To,
+}
+
+struct Pass(Arc<Plan>);
+
+impl Handler for Pass {
+    fn run(&self, r: &mut Request) -> Flow {
+        if r.method != Method::Connect {
+            return Flow::Status(405);
+        }
+        let plan = self.0.clone();
+        Flow::Later(Box::new(move |mut r| {
+            Box::pin(async move {
+                let watch = r.watch.clone();
+                let gone = std::future::poll_fn(|cx| match &watch {
+                    Some(watch) => watch.poll_gone(cx),
+                    None => std::task::Poll::Pending,
+                });
+                let flow = tokio::select! {
+                    biased;
+                    flow = pass(&plan, &mut r) => Some(flow),
+                    () = gone => None,
+                };
+                let flow = flow.unwrap_or_else(|| {
+                    let words = "client prematurely closed connection while connecting to upstream";
+                    r.log(Level::Info, format_args!("{words}"));
+                    Flow::Status(499)
+                });
+                (r, flow)
+            })
+        }))
+    }
+}
+
+async fn aim(plan: &Plan, r: &mut Request) -> Result<Named, NoAim> {
+    match &plan.to {
+        To::Fixed(named) => Ok(named.clone()),
+        To::Computed(template, groups) => {
+            let host = template.eval(r);
+            let host = String::from_utf8_lossy(&host).into_owned();
+            if groups.get(&host).is_none() && has_no_port(&host) {
+                return Err(NoAim { words: format!("no port in upstream \"{host}\""), status: 500 });
+            }
+            hosts::named(groups, r, &host).await
+        }
+    }
+}
+
+/// Why a server is not the other end.
+enum Failure {
+    Error,
+    Timeout,
+    /// Nothing that another server could mend.
+    Final(u16),
+}
+
+async fn pass(plan: &Plan, r: &mut Request) -> Flow {
+    let named = match aim(plan, r).await {
+        Ok(named) => named,
+        Err(no) => {
+            r.log(Level::Error, format_args!("{}", no.words));
+            return Flow::Status(no.status);
+        }
+    };
+    let conf = &plan.conf;
+    let next = conf.tunnel_next_upstream;
+    let mut choices = Choices::new(&named, r);
+    let started = clock::now();
+    let mut status = 502;
+    loop {
+        let (tries, time) = (conf.tunnel_next_upstream_tries.0, conf.tunnel_next_upstream_timeout.0);
+        clock::update();
+        let late = time > 0 && clock::now().millis_since(started) >= time;
+        let asked = choices.asked() as u64;
+        if asked > 0 && ((tries > 0 && asked >= tries) || late || !choices.may_retry(r)) {
+            return Flow::Status(status);
+        }
+        let Some(mut active) = choices.next().await else {
+            let name = &named.group.name;
+            r.log(Level::Error, format_args!("no live upstreams while connecting to upstream, upstream: \"{name}\""));
+            return Flow::Status(502);
+        };
+        match connect(plan, r, &active).await {
+            Ok(stream) => {
+                choices.answered(r, &mut active);
+                balancing::judge(r, &active, false);
+                return open(plan, r, stream, active);
+            }
+            Err(why) => {
+                let bit = match why {
+                    Failure::Error => NextUpstream::ERROR,
+                    Failure::Timeout => NextUpstream::TIMEOUT,
+                    Failure::Final(status) => return Flow::Status(status),
+                };
+                status = if matches!(why, Failure::Timeout) { 504 } else { 502 };
+                if let Some(one) = UpstreamState::last(r) {
+                    one.status = status;
+                    one.response_ms = Some(clock::now().millis_since(one.started));
+                }
+                balancing::failed(r, &mut active);
+                balancing::judge(r, &active, true);
+                if next.has(NextUpstream::OFF) || next.0 & bit.0 == 0 || choices.asked() >= choices.tries() {
+                    return Flow::Status(status);
+                }
+            }
+        }
+    }
+}
+
+async fn connect(plan: &Plan, r: &mut Request, active: &Active) -> Result<Stream, Failure> {
+    let conf = &plan.conf;
+    let address = active.peer().spec.address.clone();
+    let started = clock::now();
+    if let Some(state) = UpstreamState::of(r) {
+        state.tries.push(Try { address: active.peer().text.clone(), started, ..Try::default() });
+    }
+    let (from, transparent) = BindTo::of(&conf.tunnel_bind, r);
+    let options = Options {
+        from,
+        transparent,
+        keepalive: conf.tunnel_socket_keepalive,
+        receive_buffer: conf.tunnel_socket_rcvbuf.0 as usize,
+        send_buffer: conf.tunnel_socket_sndbuf.0 as usize,
+    };
+    let connecting = Stream::connect(&address, &options);
+    let connected = tokio::time::timeout(conf.tunnel_connect_timeout.duration(), connecting).await;
+    clock::update();
+    let words = match connected {
+        Ok(Ok(stream)) => {
+            let ms = clock::now().millis_since(started);
+            if let Some(one) = UpstreamState::last(r) {
+                (one.status, one.connect_ms, one.header_ms) = (200, Some(ms), Some(ms));
+            }
+            return Ok(stream);
+        }
+        Ok(Err(e)) => {
+            let words = format!("connect() failed {}", os(&e));
+            if transparent && e.kind() == std::io::ErrorKind::PermissionDenied {
+                r.log(Level::Error, format_args!("{words} while connecting to upstream, upstream: \"{address}\""));
+                return Err(Failure::Final(500));
+            }
+            (words, Failure::Error)
+        }
+        Err(_) => ("upstream timed out (110: Connection timed out)".to_string(), Failure::Timeout),
+    };
+    r.log(Level::Error, format_args!("{} while connecting to upstream, upstream: \"{address}\"", words.0));
+    Err(words.1)
+}
+
+fn open(plan: &Plan, r: &mut Request, stream: Stream, active: Active) -> Flow {
+    let conf = &plan.conf;
+    r.out.status = 200;
+    r.tunnel = Some(Box::new(Upgraded {
+        stream,
+        from_server: Vec::new(),
+        idle: conf.tunnel_read_timeout.duration(),
+        stalled: conf.tunnel_send_timeout.duration(),
+        buffer: conf.tunnel_buffer_size.0.max(1) as usize,
+        active,
+    }));
+    Flow::Content(Body::Empty)
+}
