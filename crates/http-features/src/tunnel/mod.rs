@@ -87,6 +87,7 @@ impl Feature for Tunnel {
             None => To::Computed(target, Arc::new(block.cx.get::<Groups>().clone())),
         };
         block.location.connect = true;
+        block.location.passes = true;
         block.location.content = Some(Arc::new(Pass(Arc::new(Plan { conf, to }))));
         Ok(())
     }
