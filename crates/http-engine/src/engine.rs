@@ -415,7 +415,10 @@ pub(crate) fn respond(r: &mut Request, mut body: Body) -> Result<Body, u16> {
         r.out.status = 200;
     }
     let plan = r.plan_rc();
-    if r.is_subrequest() {
+    if let Some(sub) = &r.sub {
+        if sub.as_it_comes {
+            return Ok(body);
+        }
         for (order, filter) in &plan.locations[r.location].filters {
             if order.for_subrequests() {
                 body = filter.apply(r, body)?;

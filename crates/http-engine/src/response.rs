@@ -223,6 +223,12 @@ pub struct BodyError;
 pub trait BodySource {
     /// The next piece, or `None` at the end. The request is there for variables and trailers.
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>>;
+    /// Only these bytes are wanted. `true`: the source gives only them from now on; `false`: it gives all, as before. Asked
+    /// before the first piece.
+    fn window(&mut self, span: &std::ops::Range<u64>) -> bool {
+        let _ = span;
+        false
+    }
     /// Called while the client takes nothing: a source that reads ahead does so here, within its bounds.
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         let _ = (cx, r);

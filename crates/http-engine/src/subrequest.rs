@@ -61,6 +61,8 @@ pub struct Sub {
     pub main_charset: Str,
     /// An error is not made into a page: the answer ends with the status and without a body.
     pub bare_errors: bool,
+    /// No filter acts on the answer: it is taken as it comes, as a part of one that filters act on.
+    pub as_it_comes: bool,
     /// The client's body is not its business, even where the main request has read it.
     pub without_body: bool,
     depth_left: u8,
@@ -213,6 +215,7 @@ impl Request {
             method: (*b"GET").into(),
             main_charset: self.sub.as_ref().map_or_else(|| self.out.charset.clone(), |sub| sub.main_charset.clone()),
             bare_errors: false,
+            as_it_comes: false,
             without_body: false,
             depth_left: depth_left - 1,
             background: None,

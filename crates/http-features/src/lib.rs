@@ -37,6 +37,7 @@ mod resolver;
 mod rewrite;
 mod secure_link;
 mod shared;
+mod slice;
 mod split_clients;
 mod ssi;
 mod static_files;

@@ -38,6 +38,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::resolver::Resolver,
     &crate::rewrite::Rewrite,
     &crate::secure_link::SecureLink,
+    &crate::slice::SliceFeature,
     &crate::split_clients::SplitClients,
     &crate::ssi::Ssi,
     &crate::static_files::StaticFiles,

@@ -228,7 +228,10 @@ impl Source {
 
 fn cut(body: Body, span: &Span<u64>) -> Body {
     match body {
-        Body::Source(source) => Body::Source(Box::new(Window { source, at: 0, span: span.clone() })),
+        Body::Source(mut source) => match source.window(span) {
+            true => Body::Source(source),
+            false => Body::Source(Box::new(Window { source, at: 0, span: span.clone() })),
+        },
         body => {
             let mut parts = Source::new(body).part(span);
             match (parts.len(), parts.pop()) {

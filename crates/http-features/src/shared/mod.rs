@@ -10,6 +10,7 @@ pub mod hosts;
 pub mod media_types;
 pub mod probing;
 pub mod resolving;
+pub mod slicing;
 pub mod static_coded;
 pub mod sticky;
 pub mod upgraded;

@@ -3,6 +3,7 @@
 use super::conf::UseStale;
 use super::paths::{CachePath, hurry};
 use super::{Asking, CacheState, Caching, Give, any, range_too_far, serve, set_status};
+use crate::shared::slicing::Slice;
 use base::clock;
 use cache::freshness::{self, Ignored, Verdict};
 use cache::{Hash, Lock, Meta, Seen, Stored, Ticket, Trouble, store, vary};
@@ -335,6 +336,9 @@ impl Session {
             key: self.key.clone(),
             revalidating: self.caching.revalidate,
         });
+        if let Some(slice) = r.thing::<Slice>().cloned() {
+            twin.keep(slice);
+        }
         let mut ticket = self.ticket.take();
         if let Some(ticket) = &mut ticket {
             ticket.background = true;
