@@ -61,6 +61,8 @@ pub struct OutHead {
     pub content_type: Str,
     /// Appended as `; charset=...`.
     pub charset: Str,
+    /// The charset that the client is to get it in, whatever the location says (`X-Accel-Charset`).
+    pub wanted_charset: Str,
     pub content_length: Option<u64>,
     /// Unix seconds.
     pub last_modified: Option<i64>,
@@ -97,6 +99,7 @@ impl OutHead {
         for text in [
             &mut self.content_type,
             &mut self.charset,
+            &mut self.wanted_charset,
             &mut self.etag,
             &mut self.location,
             &mut self.server,

@@ -83,11 +83,16 @@ impl Feature for Charset {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<CharsetConf>() else { return Ok(()) };
         let target = conf.charset.0.clone();
-        if target.as_literal() == Some(b"off") {
-            return Ok(());
-        }
         let maps = block.cx.get::<Maps>().clone();
         let source = conf.source_charset.as_ref().map(|name| name.0.clone());
+        if target.as_literal() == Some(b"off") {
+            // An upstream may still ask for another charset than the one it answers in.
+            if !maps.is_empty() {
+                let mark = Mark { target: None, source, types: MediaTypes::default(), replace: false, maps };
+                block.location.filters.push((FilterOrder::Charset, Arc::new(mark)));
+            }
+            return Ok(());
+        }
         if let (Some(to), Some(from)) = (target.as_literal(), source.as_ref().and_then(Template::as_literal))
             && !to.eq_ignore_ascii_case(from)
             && maps.find(from, to).is_none()
@@ -96,7 +101,7 @@ impl Feature for Charset {
         }
         block.location.charset = target.clone();
         let types = conf.charset_types.0.clone();
-        let mark = Mark { target, source, types, replace: conf.override_charset, maps };
+        let mark = Mark { target: Some(target), source, types, replace: conf.override_charset, maps };
         block.location.filters.push((FilterOrder::Charset, Arc::new(mark)));
         Ok(())
     }
@@ -108,7 +113,8 @@ fn no_map(from: &[u8], to: &[u8]) -> String {
 }
 
 struct Mark {
-    target: Template,
+    /// None: only what an upstream asks for.
+    target: Option<Template>,
     source: Option<Template>,
     types: MediaTypes,
     replace: bool,
@@ -125,10 +131,27 @@ impl Filter for Mark {
         if own.is_empty() {
             own = parameter(media).map(<[u8]>::to_vec).unwrap_or_default();
         }
-        if media.is_empty() || (!own.is_empty() && !self.replace) || (own.is_empty() && !self.types.has(media)) {
+        if media.is_empty() {
             return Ok(body);
         }
-        let to = self.target.eval(r);
+        let wanted = r.out.wanted_charset.bytes().to_vec();
+        let to = if wanted.is_empty() {
+            let Some(target) = &self.target else { return Ok(body) };
+            if (!own.is_empty() && !self.replace) || (own.is_empty() && !self.types.has(media)) {
+                return Ok(body);
+            }
+            target.eval(r)
+        } else {
+            let same = |t: &Option<Template>| {
+                t.as_ref().and_then(Template::as_literal).is_some_and(|t| t.eq_ignore_ascii_case(&wanted))
+            };
+            if !self.maps.know(&wanted) && !same(&self.target) && !same(&self.source) {
+                let shown = String::from_utf8_lossy(&wanted).into_owned();
+                r.log(Level::Error, format_args!("unknown charset \"{shown}\" to override"));
+                return Ok(body);
+            }
+            wanted
+        };
         if to.is_empty() {
             return Ok(body);
         }
@@ -157,7 +180,31 @@ impl Filter for Mark {
         if matches!(body, Body::Empty) {
             return Ok(body);
         }
+        // Byte for byte what is in memory stays there: ranges of it can be given.
+        if !recoder.changes_length()
+            && let Some(all) = in_memory(&body)
+        {
+            return Ok(Body::Bytes(recoder.recode(&all, &mut Vec::new()).into()));
+        }
         Ok(Body::Source(Box::new(Recoded { body, ready: VecDeque::new(), recoder, cut: Vec::new() })))
+    }
+}
+
+/// A body that is in memory as a whole.
+fn in_memory(body: &Body) -> Option<bytes::Bytes> {
+    match body {
+        Body::Bytes(bytes) => Some(bytes.clone()),
+        Body::Pieces(pieces) => {
+            let mut all = Vec::new();
+            for piece in pieces {
+                match piece {
+                    Piece::Bytes(bytes) => all.extend_from_slice(bytes),
+                    Piece::File(_) | Piece::Flush => return None,
+                }
+            }
+            Some(all.into())
+        }
+        Body::Empty | Body::File(_) | Body::Source(_) => None,
     }
 }
 

@@ -19,6 +19,13 @@ pub struct Maps(Vec<(Vec<u8>, Vec<u8>, Arc<Recoder>)>);
 
 impl Maps {
     /// The table from one charset to another.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// Whether a charset stands in some table.
+    pub fn know(&self, name: &[u8]) -> bool {
+        self.0.iter().any(|(from, to, _)| from.eq_ignore_ascii_case(name) || to.eq_ignore_ascii_case(name))
+    }
     pub fn find(&self, from: &[u8], to: &[u8]) -> Option<Arc<Recoder>> {
         let same = |a: &[u8], b: &[u8]| a.eq_ignore_ascii_case(b);
         self.0.iter().find(|(f, t, _)| same(f, from) && same(t, to)).map(|(_, _, table)| table.clone())

@@ -420,7 +420,8 @@ fn accept(
         Some(b"yes") if !ignored => true,
         _ => conf.proxy_buffering,
     };
-    let recipe = storage::recipe(plan, r, &head, &buf[..used]);
+    // What is not buffered is not stored, as in nginx.
+    let recipe = if buffering { storage::recipe(plan, r, &head, &buf[..used]) } else { None };
     buf.drain(..used);
     let timeout = conf.proxy_read_timeout.duration();
     let memory = conf.proxy_buffers.count * conf.proxy_buffers.size + conf.proxy_buffer_size.0;

@@ -74,7 +74,7 @@ fn act(r: &mut Request, known: Known, value: &[u8], ignored: IgnoreHeaders) {
         Known::XAccelLimitRate if !ignored.has(IgnoreHeaders::LIMIT_RATE) => {
             r.limit_rate = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
         }
-        Known::XAccelCharset if !ignored.has(IgnoreHeaders::CHARSET) => r.out.charset = value.to_vec().into(),
+        Known::XAccelCharset if !ignored.has(IgnoreHeaders::CHARSET) => r.out.wanted_charset = value.to_vec().into(),
         _ => {}
     }
 }
