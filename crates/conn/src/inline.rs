@@ -44,7 +44,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
     let mut out = world.out_buf.borrow_mut();
     out.clear();
     let mut presence = None;
-    let mut batch = Batch { world, key, fd, done: smallvec::SmallVec::new(), body: None };
+    let mut batch = Batch { world, key, fd, connection, done: smallvec::SmallVec::new(), body: None };
     let limits = head_in::limits(world, listener);
     let mut at = 0;
     loop {
@@ -56,27 +56,16 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
         }
         let (mut r, used) = match head {
             Head::Request(r, used) => (r, used),
-            Head::Partial => {
-                if batch.send(&mut out) {
-                    task::spawn(world, key, connection, Start::Bytes(bytes[at..].to_vec()));
-                }
-                return;
-            }
+            Head::Partial => return batch.send_then(&mut out, Start::Bytes(bytes[at..].to_vec())),
             Head::Refused(r, status) => {
-                if batch.send(&mut out) {
-                    counters::own(|c| counters::up(&c.requests));
-                    task::spawn(world, key, connection, Start::Refused(r, status, bytes[at..].to_vec()));
-                }
-                return;
+                counters::own(|c| counters::up(&c.requests));
+                return batch.send_then(&mut out, Start::Refused(r, status, bytes[at..].to_vec()));
             }
         };
         counters::own(|c| counters::up(&c.requests));
         r.pipelined = at > 0;
         if r.body_length.is_some() || r.head.fields.first(Known::Expect).is_some() {
-            if batch.send(&mut out) {
-                task::spawn(world, key, connection, Start::Request(r, bytes[at + used..].to_vec()));
-            }
-            return;
+            return batch.send_then(&mut out, Start::Request(r, bytes[at + used..].to_vec()));
         }
         at += used;
         let watch = presence.get_or_insert_with(|| Rc::new(task::Presence { world: world.clone(), key }));
@@ -85,19 +74,11 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
             Outcome::Ready(r, body) => {
                 if let Some((r, body)) = batch.add(r, body, &mut out) {
                     // Too much, too slow or of unknown length: a task sends it.
-                    if batch.send(&mut out) {
-                        let start = Start::Outcome(Outcome::Ready(r, body), bytes[at..].to_vec());
-                        task::spawn(world, key, connection, start);
-                    }
-                    return;
+                    let start = Start::Outcome(Outcome::Ready(r, body), bytes[at..].to_vec());
+                    return batch.send_then(&mut out, start);
                 }
             }
-            outcome => {
-                if batch.send(&mut out) {
-                    task::spawn(world, key, connection, Start::Outcome(outcome, bytes[at..].to_vec()));
-                }
-                return;
-            }
+            outcome => return batch.send_then(&mut out, Start::Outcome(outcome, bytes[at..].to_vec())),
         }
         let last = batch.done.last().is_none_or(|(r, ..)| !r.keep_alive);
         if last || at >= bytes.len() || batch.done.len() >= BATCH_MAX || batch.body.is_some() {
@@ -109,8 +90,13 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
     let conf = batch.done.last().map(|(r, ..)| &r.loc().core.conf);
     let (idle, nodelay) = conf.map_or((0, false), |c| (c.keepalive_timeout.millis, c.tcp_nodelay));
     let close_at_once = closing && rest == 0 && !world.lot.readable_now(key);
-    if !batch.send_last(&mut out, close_at_once) {
-        return;
+    match batch.send(&mut out, close_at_once) {
+        Sent::All => {}
+        Sent::Gone => return,
+        Sent::Part(part) => {
+            let then = (!closing && rest > 0).then(|| Box::new(Start::Bytes(bytes[at..].to_vec())));
+            return task::spawn(world, key, connection, part.start(then));
+        }
     }
     if closing {
         if close_at_once {
@@ -132,6 +118,7 @@ struct Batch<'a> {
     world: &'a Rc<World>,
     key: Key,
     fd: i32,
+    connection: &'a Rc<Connection>,
     /// The request and where its answer ends in the output.
     done: smallvec::SmallVec<[(Box<Request>, usize); 4]>,
     /// The last answer's body, when it was too large to be copied.
@@ -177,14 +164,20 @@ impl Batch<'_> {
         self.done.push((r, out.len()));
         None
     }
-    /// Writes what was gathered. `false`: the connection is gone, or a task finishes the write.
-    fn send(&mut self, out: &mut Vec<u8>) -> bool {
-        self.send_last(out, false)
+    /// Writes what was gathered, and lets a task go on with the connection.
+    fn send_then(&mut self, out: &mut Vec<u8>, start: Start) {
+        let start = match self.send(out, false) {
+            Sent::All => start,
+            Sent::Part(part) => part.start(Some(Box::new(start))),
+            Sent::Gone => return,
+        };
+        task::spawn(self.world, self.key, self.connection, start);
     }
-    /// The same; `closed_next`: the connection is closed at once, so that the last bytes may leave in one segment with the FIN.
-    fn send_last(&mut self, out: &mut Vec<u8>, closed_next: bool) -> bool {
+    /// Writes what was gathered. `closed_next`: the connection is closed at once, so that the last bytes may leave in one
+    /// segment with the FIN.
+    fn send(&mut self, out: &mut Vec<u8>, closed_next: bool) -> Sent {
         if out.is_empty() {
-            return true;
+            return Sent::All;
         }
         let body = self.body.take().unwrap_or_default();
         let result = if body.is_empty() {
@@ -201,7 +194,7 @@ impl Batch<'_> {
                     self.world.finished(r);
                 }
                 self.world.close(self.key);
-                return false;
+                return Sent::Gone;
             }
         };
         if sent == out.len() + body.len() {
@@ -210,20 +203,38 @@ impl Batch<'_> {
                 r.completed = true;
                 self.world.finished(r);
             }
-            return true;
+            return Sent::All;
         }
         let mut requests: Vec<Box<Request>> = self.done.drain(..).map(|(r, _)| r).collect();
-        let Some(last) = requests.pop() else { return false };
+        let Some(last) = requests.pop() else { return Sent::Gone };
         for mut r in requests {
             r.completed = true;
             self.world.finished(r);
         }
-        if let Some(connection) = last.connection.clone() {
-            let head = out.get(sent..).unwrap_or_default().to_vec();
-            let body = body.slice(sent.saturating_sub(out.len())..);
-            let start = Start::Unsent { head, body, last };
-            task::spawn(self.world, self.key, &connection, start);
-        }
-        false
+        let head = out.get(sent..).unwrap_or_default().to_vec();
+        let body = body.slice(sent.saturating_sub(out.len())..);
+        Sent::Part(Part { head, body, last })
+    }
+}
+
+/// What became of a write.
+enum Sent {
+    All,
+    /// The connection is closed.
+    Gone,
+    /// The socket took only so much.
+    Part(Part),
+}
+
+/// What a task has to write still.
+struct Part {
+    head: Vec<u8>,
+    body: Bytes,
+    last: Box<Request>,
+}
+
+impl Part {
+    fn start(self, then: Option<Box<Start>>) -> Start {
+        Start::Unsent { head: self.head, body: self.body, last: self.last, then }
     }
 }

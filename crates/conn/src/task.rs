@@ -28,8 +28,8 @@ pub enum Start {
     Outcome(Outcome, Vec<u8>),
     /// A head that is answered with an error, and the bytes from its beginning.
     Refused(Box<Request>, u16, Vec<u8>),
-    /// The tail of an answer, and its request.
-    Unsent { head: Vec<u8>, body: Bytes, last: Box<Request> },
+    /// The tail of an answer, its request, and what follows it on the connection.
+    Unsent { head: Vec<u8>, body: Bytes, last: Box<Request>, then: Option<Box<Start>> },
     /// The last answer was sent; what the client still sends is read and dropped.
     Linger,
 }
@@ -123,11 +123,10 @@ impl Client {
                     return end;
                 }
             }
-            Start::Unsent { head, body, last } => {
-                if let Some(end) = self.tail(head, body, last).await {
-                    return end;
-                }
-            }
+            Start::Unsent { head, body, last, then } => match (self.tail(head, body, last).await, then) {
+                (End::Park(_), Some(then)) => return Box::pin(self.run(*then)).await,
+                (end, _) => return end,
+            },
             Start::Linger => return End::Linger,
         }
         loop {
@@ -350,7 +349,7 @@ impl Client {
     }
 
     /// The rest of an answer that the inline path could not write at once.
-    async fn tail(&mut self, head: Vec<u8>, body: Bytes, mut last: Box<Request>) -> Option<End> {
+    async fn tail(&mut self, head: Vec<u8>, body: Bytes, mut last: Box<Request>) -> End {
         let conf = last.loc().core.clone();
         let mut sender = Sender::new(self.world.clone(), self.key, conf.conf.send_timeout.0);
         let unsent = (head.len() + body.len()) as u64;
@@ -366,13 +365,13 @@ impl Client {
         let keep_alive = last.keep_alive && !self.world.quitting.get();
         self.world.finished(last);
         match (sent, keep_alive) {
-            (Ok(()), true) => Some(End::Park(conf.conf.keepalive_timeout.millis)),
-            (Ok(()), false) => Some(End::Linger),
+            (Ok(()), true) => End::Park(conf.conf.keepalive_timeout.millis),
+            (Ok(()), false) => End::Linger,
             (Err(e), _) => {
                 if e == SendError::TimedOut {
                     self.reset_timed_out();
                 }
-                Some(End::Close)
+                End::Close
             }
         }
     }

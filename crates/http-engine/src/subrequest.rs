@@ -106,6 +106,7 @@ impl Request {
     /// The method in force, as it is passed on.
     pub fn method_name(&self) -> &[u8] {
         match &self.sub {
+            Some(_) if self.method == Method::Get => b"GET",
             Some(sub) => &sub.method,
             // An error page's GET is what is asked for; a HEAD stays one.
             None if self.method == Method::Get && self.head.method != Method::Get => b"GET",

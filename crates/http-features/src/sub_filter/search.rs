@@ -101,6 +101,39 @@ mod tests {
     }
 
     #[test]
+    fn random_texts_are_found_where_a_plain_search_finds_them() {
+        let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+        let mut random = move |below: usize| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            (seed % below as u64) as usize
+        };
+        for _ in 0..5000 {
+            let mut word = |least: usize, most: usize| -> String {
+                (0..least + random(most)).map(|_| ["a", "B", "c"][random(3)]).collect()
+            };
+            let texts: Vec<String> = (0..3).map(|_| word(1, 4)).collect();
+            let hay = word(0, 16);
+            let lower = hay.to_lowercase();
+            let plain = (0..hay.len()).find_map(|at| {
+                let index = texts.iter().position(|text| lower[at..].starts_with(&text.to_lowercase()))?;
+                Some((at, Some(index)))
+            });
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            assert_eq!(find(&texts, &hay, true), plain.unwrap_or((hay.len(), None)), "{texts:?} in {hay}");
+            // Where less is known, nothing else is found: at most something is waited for, not behind the place.
+            let cut = hay.len() / 2;
+            let (at, index) = find(&texts, &hay[..cut], false);
+            match (index, plain) {
+                (Some(index), plain) => assert_eq!(Some((at, Some(index))), plain, "{texts:?} in {hay}"),
+                (None, Some((place, _))) => assert!(at <= place, "{texts:?} in {hay}"),
+                (None, None) => {}
+            }
+        }
+    }
+
+    #[test]
     fn those_that_are_not_wanted_are_passed_over() {
         let needles = Needles::new(vec![b"a".to_vec(), b"ab".to_vec()]);
         let found = needles.find(b"xab", |index| index == 1, true);
