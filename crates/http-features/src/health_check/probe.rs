@@ -33,7 +33,7 @@ pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<Kept>) -> R
     let Some(plan) = round.plan.upgrade() else { return Ok(()) };
     let location = plan.locations.get(round.location);
     let Some(Probing(prober)) = location.and_then(|l| l.thing::<Probing>()).cloned() else { return Ok(()) };
-    let mut r = request(plan, round.location, &round.check.uri);
+    let mut r = request(plan, round.location, &round.check.uri, &round.group.name);
     let old = kept.take().filter(|k| {
         let age = clock::now().millis_since(k.opened);
         round.check.keepalive_ms.is_some_and(|most| age < most)
@@ -47,13 +47,17 @@ pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<Kept>) -> R
 }
 
 /// A request of nobody's, for what the location adds to requests.
-fn request(plan: Arc<HttpPlan>, location: usize, uri: &str) -> Box<Request> {
+fn request(plan: Arc<HttpPlan>, location: usize, uri: &str, group: &str) -> Box<Request> {
     let mut r = Box::<Request>::default();
     r.server = plan.locations[location].server;
+    // Servers want a host: the server's own name, or the group's where it has none.
+    let name = String::from_utf8_lossy(&plan.servers[r.server].name).into_owned();
+    let host = if name.is_empty() || name.starts_with(['~', '*']) { group.to_string() } else { name };
+    r.host = host.to_ascii_lowercase().into_bytes();
     r.location = location;
     r.plan = Some(Rc::new(plan));
     r.started = clock::now();
-    r.buf = format!("GET {uri} HTTP/1.1\r\n\r\n").into_bytes();
+    r.buf = format!("GET {uri} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
     let bytes = r.buf.clone();
     // It is right by construction; an empty head would do no harm.
     let _ = HeadParser::default().parse(&bytes, &HeadLimits::default(), &mut r.head);
