@@ -496,7 +496,11 @@ impl http_engine::RawClient for Raw {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.world.lot.poll_readable(self.key, cx) {
                     Poll::Ready(true) => {}
                     Poll::Ready(false) => return Poll::Ready(Ok(0)),
-                    Poll::Pending => return Poll::Pending,
+                    Poll::Pending => {
+                        // Upgraded connections are idle for most of their time: they hold no buffer meanwhile.
+                        input.buf = Vec::new();
+                        return Poll::Pending;
+                    }
                 },
                 Err(e) => return Poll::Ready(Err(e)),
             }

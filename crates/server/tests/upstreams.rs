@@ -192,3 +192,80 @@ fn requests_wait_in_the_queue_of_a_busy_group() {
     }
     running.quit();
 }
+
+#[test]
+fn threads_take_turns_together() {
+    let ((a, _), (b, _)) = (patient("a"), patient("b"));
+    let port = free_port();
+    let site = Site::new(
+        "daemon off; worker_processes 4;",
+        &format!(
+            "http {{ upstream u {{ server 127.0.0.1:{} weight=2; server 127.0.0.1:{}; }}
+             server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://u; }} }} }}",
+            a.port, b.port
+        ),
+    );
+    let running = site.start();
+    // Whichever thread takes a connection, the group's turn goes on where it was.
+    let answers: String = (0..60).map(|_| ask(port, "/").1).collect();
+    assert_eq!(answers, "aba".repeat(20));
+    running.quit();
+}
+
+#[test]
+fn groups_that_cannot_be_are_refused_in_words() {
+    let site = Site::new("", "");
+    let port = free_port();
+    for (upstream, location, wanted) in [
+        ("server a.invalid resolve;", "", "resolving names at run time requires upstream \"u\" to be in shared memory"),
+        (
+            "zone z 1m; server a.invalid resolve;",
+            "",
+            "no resolver defined to resolve names at run time in upstream \"u\"",
+        ),
+        ("server 127.0.0.1 service=http;", "", "service upstream \"127.0.0.1\" requires \"resolve\" parameter"),
+        ("server a:80 resolve service=http;", "", "service upstream \"a:80\" may not have port"),
+        ("server 127.0.0.1 resolve service=http;", "", "service upstream \"127.0.0.1\" requires domain name"),
+        ("server 127.0.0.1; ntlm;", "", "\"ntlm\" directive is not supported"),
+        ("server 127.0.0.1; state /tmp/x;", "", "\"state\" directive is not supported"),
+        ("hash $uri; server 127.0.0.1 backup; server 127.0.0.2;", "", "does not support parameter \"backup\""),
+        ("random; server 127.0.0.1 slow_start=1s;", "", "does not support parameter \"slow_start\""),
+        ("server 127.0.0.1 backup;", "", "no servers in upstream \"u\""),
+        ("server 127.0.0.1; sticky cookie;", "", "invalid number of arguments in \"sticky\" directive"),
+        ("server 127.0.0.1; sticky cookie a samesite=maybe;", "", "invalid \"samesite\" parameter value"),
+        ("server 127.0.0.1; sticky learn lookup=$arg_a zone=z:1m;", "", "\"create\" parameter is not specified"),
+        ("server 127.0.0.1; sticky learn create=$arg_a lookup=$arg_a zone=z:1m sync;", "", "\"sync\" is not supported"),
+        ("server 127.0.0.1; outlier_ejection errors=0;", "", "neither \"errors\" nor \"rate\""),
+        ("server 127.0.0.1; retry_budget 300%;", "", "invalid parameter \"300%\""),
+        ("server 127.0.0.1; queue 0;", "", "invalid value \"0\""),
+        ("server 127.0.0.1; least_time header sideways;", "", "invalid parameter \"sideways\""),
+        ("server 127.0.0.1 route=;", "", "route is empty"),
+        ("server 127.0.0.1; resolver 127.0.0.1 status_zone=z;", "", "\"status_zone\" is not supported"),
+        ("server 127.0.0.1;", "health_check match=none;", "unknown match \"none\""),
+        ("server 127.0.0.1;", "health_check type=grpc;", "health checks of type \"grpc\" are not supported"),
+        ("server 127.0.0.1;", "health_check persistent;", "\"persistent\" requires \"mandatory\""),
+        ("server 127.0.0.1;", "health_check fails=0;", "invalid parameter \"fails=0\""),
+    ] {
+        site.configure(
+            "",
+            &format!(
+                "http {{ upstream u {{ {upstream} }}
+                 server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://u; {location} }} }} }}"
+            ),
+        );
+        let tested = site.run(&["-t"]);
+        let words = support::text(&tested.stderr);
+        assert!(!tested.status.success() && words.contains(wanted), "{upstream} {location}: {words}");
+    }
+    // What is only doubtful is said and taken.
+    for (upstream, wanted) in [
+        ("server 127.0.0.1; least_conn; ip_hash;", "[warn] load balancing method redefined"),
+        ("server a.invalid;", "[warn] host not found in upstream \"u\": \"a.invalid\" is down until it resolves"),
+    ] {
+        let server = format!("server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://u; }} }}");
+        site.configure("", &format!("http {{ upstream u {{ {upstream} }} {server} }}"));
+        let tested = site.run(&["-t"]);
+        let words = support::text(&tested.stderr);
+        assert!(tested.status.success() && words.contains(wanted), "{upstream}: {words}");
+    }
+}

@@ -30,7 +30,7 @@ impl Tunnel for Upgraded {
             let mut pass = Pass {
                 client,
                 stream: self.stream,
-                to_server: Vec::with_capacity(self.buffer),
+                to_server: Vec::new(),
                 to_client: self.from_server,
                 buffer: self.buffer,
                 client_done: false,
@@ -47,7 +47,10 @@ impl Tunnel for Upgraded {
                     match pass.step(cx) {
                         Ok(true) => moved = tokio::time::Instant::now(),
                         Ok(false) if pass.over() => return Poll::Ready(()),
-                        Ok(false) => break,
+                        Ok(false) => {
+                            pass.let_go();
+                            break;
+                        }
                         Err(_) => return Poll::Ready(()),
                     }
                 }
@@ -80,6 +83,14 @@ impl Pass {
     /// One side has ended and everything that it sent has arrived.
     fn over(&self) -> bool {
         (self.client_done && self.to_server.is_empty()) || (self.server_done && self.to_client.is_empty())
+    }
+    /// An idle connection holds no buffers.
+    fn let_go(&mut self) {
+        for buf in [&mut self.to_server, &mut self.to_client] {
+            if buf.is_empty() {
+                *buf = Vec::new();
+            }
+        }
     }
     /// Moves what can be moved; `true` when something did.
     fn step(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
