@@ -7,6 +7,7 @@ pub mod caching;
 pub mod compress;
 pub mod groups;
 pub mod hosts;
+pub mod joining;
 pub mod media_types;
 pub mod probing;
 pub mod resolving;

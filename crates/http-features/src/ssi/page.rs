@@ -4,6 +4,7 @@ use super::SsiConf;
 use super::command::{self, Branch, Encoding};
 use super::parse::{Found, Parser};
 use super::state::Shared;
+use crate::shared::joining::{self, JOINED_BYTES};
 use bytes::Bytes;
 use http_engine::subrequest::{self, NoAnswer, Stream};
 use http_engine::{Body, BodyError, BodySource, FilePart, LocalFuture, Piece, Request};
@@ -18,6 +19,8 @@ const TOGETHER_MAX: usize = 64;
 /// Text that is held behind an include that has not come, and into how many parts it may be cut.
 const HELD_BYTES_MAX: u64 = 256 * 1024;
 const HELD_PARTS_MAX: usize = 1024;
+/// Parts that are gathered for one piece.
+const GATHERED_PARTS_MAX: usize = 64;
 
 /// A part of what is sent.
 pub enum Part {
@@ -33,6 +36,8 @@ pub struct Page {
     pub shared: Rc<Shared>,
     body: Body,
     ended: bool,
+    /// The body has failed: said when what came before has been handed on.
+    broken: bool,
     parser: Parser,
     /// What was read and not looked at.
     input: Bytes,
@@ -60,6 +65,7 @@ impl Page {
             shared: command::shared(r),
             body,
             ended: false,
+            broken: false,
             input: Bytes::new(),
             origin: None,
             file: None,
@@ -123,11 +129,14 @@ impl Page {
     }
     /// Looks at the next part of the page; `Ready(false)` when there is none.
     fn poll_step(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Result<bool, BodyError>> {
+        if self.broken {
+            return Poll::Ready(Err(BodyError));
+        }
         if self.ended {
             return Poll::Ready(Ok(false));
         }
         if self.input.is_empty() {
-            let more = std::task::ready!(self.poll_fill(cx, r))?;
+            let more = std::task::ready!(self.poll_fill(cx, r)).inspect_err(|_| self.broken = true)?;
             if !more {
                 self.ended = true;
                 let rest = self.parser.rest();
@@ -190,6 +199,27 @@ impl Page {
             }
         }
     }
+    /// Nothing but a little text is queued.
+    fn may_gather(&self) -> bool {
+        let text = |part: &Part| match part {
+            Part::Piece(Piece::Bytes(bytes)) => Some(bytes.len() as u64),
+            _ => None,
+        };
+        let sum = self.queue.iter().map(text).sum::<Option<u64>>();
+        !self.waiting && self.queue.len() < GATHERED_PARTS_MAX && sum.is_some_and(|sum| sum < JOINED_BYTES)
+    }
+    /// The piece at the front, joined with the small ones that follow.
+    fn next_piece(&mut self) -> Option<Piece> {
+        let Some(Part::Piece(first)) = self.queue.pop_front() else { return None };
+        let Piece::Bytes(first) = first else { return Some(first) };
+        Some(Piece::Bytes(joining::join(first, |room| match self.queue.front() {
+            Some(Part::Piece(Piece::Bytes(next))) if next.len() as u64 <= room => match self.queue.pop_front() {
+                Some(Part::Piece(Piece::Bytes(next))) => Some(next),
+                _ => None,
+            },
+            _ => None,
+        })))
+    }
     /// The part at the front has ended.
     fn next_part(&mut self) {
         self.queue.pop_front();
@@ -212,16 +242,22 @@ impl BodySource for Page {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         loop {
             self.drive_others(cx);
+            if let Some(Part::Piece(_)) = self.queue.front() {
+                // What can be looked at now goes along with it.
+                if self.may_gather() && matches!(self.poll_step(cx, r), Poll::Ready(Ok(true))) {
+                    continue;
+                }
+                if let Some(piece) = self.next_piece() {
+                    return Poll::Ready(Some(Ok(piece)));
+                }
+            }
             let piece = match self.queue.front_mut() {
                 None => match std::task::ready!(self.poll_step(cx, r)) {
                     Ok(true) => continue,
                     Ok(false) => return Poll::Ready(None),
                     Err(e) => return Poll::Ready(Some(Err(e))),
                 },
-                Some(Part::Piece(_)) => {
-                    let Some(Part::Piece(piece)) = self.queue.pop_front() else { continue };
-                    return Poll::Ready(Some(Ok(piece)));
-                }
+                Some(Part::Piece(_)) => continue,
                 Some(Part::Include(stream)) => stream.poll_piece(cx),
                 Some(Part::Set(coming, name)) => match coming.as_mut().poll(cx) {
                     Poll::Pending => {

@@ -2,6 +2,7 @@
 
 mod search;
 
+use crate::shared::joining;
 use crate::shared::media_types::MediaTypes;
 use bytes::Bytes;
 use conf_schema::value::Flag;
@@ -213,7 +214,7 @@ impl Replaced {
 impl BodySource for Replaced {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         loop {
-            if let Some(piece) = self.ready.pop_front() {
+            if let Some(piece) = joining::pop(&mut self.ready) {
                 return Poll::Ready(Some(Ok(piece)));
             }
             let over = self.over();
