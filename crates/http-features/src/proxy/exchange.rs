@@ -364,8 +364,12 @@ fn accept(
     if let Some(flow) = storage::instead(plan, r, status_bit(head.status)) {
         return Ok(flow);
     }
-    let as_get = conf.proxy_method.is_some() || Asking::of(r).is_some_and(|asking| asking.as_get);
-    let method = if as_get { Method::Get } else { r.head.method };
+    let method = match &conf.proxy_method {
+        Some(method) if method.eval(r) == b"HEAD" => Method::Head,
+        Some(_) => Method::Get,
+        None if Asking::of(r).is_some_and(|asking| asking.as_get) => Method::Get,
+        None => r.head.method,
+    };
     let length = match wire_h1::response_body(&head, &buf, method) {
         Ok(length) => length,
         Err(e) => {

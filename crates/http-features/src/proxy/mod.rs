@@ -117,7 +117,8 @@ directives! {
         proxy_max_temp_file_size: Offset = "1024m",
         /// How much is written to a temporary file at once.
         proxy_temp_file_write_size: Size = "8k",
-        /// How much may be busy being sent while the response is still read.
+        /// nginx: how much may be busy being sent while the response is still read. Ours is bounded by `proxy_buffers`; the
+        /// value is checked and has no effect.
         proxy_busy_buffers_size: Size,
         /// Whether a request is carried on when its client has gone.
         proxy_ignore_client_abort: Flag = "off",
