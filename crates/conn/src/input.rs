@@ -104,6 +104,20 @@ impl BodyState {
     pub fn done(&self) -> bool {
         matches!(*self.framing.borrow(), Framing::Done)
     }
+    /// Whether the part of a chunked body that was read with the head is in order: a handler that has no use for the body
+    /// must not answer a request that is broken.
+    pub fn in_order(&self, bytes: &[u8]) -> bool {
+        let Framing::Chunked(decoder) = &*self.framing.borrow() else { return true };
+        let (mut decoder, mut rest) = (decoder.clone(), bytes);
+        while !rest.is_empty() {
+            match decoder.decode(rest) {
+                Ok(decoded) if !decoded.done && decoded.consumed > 0 => rest = &rest[decoded.consumed..],
+                Ok(_) => return true,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
     /// Takes body bytes that were read already. `Ok(None)`: none are there, or the body is at its end.
     ///
     /// # Errors

@@ -247,6 +247,12 @@ impl Client {
                 taken: 0,
             }));
         }
+        if !state.in_order(self.input.borrow().bytes()) {
+            r.keep_alive = false;
+            r.body = RequestBody::None;
+            r.log(Level::Info, format_args!("client sent invalid chunked body"));
+            return self.answer(engine::fail(r, 400), &state).await;
+        }
         self.answer(engine::start(r), &state).await
     }
 

@@ -178,21 +178,23 @@ pub fn bring_in(path: &[u8]) {
 }
 
 /// What a path is, where symbolic links are not to be followed (`disable_symlinks`): opened folder by folder, so that no link
-/// can slip in between a check and its use. Never cached.
+/// can slip in between a check and its use. The first `checked_from` bytes are not checked. Never cached.
 ///
 /// # Errors
 /// ELOOP for a link that may not be followed; others as the file system gives them.
 pub fn look_without_links(path: &[u8], checked_from: usize, if_not_owner: bool) -> io::Result<Rc<Found>> {
     use rustix::fs::{AtFlags, Mode, OFlags};
-    let split = path.get(..checked_from).and_then(|p| p.iter().rposition(|c| *c == b'/')).unwrap_or(0);
-    let (start, rest) = if checked_from > 0 { path.split_at(split + 1) } else { (b"/".as_slice(), path) };
+    let (start, rest) = if checked_from > 0 { path.split_at(checked_from) } else { (b"/".as_slice(), path) };
+    let slashed = path.ends_with(b"/");
     let mut folder =
         rustix::fs::open(bytes_path(start), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut names = rest.split(|c| *c == b'/').filter(|n| !n.is_empty()).peekable();
     while let Some(name) = names.next() {
         let last = names.peek().is_none();
         let name = bytes_path(name);
-        let flags = if last {
+        let flags = if last && slashed {
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC
+        } else if last {
             OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC
         } else {
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC
@@ -605,5 +607,31 @@ mod tests {
         }
         assert!(usage().1 <= 10);
         fs::remove_dir_all(&top).expect("clean up");
+    }
+
+    #[test]
+    fn links_are_refused_from_a_place_on() {
+        let folder = folder("links");
+        fs::create_dir(folder.join("real")).expect("folder");
+        fs::write(folder.join("real/file"), "text").expect("write");
+        std::os::unix::fs::symlink("real", folder.join("link")).expect("link");
+        std::os::unix::fs::symlink("file", folder.join("real/name")).expect("link");
+        let base = folder.as_os_str().as_bytes();
+        let code = |path: &str, from: usize, owner: bool| {
+            let path = [base, path.as_bytes()].concat();
+            match look_without_links(&path, from, owner) {
+                Ok(found) => Ok(found.kind),
+                Err(e) => Err(e.raw_os_error().unwrap_or(0)),
+            }
+        };
+        let beyond_link = base.len() + "/link".len();
+        assert_eq!(code("/real/file", 0, false), Ok(Kind::File));
+        assert!(matches!(code("/link/file", 0, false), Err(libc::ELOOP | libc::ENOTDIR)));
+        assert_eq!(code("/link/file", beyond_link, false), Ok(Kind::File));
+        assert_eq!(code("/link/name", beyond_link, false), Err(libc::ELOOP));
+        assert_eq!(code("/link/name", beyond_link, true), Ok(Kind::File), "one owner");
+        assert_eq!(code("/real/file/", 0, true), Err(libc::ENOTDIR), "a file is no folder");
+        assert_eq!(code("/real/", 0, false), Ok(Kind::Folder));
+        fs::remove_dir_all(&folder).expect("removed");
     }
 }

@@ -258,7 +258,12 @@ pub fn look(r: &mut Request, path: &[u8]) -> std::io::Result<std::rc::Rc<crate::
     }
     let core = core.clone();
     let from = core.conf.disable_symlinks.from.as_ref().map(|t| t.eval(r)).unwrap_or_default();
-    // A part that the path does not begin with leaves the whole path checked.
-    let from = if path.starts_with(&from) { from.len() } else { 0 };
+    // A part that the path does not begin with, or that ends within a name, leaves the whole path checked.
+    let from = match path.strip_prefix(&from[..]) {
+        Some([]) => return crate::files::look(path),
+        Some([b'/', ..]) => from.len(),
+        Some(_) if from.ends_with(b"/") => from.len() - 1,
+        _ => 0,
+    };
     crate::files::look_without_links(path, from, core.conf.disable_symlinks.mode == SymlinkMode::IfNotOwner)
 }
