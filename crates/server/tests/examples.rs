@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use support::client::Client;
 use support::{Site, free_port, text, wait};
@@ -82,6 +83,56 @@ fn localhost_benchmark() {
         "localhost-benchmark",
         &[("GET /index.html HTTP/1.1\r\nHost: a\r\n\r\n", "Content-Type: text/", "Ready to be measured")],
     );
+}
+
+/// A process that is ended with the test.
+struct Stopped(std::process::Child);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // TERM, so that its own processes end with it.
+        support::signal(self.0.id(), "TERM");
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn php_behind_apache() {
+    let apache = "/usr/sbin/apache2";
+    let php = std::fs::read_dir("/etc/apache2/mods-available").is_ok_and(|entries| {
+        entries.flatten().any(|e| e.file_name().to_str().is_some_and(|n| n.starts_with("php") && n.ends_with(".load")))
+    });
+    if !Path::new(apache).exists() || !php {
+        eprintln!("there is no Apache with PHP here");
+        return;
+    }
+    let (site, port) = copied("php-behind-apache");
+    let behind = free_port().to_string();
+    for file in ["nginx.conf", "apache.conf"] {
+        let text = site.read(file).replace("127.0.0.1:8083", &format!("127.0.0.1:{behind}"));
+        site.write(file, &text);
+    }
+    let mut command = std::process::Command::new(apache);
+    command.arg("-f").arg(site.path("apache.conf")).arg("-DFOREGROUND").env("APACHE_DIR", &site.dir);
+    // Apache ends by a signal to its whole process group, which must not be ours.
+    let _apache = Stopped(command.process_group(0).spawn().expect("Apache starts"));
+    wait("Apache", || Client::connect(behind.parse().expect("a port")));
+    let child = site.command(&["-c", "nginx.conf"]).spawn().expect("starts");
+    let mut client = wait("a connection", || Client::connect(port));
+    let _ours = Stopped(child);
+    let mut ask =
+        |target: &str| client.ask(&format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n")).expect("answered");
+    for _ in 0..3 {
+        let (status, body) = ask("/?name=%3Cb%3E");
+        assert!(
+            status == 200 && body.contains("Hello, &lt;b&gt;, from PHP; you come from 127.0.0.1."),
+            "{status} {body}"
+        );
+        let (status, body) = ask("/harbour.svg");
+        assert!(status == 200 && body.starts_with("<svg"), "{status} {body}");
+        assert_eq!(ask("/none.php").0, 404);
+        assert_eq!(ask("/.git/config").0, 403);
+    }
 }
 
 #[test]

@@ -3,13 +3,21 @@
 use std::process::Command;
 
 /// Programs that tests talk to, and Debian's packages that bring them.
-const PEERS: &[(&str, &str)] = &[("curl", "curl"), ("openssl", "openssl"), ("nginx", "nginx-extras")];
+const PEERS: &[(&str, &str)] = &[
+    ("curl", "curl"),
+    ("openssl", "openssl"),
+    ("nginx", "nginx-extras"),
+    ("apache2", "apache2"),
+    ("php", "libapache2-mod-php"),
+];
 
 pub fn run(_: &[String]) -> Result<(), String> {
     install_peers();
     step("cargo", &["fmt", "--all", "--check"])?;
     step("cargo", &["xtask", "tidy"])?;
     step("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
+    // A workspace of its own, which nothing else builds.
+    step("cargo", &["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml"])?;
     step("cargo", &["build", "--quiet", "--workspace", "--bins"])?;
     step("cargo", &["test", "--workspace"])
 }
