@@ -136,12 +136,13 @@ pub fn build(
     };
     let plan = b.http(http);
     let complaints = std::mem::take(&mut b.complaints);
+    let groups_used = cx.get::<Variables>().groups_used;
     let (variables, names, unknown) = cx.take::<Variables>().finish();
     let complaints: Vec<Complaint> = complaints.into_iter().chain(unknown).collect();
     if !complaints.is_empty() {
         return Err(complaints);
     }
-    Ok(HttpPlan { variables, names, ..plan })
+    Ok(HttpPlan { variables, names, groups_used, ..plan })
 }
 
 /// A server before it has its place among the listeners.
@@ -256,6 +257,7 @@ impl Builder<'_> {
         }
         let listeners = self.listeners(&drafts);
         HttpPlan {
+            groups_used: true,
             cache_bytes: self.core_conf(&levels).tidegate_cache.0,
             transparent: self.cx.get::<crate::plan::Transparent>().0,
             listeners,

@@ -171,7 +171,7 @@ fn location(r: &mut Request, out: &mut Vec<u8>) {
 }
 
 /// A time as text; the last few are remembered, because a site's files are asked for again and again.
-fn date_text(seconds: i64) -> [u8; 29] {
+pub fn date_text(seconds: i64) -> [u8; 29] {
     const KEPT: usize = 64;
     thread_local! {
         static TEXTS: RefCell<[(i64, [u8; 29]); KEPT]> = const { RefCell::new([(i64::MIN, [0; 29]); KEPT]) };

@@ -19,6 +19,8 @@ pub struct HttpPlan {
     pub variables: Vec<Variable>,
     /// Their names, for those that are looked up while a request runs.
     pub names: crate::variable::Names,
+    /// Some template asks for groups of the last match (`$1`).
+    pub groups_used: bool,
     /// `tidegate_cache`
     pub cache_bytes: u64,
     /// Connections to servers are made from addresses that are not this machine's: workers need the capability for it.

@@ -108,12 +108,17 @@ impl Pattern {
     }
     /// Matches for a request: groups become `$1`..., named groups become variables.
     pub fn run(&self, r: &mut crate::Request, subject: &[u8]) -> bool {
-        if self.groups() == 0 {
+        // Groups that nobody can ask for are not looked for.
+        if self.names.is_empty() && (self.groups() == 0 || !r.plan().groups_used) {
             let matched = self.is_match(subject);
             if matched {
                 r.captures.clear();
             }
             return matched;
+        }
+        if !self.is_match(subject) {
+            // Most locations' patterns do not match, and finding that out is cheaper without the groups.
+            return false;
         }
         let mut captures = std::mem::take(&mut r.captures);
         let matched = self.captures(subject, &mut captures);

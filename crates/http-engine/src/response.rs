@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 pub enum Str {
     Static(&'static [u8]),
     Shared(Arc<[u8]>),
-    Owned(Box<[u8]>),
+    Owned(Vec<u8>),
 }
 
 impl Str {
@@ -34,7 +34,8 @@ impl Default for Str {
 
 impl From<Vec<u8>> for Str {
     fn from(v: Vec<u8>) -> Self {
-        Str::Owned(v.into_boxed_slice())
+        // Not shrunk: it lives for one response.
+        Str::Owned(v)
     }
 }
 

@@ -65,6 +65,9 @@ impl Template {
             rest = next;
         }
         flush(&mut literal, &mut parts);
+        if parts.iter().any(|part| matches!(part, Part::Group(_))) {
+            cx.get::<Variables>().groups_used = true;
+        }
         Ok(Template { parts: parts.into() })
     }
     /// A template that is just this text.
@@ -105,11 +108,18 @@ impl Template {
         }
     }
     pub fn eval(&self, r: &mut Request) -> Vec<u8> {
-        let mut out = Vec::new();
+        if let [Part::Literal(text)] = &*self.parts {
+            return text.to_vec();
+        }
+        let length = |part: &Part| if let Part::Literal(text) = part { text.len() } else { VALUE_BYTES };
+        let mut out = Vec::with_capacity(self.parts.iter().map(length).sum());
         self.write(r, &mut out);
         out
     }
 }
+
+/// What is set aside for the value of a variable: most are shorter.
+const VALUE_BYTES: usize = 64;
 
 fn flush(literal: &mut Vec<u8>, parts: &mut Vec<Part>) {
     if !literal.is_empty() {

@@ -81,6 +81,8 @@ pub struct Variables {
     first_use: Vec<Option<At>>,
     builtins: HashMap<&'static str, &'static Builtin>,
     slots: u32,
+    /// A template asks for groups of the last match (`$1`).
+    pub groups_used: bool,
 }
 
 impl Variables {

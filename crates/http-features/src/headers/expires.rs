@@ -3,7 +3,7 @@
 use conf_schema::value::parse_sec;
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::{Request, Template};
-use observe::clock::{http_time, local_offset};
+use observe::clock::local_offset;
 
 const DAY: u64 = 24 * 60 * 60;
 
@@ -76,7 +76,7 @@ impl When {
             }
             (When::Access(seconds) | When::Modified(seconds), _) => (now.saturating_add(seconds), seconds),
         };
-        Some((http_time(at), if age < 0 { Control::NoCache } else { Control::MaxAge(age) }))
+        Some((http_engine::head_out::date_text(at), if age < 0 { Control::NoCache } else { Control::MaxAge(age) }))
     }
 }
 
@@ -140,7 +140,8 @@ impl Expires {
         match control {
             Control::NoCache => r.out.add("Cache-Control", "no-cache"),
             Control::MaxAge(age) => {
-                let mut value = b"max-age=".to_vec();
+                let mut value = Vec::with_capacity(32);
+                value.extend_from_slice(b"max-age=");
                 http_engine::head_out::number(age.max(0) as u64, &mut value);
                 r.out.add("Cache-Control", value);
             }

@@ -81,7 +81,8 @@ impl Handler for Candidates {
         let root = &location.core.root;
         for (name, folder) in self.files.iter() {
             let name = name.eval(r);
-            let mut path = root.path.eval(r);
+            let mut path = Vec::with_capacity(128);
+            root.path.write(r, &mut path);
             let below = match root.alias {
                 Alias::Prefix(length) if name.get(..length) == r.path.get(..length) => name[length..].to_vec(),
                 _ => name,
