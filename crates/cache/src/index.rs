@@ -8,8 +8,8 @@ use tokio::sync::Notify;
 
 const NONE: u32 = u32::MAX;
 /// All nodes by last use, and of these the ones whose bytes are in memory.
-pub const ALL: usize = 0;
-pub const HOT: usize = 1;
+const ALL: usize = 0;
+const HOT: usize = 1;
 
 #[derive(Clone, Copy, Debug)]
 struct Links {
@@ -36,6 +36,8 @@ pub struct Node {
     /// A cached error: its status, and until when.
     pub error: u16,
     pub error_until: i64,
+    /// It was purged while somebody fetched it: what they bring is not stored.
+    pub purged: bool,
     /// Bytes on the disk.
     pub size: u64,
     pub hot: Option<Arc<Stored>>,
@@ -57,6 +59,7 @@ impl Node {
             lock_until: 0,
             error: 0,
             error_until: 0,
+            purged: false,
             size: 0,
             hot: None,
             waiters: None,
@@ -68,6 +71,15 @@ impl Node {
 struct Ends {
     newest: u32,
     oldest: u32,
+}
+
+/// See [`Shard::oldest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oldest {
+    None,
+    Busy,
+    /// Its key, and when it goes by itself.
+    Free(Hash, i64),
 }
 
 /// See the module's documentation.
@@ -157,10 +169,24 @@ impl Shard {
         self.hot_bytes = self.hot_bytes.saturating_sub(stored.cost());
         Some(stored)
     }
-    /// The node that was used longest ago: of all, or of the hot ones.
-    pub fn oldest(&mut self, list: usize) -> Option<&mut Node> {
-        let index = self.ends[list].oldest;
-        self.at(index)
+    /// The hot node that was used longest ago.
+    pub fn oldest_hot(&mut self) -> Option<Hash> {
+        let index = self.ends[HOT].oldest;
+        self.at(index).map(|node| node.hash)
+    }
+    /// The node that was used longest ago and that nobody works on; `busy_max` that are worked on are passed over.
+    pub fn oldest(&mut self, busy_max: u32) -> Oldest {
+        let first = self.ends[ALL].oldest;
+        let mut index = first;
+        for _ in 0..=busy_max {
+            match self.at(index) {
+                None if index == first => return Oldest::None,
+                None => return Oldest::Busy,
+                Some(node) if node.count == 0 => return Oldest::Free(node.hash, node.expire),
+                Some(node) => index = node.links[ALL].newer,
+            }
+        }
+        Oldest::Busy
     }
     /// Keys of all nodes, or of the hot ones.
     pub fn keys(&self, hot: bool) -> Vec<Hash> {
@@ -215,12 +241,23 @@ mod tests {
         shard.touch(&hash(2));
         shard.touch(&hash(2));
         let mut order = Vec::new();
-        while let Some(oldest) = shard.oldest(ALL).map(|n| n.hash) {
+        while let Oldest::Free(oldest, _) = shard.oldest(3) {
             order.push((0..5).find(|n| hash(*n) == oldest));
             assert!(shard.remove(&oldest).is_some());
         }
         assert_eq!(order, [Some(1), Some(3), Some(4), Some(0), Some(2)]);
         assert!(shard.remove(&hash(1)).is_none());
+        for n in 0..3 {
+            if let Some(node) = shard.insert(hash(n)) {
+                node.count = u32::from(n < 2);
+            }
+        }
+        assert_eq!((shard.oldest(1), shard.oldest(2)), (Oldest::Busy, Oldest::Free(hash(2), 0)));
+        shard.remove(&hash(2));
+        assert_eq!(shard.oldest(9), Oldest::Busy);
+        shard.remove(&hash(0));
+        shard.remove(&hash(1));
+        assert_eq!(shard.oldest(9), Oldest::None);
         for n in 0..100 {
             shard.insert(hash(n));
         }

@@ -9,6 +9,7 @@
 
 pub mod entry;
 pub mod freshness;
+pub mod fuzzing;
 mod index;
 pub mod key;
 pub mod loader;

@@ -32,7 +32,7 @@ pub fn work(zone: &Zone, limits: &Limits, say: Say<'_>) -> Duration {
     };
     let rest = loop {
         let now = clock::unix_seconds();
-        match zone.evict(now, now) {
+        match zone.evict(now) {
             Evicted::One(failed) => told(failed),
             Evicted::Empty => break Duration::from_secs(REST_SECONDS as u64),
             Evicted::Later(at) => break Duration::from_secs((at - now).clamp(1, REST_SECONDS) as u64),
@@ -49,7 +49,7 @@ pub fn work(zone: &Zone, limits: &Limits, say: Say<'_>) -> Duration {
         if !over && !crowded() {
             return rest;
         }
-        match zone.evict_oldest(clock::unix_seconds()) {
+        match zone.evict_oldest() {
             Evicted::One(failed) => told(failed),
             Evicted::Busy => return Duration::from_secs(1),
             Evicted::Empty | Evicted::Later(_) => return rest,

@@ -114,10 +114,12 @@ pub fn open(path: &Path, hash: &Hash, key: Option<&[u8]>) -> Result<Stored, Trou
     let wanted = if small { whole } else { layout.body as u64 };
     if (bytes.len() as u64) < wanted {
         let more = wanted - bytes.len() as u64;
+        // Not more than is needed: it may be kept.
+        bytes.reserve_exact(more as usize + 1);
         (&mut file).take(more).read_to_end(&mut bytes)?;
     }
     let (meta, layout) = Meta::decode(&bytes)?;
-    if layout.body as u64 + layout.body_len != whole {
+    if (layout.body as u64).checked_add(layout.body_len) != Some(whole) {
         return Err(Trouble::Wrong("is truncated"));
     }
     let stored_key = bytes.get(layout.key..layout.etag - 1).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! A zone: the index that all threads share, and the rules by which requests may read, fetch and write an entry (nginx:
 //! `ngx_http_file_cache.c`). Everything takes the time as an argument.
 
-use crate::index::{ALL, HOT, Shard};
+use crate::index::{Oldest, Shard};
 use crate::key::Hash;
 use crate::purge::Purges;
 use crate::store::Stored;
@@ -66,6 +66,8 @@ pub struct Zone {
     pub loading: AtomicBool,
     inactive_sec: AtomicI64,
     limits: Mutex<Option<Limits>>,
+    /// Which shard is looked at first by who takes something out.
+    turn: AtomicUsize,
     /// Bytes of memory for hot entries; shared out evenly among the shards.
     hot_max: AtomicU64,
     pub purges: Purges,
@@ -108,6 +110,7 @@ impl Zone {
             loading: AtomicBool::new(false),
             inactive_sec: AtomicI64::new(600),
             limits: Mutex::new(None),
+            turn: AtomicUsize::new(0),
             hot_max: AtomicU64::new(0),
         }
     }
@@ -167,7 +170,7 @@ impl Zone {
     fn make_room(&self, shard: &mut Shard, cost: u64) {
         let share = self.hot_max.load(Ordering::Relaxed) / SHARDS as u64;
         while shard.hot_bytes + cost > share {
-            let Some(oldest) = shard.oldest(HOT).map(|node| node.hash) else { break };
+            let Some(oldest) = shard.oldest_hot() else { break };
             shard.cool(&oldest);
         }
     }
@@ -231,7 +234,7 @@ impl Zone {
             return (seen, true);
         }
         drop(shard);
-        if !self.room_for_one(now) {
+        if !self.room_for_one() {
             return (Seen::Full, false);
         }
         let mut shard = self.shard(hash);
@@ -254,47 +257,52 @@ impl Zone {
         }
     }
     /// Takes the entry out that was used longest ago, when the zone is full.
-    fn room_for_one(&self, now: i64) -> bool {
+    fn room_for_one(&self) -> bool {
         if self.count.load(Ordering::Relaxed) < self.capacity {
             return true;
         }
         let count = self.count.load(Ordering::Relaxed);
         self.watermark.store(count - count / 8, Ordering::Relaxed);
-        matches!(self.evict_oldest(now), Evicted::One(_)) || self.count.load(Ordering::Relaxed) < self.capacity
+        // Somebody may be quicker at the one that was chosen.
+        (0..EVICT_TRIES_MAX).any(|_| matches!(self.evict_oldest(), Evicted::One(_)))
+            || self.count.load(Ordering::Relaxed) < self.capacity
     }
 
     /// Takes the entry that was used longest ago out, whatever its age.
-    pub fn evict_oldest(&self, now: i64) -> Evicted {
-        self.evict(now, i64::MAX)
+    pub fn evict_oldest(&self) -> Evicted {
+        self.evict(i64::MAX)
     }
     /// The same for an entry that was not used since `limit`.
-    pub fn evict(&self, now: i64, limit: i64) -> Evicted {
-        for _ in 0..BUSY_MAX {
-            let mut oldest: Option<(i64, usize)> = None;
-            for (at, shard) in self.shards.iter().enumerate() {
-                let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(node) = shard.oldest(ALL)
-                    && oldest.is_none_or(|(expire, _)| node.expire < expire)
-                {
-                    oldest = Some((node.expire, at));
+    pub fn evict(&self, limit: i64) -> Evicted {
+        // Times are in seconds: among equals another shard is the first each time.
+        let first = self.turn.fetch_add(1, Ordering::Relaxed);
+        let (mut oldest, mut busy) = (None, false);
+        for n in 0..SHARDS {
+            let at = first.wrapping_add(n) % SHARDS;
+            let mut shard = self.shards[at].lock().unwrap_or_else(PoisonError::into_inner);
+            match shard.oldest(BUSY_MAX) {
+                Oldest::None => {}
+                Oldest::Busy => busy = true,
+                Oldest::Free(hash, expire) => {
+                    if oldest.is_none_or(|(_, earliest)| expire < earliest) {
+                        oldest = Some((hash, expire));
+                    }
                 }
             }
-            let Some((expire, at)) = oldest else { return Evicted::Empty };
-            if expire > limit {
-                return Evicted::Later(expire);
-            }
-            let mut shard = self.shards[at].lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(node) = shard.oldest(ALL) else { continue };
-            let hash = node.hash;
-            if node.count > 0 {
-                // Somebody is at work on it: it is not unused.
-                node.expire = now + self.inactive_sec();
-                shard.touch(&hash);
-                continue;
-            }
-            return Evicted::One(self.take_out(&mut shard, &hash));
         }
-        Evicted::Busy
+        match oldest {
+            None if busy => Evicted::Busy,
+            None => Evicted::Empty,
+            Some((_, expire)) if expire > limit => Evicted::Later(expire),
+            Some((hash, _)) => {
+                let mut shard = self.shard(&hash);
+                if shard.get(&hash).is_some_and(|node| node.count > 0) {
+                    // Somebody began to work on it between the two looks.
+                    return Evicted::Busy;
+                }
+                Evicted::One(self.take_out(&mut shard, &hash))
+            }
+        }
     }
     /// Removes a node and its file. The lock is held while the file goes: nobody finds one without the other.
     fn take_out(&self, shard: &mut Shard, hash: &Hash) -> Option<(PathBuf, std::io::Error)> {
@@ -307,8 +315,15 @@ impl Zone {
         let path = self.place.path(hash);
         std::fs::remove_file(&path).err().map(|e| (path, e))
     }
-    /// Removes an entry by its key; `false`: there was none.
+    /// Removes an entry by its key; `false`: there was none. What is being fetched at this moment is not stored either.
     pub fn remove(&self, hash: &Hash) -> bool {
+        self.take_away(hash, true)
+    }
+    /// Removes an entry that somebody is about to fetch anew.
+    pub fn discard(&self, hash: &Hash) -> bool {
+        self.take_away(hash, false)
+    }
+    fn take_away(&self, hash: &Hash, purge: bool) -> bool {
         let mut shard = self.shard(hash);
         let path = self.place.path(hash);
         shard.cool(hash);
@@ -317,6 +332,7 @@ impl Zone {
                 let size = std::mem::take(&mut node.size);
                 self.size.fetch_sub(size, Ordering::Relaxed);
                 (node.error, node.error_until) = (0, 0);
+                node.purged |= purge;
                 std::mem::replace(&mut node.exists, false)
             }
             Some(node) => {
@@ -371,8 +387,9 @@ impl Zone {
     }
 }
 
-/// Entries in use that are passed over before the manager gives up for now.
+/// Entries in use of one shard that are passed over.
 const BUSY_MAX: u32 = 20;
+const EVICT_TRIES_MAX: u32 = 3;
 
 /// What came of taking an entry out.
 #[derive(Debug)]
@@ -469,6 +486,11 @@ impl Ticket {
     pub fn stored(mut self, disk_size: u64, hot: Option<Arc<Stored>>) {
         let zone = self.zone.clone();
         let mut shard = zone.shard(&self.hash);
+        if shard.get(&self.hash).is_some_and(|node| node.purged) {
+            let _ = std::fs::remove_file(zone.place.path(&self.hash));
+            drop(shard);
+            return;
+        }
         if let Some(node) = shard.get(&self.hash) {
             let before = std::mem::replace(&mut node.size, disk_size);
             zone.size.fetch_add(disk_size, Ordering::Relaxed);
@@ -497,6 +519,7 @@ impl Ticket {
         let mut shard = zone.shard(&self.hash);
         let Some(node) = shard.get(&self.hash) else { return };
         node.count = node.count.saturating_sub(u32::from(self.counted));
+        node.purged &= node.count > 0;
         if self.updating && node.lock_until == self.lock_until {
             node.updating = false;
             wake(&mut node.waiters);

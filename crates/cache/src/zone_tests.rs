@@ -49,13 +49,13 @@ fn the_oldest_goes_first_and_its_file_with_it() {
     // The first is used again: it is the newest.
     drop(zone.enter(hashes[0], 1, NOW + 100));
     for hash in &hashes[1..20] {
-        assert!(matches!(zone.evict_oldest(NOW + 100), Evicted::One(None)));
+        assert!(matches!(zone.evict_oldest(), Evicted::One(None)));
         assert!(!zone.place.path(hash).exists());
     }
     assert!(zone.place.path(&hashes[0]).exists() && zone.place.path(&hashes[20]).exists());
     // What is being fetched stays.
     let (ticket, _) = zone.enter(hashes[20], 1, NOW);
-    assert!(matches!(zone.evict_oldest(NOW + 100), Evicted::One(None)));
+    assert!(matches!(zone.evict_oldest(), Evicted::One(None)));
     assert!(zone.place.path(&hashes[20]).exists() && !zone.place.path(&hashes[21]).exists());
     drop(ticket);
     clean(&zone);
@@ -157,6 +157,26 @@ fn one_fetches_and_the_others_wait() {
     assert_eq!((seen, first.renew(), second.renew()), (Seen::Exists, true, false));
     drop(first);
     assert!(second.renew());
+    clean(&zone);
+}
+
+#[test]
+fn what_is_purged_while_it_is_fetched_is_not_stored() {
+    let zone = zone("purged", 1 << 20);
+    let hash = put(&zone, "k", b"old", NOW);
+    let (ticket, _) = zone.enter(hash, 1, NOW);
+    assert!(zone.remove(&hash));
+    let path = zone.place.path(&hash);
+    fs::write(&path, "what the fetch brings").expect("written");
+    ticket.stored(4096, None);
+    assert!(!path.exists() && zone.count.load(Ordering::Relaxed) == 0 && zone.size.load(Ordering::Relaxed) == 0);
+    put(&zone, "k", b"new", NOW);
+    assert_eq!(zone.enter(hash, 1, NOW).1, Seen::Exists);
+    // What is looked for anew is stored.
+    let (ticket, _) = zone.enter(hash, 1, NOW);
+    assert!(zone.discard(&hash));
+    ticket.stored(4096, None);
+    assert_eq!(zone.enter(hash, 1, NOW).1, Seen::Exists);
     clean(&zone);
 }
 

@@ -69,7 +69,7 @@ fn site(port: u16, origin: u16, more: &str) -> Site {
          location / {{ proxy_pass http://127.0.0.1:{origin}; proxy_cache C; proxy_cache_key $uri;\n\
          add_header X-Cache $upstream_cache_status; }} }} }}"
     );
-    Site::new("daemon off; master_process off;", &rest)
+    Site::new("daemon off; master_process off; worker_processes 2;", &rest)
 }
 
 /// Status of the cache and body, or what went wrong: the process may be killed any moment.
@@ -269,4 +269,50 @@ fn a_client_that_leaves_does_not_end_what_others_will_want() {
     assert_eq!(origin.asked.load(Ordering::Relaxed), asked + 20);
     running.quit();
     site.assert_no_alerts();
+}
+
+#[test]
+fn a_small_cache_under_load_keeps_its_limits_and_gives_the_right_bytes() {
+    let origin = Origin::start();
+    let port = free_port();
+    let site = site(port, origin.port, "max_size=500k manager_sleep=1ms purger=on");
+    let text = site.read("conf/nginx.conf").replace("keys_zone=C:1m", "keys_zone=C:16k");
+    let text = text.replace(
+        "proxy_cache_key $uri;",
+        "proxy_cache_key $uri; proxy_cache_purge $http_x_purge; proxy_cache_lock on;",
+    );
+    site.write("conf/nginx.conf", &text);
+    let running = site.start();
+    wait("an answer", || get(port, "/ready/10").ok_or("none"));
+    let hits = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for client in 0..4_usize {
+            let hits = &hits;
+            scope.spawn(move || {
+                for n in 0..600 {
+                    let key = (n * (client + 1) + n / 7) % 100;
+                    let path = format!("/{key}/{}", LENGTHS[key % LENGTHS.len()]);
+                    hits.fetch_add(u64::from(whole(port, &path) == "HIT"), Ordering::Relaxed);
+                    if n % 50 == client {
+                        let wild = if n % 100 == client { "/1*" } else { path.as_str() };
+                        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+                        write!(stream, "GET {wild} HTTP/1.0\r\nX-Purge: 1\r\n\r\n").expect("sent");
+                        let mut answer = String::new();
+                        stream.read_to_string(&mut answer).expect("an answer");
+                        assert!(answer.starts_with("HTTP/1.1 204") || answer.starts_with("HTTP/1.1 404"), "{answer}");
+                    }
+                }
+            });
+        }
+    });
+    assert!(hits.load(Ordering::Relaxed) > 0);
+    let folder = site.path("cache");
+    wait("the manager", || {
+        let size: u64 = files(&folder).iter().filter_map(|f| Some(f.metadata().ok()?.len())).sum();
+        if size <= 500 * 1024 && files(&folder).len() <= 70 { Ok(()) } else { Err(format!("{size} bytes")) }
+    });
+    running.quit();
+    site.assert_no_alerts();
+    let log = site.log();
+    assert!(!log.contains("[crit]"), "{log}");
 }

@@ -241,7 +241,7 @@ impl Task {
                         key: session.key.as_slice().into(),
                         meta,
                         head,
-                        content: Content::Memory(body.into()),
+                        content: Content::Memory(body.into_boxed_slice().into()),
                         body_start,
                         body_len,
                         inode: placed.inode,

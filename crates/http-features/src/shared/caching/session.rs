@@ -305,7 +305,7 @@ impl Session {
             },
         };
         if zone.purges.hit(&stored) {
-            zone.remove(&ticket.hash);
+            zone.discard(&ticket.hash);
             return Opened::Missing;
         }
         if !stored.meta.vary.is_empty() {
