@@ -5,6 +5,7 @@ mod support;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -267,6 +268,30 @@ fn a_client_that_leaves_does_not_end_what_others_will_want() {
         assert_eq!(whole(port, &format!("/gone-{n}/400000")), "HIT");
     }
     assert_eq!(origin.asked.load(Ordering::Relaxed), asked + 20);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn a_write_that_fails_costs_the_entry_and_not_the_answer() {
+    let origin = Origin::start();
+    let port = free_port();
+    let site = site(port, origin.port, "use_temp_path=off");
+    // A file may have 100 kB: the write that is too much fails as on a full disk.
+    let script = format!("trap '' XFSZ; ulimit -f 200; exec {} -p {}", support::BINARY, site.dir.display());
+    let child = Command::new("sh").arg("-c").arg(script).spawn().expect("the shell runs");
+    let running = support::Running { site: &site, child };
+    wait("an answer", || get(port, "/ready/10").ok_or("none"));
+    for n in 1..=3 {
+        assert_eq!(whole(port, "/large/400000"), "MISS");
+        site.wait_for_log("; the response is not stored", n);
+        wait("nothing left behind", || match files(&site.path("cache")).len() {
+            1 => Ok(()),
+            other => Err(other),
+        });
+    }
+    assert_eq!(whole(port, "/small/60000"), "MISS");
+    assert_eq!(whole(port, "/small/60000"), "HIT");
     running.quit();
     site.assert_no_alerts();
 }
