@@ -44,7 +44,8 @@ pub trait Background: Send + Sync {
         Box::pin(async {})
     }
     /// What is still not settled, in words for the operator.
-    fn unsettled(&self) -> Vec<String> {
+    fn unsettled(&self, plan: &HttpPlan) -> Vec<String> {
+        let _ = plan;
         Vec::new()
     }
     /// Runs while the plan serves; dropped when another takes its place. The plan is held weakly across waits, so that a

@@ -31,7 +31,7 @@ fn what_follows_an_answer_that_is_written_in_parts_is_answered() {
             client.write_all(format!("{large}{}", &next[..cut]).as_bytes()).expect("written");
             let mut got = vec![0; 60_000];
             client.read_exact(&mut got).expect("the first answer");
-            client.write_all(next[cut..].as_bytes()).expect("written");
+            client.write_all(&next.as_bytes()[cut..]).expect("written");
             let mut rest = Vec::new();
             let mut buffer = [0; 4096];
             while !rest.ends_with(b"status") {

@@ -258,11 +258,20 @@ fn groups_that_cannot_be_are_refused_in_words() {
         assert!(!tested.status.success() && words.contains(wanted), "{upstream} {location}: {words}");
     }
     // What is only doubtful is said and taken.
-    for (upstream, wanted) in [
-        ("server 127.0.0.1; least_conn; ip_hash;", "[warn] load balancing method redefined"),
-        ("server a.invalid;", "[warn] host not found in upstream \"u\": \"a.invalid\" is down until it resolves"),
+    for (upstream, location, wanted) in [
+        (
+            "server 127.0.0.1;",
+            "set $u u; proxy_pass http://$u; health_check;",
+            "[warn] \"health_check\" in location \"/\" has no group of servers to check",
+        ),
+        ("server 127.0.0.1; least_conn; ip_hash;", "proxy_pass http://u;", "[warn] load balancing method redefined"),
+        (
+            "server a.invalid;",
+            "proxy_pass http://u;",
+            "[warn] host not found in upstream \"u\": \"a.invalid\" is down until it resolves",
+        ),
     ] {
-        let server = format!("server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://u; }} }}");
+        let server = format!("server {{ listen 127.0.0.1:{port}; location / {{ {location} }} }}");
         site.configure("", &format!("http {{ upstream u {{ {upstream} }} {server} }}"));
         let tested = site.run(&["-t"]);
         let words = support::text(&tested.stderr);

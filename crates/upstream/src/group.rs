@@ -145,6 +145,16 @@ impl Group {
         group
     }
 
+    /// A group for one request: what was learnt about its servers goes with it.
+    pub fn fleeting(name: &str, addresses: Vec<Address>) -> Group {
+        let group = Group::new(name, Vec::new(), Method::RoundRobin, KeepAlive::default(), false);
+        let peers = addresses.into_iter().map(|address| Arc::new(Peer::new(PeerSpec::new(name, address))));
+        let primary: Vec<_> = peers.collect();
+        let members = Members { total_weight: primary.len() as u64, primary, ..Members::default() };
+        *group.members.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(members);
+        group
+    }
+
     /// The servers at this moment.
     pub fn members(&self) -> Arc<Members> {
         self.members.read().unwrap_or_else(PoisonError::into_inner).clone()

@@ -10,7 +10,7 @@ use std::time::Duration;
 const AGAIN_FIRST: Duration = Duration::from_secs(1);
 const AGAIN_LAST: Duration = Duration::from_secs(30);
 /// Between two questions for the same name, whatever its records say.
-const AGAIN_LEAST: Duration = Duration::from_millis(100);
+const AGAIN_LEAST: Duration = Duration::from_secs(1);
 
 /// What the names of a group are asked for, and by whom.
 #[derive(Clone, Debug)]

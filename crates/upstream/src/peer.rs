@@ -3,8 +3,8 @@
 use crate::stream::Address;
 use base::clock::Instant;
 use md5::{Digest, Md5};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 /// One `server` line of an `upstream` block, for one of its addresses.
 #[derive(Clone, Debug)]
@@ -61,8 +61,7 @@ pub struct Peer {
     pub spec: PeerSpec,
     /// The address as text: `$upstream_addr`, log lines.
     pub text: String,
-    /// What `sticky` calls it: its route, or the MD5 of its address.
-    pub id: String,
+    id: OnceLock<String>,
     /// Connections in use, of all threads.
     pub active: AtomicU64,
     checked: AtomicU8,
@@ -108,21 +107,23 @@ impl Peer {
     pub(crate) fn new(spec: PeerSpec) -> Peer {
         let effective = i64::from(spec.weight);
         let text = spec.address.to_string();
-        let id = if spec.route.is_empty() {
-            Md5::digest(text.as_bytes()).iter().map(|b| format!("{b:02x}")).collect()
-        } else {
-            spec.route.clone()
-        };
         Peer {
             spec,
             text,
-            id,
+            id: OnceLock::new(),
             active: AtomicU64::new(0),
             checked: AtomicU8::new(0),
             checks: Mutex::default(),
             ejected_until: AtomicU64::new(0),
             state: Mutex::new(State { effective, ..State::default() }),
         }
+    }
+    /// What `sticky` calls it: its route, or the MD5 of its address.
+    pub fn id(&self) -> &str {
+        self.id.get_or_init(|| match self.spec.route.as_str() {
+            "" => Md5::digest(self.text.as_bytes()).iter().map(|b| format!("{b:02x}")).collect(),
+            route => route.to_string(),
+        })
     }
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         // A panic while the lock is held can only come from arithmetic that is checked: the numbers stay usable.

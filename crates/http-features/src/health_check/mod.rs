@@ -186,10 +186,24 @@ impl Background for Doctor {
             }
         })
     }
+    fn unsettled(&self, plan: &HttpPlan) -> Vec<String> {
+        let lost = plan.locations.iter().filter(|location| {
+            let group = location.thing::<Probing>().and_then(|p| p.0.named());
+            location.thing::<Checking>().is_some() && group.is_none()
+        });
+        lost.map(|location| {
+            let name = String::from_utf8_lossy(&location.name).into_owned();
+            format!("\"health_check\" in location \"{name}\" has no group of servers to check")
+        })
+        .collect()
+    }
     fn run(self: Arc<Self>, plan: Weak<HttpPlan>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
             let mut tasks = tokio::task::JoinSet::new();
             if let Some(strong) = plan.upgrade() {
+                for words in self.unsettled(&strong) {
+                    log.log(Level::Warn, 0, format_args!("{words}"));
+                }
                 for (group, checks) in groups(&strong) {
                     for (location, check, matching) in checks {
                         let (plan, group, log) = (plan.clone(), group.clone(), log.clone());

@@ -109,7 +109,7 @@ impl Background for Names {
             while tasks.join_next().await.is_some() {}
         })
     }
-    fn unsettled(&self) -> Vec<String> {
+    fn unsettled(&self, _: &HttpPlan) -> Vec<String> {
         let mut words = Vec::new();
         for naming in self.all() {
             for (index, line) in naming.group.lines.iter().enumerate() {

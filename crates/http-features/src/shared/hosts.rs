@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use upstream::names::Naming;
-use upstream::{Address, Group, KeepAlive, Line, Method, PeerSpec, Source};
+use upstream::{Address, Group, KeepAlive, Line, Method, PeerSpec};
 
 /// A group of the addresses of one host. A name that does not resolve makes a group without servers: requests get 502 until
 /// it does.
@@ -78,6 +78,5 @@ async fn found(r: &mut Request, text: &str) -> Result<Group, NoAim> {
         }
     };
     let all = addresses.iter().map(|ip| Address::Ip(SocketAddr::new(*ip, port))).collect();
-    let line = Line { spec: PeerSpec::new(text, Address::Unix("".into())), source: Source::Fixed(all) };
-    Ok(Group::new(text, vec![line], Method::RoundRobin, KeepAlive::default(), false))
+    Ok(Group::fleeting(text, all))
 }

@@ -72,7 +72,7 @@ impl Sticky {
 
     /// A server has answered: the client is told, or the session is noted, now or at the end of the response.
     pub fn answered(&self, r: &mut Request, active: &mut Active) {
-        let server = active.peer().id.clone();
+        let server = active.peer().id().to_string();
         match self {
             Sticky::Cookie(cookie) => {
                 let value = cookie.value(r, &server);

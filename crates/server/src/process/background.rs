@@ -36,7 +36,7 @@ pub fn settle(config: &Config) -> Vec<String> {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return Vec::new() };
     tokio::task::LocalSet::new().block_on(&runtime, prepare(config, START_PATIENCE));
     runtime.shutdown_background();
-    plan.background.iter().flat_map(|work| work.unsettled()).collect()
+    plan.background.iter().flat_map(|work| work.unsettled(plan)).collect()
 }
 
 impl Tasks {

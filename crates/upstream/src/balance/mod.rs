@@ -7,7 +7,7 @@ mod random;
 mod tests;
 
 use crate::group::{Group, Members};
-use crate::peer::Peer;
+use crate::peer::{Peer, State};
 use base::clock::Instant;
 pub use hash::Crc32;
 use std::sync::atomic::Ordering;
@@ -178,7 +178,9 @@ impl Drop for Active {
             if let Some(act) = self.at_end.take() {
                 act();
             }
-            self.peer.succeeded(now);
+            if !self.single {
+                self.peer.succeeded(now);
+            }
             if let (Some(header_ms), true) = (self.header_ms, self.group.method.keeps_times()) {
                 let counted = matches!(self.group.method, Method::LeastTime { time: Time::Header, inflight: true });
                 self.peer.with(|s| {
@@ -205,8 +207,10 @@ impl Method {
 impl Group {
     /// The next server, or `None` when no one is left to ask.
     pub fn choose(self: &Arc<Self>, choice: &Choice<'_>, turn: &mut Turn) -> Option<Active> {
-        let _one_at_a_time = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let members = turn.members.clone();
+        // A server that stands alone and has no limit is nobody's choice.
+        let alone = members.single() && members.primary.iter().all(|peer| peer.spec.max_conns == 0);
+        let _one_at_a_time = (!alone).then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
         loop {
             let list = if turn.in_backup { &members.backup } else { &members.primary };
             if let Some(index) = self.pick(list, &members, choice, turn) {
@@ -249,7 +253,7 @@ impl Group {
     fn taken(self: &Arc<Self>, peer: &Arc<Peer>, single: bool, now: Instant) -> Active {
         let inflight = matches!(self.method, Method::LeastTime { inflight: true, .. }) && !single;
         peer.active.fetch_add(1, Ordering::Relaxed);
-        peer.with(|s| {
+        let note = |s: &mut State| {
             if now.millis_since(s.checked) > peer.spec.fail_timeout_ms {
                 s.checked = now;
             }
@@ -261,7 +265,10 @@ impl Group {
                 s.inflight_changed = now;
                 s.inflight += 1;
             }
-        });
+        };
+        if !single {
+            peer.with(note);
+        }
         Active {
             peer: peer.clone(),
             group: self.clone(),
@@ -283,7 +290,7 @@ fn usable(list: &[Arc<Peer>], index: usize, now: Instant, turn: &Turn) -> bool {
 /// The server that the request is bound to, if it can be asked; one that is being drained can.
 fn bound(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &Turn) -> Option<usize> {
     let id = choice.bound?;
-    let index = list.iter().position(|peer| peer.id.as_bytes() == id)?;
+    let index = list.iter().position(|peer| peer.id().as_bytes() == id)?;
     let peer = &list[index];
     let able = !turn.has(index) && !peer.spec.down && !peer.unavailable(choice.now);
     able.then_some(index)
