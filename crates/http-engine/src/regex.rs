@@ -131,3 +131,18 @@ impl Pattern {
         matched
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_that_explodes_is_cut_off() {
+        let (pattern, _) = Pattern::at_run_time(br"^(a+)+$").expect("a pattern");
+        assert!(pattern.is_match(b"aaaa"));
+        // Two to the power of 60 ways to fail: without a limit this test would not end.
+        let subject = [&[b'a'; 60][..], b"!"].concat();
+        assert!(!pattern.is_match(&subject));
+        assert!(!pattern.captures(&subject, &mut Captures::default()));
+    }
+}
