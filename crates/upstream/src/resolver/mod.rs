@@ -364,7 +364,7 @@ mod tests {
     use super::*;
     use hickory_proto::rr::RData;
     use hickory_proto::rr::Record;
-    use hickory_proto::rr::rdata::A;
+    use hickory_proto::rr::rdata::{A, AAAA, CNAME, SRV};
     use tokio::net::UdpSocket;
 
     #[test]
@@ -397,6 +397,77 @@ mod tests {
             assert_eq!(resolver.resolve("one.test", second).await, Ok(want), "from memory: nobody answers any more");
             let quick = Duration::from_millis(20);
             assert_eq!(resolver.resolve("two.test", quick).await, Err(Failed::TimedOut));
+        });
+    }
+
+    /// Answers of a server that knows a few names, by kind.
+    fn known(name: &str, kind: RecordType) -> (ResponseCode, Vec<RData>) {
+        let v4 = |last| RData::A(A::new(127, 0, 0, last));
+        let v6 = || RData::AAAA(AAAA::new(0, 0, 0, 0, 0, 0, 0, 1));
+        let alias = |to: &str| RData::CNAME(CNAME(Name::from_ascii(to).unwrap()));
+        let found = match (name, kind) {
+            ("both.", RecordType::A) => vec![v4(1)],
+            ("both.", RecordType::AAAA) => vec![v6()],
+            ("half.", RecordType::A) => vec![v4(2)],
+            ("half.", _) => return (ResponseCode::ServFail, Vec::new()),
+            // An alias where the other kind has an address is not followed.
+            ("mixed.", RecordType::A) => vec![v4(3)],
+            ("mixed.", RecordType::AAAA) => vec![alias("both.")],
+            ("alias.", RecordType::AAAA) => vec![alias("both.")],
+            ("circle.", _) => vec![alias("circle.")],
+            ("_http._tcp.s.", RecordType::SRV) => vec![
+                RData::SRV(SRV::new(2, 1, 82, Name::from_ascii("mixed.").unwrap())),
+                RData::SRV(SRV::new(1, 7, 81, Name::from_ascii("both.").unwrap())),
+                RData::SRV(SRV::new(1, 1, 80, Name::from_ascii("half.").unwrap())),
+            ],
+            _ => Vec::new(),
+        };
+        (ResponseCode::NoError, found)
+    }
+
+    #[test]
+    fn kinds_of_addresses_aliases_and_services() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let address = NameServer::Address(server.local_addr().unwrap());
+            let resolver = Arc::new(Resolver::new(vec![address], None, true, true));
+            tokio::task::spawn_local(async move {
+                let mut buf = [0; 512];
+                while let Ok((n, from)) = server.recv_from(&mut buf).await {
+                    let mut answer = Message::from_vec(&buf[..n]).unwrap();
+                    answer.metadata.message_type = MessageType::Response;
+                    let (name, kind) = (answer.queries[0].name().clone(), answer.queries[0].query_type());
+                    let (code, found) = known(&name.to_ascii(), kind);
+                    answer.metadata.response_code = code;
+                    answer.answers.extend(found.into_iter().map(|data| Record::from_rdata(name.clone(), 60, data)));
+                    server.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
+                }
+            });
+            let second = Duration::from_secs(5);
+            let (one, six) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16]));
+            let both: Rc<[IpAddr]> = vec![one, six].into();
+            assert_eq!(resolver.resolve("both", second).await, Ok(both.clone()));
+            assert_eq!(resolver.resolve("half", second).await, Err(Failed::Server), "half an answer is none");
+            assert_eq!(resolver.resolve("mixed", second).await, Ok(vec![IpAddr::from([127, 0, 0, 3])].into()));
+            assert_eq!(resolver.resolve("alias", second).await, Ok(both));
+            assert_eq!(resolver.resolve("circle", second).await, Err(Failed::NoSuchName));
+            assert_eq!(resolver.resolve("nobody", second).await, Err(Failed::NoSuchName));
+
+            let told = RefCell::new(Vec::new());
+            let say = |word: Word<'_>| told.borrow_mut().push(word.to_string());
+            let (found, valid) = resolver.service("s", "http", second, &say).await.unwrap();
+            let short: Vec<_> = found.iter().map(|f| (f.address.to_string(), f.record.clone(), f.backup)).collect();
+            let record = |name: &str, weight| Some((name.to_string(), weight));
+            let wanted = [
+                ("127.0.0.1:81".to_string(), record("both", 7), false),
+                ("[::1]:81".to_string(), record("both", 7), false),
+                ("127.0.0.3:82".to_string(), record("mixed", 1), true),
+            ];
+            assert_eq!(short, wanted);
+            assert!(valid <= Duration::from_secs(60));
+            let words = "half could not be resolved (2: Server failure) while resolving service http of s";
+            assert_eq!(*told.borrow(), [words]);
         });
     }
 }
