@@ -50,7 +50,7 @@ pub struct HttpBuild<'a> {
     /// Called on every thread when log lines must not wait any longer.
     pub flushers: &'a mut Vec<fn()>,
     pub background: &'a mut Vec<Arc<dyn crate::plan::Background>>,
-    pub folders: &'a mut Vec<std::path::PathBuf>,
+    pub folders: &'a mut Vec<crate::plan::Folder>,
 }
 
 /// What a feature sees of one block while it plans.
@@ -63,6 +63,8 @@ pub struct BlockPlan<'a> {
     pub children: &'a [usize],
     /// The names of the server.
     pub server_names: &'a [ServerName],
+    /// Folders that are written to: see [`crate::HttpPlan::folders`].
+    pub folders: &'a mut Vec<crate::plan::Folder>,
     /// For the server's own level: its rewrite phase.
     pub server_rewrite: Option<&'a mut Vec<Arc<dyn crate::plan::Handler>>>,
     pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
@@ -101,7 +103,7 @@ struct Builder<'a> {
     things: Vec<Arc<dyn Any + Send + Sync>>,
     flushers: Vec<fn()>,
     background: Vec<Arc<dyn crate::plan::Background>>,
-    folders: Vec<std::path::PathBuf>,
+    folders: Vec<crate::plan::Folder>,
     complaints: Vec<Complaint>,
     /// By the core's plan and kind of root; the plan is kept, so that its address stays its own.
     cores: HashMap<(usize, Alias), (Arc<dyn Any + Send + Sync>, Arc<Core>)>,
@@ -206,6 +208,10 @@ impl Builder<'_> {
         let key = (Arc::as_ptr(&levels[0].plan).cast::<u8>() as usize, root.alias);
         if let Some((_, core)) = self.cores.get(&key) {
             return core.clone();
+        }
+        let folder = crate::plan::Folder { path: conf.client_body_temp_path.path.clone(), needed: false };
+        if !self.folders.contains(&folder) {
+            self.folders.push(folder);
         }
         let identity = &conf.server_identity;
         let word = match conf.server_tokens {
@@ -459,6 +465,7 @@ impl Builder<'_> {
                 context: block.context,
                 children,
                 server_names: &self.server_names,
+                folders: &mut self.folders,
                 server_rewrite: is_server.then_some(&mut server_rewrite),
                 things: &mut self.things,
             };

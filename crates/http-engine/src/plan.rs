@@ -32,7 +32,15 @@ pub struct HttpPlan {
     /// What goes on beside the requests, on the control thread.
     pub background: Vec<Arc<dyn Background>>,
     /// Folders that are made before the first request, and given to the workers' account.
-    pub folders: Vec<std::path::PathBuf>,
+    pub folders: Vec<Folder>,
+}
+
+/// A folder that is written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folder {
+    pub path: std::path::PathBuf,
+    /// Nothing can be served when it cannot be made. Others are tried again by whoever needs them.
+    pub needed: bool,
 }
 
 /// Work that belongs to a configuration and not to a request: names that are asked for again, servers that are probed. It

@@ -5,6 +5,7 @@ use crate::shared::caching::conf::{Declared, StoreTo};
 use crate::shared::caching::paths::Caches;
 use crate::shared::caching::{CacheState, Caching, Storing, stored_fields};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::plan::Folder;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HttpBuild, Request};
 use std::any::Any;
@@ -91,7 +92,8 @@ impl Feature for ResponseMemory {
         let Some(conf) = conf.downcast_ref::<MemoryConf>() else { return Ok(()) };
         let paths: Vec<_> = http.cx.get::<Declared>().all().cloned().collect();
         if !paths.is_empty() {
-            http.folders.extend(paths.iter().map(|path| path.zone.root().to_path_buf()));
+            let folders = paths.iter().map(|path| Folder { path: path.zone.root().to_path_buf(), needed: true });
+            http.folders.extend(folders);
             http.background.push(Arc::new(Caches { paths, memory: conf.tidegate_response_memory.0 }));
         }
         Ok(())

@@ -22,6 +22,7 @@ use crate::shared::probing::{Prober, Probing, Timeouts};
 use conf_schema::value::{Buffers, Flag, List, Msec, Number, Offset, Own, Size, Words};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::core_table::TempPath;
+use http_engine::plan::Folder;
 use http_engine::values::SizeTemplate;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
@@ -200,6 +201,10 @@ impl Feature for Proxy {
             ));
         }
         let bound = target.bind(block.cx)?;
+        let folder = Folder { path: conf.proxy_temp_path.path.clone(), needed: false };
+        if !block.folders.contains(&folder) {
+            block.folders.push(folder);
+        }
         let redirects = redirect::rules(&conf.proxy_redirect, &target, &location.name, location.regex)?;
         location.auto_redirect = location.name.ends_with(b"/") && !location.regex && !location.exact;
         if let Some(origin) = bound.origin() {

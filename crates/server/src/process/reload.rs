@@ -7,10 +7,11 @@ use crate::process::listeners::{Failed, Listeners, Purpose, Seat};
 use crate::{report, say};
 use conf_schema::Store;
 use conf_syntax::Disk;
+use http_engine::plan::Folder;
 use net::process::Account;
 use observe::{LogFile, LogFiles, os};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -49,17 +50,25 @@ pub fn open_logs(files: &LogFiles) -> Result<OpenLogs, Failed> {
 /// # Errors
 /// One could not be made; it has been logged.
 pub fn make_folders(config: &Config) -> Result<(), Failed> {
-    for folder in config.http.iter().flat_map(|http| &http.folders) {
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        if let Err(e) = made {
-            say!(Emerg, "mkdir() \"{}\" failed {}", folder.display(), os(&e));
-            return Err(Failed);
-        }
-        if let Some(user) = config.core.user.as_ref().filter(|_| rustix::process::geteuid().is_root())
-            && let Err(e) = std::os::unix::fs::chown(folder, Some(user.uid), None)
-        {
-            say!(Emerg, "chown(\"{}\", {}) failed {}", folder.display(), user.uid, os(&e));
-            return Err(Failed);
+    let user = config.core.user.as_ref().filter(|_| rustix::process::geteuid().is_root());
+    for Folder { path, needed } in config.http.iter().flat_map(|http| &http.folders) {
+        let made = match std::fs::DirBuilder::new().mode(0o700).create(path) {
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(("mkdir", e)),
+            _ => Ok(()),
+        };
+        let owned = made.and_then(|()| {
+            let uid = std::fs::metadata(path).map_err(|e| ("stat", e))?.uid();
+            match user.filter(|user| user.uid != uid) {
+                Some(user) => std::os::unix::fs::chown(path, Some(user.uid), None).map_err(|e| ("chown", e)),
+                None => Ok(()),
+            }
+        });
+        if let Err((what, e)) = owned {
+            if *needed {
+                say!(Emerg, "{what}() \"{}\" failed {}", path.display(), os(&e));
+                return Err(Failed);
+            }
+            say!(Warn, "{what}() \"{}\" failed {}", path.display(), os(&e));
         }
     }
     Ok(())
