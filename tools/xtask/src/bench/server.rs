@@ -122,7 +122,7 @@ impl Drop for Server {
     }
 }
 
-/// One request and its answer, whose head announces a length.
+/// One request and its answer; a body that is in chunks or compressed is compared as what it stands for.
 pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<Answer, String> {
     stream.write_all(request).map_err(|e| e.to_string())?;
     let mut bytes = Vec::new();
@@ -130,11 +130,19 @@ pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<Answer, String
     loop {
         if let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length:")).unwrap_or("");
-            let length: usize = length.trim().parse().map_err(|_| "no Content-Length")?;
+            let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
             let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).ok_or("no status")?;
-            let body = &bytes[end + 4..];
-            if body.len() >= length {
+            let rest = &bytes[end + 4..];
+            let whole = if field("transfer-encoding:") == Some("chunked") {
+                unchunk(rest)
+            } else {
+                let length: usize = field("content-length:").unwrap_or("").parse().map_err(|_| "no Content-Length")?;
+                rest.get(..length).map(<[u8]>::to_vec)
+            };
+            if let Some(mut body) = whole {
+                if field("content-encoding:") == Some("gzip") {
+                    body = gunzip(&body)?;
+                }
                 // FNV-1a
                 let hash = body
                     .iter()
@@ -149,6 +157,35 @@ pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<Answer, String
     }
 }
 
+/// The data of a chunked body, when it is whole.
+fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    loop {
+        let line = rest.windows(2).position(|w| w == b"\r\n")?;
+        let size = usize::from_str_radix(std::str::from_utf8(&rest[..line]).ok()?, 16).ok()?;
+        rest = rest.get(line + 2..)?;
+        out.extend_from_slice(rest.get(..size)?);
+        rest = rest.get(size + 2..)?;
+        if size == 0 {
+            return Some(out);
+        }
+    }
+}
+
+fn gunzip(body: &[u8]) -> Result<Vec<u8>, String> {
+    let mut child = Command::new("gzip")
+        .arg("-dc")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("gzip: {e}"))?;
+    let (mut stdin, body) = (child.stdin.take().ok_or("gzip has no input")?, body.to_vec());
+    let writer = std::thread::spawn(move || stdin.write_all(&body));
+    let output = child.wait_with_output().map_err(|e| e.to_string())?;
+    let _ = writer.join();
+    if output.status.success() { Ok(output.stdout) } else { Err("the body is no gzip".into()) }
+}
+
 fn free_port() -> Result<u16, String> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
     listener.local_addr().map(|address| address.port()).map_err(|e| e.to_string())
@@ -160,6 +197,7 @@ fn write_files(folder: &Path) -> std::io::Result<()> {
     fs::create_dir_all(html.join("assets"))?;
     fs::write(html.join("index.html"), filler(612))?;
     fs::write(html.join("5k.html"), filler(5120))?;
+    fs::write(html.join("500k.bin"), filler(500_000))?;
     fs::write(html.join("assets/5k.css"), filler(5120))?;
     fs::write(html.join("page.html"), filler(30 * 1024))?;
     let status = Command::new("gzip").args(["-9", "-n", "-k"]).arg(html.join("page.html")).status()?;
