@@ -268,8 +268,9 @@ impl Loop {
             Some(Order::Quit) => self.quit(),
             Some(Order::Terminate) => self.terminate(),
             Some(Order::Reopen { logs }) => {
-                say!(Notice, "reopening logs");
+                // Lines of before belong into the files of before.
                 self.threads.flush().await;
+                say!(Notice, "reopening logs");
                 reload::hand_over(&self.config.logs, logs);
             }
             Some(Order::Reload(order)) => {
