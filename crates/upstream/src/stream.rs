@@ -91,10 +91,23 @@ impl Stream {
     /// # Errors
     /// `WouldBlock`, or a broken connection.
     pub fn try_read_buf(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
-        match self {
+        let got = match self {
             Stream::Tcp(s) => s.try_read_buf(buf),
             Stream::Unix(s) => s.try_read_buf(buf),
+        };
+        if matches!(got, Ok(1..)) && buf.len() < buf.capacity() {
+            self.drained();
         }
+        got
+    }
+    /// A read that left room has taken all there was: the next one need not ask the kernel before an event comes. An end that
+    /// the kernel has reported already is not forgotten.
+    fn drained(&self) {
+        let nothing = || Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock));
+        let _ = match self {
+            Stream::Tcp(s) => s.try_io(tokio::io::Interest::READABLE, nothing),
+            Stream::Unix(s) => s.try_io(tokio::io::Interest::READABLE, nothing),
+        };
     }
     /// # Errors
     /// As [`Stream::try_read_buf`].
@@ -154,5 +167,31 @@ impl Stream {
                 done => return done,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[tokio::test]
+    async fn an_end_that_comes_with_the_last_bytes_is_seen() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+        let to = Address::Ip(listener.local_addr().expect("address"));
+        let stream = Stream::connect(&to, &Options::default()).await.expect("connected");
+        let (mut theirs, _) = listener.accept().expect("accepted");
+        for text in ["one", "two"] {
+            theirs.write_all(text.as_bytes()).expect("written");
+            let mut buf = Vec::with_capacity(64);
+            assert_eq!(stream.read_buf(&mut buf).await.expect("read"), 3);
+            assert_eq!(buf, text.as_bytes());
+            assert!(stream.try_read_buf(&mut buf).is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock));
+        }
+        theirs.write_all(b"end").expect("written");
+        drop(theirs);
+        let mut buf = Vec::with_capacity(64);
+        while stream.read_buf(&mut buf).await.expect("read") > 0 {}
+        assert_eq!(buf, b"end");
     }
 }
