@@ -252,11 +252,13 @@ fn clients_see_what_nginx_would_show_them() {
             })
         })
         .collect();
-    let resetting = Origin::new(|mut talk| {
+    let (passed_on, seen) = std::sync::mpsc::channel::<()>();
+    let seen = std::sync::Mutex::new(seen);
+    let resetting = Origin::new(move |mut talk| {
         if talk.request().is_some() {
             say(&mut talk, &[HEAD, b"01234"]);
-            // The bytes should be read before the reset takes them away.
-            std::thread::sleep(Duration::from_millis(50));
+            // A reset takes away what was not read: it comes when the client has seen the bytes.
+            let _ = seen.lock().expect("the only one").recv_timeout(Duration::from_secs(20));
             talk.reset();
         }
     });
@@ -264,7 +266,7 @@ fn clients_see_what_nginx_would_show_them() {
     let (port, refusing) = (free_port(), free_port());
     let mut locations = format!(
         "location = /refused {{ proxy_pass http://127.0.0.1:{refusing}; }}
-         location = /reset {{ proxy_pass http://127.0.0.1:{}; }}",
+         location = /reset {{ proxy_buffering off; proxy_pass http://127.0.0.1:{}; }}",
         resetting.port
     );
     for (index, origin) in origins.iter().enumerate() {
@@ -282,7 +284,23 @@ fn clients_see_what_nginx_would_show_them() {
     );
     let get = |path: &str| ask(port, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
     assert_eq!(get("/refused"), Seen::Whole(502, String::new()));
-    assert!(fits(&get("/reset"), &Seen::Part(200, "01234".into())));
+    let mut client = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    client.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
+    client.write_all(b"GET /reset HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+    let (mut came, mut block) = (Vec::new(), [0; 4096]);
+    while !came.ends_with(b"01234") {
+        let n = client.read(&mut block).expect("bytes before the reset");
+        assert!(n > 0, "closed early: {}", String::from_utf8_lossy(&came));
+        came.extend_from_slice(&block[..n]);
+    }
+    passed_on.send(()).expect("the origin waits");
+    // An end or a reset; nothing more in any case.
+    match client.read(&mut block) {
+        Ok(0) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => {}
+        other => panic!("neither an end nor a reset: {other:?}"),
+    }
+    assert!(came.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&came));
     let mut wrong = Vec::new();
     for (index, row) in rows.iter().enumerate() {
         // An nginx as old as Debian's does not know interim responses, and reads a flood of them for ever.
