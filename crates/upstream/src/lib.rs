@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod balance;
+pub mod fuzzing;
 pub mod group;
 pub mod health;
 pub mod names;

@@ -1,13 +1,13 @@
 //! Names to addresses while requests wait: A and AAAA over UDP, over TCP when an answer was cut short, kept by each thread as
-//! long as the records allow (nginx: `ngx_resolver.c`). Messages are written and read by hickory-proto.
+//! long as the records allow (nginx: `ngx_resolver.c`). `message.rs` writes and reads messages, `wire.rs` carries them.
 
+pub(crate) mod message;
 mod wire;
 
 use crate::group::Found;
 use crate::names::Word;
 use base::clock::{self, Instant};
-use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
-use hickory_proto::rr::{Name, RecordType};
+use message::{Answer as Message, Kind, NO_ERROR, Question};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
@@ -55,13 +55,13 @@ impl Failed {
             Failed::Other => 6,
         }
     }
-    fn of(code: ResponseCode) -> Failed {
+    fn of(code: u8) -> Failed {
         match code {
-            ResponseCode::FormErr => Failed::Format,
-            ResponseCode::ServFail => Failed::Server,
-            ResponseCode::NXDomain => Failed::NoSuchName,
-            ResponseCode::NotImp => Failed::Unimplemented,
-            ResponseCode::Refused => Failed::Refused,
+            message::FORMAT_ERROR => Failed::Format,
+            2 => Failed::Server,
+            3 => Failed::NoSuchName,
+            4 => Failed::Unimplemented,
+            5 => Failed::Refused,
             _ => Failed::Other,
         }
     }
@@ -218,24 +218,26 @@ impl Resolver {
     }
 
     /// Both kinds of addresses at once, along aliases, and the time for which they hold. An alias is followed only where
-    /// neither kind has addresses (nginx: `ngx_resolver_process_a`).
+    /// neither kind has addresses; the kind that was asked for last says which, and whether at all (nginx:
+    /// `ngx_resolver_process_a`, where it is the answer that comes last).
     async fn look_up(&self, name: &str) -> Result<(Vec<IpAddr>, u32), Failed> {
-        let mut name = Name::from_ascii(format!("{name}.")).map_err(|_| Failed::NoSuchName)?;
+        let mut name = name.to_string();
         let mut ttl = u32::MAX;
         for _ in 0..ALIASES_MAX {
             // All questions of a name go to the same server; names take turns.
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);
             let (v4, v6) = tokio::join!(
-                async { if self.ipv4 { Some(self.ask(&name, RecordType::A, turn).await) } else { None } },
-                async { if self.ipv6 { Some(self.ask(&name, RecordType::AAAA, turn).await) } else { None } },
+                async { if self.ipv4 { Some(self.ask(&name, Kind::A, turn).await) } else { None } },
+                async { if self.ipv6 { Some(self.ask(&name, Kind::Aaaa, turn).await) } else { None } },
             );
             let (mut addresses, mut alias) = (Vec::new(), None);
-            for (answer, kind) in [(v4, RecordType::A), (v6, RecordType::AAAA)] {
+            for (answer, kind) in [(v4, Kind::A), (v6, Kind::Aaaa)] {
                 let Some(answer) = answer else { continue };
-                let found = read(&answer?, &name, kind);
+                let answer = answer?;
+                let found = read(&answer, &name, kind);
                 ttl = ttl.min(found.ttl);
                 addresses.extend(found.addresses);
-                alias = found.alias.or(alias);
+                alias = if answer.records.is_empty() { None } else { found.alias.or(alias) };
             }
             addresses.truncate(ADDRESSES_MAX);
             match alias {
@@ -261,11 +263,10 @@ impl Resolver {
         let host = host.trim_end_matches('.');
         // `http` is short for `_http._tcp`.
         let full = match service.starts_with('_') || service.contains('.') {
-            true => format!("{service}.{host}."),
-            false => format!("_{service}._tcp.{host}."),
+            true => format!("{service}.{host}"),
+            false => format!("_{service}._tcp.{host}"),
         };
-        let name = Name::from_ascii(&full).map_err(|_| Failed::NoSuchName)?;
-        let asked = tokio::time::timeout(timeout, self.service_records(name)).await;
+        let asked = tokio::time::timeout(timeout, self.service_records(full.to_ascii_lowercase())).await;
         let (records, ttl) = asked.map_err(|_| Failed::TimedOut)??;
         let (mut found, mut failed, mut first) = (Vec::new(), Vec::new(), None);
         let mut valid = self.valid.unwrap_or(Duration::from_secs(u64::from(ttl)));
@@ -294,11 +295,11 @@ impl Resolver {
         Ok((found, valid))
     }
 
-    async fn service_records(&self, mut name: Name) -> Result<(Vec<Service>, u32), Failed> {
+    async fn service_records(&self, mut name: String) -> Result<(Vec<Service>, u32), Failed> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut ttl = u32::MAX;
         for _ in 0..ALIASES_MAX {
-            let message = self.ask(&name, RecordType::SRV, turn).await?;
+            let message = self.ask(&name, Kind::Srv, turn).await?;
             let (found, alias, seconds) = services(&message, &name);
             ttl = ttl.min(seconds);
             match alias {
@@ -311,7 +312,7 @@ impl Resolver {
     }
 
     /// Asks one server after the other until one answers.
-    async fn ask(&self, name: &Name, kind: RecordType, turn: usize) -> Result<Message, Failed> {
+    async fn ask(&self, name: &str, kind: Kind, turn: usize) -> Result<Message, Failed> {
         let mut step = 0;
         loop {
             let server = &self.servers[(turn + step) % self.servers.len().max(1)];
@@ -322,18 +323,16 @@ impl Resolver {
                 continue;
             };
             let id = u16::from_le_bytes([random(), random()]);
-            let mut message = Message::new(id, MessageType::Query, OpCode::Query);
-            message.metadata.recursion_desired = true;
-            message.add_query(Query::query(name.clone(), kind));
-            let bytes = message.to_vec().map_err(|_| Failed::Other)?;
+            let question = Question { id, name: name.to_string(), kind };
+            let bytes = question.bytes().ok_or(Failed::NoSuchName)?;
             let asked = tokio::time::timeout(RESEND, async {
-                let answer = over_udp(server, &bytes, &message).await?;
-                if answer.metadata.truncation { over_tcp(server, &bytes, &message).await } else { Ok(answer) }
+                let answer = over_udp(server, &bytes, &question).await?;
+                if answer.truncated { over_tcp(server, &bytes, &question).await } else { Ok(answer) }
             });
             match asked.await {
                 Ok(Ok(answer)) => {
-                    return match answer.metadata.response_code {
-                        ResponseCode::NoError => Ok(answer),
+                    return match answer.code {
+                        NO_ERROR => Ok(answer),
                         code => Err(Failed::of(code)),
                     };
                 }
@@ -362,9 +361,7 @@ fn make_room(names: &mut HashMap<(String, String), Entry>, now: Instant) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hickory_proto::rr::RData;
-    use hickory_proto::rr::Record;
-    use hickory_proto::rr::rdata::{A, AAAA, CNAME, SRV};
+    use message::{Answer, Data, Record, build};
     use tokio::net::UdpSocket;
 
     #[test]
@@ -379,15 +376,12 @@ mod tests {
                 let (n, from) = server.recv_from(&mut buf).await.unwrap();
                 // Noise and an answer with a wrong number first.
                 server.send_to(b"noise", from).await.unwrap();
-                let mut answer = Message::from_vec(&buf[..n]).unwrap();
-                answer.metadata.message_type = MessageType::Response;
-                let asked = answer.queries[0].name().clone();
-                answer.answers.push(Record::from_rdata(asked, 60, RData::A(A::new(127, 0, 0, 9))));
-                let right = answer.metadata.id;
-                answer.metadata.id = right.wrapping_add(1);
-                server.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
-                answer.metadata.id = right;
-                server.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
+                let data = Data::Address(IpAddr::from([127, 0, 0, 9]));
+                let mut answer = build::answer(&buf[..n], 0, &[Record { name: "one.test".into(), ttl: 60, data }]);
+                answer[1] ^= 1;
+                server.send_to(&answer, from).await.unwrap();
+                answer[1] ^= 1;
+                server.send_to(&answer, from).await.unwrap();
             });
             let second = Duration::from_secs(2);
             let both = tokio::join!(resolver.resolve("one.test", second), resolver.resolve("ONE.test", second));
@@ -401,28 +395,30 @@ mod tests {
     }
 
     /// Answers of a server that knows a few names, by kind.
-    fn known(name: &str, kind: RecordType) -> (ResponseCode, Vec<RData>) {
-        let v4 = |last| RData::A(A::new(127, 0, 0, last));
-        let v6 = || RData::AAAA(AAAA::new(0, 0, 0, 0, 0, 0, 0, 1));
-        let alias = |to: &str| RData::CNAME(CNAME(Name::from_ascii(to).unwrap()));
+    fn known(name: &str, kind: u16) -> (u8, Vec<Data>) {
+        let v4 = |last| Data::Address(IpAddr::from([127, 0, 0, last]));
+        let v6 = || Data::Address(IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16]));
+        let alias = |to: &str| Data::Alias(to.into());
+        let service = |priority, weight, port, to: &str| Data::Service { priority, weight, port, target: to.into() };
         let found = match (name, kind) {
-            ("both.", RecordType::A) => vec![v4(1)],
-            ("both.", RecordType::AAAA) => vec![v6()],
-            ("half.", RecordType::A) => vec![v4(2)],
-            ("half.", _) => return (ResponseCode::ServFail, Vec::new()),
+            ("both", 1) => vec![v4(1)],
+            ("both", 28) => vec![v6()],
+            ("half", 1) => vec![v4(2)],
+            ("half", _) => return (2, Vec::new()),
             // An alias where the other kind has an address is not followed.
-            ("mixed.", RecordType::A) => vec![v4(3)],
-            ("mixed.", RecordType::AAAA) => vec![alias("both.")],
-            ("alias.", RecordType::AAAA) => vec![alias("both.")],
-            ("circle.", _) => vec![alias("circle.")],
-            ("_http._tcp.s.", RecordType::SRV) => vec![
-                RData::SRV(SRV::new(2, 1, 82, Name::from_ascii("mixed.").unwrap())),
-                RData::SRV(SRV::new(1, 7, 81, Name::from_ascii("both.").unwrap())),
-                RData::SRV(SRV::new(1, 1, 80, Name::from_ascii("half.").unwrap())),
-            ],
+            ("mixed", 1) => vec![v4(3)],
+            ("mixed", 28) => vec![alias("both")],
+            ("alias", 28) => vec![alias("both")],
+            // The kind that is asked for last has nothing at all.
+            ("empty", 1) => vec![alias("both")],
+            ("circle", _) => vec![alias("circle")],
+            (name, 1) if name.len() == 255 => vec![v4(4)],
+            ("_http._tcp.s", 33) => {
+                vec![service(2, 1, 82, "mixed"), service(1, 7, 81, "both"), service(1, 1, 80, "half")]
+            }
             _ => Vec::new(),
         };
-        (ResponseCode::NoError, found)
+        (0, found)
     }
 
     #[test]
@@ -435,13 +431,11 @@ mod tests {
             tokio::task::spawn_local(async move {
                 let mut buf = [0; 512];
                 while let Ok((n, from)) = server.recv_from(&mut buf).await {
-                    let mut answer = Message::from_vec(&buf[..n]).unwrap();
-                    answer.metadata.message_type = MessageType::Response;
-                    let (name, kind) = (answer.queries[0].name().clone(), answer.queries[0].query_type());
-                    let (code, found) = known(&name.to_ascii(), kind);
-                    answer.metadata.response_code = code;
-                    answer.answers.extend(found.into_iter().map(|data| Record::from_rdata(name.clone(), 60, data)));
-                    server.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
+                    let (name, kind) = Answer::read(&buf[..n]).unwrap().question.unwrap();
+                    let (code, found) = known(&name, kind);
+                    let found = found.into_iter().map(|data| Record { name: name.clone(), ttl: 60, data });
+                    let answer = build::answer(&buf[..n], code, &found.collect::<Vec<_>>());
+                    server.send_to(&answer, from).await.unwrap();
                 }
             });
             let second = Duration::from_secs(5);
@@ -451,6 +445,10 @@ mod tests {
             assert_eq!(resolver.resolve("half", second).await, Err(Failed::Server), "half an answer is none");
             assert_eq!(resolver.resolve("mixed", second).await, Ok(vec![IpAddr::from([127, 0, 0, 3])].into()));
             assert_eq!(resolver.resolve("alias", second).await, Ok(both));
+            assert_eq!(resolver.resolve("empty", second).await, Err(Failed::NoSuchName));
+            let long = ["a".repeat(63), "b".repeat(63), "c".repeat(63), "d".repeat(63)].join(".");
+            assert_eq!(resolver.resolve(&long, second).await, Ok(vec![IpAddr::from([127, 0, 0, 4])].into()));
+            assert_eq!(resolver.resolve("a..b", second).await, Err(Failed::NoSuchName));
             assert_eq!(resolver.resolve("circle", second).await, Err(Failed::NoSuchName));
             assert_eq!(resolver.resolve("nobody", second).await, Err(Failed::NoSuchName));
 

@@ -1,0 +1,5 @@
+//! Messages of DNS: read, and names asked for again.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| upstream::fuzzing::dns(data));
