@@ -1,7 +1,7 @@
 //! One shard of a zone's index: nodes by key, in the order in which they were last used.
 
 use crate::key::Hash;
-use crate::store::Stored;
+use crate::store::{Content, Stored};
 use hashbrown::HashTable;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -91,12 +91,21 @@ pub struct Shard {
     ends: [Ends; 2],
     /// Bytes of memory that hot entries take here.
     pub hot_bytes: u64,
+    /// Open files that hot entries hold here.
+    pub hot_files: u64,
 }
 
 impl Default for Shard {
     fn default() -> Self {
         let none = Ends { newest: NONE, oldest: NONE };
-        Shard { table: HashTable::new(), nodes: Vec::new(), free: Vec::new(), ends: [none; 2], hot_bytes: 0 }
+        Shard {
+            table: HashTable::new(),
+            nodes: Vec::new(),
+            free: Vec::new(),
+            ends: [none; 2],
+            hot_bytes: 0,
+            hot_files: 0,
+        }
     }
 }
 
@@ -154,10 +163,11 @@ impl Shard {
     pub fn heat(&mut self, hash: &Hash, stored: Arc<Stored>) {
         self.cool(hash);
         let Some(index) = self.find(hash) else { return };
-        let cost = stored.cost();
+        let (cost, file) = (stored.cost(), u64::from(matches!(stored.content, Content::File(_))));
         if let Some(node) = self.at(index) {
             node.hot = Some(stored);
             self.hot_bytes += cost;
+            self.hot_files += file;
             self.link(HOT, index);
         }
     }
@@ -167,12 +177,24 @@ impl Shard {
         let stored = self.at(index)?.hot.take()?;
         self.unlink(HOT, index);
         self.hot_bytes = self.hot_bytes.saturating_sub(stored.cost());
+        self.hot_files = self.hot_files.saturating_sub(u64::from(matches!(stored.content, Content::File(_))));
         Some(stored)
     }
     /// The hot node that was used longest ago.
     pub fn oldest_hot(&mut self) -> Option<Hash> {
         let index = self.ends[HOT].oldest;
         self.at(index).map(|node| node.hash)
+    }
+    /// The hot node with an open file that was used longest ago.
+    pub fn oldest_hot_file(&mut self) -> Option<Hash> {
+        let mut index = self.ends[HOT].oldest;
+        loop {
+            let node = self.at(index)?;
+            if node.hot.as_ref().is_some_and(|stored| matches!(stored.content, Content::File(_))) {
+                return Some(node.hash);
+            }
+            index = node.links[HOT].newer;
+        }
     }
     /// The node that was used longest ago and that nobody works on; `busy_max` that are worked on are passed over.
     pub fn oldest(&mut self, busy_max: u32) -> Oldest {

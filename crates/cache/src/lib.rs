@@ -16,6 +16,8 @@ pub mod loader;
 pub mod manager;
 pub mod purge;
 pub mod store;
+pub mod strict;
+pub mod variants;
 pub mod vary;
 pub mod zone;
 

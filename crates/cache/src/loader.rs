@@ -2,6 +2,7 @@
 
 use crate::key::Hash;
 use crate::purge;
+use crate::variants;
 use crate::zone::{Limits, Zone};
 use base::clock;
 use observe::Level;
@@ -69,7 +70,7 @@ impl Walk<'_> {
         }
     }
     fn file(&mut self, path: &Path, name: &[u8], facts: &fs::Metadata) {
-        if name.starts_with(purge::FILE.as_bytes()) {
+        if name.starts_with(purge::FILE.as_bytes()) || name == variants::FILE.as_bytes() {
             return;
         }
         // Half an entry: 32 digits, a dot and ten digits. Another process may be at it, but not for an hour.

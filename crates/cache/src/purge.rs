@@ -9,7 +9,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The name of the list; no entry can have it.
@@ -39,6 +39,8 @@ pub struct Purges {
     any: AtomicBool,
     file: PathBuf,
     records: Mutex<Vec<Record>>,
+    /// When something was purged last, in milliseconds.
+    last_ms: AtomicU64,
 }
 
 impl Purges {
@@ -54,7 +56,17 @@ impl Purges {
                 records.push(Record { prefix, exact, before_ms });
             }
         }
-        Purges { any: AtomicBool::new(!records.is_empty()), file, records: Mutex::new(records) }
+        let last = records.iter().map(|record| record.before_ms).max().unwrap_or(0);
+        Purges {
+            any: AtomicBool::new(!records.is_empty()),
+            file,
+            records: Mutex::new(records),
+            last_ms: AtomicU64::new(last),
+        }
+    }
+    /// A time for what is asked for now: what was purged before was purged earlier, whatever the clock says.
+    pub fn stamp(&self, now_ms: u64) -> u64 {
+        now_ms.max(self.last_ms.load(Ordering::Relaxed).saturating_add(1))
     }
     /// Whether an entry is no longer to be given.
     pub fn hit(&self, stored: &Stored) -> bool {
@@ -76,6 +88,7 @@ impl Purges {
     /// The list could not be written: what was purged would come back with a restart.
     pub fn add(&self, prefix: &[u8], exact: bool, now_ms: u64) -> io::Result<()> {
         let mut records = self.lock();
+        self.last_ms.fetch_max(now_ms, Ordering::Relaxed);
         let new = Record { prefix: prefix.into(), exact, before_ms: now_ms };
         records.retain(|known| !new.means(&known.prefix) || (exact && !known.exact));
         records.push(new);

@@ -8,8 +8,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What one read of a file's beginning takes; heads are rarely longer.
 const FIRST_READ: usize = 4096;
@@ -21,7 +21,7 @@ pub const HOT_BODY_MAX: u64 = 64 * 1024;
 pub enum Content {
     Memory(Bytes),
     /// In the file, from [`Stored::body_start`].
-    File(File),
+    File(Arc<File>),
 }
 
 /// A response as it was stored.
@@ -136,7 +136,7 @@ pub fn open(path: &Path, hash: &Hash, key: Option<&[u8]>) -> Result<Stored, Trou
         }
         Content::Memory(body)
     } else {
-        Content::File(file)
+        Content::File(Arc::new(file))
     };
     Ok(Stored {
         hash: *hash,

@@ -4,7 +4,8 @@
 use crate::index::{Oldest, Shard};
 use crate::key::Hash;
 use crate::purge::Purges;
-use crate::store::Stored;
+use crate::store::{Content, Stored};
+use crate::variants::Variants;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -70,7 +71,10 @@ pub struct Zone {
     turn: AtomicUsize,
     /// Bytes of memory for hot entries; shared out evenly among the shards.
     hot_max: AtomicU64,
+    /// Open files of hot entries whose bodies are too long for memory; shared out in the same way.
+    files_max: AtomicU64,
     pub purges: Purges,
+    pub variants: Variants,
 }
 
 /// What the index says of a key.
@@ -97,12 +101,14 @@ pub enum Lock {
 
 impl Zone {
     pub fn new(name: &str, place: Place, bytes: u64) -> Zone {
+        let capacity = (bytes.saturating_sub(BOOKS_BYTES) / NODE_BYTES).max(16) as usize;
         Zone {
             name: name.into(),
             purges: Purges::new(&place.root),
+            variants: Variants::new(&place.root, capacity),
             place,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            capacity: (bytes.saturating_sub(BOOKS_BYTES) / NODE_BYTES).max(16) as usize,
+            capacity,
             count: AtomicUsize::new(0),
             watermark: AtomicUsize::new(usize::MAX),
             size: AtomicU64::new(0),
@@ -112,6 +118,7 @@ impl Zone {
             limits: Mutex::new(None),
             turn: AtomicUsize::new(0),
             hot_max: AtomicU64::new(0),
+            files_max: AtomicU64::new(0),
         }
     }
     pub fn set_limits(&self, limits: Limits) {
@@ -124,12 +131,13 @@ impl Zone {
     pub fn inactive_sec(&self) -> i64 {
         self.inactive_sec.load(Ordering::Relaxed)
     }
-    /// How much memory hot entries may take; what is too much by now goes.
-    pub fn set_memory(&self, bytes: u64) {
+    /// How much memory hot entries may take, and how many of them an open file; what is too much by now goes.
+    pub fn set_memory(&self, bytes: u64, files: u64) {
         self.hot_max.store(bytes, Ordering::Relaxed);
+        self.files_max.store(files, Ordering::Relaxed);
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            self.make_room(&mut shard, 0);
+            self.make_room(&mut shard, 0, 0);
         }
     }
     /// Bytes of memory that hot entries take.
@@ -162,13 +170,22 @@ impl Zone {
         let (hash, cost) = (stored.hash, stored.cost());
         shard.cool(&hash);
         let share = self.hot_max.load(Ordering::Relaxed) / SHARDS as u64;
+        let file = u64::from(matches!(stored.content, Content::File(_)));
+        if file > self.files_max.load(Ordering::Relaxed) / SHARDS as u64 {
+            return;
+        }
         if cost <= share && (evict || shard.hot_bytes + cost <= share) && !self.purges.hit(&stored) {
-            self.make_room(shard, cost);
+            self.make_room(shard, cost, file);
             shard.heat(&hash, stored);
         }
     }
-    fn make_room(&self, shard: &mut Shard, cost: u64) {
+    fn make_room(&self, shard: &mut Shard, cost: u64, file: u64) {
         let share = self.hot_max.load(Ordering::Relaxed) / SHARDS as u64;
+        let files = self.files_max.load(Ordering::Relaxed) / SHARDS as u64;
+        while shard.hot_files + file > files {
+            let Some(oldest) = shard.oldest_hot_file() else { break };
+            shard.cool(&oldest);
+        }
         while shard.hot_bytes + cost > share {
             let Some(oldest) = shard.oldest_hot() else { break };
             shard.cool(&oldest);
@@ -318,6 +335,19 @@ impl Zone {
     /// Removes an entry by its key; `false`: there was none. What is being fetched at this moment is not stored either.
     pub fn remove(&self, hash: &Hash) -> bool {
         self.take_away(hash, true)
+    }
+    /// Removes an entry and its variants, which lie under keys that cannot be computed from here. `Ok(false)`: there was none.
+    ///
+    /// # Errors
+    /// That the variants are gone could not be noted.
+    pub fn purge_key(&self, main: &Hash, key: &[u8], now_ms: u64) -> std::io::Result<bool> {
+        let removed = self.remove(main);
+        if !self.variants.has(main) {
+            return Ok(removed);
+        }
+        self.purges.add(key, true, now_ms)?;
+        self.cool_purged();
+        Ok(removed)
     }
     /// Removes an entry that somebody is about to fetch anew.
     pub fn discard(&self, hash: &Hash) -> bool {

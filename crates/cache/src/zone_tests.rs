@@ -14,7 +14,7 @@ fn zone(name: &str, bytes: u64) -> Arc<Zone> {
     let _ = fs::remove_dir_all(&root);
     let zone = Zone::new(name, Place { root, levels: vec![1] }, bytes);
     zone.cold.store(false, Ordering::Relaxed);
-    zone.set_memory(16 << 20);
+    zone.set_memory(16 << 20, 64);
     Arc::new(zone)
 }
 
@@ -183,7 +183,7 @@ fn what_is_purged_while_it_is_fetched_is_not_stored() {
 #[test]
 fn memory_is_bounded_and_follows_the_files() {
     let zone = zone("memory", 1 << 20);
-    zone.set_memory(16 * 100_000);
+    zone.set_memory(16 * 100_000, 64);
     for n in 0..500 {
         let key = format!("k{n}");
         let hash = put(&zone, &key, &[b'x'; 10_000], NOW);
@@ -201,7 +201,7 @@ fn memory_is_bounded_and_follows_the_files() {
     zone.purges.add(b"k49", false, 5).expect("noted");
     zone.cool_purged();
     assert!(zone.hot(&Hash::of(b"k497"), NOW).is_none() && zone.hot(&Hash::of(b"k489"), NOW).is_some());
-    zone.set_memory(0);
+    zone.set_memory(0, 0);
     assert_eq!(zone.memory(), 0);
     clean(&zone);
 }

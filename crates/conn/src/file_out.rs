@@ -144,7 +144,7 @@ impl FileOut {
     fn shared(&self, part: &FilePart) -> io::Result<Arc<File>> {
         match self.open.as_ref().and_then(|open| open.shared.clone()) {
             Some(file) => Ok(file),
-            None => part.file.file.try_clone().map(Arc::new),
+            None => Ok(part.file.file.clone()),
         }
     }
 
@@ -166,7 +166,7 @@ impl FileOut {
             }
         }
         if open.direct.is_none() && self.pool_for_all && self.pool.is_some() {
-            open.shared = file.file.try_clone().ok().map(Arc::new);
+            open.shared = Some(file.file.clone());
         }
         self.open = Some(open);
     }
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_sendfile_call_has_a_bound() {
         let (file, _) = sample("chunk", 10);
-        let file = Rc::new(http_engine::OpenFile { file, size: 10, modified: 0, inode: 1, device: 1 });
+        let file = Rc::new(http_engine::OpenFile { file: Arc::new(file), size: 10, modified: 0, inode: 1, device: 1 });
         let part = FilePart { file, start: 0, length: 9 << 30 };
         assert_eq!(FileOut::default().chunk(&part), 2 << 20);
         let unbounded = FileOut { chunk: 0, ..FileOut::default() };

@@ -499,7 +499,7 @@ fn found(mut file: File, cached: bool) -> io::Result<Found> {
         }
     }
     found.file = Some(Rc::new(OpenFile {
-        file,
+        file: file.into(),
         size: meta.len(),
         modified: meta.mtime(),
         inode: meta.ino(),

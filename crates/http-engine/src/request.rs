@@ -236,6 +236,8 @@ pub struct Request {
     pub scratch: Vec<u8>,
     /// A handler has decided itself: conditions of the request do not count (nginx: `disable_not_modified`).
     pub ignore_conditions: bool,
+    /// With `If-None-Match` there, `If-Modified-Since` does not count (RFC 9110, 13.1.3), though it does for nginx.
+    pub etag_alone: bool,
     /// The response was sent, and `post_action` is being done: what it answers goes nowhere.
     pub post_action: bool,
     /// A task works on it, and has counted it among the writing ones.
@@ -459,6 +461,7 @@ impl Request {
             access_status,
             handler,
             ignore_conditions,
+            etag_alone,
             counted,
             pipelined,
             post_action,
@@ -479,7 +482,7 @@ impl Request {
         (*path_changed, *match_again, *keep_alive, *internal) = (false, false, false, false);
         (*error_page, *head_only, *chunked, *expect_tested) = (false, false, false, false);
         (*completed, *ignore_conditions, *counted, *pipelined) = (false, false, false, false);
-        (*expect_trailers, *post_action) = (false, false);
+        (*expect_trailers, *post_action, *etag_alone) = (false, false, false);
         (*left_location, *hold_output, *abandoned) = (false, false, false);
         (*redirects_left, *rewrite_rounds_left) = (0, 0);
         (*error_status, *access_status) = (0, 0);

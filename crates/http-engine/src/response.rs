@@ -143,7 +143,8 @@ impl OutHead {
 /// An open file that several responses may share.
 #[derive(Debug)]
 pub struct OpenFile {
-    pub file: File,
+    /// Caches share it among threads.
+    pub file: Arc<File>,
     pub size: u64,
     /// Unix seconds.
     pub modified: i64,

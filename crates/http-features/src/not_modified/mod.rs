@@ -50,6 +50,7 @@ impl Filter for Check {
             return Err(412);
         }
         let (since, list) = (r.header(Known::IfModifiedSince), r.header(Known::IfNoneMatch));
+        let since = since.filter(|_| !(r.etag_alone && list.is_some()));
         if since.is_none() && list.is_none() {
             return Ok(body);
         }

@@ -392,7 +392,7 @@ fn accept(
         storage::intercepted(r, &flow);
         return Ok(flow);
     }
-    storage::dress(r, &head);
+    storage::dress(r, &head, &buf);
     if head.status == 101 {
         r.keep_alive = false;
         // Only the client itself can have its connection turned into something else, and must have asked for it.

@@ -86,9 +86,25 @@ pub fn revalidated(plan: &Arc<PassPlan>, r: &mut Request, head: &ResponseHead, b
 /// A head has come that will be the answer.
 pub fn judged(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) {
     if let Some(mut session) = Session::take(r) {
+        if session.invalidates(head.status) {
+            invalidate(plan, r, &session, head, buf);
+        }
         session.judged(r, head, buf, ignored(plan));
         session.put(r);
     }
+}
+
+/// What an unsafe method has changed is not given any more: the URI that was asked for, and those that the answer speaks of.
+fn invalidate(plan: &PassPlan, r: &mut Request, session: &Session, head: &ResponseHead, buf: &[u8]) {
+    let mut targets = caching::neighbours(r, head, buf);
+    targets.push(r.head.request_uri().of(&r.buf).to_vec());
+    let mut keys = Vec::new();
+    for target in targets {
+        if let Some(mut twin) = caching::aimed_at(r, &target) {
+            keys.extend(session.key_for(&mut twin).or_else(|| plan.target.key(&twin)));
+        }
+    }
+    session.invalidate(r, &keys);
 }
 
 /// Something else takes the answer's place.
@@ -99,10 +115,10 @@ pub fn intercepted(r: &mut Request, flow: &Flow) {
 }
 
 /// The answer's head is made: what the cache changes in it.
-pub fn dress(r: &mut Request, head: &ResponseHead) {
+pub fn dress(r: &mut Request, head: &ResponseHead, buf: &[u8]) {
     match Session::take(r) {
         Some(session) => {
-            session.dress(r, head);
+            session.dress(r, head, buf);
             session.put(r);
         }
         // Whether the client's copy is good was for the server to say.

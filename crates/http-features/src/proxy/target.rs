@@ -113,8 +113,8 @@ impl Bound {
     pub fn key(&self, r: &Request) -> Option<Vec<u8>> {
         let Bound::Fixed { url, .. } = self else { return None };
         let uri = match &url.uri {
-            None => unparsed(r),
-            Some(base) => mapped(r, base.as_bytes()),
+            Some(base) if !r.left_location => mapped(r, base.as_bytes()),
+            _ => unparsed(r),
         };
         Some(key(&shown_host(&url.host), &uri))
     }

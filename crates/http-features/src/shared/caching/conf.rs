@@ -372,7 +372,12 @@ macro_rules! cache_directives {
                 $methods: $crate::shared::caching::conf::Methods,
                 /// Requests for ranges beyond this are passed on, and their answers not stored.
                 $max_range: conf_schema::value::Offset,
-                /// Follows RFC 9111 where nginx does not: ages, invalidation, `must-revalidate`, `CDN-Cache-Control`, fields of 304s.
+                /// Follows RFC 9111 where nginx does not: ages (with those at arrival), `Cache-Control` of clients (`no-cache`,
+                /// `no-store`, `max-age`, `min-fresh`, `max-stale`, `only-if-cached`), estimated lifetimes (a tenth of the time
+                /// since `Last-Modified`, at most a day), invalidation by unsafe methods with `Location` and `Content-Location`
+                /// of the same host and location, `must-revalidate` and kin, `must-understand`, `CDN-Cache-Control` (RFC 9213),
+                /// credentials, fields of 304s. Responses that must not be given unasked are kept where
+                /// `proxy_cache_revalidate` is on; parts (206) only with `slice`.
                 $rfc9111: conf_schema::value::Flag = "off",
                 /// Responses are kept as files, forever.
                 $store: $crate::shared::caching::conf::StoreTo = "off",

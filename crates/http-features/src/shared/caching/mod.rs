@@ -8,11 +8,13 @@
 pub mod conf;
 mod fill;
 pub mod paths;
+mod rfc;
 mod serve;
 mod session;
 
 use crate::shared::zones;
 use cache::freshness::{Ignored, Valid};
+use cache::strict::Use;
 use cache::{Hash, Stored, vary};
 use conf::{CacheName, Methods, Settings, StoreTo, UseStale};
 use conf_schema::{Cx, Problem};
@@ -22,6 +24,7 @@ use std::sync::Arc;
 use wire_h1::{Known, Method, ResponseHead};
 
 pub use fill::{Recipe, run as fill};
+pub use rfc::{aimed_at, neighbours};
 pub use session::{Begun, Session, begin, finish};
 
 /// Turns a response head, new or stored, into the request's answer. `Some`: something else is the answer.
@@ -117,7 +120,8 @@ impl Caching {
         match method {
             Method::Get => true,
             Method::Head => true,
-            Method::Post => self.methods.has(Methods::POST),
+            // By RFC 9111 an answer to POST may stand in for GET at most.
+            Method::Post => self.methods.has(Methods::POST) && !self.rfc9111,
             _ => false,
         }
     }
@@ -225,7 +229,10 @@ fn from_memory(caching: &Caching, r: &mut Request, path: &Arc<CachePath>, key: &
             stored = path.zone.hot(&variant, now)?;
         }
     }
-    if *stored.key != *key || stored.meta.valid_sec < now || !path.zone.recheck(&stored, now) {
+    if *stored.key != *key
+        || rfc::usable(caching, r, &stored.meta, now) != Use::Fresh
+        || !path.zone.recheck(&stored, now)
+    {
         return None;
     }
     r.keep(CacheState { status: "HIT", stored: Some(stored.clone()), key: Vec::new(), revalidating: false });

@@ -46,9 +46,10 @@ impl Drop for Service {
 impl Caches {
     fn begin(&self, log: &Arc<ErrorLog>) {
         let share = self.memory / (self.paths.len().max(1) as u64);
+        let files = descriptors() / (self.paths.len().max(1) as u64);
         for path in &self.paths {
             path.zone.set_limits(path.limits.clone());
-            path.zone.set_memory(share);
+            path.zone.set_memory(share, files);
             if path.zone.cold.load(std::sync::atomic::Ordering::Relaxed) {
                 let (path, log) = (path.clone(), log.clone());
                 let body = move || loader::load(&path.zone, &path.limits, &|level, text| say(&log, level, text));
@@ -60,6 +61,15 @@ impl Caches {
         }
         keeper().take_over(&self.paths, log);
     }
+}
+
+/// Descriptors that hot entries of all caches may hold.
+const FILES_MAX: u64 = 8192;
+
+/// An eighth of those that the process may have.
+fn descriptors() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(FILES_MAX, |limit| (limit / 8).min(FILES_MAX))
 }
 
 fn start(name: &str, body: impl FnOnce() + Send + 'static, paths: &[Arc<CachePath>], failed: impl Fn(&CachePath)) {

@@ -4,7 +4,6 @@ use super::{Caching, Give};
 use cache::{Content, Stored};
 use http_engine::response::OpenFile;
 use http_engine::{Body, FilePart, Flow, Piece, Request};
-use observe::{Level, os};
 use std::rc::Rc;
 use std::sync::Arc;
 use wire_h1::{HeadLimits, Known, Progress, ResponseHead, ResponseParser};
@@ -36,17 +35,11 @@ pub fn answer(caching: &Caching, r: &mut Request, stored: &Arc<Stored>, give: Gi
         Content::Memory(bytes) if at_once => Body::Bytes(bytes.clone()),
         Content::Memory(bytes) => Body::Pieces([Piece::Bytes(bytes.clone())].into()),
         Content::File(_) if stored.body_len == 0 => Body::Empty,
-        Content::File(file) => match file.try_clone() {
-            Ok(file) => {
-                let size = stored.body_start + stored.body_len;
-                let file = OpenFile { file, size, modified: 0, inode: stored.inode, device: 0 };
-                Body::File(FilePart { file: Rc::new(file), start: stored.body_start, length: stored.body_len })
-            }
-            Err(e) => {
-                r.log(Level::Alert, format_args!("dup() of a cache file failed {}", os(&e)));
-                return None;
-            }
-        },
+        Content::File(file) => {
+            let size = stored.body_start + stored.body_len;
+            let file = OpenFile { file: file.clone(), size, modified: 0, inode: stored.inode, device: 0 };
+            Body::File(FilePart { file: Rc::new(file), start: stored.body_start, length: stored.body_len })
+        }
     };
     if let Some(flow) = give(r, head, &stored.head) {
         return Some(flow);
@@ -55,9 +48,11 @@ pub fn answer(caching: &Caching, r: &mut Request, stored: &Arc<Stored>, give: Gi
     let announced = head.fields.first(Known::ContentLength).map(|v| v.of(&stored.head));
     let announced = announced.and_then(|v| std::str::from_utf8(v).ok()?.trim().parse().ok());
     r.out.content_length = Some(announced.filter(|_| stored.body_len == 0).unwrap_or(stored.body_len));
-    allow_ranges(r, head);
+    allow_ranges(caching, r, head);
     r.ignore_conditions = false;
+    r.etag_alone = caching.rfc9111;
     if caching.rfc9111 {
+        super::rfc::drop_connection_fields(r, head, &stored.head);
         let age = (base::clock::unix_seconds() - stored.meta.date).max(0) + stored.meta.age;
         r.out.remove(b"Age");
         r.out.add("Age", age.to_string().into_bytes());
@@ -68,9 +63,10 @@ pub fn answer(caching: &Caching, r: &mut Request, stored: &Arc<Stored>, give: Gi
     Some(Flow::Content(body))
 }
 
-/// Ranges of what is or will be stored are ours to answer, where the upstream does answer some.
-pub fn allow_ranges(r: &mut Request, head: &ResponseHead) {
-    if head.fields.first(Known::AcceptRanges).is_some() {
+/// Ranges of what is or will be stored are ours to answer, where the upstream does answer some; by RFC 9111 that is not for it
+/// to say.
+pub fn allow_ranges(caching: &Caching, r: &mut Request, head: &ResponseHead) {
+    if head.fields.first(Known::AcceptRanges).is_some() || (caching.rfc9111 && head.status == 200) {
         r.out.remove(b"Accept-Ranges");
         r.out.accept_ranges = None;
         r.out.ranges_allowed = true;

@@ -2,10 +2,11 @@
 
 use super::conf::UseStale;
 use super::paths::{CachePath, hurry};
-use super::{Asking, CacheState, Caching, Give, any, range_too_far, serve, set_status};
+use super::{Asking, CacheState, Caching, Give, any, range_too_far, rfc, serve, set_status};
 use crate::shared::slicing::Slice;
 use base::clock;
 use cache::freshness::{self, Ignored, Verdict};
+use cache::strict::{self, Use};
 use cache::{Hash, Lock, Meta, Seen, Stored, Ticket, Trouble, store, vary};
 use http_engine::{Flow, Request, subrequest};
 use observe::{Level, clock::http_time, os};
@@ -41,12 +42,19 @@ pub struct Session {
     invalidates: bool,
     pub(super) verdict: Verdict,
     now: i64,
+    /// When the request came here: in seconds, and in a time by which purges are compared.
+    asked: i64,
+    asked_ms: u64,
+    /// What is there was not good enough for the client, or is not to be given unasked: it does not stand in for a failure.
+    forced: bool,
 }
 
 /// What was found at a key.
 enum Found {
     Fresh(Arc<Stored>),
     Stale(Arc<Stored>),
+    /// It is stale, and the client takes it so.
+    Good(Arc<Stored>),
     Error(u16),
     /// It may be fetched and stored.
     Absent,
@@ -84,6 +92,7 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Give<'_>, defa
     }
     r.keep(CacheState { key: key.clone(), ..CacheState::default() });
     let main = Hash::of(&key);
+    let asked_ms = path.zone.purges.stamp(clock::unix_millis());
     let mut session = Box::new(Session {
         caching: caching.clone(),
         path,
@@ -98,6 +107,9 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Give<'_>, defa
         invalidates,
         verdict: Verdict::default(),
         now: clock::unix_seconds(),
+        asked: clock::unix_seconds(),
+        asked_ms,
+        forced: false,
     });
     if !cached {
         session.put(r);
@@ -114,6 +126,13 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Give<'_>, defa
     let flow = session.decide(r, give).await;
     if let Some(flow) = flow {
         return Begun::Answer(flow);
+    }
+    if caching.rfc9111 {
+        let wish = rfc::wish(r);
+        if wish.only_if_cached {
+            return Begun::Answer(Flow::Status(504));
+        }
+        session.storing &= !wish.no_store;
     }
     if range_too_far(caching, r) {
         session.storing = false;
@@ -139,21 +158,13 @@ fn purge(r: &mut Request, path: &CachePath, key: &[u8]) -> Flow {
         hurry();
         return Flow::Status(204);
     }
-    let hash = Hash::of(key);
-    let varies = match zone.hot(&hash, clock::unix_seconds()) {
-        Some(stored) => !stored.meta.vary.is_empty(),
-        None => store::open(&zone.place.path(&hash), &hash, Some(key)).is_ok_and(|stored| !stored.meta.vary.is_empty()),
-    };
-    let removed = zone.remove(&hash);
-    // Its variants lie under keys that cannot be computed from here.
-    if varies {
-        if let Err(e) = zone.purges.add(key, true, clock::unix_millis()) {
-            return failed(r, &e);
+    match zone.purge_key(&Hash::of(key), key, clock::unix_millis()) {
+        Ok(removed) => {
+            hurry();
+            if removed { Flow::Status(204) } else { Flow::Status(404) }
         }
-        zone.cool_purged();
-        hurry();
+        Err(e) => failed(r, &e),
     }
-    if removed { Flow::Status(204) } else { Flow::Status(404) }
 }
 
 impl Session {
@@ -177,6 +188,11 @@ impl Session {
                 self.ticket = None;
                 return self.serve(r, &stored, give);
             }
+            Found::Good(stored) => {
+                set_status(r, "STALE");
+                self.ticket = None;
+                return self.serve(r, &stored, give);
+            }
             Found::Stale(stored) => stored,
             Found::Absent => return None,
             Found::Scarce => {
@@ -185,7 +201,8 @@ impl Session {
             }
         };
         let meta = &stored.meta;
-        let may = !meta.must_revalidate
+        let may = !self.forced
+            && !meta.must_revalidate
             && (self.use_stale(UseStale::UPDATING.0) || meta.valid_sec.saturating_add(meta.updating_sec) >= self.now);
         let mine = self.ticket.as_mut().is_none_or(Ticket::renew);
         if !mine && may {
@@ -235,8 +252,14 @@ impl Session {
                     break Found::Scarce;
                 }
                 Seen::Exists => match self.open(r, &mut ticket) {
-                    Opened::Entry(stored) if stored.meta.valid_sec < self.now => break Found::Stale(stored),
-                    Opened::Entry(stored) => break Found::Fresh(stored),
+                    Opened::Entry(stored) => match rfc::usable(&self.caching, r, &stored.meta, self.now) {
+                        Use::Fresh => break Found::Fresh(stored),
+                        Use::Stale => break Found::Good(stored),
+                        Use::No { may_be_stale } => {
+                            self.forced = !may_be_stale;
+                            break Found::Stale(stored);
+                        }
+                    },
                     Opened::Elsewhere(again) => {
                         seen = again;
                         continue;
@@ -320,10 +343,8 @@ impl Session {
             }
         }
         ticket.found(&stored);
-        if matches!(stored.content, cache::Content::Memory(_)) {
-            stored.looked.store(self.now, std::sync::atomic::Ordering::Relaxed);
-            zone.keep_hot(stored.clone());
-        }
+        stored.looked.store(self.now, std::sync::atomic::Ordering::Relaxed);
+        zone.keep_hot(stored.clone());
         Opened::Entry(stored)
     }
 
@@ -357,6 +378,9 @@ impl Session {
             invalidates: false,
             verdict: Verdict::default(),
             now: self.now,
+            asked: self.asked,
+            asked_ms: self.asked_ms,
+            forced: false,
         }));
         subrequest::background(twin);
         true
@@ -379,10 +403,13 @@ impl Session {
     /// A failure that the stale entry may take the place of. `tries_over`: it is the last of several tries.
     pub fn instead(&mut self, r: &mut Request, bit: u32, tries_over: bool, give: Give<'_>) -> Option<Flow> {
         let expired = self.expired.clone()?;
-        if self.background || expired.meta.must_revalidate {
+        if self.background || self.forced || expired.meta.must_revalidate {
             return None;
         }
-        let still = tries_over && expired.meta.valid_sec.saturating_add(expired.meta.error_sec) >= self.now;
+        // RFC 5861, 4: these statuses are errors, whether or not another server could have been asked.
+        const ERRORS: u32 = UseStale::HTTP_500.0 | UseStale::HTTP_502.0 | UseStale::HTTP_503.0 | UseStale::HTTP_504.0;
+        let failed = tries_over || (self.caching.rfc9111 && bit & ERRORS != 0);
+        let still = failed && expired.meta.valid_sec.saturating_add(expired.meta.error_sec) >= self.now;
         if !self.use_stale(bit) && !still {
             return None;
         }
@@ -403,99 +430,163 @@ impl Session {
         let expired = self.expired.clone().filter(|_| self.caching.revalidate)?;
         let old = serve::parsed(&expired)?;
         let now = clock::unix_seconds();
-        let mut verdict = self.judge(r, head, buf, ignored, now);
-        if verdict.valid_sec == 0 {
-            verdict = Verdict { age: verdict.age, ..self.judge(r, old, &expired.head, ignored, now) };
-        }
-        let by_status = freshness::by_status(&self.caching.valid, expired.meta.status);
-        if verdict.valid_sec == 0 && by_status > 0 {
-            verdict.valid_sec = now.saturating_add(by_status);
-        }
-        let mut meta = expired.meta.clone();
-        let mut merged = None;
-        if verdict.valid_sec != 0 {
+        let (date, status) = (rfc::date(now), expired.meta.status);
+        let merged = self.caching.rfc9111.then(|| rfc::merged(old, &expired.head, head, buf, &date));
+        let mut verdict = match &merged {
+            Some(fields) => self.judge(r, status, fields.iter().copied(), ignored, now),
+            None => {
+                let verdict = self.judge(r, status, fields_of(head, buf), ignored, now);
+                if verdict.valid_sec != 0 {
+                    verdict
+                } else {
+                    self.judge(r, status, fields_of(old, &expired.head), ignored, now)
+                }
+            }
+        };
+        self.by_status(&mut verdict, status, now);
+        let mut shown = expired.clone();
+        if merged.is_some() && verdict.forbidden {
+            // It is not to be kept any more.
+            self.path.zone.discard(&expired.hash);
+        } else if verdict.valid_sec != 0 {
+            let mut meta = expired.meta.clone();
             meta.valid_sec = verdict.valid_sec;
             (meta.updating_sec, meta.error_sec) = (verdict.updating_sec, verdict.error_sec);
             (meta.date, meta.age, meta.must_revalidate) = (now, verdict.age, verdict.must_revalidate);
-            if self.caching.rfc9111 {
-                merged = merge(old, &expired.head, head, buf);
-            }
-            self.renewed(r, &expired, &meta, merged.as_deref());
-        }
-        let shown = match merged {
-            None => expired,
-            Some(head) => match renew(&expired, meta, head.into()) {
-                Some(stored) => Arc::new(stored),
-                None => {
-                    let path = self.path.zone.place.path(&expired.hash);
-                    store::open(&path, &expired.hash, Some(&self.key)).map_or(expired, Arc::new)
+            match merged {
+                None => self.renewed(r, &expired, &meta),
+                Some(fields) => {
+                    if meta.last_modified >= 0 || !meta.etag.is_empty() {
+                        (meta.last_modified, meta.etag) = (verdict.last_modified, verdict.etag);
+                    }
+                    let head = rfc::write_head(old, &expired.head, &fields);
+                    shown = self.rewritten(r, &expired, &meta, head);
                 }
-            },
-        };
+            }
+        }
         r.out.clear();
         set_status(r, "REVALIDATED");
         self.serve(r, &shown, give)
     }
 
-    /// Writes a new time, or a new head, into the entry.
-    fn renewed(&mut self, r: &mut Request, stored: &Arc<Stored>, meta: &Meta, head: Option<&[u8]>) {
-        let zone = self.path.zone.clone();
-        let path = zone.place.path(&stored.hash);
-        let done = match head {
-            None => store::refresh(&path, stored, meta).map(|same| same.then_some((stored.inode, stored.disk_size))),
-            Some(head) => {
-                store::rewrite(&path, stored, meta, head).map(|placed| Some((placed.inode, placed.disk_size)))
-            }
-        };
-        match done {
-            Ok(Some((inode, disk_size))) => {
-                let head = head.map_or_else(|| stored.head.clone(), |head| head.to_vec().into());
-                let hot = renew(stored, meta.clone(), head).map(|mut hot| {
-                    (hot.inode, hot.disk_size) = (inode, disk_size);
-                    Arc::new(hot)
-                });
+    /// What the operator says of a status, or what is left to estimates.
+    fn by_status(&self, verdict: &mut Verdict, status: u16, now: i64) {
+        if verdict.valid_sec == 0 {
+            let seconds = freshness::by_status(&self.caching.valid, status);
+            verdict.valid_sec = if seconds > 0 { now.saturating_add(seconds) } else { verdict.estimated_sec };
+        }
+    }
+
+    /// Writes new times into the entry.
+    fn renewed(&mut self, r: &mut Request, stored: &Arc<Stored>, meta: &Meta) {
+        let path = self.path.zone.place.path(&stored.hash);
+        match store::refresh(&path, stored, meta) {
+            Ok(true) => {
+                let hot = Arc::new(again(stored, meta.clone(), stored.head.clone()));
                 if let Some(ticket) = self.ticket.take() {
-                    ticket.stored(disk_size, hot);
+                    ticket.stored(stored.disk_size, Some(hot));
                 }
             }
-            Ok(None) => {}
+            Ok(false) => {}
             Err(e) => r.log(Level::Crit, format_args!("write() \"{}\" failed {}", path.display(), os(&e))),
         }
     }
 
-    fn judge(&self, r: &Request, head: &ResponseHead, buf: &[u8], ignored: Ignored, now: i64) -> Verdict {
-        let fields = head.fields.all.iter().map(|f| (f.name.of(buf), f.value.of(buf)));
-        if self.caching.rfc9111 {
-            freshness::judge_strictly(fields, ignored, now, r.header(Known::Authorization).is_some())
-        } else {
-            freshness::judge(fields, ignored, now)
+    /// Writes a new head into the entry: another file with the same body. A long one is copied by a thread that may wait.
+    fn rewritten(&mut self, r: &mut Request, stored: &Arc<Stored>, meta: &Meta, head: Vec<u8>) -> Arc<Stored> {
+        let path = self.path.zone.place.path(&stored.hash);
+        let renewed = Arc::new(again(stored, meta.clone(), head.clone().into()));
+        let Some(ticket) = self.ticket.take() else { return renewed };
+        let (old, meta) = (stored.clone(), meta.clone());
+        let copy = {
+            let path = path.clone();
+            move || store::rewrite(&path, &old, &meta, &head)
+        };
+        let log = |r: &Request, e: &std::io::Error| {
+            r.log(Level::Crit, format_args!("write() \"{}\" failed {}", path.display(), os(e)));
+        };
+        if matches!(stored.content, cache::Content::Memory(_)) {
+            match copy() {
+                Ok(placed) => {
+                    let mut hot = again(&renewed, renewed.meta.clone(), renewed.head.clone());
+                    (hot.inode, hot.disk_size) = (placed.inode, placed.disk_size);
+                    ticket.stored(placed.disk_size, Some(Arc::new(hot)));
+                }
+                Err(e) => log(r, &e),
+            }
+            return renewed;
+        }
+        match net::pool::named(net::pool::DEFAULT).map(|pool| pool.run(copy)) {
+            Some(Ok(done)) => {
+                tokio::task::spawn_local(async move {
+                    if let Ok(Ok(placed)) = done.await {
+                        ticket.stored(placed.disk_size, None);
+                    }
+                });
+            }
+            // It is asked for again next time.
+            Some(Err(_)) | None => log(r, &std::io::Error::other("no thread for it")),
+        }
+        renewed
+    }
+
+    fn judge<'a>(
+        &self,
+        r: &Request,
+        status: u16,
+        fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+        ignored: Ignored,
+        now: i64,
+    ) -> Verdict {
+        if !self.caching.rfc9111 {
+            return freshness::judge(fields, ignored, now);
+        }
+        let credentials = r.header(Known::Authorization).is_some();
+        let setting =
+            strict::Setting { now, asked: self.asked, status, credentials, revalidates: self.caching.revalidate };
+        strict::judge_strictly(fields, ignored, &setting)
+    }
+
+    /// The key that makes this request's answers the same one, where something is to be invalidated.
+    pub fn invalidates(&self, status: u16) -> bool {
+        self.invalidates && (200..400).contains(&status)
+    }
+    /// The same key for another request, if it was not left to the protocol.
+    pub fn key_for(&self, r: &mut Request) -> Option<Vec<u8>> {
+        self.caching.key.as_ref().map(|key| key.eval(r))
+    }
+    /// Removes what is stored under the request's own key and these.
+    pub fn invalidate(&self, r: &Request, keys: &[Vec<u8>]) {
+        for key in keys.iter().chain([&self.key]) {
+            rfc::forget(r, &self.path.zone, key);
         }
     }
 
     /// A response has come: may it be stored? Conditions and ranges are ours if so.
     pub fn judged(&mut self, r: &mut Request, head: &ResponseHead, buf: &[u8], ignored: Ignored) {
-        if self.invalidates && (200..400).contains(&head.status) {
-            self.path.zone.remove(&self.main);
-        }
         if !self.storing {
             return;
         }
         self.now = clock::unix_seconds();
-        self.verdict = self.judge(r, head, buf, ignored, self.now);
-        self.storing = !self.verdict.forbidden;
-        if self.storing && self.verdict.valid_sec == 0 {
-            let seconds = freshness::by_status(&self.caching.valid, head.status);
-            if seconds > 0 {
-                self.verdict.valid_sec = self.now.saturating_add(seconds);
-            }
+        let mut verdict = self.judge(r, head.status, fields_of(head, buf), ignored, self.now);
+        // A part is stored only where its range is in the key.
+        let stray = self.caching.rfc9111 && head.status == 206 && r.thing::<Slice>().is_none();
+        self.storing = !verdict.forbidden && !stray;
+        if self.storing {
+            self.by_status(&mut verdict, head.status, self.now);
         }
+        self.verdict = verdict;
     }
     /// The response is made into the request's answer.
-    pub fn dress(&self, r: &mut Request, head: &ResponseHead) {
+    pub fn dress(&self, r: &mut Request, head: &ResponseHead, buf: &[u8]) {
         if self.storing {
-            serve::allow_ranges(r, head);
+            serve::allow_ranges(&self.caching, r, head);
+        }
+        if self.caching.rfc9111 {
+            rfc::drop_connection_fields(r, head, buf);
         }
         r.ignore_conditions = !self.storing;
+        r.etag_alone = self.caching.rfc9111;
         if self.caching.rfc9111 && self.storing && self.verdict.age > 0 {
             r.out.remove(b"Age");
             r.out.add("Age", self.verdict.age.to_string().into_bytes());
@@ -544,6 +635,12 @@ impl Session {
             // It depends on other fields by now: it is the main one.
             ticket.switch(self.main, self.now);
         }
+        if let Some(ticket) = self.ticket.as_ref().filter(|ticket| ticket.hash != self.main)
+            && let Err(e) = ticket.zone().variants.note(&self.main)
+        {
+            let root = ticket.zone().root().display();
+            r.log(Level::Crit, format_args!("the list of variants in \"{root}\" could not be written {}", os(&e)));
+        }
         Some(Meta {
             status: head.status,
             must_revalidate: verdict.must_revalidate,
@@ -553,7 +650,8 @@ impl Session {
             last_modified: if validators { verdict.last_modified } else { -1 },
             date: self.now,
             age: verdict.age,
-            stored_ms: clock::unix_millis(),
+            // What is purged while it is on its way is purged.
+            stored_ms: self.asked_ms,
             etag: if validators { verdict.etag } else { Vec::new() },
             variant: if verdict.vary.is_empty() { Hash::default() } else { variant },
             vary: verdict.vary,
@@ -586,56 +684,32 @@ fn note(r: &Request, path: &Path, trouble: &Trouble) {
     }
 }
 
-/// The same bytes with other facts.
-fn renew(stored: &Stored, meta: Meta, head: bytes::Bytes) -> Option<Stored> {
-    let cache::Content::Memory(body) = &stored.content else { return None };
-    let body_start = meta.encode(&stored.key, &head, stored.body_len).len() as u64;
-    Some(Stored {
+/// The same body with other facts.
+fn again(stored: &Stored, meta: Meta, head: bytes::Bytes) -> Stored {
+    let content = match &stored.content {
+        cache::Content::Memory(body) => cache::Content::Memory(body.clone()),
+        cache::Content::File(file) => cache::Content::File(file.clone()),
+    };
+    // In memory the body stands alone; in its file it begins where it did.
+    let body_start = match &content {
+        cache::Content::Memory(_) => meta.encode(&stored.key, &head, stored.body_len).len() as u64,
+        cache::Content::File(_) => stored.body_start,
+    };
+    Stored {
         hash: stored.hash,
         key: stored.key.clone(),
         meta,
         head,
-        content: cache::Content::Memory(body.clone()),
+        content,
         body_start,
         body_len: stored.body_len,
         inode: stored.inode,
         disk_size: stored.disk_size,
         looked: clock::unix_seconds().into(),
         digest: std::sync::OnceLock::new(),
-    })
+    }
 }
 
-/// The stored head with the fields of a 304 in place of its own (RFC 9111, 3.2); `None`: nothing changes.
-fn merge(old: &ResponseHead, old_buf: &[u8], new: &ResponseHead, new_buf: &[u8]) -> Option<Vec<u8>> {
-    const KEPT: [Known; 4] =
-        [Known::ContentLength, Known::ContentEncoding, Known::ContentRange, Known::TransferEncoding];
-    let updates: Vec<(&[u8], &[u8])> = new
-        .fields
-        .all
-        .iter()
-        .filter(|f| !KEPT.contains(&f.known) && !matches!(f.known, Known::Connection | Known::KeepAlive | Known::Age))
-        .map(|f| (f.name.of(new_buf), f.value.of(new_buf)))
-        .collect();
-    if updates.is_empty() {
-        return None;
-    }
-    let mut out = b"HTTP/1.1 ".to_vec();
-    out.extend_from_slice(old.status_line.of(old_buf));
-    out.extend_from_slice(b"\r\n");
-    let mut line = |name: &[u8], value: &[u8]| {
-        for part in [name, b": ", value, b"\r\n"] {
-            out.extend_from_slice(part);
-        }
-    };
-    for field in &old.fields.all {
-        let name = field.name.of(old_buf);
-        if !updates.iter().any(|(n, _)| n.eq_ignore_ascii_case(name)) {
-            line(name, field.value.of(old_buf));
-        }
-    }
-    for (name, value) in &updates {
-        line(name, value);
-    }
-    out.extend_from_slice(b"\r\n");
-    Some(out)
+fn fields_of<'a>(head: &'a ResponseHead, buf: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
+    head.fields.all.iter().map(move |f| (f.name.of(buf), f.value.of(buf)))
 }

@@ -1,0 +1,179 @@
+//! RFC 9111 where nginx does not follow it (`proxy_cache_rfc9111 on`): what clients wish for, what a 304 changes, what an unsafe
+//! method invalidates.
+
+use super::Caching;
+use cache::strict::{Use, Wish, items};
+use cache::{Hash, Meta, Zone};
+use http_engine::route::{self, Route};
+use http_engine::{Request, path};
+use observe::{Level, clock::http_time, os};
+use wire_h1::{HeadLimits, HeadParser, Known, Progress, RequestHead, ResponseHead};
+
+/// What the client says of the answer it would like.
+pub fn wish(r: &Request) -> Wish {
+    Wish::read(r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"cache-control")).map(|(_, value)| value))
+}
+
+/// Whether what is stored may be given as it is.
+pub fn usable(caching: &Caching, r: &Request, meta: &Meta, now: i64) -> Use {
+    if caching.rfc9111 {
+        wish(r).of(meta, now)
+    } else if meta.valid_sec < now {
+        Use::No { may_be_stale: true }
+    } else {
+        Use::Fresh
+    }
+}
+
+/// Fields that hold for one connection only are neither stored nor given on.
+pub fn drop_connection_fields(r: &mut Request, head: &ResponseHead, buf: &[u8]) {
+    for field in head.fields.each(Known::Connection) {
+        for name in items(field.value.of(buf)) {
+            // What the server says of the body is not for a field to take back.
+            if !name.eq_ignore_ascii_case(b"content-length") && !name.eq_ignore_ascii_case(b"transfer-encoding") {
+                r.out.remove(name);
+            }
+        }
+    }
+}
+
+/// Name and value of a field.
+pub type FieldPair<'a> = (&'a [u8], &'a [u8]);
+
+/// The stored fields, with those of a 304 in the place of their namesakes (RFC 9111, 3.2). `date`: what takes the place of a
+/// `Date` that the 304 does not have.
+pub fn merged<'a>(
+    old: &'a ResponseHead,
+    old_buf: &'a [u8],
+    new: &'a ResponseHead,
+    new_buf: &'a [u8],
+    date: &'a [u8],
+) -> Vec<FieldPair<'a>> {
+    // What describes the stored bytes stays, and by what they were chosen.
+    const KEPT: [Known; 4] =
+        [Known::ContentLength, Known::ContentEncoding, Known::ContentRange, Known::TransferEncoding];
+    let mut updates: Vec<FieldPair<'a>> = new
+        .fields
+        .all
+        .iter()
+        .filter(|f| !KEPT.contains(&f.known) && !matches!(f.known, Known::Connection | Known::KeepAlive))
+        .map(|f| (f.name.of(new_buf), f.value.of(new_buf)))
+        .filter(|(name, _)| !name.eq_ignore_ascii_case(b"vary"))
+        .collect();
+    if new.fields.first(Known::Date).is_none() {
+        updates.push((b"Date", date));
+    }
+    let stays = |name: &[u8]| {
+        // How old the last answer was says nothing of this one.
+        !name.eq_ignore_ascii_case(b"age") && !updates.iter().any(|(n, _)| n.eq_ignore_ascii_case(name))
+    };
+    let stored = old.fields.all.iter().map(|f| (f.name.of(old_buf), f.value.of(old_buf)));
+    let mut out: Vec<FieldPair<'a>> = stored.filter(|(name, _)| stays(name)).collect();
+    out.extend(updates);
+    out
+}
+
+/// A head of these fields, with the status line of another.
+pub fn write_head(old: &ResponseHead, old_buf: &[u8], fields: &[FieldPair<'_>]) -> Vec<u8> {
+    let mut out = b"HTTP/1.1 ".to_vec();
+    out.extend_from_slice(old.status_line.of(old_buf));
+    out.extend_from_slice(b"\r\n");
+    for (name, value) in fields {
+        for part in [name, &b": "[..], value, b"\r\n"] {
+            out.extend_from_slice(part);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+    out
+}
+
+/// The current time, as `Date` has it.
+pub fn date(now: i64) -> Vec<u8> {
+    http_time(now).to_vec()
+}
+
+/// Removes what is stored under a key, with its variants.
+pub fn forget(r: &Request, zone: &Zone, key: &[u8]) {
+    if let Err(e) = zone.purge_key(&Hash::of(key), key, base::clock::unix_millis()) {
+        let root = zone.root().display();
+        r.log(Level::Crit, format_args!("invalidating in \"{root}\" could not be noted {}", os(&e)));
+    }
+}
+
+/// The URIs beside its own that an answer to an unsafe method speaks of, and that are of the same host.
+pub fn neighbours(r: &Request, head: &ResponseHead, buf: &[u8]) -> Vec<Vec<u8>> {
+    let of = |name: &[u8]| {
+        let field = head.fields.all.iter().find(|f| f.name.of(buf).eq_ignore_ascii_case(name));
+        field.and_then(|f| target_of(r, f.value.of(buf)))
+    };
+    [&b"location"[..], b"content-location"].into_iter().filter_map(of).collect()
+}
+
+/// The request target of a reference, if it leads to the request's own host.
+fn target_of(r: &Request, reference: &[u8]) -> Option<Vec<u8>> {
+    let reference = reference.split(|c| *c == b'#').next()?;
+    let scheme = if r.connection().tls { &b"https://"[..] } else { b"http://" };
+    let lower = reference.to_ascii_lowercase();
+    let rest = if lower.starts_with(scheme) { Some(&reference[scheme.len()..]) } else { reference.strip_prefix(b"//") };
+    let absolute = match rest {
+        Some(rest) => {
+            let end = rest.iter().position(|c| matches!(c, b'/' | b'?')).unwrap_or(rest.len());
+            let own = r.header(Known::Host)?;
+            if !rest[..end].eq_ignore_ascii_case(own) {
+                return None;
+            }
+            if rest[end..].starts_with(b"/") { rest[end..].to_vec() } else { [b"/", &rest[end..]].concat() }
+        }
+        None if reference.starts_with(b"/") => reference.to_vec(),
+        // Another scheme.
+        None if reference.iter().take_while(|c| !matches!(c, b'/' | b'?')).any(|c| *c == b':') => return None,
+        None if reference.is_empty() => return None,
+        None => {
+            let own = r.head.request_uri().of(&r.buf);
+            let own = own.split(|c| *c == b'?').next().unwrap_or_default();
+            let folder = own.iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1);
+            [&own[..folder], reference].concat()
+        }
+    };
+    let clean = absolute.iter().all(|c| matches!(c, b'!'..=b'~'));
+    (clean && absolute.starts_with(b"/")).then_some(absolute)
+}
+
+/// The request as if it had asked for another target, so that a key can be made of it. `None`: another location answers that.
+pub fn aimed_at(r: &mut Request, target: &[u8]) -> Option<Box<Request>> {
+    let mut buf = [b"GET ", target, b" HTTP/1.1\r\n"].concat();
+    for (name, value) in r.headers() {
+        for part in [name, &b": "[..], value, b"\r\n"] {
+            buf.extend_from_slice(part);
+        }
+    }
+    buf.extend_from_slice(b"\r\n");
+    let size = buf.len() + 1;
+    let limits = HeadLimits {
+        line_max: size,
+        field_max: size,
+        total_max: size,
+        fields_max: usize::MAX,
+        underscores: true,
+        ignore_invalid: true,
+    };
+    let mut head = RequestHead::default();
+    let whole = HeadParser::default().parse(&buf, &limits, &mut head);
+    if !matches!(whole, Ok(Progress::Done { .. })) {
+        return None;
+    }
+    let (file, args) = match target.iter().position(|c| *c == b'?') {
+        Some(at) => (&target[..at], &target[at + 1..]),
+        None => (target, &b""[..]),
+    };
+    let mut canonical = Vec::new();
+    path::canonical(file, r.loc().core.conf.merge_slashes, &mut canonical).ok()?;
+    let mut twin = r.subrequest(canonical, args.to_vec()).ok()?;
+    (twin.head, twin.buf) = (head, buf);
+    // It is nobody's part: its method is its own.
+    (twin.sub, twin.path_changed) = (None, false);
+    // What belongs to another location has keys of its own.
+    (route::find(&mut twin) == Route::Location(r.location)).then_some(())?;
+    twin.location = r.location;
+    Some(twin)
+}
