@@ -364,7 +364,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                         format!("could not find named location \"{shown}\"")
                     };
                     r.log(Level::Error, format_args!("{why}"));
-                    flow = special::last_resort(&mut r);
+                    flow = if r.redirects_left == 0 { special::last_resort(&mut r) } else { Flow::Status(500) };
                     continue;
                 };
                 r.internal = true;

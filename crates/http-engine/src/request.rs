@@ -502,6 +502,11 @@ impl Request {
     /// Writes to the error log of the location, with the facts that nginx adds to every line of a request.
     #[cold]
     pub fn log(&self, level: observe::Level, words: std::fmt::Arguments<'_>) {
+        self.log_of(level, words, None);
+    }
+
+    /// The same, of a server that the request was passed to: its URL stands where nginx has it.
+    pub fn log_of(&self, level: observe::Level, words: std::fmt::Arguments<'_>, upstream: Option<&str>) {
         let log = &self.loc().core.error_log;
         if !log.wants(level) {
             return;
@@ -516,6 +521,9 @@ impl Request {
         }
         if self.is_subrequest() {
             text += &format!(", subrequest: \"{}\"", String::from_utf8_lossy(&self.path));
+        }
+        if let Some(url) = upstream {
+            text += &format!(", upstream: \"{url}\"");
         }
         if let Some(host) = self.header(Known::Host) {
             text += &format!(", host: \"{}\"", String::from_utf8_lossy(host));

@@ -56,7 +56,7 @@ pub static CORE: &[Builtin] = &[
     Builtin::one("request", request, "The request line."),
     Builtin::one(
         "request_body",
-        |r, o| r.body_bytes.clone().is_some_and(|b| put(o, &b)),
+        |r, o| r.body_bytes.clone().is_some_and(|b| put(o, &b) && !b.is_empty()),
         "The body, where it was read.",
     ),
     Builtin::one("request_completion", request_completion, "`OK` when the response was sent whole."),
@@ -118,7 +118,8 @@ pub fn find_arg<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 }
 
 fn args(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put(out, &r.args)
+    // Without a question mark there is no query: not even an empty one.
+    put(out, &r.args) && (!r.args.is_empty() || r.head.request_uri().of(&r.buf).contains(&b'?'))
 }
 
 fn set_args(r: &mut Request, value: Vec<u8>) {
@@ -408,7 +409,7 @@ fn request(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_completion(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    r.completed && put(out, b"OK")
+    put(out, if r.completed { b"OK" } else { b"" })
 }
 
 fn request_filename(r: &mut Request, out: &mut Vec<u8>) -> bool {

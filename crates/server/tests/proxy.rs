@@ -121,3 +121,29 @@ fn an_upgrade_that_nobody_asked_for_is_none() {
     thread.join().expect("the origin's view");
     running.quit();
 }
+
+#[test]
+fn bytes_of_a_computed_uri_stay_as_they_are() {
+    let (to, thread) = origin(|mut stream| {
+        let mut got = Vec::new();
+        let mut buffer = [0; 4096];
+        while !got.windows(4).any(|w| w == b"\r\n\r\n") {
+            let n = stream.read(&mut buffer).expect("readable");
+            assert!(n > 0, "ended early");
+            got.extend_from_slice(&buffer[..n]);
+        }
+        assert!(got.starts_with(b"GET /x/\xff\x80a HTTP/1.1\r\n"), "{}", String::from_utf8_lossy(&got));
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").expect("written");
+    });
+    let port = free_port();
+    let http = format!(
+        "http {{ server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{to}/x$request_uri; }} }} }}"
+    );
+    let site = Site::new("daemon off;", &http);
+    let running = site.start();
+    let mut client = connect(port);
+    client.write_all(b"GET /\xff\x80a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("written");
+    read_until(&mut client, "ok");
+    thread.join().expect("the origin's view");
+    running.quit();
+}

@@ -64,8 +64,9 @@ impl FramingError {
     /// The same about an upstream.
     pub fn upstream_message(&self) -> &'static str {
         match self {
-            FramingError::DuplicateContentLength => "upstream sent duplicate header line: \"Content-Length\"",
-            FramingError::DuplicateTransferEncoding => "upstream sent duplicate header line: \"Transfer-Encoding\"",
+            FramingError::DuplicateContentLength | FramingError::DuplicateTransferEncoding => {
+                "upstream sent duplicate header line"
+            }
             FramingError::ContentLengthAndTransferEncoding => {
                 "upstream sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time"
             }
@@ -92,8 +93,25 @@ impl FramingError {
             FramingError::InvalidContentLength => {
                 quote(b": \"Content-Length: ", fields, Known::ContentLength, buf, out)
             }
+            FramingError::DuplicateContentLength => twice("Content-Length", fields, Known::ContentLength, buf, out),
+            FramingError::DuplicateTransferEncoding => {
+                twice("Transfer-Encoding", fields, Known::TransferEncoding, buf, out)
+            }
             _ => {}
         }
+    }
+}
+
+/// The second line and the first one.
+fn twice(name: &str, fields: &Fields, known: Known, buf: &[u8], out: &mut Vec<u8>) {
+    let mut values = fields.each(known).map(|field| field.value.of(buf));
+    let (first, second) = (values.next().unwrap_or_default(), values.next().unwrap_or_default());
+    for (before, value) in [(": \"", second), (", previous value: \"", first)] {
+        out.extend_from_slice(before.as_bytes());
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.push(b'"');
     }
 }
 

@@ -1,5 +1,6 @@
 //! The body of a server's response, pulled by the client's connection.
 
+use super::exchange::shown_url;
 use super::{PassPlan, response};
 use crate::shared::body_store;
 use crate::shared::upstream_state::UpstreamState;
@@ -211,6 +212,7 @@ impl UpstreamBody {
                 *left -= n as u64;
                 if *left == 0 {
                     self.framing = Framing::Done;
+                    self.say_excess(r, MORE_THAN_ANNOUNCED);
                     self.settle();
                 }
                 Ok(Some(bytes))
@@ -234,17 +236,31 @@ impl UpstreamBody {
                         response::trailers(plan, r, decoder.trailers());
                     }
                     self.framing = Framing::Done;
+                    self.say_excess(r, "upstream sent data after final chunk");
                     self.settle();
                 }
                 Ok((!out.is_empty()).then(|| Bytes::from(out)))
             }
         }
     }
+    /// Bytes behind the body: they are nobody's, and the connection is not used again.
+    fn say_excess(&self, r: &Request, words: &str) {
+        if !self.buf.is_empty() {
+            say(r, Level::Warn, words);
+        }
+    }
     fn failed(&mut self, r: &mut Request, words: &str) -> Poll<Option<Result<Piece, BodyError>>> {
-        r.log(Level::Error, format_args!("{words} while reading upstream"));
+        say(r, Level::Error, words);
         self.connection = None;
         Poll::Ready(Some(Err(BodyError)))
     }
+}
+
+const MORE_THAN_ANNOUNCED: &str = "upstream sent more data than specified in \"Content-Length\" header";
+
+fn say(r: &Request, level: Level, words: &str) {
+    let url = r.thing::<UpstreamState>().and_then(|state| Some(shown_url(&state.tries.last()?.address, &state.uri)));
+    r.log_of(level, format_args!("{words} while reading upstream"), url.as_deref());
 }
 
 /// What a look at the server's side found.
@@ -264,7 +280,6 @@ impl UpstreamBody {
                     self.sleep = None;
                     base::clock::update();
                     if let Some(one) = UpstreamState::last(r) {
-                        one.response_length += bytes.len() as u64;
                         one.response_ms = Some(base::clock::now().millis_since(self.started));
                     }
                     return Got::Bytes(bytes);
@@ -304,7 +319,9 @@ impl UpstreamBody {
                 }
                 Ok(n) => {
                     if let Some(one) = UpstreamState::last(r) {
+                        // As the server framed it, like nginx.
                         one.bytes_received += n as u64;
+                        one.response_length += n as u64;
                     }
                     continue;
                 }

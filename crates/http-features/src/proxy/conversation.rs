@@ -273,7 +273,9 @@ pub async fn converse(
         },
     };
     let streamed = matches!(source, Source::Client(_));
-    r.keep(super::exchange::Sent);
+    if let Some(one) = UpstreamState::last(r) {
+        one.sent = true;
+    }
     let requests = connection.requests;
     let mut talk = Talk {
         stream: &connection.stream,
@@ -389,7 +391,9 @@ pub async fn converse(
                         _ => {
                             let mut text = Vec::new();
                             e.log(&talk.came, &mut text);
-                            String::from_utf8_lossy(&text).replace("client sent", "upstream sent")
+                            String::from_utf8_lossy(&text)
+                                .replace("client sent invalid header line:", "upstream sent invalid header:")
+                                .replace("client sent", "upstream sent")
                         }
                     };
                     note(r, peer, aim, &words, "reading response header from");

@@ -2,7 +2,7 @@
 
 use super::body::{Ahead, UpstreamBody};
 use super::conversation::{Come, converse};
-use super::target::Aim;
+use super::target::{Aim, shown_port};
 use super::{IgnoreHeaders, NextUpstream, PassPlan, response, storage};
 use crate::shared::balancing::{self, Choices};
 use crate::shared::binding::BindTo;
@@ -115,9 +115,9 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
         }
     };
     if let Some(state) = UpstreamState::of(r) {
+        state.begin();
         state.host = aim.host.clone().into_bytes();
-        let port = aim.host.rsplit_once(':').map_or("80", |(_, port)| port);
-        state.port = port.as_bytes().to_vec();
+        state.port = shown_port(&aim.host, aim.written()).as_bytes().to_vec();
     }
     let outgoing = match outgoing(plan, r).await {
         Ok(outgoing) => outgoing,
@@ -126,53 +126,59 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
     if let Some(flow) = storage::begin(plan, r, &aim, alone).await {
         return flow;
     }
-    let conf = &plan.conf;
     let group = aim.named.group.clone();
     let mut choices = Choices::new(&aim.named, r);
     let started = clock::now();
-    let mut failure = None;
     loop {
-        let tries = choices.asked() as u64;
-        let limit = conf.proxy_next_upstream_tries.0;
-        let time = conf.proxy_next_upstream_timeout.0;
         clock::update();
-        let out_of_time = time > 0 && clock::now().millis_since(started) >= time;
-        if tries > 0 && ((limit > 0 && tries >= limit) || out_of_time || !choices.may_retry(r)) {
-            break;
-        }
         let Some(active) = choices.next().await else {
             let name = &group.name;
-            r.log(Level::Error, format_args!("no live upstreams while connecting to upstream, upstream: \"{name}\""));
+            let url = shown_url(name, &aim.uri);
+            r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(&url));
             if let Some(state) = UpstreamState::of(r) {
-                state.tries.push(Try { address: name.clone(), status: 502, ..Try::default() });
+                state.push(Try { address: name.clone(), status: 502, ..Try::default() });
             }
             return storage::failed(plan, r, NextUpstream::ERROR.0, 502);
         };
-        match attempt(plan, r, &aim, &choices, active, &outgoing).await {
+        let on = GoOn { plan, choices: &choices, started, streamed: matches!(outgoing, Outgoing::Streamed(_)) };
+        match attempt(&on, r, &aim, active, &outgoing).await {
             Ok(flow) => return flow,
             Err(Failure::Final(status)) => return Flow::Status(status),
-            Err(why) => {
-                let next = conf.proxy_next_upstream;
-                let counts = why.bit() & next.0 != 0 && !next.has(NextUpstream::OFF);
-                let sent = !matches!(why, Failure::Error) || r.thing::<Sent>().is_some();
-                // As long as servers are left: the last answer stands where nobody else could be asked.
-                let may = counts
-                    && choices.asked() < choices.tries()
-                    && (is_idempotent(r) || next.has(NextUpstream::NON_IDEMPOTENT) || !sent)
-                    && !matches!(outgoing, Outgoing::Streamed(_));
-                failure = Some(why);
-                if !may {
-                    break;
-                }
-            }
+            // Asked before the answer was let go.
+            Err(Failure::Status(_)) => {}
+            Err(why) if on.may(r, why.bit()) => {}
+            Err(why) => return storage::failed(plan, r, why.bit(), why.status()),
         }
     }
-    let failure = failure.unwrap_or(Failure::Error);
-    storage::failed(plan, r, failure.bit(), failure.status())
 }
 
-/// Kept with a request once a byte of it reached a server.
-pub struct Sent;
+/// Whether another server may be asked (nginx: `ngx_http_upstream_next`, `ngx_http_upstream_test_next`).
+struct GoOn<'a> {
+    plan: &'a Arc<PassPlan>,
+    choices: &'a Choices,
+    started: clock::Instant,
+    /// The body is passed on as it comes: it can be sent once.
+    streamed: bool,
+}
+
+impl GoOn<'_> {
+    /// As long as servers are left: the last answer stands where nobody else could be asked.
+    fn may(&self, r: &mut Request, bit: u32) -> bool {
+        let conf = &self.plan.conf;
+        let next = conf.proxy_next_upstream;
+        let (asked, tries) = (self.choices.asked(), conf.proxy_next_upstream_tries.0);
+        let time = conf.proxy_next_upstream_timeout.0;
+        let sent = UpstreamState::last(r).is_some_and(|one| one.sent);
+        bit & next.0 != 0
+            && !next.has(NextUpstream::OFF)
+            && asked < self.choices.tries()
+            && (tries == 0 || (asked as u64) < tries)
+            && !(sent && self.streamed)
+            && (!sent || is_idempotent(r) || next.has(NextUpstream::NON_IDEMPOTENT))
+            && (time == 0 || clock::now().millis_since(self.started) < time)
+            && self.choices.may_retry(r)
+    }
+}
 
 async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
     let conf = &plan.conf;
@@ -186,7 +192,9 @@ async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
     }
     let length = r.body_length.unwrap_or(BodyLength::None);
     if matches!(r.body, RequestBody::Unread(_)) && !conf.proxy_request_buffering {
-        return Ok(Outgoing::Streamed(length));
+        // A body that has come along with the head is not waited for, and can be sent again.
+        let here = body_store::read_if_here(r).await?;
+        return Ok(here.map_or(Outgoing::Streamed(length), Outgoing::Stored));
     }
     if matches!(r.body, RequestBody::None) && body_store::kept(r).is_none() {
         // `Content-Length: 0` is passed on as it is.
@@ -196,20 +204,19 @@ async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
 }
 
 async fn attempt(
-    plan: &Arc<PassPlan>,
+    on: &GoOn<'_>,
     r: &mut Request,
     aim: &Aim,
-    choices: &Choices,
     mut active: Active,
     outgoing: &Outgoing,
 ) -> Result<Flow, Failure> {
     let peer = active.peer().clone();
-    let asked = ask(plan, r, aim, &peer, outgoing).await;
+    let asked = ask(on.plan, r, aim, &peer, outgoing).await;
     clock::update();
     match asked {
         Ok(answer) => {
             let started = answer.2;
-            let flow = accept(plan, r, aim, choices, answer, active);
+            let flow = accept(on, r, aim, answer, active);
             let over = !matches!(flow, Ok(Flow::Content(_)));
             if let Some(one) = UpstreamState::last(r).filter(|_| over) {
                 one.response_ms = Some(clock::now().millis_since(started));
@@ -242,7 +249,7 @@ async fn ask(
     let scope = if group.keepalive.local { plan.scope } else { 0 };
     let started = clock::now();
     if let Some(state) = UpstreamState::of(r) {
-        state.tries.push(Try { address: peer.text.clone(), started, ..Try::default() });
+        state.push(Try { address: peer.text.clone(), started, ..Try::default() });
         state.fields.clear();
     }
     // A kept connection may have been closed by its server this very moment: then a new one is tried at once, if the
@@ -253,14 +260,17 @@ async fn ask(
             None => (connect(plan, r, aim, peer, scope).await?, true),
         };
         connection.requests += 1;
+        let sent = UpstreamState::last(r).map_or(0, |one| one.bytes_sent);
         let ms = clock::now().millis_since(started);
         if let Some(one) = UpstreamState::last(r) {
             one.connect_ms = Some(ms);
         }
         match converse(plan, r, aim, peer, outgoing, &mut connection).await {
             Ok(come) => return Ok((come, connection, started)),
-            Err((Failure::Error, true)) if !fresh && is_idempotent(r) && !matches!(outgoing, Outgoing::Streamed(_)) => {
-            }
+            Err((Failure::Error, true))
+                if !fresh
+                    && (is_idempotent(r) || UpstreamState::last(r).is_some_and(|one| one.bytes_sent == sent))
+                    && !matches!(outgoing, Outgoing::Streamed(_)) => {}
             Err((why, nothing)) => {
                 clock::update();
                 let ms = clock::now().millis_since(started);
@@ -308,63 +318,43 @@ fn is_idempotent(r: &Request) -> bool {
     !matches!(r.head.method, Method::Post | Method::Lock | Method::Patch)
 }
 
+/// The URL that a server was asked for, as the error log shows it.
+pub fn shown_url(server: &str, uri: &[u8]) -> String {
+    let end = if server.starts_with("unix:") { ":" } else { "" };
+    format!("http://{server}{end}{}", String::from_utf8_lossy(uri))
+}
+
 /// Logs a failure with nginx's facts.
 pub fn note(r: &mut Request, peer: &Peer, aim: &Aim, words: &str, doing: &str) -> Failure {
-    let uri = String::from_utf8_lossy(&aim.uri).into_owned();
-    let address = &peer.spec.address;
-    let url = match address {
-        upstream::Address::Unix(_) => format!("http://{address}:{uri}"),
-        upstream::Address::Ip(_) => format!("http://{address}{uri}"),
-    };
-    r.log(Level::Error, format_args!("{words} while {doing} upstream, upstream: \"{url}\""));
+    let url = shown_url(&peer.text, &aim.uri);
+    r.log_of(Level::Error, format_args!("{words} while {doing} upstream"), Some(&url));
     if let Some(one) = UpstreamState::last(r) {
         one.status = 502;
     }
     Failure::Error
 }
 
+/// A head that leaves in doubt where its body ends.
+fn invalid(r: &mut Request, active: &mut Active) -> Failure {
+    balancing::failed(r, active);
+    balancing::judge(r, active, true);
+    Failure::InvalidHeader
+}
+
 /// A head has come: it is the answer, or the next server is asked.
-fn accept(
-    plan: &Arc<PassPlan>,
-    r: &mut Request,
-    aim: &Aim,
-    choices: &Choices,
-    answer: Answer,
-    mut active: Active,
-) -> Result<Flow, Failure> {
+fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim, answer: Answer, mut active: Active) -> Result<Flow, Failure> {
+    let (plan, choices) = (on.plan, on.choices);
     let (Come { head, mut buf, used, whole }, connection, started) = answer;
     let ms = clock::now().millis_since(started);
     let fields = head.fields.all.iter().map(|f| (f.name.of(&buf).to_vec(), f.value.of(&buf).to_vec())).collect();
     if let Some(state) = UpstreamState::of(r) {
         state.fields = fields;
+        state.uri.clone_from(&aim.uri);
     }
     if let Some(one) = UpstreamState::last(r) {
         one.status = head.status;
-        one.header_ms = Some(ms);
     }
-    active.header(ms);
-    balancing::judge(r, &active, matches!(head.status, 500 | 502..=504));
-    let conf = &plan.conf;
-    let next = conf.proxy_next_upstream;
-    if status_bit(head.status) & next.0 != 0 {
-        let states = r.thing::<UpstreamState>().map_or(0, |s| s.tries.len());
-        let more = choices.asked() < choices.tries()
-            && (conf.proxy_next_upstream_tries.0 == 0 || (states as u64) < conf.proxy_next_upstream_tries.0)
-            && (is_idempotent(r) || next.has(NextUpstream::NON_IDEMPOTENT));
-        // 403 and 404 are answers like others: they do not make a server a failing one.
-        if !matches!(head.status, 403 | 404) {
-            balancing::failed(r, &mut active);
-        } else if more {
-            active.passed_on();
-        }
-        if more {
-            return Err(Failure::Status(head.status));
-        }
-    }
-    if let Some(flow) = storage::instead(plan, r, status_bit(head.status)) {
-        return Ok(flow);
-    }
-    let method = match &conf.proxy_method {
+    let method = match &plan.conf.proxy_method {
         Some(method) if method.eval(r) == b"HEAD" => Method::Head,
         Some(_) => Method::Get,
         None if Asking::of(r).is_some_and(|asking| asking.as_get) => Method::Get,
@@ -373,11 +363,32 @@ fn accept(
     let length = match wire_h1::response_body(&head, &buf, method) {
         Ok(length) => length,
         Err(e) => {
-            note(r, active.peer(), aim, e.upstream_message(), "reading response header from");
-            balancing::failed(r, &mut active);
-            return Err(Failure::InvalidHeader);
+            let mut words = Vec::new();
+            e.upstream_log(&head.fields, &buf, &mut words);
+            let words = String::from_utf8_lossy(&words);
+            note(r, active.peer(), aim, &words, "reading response header from");
+            return Err(invalid(r, &mut active));
         }
     };
+    if let Some(one) = UpstreamState::last(r) {
+        one.header_ms = Some(ms);
+    }
+    active.header(ms);
+    balancing::judge(r, &active, matches!(head.status, 500 | 502..=504));
+    let conf = &plan.conf;
+    // An answer that nobody else can better is passed on, and does not count against its server.
+    if on.may(r, status_bit(head.status)) {
+        // 403 and 404 are answers like others: they do not make a server a failing one.
+        if matches!(head.status, 403 | 404) {
+            active.passed_on();
+        } else {
+            balancing::failed(r, &mut active);
+        }
+        return Err(Failure::Status(head.status));
+    }
+    if let Some(flow) = storage::instead(plan, r, status_bit(head.status)) {
+        return Ok(flow);
+    }
     choices.answered(r, &mut active);
     let reusable = whole && wire_h1::response_keep_alive(&head, &buf);
     if let Some(flow) = storage::revalidated(plan, r, &head, &buf) {
@@ -411,7 +422,7 @@ fn accept(
     }
     r.out.content_length = match length {
         BodyLength::Exact(n) => Some(n),
-        BodyLength::None if r.is_head() => head
+        BodyLength::None if r.is_head() || head.status == 304 => head
             .fields
             .first(wire_h1::Known::ContentLength)
             .and_then(|v| std::str::from_utf8(v.of(&buf)).ok().and_then(|s| s.trim().parse().ok())),
@@ -425,6 +436,9 @@ fn accept(
         _ => conf.proxy_buffering,
     };
     // What is not buffered is not stored, as in nginx.
+    if let Some(one) = UpstreamState::last(r) {
+        one.response_length = (buf.len() - used) as u64;
+    }
     let recipe = if buffering { storage::recipe(plan, r, &head, &buf[..used]) } else { None };
     buf.drain(..used);
     let timeout = conf.proxy_read_timeout.duration();

@@ -217,84 +217,91 @@ impl CookieFlag {
     }
 }
 
-/// Sets and removes flags of a `Set-Cookie` value; the first line for its name counts.
-pub fn cookie_flags(lines: &Option<List<CookieFlags>>, r: &mut Request, value: &[u8]) -> Vec<u8> {
-    let Some(List(lines)) = lines else { return value.to_vec() };
-    if lines.iter().any(|line| matches!(line, CookieFlags::Off)) {
-        return value.to_vec();
+/// A part of a `Set-Cookie` value: a name and what stands behind its `=`.
+type Part = (Vec<u8>, Option<Vec<u8>>);
+
+/// Rewrites a `Set-Cookie` value as its location says; `None`: it stays as it is, to the last space.
+pub fn cookie(conf: &super::ProxyConf, r: &mut Request, value: &[u8]) -> Option<Vec<u8>> {
+    if conf.proxy_cookie_domain.is_none() && conf.proxy_cookie_path.is_none() && conf.proxy_cookie_flags.is_none() {
+        return None;
     }
-    let name = value.split(|c| *c == b'=').next().unwrap_or(b"").trim_ascii().to_vec();
-    let found = lines.iter().find_map(|line| match line {
-        CookieFlags::For { name: CookieName::Is(t), flags } => t.eval(r).eq_ignore_ascii_case(&name).then_some(flags),
-        CookieFlags::For { name: CookieName::Matches(p), flags } => p.is_match(&name).then_some(flags),
-        CookieFlags::Off => None,
-    });
-    let Some(flags) = found else { return value.to_vec() };
-    let mut parts: Vec<Vec<u8>> = value.split(|c| *c == b';').map(|part| part.trim_ascii().to_vec()).collect();
-    for word in flags {
-        let flag = match word {
-            FlagWord::Known(flag) => *flag,
-            FlagWord::Computed(template) => match template.eval(r) {
-                text if text.is_empty() => continue,
-                text => match CookieFlag::named(&text) {
-                    Some(flag) => flag,
-                    None => {
-                        let shown = String::from_utf8_lossy(&text).into_owned();
-                        r.log(observe::Level::Error, format_args!("invalid proxy_cookie_flags flag \"{shown}\""));
-                        continue;
-                    }
-                },
-            },
+    let part = |text: &[u8]| match text.iter().position(|c| *c == b'=') {
+        Some(at) => (spaceless(&text[..at]), Some(spaceless(&text[at + 1..]))),
+        None => (spaceless(text), None),
+    };
+    let mut parts: Vec<Part> = value.split(|c| *c == b';').map(part).collect();
+    parts.first()?.1.as_ref()?;
+    let mut changed = false;
+    for (name, old) in parts.iter_mut().skip(1) {
+        let (rules, domain) = match name.to_ascii_lowercase().as_slice() {
+            b"domain" => (&conf.proxy_cookie_domain, true),
+            b"path" => (&conf.proxy_cookie_path, false),
+            _ => continue,
         };
-        let is_it = |part: &Vec<u8>| {
-            let key = part.split(|c| *c == b'=').next().unwrap_or(b"").trim_ascii();
-            key.eq_ignore_ascii_case(flag.attribute.as_bytes())
-        };
-        let at = parts.iter().skip(1).position(is_it).map(|at| at + 1);
-        match (flag.text, at) {
-            (Some(_), Some(_)) if flag.attribute != "samesite" => {}
-            (Some(text), Some(at)) => parts[at] = text.into(),
-            (Some(text), None) => parts.push(text.into()),
-            (None, Some(at)) => {
-                parts.remove(at);
-            }
-            (None, None) => {}
+        if let Some(new) = old.as_ref().and_then(|old| attribute(rules, domain, r, old)) {
+            *old = Some(new);
+            changed = true;
         }
     }
-    parts.join(&b"; "[..])
+    changed |= flags(&conf.proxy_cookie_flags, r, &mut parts);
+    changed.then(|| {
+        let text = |(name, value): Part| match value {
+            Some(value) => [name, b"=".to_vec(), value].concat(),
+            None => name,
+        };
+        parts.into_iter().map(text).collect::<Vec<_>>().join(&b"; "[..])
+    })
 }
 
-/// Rewrites the attributes of a `Set-Cookie` value.
-pub fn cookie(
-    domains: &Option<List<CookieRule>>,
-    paths: &Option<List<CookieRule>>,
-    r: &mut Request,
-    value: &[u8],
-) -> Vec<u8> {
-    let mut out = Vec::with_capacity(value.len());
-    for (index, part) in value.split(|c| *c == b';').enumerate() {
-        if index > 0 {
-            out.push(b';');
+fn spaceless(text: &[u8]) -> Vec<u8> {
+    let start = text.iter().position(|c| *c != b' ').unwrap_or(text.len());
+    let end = text.iter().rposition(|c| *c != b' ').map_or(start, |at| at + 1);
+    text[start..end].to_vec()
+}
+
+/// Sets and removes flags; the first line for a cookie's name counts. Whether one was for it.
+fn flags(lines: &Option<List<CookieFlags>>, r: &mut Request, parts: &mut Vec<Part>) -> bool {
+    let Some(List(lines)) = lines else { return false };
+    let name = parts.first().map(|(name, _)| name.clone()).unwrap_or_default();
+    let found = lines.iter().find_map(|line| match line {
+        CookieFlags::For { name: CookieName::Is(t), flags } => t.eval(r).eq_ignore_ascii_case(&name).then_some(flags),
+        CookieFlags::For { name: CookieName::Matches(p), flags } => p.run(r, &name).then_some(flags),
+        CookieFlags::Off => None,
+    });
+    // What makes no flag says nothing, as in nginx.
+    let named = |word: &FlagWord| match word {
+        FlagWord::Known(flag) => Some(*flag),
+        FlagWord::Computed(template) => CookieFlag::named(&template.eval(r)),
+    };
+    let wanted: Vec<CookieFlag> = found.into_iter().flatten().filter_map(named).collect();
+    for attribute in ["secure", "httponly", "samesite"] {
+        let mut of_it = wanted.iter().filter(|flag| flag.attribute == attribute);
+        let is_it = |part: &Part| part.0.eq_ignore_ascii_case(attribute.as_bytes());
+        let at = parts.iter().skip(1).position(is_it).map(|at| at + 1);
+        let Some(first) = of_it.clone().next() else { continue };
+        let Some(text) = of_it.find_map(|flag| flag.text).or(first.text) else {
+            let mut index = 0;
+            parts.retain(|part| {
+                index += 1;
+                index == 1 || !is_it(part)
+            });
+            continue;
+        };
+        let new: Part = match text.split_once('=') {
+            Some((name, value)) => (name.into(), Some(value.into())),
+            None => (text.into(), None),
+        };
+        match at {
+            Some(at) if new.1.is_some() && parts[at].1.as_ref().is_none_or(|v| !same(v, &new.1)) => parts[at] = new,
+            Some(_) => {}
+            None => parts.push(new),
         }
-        let trimmed = part.trim_ascii_start();
-        let lead = &part[..part.len() - trimmed.len()];
-        out.extend_from_slice(lead);
-        let equals = trimmed.iter().position(|c| *c == b'=');
-        let rewritten = equals.filter(|_| index > 0).and_then(|at| {
-            let (name, old) = (&trimmed[..at], &trimmed[at + 1..]);
-            let (rules, domain) = if name.eq_ignore_ascii_case(b"domain") {
-                (domains, true)
-            } else if name.eq_ignore_ascii_case(b"path") {
-                (paths, false)
-            } else {
-                return None;
-            };
-            let new = attribute(rules, domain, r, old)?;
-            Some([name, b"=", &new].concat())
-        });
-        out.extend_from_slice(rewritten.as_deref().unwrap_or(trimmed));
     }
-    out
+    !wanted.is_empty()
+}
+
+fn same(value: &[u8], other: &Option<Vec<u8>>) -> bool {
+    other.as_ref().is_some_and(|other| other.eq_ignore_ascii_case(value))
 }
 
 fn attribute(rules: &Option<List<CookieRule>>, domain: bool, r: &mut Request, old: &[u8]) -> Option<Vec<u8>> {

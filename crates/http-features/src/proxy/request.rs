@@ -46,9 +46,6 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim, announce: Announce, ou
     if !set("host") {
         field(out, b"Host", aim.host.as_bytes());
     }
-    if conf.proxy_http_version == HttpVersion::V10 && !set("connection") {
-        field(out, b"Connection", b"close");
-    }
     match announce {
         Announce::Nothing => {}
         Announce::Length(n) => {

@@ -1,7 +1,10 @@
 //! From a server's response head to ours.
 
+use super::exchange::shown_url;
 use super::{IgnoreHeaders, PassPlan, redirect};
+use crate::shared::upstream_state::UpstreamState;
 use http_engine::{Flow, Request, Str, path};
+use observe::Level;
 use observe::clock::parse_http_time;
 use wire_h1::{Known, ResponseHead};
 
@@ -9,11 +12,6 @@ use wire_h1::{Known, ResponseHead};
 pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
     let conf = &plan.conf;
     let ignored = conf.proxy_ignore_headers.unwrap_or_default();
-    if let Some(target) = head.fields.first(Known::XAccelRedirect)
-        && !ignored.has(IgnoreHeaders::REDIRECT)
-    {
-        return Some(internal(plan, r, head, buf, target.of(buf)));
-    }
     if conf.proxy_intercept_errors
         && head.status >= 300
         && r.loc().core.conf.error_page.as_ref().is_some_and(|p| p.0.iter().any(|p| p.status == head.status))
@@ -25,6 +23,11 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
         }
         return Some(Flow::Status(head.status));
     }
+    if let Some(target) = head.fields.first(Known::XAccelRedirect)
+        && !ignored.has(IgnoreHeaders::REDIRECT)
+    {
+        return Some(internal(plan, r, head, buf, target.of(buf)));
+    }
     r.out.status = head.status;
     let line = head.status_line.of(buf);
     // The server's own reason phrase is kept.
@@ -32,15 +35,18 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
     for field in &head.fields.all {
         let (name, value) = (field.name.of(buf), field.value.of(buf));
         act(r, field.known, value, ignored);
-        if plan.hidden.iter().any(|h| h.eq_ignore_ascii_case(name)) {
+        if ONCE.contains(&field.known)
+            && let Some(first) = head.fields.first(field.known).filter(|first| *first != field.value)
+        {
+            let shown = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+            let (name, value, first) = (shown(name), shown(value), shown(first.of(buf)));
+            let words = format!(
+                "upstream sent duplicate header line: \"{name}: {value}\", previous value: \"{name}: {first}\", ignored"
+            );
+            say(r, Level::Warn, &words);
             continue;
         }
-        if ONCE.contains(&field.known) && head.fields.first(field.known) != Some(field.value) {
-            let shown = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
-            r.log(
-                observe::Level::Warn,
-                format_args!("upstream sent duplicate header line: \"{}: {}\", ignored", shown(name), shown(value)),
-            );
+        if plan.hidden.iter().any(|h| h.eq_ignore_ascii_case(name)) {
             continue;
         }
         pass(plan, r, field.known, name, value);
@@ -55,8 +61,14 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
     None
 }
 
+/// Says something about a head, with the server that sent it.
+fn say(r: &Request, level: Level, words: &str) {
+    let url = r.thing::<UpstreamState>().and_then(|state| Some(shown_url(&state.tries.last()?.address, &state.uri)));
+    r.log_of(level, format_args!("{words} while reading response header from upstream"), url.as_deref());
+}
+
 /// Fields of which only the first one counts.
-const ONCE: [Known; 9] = [
+const ONCE: [Known; 8] = [
     Known::ContentType,
     Known::Date,
     Known::LastModified,
@@ -65,7 +77,6 @@ const ONCE: [Known; 9] = [
     Known::Location,
     Known::Refresh,
     Known::Expires,
-    Known::ContentEncoding,
 ];
 
 /// What a field makes us do, whether or not it is passed on.
@@ -82,7 +93,7 @@ fn act(r: &mut Request, known: Known, value: &[u8], ignored: IgnoreHeaders) {
 fn pass(plan: &PassPlan, r: &mut Request, known: Known, name: &[u8], value: &[u8]) {
     let conf = &plan.conf;
     match known {
-        Known::Connection | Known::KeepAlive | Known::TransferEncoding | Known::ContentLength | Known::Status => {}
+        Known::Connection | Known::KeepAlive | Known::TransferEncoding | Known::ContentLength => {}
         Known::ContentType => r.out.content_type = value.to_vec().into(),
         Known::LastModified => {
             r.out.last_modified = parse_http_time(value);
@@ -91,6 +102,10 @@ fn pass(plan: &PassPlan, r: &mut Request, known: Known, name: &[u8], value: &[u8
         Known::Etag => r.out.etag = value.to_vec().into(),
         Known::Server => r.out.server = value.to_vec().into(),
         Known::Date => r.out.date = value.to_vec().into(),
+        // A second coding is passed on, too: what is coded twice is not ours to judge.
+        Known::ContentEncoding if !r.out.content_encoding.bytes().is_empty() => {
+            r.out.add(name.to_vec(), value.to_vec())
+        }
         Known::ContentEncoding => r.out.content_encoding = value.to_vec().into(),
         Known::AcceptRanges if conf.proxy_force_ranges => {}
         Known::AcceptRanges if value.eq_ignore_ascii_case(b"bytes") => r.out.accept_ranges = Some(true),
@@ -112,9 +127,8 @@ fn pass(plan: &PassPlan, r: &mut Request, known: Known, name: &[u8], value: &[u8
             r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
         }
         Known::SetCookie => {
-            let new = redirect::cookie(&conf.proxy_cookie_domain, &conf.proxy_cookie_path, r, value);
-            let new = redirect::cookie_flags(&conf.proxy_cookie_flags, r, &new);
-            r.out.add(name.to_vec(), new);
+            let new = redirect::cookie(conf, r, value);
+            r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
         }
         _ => r.out.add(name.to_vec(), value.to_vec()),
     }
@@ -154,7 +168,7 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
         }
         Err(_) => {
             let shown = String::from_utf8_lossy(target).into_owned();
-            r.log(observe::Level::Error, format_args!("unsafe URI \"{shown}\" was detected"));
+            say(r, Level::Error, &format!("unsafe URI \"{shown}\" was detected"));
             r.out.content_type = Str::default();
             Flow::Status(404)
         }

@@ -95,6 +95,14 @@ pub struct Aim {
     pub uri: Vec<u8>,
 }
 
+impl Aim {
+    /// The host as the URL has it: of a socket of the file system its path.
+    pub fn written(&self) -> &str {
+        let name = &self.named.group.name;
+        if name.starts_with("unix:") { name } else { &self.host }
+    }
+}
+
 /// What `$proxy_host` and `$proxy_port` say before a request was passed on; kept in `Location::things`.
 pub struct Origin {
     pub host: String,
@@ -106,7 +114,7 @@ impl Bound {
     pub fn origin(&self) -> Option<Origin> {
         let Bound::Fixed { url, .. } = self else { return None };
         let host = shown_host(&url.host);
-        let port = host.rsplit_once(':').map_or("80", |(_, port)| port).to_string();
+        let port = shown_port(&host, &url.host).to_string();
         Some(Origin { host, port })
     }
     /// The key of a cache that was given none: scheme, host and the URI that is asked for. `None`: it takes a moment to say.
@@ -116,7 +124,7 @@ impl Bound {
             Some(base) if !r.left_location => mapped(r, base.as_bytes()),
             _ => unparsed(r),
         };
-        Some(key(&shown_host(&url.host), &uri))
+        Some(key(&url.host, &uri))
     }
     /// # Errors
     /// Words for the error log and the status that the request ends with.
@@ -131,13 +139,20 @@ impl Bound {
             }
             Bound::Computed { template, groups } => {
                 let text = template.eval(r);
-                let text = String::from_utf8_lossy(&text).into_owned();
-                let url = Url::parse(&text)
-                    .map_err(|words| NoAim { words: format!("{words} in \"{text}\""), status: 500 })?;
+                // The URI part may hold any bytes; what stands before it is text.
+                let end = text.iter().position(|c| !c.is_ascii()).unwrap_or(text.len());
+                let (before, rest) = text.split_at(end);
+                let shown = String::from_utf8_lossy(before);
+                let no =
+                    |words| NoAim { words: format!("{words} in \"{}\"", String::from_utf8_lossy(&text)), status: 500 };
+                let url = Url::parse(&shown).map_err(no)?;
+                if url.uri.is_none() && !rest.is_empty() {
+                    return Err(no("invalid host".into()));
+                }
                 let named = hosts::named(groups, r, &url.host).await?;
-                let uri = match &url.uri {
+                let uri = match url.uri {
                     None => unparsed(r),
-                    Some(uri) => uri.clone().into_bytes(),
+                    Some(uri) => [uri.as_bytes(), rest].concat(),
                 };
                 Ok(Aim { named, host: shown_host(&url.host), uri })
             }
@@ -146,12 +161,19 @@ impl Bound {
 }
 
 /// See [`Bound::key`].
-pub fn key(host: &str, uri: &[u8]) -> Vec<u8> {
-    [b"http://", host.as_bytes(), uri].concat()
+pub fn key(written: &str, uri: &[u8]) -> Vec<u8> {
+    // Sockets of the file system are told apart by their paths, whatever `Host` they get.
+    let end: &[u8] = if written.starts_with("unix:") { b":" } else { b"" };
+    [b"http://", written.as_bytes(), end, uri].concat()
 }
 
 pub fn shown_host(host: &str) -> String {
     if host.starts_with("unix:") { "localhost".into() } else { host.into() }
+}
+
+/// `$proxy_port`: a socket of the file system has none.
+pub fn shown_port<'a>(host: &'a str, written: &str) -> &'a str {
+    if written.starts_with("unix:") { "" } else { host.rsplit_once(':').map_or("80", |(_, port)| port) }
 }
 
 /// The URI as the client wrote it, while it holds; else the current one, escaped.
@@ -179,7 +201,7 @@ fn mapped(r: &Request, base: &[u8]) -> Vec<u8> {
         out.extend_from_slice(rest);
     }
     if !r.args.is_empty() {
-        out.push(if base.contains(&b'?') { b'&' } else { b'?' });
+        out.push(b'?');
         out.extend_from_slice(&r.args);
     }
     out
@@ -204,5 +226,12 @@ mod tests {
         ] {
             assert_eq!(Url::parse(text), want, "{text}");
         }
+    }
+
+    #[test]
+    fn keys() {
+        assert_eq!(key("a:81", b"/b"), b"http://a:81/b");
+        // Two sockets of the file system are two servers, though both are "localhost" to themselves.
+        assert_eq!(key("unix:/s", b"/b"), b"http://unix:/s:/b");
     }
 }

@@ -39,7 +39,8 @@ pub static ROWS: &[Builtin] = &[
 ];
 
 fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&UpstreamState) -> &Vec<u8>) -> bool {
-    let Some(state) = r.thing::<UpstreamState>() else { return false };
+    // A location that an internal redirect led to has passed nothing on.
+    let Some(state) = r.thing::<UpstreamState>().filter(|_| r.loc().passes) else { return false };
     out.extend_from_slice(which(state));
     !which(state).is_empty()
 }

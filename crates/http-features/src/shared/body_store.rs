@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use http_engine::core_table::TempPath;
 use http_engine::values::BodyInFile;
-use http_engine::{Request, RequestBody};
+use http_engine::{BodyReader, Request, RequestBody};
 use observe::{Level, os};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -13,6 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
 /// The bytes.
 #[derive(Debug, Default)]
@@ -154,6 +155,58 @@ pub async fn read(r: &mut Request) -> Result<Rc<BodyStore>, u16> {
     r.body_bytes = store.in_memory().filter(|b| !b.is_empty()).map(Bytes::copy_from_slice);
     r.share(store.clone());
     Ok(store)
+}
+
+/// What `read_if_here` looks at: more than this has hardly come along with the head.
+const HERE_MAX: usize = 64 * 1024;
+
+/// The body, if it is here to its end already; nothing is waited for. What is here stays with the request otherwise.
+///
+/// # Errors
+/// The status that the request ends with.
+pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16> {
+    if let Some(store) = kept(r) {
+        return Ok(Some(store));
+    }
+    let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.body, RequestBody::Taken) else { return Ok(None) };
+    let mut here = Vec::new();
+    let ended = std::future::poll_fn(|cx| {
+        while here.len() < HERE_MAX {
+            match reader.poll_read(cx) {
+                Poll::Ready(Some(Ok(bytes))) => here.extend_from_slice(&bytes),
+                Poll::Ready(Some(Err(status))) => return Poll::Ready(Err(status)),
+                Poll::Ready(None) => return Poll::Ready(Ok(true)),
+                Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Ok(false))
+    })
+    .await?;
+    if !ended {
+        r.body = RequestBody::Unread(Box::new(Begun { here: Bytes::from(here), reader }));
+        return Ok(None);
+    }
+    let mut store = BodyStore::default();
+    (store.length, store.memory) = (here.len() as u64, here);
+    let store = Rc::new(store);
+    r.body_bytes = store.in_memory().filter(|b| !b.is_empty()).map(Bytes::copy_from_slice);
+    r.share(store.clone());
+    Ok(Some(store))
+}
+
+/// A body of which some bytes were read.
+struct Begun {
+    here: Bytes,
+    reader: Box<dyn BodyReader>,
+}
+
+impl BodyReader for Begun {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
+        if self.here.is_empty() {
+            return self.reader.poll_read(cx);
+        }
+        Poll::Ready(Some(Ok(std::mem::take(&mut self.here))))
+    }
 }
 
 async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {

@@ -15,6 +15,10 @@ pub struct Try {
     pub header_ms: Option<u64>,
     pub response_ms: Option<u64>,
     pub response_length: u64,
+    /// The first one of another group, after an internal redirect.
+    pub apart: bool,
+    /// There was a connection, and the request was begun on it.
+    pub sent: bool,
     pub bytes_sent: u64,
     pub bytes_received: u64,
 }
@@ -26,6 +30,10 @@ pub struct UpstreamState {
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
     pub host: Vec<u8>,
     pub port: Vec<u8>,
+    /// The request target of the last try, once its answer is being passed on: for the error log.
+    pub uri: Vec<u8>,
+    /// The next try is the first one of another group.
+    pub apart: bool,
 }
 
 impl UpstreamState {
@@ -35,6 +43,15 @@ impl UpstreamState {
             r.keep(UpstreamState::default());
         }
         r.thing_mut()
+    }
+    /// The request goes to a group: what went before, by an internal redirect or to a group for the same request, is
+    /// separated from what comes.
+    pub fn begin(&mut self) {
+        self.apart = !self.tries.is_empty();
+    }
+    pub fn push(&mut self, one: Try) {
+        let apart = std::mem::take(&mut self.apart);
+        self.tries.push(Try { apart, ..one });
     }
     /// The try that is going on.
     pub fn last(r: &mut Request) -> Option<&mut Try> {
@@ -47,7 +64,7 @@ pub fn each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8
     let Some(state) = r.thing::<UpstreamState>() else { return false };
     for (index, one) in state.tries.iter().enumerate() {
         if index > 0 {
-            out.extend_from_slice(b", ");
+            out.extend_from_slice(if one.apart { b" : " } else { b", " });
         }
         write(one, out);
     }

@@ -66,6 +66,7 @@ pub fn run(
     (twin.sub, twin.watch) = (None, None);
     twin.keep(UpstreamState {
         tries: vec![UpstreamState::last(r).cloned().unwrap_or_default()],
+        uri: UpstreamState::of(r).map(|state| state.uri.clone()).unwrap_or_default(),
         ..UpstreamState::default()
     });
     let draft = match begin(&mut recipe, temp, write_size) {
@@ -307,7 +308,7 @@ impl BodySource for Follower {
         let mut shared = shared.borrow_mut();
         if let Some(one) = UpstreamState::last(r) {
             let started = one.started;
-            *one = Try { started, ..shared.stats.clone() };
+            *one = Try { started, apart: one.apart, ..shared.stats.clone() };
         }
         let piece = match self.piece(&mut shared) {
             Ok(piece) => piece,
