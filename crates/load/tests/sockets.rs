@@ -3,7 +3,7 @@
 //! No assertion is about time; every server listens on a port of the system's choice and ends with its test.
 
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -247,6 +247,33 @@ fn reports_are_written_and_read_back() {
     assert!(page.contains("<svg") && !page.contains("<script") && !page.contains("src="));
     assert_eq!(std::fs::read_to_string(&csv).unwrap().lines().count(), 5);
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_worker_that_is_lost_is_named_and_the_others_stop() {
+    let server = Server::start(GOOD, None);
+    let good = TcpListener::bind("127.0.0.1:0").unwrap();
+    let lost = TcpListener::bind("127.0.0.1:0").unwrap();
+    let names: Vec<String> = [&good, &lost].map(|l| l.local_addr().unwrap().to_string()).into();
+    let honest = std::thread::spawn(move || worker::work(&good, "sixteen letters!", 1, 1000.0, 1));
+    // Takes the order, and is gone after the start.
+    let thread = std::thread::spawn(move || {
+        let (mut stream, _) = lost.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        writeln!(stream, r#"{{"protocol":"tidegate-bench/2","number":"00","threads":1}}"#).unwrap();
+        assert!(lines.next().unwrap().unwrap().contains("proof"));
+        writeln!(stream, r#""Ready""#).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), r#""go""#);
+    });
+    let long =
+        Job { profile: load::engine::profile::Profile::constant(2.0, 600.0), budget: None, ..job(&server, 2, 1) };
+    let why = worker::coordinate(&names, "sixteen letters!", &long).unwrap_err();
+    assert!(why.contains(&format!("worker {} was lost", names[1])) && why.contains("no figures"), "{why}");
+    thread.join().unwrap();
+    // The other one has stopped its ten minutes, and is there for the next job.
+    let outcome = worker::coordinate(&names[..1], "sixteen letters!", &job(&server, 2, 10)).unwrap();
+    assert_eq!(outcome.total.good, 10);
+    honest.join().unwrap().unwrap();
 }
 
 #[test]

@@ -139,6 +139,23 @@ pub fn shutdown_write(fd: RawFd) {
     let _ = rustix::net::shutdown(borrow(fd), rustix::net::Shutdown::Write);
 }
 
+/// Leaves the choice of the port to `connect` when the socket is bound to an address with port 0: one port then serves
+/// connections to different peers, and it is looked for among those that are free towards this peer.
+pub fn set_bind_address_no_port(fd: &impl AsRawFd) {
+    let on: libc::c_int = 1;
+    // SAFETY: the pointer is to a live integer of the length that is given. A kernel that does not know the option chooses
+    // the port at `bind`, as without it.
+    unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            std::ptr::from_ref(&on).cast(),
+            std::mem::size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
+}
+
 /// Round-trip time and deviation (microseconds), congestion window (segments), receive space (bytes).
 pub fn tcp_info(fd: RawFd) -> Option<[u32; 4]> {
     // SAFETY: `tcp_info` is plain integers, for which all zeroes is a value.

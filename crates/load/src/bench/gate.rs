@@ -313,7 +313,8 @@ mod tests {
             latency: Some(Times { p99: *p, ..Times::default() }),
             ..Round::default()
         });
-        let verdict = Verdict { word: word.into(), reasons: Vec::new(), usable: !word.contains("bound") };
+        let verdict =
+            Verdict { word: word.into(), reasons: Vec::new(), usable: !word.contains("bound"), failed: false };
         Report {
             tool: String::new(),
             version: String::new(),

@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use crate::report::model::Report;
+use crate::report::model::{Report, Verdict};
 
 /// The run was made and is valid; all requirements hold.
 pub const OK: i32 = 0;
@@ -116,12 +116,13 @@ fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report) -> Result<
         println!("{}", j.sentence());
     }
     let gated = !judgement.is_empty();
-    let verdicts = || report.points.iter().map(|p| p.verdict.word.as_str());
+    let any = |of: fn(&Verdict) -> bool| report.points.iter().any(|p| of(&p.verdict));
     Ok(match gate::worst(&judgement) {
         Some(gate::Outcome::Fails) => WORSE,
         Some(gate::Outcome::Undecided) => INVALID,
-        _ if verdicts().any(|v| v == "error-bound") || report.points.is_empty() => FAILED,
-        _ if gated && report.points.iter().any(|p| !p.verdict.usable) => INVALID,
+        _ if any(|v| v.failed && v.word == "error-bound") || report.points.is_empty() => FAILED,
+        // Requests failed for want of something that this machine lacks: the server has not been asked.
+        _ if any(|v| v.failed || v.word == "port-bound") || gated && any(|v| !v.usable) => INVALID,
         _ => OK,
     })
 }

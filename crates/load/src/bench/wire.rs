@@ -8,6 +8,7 @@ use crate::engine::failure::{Failure, Failures};
 use crate::engine::latency::Latency;
 use crate::engine::record::{Record, Statuses};
 use crate::engine::run::{Moment, Outcome};
+use crate::engine::transport::Cost;
 
 /// An [`Outcome`] that can be sent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,6 +18,8 @@ pub struct WireOutcome {
     seconds: f64,
     busy: Vec<f64>,
     client_cpu: f64,
+    sources: usize,
+    ports: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -32,8 +35,8 @@ struct WireMoment {
 struct WireRecord {
     /// corrected, raw, lag, first byte, connect, handshake; empty text for an empty histogram.
     histograms: [String; 6],
-    /// answers, good, due, sent, connections, body bytes, other bytes, idle closed.
-    counts: [u64; 8],
+    /// answers, good, due, sent, connections, body bytes, other bytes, idle closed, connects timed, their CPU time.
+    counts: [u64; 10],
     failures: BTreeMap<Failure, u64>,
     statuses: Statuses,
 }
@@ -55,7 +58,18 @@ impl WireRecord {
         let text = |l: &Latency| if l.count() == 0 { String::new() } else { l.encode() };
         WireRecord {
             histograms: [&r.corrected, r.raw(), &r.lag, &r.first_byte, &r.connect, &r.handshake].map(text),
-            counts: [r.answers, r.good, r.due, r.sent, r.connections, r.body_bytes, r.other_bytes, r.idle_closed],
+            counts: [
+                r.answers,
+                r.good,
+                r.due,
+                r.sent,
+                r.connections,
+                r.body_bytes,
+                r.other_bytes,
+                r.idle_closed,
+                r.connect_cost.calls,
+                r.connect_cost.cpu,
+            ],
             failures: r.failures.seen().collect(),
             statuses: r.statuses.clone(),
         }
@@ -64,7 +78,7 @@ impl WireRecord {
     fn unpack(&self) -> Result<Record, String> {
         let read = |t: &String| if t.is_empty() { Ok(Latency::default()) } else { Latency::decode(t) };
         let [corrected, raw, lag, first_byte, connect, handshake] = &self.histograms;
-        let [answers, good, due, sent, connections, body_bytes, other_bytes, idle_closed] = self.counts;
+        let [answers, good, due, sent, connections, body_bytes, other_bytes, idle_closed, calls, cpu] = self.counts;
         let mut failures = Failures::default();
         self.failures.iter().for_each(|(class, n)| failures.add_many(*class, *n));
         let mut record = Record::default();
@@ -77,6 +91,7 @@ impl WireRecord {
         (record.answers, record.good, record.due, record.sent) = (answers, good, due, sent);
         (record.connections, record.idle_closed) = (connections, idle_closed);
         (record.body_bytes, record.other_bytes) = (body_bytes, other_bytes);
+        record.connect_cost = Cost { calls, cpu };
         record.failures = failures;
         record.statuses = self.statuses.clone();
         Ok(record)
@@ -99,6 +114,8 @@ impl WireOutcome {
             seconds: o.seconds,
             busy: o.busy.clone(),
             client_cpu: o.client_cpu,
+            sources: o.sources,
+            ports: o.ports,
         }
     }
 
@@ -117,6 +134,8 @@ impl WireOutcome {
             seconds: self.seconds,
             busy: self.busy.clone(),
             client_cpu: self.client_cpu,
+            sources: self.sources,
+            ports: self.ports,
         })
     }
 }
@@ -135,7 +154,15 @@ mod tests {
         record.statuses.add(404);
         record.settle();
         let moment = Moment { at: 1.0, seconds: 1.0, record: record.clone(), open: 3, pending: 4 };
-        let outcome = Outcome { total: record, moments: vec![moment], seconds: 1.0, busy: vec![0.5], client_cpu: 0.5 };
+        let outcome = Outcome {
+            total: record,
+            moments: vec![moment],
+            seconds: 1.0,
+            busy: vec![0.5],
+            client_cpu: 0.5,
+            sources: 1,
+            ports: 9,
+        };
         let text = serde_json::to_string(&WireOutcome::pack(&outcome)).unwrap();
         let back = serde_json::from_str::<WireOutcome>(&text).unwrap().unpack().unwrap();
         assert_eq!((back.total.answers, back.total.due, back.moments[0].open), (5, 7, 3));
@@ -151,12 +178,13 @@ mod tests {
             let mut record = Record::default();
             record.answers = n;
             let moment = Moment { at: 1.0, seconds: 1.0, record: record.clone(), open: 1, pending: 0 };
-            Outcome { total: record, moments: vec![moment], seconds: 1.0, busy: vec![0.1], client_cpu: 0.1 }
+            let busy = vec![0.1];
+            Outcome { total: record, moments: vec![moment], seconds: 1.0, busy, client_cpu: 0.1, sources: 1, ports: 9 }
         };
         let mut sum = Outcome::default();
         sum.merge(of(3));
         sum.merge(of(4));
         assert_eq!((sum.total.answers, sum.moments[0].record.answers, sum.moments[0].open), (7, 7, 2));
-        assert_eq!((sum.rps(), sum.busy.len()), (7.0, 2));
+        assert_eq!((sum.rps(), sum.busy.len(), sum.ports), (7.0, 2, 18));
     }
 }

@@ -5,11 +5,11 @@
 //! moment at which it reads `go`; histograms and counts are merged, intervals by their number.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::{hmac, rand};
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Serialize, Deserialize)]
 struct Hello {
-    /// `tidegate-bench/1`.
+    /// `tidegate-bench/2`.
     protocol: String,
     number: String,
     threads: usize,
@@ -47,7 +47,7 @@ enum Reply {
     Done(Box<WireOutcome>),
 }
 
-const PROTOCOL: &str = "tidegate-bench/1";
+const PROTOCOL: &str = "tidegate-bench/2";
 
 /// A worker waits for jobs of a coordinator (`tidegate bench --workers HOST:PORT,... --secret FILE URL`) and makes its share of
 /// their load.
@@ -151,16 +151,39 @@ fn serve(stream: TcpStream, secret: &str, longest: f64, threads: usize) -> Resul
     }
     link.send(&Reply::Ready)?;
     let _go: String = link.receive()?;
-    match run(&job, Arc::new(AtomicBool::new(false)), |_| ()) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let watch = link.watch(&stop)?;
+    let outcome = run(&job, stop, |_| ());
+    if watch.end() {
+        return Err("the coordinator left in the middle of a run, which was stopped".into());
+    }
+    link.patience(PATIENCE)?;
+    match outcome {
         Ok(outcome) => link.send(&Reply::Done(Box::new(WireOutcome::pack(&outcome)))),
         Err(why) => refuse(&mut link, why),
     }
 }
 
+/// Looks whether the other side of a link is still there.
+struct LinkWatch {
+    done: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<bool>,
+}
+
+impl LinkWatch {
+    /// Ends it; says whether the other side had gone.
+    fn end(self) -> bool {
+        self.done.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or(false)
+    }
+}
+
 /// Gives every worker its share of a job, starts all, merges what they report.
 ///
+/// There is no outcome without all of them: with a worker less the load was not the one that was asked for.
+///
 /// # Errors
-/// A sentence that names the worker which could not be reached, refused or failed.
+/// A sentence that names the worker which could not be reached, refused, failed or was lost.
 pub fn coordinate(workers: &[String], secret: &str, job: &Job) -> Result<Outcome, String> {
     let mut links = Vec::new();
     let mut hellos = Vec::new();
@@ -191,13 +214,39 @@ pub fn coordinate(workers: &[String], secret: &str, job: &Job) -> Result<Outcome
         eprintln!("tidegate bench: the workers started up to {} ms apart", skew.as_millis());
     }
     let length = job.warmup + job.profile.seconds() + job.timeout + job.connect_timeout;
-    let mut merged = Outcome::default();
-    for (link, name) in links.iter_mut().zip(workers) {
+    for link in &links {
         link.patience(Duration::from_secs_f64(length) + PATIENCE)?;
-        match link.receive().map_err(|e| format!("worker {name}: {e}"))? {
-            Reply::Done(outcome) => merged.merge(outcome.unpack()?),
-            Reply::Refused(why) => return Err(format!("worker {name}: {why}")),
-            Reply::Ready => return Err(format!("worker {name} answers out of turn")),
+    }
+    let closers: Vec<TcpStream> = links.iter().filter_map(|l| l.writer.try_clone().ok()).collect();
+    let (sender, replies) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for (mut link, name) in links.into_iter().zip(workers) {
+            let sender = sender.clone();
+            scope.spawn(move || drop(sender.send((name, link.receive::<Reply>()))));
+        }
+        drop(sender);
+        let merged = collect(&replies, begin);
+        // Workers whose link ends stop; without that one loss would leave the others at work for nobody.
+        closers.iter().for_each(|s| drop(s.shutdown(Shutdown::Both)));
+        merged
+    })
+}
+
+/// Merges what the workers report, until all have reported or one of them will not.
+fn collect(replies: &mpsc::Receiver<(&String, Result<Reply, String>)>, begin: Instant) -> Result<Outcome, String> {
+    let mut merged = Outcome::default();
+    for (name, reply) in replies {
+        let after = begin.elapsed().as_secs_f64();
+        match reply {
+            Ok(Reply::Done(outcome)) => merged.merge(outcome.unpack()?),
+            Ok(Reply::Refused(why)) => return Err(format!("worker {name}: {why}")),
+            Ok(Reply::Ready) => return Err(format!("worker {name} answers out of turn")),
+            Err(why) => {
+                return Err(format!(
+                    "worker {name} was lost {after:.1} s after the start ({why}): its share of the load was missing from then on, \
+                     so there are no figures; the other workers were stopped"
+                ));
+            }
         }
     }
     Ok(merged)
@@ -240,6 +289,30 @@ impl Link {
     fn patience(&self, time: Duration) -> Result<(), String> {
         let set = self.writer.set_read_timeout(Some(time)).and_then(|()| self.writer.set_write_timeout(Some(PATIENCE)));
         set.map_err(|e| e.to_string())
+    }
+
+    /// Sets `stop` when the other side closes, while a run keeps this thread busy.
+    fn watch(&self, stop: &Arc<AtomicBool>) -> Result<LinkWatch, String> {
+        let mut stream = self.writer.try_clone().map_err(|e| e.to_string())?;
+        self.patience(Duration::from_millis(200))?;
+        let done = Arc::new(AtomicBool::new(false));
+        let (over, stop) = (done.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                match stream.read(&mut [0]) {
+                    Err(e)
+                        if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {
+                    }
+                    // Nothing is to come but the end.
+                    _ => {
+                        stop.store(true, Ordering::Relaxed);
+                        return true;
+                    }
+                }
+            }
+            false
+        });
+        Ok(LinkWatch { done, thread })
     }
 
     fn send<T: Serialize>(&mut self, message: &T) -> Result<(), String> {

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use net::socket::set_bind_address_no_port;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -16,13 +17,19 @@ use rustix::net::{
 use rustix::time::{ClockId, clock_gettime};
 
 use super::failure::Failure;
-use super::job::Target;
-use super::transport::{Io, Ready, Slot, Transport};
+use super::job::Job;
+use super::ports::Ports;
+use super::transport::{Cost, Io, Ready, Slot, Transport};
 
 /// Events taken from the kernel at once.
 const BATCH: usize = 256;
 /// Waits from here on, in nanoseconds, are left to `epoll_wait` with its steps of a millisecond.
 const COARSE: u64 = 2_000_000;
+
+/// One call of `connect` in so many is timed.
+const TIMED_EVERY: u64 = 16;
+/// So long no port is looked for after there was none: a search in vain goes through all of them.
+const PORTLESS: u64 = 5_000_000;
 
 /// See the module's documentation.
 pub struct Epoll {
@@ -34,6 +41,10 @@ pub struct Epoll {
     epochs: Vec<u32>,
     events: Vec<epoll::Event>,
     next_source: usize,
+    connects: u64,
+    cost: Cost,
+    /// There is no local port until this time.
+    portless: u64,
     spin: bool,
     /// The last look found little: sleep before the next one instead of looking in vain.
     sparse: bool,
@@ -41,22 +52,25 @@ pub struct Epoll {
 }
 
 impl Epoll {
-    /// For connections to `target`. With `spin`, waiting burns the core instead of sleeping: exact to a microsecond.
+    /// For world number `world` of a job. With [`Job::spin`], waiting burns the core instead of sleeping: exact to a microsecond.
     ///
     /// # Errors
     /// The system's, when there is no descriptor left.
-    pub fn new(target: &Target, spin: bool) -> std::io::Result<Epoll> {
+    pub fn new(job: &Job, world: usize) -> std::io::Result<Epoll> {
         // The default slack of 50 µs would make every timed send late by as much.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         Ok(Epoll {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            address: target.address,
-            sources: target.sources.iter().map(|ip| SocketAddr::new(*ip, 0)).collect(),
+            address: job.target.address,
+            sources: Ports::of(job).sources.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect(),
             sockets: Vec::new(),
             epochs: Vec::new(),
             events: vec![epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; BATCH],
-            next_source: 0,
-            spin,
+            next_source: world,
+            connects: 0,
+            cost: Cost::default(),
+            portless: 0,
+            spin: job.spin,
             sparse: false,
             start: monotonic(),
         })
@@ -87,10 +101,16 @@ impl Epoll {
         let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         sockopt::set_tcp_nodelay(&socket, true)?;
         if !self.sources.is_empty() {
+            set_bind_address_no_port(&socket);
             bind(&socket, &self.sources[self.next_source % self.sources.len()])?;
             self.next_source += 1;
         }
+        let timed = self.connects.is_multiple_of(TIMED_EVERY).then(|| self.cpu());
+        self.connects += 1;
         let connecting = connect(&socket, &self.address);
+        if let Some(begin) = timed {
+            self.cost = Cost { calls: self.cost.calls + 1, cpu: self.cost.cpu + (self.cpu() - begin) };
+        }
         if let Err(error) = connecting
             && error != Errno::INPROGRESS
         {
@@ -134,12 +154,23 @@ impl Transport for Epoll {
         monotonic() - self.start
     }
 
+    fn connect_cost(&mut self) -> Cost {
+        std::mem::take(&mut self.cost)
+    }
+
     fn cpu(&self) -> u64 {
         nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
     }
 
     fn connect(&mut self, slot: Slot) -> Result<(), Failure> {
-        self.open(slot).map_err(connect_class)
+        if self.portless > 0 && self.now() < self.portless {
+            return Err(Failure::PortsExhausted);
+        }
+        let result = self.open(slot).map_err(connect_class);
+        if result == Err(Failure::PortsExhausted) {
+            self.portless = self.now() + PORTLESS;
+        }
+        result
     }
 
     fn established(&mut self, slot: Slot) -> Result<(), Failure> {

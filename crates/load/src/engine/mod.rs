@@ -7,6 +7,7 @@ pub mod epoll;
 pub mod failure;
 pub mod job;
 pub mod latency;
+pub mod ports;
 pub mod profile;
 pub mod record;
 pub mod request;

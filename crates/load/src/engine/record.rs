@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::Failures;
 use super::latency::Latency;
+use super::transport::Cost;
 
 /// Figures of one interval of one world, or of many merged.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +35,8 @@ pub struct Record {
     pub failures: Failures,
     /// Answers by status.
     pub statuses: Statuses,
+    /// Calls of `connect` that were timed, and their CPU time: most of it, when ports are short, is the search for one.
+    pub connect_cost: Cost,
     /// Connections that the server closed while nothing was in flight; not a failure.
     pub idle_closed: u64,
 }
@@ -98,6 +101,8 @@ impl Record {
         self.failures.merge(&other.failures);
         self.statuses.merge(&other.statuses);
         self.idle_closed += other.idle_closed;
+        self.connect_cost.calls += other.connect_cost.calls;
+        self.connect_cost.cpu += other.connect_cost.cpu;
     }
 }
 

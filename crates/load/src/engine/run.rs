@@ -7,6 +7,7 @@ use std::thread;
 
 use super::epoll::Epoll;
 use super::job::Job;
+use super::ports::Ports;
 use super::record::{Interval, Record};
 use super::request::Prepared;
 use super::world::{Done, World};
@@ -38,6 +39,9 @@ pub struct Outcome {
     pub busy: Vec<f64>,
     /// CPU seconds of all client threads in the measured part.
     pub client_cpu: f64,
+    /// Local addresses that were connected from (1 when the kernel chose), and their ports.
+    pub sources: usize,
+    pub ports: u64,
 }
 
 impl Outcome {
@@ -67,6 +71,8 @@ impl Outcome {
         self.seconds = self.seconds.max(other.seconds);
         self.busy.extend(other.busy);
         self.client_cpu += other.client_cpu;
+        self.sources += other.sources;
+        self.ports += other.ports;
     }
 }
 
@@ -100,7 +106,7 @@ pub fn run(job: &Job, stop: Arc<AtomicBool>, mut live: impl FnMut(&Moment)) -> R
         let (stop, ready, go) = (stop.clone(), ready.clone(), go.clone());
         let body = move || -> Result<Done, String> {
             pin(&job, world);
-            let made = Epoll::new(&job.target, job.spin).map_err(|e| format!("epoll: {e}")).and_then(|net| {
+            let made = Epoll::new(&job, world).map_err(|e| format!("epoll: {e}")).and_then(|net| {
                 let sink = Box::new(move |interval| drop(sender.send(interval)));
                 World::<Epoll, H1>::new(net, job, requests, world, sink, stop)
             });
@@ -122,6 +128,8 @@ pub fn run(job: &Job, stop: Arc<AtomicBool>, mut live: impl FnMut(&Moment)) -> R
         collector.add(interval, &mut live);
     }
     let mut outcome = collector.finish(&mut live);
+    let ports = Ports::of(&job);
+    (outcome.sources, outcome.ports) = (ports.sources.len().max(1), ports.available);
     for handle in handles {
         let done = handle.join().map_err(|_| "a client thread panicked".to_string())??;
         outcome.seconds = outcome.seconds.max(done.measured as f64 * 1e-9);

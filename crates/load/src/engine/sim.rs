@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::job::{Job, Target};
 use super::record::{Interval, Record};
 use super::run::prepare;
-use super::transport::{Io, Ready, Slot, Transport};
+use super::transport::{Cost, Io, Ready, Slot, Transport};
 use super::world::{Done, World};
 use crate::protocol::h1::H1;
 
@@ -84,6 +84,10 @@ impl Transport for Sim {
     fn now(&self) -> u64 {
         self.clock
     }
+    fn connect_cost(&mut self) -> Cost {
+        Cost::default()
+    }
+
     fn cpu(&self) -> u64 {
         0
     }

@@ -15,6 +15,14 @@ pub enum Io {
     Failed(Failure),
 }
 
+/// What a few calls cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    pub calls: u64,
+    /// CPU time of all of them in nanoseconds.
+    pub cpu: u64,
+}
+
 /// Something happened to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
@@ -48,6 +56,8 @@ pub trait Transport {
     fn send(&mut self, slot: Slot, bytes: &[u8]) -> Io;
     /// Closes; with `reset` by an RST, which leaves no port behind in TIME_WAIT.
     fn close(&mut self, slot: Slot, reset: bool);
+    /// How many calls of [`Transport::connect`] were timed since the last question, and the CPU time that they took.
+    fn connect_cost(&mut self) -> Cost;
     /// CPU time that this thread has used so far, in nanoseconds.
     fn cpu(&self) -> u64;
     /// Waits for events until the time `deadline` and puts them into `ready` (cleared first).

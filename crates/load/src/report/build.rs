@@ -1,6 +1,6 @@
 //! From what the engine yields to what a report holds.
 
-use super::model::{Bounds, Capacity, Point, Round, ServerUse, Tick, Times};
+use super::model::{Bounds, Capacity, Point, Ports, Round, ServerUse, Tick, Times};
 use crate::engine::latency::Latency;
 use crate::engine::run::{Moment, Outcome};
 use crate::observe::kernel::Counters;
@@ -64,6 +64,12 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         handshake: times(&t.handshake),
         client_busy: outcome.busy.clone(),
         client_cpu_per_request: outcome.client_cpu / t.answers.max(1) as f64,
+        ports: Ports {
+            sources: outcome.sources,
+            available: outcome.ports,
+            connect_cpu: (t.connect_cost.calls > 0)
+                .then(|| t.connect_cost.cpu as f64 * 1e-9 / t.connect_cost.calls as f64),
+        },
         server: server_use(watch, outcome),
         backend_processors: None,
         others: None,

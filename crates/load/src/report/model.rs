@@ -97,6 +97,9 @@ pub struct Round {
     pub client_busy: Vec<f64>,
     /// Client's CPU seconds per answer.
     pub client_cpu_per_request: f64,
+    /// Local ports: what there was, and what finding one cost.
+    #[serde(default)]
+    pub ports: Ports,
     pub server: Option<ServerUse>,
     /// Processors that what stands behind the server used (lab only).
     #[serde(default)]
@@ -121,6 +124,16 @@ impl Round {
     pub fn error_share(&self) -> f64 {
         self.failures.values().sum::<u64>() as f64 / (self.due.max(self.answers)).max(1) as f64
     }
+}
+
+/// The client's local ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ports {
+    /// Local addresses that were connected from, and the ports of all of them.
+    pub sources: usize,
+    pub available: u64,
+    /// Mean CPU seconds of a `connect` call; absent when none was timed.
+    pub connect_cpu: Option<f64>,
 }
 
 /// A distribution of times.
@@ -186,6 +199,9 @@ pub struct Verdict {
     pub reasons: Vec<String>,
     /// Whether the rate may be used as the server's.
     pub usable: bool,
+    /// More requests failed than a figure bears, whatever the reason that comes first.
+    #[serde(default)]
+    pub failed: bool,
 }
 
 /// What the server can do.

@@ -95,8 +95,13 @@ fn one(report: &Report, point: &Point, out: &mut String) {
         );
     }
     let busy: Vec<String> = r.client_busy.iter().map(|b| format!("{:.0} %", b * 100.0)).collect();
-    let _ =
-        writeln!(out, "  client  {} CPU a request, threads busy {}", seconds(r.client_cpu_per_request), busy.join(" "));
+    let from = if r.ports.sources > 1 { format!(", from {} local addresses", r.ports.sources) } else { String::new() };
+    let _ = writeln!(
+        out,
+        "  client  {} CPU a request, threads busy {}{from}",
+        seconds(r.client_cpu_per_request),
+        busy.join(" ")
+    );
     verdict(point, out);
 }
 

@@ -5,6 +5,7 @@ use figures::units::{Unit, seconds};
 
 use super::model::{Round, Verdict};
 use crate::engine::failure::Failure;
+use crate::engine::ports::TIME_WAIT;
 
 /// A client thread that is busier than this may itself be the limit.
 pub const BUSY_MAX: f64 = 0.85;
@@ -19,8 +20,14 @@ pub const ANSWERED_MIN: f64 = 0.99;
 /// Half width of the 95 % interval over rounds, relative to the mean, beyond which a figure is not repeatable.
 pub const SPREAD_MAX: f64 = 0.05;
 
+/// CPU seconds of a `connect` call, on average, beyond which most of them are a search for a port. Without a search a call, with
+/// the handshake that loopback does in it, takes some 30 µs.
+pub const CONNECT_MAX: f64 = 150e-6;
+
 /// Processors used by other programs that deserve a word.
 pub const OTHERS_MAX: f64 = 0.15;
+
+const MORE_PORTS: &str = "add addresses with --source, keep connections, or close them with --reset";
 
 /// Judges the rounds of one point.
 pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
@@ -38,10 +45,20 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
     let ports = rounds.iter().map(|r| of(r, Failure::PortsExhausted)).sum::<u64>();
     let descriptors = rounds.iter().map(|r| of(r, Failure::DescriptorsExhausted)).sum::<u64>();
     if ports > 0 {
+        note("port-bound", format!("{ports} connections found no local port: {MORE_PORTS}"));
+    }
+    let search = worst(&|r| r.ports.connect_cpu.unwrap_or(0.0));
+    if ports == 0 && search > CONNECT_MAX {
         note(
             "port-bound",
-            format!("{ports} connections found no local port: add addresses with --source, or keep connections"),
+            format!(
+                "connect took {} of processor time on average: most local ports are taken, and finding a free one is a long search; {MORE_PORTS}",
+                seconds(search)
+            ),
         );
+    }
+    if let Some(reason) = rounds.iter().find_map(used_again) {
+        note("port-bound", reason);
     }
     if descriptors > 0 {
         note(
@@ -55,9 +72,10 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
         let all: u64 = r.failures.values().sum();
         (all - backlog(r)) as f64 / r.due.max(r.answers).max(1) as f64
     });
+    let failed = errors > ERRORS_MAX || rounds.iter().any(|r| r.good == 0);
     if errors > ERRORS_MAX {
         note("error-bound", format!("{} of the requests failed", Unit::Share.write(errors)));
-    } else if rounds.iter().any(|r| r.good == 0) {
+    } else if failed {
         note("error-bound", "there was no right answer at all".into());
     }
     let busy = worst(&|r| r.client_busy.iter().copied().fold(0.0, f64::max));
@@ -99,7 +117,23 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
     let usable = !matches!(word, "client-bound" | "port-bound" | "error-bound" | "not repeatable");
     let word = if word.is_empty() { "valid" } else { word }.to_string();
     remarks(rounds, &mut reasons);
-    Verdict { word, reasons, usable }
+    Verdict { word, reasons, usable, failed }
+}
+
+/// Connects timed out while ports were used again within the time for which the other side, or a firewall between, keeps them.
+fn used_again(r: &Round) -> Option<String> {
+    let timeouts = r.failures.get(Failure::ConnectTimeout.word()).copied().unwrap_or(0);
+    let within = (r.connections + timeouts) as f64 * (TIME_WAIT / r.seconds.max(1e-9)).min(1.0);
+    let many = timeouts as f64 > ERRORS_MAX * r.due.max(1) as f64;
+    // A full accept queue drops connections too, and says so when the server is on this machine.
+    let used_up = r.ports.available > 0 && within > r.ports.available as f64;
+    (many && used_up && r.kernel.listen_overflows == 0).then(|| {
+        format!(
+            "{timeouts} connects timed out while each of the {} local ports was used more than once a minute: what lies between, or \
+             the server, may still hold the old connections; {MORE_PORTS}",
+            r.ports.available
+        )
+    })
 }
 
 /// Facts that do not spoil a figure but belong beside it.
@@ -130,7 +164,8 @@ fn remarks(rounds: &[Round], reasons: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::Times;
+    use crate::observe::kernel::Counters;
+    use crate::report::model::{Ports, Times};
 
     fn round(rps: f64) -> Round {
         Round {
@@ -161,6 +196,15 @@ mod tests {
         let failing =
             |class: Failure, n: u64| Round { failures: [(class.word().to_string(), n)].into(), ..round(1000.0) };
         assert_eq!(word(&[failing(Failure::PortsExhausted, 1)], true), "port-bound");
+        let slow = Ports { sources: 1, available: 28_232, connect_cpu: Some(400e-6) };
+        assert_eq!(word(&[Round { ports: slow, ..failing(Failure::ConnectTimeout, 50) }], true), "port-bound");
+        let short = Ports { connect_cpu: Some(20e-6), ..slow };
+        let again = Round { ports: short, connections: 30_000, ..failing(Failure::ConnectTimeout, 50) };
+        assert_eq!(word(std::slice::from_ref(&again), true), "port-bound");
+        let wide = Round { ports: Ports { available: 100_000, ..short }, ..again.clone() };
+        assert_eq!(word(&[wide], true), "error-bound", "no port was used twice");
+        let full = Round { kernel: Counters { listen_overflows: 50, ..Counters::default() }, ..again };
+        assert_eq!(word(&[full], true), "error-bound", "it was the accept queue");
         assert_eq!(word(&[failing(Failure::Reset, 11)], true), "error-bound");
         assert_eq!(word(&[failing(Failure::Reset, 9)], true), "valid");
         assert_eq!(word(&[Round { good: 0, ..round(1000.0) }], true), "error-bound");

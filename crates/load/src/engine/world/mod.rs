@@ -368,7 +368,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     fn flush(&mut self) {
-        let record = std::mem::take(&mut self.record);
+        let mut record = std::mem::take(&mut self.record);
+        record.connect_cost = self.net.connect_cost();
         let interval =
             Interval { world: self.place.0, index: self.index, record, open: self.open, pending: self.pending.len() };
         (self.sink)(interval);

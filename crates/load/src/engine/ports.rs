@@ -1,0 +1,115 @@
+//! Local ports: how many a run has, and from which addresses it connects so that they do not run short.
+//!
+//! A connection to one server needs a local port that no other connection from the same address to that server has. The kernel looks
+//! for one by trying: at once while most are free, through all of them when more than half are taken, which then costs more than
+//! everything else. The answer is more local addresses. On loopback there are sixteen million of them, so a run takes what it needs
+//! by itself; elsewhere `--source` names them.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::job::{Job, Model};
+
+/// The share of an address' ports that may be taken: below it a search ends after three tries on average, as the kernel looks at
+/// every second port first.
+const TAKEN_MAX: f64 = 1.0 / 3.0;
+/// Most addresses that a run takes by itself.
+const SOURCES_MAX: usize = 64;
+/// Seconds for which the side that closes first keeps a pair of ports (TIME_WAIT).
+pub const TIME_WAIT: f64 = 60.0;
+
+/// What a run has for connections.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ports {
+    /// Local addresses in turn; empty when the kernel chooses one.
+    pub sources: Vec<IpAddr>,
+    /// Ports of all of them.
+    pub available: u64,
+}
+
+impl Ports {
+    /// For a job on this machine.
+    pub fn of(job: &Job) -> Ports {
+        let read = |name: &str| fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
+        Ports::with(job, range(&read("ip_local_port_range")), read("tcp_tw_reuse").trim() != "0")
+    }
+
+    /// With so many ports an address; `reuse` when the kernel takes ports in TIME_WAIT again after a second (on loopback).
+    fn with(job: &Job, range: u64, reuse: bool) -> Ports {
+        let mut sources = job.target.sources.clone();
+        if sources.is_empty() && job.target.address.ip().is_loopback() && job.target.address.is_ipv4() {
+            let wanted = (needed(job, reuse) / (range as f64 * TAKEN_MAX)).ceil() as usize;
+            if wanted > 1 {
+                sources =
+                    (1..=wanted.min(SOURCES_MAX)).map(|n| IpAddr::V4(Ipv4Addr::new(127, 0, 0, n as u8))).collect();
+            }
+        }
+        Ports { available: range * sources.len().max(1) as u64, sources }
+    }
+}
+
+/// Ports that a job has in use at a time, at most.
+fn needed(job: &Job, reuse: bool) -> f64 {
+    let highest = job.profile.highest();
+    let at_a_time = if matches!(job.model, Model::Closed { .. }) { highest } else { job.connections_max as f64 };
+    // After a single request the server closes, and keeps the pair; after several the client does.
+    let closed = match job.model {
+        _ if job.calls < 2 || job.reset => 0.0,
+        Model::Connections { .. } => highest,
+        Model::Open { .. } => highest / f64::from(job.calls),
+        Model::Closed { .. } | Model::Replay { .. } => 0.0,
+    };
+    at_a_time + closed * if reuse { 1.0 } else { TIME_WAIT }
+}
+
+/// How many ports `ip_local_port_range` names.
+fn range(text: &str) -> u64 {
+    let mut ends = text.split_whitespace().filter_map(|w| w.parse::<u64>().ok());
+    match (ends.next(), ends.next()) {
+        (Some(low), Some(high)) if high >= low => high - low + 1,
+        _ => 28_232,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::job::Target;
+    use crate::engine::profile::{Arrivals, Profile};
+
+    fn job(address: &str, connections: usize) -> Job {
+        let target =
+            Target { host: "h".into(), port: 80, address: address.parse().unwrap(), tls: None, sources: Vec::new() };
+        let mut job = Job::closed(target, connections, 1.0);
+        job.model = Model::Connections { arrivals: Arrivals::Fixed };
+        job.profile = Profile::constant(30_000.0, 1.0);
+        job.calls = 1;
+        job
+    }
+
+    #[test]
+    fn loopback_has_as_many_addresses_as_are_needed() {
+        let of = |job: &Job| Ports::with(job, 28_232, true);
+        assert_eq!(of(&job("127.0.0.1:80", 1000)), Ports { sources: Vec::new(), available: 28_232 });
+        let many = of(&job("127.0.0.1:80", 15_000));
+        assert_eq!((many.sources.len(), many.available), (2, 56_464));
+        assert_eq!(many.sources[0].to_string(), "127.0.0.1");
+        assert_eq!(of(&job("[::1]:80", 15_000)).sources.len(), 0, "there is only one address of IPv6 loopback");
+        assert_eq!(of(&job("10.0.0.1:80", 15_000)).sources.len(), 0, "whose addresses are not ours to take");
+        let mut own = job("127.0.0.1:80", 15_000);
+        own.target.sources = vec!["127.0.0.9".parse().unwrap()];
+        assert_eq!(of(&own).sources, own.target.sources, "what is asked for is done");
+        // The client closes first after several requests, and its ports wait for a second, or a minute.
+        let mut several = job("127.0.0.1:80", 1000);
+        several.calls = 3;
+        assert_eq!(of(&several).sources.len(), 4);
+        assert_eq!(Ports::with(&several, 28_232, false).sources.len(), SOURCES_MAX);
+        several.reset = true;
+        assert_eq!(of(&several).sources.len(), 0);
+    }
+
+    #[test]
+    fn the_range_is_read() {
+        assert_eq!((range("32768\t60999\n"), range("1024 65535"), range("")), (28_232, 64_512, 28_232));
+    }
+}
