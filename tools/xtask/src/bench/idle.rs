@@ -32,7 +32,7 @@ pub fn measure(scenario: &Scenario, binary: &Path, nginx: &Path, pairs: usize) -
 }
 
 fn bytes_each(scenario: &Scenario, binary: &Path, name: &'static str) -> Result<f64, String> {
-    let server = Server::start(scenario, binary, name)?;
+    let server = Server::start(scenario, binary, name, 0)?;
     let request = format!("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", scenario.path);
     let before = server.memory();
     let mut streams = Vec::with_capacity(scenario.connections);

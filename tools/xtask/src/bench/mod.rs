@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: Tidegate and nginx on the same configuration, in pairs.
 //!
-//! Both servers run, pinned to processor 0; the client (wrk) runs on processor 1 and loads them turn by turn, A B A B. What is
+//! Both servers run, pinned to processor 0; the client (wrk) runs on processor 1, with the origin of the scenarios that have one,
+//! and loads them turn by turn, A B A B. Where a scenario has a `haproxy.cfg`, HAProxy takes a turn after each pair. What is
 //! compared is the servers' CPU time a request, and only within a pair: it survives a busy machine, which requests a second do
 //! not. Scenarios stand in `benches/scenarios`, a folder each; results go to `benches/runs`, whatever they are.
 
@@ -123,10 +124,22 @@ fn measure(scenario: &Scenario, binary: &Path, options: &Options) -> Result<Outc
     if scenario.idle {
         return idle::measure(scenario, binary, &options.nginx, options.pairs);
     }
-    let ours = Server::start(scenario, binary, "tidegate")?;
-    let theirs = Server::start(scenario, &options.nginx, "nginx")?;
+    let origin = scenario.origin.as_ref().map(|conf| Server::origin(scenario, conf, binary)).transpose()?;
+    let port = origin.as_ref().map_or(0, |server| server.port);
+    let ours = Server::start(scenario, binary, "tidegate", port)?;
+    let theirs = Server::start(scenario, &options.nginx, "nginx", port)?;
+    let haproxy = Path::new("haproxy");
+    let third = match &scenario.haproxy {
+        Some(conf) if Command::new(haproxy).arg("-v").output().is_ok() => {
+            Some(Server::haproxy(scenario, conf, haproxy, port)?)
+        }
+        _ => None,
+    };
     same_answers(scenario, &ours, &theirs)?;
-    let mut pairs = Vec::new();
+    if let Some(third) = &third {
+        same_answers(scenario, third, &theirs)?;
+    }
+    let (mut pairs, mut thirds) = (Vec::new(), Vec::new());
     for round in 0..options.pairs {
         // Who begins changes, so that a drift of the machine does not favour one.
         let pair = if round % 2 == 0 {
@@ -137,17 +150,22 @@ fn measure(scenario: &Scenario, binary: &Path, options: &Options) -> Result<Outc
             (turn(scenario, &theirs, options.seconds)?, first)
         };
         pairs.push(pair);
+        if let Some(third) = &third {
+            thirds.push(turn(scenario, third, options.seconds)?);
+        }
     }
     same_answers(scenario, &ours, &theirs)?;
-    Ok(Outcome::Speed(pairs))
+    Ok(Outcome::Speed(pairs, thirds))
 }
 
 /// Status, length and bytes of the body, before and after the load.
 fn same_answers(scenario: &Scenario, ours: &Server, theirs: &Server) -> Result<(), String> {
     let (a, b) = (ours.ask(scenario)?, theirs.ask(scenario)?);
     if a.status != 200 || a != b {
-        let show = |x: &server::Answer| format!("{} with {} bytes, hash {:x}", x.status, x.length, x.hash);
-        return Err(format!("the answers differ: tidegate {}, nginx {}", show(&a), show(&b)));
+        let show = |s: &Server, x: &server::Answer| {
+            format!("{} {} with {} bytes, hash {:x}", s.name, x.status, x.length, x.hash)
+        };
+        return Err(format!("the answers differ: {}, {}", show(ours, &a), show(theirs, &b)));
     }
     Ok(())
 }

@@ -10,6 +10,10 @@ pub struct Scenario {
     pub path: String,
     pub connections: usize,
     pub headers: Vec<String>,
+    /// Configuration of a server behind, whose port is `@ORIGIN@` in the others; it runs on the client's processor.
+    pub origin: Option<String>,
+    /// HAProxy's configuration for the same, where that is worth knowing.
+    pub haproxy: Option<String>,
     /// Memory of waiting connections instead of CPU time.
     pub idle: bool,
 }
@@ -22,7 +26,12 @@ pub fn all(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, String> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Ok(conf) = std::fs::read_to_string(entry.path().join("nginx.conf")) else { continue };
         if names.is_empty() || names.contains(&name) {
-            found.push(parse(name, conf)?);
+            let beside = |file: &str| std::fs::read_to_string(entry.path().join(file)).ok();
+            found.push(Scenario {
+                origin: beside("origin.conf"),
+                haproxy: beside("haproxy.cfg"),
+                ..parse(name, conf)?
+            });
         }
     }
     if let Some(missing) = names.iter().find(|name| !found.iter().any(|s| s.name == **name)) {
@@ -35,8 +44,16 @@ pub fn all(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, String> {
 fn parse(name: String, conf: String) -> Result<Scenario, String> {
     let first = conf.lines().next().unwrap_or("");
     let words = first.strip_prefix("# bench: ").ok_or(format!("{name}: nginx.conf begins without \"# bench: \""))?;
-    let mut scenario =
-        Scenario { name, conf: conf.clone(), path: "/".into(), connections: 64, headers: Vec::new(), idle: false };
+    let mut scenario = Scenario {
+        name,
+        conf: conf.clone(),
+        path: "/".into(),
+        connections: 64,
+        headers: Vec::new(),
+        origin: None,
+        haproxy: None,
+        idle: false,
+    };
     for word in words.split_whitespace() {
         match word.split_once('=') {
             Some(("path", value)) => scenario.path = value.into(),

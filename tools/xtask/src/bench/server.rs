@@ -26,15 +26,43 @@ pub struct Answer {
 }
 
 impl Server {
-    pub fn start(scenario: &Scenario, binary: &Path, name: &'static str) -> Result<Server, String> {
+    /// Starts one on processor 0; `origin` is the port of the server behind, if there is one.
+    pub fn start(scenario: &Scenario, binary: &Path, name: &'static str, origin: u16) -> Result<Server, String> {
+        Server::with(scenario, &scenario.conf, binary, name, origin, "0")
+    }
+
+    /// The server behind those that are measured, on the client's processor.
+    pub fn origin(scenario: &Scenario, conf: &str, binary: &Path) -> Result<Server, String> {
+        Server::with(scenario, conf, binary, "origin", 0, "1")
+    }
+
+    /// HAProxy in nginx's place.
+    pub fn haproxy(scenario: &Scenario, conf: &str, binary: &Path, origin: u16) -> Result<Server, String> {
+        Server::with(scenario, conf, binary, "haproxy", origin, "0")
+    }
+
+    fn with(
+        scenario: &Scenario,
+        conf: &str,
+        binary: &Path,
+        name: &'static str,
+        origin: u16,
+        processor: &str,
+    ) -> Result<Server, String> {
         let folder = std::env::temp_dir().join(format!("bench-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         write_files(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let port = free_port()?;
-        let conf = scenario.conf.replace("@PORT@", &port.to_string());
-        fs::write(folder.join("nginx.conf"), conf).map_err(|e| e.to_string())?;
-        let arguments = ["-p".into(), folder.clone(), "-c".into(), folder.join("nginx.conf")];
-        let test = Command::new(binary).args(&arguments).arg("-t").output().map_err(|e| format!("{name}: {e}"))?;
+        let file = folder.join("server.conf");
+        let conf = conf.replace("@PORT@", &port.to_string()).replace("@ORIGIN@", &origin.to_string());
+        fs::write(&file, conf).map_err(|e| e.to_string())?;
+        // The word for a test, and those for a run.
+        let (arguments, test, errors): (Vec<PathBuf>, &str, Vec<PathBuf>) = if name == "haproxy" {
+            (vec!["-f".into(), file, "-db".into()], "-c", Vec::new())
+        } else {
+            (vec!["-p".into(), folder.clone(), "-c".into(), file], "-t", vec!["-e".into(), folder.join("error.log")])
+        };
+        let test = Command::new(binary).args(&arguments).arg(test).output().map_err(|e| format!("{name}: {e}"))?;
         if !test.status.success() {
             let words = String::from_utf8_lossy(&test.stderr);
             let first = words.lines().find(|line| line.contains("[emerg]")).unwrap_or("no reason given");
@@ -43,11 +71,10 @@ impl Server {
             return Err(format!("{name} refuses the configuration: {}", first.trim()));
         }
         let child = Command::new("taskset")
-            .args(["-c", "0"])
+            .args(["-c", processor])
             .arg(binary)
             .args(&arguments)
-            .arg("-e")
-            .arg(folder.join("error.log"))
+            .args(&errors)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -196,6 +223,7 @@ fn write_files(folder: &Path) -> std::io::Result<()> {
     let html = folder.join("html");
     fs::create_dir_all(html.join("assets"))?;
     fs::write(html.join("index.html"), filler(612))?;
+    fs::write(html.join("1k.html"), filler(1024))?;
     fs::write(html.join("5k.html"), filler(5120))?;
     fs::write(html.join("500k.bin"), filler(500_000))?;
     fs::write(html.join("assets/5k.css"), filler(5120))?;
