@@ -160,7 +160,7 @@ pre{background:var(--card);padding:10px 12px;overflow-x:auto;font-size:13px;line
 .note.good{border-color:var(--edge-good)}.note.warn{border-color:var(--edge-warn)}.note.bad{border-color:var(--edge-bad)}
 .scroll{overflow-x:auto;margin:10px 0}
 table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums}
-th,td{padding:4px 11px;border-bottom:1px solid var(--grid);text-align:right;white-space:nowrap}
+th,td{padding:4px 8px;border-bottom:1px solid var(--grid);text-align:right;white-space:nowrap}
 th{color:var(--dim);font-weight:600}.left{text-align:left}
 td.good{background:var(--good)}td.warn{background:var(--warn)}td.bad{background:var(--bad)}
 .figures{display:flex;flex-wrap:wrap;gap:12px;align-items:flex-start}

@@ -82,47 +82,63 @@ pub fn csv_cell(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_string() }
 }
 
-/// Reads a CSV or white-space table: `#` starts a comment line, blank lines are skipped. The first row is the heading. A
-/// table whose heading holds a comma is split at commas (with RFC 4180 quoting), any other at white space.
-///
-/// # Errors
-/// A sentence with the line number when a row has more cells than the heading.
-pub fn parse(text: &str) -> Result<(Vec<String>, Vec<(usize, Vec<String>)>), String> {
-    let mut lines =
-        text.lines().enumerate().map(|(i, l)| (i + 1, l.trim())).filter(|(_, l)| !l.is_empty() && !l.starts_with('#'));
-    let Some((_, head)) = lines.next() else { return Err("the table is empty".into()) };
-    let commas = head.contains(',');
-    let heads = split(head, commas);
-    let mut rows = Vec::new();
-    for (number, line) in lines {
-        let mut cells = split(line, commas);
-        if cells.len() > heads.len() {
-            return Err(format!("line {number}: {} cells, but the heading has {}", cells.len(), heads.len()));
-        }
-        cells.resize(heads.len(), String::new());
-        rows.push((number, cells));
-    }
-    Ok((heads, rows))
+/// A line of a table file: its number, and its cells.
+pub type Line = (usize, Vec<Cell>);
+
+/// A cell and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    pub text: String,
+    /// Characters of the line before it, and its length there, quotes included.
+    pub start: usize,
+    pub length: usize,
 }
 
-fn split(line: &str, commas: bool) -> Vec<String> {
-    if !commas {
-        return line.split_whitespace().map(String::from).collect();
-    }
-    let (mut cells, mut cell, mut quoted) = (Vec::new(), String::new(), false);
-    let mut chars = line.chars().peekable();
-    while let Some(c) = chars.next() {
+/// Reads a CSV or white-space table: `#` starts a comment line, blank lines are skipped. The first line is the heading. A
+/// table whose heading holds a comma is split at commas (with RFC 4180 quoting), any other at white space. Rows may be shorter or
+/// longer than the heading.
+///
+/// # Errors
+/// A sentence when there is no heading.
+pub fn parse(text: &str) -> Result<(Line, Vec<Line>), String> {
+    let mut lines = text
+        .lines()
+        .enumerate()
+        .map(|(i, l)| (i + 1, l))
+        .filter(|(_, l)| !l.trim().is_empty() && !l.trim_start().starts_with('#'));
+    let Some((number, head)) = lines.next() else { return Err("the table is empty".into()) };
+    let commas = head.contains(',');
+    let rows = lines.map(|(number, line)| (number, split(line, commas))).collect();
+    Ok(((number, split(head, commas)), rows))
+}
+
+fn split(line: &str, commas: bool) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    let (mut text, mut begin, mut quoted) = (String::new(), 0, false);
+    let mut chars = line.chars().enumerate().peekable();
+    let mut end = |text: &mut String, begin: usize, end: usize| {
+        let raw: String = line.chars().skip(begin).take(end - begin).collect();
+        let start = begin + raw.chars().take_while(|c| c.is_whitespace()).count();
+        if commas || !raw.trim().is_empty() {
+            let length = raw.trim().chars().count();
+            cells.push(Cell { text: std::mem::take(text).trim().to_string(), start, length });
+        }
+    };
+    while let Some((at, c)) = chars.next() {
         match c {
-            '"' if quoted && chars.peek() == Some(&'"') => {
+            '"' if commas && quoted && chars.peek().is_some_and(|next| next.1 == '"') => {
                 chars.next();
-                cell.push('"');
+                text.push('"');
             }
-            '"' => quoted = !quoted,
-            ',' if !quoted => cells.push(std::mem::take(&mut cell).trim().to_string()),
-            c => cell.push(c),
+            '"' if commas => quoted = !quoted,
+            c if !quoted && (if commas { c == ',' } else { c.is_whitespace() }) => {
+                end(&mut text, begin, at);
+                begin = at + 1;
+            }
+            c => text.push(c),
         }
     }
-    cells.push(cell.trim().to_string());
+    end(&mut text, begin, line.chars().count());
     cells
 }
 
@@ -144,16 +160,23 @@ mod tests {
         t.row(["x,y", "say \"hi\""]);
         t.row(["1"]);
         assert_eq!(t.csv(), "a,b\n\"x,y\",\"say \"\"hi\"\"\"\n1,\n");
-        let (heads, rows) = parse(&t.csv()).unwrap();
-        assert_eq!(heads, ["a", "b"]);
-        assert_eq!(rows[0].1, ["x,y", "say \"hi\""]);
+        let ((_, heads), rows) = parse(&t.csv()).unwrap();
+        assert_eq!(texts(&heads), ["a", "b"]);
+        assert_eq!(texts(&rows[0].1), ["x,y", "say \"hi\""]);
+        assert_eq!((rows[0].1[1].start, rows[0].1[1].length), (6, 12), "{:?}", rows[0]);
+        assert_eq!(texts(&rows[1].1), ["1", ""]);
+    }
+
+    fn texts(cells: &[Cell]) -> Vec<&str> {
+        cells.iter().map(|c| c.text.as_str()).collect()
     }
 
     #[test]
     fn white_space_tables_and_their_mistakes() {
-        let (heads, rows) = parse("# prices\nname  price\n\na 1\nb 2\n").unwrap();
-        assert_eq!((heads.len(), rows.len(), rows[1].0), (2, 2, 5));
-        assert!(parse("a b\n1 2 3\n").unwrap_err().contains("line 2"));
+        let ((line, heads), rows) = parse("# prices\nname  price\n\na 1\n  b  23 \n").unwrap();
+        assert_eq!((line, heads.len(), rows.len(), rows[1].0), (2, 2, 2, 5));
+        assert_eq!(rows[1].1[1], Cell { text: "23".into(), start: 5, length: 2 });
+        assert_eq!(parse("a b\n1 2 3\n").unwrap().1[0].1.len(), 3);
         assert!(parse("# nothing\n").is_err());
     }
 }

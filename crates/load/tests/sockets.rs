@@ -300,3 +300,21 @@ fn workers_share_a_load_and_refuse_strangers() {
         thread.join().unwrap().unwrap();
     }
 }
+
+#[test]
+fn the_kubernetes_example_gives_flags_that_exist() {
+    let text = include_str!("../../../examples/lab/kubernetes-job.yaml");
+    let worker = text.lines().find_map(|l| l.trim().strip_prefix("args: ")).unwrap();
+    let worker: Vec<String> = serde_json::from_str(worker).unwrap();
+    assert_eq!(worker[..2], ["bench", "worker"]);
+    // Help ends before anything is done, but flags that are not known come first.
+    let ask = |args: &[String]| bench(&args.iter().map(String::as_str).chain(["--help"]).collect::<Vec<_>>());
+    assert_eq!(ask(&worker[1..]), OK);
+    let list = text.split("- bench\n").nth(1).unwrap();
+    let flags = list.lines().map_while(|l| l.trim().strip_prefix("- "));
+    let flags: Vec<String> = flags.map(|f| f.split(" #").next().unwrap().trim().to_string()).collect();
+    assert!(flags.len() == 6 && flags[0].starts_with("http://"), "{flags:?}");
+    let options = load::bench::cli::parse(&flags.iter().map(OsString::from).collect::<Vec<_>>()).unwrap();
+    assert_eq!((options.workers.len(), options.require.len(), options.rate), (4, 1, Some(40_000.0)));
+    assert_eq!(ask(&["worker".into(), "--no-such-flag".into()]), 2);
+}

@@ -1,8 +1,27 @@
 //! What one machine of each type can do and costs: read from a table, from a bench report, joined with a price list.
 
 use figures::stats::Interval;
-use figures::table;
-use figures::units::{parse_count, parse_share};
+
+use crate::sheet::{Sheet, unique};
+use conf_schema::suggest::nearest;
+
+const NAME: &[&str] = &["name", "instance", "type"];
+const RPS: &[&str] = &["rps", "max_rps"];
+/// All columns of a capacity table, and of a price list.
+const CAPACITY: &[&[&str]] = &[
+    NAME,
+    RPS,
+    &["rps_low"],
+    &["rps_high"],
+    &["vcpu"],
+    &["family"],
+    &["price"],
+    &["licence"],
+    &["link_gbit"],
+    &["usable_rps"],
+];
+const PRICES: &[&[&str]] =
+    &[NAME, &["price"], &["vcpu"], &["threads_per_core"], &["licence"], &["link_gbit"], &["speed"]];
 
 /// One machine type: its measured capacity and its price.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,21 +49,27 @@ pub struct Machine {
 /// `family`, `vcpu`, `rps` (or `max_rps`), `rps_low`, `rps_high`, `price`, `licence`, `link_gbit`, `usable_rps`.
 ///
 /// # Errors
-/// A sentence that names line and column.
+/// A complaint with line, column and the line itself.
 pub fn read_capacity(text: &str) -> Result<Vec<Machine>, String> {
-    let rows = Rows::read(text)?;
-    let name = rows.column(&["name", "instance", "type"]).ok_or("no column `name` (or `instance`, `type`)")?;
-    let rps = rows.column(&["rps", "max_rps"]).ok_or("no column `rps` (or `max_rps`)")?;
+    let sheet = Sheet::read(text, CAPACITY)?;
+    sheet.require(NAME)?;
+    sheet.require(RPS)?;
+    unique(sheet.rows(), NAME)?;
     let mut machines = Vec::new();
-    for (line, cells) in &rows.rows {
-        let number = |names: &[&str]| rows.number(*line, cells, names);
-        let mid = parse_count(&cells[rps]).filter(|v| *v > 0.0);
-        let mid = mid.ok_or_else(|| format!("line {line}: rps `{}` is not a positive number", cells[rps]))?;
+    for row in sheet.rows() {
+        let number = |names: &[&str]| row.number(names);
+        let (name, mid) = (row.must(NAME)?.to_string(), row.positive(RPS)?);
         let (low, high) = (number(&["rps_low"])?, number(&["rps_high"])?);
-        let interval = Interval { low: low.unwrap_or(mid).min(mid), mid, high: high.unwrap_or(mid).max(mid) };
+        if low.is_some_and(|low| low > mid) {
+            return Err(row.complain(&["rps_low"], "rps_low lies above rps"));
+        }
+        if high.is_some_and(|high| high < mid) {
+            return Err(row.complain(&["rps_high"], "rps_high lies below rps"));
+        }
+        let interval = Interval { low: low.unwrap_or(mid), mid, high: high.unwrap_or(mid) };
         machines.push(Machine {
-            family: rows.text(cells, &["family"]).unwrap_or_else(|| family_of(&cells[name])),
-            name: cells[name].clone(),
+            family: row.text(&["family"]).map_or_else(|| family_of(&name), String::from),
+            name,
             vcpu: number(&["vcpu"])?.unwrap_or(0.0) as u32,
             rps: interval,
             interval_known: low.is_some() || high.is_some(),
@@ -75,17 +100,20 @@ pub struct Price {
 /// `threads_per_core`, `licence` (dollars per hour), `link_gbit`, `speed`.
 ///
 /// # Errors
-/// A sentence that names line and column.
+/// A complaint with line, column and the line itself.
 pub fn read_prices(text: &str) -> Result<Vec<Price>, String> {
-    let rows = Rows::read(text)?;
-    let name = rows.column(&["name", "instance", "type"]).ok_or("no column `name` (or `instance`, `type`)")?;
-    rows.rows
-        .iter()
-        .map(|(line, cells)| {
-            let number = |names: &[&str]| rows.number(*line, cells, names);
-            let price = number(&["price"])?.ok_or_else(|| format!("line {line}: no price"))?;
+    let sheet = Sheet::read(text, PRICES)?;
+    sheet.require(NAME)?;
+    sheet.require(&["price"])?;
+    unique(sheet.rows(), NAME)?;
+    sheet
+        .rows()
+        .map(|row| {
+            let number = |names: &[&str]| row.number(names);
+            row.must(&["price"])?;
+            let price = number(&["price"])?.unwrap_or(0.0);
             Ok(Price {
-                name: cells[name].clone(),
+                name: row.must(NAME)?.to_string(),
                 vcpu: number(&["vcpu"])?.unwrap_or(0.0) as u32,
                 threads_per_core: number(&["threads_per_core"])?.unwrap_or(1.0).max(1.0) as u32,
                 per_hour: price + number(&["licence"])?.unwrap_or(0.0),
@@ -109,7 +137,18 @@ pub fn join(machines: &mut [Machine], prices: &[Price]) -> Result<(), String> {
         }
     }
     let missing: Vec<&str> = machines.iter().filter(|m| m.price.is_nan()).map(|m| m.name.as_str()).collect();
-    if missing.is_empty() { Ok(()) } else { Err(format!("no price for {}", missing.join(", "))) }
+    match missing.as_slice() {
+        [] => Ok(()),
+        names if prices.is_empty() => Err(format!(
+            "no price for {}: the capacity table needs a column `price`, or give a price list with --prices",
+            names.join(", ")
+        )),
+        names => {
+            let near = nearest(names[0], prices.iter().map(|p| p.name.as_str()));
+            let hint = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+            Err(format!("no price for {} in the price list{hint}", names.join(", ")))
+        }
+    }
 }
 
 /// What a bench or lab report says about one server.
@@ -164,10 +203,15 @@ pub fn project(measured: &Measured, prices: &[Price], sibling_yield: f64) -> Res
     if measured.cpu_per_request <= 0.0 {
         return Err("the report holds no CPU time per request (the server was not on the same machine)".into());
     }
+    if let Some(p) = prices.iter().find(|p| p.vcpu == 0) {
+        return Err(format!(
+            "the price list does not say how many vCPUs `{}` has: a projection needs a column `vcpu`",
+            p.name
+        ));
+    }
     let spread = measured.rps.relative_half_width();
     Ok(prices
         .iter()
-        .filter(|p| p.vcpu > 0)
         .map(|p| {
             let threads = f64::from(p.threads_per_core);
             let cores = f64::from(p.vcpu) / threads * (1.0 + (threads - 1.0) * (sibling_yield * 2.0 - 1.0).max(0.0));
@@ -204,32 +248,6 @@ fn family_of(name: &str) -> String {
     name.rsplit_once('.').map_or(name, |(family, _)| family).to_string()
 }
 
-struct Rows {
-    heads: Vec<String>,
-    rows: Vec<(usize, Vec<String>)>,
-}
-
-impl Rows {
-    fn read(text: &str) -> Result<Rows, String> {
-        let (heads, rows) = table::parse(text)?;
-        Ok(Rows { heads: heads.iter().map(|h| h.to_ascii_lowercase()).collect(), rows })
-    }
-    fn column(&self, names: &[&str]) -> Option<usize> {
-        self.heads.iter().position(|h| names.contains(&h.as_str()))
-    }
-    fn text(&self, cells: &[String], names: &[&str]) -> Option<String> {
-        self.column(names).map(|c| cells[c].clone()).filter(|t| !t.is_empty())
-    }
-    fn number(&self, line: usize, cells: &[String], names: &[&str]) -> Result<Option<f64>, String> {
-        let Some(text) = self.text(cells, names) else { return Ok(None) };
-        let plain = text.trim_start_matches('$').trim();
-        match parse_count(plain).or_else(|| parse_share(plain)) {
-            Some(value) => Ok(Some(value)),
-            None => Err(format!("line {line}: {} `{text}` is not a number", names[0])),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,7 +261,7 @@ mod tests {
         assert!(machines[0].interval_known && !machines[1].interval_known);
         assert_eq!((machines[1].rps.mid, machines[1].vcpu), (1e6, 8));
         let prices = read_prices("name,price,licence,link_gbit\na1.large,$0.051,0.1,10\n").unwrap();
-        assert_eq!(join(&mut machines, &prices), Err("no price for big box".into()));
+        assert_eq!(join(&mut machines, &prices), Err("no price for big box in the price list".into()));
         assert!((machines[0].price - 0.151).abs() < 1e-12);
         assert_eq!(cap_by_link(&mut machines, 100_000.0), ["a1.large"]);
         assert_eq!(machines[0].rps.mid, 11_250.0);
@@ -253,8 +271,14 @@ mod tests {
     fn mistakes_name_line_and_column() {
         assert!(read_capacity("name,rps\nx,fast\n").unwrap_err().contains("line 2"));
         assert!(read_capacity("name,rps,vcpu\nx,5,two\n").unwrap_err().contains("vcpu"));
-        assert!(read_capacity("a,b\n1,2\n").unwrap_err().contains("name"));
+        assert!(read_capacity("a,b\n1,2\n").unwrap_err().contains("columns are name"));
+        assert!(read_capacity("vcpu,rps\n1,2\n").unwrap_err().contains("no column `name` (or `instance`, `type`)"));
+        assert!(read_capacity("name,rps,rps_low\nx,5,6\n").unwrap_err().contains("rps_low lies above rps"));
         assert!(read_prices("name,price\nx,\n").unwrap_err().contains("no price"));
+        let mut machines = read_capacity("name,rps\nc5.large,5\n").unwrap();
+        let prices = read_prices("name,price\nc5.larg,1\n").unwrap();
+        assert!(join(&mut machines, &prices).unwrap_err().contains("did you mean `c5.larg`?"));
+        assert!(join(&mut machines, &[]).unwrap_err().contains("--prices"));
     }
 
     #[test]

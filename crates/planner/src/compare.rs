@@ -3,11 +3,11 @@
 //! The table has one row a load and one column a family, dollars per hour in the cells. Every cell that the rule does not
 //! yield is listed, with what it should say.
 
-use figures::table;
 use figures::units::parse_count;
 
 use crate::capacity::Machine;
 use crate::cluster::{Extras, Rule, cheapest_of};
+use crate::sheet::Sheet;
 
 /// A foreign table: loads, families, dollars per hour.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,17 +22,20 @@ pub struct Foreign {
 /// # Errors
 /// A sentence with the line.
 pub fn read(text: &str) -> Result<Foreign, String> {
-    let (heads, rows) = table::parse(text)?;
+    let sheet = Sheet::open(text)?;
+    let heads: Vec<&str> = sheet.heads().collect();
     let columns: Vec<usize> = (1..heads.len()).filter(|c| !heads[*c].to_ascii_lowercase().starts_with("rps")).collect();
-    let mut out = Foreign { families: columns.iter().map(|c| heads[*c].clone()).collect(), rows: Vec::new() };
-    for (line, cells) in rows {
-        let load = parse_count(&cells[0]).filter(|l| *l > 0.0);
-        let load = load.ok_or_else(|| format!("line {line}: load `{}` is not a positive number", cells[0]))?;
+    let mut out = Foreign { families: columns.iter().map(|c| heads[*c].to_string()).collect(), rows: Vec::new() };
+    for row in sheet.rows() {
+        let load = row.at(0).and_then(parse_count).filter(|l| *l > 0.0);
+        let load = load.ok_or_else(|| {
+            row.complain_at(0, &format!("load `{}` is not a positive number", row.at(0).unwrap_or_default()))
+        })?;
         let price = |c: &usize| {
-            let cell = cells[*c].trim_start_matches('$');
+            let cell = row.at(*c).unwrap_or_default().trim_start_matches('$');
             match cell {
                 "" | "-" => Ok(None),
-                _ => cell.parse().map(Some).map_err(|_| format!("line {line}: `{cell}` is not a price")),
+                _ => cell.parse().map(Some).map_err(|_| row.complain_at(*c, &format!("`{cell}` is not a price"))),
             }
         };
         out.rows.push((load, columns.iter().map(price).collect::<Result<_, String>>()?));

@@ -87,7 +87,8 @@ fn sign(offer: &Offer) -> &'static str {
 fn rule_sentence(rule: &Rule) -> String {
     let nodes = match (rule.nodes_min, rule.nodes_max) {
         (a, b) if a == b => format!("exactly {a} machines of one type"),
-        (a, _) => format!("at least {a} machines of one type"),
+        (1, _) => "as many machines of one type as are needed".into(),
+        (a, _) => format!("{a} or more machines of one type"),
     };
     let loss = match rule.losses {
         0 => String::new(),

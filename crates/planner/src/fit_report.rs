@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use figures::page::{Page, Tone};
 use figures::plot::{Axis, Mark, Plot, Point, Series};
 use figures::stats::{Interval, mean, mean_interval};
-use figures::table::{self, Table};
-use figures::units::{Unit, count, parse_count, significant};
+use figures::table::Table;
+use figures::units::{Unit, count, significant};
 use serde_json::{Value, json};
 
+use crate::sheet::Sheet;
 use crate::usl::{Fit, Level};
 
 /// Reads levels from a table: columns `n` (or `connections`, `users`, `cores`) and `rps` (or `x`), one line a run.
@@ -16,16 +17,14 @@ use crate::usl::{Fit, Level};
 /// # Errors
 /// A sentence with the line.
 pub fn read_levels(text: &str) -> Result<Vec<Level>, String> {
-    let (heads, rows) = table::parse(text)?;
-    let find = |names: &[&str]| heads.iter().position(|h| names.contains(&h.to_ascii_lowercase().as_str()));
-    let n = find(&["n", "connections", "users", "cores", "concurrency"])
-        .ok_or("no column `n` (or `connections`, `users`, `cores`)")?;
-    let x = find(&["rps", "x", "throughput"]).ok_or("no column `rps`")?;
+    const N: &[&str] = &["n", "connections", "users", "cores", "concurrency"];
+    const X: &[&str] = &["rps", "x", "throughput"];
+    let sheet = Sheet::open(text)?;
+    sheet.require(N)?;
+    sheet.require(X)?;
     let mut levels: Vec<Level> = Vec::new();
-    for (line, cells) in rows {
-        let read =
-            |c: usize| parse_count(&cells[c]).ok_or_else(|| format!("line {line}: `{}` is not a number", cells[c]));
-        let (n, x) = (read(n)?, read(x)?);
+    for row in sheet.rows() {
+        let (n, x) = (row.positive(N)?, row.positive(X)?);
         match levels.iter_mut().find(|l| l.n == n) {
             Some(level) => level.runs.push(x),
             None => levels.push(Level { n, runs: vec![x] }),

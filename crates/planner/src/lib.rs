@@ -18,6 +18,7 @@ pub mod fit_report;
 pub mod queueing;
 pub mod regions;
 pub mod regions_report;
+pub mod sheet;
 pub mod usl;
 pub mod warnings;
 

@@ -197,12 +197,12 @@ impl Plan {
         } else {
             ""
         };
-        format!(
-            "{what}{keep}, {} a point, {} thread{}",
-            figures::units::seconds(self.duration),
-            j.threads,
-            if j.threads == 1 { "" } else { "s" }
-        )
+        let (count, unit) = match self.workers.len() {
+            0 => (j.threads, "thread"),
+            n => (n, "worker"),
+        };
+        let many = if count == 1 { "" } else { "s" };
+        format!("{what}{keep}, {} a point, {count} {unit}{many}", figures::units::seconds(self.duration))
     }
 
     /// The job that all points share but for their value.

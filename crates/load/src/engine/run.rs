@@ -39,7 +39,7 @@ pub struct Outcome {
     pub busy: Vec<f64>,
     /// CPU seconds of all client threads in the measured part.
     pub client_cpu: f64,
-    /// Local addresses that were connected from (1 when the kernel chose), and their ports.
+    /// Local addresses that each machine connected from (1 when the kernel chose), and the ports of all.
     pub sources: usize,
     pub ports: u64,
 }
@@ -71,7 +71,7 @@ impl Outcome {
         self.seconds = self.seconds.max(other.seconds);
         self.busy.extend(other.busy);
         self.client_cpu += other.client_cpu;
-        self.sources += other.sources;
+        self.sources = self.sources.max(other.sources);
         self.ports += other.ports;
     }
 }

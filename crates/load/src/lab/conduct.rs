@@ -15,7 +15,7 @@ use super::Options;
 use super::compare::{self, Comparison};
 use super::file::{Lab, Server, Workload};
 use super::probe::{self, Seen};
-use super::servers::{Ground, Running, installed, split};
+use super::servers::{self, Ground, Running, installed, split};
 use crate::bench::execute::watched;
 use crate::engine::job::{Job, Model, Target, Think, Tls};
 use crate::engine::profile::{Arrivals, Profile};
@@ -324,7 +324,7 @@ fn progress(turn: usize, turns: usize, what: &str) {
 fn version(server: &Server) -> String {
     let words = split(&server.version);
     let Some((program, args)) = words.split_first() else { return String::new() };
-    let Ok(output) = std::process::Command::new(program).args(args).output() else { return String::new() };
+    let Ok(output) = servers::program(program, args).output() else { return String::new() };
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&text).lines().next().unwrap_or("").trim().to_string()
 }

@@ -20,7 +20,7 @@ use crate::bench::{FAILED, OK, USAGE};
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate lab examples/lab/002-connections.toml
+  tidegate lab examples/lab/requests-against-connections.toml
   tidegate lab examples/lab/static-servers.toml --rounds 5 --duration 3s --out results
   tidegate lab examples/lab/static-servers.toml --only nginx,h2o --quick
 

@@ -379,7 +379,7 @@ fn figures(w: &WorkloadResult, rounds: usize) -> Vec<(&'static str, Plot, String
                 "memory",
                 Unit::Bytes,
                 memory,
-                spans(w, memory),
+                spans(w, memory, 8.0),
             ),
             "Peak of the proportional set size of all its processes.".into(),
         ));
@@ -391,7 +391,8 @@ fn figures(w: &WorkloadResult, rounds: usize) -> Vec<(&'static str, Plot, String
                 "CPU time",
                 Unit::Seconds,
                 cpu,
-                false,
+                // A server that answers hardly anything has an enormous one.
+                spans(w, cpu, 40.0),
             ),
             "User and system time of all its processes.".into(),
         ));
@@ -449,11 +450,11 @@ fn dots(line: &Line, of: impl Fn(&Round) -> Option<f64>) -> Vec<Dot> {
     line.points.iter().filter_map(dot).collect()
 }
 
-/// Whether the figure differs so much between servers that only a logarithmic axis shows all.
-fn spans(w: &WorkloadResult, of: impl Fn(&Round) -> Option<f64>) -> bool {
+/// Whether the figure differs by more than this factor, so that only a logarithmic axis shows all.
+fn spans(w: &WorkloadResult, of: impl Fn(&Round) -> Option<f64>, factor: f64) -> bool {
     let values: Vec<f64> = w.lines.iter().flat_map(|l| dots(l, &of)).map(|d| d.y).filter(|v| *v > 0.0).collect();
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
-    values.iter().copied().fold(0.0, f64::max) / low > 8.0
+    values.iter().copied().fold(0.0, f64::max) / low > factor
 }
 
 fn lines(

@@ -70,7 +70,7 @@ impl Ground {
         for command in &lab.setup {
             let words: Vec<String> = split(&ground.fill(command, ""));
             let Some((program, args)) = words.split_first() else { continue };
-            let output = Command::new(program).args(args).current_dir(&directory).output();
+            let output = self::program(program, args).current_dir(&directory).output();
             let output = output.map_err(|e| format!("setup `{command}`: {e}"))?;
             if !output.status.success() {
                 return Err(format!("setup `{command}`: {}", String::from_utf8_lossy(&output.stderr).trim()));
@@ -138,8 +138,8 @@ impl Ground {
         let log = self.directory.join(format!("{}.log", server.name));
         let file = fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
         let errors = file.try_clone().map_err(|e| e.to_string())?;
-        let mut command = Command::new(program);
-        command.args(args).current_dir(&self.directory).stdin(Stdio::null()).stdout(file).stderr(errors);
+        let mut command = self::program(program, args);
+        command.current_dir(&self.directory).stdin(Stdio::null()).stdout(file).stderr(errors);
         // A group of its own, so that children which outlive it can be ended with it.
         command.process_group(0);
         let child = spawn_on(&self.cpus, command).map_err(|e| format!("{program}: {e}"))?;
@@ -205,10 +205,24 @@ pub fn installed(command: &str) -> bool {
     if program.contains('/') {
         return program.starts_with('@') || Path::new(&program).exists();
     }
+    find(&program).is_some()
+}
+
+/// The file of a program that is named without a folder. `tidegate` is this program itself, wherever it was built.
+fn find(program: &str) -> Option<PathBuf> {
+    let own = std::env::current_exe().ok().filter(|exe| exe.file_name().is_some_and(|name| name == program));
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Servers live where ordinary users do not look.
     let places = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from));
-    places.into_iter().any(|p| p.join(&program).exists())
+    own.or_else(|| places.into_iter().map(|p| p.join(program)).find(|p| p.is_file()))
+}
+
+/// A command with these words.
+pub fn program(name: &str, args: &[String]) -> Command {
+    let file = if name.contains('/') { None } else { find(name) };
+    let mut command = Command::new(file.unwrap_or_else(|| name.into()));
+    command.args(args);
+    command
 }
 
 /// A server that runs. It is stopped when this is dropped.
