@@ -180,7 +180,7 @@ pub fn read_report(text: &str, server: Option<&str>) -> Result<Measured, String>
         (_, None) => &json["capacity"],
     };
     let number = |value: &serde_json::Value| value.as_f64().filter(|v| v.is_finite());
-    let mid = number(&capacity["rps"]["mid"]).filter(|v| *v > 0.0).ok_or("the report has no `capacity.rps`")?;
+    let mid = number(&capacity["rps"]["mid"]).filter(|v| *v > 0.0).ok_or_else(|| nothing_usable(&json))?;
     Ok(Measured {
         rps: Interval {
             low: number(&capacity["rps"]["low"]).unwrap_or(mid).min(mid),
@@ -191,6 +191,21 @@ pub fn read_report(text: &str, server: Option<&str>) -> Result<Measured, String>
         bytes_per_response: number(&capacity["bytes_per_response"]).unwrap_or(0.0),
         objective: capacity["objective"].as_str().unwrap_or("").to_string(),
     })
+}
+
+/// Why a report holds no capacity.
+fn nothing_usable(json: &serde_json::Value) -> String {
+    let of = |points: &serde_json::Value| -> Vec<String> {
+        let list = points.as_array().map_or(&[][..], Vec::as_slice);
+        list.iter().filter_map(|p| p["verdict"]["word"].as_str().map(String::from)).collect()
+    };
+    let mut words = of(&json["points"]);
+    words.sort();
+    words.dedup();
+    match words.as_slice() {
+        [] => "no usable rate in it: is it a report of `tidegate bench --json` or `tidegate lab`?".into(),
+        words => format!("no rate in it is known to be the server's: its runs were {}", words.join(", ")),
+    }
 }
 
 /// Machines of a price list projected from one measurement. On a machine of `vcpu` vCPUs a request costs the measured CPU
@@ -292,7 +307,9 @@ mod tests {
         assert!((machines[0].rps.mid - 100_000.0).abs() < 1e-6);
         assert!((machines[1].rps.mid - 130_000.0).abs() < 1e-6, "one core with two threads yields 1.3");
         assert!(machines[0].projected && (machines[0].rps.low - 90_000.0).abs() < 1e-6);
-        assert!(read_report("{}", None).is_err());
+        assert!(read_report("{}", None).unwrap_err().contains("is it a report"));
+        let bound = r#"{"capacity":null,"points":[{"verdict":{"word":"client-bound"}}]}"#;
+        assert!(read_report(bound, None).unwrap_err().ends_with("its runs were client-bound"));
         let lab =
             r#"{"servers":[{"name":"a","capacity":{"rps":{"mid":5}}},{"name":"b","capacity":{"rps":{"mid":6}}}]}"#;
         assert_eq!(read_report(lab, Some("b")).unwrap().rps.mid, 6.0);

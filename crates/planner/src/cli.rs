@@ -257,9 +257,12 @@ fn fit(file: &Path, out: &OutArgs) -> Result<i32, String> {
     let levels = if text.trim_start().starts_with('{') {
         fit_report::read_report(&text)
     } else {
-        fit_report::read_levels(&text)
+        fit_report::read_levels(&text).map(|levels| (levels, String::new()))
     };
-    let levels = in_file(file, levels)?;
+    let (levels, left_out) = in_file(file, levels)?;
+    if !left_out.is_empty() {
+        eprintln!("tidegate plan: {}: {left_out}", file.display());
+    }
     let fit = in_file(file, usl::fit(&levels, 1))?;
     print!("{}", fit_report::text(&levels, &fit));
     write(&out.json, || pretty(&fit_report::to_json(&levels, &fit)))?;

@@ -284,10 +284,12 @@ pub fn html(q: &Question, a: &Answer) -> String {
     page.paragraph(
         "Green: cheapest, and sure. Yellow: within 25 % of the cheapest, or the cheapest but not sure. Red: dearer.",
     );
-    page.figures(&[(
-        price_plot(a).svg(),
-        "The cheapest cluster of each family over the load, under the rule above.".into(),
-    )]);
+    if a.rows.len() > 1 {
+        page.figures(&[(
+            price_plot(a).svg(),
+            "The cheapest cluster of each family over the load, under the rule above.".into(),
+        )]);
+    }
     page.heading("The choice for each load");
     page.table(&choice_table(q, a));
     page.paragraph(

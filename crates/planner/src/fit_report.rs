@@ -34,22 +34,35 @@ pub fn read_levels(text: &str) -> Result<Vec<Level>, String> {
     Ok(levels)
 }
 
-/// Reads levels from the points of a bench report (JSON) that swept connections or users; points with an invalid verdict are
-/// left out.
+/// Reads levels from the points of a bench report (JSON) that swept connections or users, and says which were left out. Rounds that
+/// scatter are left in: the intervals of the fit come from them. Rates that are not the server's are not.
 ///
 /// # Errors
-/// A sentence about what is missing.
-pub fn read_report(text: &str) -> Result<Vec<Level>, String> {
+/// A sentence about what is missing, or why too few points can be used.
+pub fn read_report(text: &str) -> Result<(Vec<Level>, String), String> {
     let json: Value = serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))?;
     let points = json["points"].as_array().ok_or("the report has no `points`: is it from `bench --sweep`?")?;
-    Ok(points
+    let word = |p: &Value| p["verdict"]["word"].as_str().unwrap_or("").to_string();
+    let good = |p: &&Value| p["verdict"]["usable"].as_bool().unwrap_or(true) || word(p) == "not repeatable";
+    let level = |p: &Value| {
+        let runs: Vec<f64> = p["rounds"].as_array()?.iter().filter_map(|r| r["rps"].as_f64()).collect();
+        Some(Level { n: p["value"].as_f64()?, runs })
+    };
+    let levels: Vec<Level> = points.iter().filter(good).filter_map(level).collect();
+    let out: Vec<String> = points
         .iter()
-        .filter(|p| p["verdict"]["usable"].as_bool().unwrap_or(true))
-        .filter_map(|p| {
-            let runs: Vec<f64> = p["rounds"].as_array()?.iter().filter_map(|r| r["rps"].as_f64()).collect();
-            Some(Level { n: p["value"].as_f64()?, runs })
-        })
-        .collect())
+        .filter(|p| !good(p))
+        .map(|p| format!("{} ({})", significant(p["value"].as_f64().unwrap_or(0.0)), word(p)))
+        .collect();
+    let out = if out.is_empty() {
+        String::new()
+    } else {
+        format!("left out, as their rates are not the server's: {}", out.join(", "))
+    };
+    if levels.len() < 3 && !out.is_empty() {
+        return Err(format!("{} of {} points can be used; {out}", levels.len(), points.len()));
+    }
+    Ok((levels, out))
 }
 
 /// The verdict of the fit as sentences.
@@ -153,7 +166,14 @@ mod tests {
         assert_eq!(l[0], Level { n: 1.0, runs: vec![100.0, 110.0] });
         let json = r#"{"points":[{"value":1,"rounds":[{"rps":5},{"rps":6}]},
             {"value":2,"rounds":[{"rps":9}],"verdict":{"usable":false}}]}"#;
-        assert_eq!(read_report(json).unwrap(), [Level { n: 1.0, runs: vec![5.0, 6.0] }]);
+        let why = read_report(json).unwrap_err();
+        assert!(why.starts_with("1 of 2 points can be used; left out"), "{why}");
+        let three = r#"{"points":[{"value":1,"rounds":[{"rps":5}]},{"value":2,"rounds":[{"rps":6}],
+            "verdict":{"usable":false,"word":"not repeatable"}},{"value":3,"rounds":[{"rps":7}]},
+            {"value":4,"rounds":[{"rps":8}],"verdict":{"usable":false,"word":"client-bound"}}]}"#;
+        let (levels, out) = read_report(three).unwrap();
+        assert_eq!(levels.iter().map(|l| l.n).collect::<Vec<_>>(), [1.0, 2.0, 3.0]);
+        assert!(out.ends_with(": 4 (client-bound)"), "{out}");
         assert!(read_levels("n,rps\n1,x\n").is_err());
     }
 

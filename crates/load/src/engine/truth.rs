@@ -133,6 +133,24 @@ fn a_connection_run_opens_one_connection_for_each_arrival() {
 }
 
 #[test]
+fn the_end_of_a_run_cuts_nobody_off() {
+    // Connections take 5 ms, so at the end of the run some are always being made: their requests are owed an answer too.
+    for model in [Model::Closed { think: Think::default() }, Model::Connections { arrivals: Arrivals::Fixed }] {
+        let mut sim = stalling(MS, 0, S);
+        sim.connect_delay = 5 * MS;
+        let mut job = job(20, 1.0);
+        job.model = model;
+        job.calls = 1;
+        if job.model.is_open() {
+            job.profile = Profile::constant(777.0, 1.0);
+        }
+        let (r, _) = play(sim, &job);
+        assert_eq!(r.failures.total(), 0, "{:?}", r.failures);
+        assert_eq!(r.corrected.count(), r.due);
+    }
+}
+
+#[test]
 fn warm_up_is_left_out_and_late_answers_are_not() {
     let mut job = job(1000, 1.0);
     job.model = Model::Open { arrivals: Arrivals::Fixed };

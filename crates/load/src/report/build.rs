@@ -67,7 +67,8 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         ports: Ports {
             sources: outcome.sources,
             available: outcome.ports,
-            connect_cpu: (t.connect_cost.calls > 0)
+            // A few calls, on a processor that was busy with something else, say nothing.
+            connect_cpu: (t.connect_cost.calls >= 30)
                 .then(|| t.connect_cost.cpu as f64 * 1e-9 / t.connect_cost.calls as f64),
         },
         server: server_use(watch, outcome),

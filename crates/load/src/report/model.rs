@@ -132,7 +132,7 @@ pub struct Ports {
     /// Local addresses that were connected from, and the ports of all of them.
     pub sources: usize,
     pub available: u64,
-    /// Mean CPU seconds of a `connect` call; absent when none was timed.
+    /// Mean CPU seconds of a `connect` call; absent when few were timed.
     pub connect_cpu: Option<f64>,
 }
 

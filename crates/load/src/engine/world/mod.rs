@@ -223,6 +223,10 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 }
             }
         }
+        // What became due since the last look is as due as the rest.
+        if !self.stop.load(Ordering::Relaxed) {
+            self.take_up(self.net.now());
+        }
         let ended = self.net.now().min(self.to);
         let done = Done { measured: ended.saturating_sub(self.from), cpu: self.net.cpu() - cpu };
         self.to = ended;
@@ -230,11 +234,11 @@ impl<T: Transport, P: Protocol> World<T, P> {
         done
     }
 
-    /// Waits for the answers that are still owed, then writes the last record.
+    /// Waits for the answers that are still owed, also to requests whose connection is being made, then writes the last record.
     fn drain(&mut self) {
         let limit = self.net.now() + (self.job.timeout * 1e9) as u64 + 100_000_000;
         let mut ready = Vec::new();
-        while self.in_flight > 0 {
+        while self.in_flight + self.waiting > 0 {
             let now = self.net.now();
             if now >= limit || self.stop.load(Ordering::Relaxed) {
                 break;
