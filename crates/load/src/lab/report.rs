@@ -109,6 +109,9 @@ fn page(results: &Results) -> String {
     for paragraph in results.about.split("\n\n").filter(|p| !p.trim().is_empty()) {
         page.paragraph(paragraph.trim());
     }
+    for m in &results.missing {
+        page.note(Tone::Neutral, "Left out.", m);
+    }
     page.heading("In short");
     for w in &results.workloads {
         page.subheading(&w.name);
@@ -124,9 +127,6 @@ fn page(results: &Results) -> String {
     }
     for d in &results.differences {
         page.note(Tone::Warning, "Different answers.", d);
-    }
-    for m in &results.missing {
-        page.note(Tone::Neutral, "Left out.", m);
     }
     for w in &results.workloads {
         page.heading(&w.name);
@@ -392,7 +392,7 @@ fn figures(w: &WorkloadResult, rounds: usize) -> Vec<(&'static str, Plot, String
                 Unit::Seconds,
                 cpu,
                 // A server that answers hardly anything has an enormous one.
-                spans(w, cpu, 40.0),
+                spans(w, cpu, 8.0),
             ),
             "User and system time of all its processes.".into(),
         ));
