@@ -255,6 +255,11 @@ impl Draft {
         self.pending.clear();
         Ok(())
     }
+    /// Whether naming it so would copy it: the name's folder, or what there is of it, is on another file system.
+    pub fn moves_across(&self, path: &Path) -> bool {
+        let Ok(own) = self.file.metadata() else { return false };
+        path.ancestors().find_map(|folder| fs::metadata(folder).ok()).is_some_and(|there| there.dev() != own.dev())
+    }
     /// Completes the file with its head and gives it its name.
     ///
     /// # Errors
@@ -355,6 +360,40 @@ fn across(from: &Path, to: &Path, why: io::Error) -> io::Result<()> {
         return Err(e);
     }
     fs::remove_file(from)
+}
+
+/// Files of this size may take a while to remove.
+const LONG: u64 = 1 << 20;
+
+/// Takes the name of a file away, so that another may have it at once. What is left of it is to be dropped where waiting hurts
+/// nobody.
+///
+/// # Errors
+/// As the file system gives them.
+pub fn unname(path: &Path, disk_size: u64) -> io::Result<Leftover> {
+    if disk_size < LONG {
+        return fs::remove_file(path).map(|()| Leftover(None));
+    }
+    let mut name = path.as_os_str().to_owned();
+    // As unfinished entries are named: the loader would remove it, should nobody else.
+    name.push(format!(".{:010}", NUMBER.fetch_add(1, Ordering::Relaxed) % 10_000_000_000));
+    let aside = PathBuf::from(name);
+    match fs::rename(path, &aside) {
+        Ok(()) => Ok(Leftover(Some(aside))),
+        Err(_) => fs::remove_file(path).map(|()| Leftover(None)),
+    }
+}
+
+/// A file that has lost its name; dropped, it is gone.
+#[derive(Debug)]
+pub struct Leftover(Option<PathBuf>);
+
+impl Drop for Leftover {
+    fn drop(&mut self) {
+        if let Some(path) = self.0.take() {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 /// Writes a whole entry at once: a new one with the bytes of another.

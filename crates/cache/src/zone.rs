@@ -4,7 +4,7 @@
 use crate::index::{Oldest, Shard};
 use crate::key::Hash;
 use crate::purge::Purges;
-use crate::store::{Content, Stored};
+use crate::store::{self, Content, Leftover, Stored};
 use crate::variants::Variants;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -161,7 +161,7 @@ impl Zone {
     /// Keeps the bytes of an entry in memory, if there is room and it is still the one that is stored.
     pub fn keep_hot(&self, stored: Arc<Stored>) {
         let mut shard = self.shard(&stored.hash);
-        if shard.get(&stored.hash).is_some_and(|node| node.exists) {
+        if shard.get(&stored.hash).is_some_and(|node| node.exists && !node.purged) {
             self.heat(&mut shard, stored, true);
         }
     }
@@ -317,12 +317,18 @@ impl Zone {
                     // Somebody began to work on it between the two looks.
                     return Evicted::Busy;
                 }
-                Evicted::One(self.take_out(&mut shard, &hash))
+                let out = self.take_out(&mut shard, &hash);
+                drop(shard);
+                Evicted::One(match out {
+                    Some((path, Err(e))) => Some((path, e)),
+                    // What is left of a long file goes when the lock does not hold up others.
+                    Some((_, Ok(_))) | None => None,
+                })
             }
         }
     }
-    /// Removes a node and its file. The lock is held while the file goes: nobody finds one without the other.
-    fn take_out(&self, shard: &mut Shard, hash: &Hash) -> Option<(PathBuf, std::io::Error)> {
+    /// Removes a node and its file. The lock is held while the file loses its name: nobody finds one without the other.
+    fn take_out(&self, shard: &mut Shard, hash: &Hash) -> Option<(PathBuf, std::io::Result<Leftover>)> {
         let node = shard.remove(hash)?;
         self.count.fetch_sub(1, Ordering::Relaxed);
         self.size.fetch_sub(node.size, Ordering::Relaxed);
@@ -330,7 +336,8 @@ impl Zone {
             return None;
         }
         let path = self.place.path(hash);
-        std::fs::remove_file(&path).err().map(|e| (path, e))
+        let left = store::unname(&path, node.size);
+        Some((path, left))
     }
     /// Removes an entry by its key; `false`: there was none. What is being fetched at this moment is not stored either.
     pub fn remove(&self, hash: &Hash) -> bool {
@@ -357,10 +364,10 @@ impl Zone {
         let mut shard = self.shard(hash);
         let path = self.place.path(hash);
         shard.cool(hash);
+        let size = shard.get(hash).map_or(0, |node| std::mem::take(&mut node.size));
+        self.size.fetch_sub(size, Ordering::Relaxed);
         let known = match shard.get(hash) {
             Some(node) if node.count > 0 => {
-                let size = std::mem::take(&mut node.size);
-                self.size.fetch_sub(size, Ordering::Relaxed);
                 (node.error, node.error_until) = (0, 0);
                 node.purged |= purge;
                 std::mem::replace(&mut node.exists, false)
@@ -373,8 +380,9 @@ impl Zone {
             }
             None => false,
         };
-        let removed = std::fs::remove_file(path).is_ok();
-        known || removed
+        let left = store::unname(&path, size);
+        drop(shard);
+        known || left.is_ok()
     }
     /// Keys of all nodes, shard by shard, for the purger.
     pub fn keys(&self, shard: usize) -> Option<Vec<Hash>> {
@@ -491,6 +499,7 @@ impl Ticket {
         let mut shard = self.zone.shard(&self.hash);
         if let Some(node) = shard.get(&self.hash)
             && !node.exists
+            && !node.purged
         {
             (node.exists, node.size) = (true, stored.disk_size);
             self.zone.size.fetch_add(stored.disk_size, Ordering::Relaxed);

@@ -282,3 +282,81 @@ fn a_draft_that_is_dropped_leaves_nothing() {
     assert!(!temp.exists() && !path.exists());
     clean(&zone);
 }
+
+#[test]
+fn the_loader_rests_after_some_files() {
+    let before = zone("pace", 1 << 20);
+    for n in 0..20 {
+        put(&before, &format!("k{n}"), b"body", NOW);
+    }
+    let paces = [
+        (Pace { files: 3, threshold_ms: u64::MAX, sleep_ms: 3_600_000 }, 3),
+        (Pace { files: u64::MAX, threshold_ms: 0, sleep_ms: 3_600_000 }, 1),
+    ];
+    for (loader, wanted) in paces {
+        let zone = Arc::new(Zone::new("again", before.place.clone(), 1 << 20));
+        let (at_work, limits) = (zone.clone(), Limits { loader, ..limits() });
+        // It rests for an hour, which the process does not wait for.
+        std::thread::spawn(move || crate::loader::load(&at_work, &limits, &|_, _| {}));
+        while zone.count.load(Ordering::Relaxed) < wanted {
+            std::thread::yield_now();
+        }
+        assert!(zone.count.load(Ordering::Relaxed) == wanted && zone.cold.load(Ordering::Relaxed), "{loader:?}");
+    }
+    clean(&before);
+}
+
+#[test]
+fn long_bodies_keep_their_files_open_within_bounds() {
+    let zone = zone("open", 1 << 20);
+    zone.set_memory(16 << 20, 16);
+    let length = store::HOT_BODY_MAX as usize + 1;
+    // Names that fall into one shard have one file to share.
+    let keys: Vec<String> =
+        (0..).map(|n| format!("k{n}")).filter(|key| Hash::of(key.as_bytes()).0[15] % 16 == 7).take(3).collect();
+    let keep = |key: &str, length: usize| {
+        let hash = put(&zone, key, &vec![b'x'; length], NOW);
+        let stored = store::open(&zone.place.path(&hash), &hash, Some(key.as_bytes())).expect("stored");
+        zone.keep_hot(Arc::new(stored));
+        hash
+    };
+    let small = keep(&keys[0], 10);
+    let (first, second) = (keep(&keys[1], length), keep(&keys[2], length));
+    assert!(zone.hot(&first, NOW).is_none(), "the older one has made room");
+    let hot = zone.hot(&second, NOW).expect("hot");
+    assert!(matches!(hot.content, Content::File(_)) && zone.hot(&small, NOW).is_some(), "memory is another matter");
+    assert!(zone.remove(&second) && zone.hot(&second, NOW).is_none());
+    keep(&keys[1], length);
+    assert!(zone.hot(&first, NOW).is_some(), "there is room again");
+    zone.set_memory(16 << 20, 0);
+    assert!(zone.hot(&first, NOW).is_none() && zone.hot(&small, NOW).is_some());
+    keep(&keys[1], length);
+    assert!(zone.hot(&first, NOW).is_none());
+    clean(&zone);
+}
+
+#[test]
+fn a_long_file_loses_its_name_first() {
+    let zone = zone("long", 1 << 20);
+    let hash = put(&zone, "k", &vec![b'x'; 2 << 20], NOW);
+    let path = zone.place.path(&hash);
+    let folder = path.parent().expect("a folder").to_path_buf();
+    let count = || fs::read_dir(&folder).expect("the folder").count();
+    let left = store::unname(&path, 2 << 20).expect("renamed");
+    assert!(!path.exists() && count() == 1);
+    drop(left);
+    assert_eq!(count(), 0);
+    let before = zone.size.load(Ordering::Relaxed);
+    assert!(zone.remove(&hash) && before > zone.size.load(Ordering::Relaxed));
+    for _ in 0..2 {
+        let hash = put(&zone, "k", &vec![b'x'; 2 << 20], NOW);
+        assert!(
+            zone.remove(&hash) && count() == 0 && zone.size.load(Ordering::Relaxed) == 0,
+            "what is purged does not count"
+        );
+        put(&zone, "k", &vec![b'x'; 2 << 20], NOW);
+        assert!(matches!(zone.evict_oldest(), Evicted::One(None)) && count() == 0);
+    }
+    assert!(store::unname(&path, 2 << 20).is_err() && store::unname(&path, 0).is_err());
+    clean(&zone);
+}

@@ -98,3 +98,62 @@ fn a_mirror_gets_the_body_and_the_next_request_waits_for_it() {
     assert_eq!(site.read("logs/received.log"), "POST 4 body|\nPOST - -|\n");
     running.quit();
 }
+
+#[test]
+fn one_request_makes_so_many_subrequests() {
+    let port = free_port();
+    let site = site(port, "location / { ssi on; root html; } location /c { return 200 Q; }");
+    let includes = |of: &str| format!("<!--#include virtual=\"{of}\" -->").repeat(260);
+    site.write("html/a.html", &includes("/b.html"));
+    site.write("html/b.html", &includes("/c"));
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    let request = "GET /a.html HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let (status, body) = client.ask(request).expect("answered");
+    // 260 pages of 260 would be 67,860; where no more are made, the page says that something is wrong.
+    let (made, failed) = (body.matches('Q').count(), body.matches("[an error").count());
+    assert_eq!(status, 200);
+    assert!((63_000..64_000).contains(&made) && failed > 0, "{made} made, {failed} failed");
+    assert!(site.log().contains("too many subrequests while processing"), "{}", site.log());
+    running.quit();
+}
+
+#[test]
+fn so_many_includes_are_under_way_together() {
+    use std::io::{BufRead, BufReader, Write};
+    const TOGETHER: usize = 64;
+    const ALL: usize = 200;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+    let origin = listener.local_addr().expect("address").port();
+    // Answers one when it has so many questions, or the last ones; tells the most that it had.
+    let asked = std::thread::spawn(move || {
+        let (mut waiting, mut most) = (std::collections::VecDeque::new(), 0);
+        for (n, stream) in listener.incoming().flatten().take(ALL).enumerate() {
+            let mut reader = BufReader::new(stream);
+            let mut line = String::new();
+            while line != "\r\n" {
+                line.clear();
+                reader.read_line(&mut line).expect("a request");
+            }
+            waiting.push_back(reader.into_inner());
+            most = most.max(waiting.len());
+            while waiting.len() >= TOGETHER || n + 1 == ALL {
+                let Some(mut first) = waiting.pop_front() else { break };
+                let answer = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx";
+                first.write_all(answer.as_bytes()).expect("answered");
+            }
+        }
+        most
+    });
+    let port = free_port();
+    let pass = format!("location / {{ ssi on; root html; }} location /o {{ proxy_pass http://127.0.0.1:{origin}; }}");
+    let site = site(port, &pass);
+    site.write("html/a.html", &"<!--#include virtual=\"/o\" -->".repeat(ALL));
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    let answer = client.ask("GET /a.html HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("answered");
+    assert_eq!(answer, (200, "x".repeat(ALL)));
+    assert_eq!(asked.join().expect("the origin ended"), TOGETHER);
+    running.quit();
+    site.assert_no_alerts();
+}

@@ -353,6 +353,18 @@ mod tests {
     }
 
     #[test]
+    fn a_name_stands_for_so_many_servers() {
+        let line = Line {
+            spec: PeerSpec::new("m:80", Address::Unix("".into())),
+            source: Source::Resolved { host: "m".into(), port: 80, service: None },
+        };
+        let g = group("many", vec![line]);
+        let found = |n: usize| Found::plain(IpAddr::from([127, 1, (n >> 8) as u8, n as u8]), 80);
+        assert!(g.update(0, (0..2 * SERVERS_OF_LINE_MAX).map(found).collect()));
+        assert_eq!(g.members().primary.len(), SERVERS_OF_LINE_MAX);
+    }
+
+    #[test]
     fn services_bring_weights_and_backups() {
         let line = |weight| Line {
             spec: PeerSpec { weight, ..PeerSpec::new("n", Address::Unix("".into())) },

@@ -190,3 +190,27 @@ fn invalid(r: &mut Request, expression: &[u8]) -> Failed {
     r.log(Level::Error, format_args!("invalid expression in \"{}\"", String::from_utf8_lossy(expression)));
     Failed
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_and_blocks_have_bounds() {
+        let shared = Shared::default();
+        for n in 0..VARIABLES_MAX {
+            shared.set(format!("v{n}").as_bytes(), vec![1]).expect("there is room");
+        }
+        assert_eq!(shared.set(b"one more", vec![1]), Err("too many SSI variables"));
+        assert_eq!(shared.set(b"v7", vec![2]), Ok(()), "known ones still change");
+        assert_eq!((shared.get(b"v7"), shared.get(b"one more")), (Some(vec![2]), None));
+
+        let half = vec![b'x'; BLOCK_BYTES_MAX / 2];
+        for name in [b"a", b"b"] {
+            shared.open_block(name);
+            shared.add_to_block(&half).expect("there is room");
+        }
+        assert_eq!(shared.add_to_block(b"x"), Err("too much text in SSI blocks"));
+        assert_eq!(shared.block(b"b").map(|text| text.len()), Some(half.len()));
+    }
+}

@@ -394,6 +394,31 @@ mod tests {
         });
     }
 
+    #[test]
+    fn names_that_are_kept_have_a_bound() {
+        clock::update();
+        let now = clock::now();
+        let later = now.plus_millis(1000);
+        let mut names = HashMap::new();
+        let known = |until| Entry::Known { addresses: Vec::new().into(), until };
+        let key = |n: usize| ("r".to_string(), format!("n{n}"));
+        let (_sender, asked) = watch::channel(None);
+        names.insert(key(0), Entry::Asked(asked));
+        for n in 1..NAMES_MAX - 1 {
+            names.insert(key(n), known(if n % 2 == 0 { now } else { later }));
+        }
+        make_room(&mut names, now.plus_millis(1));
+        assert_eq!(names.len(), NAMES_MAX - 1, "while there is room, nothing goes");
+        names.insert(key(NAMES_MAX - 1), known(later));
+        make_room(&mut names, now.plus_millis(1));
+        assert_eq!(names.len(), 1 + NAMES_MAX / 2, "those whose time is over go first");
+        for n in 1..NAMES_MAX {
+            names.insert(key(n), known(later));
+        }
+        make_room(&mut names, now);
+        assert_eq!(names.len(), 1, "then all but those that somebody waits for");
+    }
+
     /// Answers of a server that knows a few names, by kind.
     fn known(name: &str, kind: u16) -> (u8, Vec<Data>) {
         let v4 = |last| Data::Address(IpAddr::from([127, 0, 0, last]));

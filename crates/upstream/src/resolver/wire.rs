@@ -146,6 +146,43 @@ mod tests {
     }
 
     #[test]
+    fn so_many_addresses_and_no_more() {
+        let records: Vec<_> = (0..2 * ADDRESSES_MAX as u32)
+            .flat_map(|n| {
+                let service = Data::Service { priority: 1, weight: 1, port: 80, target: format!("t{n}") };
+                [("n", 60, Data::Address(IpAddr::from(n.to_be_bytes()))), ("s", 60, service)]
+            })
+            .collect();
+        let message = message(&records);
+        assert_eq!(read(&message, "n", Kind::A).addresses.len(), ADDRESSES_MAX);
+        assert_eq!(services(&message, "s").0.len(), ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn strangers_are_not_listened_to_for_ever() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let address = server.local_addr().unwrap();
+            let noise = tokio::task::spawn_local(async move {
+                let mut buf = [0; 512];
+                let (_, from) = server.recv_from(&mut buf).await.unwrap();
+                let mut sent = 0;
+                // The other side closes its socket when it has had enough.
+                while sent <= STRAY_PACKETS_MAX || server.send_to(b"noise", from).await.is_ok() {
+                    sent += usize::from(server.send_to(b"noise", from).await.is_ok());
+                    tokio::task::yield_now().await;
+                }
+            });
+            let question = Question { id: 1, name: "n".into(), kind: Kind::A };
+            let bytes = question.bytes().unwrap();
+            let failed = over_udp(address, &bytes, &question).await.expect_err("nobody has answered");
+            assert_eq!(failed.kind(), io::ErrorKind::InvalidData);
+            noise.abort();
+        });
+    }
+
+    #[test]
     fn services_by_priority() {
         let record = |priority, weight| {
             let data = Data::Service { priority, weight, port: 80 + priority, target: "host.n".into() };

@@ -125,7 +125,7 @@ impl Task {
         };
         let whole = ok && expected.is_none_or(|n| n == self.shared.borrow().total);
         base::clock::update();
-        if whole && let Err((path, e)) = self.place() {
+        if whole && let Err((path, e)) = self.place().await {
             twin.log(Level::Crit, format_args!("storing \"{}\" failed {}", path.display(), os(&e)));
         }
         let mut shared = self.shared.borrow_mut();
@@ -208,26 +208,21 @@ impl Task {
     }
 
     /// The file gets its head and its name.
-    fn place(&mut self) -> Result<(), (PathBuf, std::io::Error)> {
+    async fn place(&mut self) -> Result<(), (PathBuf, std::io::Error)> {
         let Some(draft) = self.shared.borrow_mut().draft.take() else { return Ok(()) };
         let reader = draft.reader().try_clone().ok().map(|file| (file, draft.head_len as u64));
         let body_len = draft.len();
         match self.recipe.take() {
             None => return Ok(()),
             Some(Recipe::File { path, mode, modified }) => {
-                let prepared = draft.reader().set_permissions(std::fs::Permissions::from_mode(mode)).and_then(|()| {
-                    match modified
-                        .and_then(|at| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(at.max(0) as u64)))
-                    {
-                        // Writing comes last in a draft: the time is set once it is placed.
-                        Some(time) => draft.reader().try_clone().map(|file| Some((file, time))),
-                        None => Ok(None),
-                    }
-                });
-                let stamp = prepared.map_err(|e| (path.clone(), e))?;
-                draft.place(b"", &path).map_err(|e| (path.clone(), e))?;
-                if let Some((file, time)) = stamp {
-                    file.set_modified(time).map_err(|e| (path, e))?;
+                let failed = |e| (path.clone(), e);
+                draft.reader().set_permissions(std::fs::Permissions::from_mode(mode)).map_err(failed)?;
+                let to = path.clone();
+                waiting(draft.moves_across(&path), move || draft.place(b"", &to)).await.map_err(failed)?;
+                // Writing comes last in a draft: the time is set once it is placed, perhaps as another file.
+                let seconds = |at: i64| Duration::from_secs(at.max(0) as u64);
+                if let Some(time) = modified.and_then(|at| SystemTime::UNIX_EPOCH.checked_add(seconds(at))) {
+                    std::fs::File::open(&path).and_then(|file| file.set_modified(time)).map_err(failed)?;
                 }
             }
             Some(Recipe::Entry { mut session, meta, head }) => {
@@ -235,7 +230,9 @@ impl Task {
                 let path = session.path.zone.place.path(&ticket.hash);
                 let bytes = meta.encode(&session.key, &head, body_len);
                 let body_start = bytes.len() as u64;
-                let placed = draft.place(&bytes, &path).map_err(|e| (path, e))?;
+                let to = path.clone();
+                let across = session.path.use_temp_path && draft.moves_across(session.path.zone.root());
+                let placed = waiting(across, move || draft.place(&bytes, &to)).await.map_err(|e| (path, e))?;
                 let hot = self.whole.take().map(|body| {
                     Arc::new(Stored {
                         hash: ticket.hash,
@@ -256,6 +253,19 @@ impl Task {
         }
         self.shared.borrow_mut().whole = reader;
         Ok(())
+    }
+}
+
+/// Does what may take long on a thread that may wait: a file that moves to another file system is copied.
+async fn waiting<T: Send + 'static>(
+    long: bool,
+    job: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> std::io::Result<T> {
+    let Some(pool) = long.then(|| net::pool::named(net::pool::DEFAULT)).flatten() else { return job() };
+    let gone = |_| std::io::Error::other("the thread that wrote it is gone");
+    match pool.run(job) {
+        Ok(done) => done.await.map_err(gone)?,
+        Err(full) => Err(std::io::Error::other(format!("{} tasks wait for a thread", full.waiting))),
     }
 }
 

@@ -8,9 +8,10 @@ use base::clock;
 use cache::freshness::{self, Ignored, Verdict};
 use cache::strict::{self, Use};
 use cache::{Hash, Lock, Meta, Seen, Stored, Ticket, Trouble, store, vary};
+use http_engine::file_io::{self, Aio};
 use http_engine::{Flow, Request, subrequest};
 use observe::{Level, clock::http_time, os};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use wire_h1::{Known, Method, ResponseHead};
@@ -251,7 +252,7 @@ impl Session {
                     r.log(Level::Alert, format_args!("could not allocate node in cache keys zone \"{name}\""));
                     break Found::Scarce;
                 }
-                Seen::Exists => match self.open(r, &mut ticket) {
+                Seen::Exists => match self.open(r, &mut ticket).await {
                     Opened::Entry(stored) => match rfc::usable(&self.caching, r, &stored.meta, self.now) {
                         Use::Fresh => break Found::Fresh(stored),
                         Use::Stale => break Found::Good(stored),
@@ -309,7 +310,7 @@ impl Session {
     }
 
     /// Opens the entry of a ticket: the one in memory, or the file.
-    fn open(&mut self, r: &mut Request, ticket: &mut Ticket) -> Opened {
+    async fn open(&mut self, r: &mut Request, ticket: &mut Ticket) -> Opened {
         let zone = self.path.zone.clone();
         let path = zone.place.path(&ticket.hash);
         let hot = zone
@@ -317,7 +318,7 @@ impl Session {
             .filter(|stored| *stored.key == *self.key && zone.recheck(stored, self.now));
         let stored = match hot {
             Some(stored) => stored,
-            None => match store::open(&path, &ticket.hash, Some(&self.key)) {
+            None => match self.read(r, path.clone(), ticket.hash).await {
                 Ok(stored) => Arc::new(stored),
                 Err(Trouble::Missing) => return Opened::Missing,
                 Err(trouble) => {
@@ -346,6 +347,29 @@ impl Session {
         stored.looked.store(self.now, std::sync::atomic::Ordering::Relaxed);
         zone.keep_hot(stored.clone());
         Opened::Entry(stored)
+    }
+
+    /// Reads an entry, by a thread that may wait where `aio threads` says so.
+    async fn read(&self, r: &mut Request, path: PathBuf, hash: Hash) -> Result<Stored, Trouble> {
+        let threads = matches!(r.loc().core.conf.aio, Aio::Threads(_));
+        let Some(pool) = threads.then(|| file_io::pool(r)).flatten() else {
+            return store::open(&path, &hash, Some(&self.key));
+        };
+        let key = self.key.clone();
+        match pool.run(move || store::open(&path, &hash, Some(&key))) {
+            Ok(read) => {
+                let gone = |_| Trouble::Io(std::io::Error::other("the thread that read it is gone"));
+                let read = read.await.map_err(gone)?;
+                clock::update();
+                read
+            }
+            Err(full) => {
+                let (name, waiting) = (&pool.spec().name, full.waiting);
+                Err(Trouble::Io(std::io::Error::other(format!(
+                    "thread pool \"{name}\" queue overflow: {waiting} tasks waiting"
+                ))))
+            }
+        }
     }
 
     /// Lets a subrequest fetch what is stale; `false`: there are too many.
