@@ -89,7 +89,7 @@ fn get(port: u16, path: &str) -> Option<(String, Vec<u8>)> {
 }
 
 fn whole(port: u16, path: &str) -> String {
-    let (status, got) = get(port, path).expect("an answer");
+    let (status, got) = get(port, path).unwrap_or_else(|| panic!("an answer to {path}"));
     assert!(got == body(path), "{path}: another body than the origin's ({status})");
     status
 }
@@ -294,6 +294,57 @@ fn a_write_that_fails_costs_the_entry_and_not_the_answer() {
     assert_eq!(whole(port, "/small/60000"), "HIT");
     running.quit();
     site.assert_no_alerts();
+}
+
+/// A folder of its own in memory, where that is another file system than the one for temporary files.
+fn elsewhere() -> Option<PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+    let (there, here) = (Path::new("/dev/shm"), std::env::temp_dir());
+    let differ = there.metadata().ok()?.dev() != here.metadata().ok()?.dev();
+    let folder = there.join(format!("tidegate-test-{}", std::process::id()));
+    (differ && std::fs::create_dir_all(&folder).is_ok()).then_some(folder)
+}
+
+#[test]
+fn responses_move_to_another_file_system() {
+    let Some(folder) = elsewhere() else {
+        eprintln!("/dev/shm is no file system of its own: not tested");
+        return;
+    };
+    let origin = Origin::start();
+    let port = free_port();
+    let site = site(port, origin.port, "use_temp_path=on");
+    let temp = folder.join("temp");
+    let text = site.read("conf/nginx.conf");
+    let more = format!(
+        "server {{ listen 127.0.0.1:{port}; server_name kept;\n\
+         location / {{ root html; error_page 404 = @fetch; log_not_found off; }}\n\
+         location @fetch {{ proxy_pass http://127.0.0.1:{}; proxy_store {}$uri; }} }} }}",
+        origin.port,
+        site.path("html").display()
+    );
+    let text = text.replace("http {", &format!("http {{ proxy_temp_path {};", temp.display()));
+    let text = text.trim_end().strip_suffix('}').expect("the end of http").to_string() + &more;
+    site.write("conf/nginx.conf", &text);
+    let running = site.start();
+    wait("an answer", || get(port, "/ready/10").ok_or("none"));
+    for length in LENGTHS {
+        let path = format!("/x/{length}");
+        assert_eq!(whole(port, &path), "MISS");
+        assert_eq!(whole(port, &path), "HIT");
+        for _ in 0..2 {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: kept\r\nConnection: close\r\n\r\n").expect("sent");
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).expect("an answer");
+            assert!(all.ends_with(&body(&path)) && all.starts_with(b"HTTP/1.1 200"), "{path}");
+        }
+        assert_eq!(std::fs::read(site.path(&format!("html{path}"))).expect("kept"), body(&path));
+    }
+    assert_eq!(files(&temp), Vec::<PathBuf>::new(), "nothing is left behind");
+    running.quit();
+    site.assert_no_alerts();
+    std::fs::remove_dir_all(folder).expect("removed");
 }
 
 #[test]

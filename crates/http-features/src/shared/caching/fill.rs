@@ -210,7 +210,9 @@ impl Task {
     /// The file gets its head and its name.
     async fn place(&mut self) -> Result<(), (PathBuf, std::io::Error)> {
         let Some(draft) = self.shared.borrow_mut().draft.take() else { return Ok(()) };
-        let reader = draft.reader().try_clone().ok().map(|file| (file, draft.head_len as u64));
+        // The client may read on while the file moves, and afterwards.
+        self.shared.borrow_mut().whole =
+            draft.reader().try_clone().ok().map(|file| (file, draft.head_len as u64));
         let body_len = draft.len();
         match self.recipe.take() {
             None => return Ok(()),
@@ -251,7 +253,6 @@ impl Task {
                 ticket.stored(placed.disk_size, hot);
             }
         }
-        self.shared.borrow_mut().whole = reader;
         Ok(())
     }
 }
