@@ -211,8 +211,7 @@ impl Task {
     async fn place(&mut self) -> Result<(), (PathBuf, std::io::Error)> {
         let Some(draft) = self.shared.borrow_mut().draft.take() else { return Ok(()) };
         // The client may read on while the file moves, and afterwards.
-        self.shared.borrow_mut().whole =
-            draft.reader().try_clone().ok().map(|file| (file, draft.head_len as u64));
+        self.shared.borrow_mut().whole = draft.reader().try_clone().ok().map(|file| (file, draft.head_len as u64));
         let body_len = draft.len();
         match self.recipe.take() {
             None => return Ok(()),
