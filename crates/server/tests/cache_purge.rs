@@ -1,4 +1,5 @@
-//! Purging while others are at it: variants whose main entry is gone, answers that are on their way, folders that vanish.
+//! Caches while others are at it: variants whose main entry is gone, answers on their way when they are purged, folders that
+//! vanish, long entries that get another head.
 
 mod support;
 
@@ -156,4 +157,46 @@ fn a_folder_that_vanishes_is_an_empty_cache() {
         running.quit();
         site.assert_no_alerts();
     }
+}
+
+#[test]
+fn a_long_entry_gets_the_fields_of_a_304() {
+    let port = free_port();
+    let locations = format!(
+        "http {{ proxy_cache_path cache keys_zone=C:1m; server {{ listen 127.0.0.1:{port};
+         location /origin/ {{ alias html/; add_header X-Accel-Expires @1; add_header X-Turn $request_id; }}
+         location / {{ proxy_pass http://127.0.0.1:{port}/origin/; proxy_cache C; proxy_cache_revalidate on;
+         proxy_cache_rfc9111 on; add_header X-Cache $upstream_cache_status; }} }} }}"
+    );
+    let site = Site::new("daemon off; master_process off;", &locations);
+    let body: String = (0..30_000).map(|n| format!("{n}\n")).collect();
+    site.write("html/long", &body);
+    let running = site.start();
+    ready(port);
+    let turn = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+        write!(stream, "GET /long HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("sent");
+        let mut all = String::new();
+        stream.read_to_string(&mut all).expect("an answer");
+        let (head, got) = all.split_once("\r\n\r\n").expect("a head");
+        assert!(got == body, "another body: {head}");
+        let field = |name: &str| head.lines().find_map(|l| l.strip_prefix(name)).unwrap_or("").to_string();
+        (field("X-Cache: "), field("X-Turn: "))
+    };
+    let mut turns = Vec::new();
+    for round in 0..5 {
+        let (cache, now) = turn();
+        assert_eq!(cache, if round == 0 { "MISS" } else { "REVALIDATED" });
+        assert!(!turns.contains(&now), "the fields of this 304, not of an earlier one");
+        // A thread of the pool writes the entry anew.
+        wait("the entry with its new head", || {
+            let files = entries(&site.path("cache"));
+            let text = files.first().and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
+            let new = text.windows(now.len()).any(|part| part == now.as_bytes()) && text.ends_with(body.as_bytes());
+            if new && files.len() == 1 { Ok(()) } else { Err(files.len()) }
+        });
+        turns.push(now);
+    }
+    running.quit();
+    site.assert_no_alerts();
 }

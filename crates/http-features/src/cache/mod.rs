@@ -60,8 +60,9 @@ impl Feature for ProxyCache {
 directives! {
     /// What the http area is told about all caches.
     pub struct MemoryConf from MemoryInput {
-        /// The most memory that stored responses may take beside their files; small ones that are asked for often are
-        /// answered from there, without a look at the disk.
+        /// The most memory that stored responses may take beside their files, in all caches together; those of up to 64 KB that
+        /// are asked for often are answered from there, without a look at the disk. Longer ones keep their file open instead,
+        /// as many as an eighth of the process's descriptors allows. `off`: every answer is read from its file.
         tidegate_response_memory: Bytes = "64m",
     }
 }
