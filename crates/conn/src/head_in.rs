@@ -64,7 +64,10 @@ pub fn read(
 fn log_invalid(r: &mut Request, span: wire_h1::Span, connection: &Connection) {
     use_default_server(r, connection);
     let text = String::from_utf8_lossy(span.of(&r.buf)).into_owned();
-    r.log(Level::Info, format_args!("client sent invalid header line: \"{text}\""));
+    r.log(
+        Level::Info,
+        format_args!("client sent invalid header line: \"{text}\" while reading client request headers"),
+    );
 }
 
 fn use_default_server(r: &mut Request, connection: &Connection) {
@@ -89,7 +92,8 @@ fn refused(r: &mut Request, e: &HeadError) -> u16 {
     }
     r.method = r.head.method;
     r.keep_alive = false;
-    r.log(Level::Info, format_args!("{}", String::from_utf8_lossy(&words)));
+    let what = if e.is_of_line() { "line" } else { "headers" };
+    r.log(Level::Info, format_args!("{} while reading client request {what}", String::from_utf8_lossy(&words)));
     e.status()
 }
 
@@ -115,7 +119,7 @@ fn begin(r: &mut Request) -> Result<(), u16> {
     r.server = build::server_for(&r.plan_rc(), listener, r);
     r.location = r.srv().location;
     if bad_host {
-        r.log(Level::Info, format_args!("client sent invalid host header"));
+        r.log(Level::Info, format_args!("client sent invalid host header while reading client request headers"));
         return Err(400);
     }
     if !r.head.authority.is_empty()
@@ -123,7 +127,7 @@ fn begin(r: &mut Request) -> Result<(), u16> {
     {
         // An absolute URI does not excuse a broken Host field.
         if path::host(span.of(&r.buf), &mut Vec::new()).is_none() {
-            r.log(Level::Info, format_args!("client sent invalid host header"));
+            r.log(Level::Info, format_args!("client sent invalid host header while reading client request headers"));
             return Err(400);
         }
     }
@@ -132,7 +136,8 @@ fn begin(r: &mut Request) -> Result<(), u16> {
         Err(e) => {
             let mut words = Vec::new();
             e.log(&r.head.fields, &r.buf, &mut words);
-            r.log(Level::Info, format_args!("{}", String::from_utf8_lossy(&words)));
+            let words = String::from_utf8_lossy(&words);
+            r.log(Level::Info, format_args!("{words} while reading client request headers"));
             return Err(e.status());
         }
     };
@@ -151,7 +156,7 @@ fn begin(r: &mut Request) -> Result<(), u16> {
         r.path = canonical;
         if done.is_err() {
             r.path.clear();
-            r.log(Level::Info, format_args!("client sent invalid request"));
+            r.log(Level::Info, format_args!("client sent invalid request while reading client request line"));
             return Err(400);
         }
     } else {

@@ -250,7 +250,7 @@ impl Client {
         if !state.in_order(self.input.borrow().bytes()) {
             r.keep_alive = false;
             r.body = RequestBody::None;
-            r.log(Level::Info, format_args!("client sent invalid chunked body"));
+            r.log(Level::Error, format_args!("client sent invalid chunked body"));
             return self.answer(engine::fail(r, 400), &state).await;
         }
         self.answer(engine::start(r), &state).await

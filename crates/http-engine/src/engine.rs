@@ -104,6 +104,8 @@ pub async fn finish(mut outcome: Outcome) -> (Box<Request>, Option<Body>) {
 fn allowed(r: &mut Request) {
     if r.phase == Phase::Access && r.loc().core.conf.satisfy == Satisfy::Any {
         r.access_status = 0;
+        // What another rule has asked for is not needed any more.
+        r.out.fields.retain(|field| !field.name.bytes().eq_ignore_ascii_case(b"WWW-Authenticate"));
         r.phase = Phase::PostAccess;
         r.handler = 0;
     }
@@ -160,6 +162,10 @@ fn step(r: &mut Request) -> Flow {
             Phase::Precontent => (&location.precontent, Phase::Content),
             Phase::Content => match &location.content {
                 Some(handler) => return handler.run(r),
+                None if r.handler_lost => {
+                    r.log(Level::Error, format_args!("no upstream configuration"));
+                    return Flow::Status(500);
+                }
                 None => (&location.content_chain, Phase::Content),
             },
         };
@@ -228,6 +234,8 @@ fn find_location(r: &mut Request) -> Flow {
     if let Some(BodyLength::Exact(length)) = r.body_length
         && limit != 0
         && length > limit
+        // What was too large once is dropped: the page that says so is not refused for it.
+        && !(r.error_page && r.expect_tested)
     {
         r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
         r.expect_tested = true;
@@ -239,6 +247,7 @@ fn find_location(r: &mut Request) -> Flow {
 
 /// What a location changes for the connection (nginx: `ngx_http_update_location_config`).
 pub fn enter_location(r: &mut Request) {
+    r.handler_lost = false;
     if let Some(limit) = &r.loc().limit_except
         && limit.allowed & (1 << (r.method as u32)) == 0
     {

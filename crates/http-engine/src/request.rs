@@ -161,6 +161,9 @@ pub struct Request {
     pub path_changed: bool,
     /// A rewrite changed the path, and the location stayed (`break`): its name no longer stands in the path.
     pub left_location: bool,
+    /// An `if` block that passes requests on gave way to one that has no handler: what would pass it on has nowhere to pass it
+    /// to, as in nginx.
+    pub handler_lost: bool,
     /// A rewrite changed the path: locations are matched again at the end of the phase.
     pub match_again: bool,
 
@@ -428,6 +431,7 @@ impl Request {
             path_changed,
             match_again,
             left_location,
+            handler_lost,
             hold_output,
             abandoned,
             body,
@@ -483,7 +487,7 @@ impl Request {
         (*error_page, *head_only, *chunked, *expect_tested) = (false, false, false, false);
         (*completed, *ignore_conditions, *counted, *pipelined) = (false, false, false, false);
         (*expect_trailers, *post_action, *etag_alone) = (false, false, false);
-        (*left_location, *hold_output, *abandoned) = (false, false, false);
+        (*left_location, *hold_output, *abandoned, *handler_lost) = (false, false, false, false);
         (*redirects_left, *rewrite_rounds_left) = (0, 0);
         (*error_status, *access_status) = (0, 0);
         (*length, *bytes_sent, *body_bytes_sent, *header_size) = (0, 0, 0, 0);

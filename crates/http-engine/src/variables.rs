@@ -56,7 +56,8 @@ pub static CORE: &[Builtin] = &[
     Builtin::one("request", request, "The request line."),
     Builtin::one(
         "request_body",
-        |r, o| r.body_bytes.clone().is_some_and(|b| put(o, &b) && !b.is_empty()),
+        // A body that was announced and is empty is one; what was not announced is none.
+        |r, o| r.body_bytes.clone().is_some_and(|b| put(o, &b) && (r.body_length.is_some() || !b.is_empty())),
         "The body, where it was read.",
     ),
     Builtin::one("request_completion", request_completion, "`OK` when the response was sent whole."),
@@ -357,7 +358,8 @@ fn remote_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn remote_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put_port(out, r.connection().peer);
+    // An address that a header named may have none.
+    put_port(out, r.connection().peer.filter(|peer| peer.port() != 0));
     true
 }
 

@@ -35,7 +35,7 @@ fn a_subrequest_is_logged_where_that_is_wanted() {
     let mut client = Client::connect(port).expect("connected");
     assert_eq!(client.get().expect("answered"), (200, "quiettold".into()));
     wait("the lines", || if lines(&site).len() >= 2 { Ok(()) } else { Err(site.log()) });
-    assert_eq!(lines(&site), ["/told 200 GET 4 -|", "/ 200 GET 24 OK|"]);
+    assert_eq!(lines(&site), ["/told 200 GET 4 |", "/ 200 GET 24 OK|"]);
     running.quit();
 }
 

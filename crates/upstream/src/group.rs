@@ -147,7 +147,7 @@ impl Group {
 
     /// A group for one request: what was learnt about its servers goes with it.
     pub fn fleeting(name: &str, addresses: Vec<Address>) -> Group {
-        let group = Group::new(name, Vec::new(), Method::RoundRobin, KeepAlive::default(), false);
+        let group = Group::new(name, Vec::new(), Method::RoundRobin, KeepAlive::none(), false);
         let peers = addresses.into_iter().map(|address| Arc::new(Peer::new(PeerSpec::new(name, address))));
         let primary: Vec<_> = peers.collect();
         let members = Members { total_weight: primary.len() as u64, primary, ..Members::default() };

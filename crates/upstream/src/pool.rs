@@ -26,6 +26,14 @@ impl Default for KeepAlive {
     }
 }
 
+impl KeepAlive {
+    /// A group that nobody has written down keeps nothing, as in nginx: whoever named only an address has not been asked how
+    /// long its server waits, and a request that may not be sent twice would be lost with a connection that ends.
+    pub fn none() -> KeepAlive {
+        KeepAlive { connections: 0, ..KeepAlive::default() }
+    }
+}
+
 /// A connection with its history.
 #[derive(Debug)]
 pub struct Pooled {

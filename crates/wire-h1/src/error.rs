@@ -32,6 +32,15 @@ pub enum HeadError {
 }
 
 impl HeadError {
+    /// Whether it is about the request line, not about a field.
+    pub fn is_of_line(&self) -> bool {
+        use HeadError::{InvalidHost, InvalidMethod, InvalidMethodHttp09, InvalidRequest, InvalidVersion, LineTooLong};
+        matches!(
+            self,
+            InvalidMethod | InvalidRequest | InvalidVersion | InvalidMethodHttp09 | InvalidHost | LineTooLong
+        )
+    }
+
     /// The status nginx answers with. 494 is its own "Request Header Or Cookie Too Large"; the client sees 400.
     pub fn status(&self) -> u16 {
         match self {

@@ -113,7 +113,7 @@ fn verdict(r: &mut Request, status: u16, challenges: Vec<OutField>) -> Flow {
             Flow::Status(401)
         }
         status => {
-            r.log(Level::Error, format_args!("auth request unexpected status: {status}"));
+            r.log(Level::Error, format_args!("auth request unexpected status: {status} while sending to client"));
             Flow::Status(500)
         }
     }

@@ -1,9 +1,8 @@
 //! The body of a server's response, pulled by the client's connection.
 
-use super::exchange::shown_url;
 use super::{PassPlan, response};
 use crate::shared::body_store;
-use crate::shared::upstream_state::UpstreamState;
+use crate::shared::upstream_state::{UpstreamState, shown_url};
 use bytes::Bytes;
 use http_engine::{BodyError, BodySource, Piece, Request};
 use observe::Level;
@@ -88,6 +87,8 @@ pub struct Ahead {
     queue: VecDeque<Bytes>,
     queued: u64,
     file: Option<File>,
+    /// A file was begun and nobody has been told.
+    filed: bool,
     /// Bytes written to the file, and of these already handed on.
     written: u64,
     handed: u64,
@@ -112,6 +113,7 @@ impl Ahead {
         }
         if self.file.is_none() {
             self.file = Some(body_store::unlinked(&self.folder)?);
+            self.filed = true;
         }
         if let Some(file) = &self.file {
             file.write_all_at(&bytes, self.written)?;
@@ -372,6 +374,12 @@ impl BodySource for UpstreamBody {
                     {
                         let folder = ahead.folder.display();
                         self.broken = Some(format!("a temporary file in \"{folder}\" failed {}", observe::os(&e)));
+                    }
+                    if let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.filed) {
+                        ahead.filed = false;
+                        let folder = ahead.folder.display();
+                        let words = format!("an upstream response is buffered to a temporary file in {folder}");
+                        say(r, Level::Warn, &words);
                     }
                 }
                 Got::Broken(words) => self.broken = Some(words),

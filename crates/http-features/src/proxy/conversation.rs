@@ -243,7 +243,7 @@ pub async fn converse(
         Outgoing::Streamed(_) => Announce::Chunked,
     };
     let mut out = Vec::with_capacity(1024);
-    request::write(plan, r, aim, announce, &mut out);
+    let honest = request::write(plan, r, aim, announce, &mut out);
     let source = match outgoing {
         Outgoing::Nothing => Source::Ended,
         Outgoing::Text(text) => {
@@ -377,8 +377,9 @@ pub async fn converse(
                     }
                 }
                 Ok(Progress::Done { consumed }) => {
-                    let whole = talk.done && !refused;
-                    if !whole && streamed {
+                    let sent = talk.done && !refused;
+                    let whole = sent && honest;
+                    if !sent && streamed {
                         // What the client still sends is nobody's.
                         r.keep_alive = false;
                     }

@@ -3,13 +3,13 @@
 use super::body::{Ahead, UpstreamBody};
 use super::conversation::{Come, converse};
 use super::target::{Aim, shown_port};
-use super::{IgnoreHeaders, NextUpstream, PassPlan, response, storage};
+use super::{HttpVersion, IgnoreHeaders, NextUpstream, PassPlan, response, storage};
 use crate::shared::balancing::{self, Choices};
 use crate::shared::binding::BindTo;
 use crate::shared::body_store::{self, BodyStore};
 use crate::shared::caching::{self, Asking};
 use crate::shared::upgraded::{BUFFER_BYTES, Upgraded};
-use crate::shared::upstream_state::{Try, UpstreamState};
+use crate::shared::upstream_state::{Try, UpstreamState, shown_url};
 use base::clock;
 use http_engine::{Body, Flow, Request, RequestBody};
 use observe::{Level, os};
@@ -136,7 +136,7 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
             let url = shown_url(name, &aim.uri);
             r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(&url));
             if let Some(state) = UpstreamState::of(r) {
-                state.push(Try { address: name.clone(), status: 502, ..Try::default() });
+                state.push(Try { address: name.clone(), status: 502, response_ms: Some(0), ..Try::default() });
             }
             return storage::failed(plan, r, NextUpstream::ERROR.0, 502);
         };
@@ -191,7 +191,9 @@ async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
         return Ok(Outgoing::Nothing);
     }
     let length = r.body_length.unwrap_or(BodyLength::None);
-    if matches!(r.body, RequestBody::Unread(_)) && !conf.proxy_request_buffering {
+    // HTTP/1.0 has no way to send what has no length yet.
+    let may_stream = length != BodyLength::Chunked || conf.proxy_http_version == HttpVersion::V11;
+    if matches!(r.body, RequestBody::Unread(_)) && !conf.proxy_request_buffering && may_stream {
         // A body that has come along with the head is not waited for, and can be sent again.
         let here = body_store::read_if_here(r).await?;
         return Ok(here.map_or(Outgoing::Streamed(length), Outgoing::Stored));
@@ -226,7 +228,11 @@ async fn attempt(
         Err(why) => {
             // What ends the request without a word from the server is not the server's fault.
             if !matches!(why, Failure::Final(_)) {
-                balancing::failed(r, &mut active);
+                if let Some(one) = UpstreamState::last(r) {
+                    let started = one.started;
+                    one.response_ms.get_or_insert_with(|| clock::now().millis_since(started));
+                }
+                balancing::failed(r, &mut active, &aim.uri);
                 balancing::judge(r, &active, true);
             }
             Err(why)
@@ -302,7 +308,13 @@ async fn connect(plan: &PassPlan, r: &mut Request, aim: &Aim, peer: &Peer, scope
         Ok(Ok(stream)) => stream,
         Ok(Err(e)) => {
             let refused = transparent && e.kind() == std::io::ErrorKind::PermissionDenied;
-            let failed = note(r, peer, aim, &format!("connect() failed {}", os(&e)), "connecting to");
+            let to = match &peer.spec.address {
+                upstream::Address::Unix(_) => format!(" to {}", peer.text),
+                upstream::Address::Ip(_) => String::new(),
+            };
+            let level = if is_usual(&e) { Level::Error } else { Level::Crit };
+            let words = format!("connect(){to} failed {}", os(&e));
+            let failed = note_at(level, r, peer, aim, &words, "connecting to");
             return Err(if refused { Failure::Final(500) } else { failed });
         }
         Err(_) => {
@@ -318,16 +330,30 @@ fn is_idempotent(r: &Request) -> bool {
     !matches!(r.head.method, Method::Post | Method::Lock | Method::Patch)
 }
 
-/// The URL that a server was asked for, as the error log shows it.
-pub fn shown_url(server: &str, uri: &[u8]) -> String {
-    let end = if server.starts_with("unix:") { ":" } else { "" };
-    format!("http://{server}{end}{}", String::from_utf8_lossy(uri))
+/// Whether a server that is down, or a network, fails like this; anything else is of more interest (nginx:
+/// `ngx_event_connect_peer`).
+fn is_usual(e: &std::io::Error) -> bool {
+    use std::io::ErrorKind as Kind;
+    matches!(
+        e.kind(),
+        Kind::ConnectionRefused
+            | Kind::ConnectionReset
+            | Kind::WouldBlock
+            | Kind::NetworkDown
+            | Kind::NetworkUnreachable
+            | Kind::HostUnreachable
+            | Kind::TimedOut
+    )
 }
 
 /// Logs a failure with nginx's facts.
 pub fn note(r: &mut Request, peer: &Peer, aim: &Aim, words: &str, doing: &str) -> Failure {
+    note_at(Level::Error, r, peer, aim, words, doing)
+}
+
+fn note_at(level: Level, r: &mut Request, peer: &Peer, aim: &Aim, words: &str, doing: &str) -> Failure {
     let url = shown_url(&peer.text, &aim.uri);
-    r.log_of(Level::Error, format_args!("{words} while {doing} upstream"), Some(&url));
+    r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
     if let Some(one) = UpstreamState::last(r) {
         one.status = 502;
     }
@@ -335,8 +361,8 @@ pub fn note(r: &mut Request, peer: &Peer, aim: &Aim, words: &str, doing: &str) -
 }
 
 /// A head that leaves in doubt where its body ends.
-fn invalid(r: &mut Request, active: &mut Active) -> Failure {
-    balancing::failed(r, active);
+fn invalid(r: &mut Request, active: &mut Active, uri: &[u8]) -> Failure {
+    balancing::failed(r, active, uri);
     balancing::judge(r, active, true);
     Failure::InvalidHeader
 }
@@ -367,7 +393,7 @@ fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim, answer: Answer, mut active:
             e.upstream_log(&head.fields, &buf, &mut words);
             let words = String::from_utf8_lossy(&words);
             note(r, active.peer(), aim, &words, "reading response header from");
-            return Err(invalid(r, &mut active));
+            return Err(invalid(r, &mut active, &aim.uri));
         }
     };
     if let Some(one) = UpstreamState::last(r) {
@@ -382,7 +408,7 @@ fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim, answer: Answer, mut active:
         if matches!(head.status, 403 | 404) {
             active.passed_on();
         } else {
-            balancing::failed(r, &mut active);
+            balancing::failed(r, &mut active, &aim.uri);
         }
         return Err(Failure::Status(head.status));
     }
@@ -436,7 +462,7 @@ fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim, answer: Answer, mut active:
         _ => conf.proxy_buffering,
     };
     // What is not buffered is not stored, as in nginx.
-    if let Some(one) = UpstreamState::last(r) {
+    if let Some(one) = UpstreamState::last(r).filter(|_| method != Method::Head) {
         one.response_length = (buf.len() - used) as u64;
     }
     let recipe = if buffering { storage::recipe(plan, r, &head, &buf[..used]) } else { None };

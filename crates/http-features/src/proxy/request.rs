@@ -27,8 +27,9 @@ pub enum Announce {
     Chunked,
 }
 
-/// Writes the head.
-pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim, announce: Announce, out: &mut Vec<u8>) {
+/// Writes the head. `false`: it says something else of the body's length than is so, as `proxy_set_header` wants it; a server
+/// could take the body for another request, so that the connection must not see another one.
+pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim, announce: Announce, out: &mut Vec<u8>) -> bool {
     let conf = &plan.conf;
     match &conf.proxy_method {
         Some(method) => method.write(r, out),
@@ -46,24 +47,32 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim, announce: Announce, ou
     if !set("host") {
         field(out, b"Host", aim.host.as_bytes());
     }
-    match announce {
-        Announce::Nothing => {}
-        Announce::Length(n) => {
-            if !set("content-length") {
-                out.extend_from_slice(b"Content-Length: ");
-                number(n, out);
-                out.extend_from_slice(b"\r\n");
-            }
-        }
-        Announce::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
-    }
+    // What the operator says of the body's length, or what of it is left out, may not be what is sent.
+    let (mut length_said, mut coding_said) = (None, None);
     let mut value = Vec::new();
     for line in lines {
         value.clear();
         line.value.write(r, &mut value);
+        if line.name.eq_ignore_ascii_case(b"content-length") {
+            length_said = Some(value.clone());
+        } else if line.name.eq_ignore_ascii_case(b"transfer-encoding") {
+            coding_said = Some(value.clone());
+        } else if value.is_empty() && line.name.eq_ignore_ascii_case(b"host") {
+            // HTTP/1.1 cannot do without.
+            value.extend_from_slice(aim.host.as_bytes());
+        }
         if !value.is_empty() {
             field(out, &line.name, &value);
         }
+    }
+    match announce {
+        Announce::Length(n) if length_said.is_none() => {
+            out.extend_from_slice(b"Content-Length: ");
+            number(n, out);
+            out.extend_from_slice(b"\r\n");
+        }
+        Announce::Chunked if coding_said.is_none() => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        _ => {}
     }
     let asking = Asking::of(r);
     if let Some(asking) = asking {
@@ -86,6 +95,13 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim, announce: Announce, ou
         }
     }
     out.extend_from_slice(b"\r\n");
+    let length = match announce {
+        Announce::Length(n) if n > 0 => n.to_string(),
+        _ => String::new(),
+    };
+    let length_holds = length_said.is_none_or(|said| said == length.as_bytes() || (length.is_empty() && said == b"0"));
+    let coding: &[u8] = if announce == Announce::Chunked { b"chunked" } else { b"" };
+    length_holds && coding_said.is_none_or(|said| said.eq_ignore_ascii_case(coding))
 }
 
 fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {

@@ -1,8 +1,7 @@
 //! From a server's response head to ours.
 
-use super::exchange::shown_url;
 use super::{IgnoreHeaders, PassPlan, redirect};
-use crate::shared::upstream_state::UpstreamState;
+use crate::shared::upstream_state::{UpstreamState, shown_url};
 use http_engine::{Flow, Request, Str, path};
 use observe::Level;
 use observe::clock::parse_http_time;

@@ -192,8 +192,10 @@ impl Script {
                     let plan = r.plan_rc();
                     let inner = &plan.locations[location];
                     if r.phase != Phase::ServerRewrite {
+                        let lost = (r.handler_lost || plan.locations[r.location].passes) && inner.content.is_none();
                         r.location = location;
                         http_engine::engine::enter_location(r);
+                        r.handler_lost = lost;
                     }
                     for script in &inner.rewrite {
                         match script.run(r) {
@@ -268,6 +270,7 @@ impl Script {
         }
         r.path = path;
         r.path_changed = true;
+        r.internal = true;
         if rewrite.last {
             r.match_again = true;
             return Some(Flow::Rewritten);

@@ -1,6 +1,7 @@
 //! A request's way through a group: which server it is bound to, the next one, whether it may be tried again.
 
 use super::groups::Named;
+use super::upstream_state::{UpstreamState, shown_url};
 use base::clock;
 use http_engine::Request;
 use observe::Level;
@@ -65,9 +66,13 @@ impl Choices {
 }
 
 /// A try failed: the server is counted down, which may put it out of use.
-pub fn failed(r: &Request, active: &mut Active) {
+pub fn failed(r: &mut Request, active: &mut Active, uri: &[u8]) {
     if active.failed(clock::now()) {
-        r.log(Level::Warn, format_args!("upstream server temporarily disabled, upstream: \"{}\"", active.peer().text));
+        let connected = UpstreamState::last(r).is_some_and(|one| one.connect_ms.is_some());
+        let doing = if connected { "reading response header from" } else { "connecting to" };
+        let url = shown_url(&active.peer().text, uri);
+        let words = "upstream server temporarily disabled";
+        r.log_of(Level::Warn, format_args!("{words} while {doing} upstream"), Some(&url));
     }
 }
 

@@ -151,8 +151,12 @@ pub async fn read(r: &mut Request) -> Result<Rc<BodyStore>, u16> {
     if let Some(store) = kept(r) {
         return Ok(store);
     }
+    // A subrequest that goes without the body must not leave its own, empty one to the request that made it.
+    if r.sub.as_ref().is_some_and(|sub| sub.without_body) {
+        return Ok(Rc::new(BodyStore::default()));
+    }
     let store = Rc::new(read_now(r).await?);
-    r.body_bytes = store.in_memory().filter(|b| !b.is_empty()).map(Bytes::copy_from_slice);
+    r.body_bytes = store.in_memory().map(Bytes::copy_from_slice);
     r.share(store.clone());
     Ok(store)
 }
@@ -169,6 +173,7 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
         return Ok(Some(store));
     }
     let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.body, RequestBody::Taken) else { return Ok(None) };
+    let limit = r.loc().core.conf.client_max_body_size.0;
     let mut here = Vec::new();
     let ended = std::future::poll_fn(|cx| {
         while here.len() < HERE_MAX {
@@ -182,6 +187,11 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
         Poll::Ready(Ok(false))
     })
     .await?;
+    if limit != 0 && here.len() as u64 > limit {
+        let length = here.len();
+        r.log(Level::Error, format_args!("client intended to send too large chunked body: {length} bytes"));
+        return Err(413);
+    }
     if !ended {
         r.body = RequestBody::Unread(Box::new(Begun { here: Bytes::from(here), reader }));
         return Ok(None);
@@ -189,7 +199,7 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
     let mut store = BodyStore::default();
     (store.length, store.memory) = (here.len() as u64, here);
     let store = Rc::new(store);
-    r.body_bytes = store.in_memory().filter(|b| !b.is_empty()).map(Bytes::copy_from_slice);
+    r.body_bytes = store.in_memory().map(Bytes::copy_from_slice);
     r.share(store.clone());
     Ok(Some(store))
 }
@@ -232,7 +242,13 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
                     BodyInFile::On | BodyInFile::Clean => 0,
                 };
                 store.permanent = core.conf.client_body_in_file_only == BodyInFile::On;
-                if let Err(e) = store.push(&bytes, in_memory, folder) {
+                let before = store.file.is_none();
+                let pushed = store.push(&bytes, in_memory, folder);
+                if let Some(path) = store.path.as_ref().filter(|_| before && in_memory > 0) {
+                    let path = path.display();
+                    r.log(Level::Warn, format_args!("a client request body is buffered to a temporary file {path}"));
+                }
+                if let Err(e) = pushed {
                     let folder = &folder.path;
                     r.log(Level::Crit, format_args!("a temporary file in \"{}\" failed {}", folder.display(), os(&e)));
                     return Err(500);

@@ -17,7 +17,7 @@ use upstream::{Address, Group, KeepAlive, Line, Method, PeerSpec};
 /// nginx's words for what is no host.
 fn implied(host: &str) -> Result<Group, String> {
     let line = Line { spec: PeerSpec::new(host, Address::Unix("".into())), source: groups::source(host)? };
-    Ok(Group::new(host, vec![line], Method::RoundRobin, KeepAlive::default(), false))
+    Ok(Group::new(host, vec![line], Method::RoundRobin, KeepAlive::none(), false))
 }
 
 /// The servers of a host that is known when the configuration is read: a group of that name, or the host's addresses.

@@ -59,6 +59,12 @@ impl UpstreamState {
     }
 }
 
+/// The URL that a server was asked for, as the error log shows it.
+pub fn shown_url(server: &str, uri: &[u8]) -> String {
+    let end = if server.starts_with("unix:") { ":" } else { "" };
+    format!("http://{server}{end}{}", String::from_utf8_lossy(uri))
+}
+
 /// Writes one figure of every try, separated as nginx does.
 pub fn each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8>)) -> bool {
     let Some(state) = r.thing::<UpstreamState>() else { return false };

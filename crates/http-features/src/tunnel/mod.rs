@@ -203,7 +203,7 @@ async fn pass(plan: &Plan, r: &mut Request) -> Flow {
                     one.status = status;
                     one.response_ms = Some(clock::now().millis_since(one.started));
                 }
-                balancing::failed(r, &mut active);
+                balancing::failed(r, &mut active, b"");
                 balancing::judge(r, &active, true);
                 if next.has(NextUpstream::OFF) || next.0 & bit.0 == 0 || choices.asked() >= choices.tries() {
                     return Flow::Status(status);

@@ -9,6 +9,7 @@ use crate::process::reload;
 use crate::process::signals::{self, WORKER};
 use crate::process::single::Single;
 use crate::process::threads::{Ended, Threads, copies, new_seats};
+use crate::process::worker;
 use crate::{report, say, voice};
 use conn::thread::Command;
 use net::process::{Received, Signals};
@@ -248,6 +249,7 @@ impl Loop {
     }
 
     async fn swap(&mut self, config: Config, listeners: Listeners, seats: Vec<(Seat, OwnedFd)>) {
+        worker::say_what_is_missing(&config);
         background::prepare(&config, background::RELOAD_PATIENCE).await;
         voice::set_log(config.error_log.clone());
         report::debug_points(config.core.debug_points);

@@ -68,6 +68,18 @@ fn keep_net_raw() -> std::io::Result<()> {
     Ok(())
 }
 
+/// What a process that gave its privileges up cannot take up again: a reload says so, and goes on.
+pub fn say_what_is_missing(config: &Config) {
+    let transparent = config.http.as_ref().is_some_and(|http| http.transparent);
+    let net_raw = rustix::thread::CapabilitySet::NET_RAW;
+    if transparent && rustix::thread::capabilities(None).is_ok_and(|sets| !sets.effective.contains(net_raw)) {
+        say!(
+            Warn,
+            "\"transparent\" needs a capability that this process has given up: requests to such servers get 500 until a restart"
+        );
+    }
+}
+
 /// Limits of the process. nginx's descriptor limit is one of a worker, of which this process holds several.
 pub fn limits(core: &CorePlan) {
     let set = |resource, name: &str, value: u64, rlimit: Rlimit| {
