@@ -245,6 +245,22 @@ fn groups_that_cannot_be_are_refused_in_words() {
         ("server 127.0.0.1;", "health_check type=grpc;", "health checks of type \"grpc\" are not supported"),
         ("server 127.0.0.1;", "health_check persistent;", "\"persistent\" requires \"mandatory\""),
         ("server 127.0.0.1;", "health_check fails=0;", "invalid parameter \"fails=0\""),
+        ("server 127.0.0.1:1-5;", "", "invalid port in upstream \"127.0.0.1:1-5\""),
+        ("server 127.0.0.1;", "proxy_buffers 1 4k;", "there must be at least 2 \"proxy_buffers\""),
+        (
+            "server 127.0.0.1;",
+            "proxy_busy_buffers_size 1k;",
+            "\"proxy_busy_buffers_size\" must be equal to or greater than",
+        ),
+        (
+            "server 127.0.0.1;",
+            "proxy_busy_buffers_size 64k;",
+            "\"proxy_busy_buffers_size\" must be less than the size of",
+        ),
+        ("server 127.0.0.1;", "proxy_temp_file_write_size 1k;", "\"proxy_temp_file_write_size\" must be equal to or"),
+        ("server 127.0.0.1;", "proxy_max_temp_file_size 1k;", "\"proxy_max_temp_file_size\" must be equal to zero"),
+        ("server 127.0.0.1;", "proxy_redirect off; proxy_redirect a b;", "\"proxy_redirect\" directive is duplicate"),
+        ("server 127.0.0.1;", "if ($arg_a) { proxy_pass http://u:81; }", "upstream \"u\" may not have port 81"),
     ] {
         site.configure(
             "",

@@ -118,8 +118,9 @@ directives! {
         proxy_max_temp_file_size: Offset = "1024m",
         /// How much is written to a temporary file at once.
         proxy_temp_file_write_size: Size = "8k",
-        /// nginx: how much may be busy being sent while the response is still read. Ours is bounded by `proxy_buffers`; the
-        /// value is checked and has no effect.
+        /// nginx: how much of the buffers may be on its way to the client while the response is still read, so that the rest can
+        /// be read into. Ours hands on what it has read at once and reads up to `proxy_buffers` ahead: the value is checked as
+        /// nginx checks it, and bounds nothing more.
         proxy_busy_buffers_size: Size,
         /// Whether a request is carried on when its client has gone.
         proxy_ignore_client_abort: Flag = "off",
@@ -137,6 +138,49 @@ directives! {
         proxy_headers_hash_max_size: Number = "512",
         /// As `proxy_headers_hash_max_size`.
         proxy_headers_hash_bucket_size: Number = "64",
+    }
+}
+
+/// What `proxy_temp_file_write_size` is where nobody says it; it then goes with the buffers, however large.
+const WRITE_SIZE: u64 = 8 * 1024;
+
+impl ProxyConf {
+    /// Whether the sizes of buffers and files go together.
+    ///
+    /// # Errors
+    /// nginx's words for what does not.
+    fn buffers_fit(&self) -> Result<(), Problem> {
+        const AT_LEAST: &str = "the maximum of the value of \"proxy_buffer_size\" and one of the \"proxy_buffers\"";
+        let buffers = &self.proxy_buffers;
+        if buffers.count < 2 {
+            return Err(Problem::says("there must be at least 2 \"proxy_buffers\""));
+        }
+        let size = self.proxy_buffer_size.0.max(buffers.size);
+        let busy = self.proxy_busy_buffers_size.as_ref().map_or(2 * size, |size| size.0);
+        if busy < size {
+            return Err(Problem::says(format!(
+                "\"proxy_busy_buffers_size\" must be equal to or greater than {AT_LEAST}"
+            )));
+        }
+        if busy > (buffers.count - 1).saturating_mul(buffers.size) {
+            return Err(Problem::says(
+                "\"proxy_busy_buffers_size\" must be less than the size of all \"proxy_buffers\" minus one buffer",
+            ));
+        }
+        let write = self.proxy_temp_file_write_size.0;
+        if write < size && write != WRITE_SIZE {
+            return Err(Problem::says(format!(
+                "\"proxy_temp_file_write_size\" must be equal to or greater than {AT_LEAST}"
+            )));
+        }
+        let file = self.proxy_max_temp_file_size.0;
+        if file != 0 && file < size {
+            return Err(Problem::says(format!(
+                "\"proxy_max_temp_file_size\" must be equal to zero to disable temporary files usage or must be equal to or \
+                 greater than {AT_LEAST}"
+            )));
+        }
+        Ok(())
     }
 }
 
@@ -190,6 +234,7 @@ impl Feature for Proxy {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<ProxyConf>() else { return Ok(()) };
         let Some(Own(PassTo(target))) = conf.proxy_pass.clone() else { return Ok(()) };
+        conf.buffers_fit()?;
         let location = &mut block.location;
         let no_uri = location.regex
             || location.named

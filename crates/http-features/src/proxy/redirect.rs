@@ -65,6 +65,9 @@ pub fn rules(
         _ => None,
     };
     let Some(List(said)) = said else { return Ok(default.into_iter().collect()) };
+    if said.len() > 1 && said.iter().any(|rule| matches!(rule, RedirectRule::Off)) {
+        return Err(Problem::says("\"proxy_redirect\" directive is duplicate"));
+    }
     let mut out = Vec::new();
     for rule in said {
         match rule {

@@ -152,6 +152,10 @@ pub fn source(text: &str) -> Result<Source, String> {
         host.parse::<IpAddr>().is_ok()
     };
     if is_address {
+        // Ranges of ports are for listeners.
+        if !text.starts_with("unix:") && text.rsplit_once(':').is_some_and(|(_, port)| port.contains('-')) {
+            return Err("invalid port".into());
+        }
         let fixed = listen::addresses(text, 80)?.into_iter().map(|a| match a {
             net::listen::Address::Ip(ip) => Address::Ip(ip),
             net::listen::Address::Unix(path) => Address::Unix(path),
@@ -197,6 +201,7 @@ mod tests {
             ("[::1]:81", fixed("[::1]:81")),
             ("unix:/s", Ok(Source::Fixed(vec![Address::Unix("/s".into())]))),
             ("a:0", Err("invalid port".into())),
+            ("127.0.0.1:1-5", Err("invalid port".into())),
             ("a b", Err("invalid host".into())),
         ] {
             assert_eq!(source(text), want, "{text}");

@@ -28,6 +28,11 @@ pub fn bind(cx: &mut Cx, host: &str) -> Result<Named, Problem> {
     if let Some(named) = cx.get::<Groups>().get(host) {
         return Ok(named.clone());
     }
+    if let Ok((name, Some(port))) = host_and_port(host)
+        && cx.get::<Groups>().get(name).is_some()
+    {
+        return Err(Problem::says(format!("upstream \"{name}\" may not have port {port}")).at(0));
+    }
     let group = implied(host).map_err(|why| Problem::says(format!("{why} in upstream \"{host}\"")).at(0))?;
     let named = Named::plain(Arc::new(group));
     let groups = cx.get::<Groups>();
