@@ -20,6 +20,8 @@ pub struct WireOutcome {
     client_cpu: f64,
     sources: usize,
     ports: u64,
+    users: u64,
+    starved: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -116,6 +118,8 @@ impl WireOutcome {
             client_cpu: o.client_cpu,
             sources: o.sources,
             ports: o.ports,
+            users: o.users,
+            starved: o.starved,
         }
     }
 
@@ -136,6 +140,8 @@ impl WireOutcome {
             client_cpu: self.client_cpu,
             sources: self.sources,
             ports: self.ports,
+            users: self.users,
+            starved: self.starved,
         })
     }
 }
@@ -162,9 +168,12 @@ mod tests {
             client_cpu: 0.5,
             sources: 1,
             ports: 9,
+            users: 5,
+            starved: 1,
         };
         let text = serde_json::to_string(&WireOutcome::pack(&outcome)).unwrap();
         let back = serde_json::from_str::<WireOutcome>(&text).unwrap().unpack().unwrap();
+        assert_eq!((back.users, back.starved, back.ports), (5, 1, 9));
         assert_eq!((back.total.answers, back.total.due, back.moments[0].open), (5, 7, 3));
         assert_eq!(back.total.corrected.quantile(0.99), outcome.total.corrected.quantile(0.99));
         assert_eq!(back.total.raw().count(), 2);
@@ -179,7 +188,8 @@ mod tests {
             record.answers = n;
             let moment = Moment { at: 1.0, seconds: 1.0, record: record.clone(), open: 1, pending: 0 };
             let busy = vec![0.1];
-            Outcome { total: record, moments: vec![moment], seconds: 1.0, busy, client_cpu: 0.1, sources: 1, ports: 9 }
+            let (total, moments) = (record, vec![moment]);
+            Outcome { total, moments, seconds: 1.0, busy, client_cpu: 0.1, ports: 9, ..Outcome::default() }
         };
         let mut sum = Outcome::default();
         sum.merge(of(3));

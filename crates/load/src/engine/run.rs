@@ -42,6 +42,9 @@ pub struct Outcome {
     /// Local addresses that each machine connected from (1 when the kernel chose), and the ports of all.
     pub sources: usize,
     pub ports: u64,
+    /// Users of a closed loop, and how many of them waited for more than half of the run in vain.
+    pub users: u64,
+    pub starved: u64,
 }
 
 impl Outcome {
@@ -73,6 +76,8 @@ impl Outcome {
         self.client_cpu += other.client_cpu;
         self.sources = self.sources.max(other.sources);
         self.ports += other.ports;
+        self.users += other.users;
+        self.starved += other.starved;
     }
 }
 
@@ -135,6 +140,8 @@ pub fn run(job: &Job, stop: Arc<AtomicBool>, mut live: impl FnMut(&Moment)) -> R
         outcome.seconds = outcome.seconds.max(done.measured as f64 * 1e-9);
         outcome.busy.push(done.cpu as f64 / done.measured.max(1) as f64);
         outcome.client_cpu += done.cpu as f64 * 1e-9;
+        outcome.users += done.users;
+        outcome.starved += done.starved;
     }
     if let Some(last) = outcome.moments.last_mut() {
         last.seconds = (outcome.seconds - (last.at - last.seconds)).clamp(1e-3, last.seconds.max(1e-3));

@@ -133,6 +133,20 @@ fn a_connection_run_opens_one_connection_for_each_arrival() {
 }
 
 #[test]
+fn users_who_wait_in_vain_are_counted() {
+    // Three of ten connections are never answered; the others are quick.
+    let sim = Sim::new(Box::new(|now, slot, _| if slot < 3 { vec![] } else { vec![(now + MS, ok())] }));
+    let (r, done) = play(sim, &job(10, 2.0));
+    assert_eq!((done.users, done.starved), (10, 3));
+    assert_eq!(r.failures.of(Failure::Timeout), 3);
+    // Users who think are not starved, nor those whose first answer takes its time.
+    let mut slow = job(10, 2.0);
+    slow.model = Model::Closed { think: Think { mean: 100.0, random: false } };
+    assert_eq!(play(stalling(MS, 0, S), &slow).1.starved, 0);
+    assert_eq!(play(stalling(900 * MS, 0, S), &job(10, 2.0)).1.starved, 0);
+}
+
+#[test]
 fn the_end_of_a_run_cuts_nobody_off() {
     // Connections take 5 ms, so at the end of the run some are always being made: their requests are owed an answer too.
     for model in [Model::Closed { think: Think::default() }, Model::Connections { arrivals: Arrivals::Fixed }] {

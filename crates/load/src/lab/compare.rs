@@ -29,7 +29,8 @@ pub struct Comparison {
 type Figure = (&'static str, bool, fn(&Round) -> Option<f64>);
 
 const RATE: Figure = ("requests/s", true, |r| Some(r.good_rps));
-const TAIL: Figure = ("p99", false, |r| r.latency.as_ref().map(|l| l.p99));
+// Not where many wait in vain: leaving them out would make a server that answers few the quicker one.
+const TAIL: Figure = ("p99", false, |r| r.latency.as_ref().filter(|_| !r.starves()).map(|l| l.p99));
 const CPU: Figure = ("server CPU a request", false, |r| r.server.as_ref().map(|s| s.cpu_per_request));
 const MEMORY: Figure = ("server memory", false, |r| r.server.as_ref().map(|s| s.memory_peak));
 

@@ -64,6 +64,8 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         handshake: times(&t.handshake),
         client_busy: outcome.busy.clone(),
         client_cpu_per_request: outcome.client_cpu / t.answers.max(1) as f64,
+        users: outcome.users,
+        starved: outcome.starved,
         ports: Ports {
             sources: outcome.sources,
             available: outcome.ports,

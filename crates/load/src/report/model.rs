@@ -97,6 +97,12 @@ pub struct Round {
     pub client_busy: Vec<f64>,
     /// Client's CPU seconds per answer.
     pub client_cpu_per_request: f64,
+    /// Users of a closed loop, and how many of them waited for more than half of the round in vain: figures of answers do not show
+    /// them.
+    #[serde(default)]
+    pub users: u64,
+    #[serde(default)]
+    pub starved: u64,
     /// Local ports: what there was, and what finding one cost.
     #[serde(default)]
     pub ports: Ports,
@@ -120,6 +126,11 @@ impl Round {
         self.others = Some((self.kernel.busy / wall.max(1e-9) - known).max(0.0));
     }
 
+    /// Whether so many users got nothing that percentiles of answers mislead.
+    pub fn starves(&self) -> bool {
+        self.starved as f64 > STARVED_MAX * self.users as f64
+    }
+
     /// Requests without a right answer as a share of those that were due.
     pub fn error_share(&self) -> f64 {
         self.failures.values().sum::<u64>() as f64 / (self.due.max(self.answers)).max(1) as f64
@@ -135,6 +146,9 @@ pub struct Ports {
     /// Mean CPU seconds of a `connect` call; absent when few were timed.
     pub connect_cpu: Option<f64>,
 }
+
+/// A larger share of users who wait in vain spoils the percentiles.
+const STARVED_MAX: f64 = 0.01;
 
 /// A distribution of times.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -109,6 +109,15 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
             ),
         );
     }
+    if let Some(r) = rounds.iter().filter(|r| r.starves()).max_by_key(|r| r.starved) {
+        note(
+            "overloaded",
+            format!(
+                "{} of {} users waited for more than half of the run in vain: the latencies are those of the others",
+                r.starved, r.users
+            ),
+        );
+    }
     let rates: Vec<f64> = rounds.iter().map(|r| r.rps).collect();
     let spread = mean_interval(&rates, 0.95).relative_half_width();
     if rates.len() >= 3 && spread > SPREAD_MAX {
@@ -211,6 +220,9 @@ mod tests {
         let over =
             Round { answers: 900, failures: [(Failure::Unsent.word().to_string(), 100)].into(), ..round(1000.0) };
         assert_eq!(word(std::slice::from_ref(&over), true), "overloaded");
+        let starving = Round { users: 1000, starved: 700, ..round(1000.0) };
+        assert_eq!(word(std::slice::from_ref(&starving), false), "overloaded");
+        assert_eq!(word(&[Round { starved: 10, ..starving }], false), "valid");
         assert_eq!(word(&[Round { due: 2000, ..round(1000.0) }], false), "valid", "a closed loop offers nothing");
     }
 

@@ -100,6 +100,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         connection.body.clear();
         let record = &mut self.record;
         if now >= self.from && now < self.to {
+            connection.served = true;
             record.answers += 1;
             record.good += u64::from(failure.is_none());
             record.body_bytes += answer.body;

@@ -41,6 +41,8 @@ pub(super) struct Connection<P> {
     pub(super) calls: u32,
     /// The user of this slot is there (closed loop).
     pub(super) active: bool,
+    /// That user got an answer in the measured part.
+    pub(super) served: bool,
     /// The body of the answer that is arriving, if somebody wants to see it.
     pub(super) body: Vec<u8>,
 }
@@ -58,6 +60,7 @@ impl<P: Protocol> Connection<P> {
             started: 0,
             calls: 0,
             active: false,
+            served: false,
             body: Vec::new(),
         }
     }

@@ -68,6 +68,9 @@ pub struct Done {
     /// Length of the measured part in nanoseconds (shorter than planned when a budget ran out) and this thread's CPU time in it.
     pub measured: u64,
     pub cpu: u64,
+    /// Users of a closed loop at the end, and how many of them have waited for more than half of the measured part in vain.
+    pub users: u64,
+    pub starved: u64,
 }
 
 /// See the module's documentation.
@@ -228,10 +231,26 @@ impl<T: Transport, P: Protocol> World<T, P> {
             self.take_up(self.net.now());
         }
         let ended = self.net.now().min(self.to);
-        let done = Done { measured: ended.saturating_sub(self.from), cpu: self.net.cpu() - cpu };
+        let done = Done {
+            measured: ended.saturating_sub(self.from),
+            cpu: self.net.cpu() - cpu,
+            users: self.users as u64,
+            starved: self.starved(ended),
+        };
         self.to = ended;
         self.drain();
         done
+    }
+
+    /// Users whose answer has not come for more than half of the measured part, and who had none in it before.
+    fn starved(&self, ended: u64) -> u64 {
+        let half = ended.saturating_sub(self.from) / 2;
+        let waits = |connection: &&Connection<P>| {
+            let flight = connection.flights.front().map(|f| f.due.planned);
+            let oldest = flight.or(connection.waiting.front().map(|d| d.planned));
+            !connection.served && oldest.is_some_and(|planned| ended - planned > half)
+        };
+        self.connections[..self.users].iter().filter(waits).count() as u64
     }
 
     /// Waits for the answers that are still owed, also to requests whose connection is being made, then writes the last record.
