@@ -172,6 +172,7 @@ impl Plan {
     pub fn sentence(&self) -> String {
         let j = &self.base;
         let point = match self.values.as_slice() {
+            [one] if self.fixed_profile => format!("up to {}", crate::report::text::grouped(*one)),
             [one] => crate::report::text::grouped(*one),
             many => format!(
                 "{} to {}",
@@ -202,7 +203,16 @@ impl Plan {
             n => (n, "worker"),
         };
         let many = if count == 1 { "" } else { "s" };
-        format!("{what}{keep}, {} a point, {count} {unit}{many}", figures::units::seconds(self.duration))
+        let seconds = figures::units::seconds;
+        let length = match (&j.budget, &j.model) {
+            (_, Model::Replay { .. }) => seconds(j.profile.seconds()),
+            _ if self.fixed_profile => {
+                format!("{} in {} stages", seconds(j.profile.seconds()), j.profile.stages.len())
+            }
+            (Some(n), _) => format!("{} requests a point", crate::report::text::grouped(*n as f64)),
+            _ => format!("{} a point", seconds(self.duration)),
+        };
+        format!("{what}{keep}, {length}, {count} {unit}{many}")
     }
 
     /// The job that all points share but for their value.

@@ -70,7 +70,9 @@ pub fn parse(text: &str, format: &str, speed: f64) -> Result<Log, String> {
         slot.0 = (time - first).max(0.0) / speed;
     }
     log.at.sort_by(|a, b| a.0.total_cmp(&b.0));
-    log.seconds = log.at.last().map_or(0.0, |l| l.0) + 0.001;
+    // The last request has as much time after it as the others have on average.
+    let last = log.at.last().map_or(0.0, |l| l.0);
+    log.seconds = last + (last / (log.at.len() - 1).max(1) as f64).max(0.001);
     Ok(log)
 }
 

@@ -18,7 +18,6 @@ pub struct WireOutcome {
     seconds: f64,
     busy: Vec<f64>,
     client_cpu: f64,
-    sources: usize,
     ports: u64,
     users: u64,
     starved: u64,
@@ -37,8 +36,8 @@ struct WireMoment {
 struct WireRecord {
     /// corrected, raw, lag, first byte, connect, handshake; empty text for an empty histogram.
     histograms: [String; 6],
-    /// answers, good, due, sent, connections, body bytes, other bytes, idle closed, connects timed, their CPU time.
-    counts: [u64; 10],
+    /// answers, good, due, sent, connections, body bytes, other bytes, idle closed, connects timed, their CPU time, local addresses.
+    counts: [u64; 11],
     failures: BTreeMap<Failure, u64>,
     statuses: Statuses,
 }
@@ -71,6 +70,7 @@ impl WireRecord {
                 r.idle_closed,
                 r.connect_cost.calls,
                 r.connect_cost.cpu,
+                r.connect_cost.sources,
             ],
             failures: r.failures.seen().collect(),
             statuses: r.statuses.clone(),
@@ -80,7 +80,8 @@ impl WireRecord {
     fn unpack(&self) -> Result<Record, String> {
         let read = |t: &String| if t.is_empty() { Ok(Latency::default()) } else { Latency::decode(t) };
         let [corrected, raw, lag, first_byte, connect, handshake] = &self.histograms;
-        let [answers, good, due, sent, connections, body_bytes, other_bytes, idle_closed, calls, cpu] = self.counts;
+        let [answers, good, due, sent, connections, body_bytes, other_bytes, idle_closed, calls, cpu, sources] =
+            self.counts;
         let mut failures = Failures::default();
         self.failures.iter().for_each(|(class, n)| failures.add_many(*class, *n));
         let mut record = Record::default();
@@ -93,7 +94,7 @@ impl WireRecord {
         (record.answers, record.good, record.due, record.sent) = (answers, good, due, sent);
         (record.connections, record.idle_closed) = (connections, idle_closed);
         (record.body_bytes, record.other_bytes) = (body_bytes, other_bytes);
-        record.connect_cost = Cost { calls, cpu };
+        record.connect_cost = Cost { calls, cpu, sources };
         record.failures = failures;
         record.statuses = self.statuses.clone();
         Ok(record)
@@ -116,7 +117,6 @@ impl WireOutcome {
             seconds: o.seconds,
             busy: o.busy.clone(),
             client_cpu: o.client_cpu,
-            sources: o.sources,
             ports: o.ports,
             users: o.users,
             starved: o.starved,
@@ -138,7 +138,6 @@ impl WireOutcome {
             seconds: self.seconds,
             busy: self.busy.clone(),
             client_cpu: self.client_cpu,
-            sources: self.sources,
             ports: self.ports,
             users: self.users,
             starved: self.starved,
@@ -166,7 +165,6 @@ mod tests {
             seconds: 1.0,
             busy: vec![0.5],
             client_cpu: 0.5,
-            sources: 1,
             ports: 9,
             users: 5,
             starved: 1,

@@ -27,7 +27,7 @@ const BATCH: usize = 256;
 const COARSE: u64 = 2_000_000;
 
 /// One call of `connect` in so many is timed.
-const TIMED_EVERY: u64 = 16;
+const TIMED_EVERY: usize = 16;
 /// So long no port is looked for after there was none: a search in vain goes through all of them.
 const PORTLESS: u64 = 5_000_000;
 
@@ -35,13 +35,14 @@ const PORTLESS: u64 = 5_000_000;
 pub struct Epoll {
     epoll: OwnedFd,
     address: SocketAddr,
-    sources: Vec<SocketAddr>,
+    ports: Ports,
     sockets: Vec<Option<OwnedFd>>,
     /// Counts the sockets that each slot has had, so that an event of a former one is not taken for the present one's.
     epochs: Vec<u32>,
     events: Vec<epoll::Event>,
-    next_source: usize,
-    connects: u64,
+    /// Connections that were begun, and those that are there.
+    made: usize,
+    live: usize,
     cost: Cost,
     /// There is no local port until this time.
     portless: u64,
@@ -62,12 +63,12 @@ impl Epoll {
         Ok(Epoll {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             address: job.target.address,
-            sources: Ports::of(job).sources.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect(),
+            ports: Ports::of(job),
             sockets: Vec::new(),
             epochs: Vec::new(),
             events: vec![epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; BATCH],
-            next_source: world,
-            connects: 0,
+            made: world,
+            live: 0,
             cost: Cost::default(),
             portless: 0,
             spin: job.spin,
@@ -100,16 +101,17 @@ impl Epoll {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         sockopt::set_tcp_nodelay(&socket, true)?;
-        if !self.sources.is_empty() {
+        if !self.ports.sources.is_empty() {
+            let number = self.ports.choose(self.made, self.live);
             set_bind_address_no_port(&socket);
-            bind(&socket, &self.sources[self.next_source % self.sources.len()])?;
-            self.next_source += 1;
+            bind(&socket, &SocketAddr::new(self.ports.sources[number], 0))?;
+            self.cost.sources = self.cost.sources.max(number as u64 + 1);
         }
-        let timed = self.connects.is_multiple_of(TIMED_EVERY).then(|| self.cpu());
-        self.connects += 1;
+        self.made += 1;
+        let timed = self.made.is_multiple_of(TIMED_EVERY).then(|| self.cpu());
         let connecting = connect(&socket, &self.address);
         if let Some(begin) = timed {
-            self.cost = Cost { calls: self.cost.calls + 1, cpu: self.cost.cpu + (self.cpu() - begin) };
+            (self.cost.calls, self.cost.cpu) = (self.cost.calls + 1, self.cost.cpu + (self.cpu() - begin));
         }
         if let Err(error) = connecting
             && error != Errno::INPROGRESS
@@ -125,6 +127,7 @@ impl Epoll {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         epoll::add(&self.epoll, &socket, data, flags)?;
         self.sockets[slot] = Some(socket);
+        self.live += 1;
         Ok(())
     }
 }
@@ -202,6 +205,7 @@ impl Transport for Epoll {
     fn close(&mut self, slot: Slot, reset: bool) {
         let Some(entry) = self.sockets.get_mut(slot) else { return };
         if let Some(socket) = entry.take() {
+            self.live -= 1;
             if reset {
                 // A failure only means that the close is an orderly one.
                 let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));

@@ -21,8 +21,10 @@ pub const TIME_WAIT: f64 = 60.0;
 /// What a run has for connections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ports {
-    /// Local addresses in turn; empty when the kernel chooses one.
+    /// Local addresses; empty when the kernel chooses one.
     pub sources: Vec<IpAddr>,
+    /// Connections at a time after which the next address is taken; 0 for all in turn.
+    pub each: usize,
     /// Ports of all of them.
     pub available: u64,
 }
@@ -37,19 +39,30 @@ impl Ports {
     /// With so many ports an address; `reuse` when the kernel takes ports in TIME_WAIT again after a second (on loopback).
     fn with(job: &Job, range: u64, reuse: bool) -> Ports {
         let mut sources = job.target.sources.clone();
+        let mut each = 0;
         if sources.is_empty() && job.target.address.ip().is_loopback() && job.target.address.is_ipv4() {
-            let wanted = (needed(job, reuse) / (range as f64 * TAKEN_MAX)).ceil() as usize;
+            let (at_a_time, closed) = needed(job, reuse);
+            let share = range as f64 * TAKEN_MAX;
+            let wanted = (((at_a_time + closed) / share).ceil() as usize).min(SOURCES_MAX);
             if wanted > 1 {
-                sources =
-                    (1..=wanted.min(SOURCES_MAX)).map(|n| IpAddr::V4(Ipv4Addr::new(127, 0, 0, n as u8))).collect();
+                sources = (1..=wanted).map(|n| IpAddr::V4(Ipv4Addr::new(127, 0, 0, n as u8))).collect();
+            }
+            if closed < share {
+                each = share as usize / job.threads.max(1);
             }
         }
-        Ports { available: range * sources.len().max(1) as u64, sources }
+        Ports { available: range * sources.len().max(1) as u64, sources, each }
+    }
+
+    /// Which address the next connection is made from, after `made` connections of which `open` are there.
+    pub fn choose(&self, made: usize, open: usize) -> usize {
+        let turn = open.checked_div(self.each).unwrap_or(made);
+        turn % self.sources.len().max(1)
     }
 }
 
-/// Ports that a job has in use at a time, at most.
-fn needed(job: &Job, reuse: bool) -> f64 {
+/// Ports that a job has in use at a time, at most: of standing connections, and of those that were closed.
+fn needed(job: &Job, reuse: bool) -> (f64, f64) {
     let highest = job.profile.highest();
     let at_a_time = if matches!(job.model, Model::Closed { .. }) { highest } else { job.connections_max as f64 };
     // After a single request the server closes, and keeps the pair; after several the client does.
@@ -59,7 +72,7 @@ fn needed(job: &Job, reuse: bool) -> f64 {
         Model::Open { .. } => highest / f64::from(job.calls),
         Model::Closed { .. } | Model::Replay { .. } => 0.0,
     };
-    at_a_time + closed * if reuse { 1.0 } else { TIME_WAIT }
+    (at_a_time, closed * if reuse { 1.0 } else { TIME_WAIT })
 }
 
 /// How many ports `ip_local_port_range` names.
@@ -90,10 +103,12 @@ mod tests {
     #[test]
     fn loopback_has_as_many_addresses_as_are_needed() {
         let of = |job: &Job| Ports::with(job, 28_232, true);
-        assert_eq!(of(&job("127.0.0.1:80", 1000)), Ports { sources: Vec::new(), available: 28_232 });
+        assert_eq!(of(&job("127.0.0.1:80", 1000)), Ports { sources: Vec::new(), available: 28_232, each: 9410 });
         let many = of(&job("127.0.0.1:80", 15_000));
         assert_eq!((many.sources.len(), many.available), (2, 56_464));
         assert_eq!(many.sources[0].to_string(), "127.0.0.1");
+        let chosen = [(0, 0), (50_000, 9409), (5, 9410), (5, 18_820)].map(|(made, open)| many.choose(made, open));
+        assert_eq!(chosen, [0, 0, 1, 0], "the first address as long as it lasts");
         assert_eq!(of(&job("[::1]:80", 15_000)).sources.len(), 0, "there is only one address of IPv6 loopback");
         assert_eq!(of(&job("10.0.0.1:80", 15_000)).sources.len(), 0, "whose addresses are not ours to take");
         let mut own = job("127.0.0.1:80", 15_000);
@@ -103,6 +118,7 @@ mod tests {
         let mut several = job("127.0.0.1:80", 1000);
         several.calls = 3;
         assert_eq!(of(&several).sources.len(), 4);
+        assert_eq!([0, 1, 5].map(|made| of(&several).choose(made, 7)), [0, 1, 1], "in turn");
         assert_eq!(Ports::with(&several, 28_232, false).sources.len(), SOURCES_MAX);
         several.reset = true;
         assert_eq!(of(&several).sources.len(), 0);

@@ -35,7 +35,7 @@ pub struct Record {
     pub failures: Failures,
     /// Answers by status.
     pub statuses: Statuses,
-    /// Calls of `connect` that were timed, and their CPU time: most of it, when ports are short, is the search for one.
+    /// What `connect` took: most of it, when ports are short, is the search for one.
     pub connect_cost: Cost,
     /// Connections that the server closed while nothing was in flight; not a failure.
     pub idle_closed: u64,
@@ -103,6 +103,7 @@ impl Record {
         self.idle_closed += other.idle_closed;
         self.connect_cost.calls += other.connect_cost.calls;
         self.connect_cost.cpu += other.connect_cost.cpu;
+        self.connect_cost.sources = self.connect_cost.sources.max(other.connect_cost.sources);
     }
 }
 

@@ -39,8 +39,7 @@ pub struct Outcome {
     pub busy: Vec<f64>,
     /// CPU seconds of all client threads in the measured part.
     pub client_cpu: f64,
-    /// Local addresses that each machine connected from (1 when the kernel chose), and the ports of all.
-    pub sources: usize,
+    /// Local ports of all addresses that the connections may come from.
     pub ports: u64,
     /// Users of a closed loop, and how many of them waited for more than half of the run in vain.
     pub users: u64,
@@ -74,7 +73,6 @@ impl Outcome {
         self.seconds = self.seconds.max(other.seconds);
         self.busy.extend(other.busy);
         self.client_cpu += other.client_cpu;
-        self.sources = self.sources.max(other.sources);
         self.ports += other.ports;
         self.users += other.users;
         self.starved += other.starved;
@@ -133,8 +131,7 @@ pub fn run(job: &Job, stop: Arc<AtomicBool>, mut live: impl FnMut(&Moment)) -> R
         collector.add(interval, &mut live);
     }
     let mut outcome = collector.finish(&mut live);
-    let ports = Ports::of(&job);
-    (outcome.sources, outcome.ports) = (ports.sources.len().max(1), ports.available);
+    outcome.ports = Ports::of(&job).available;
     for handle in handles {
         let done = handle.join().map_err(|_| "a client thread panicked".to_string())??;
         outcome.seconds = outcome.seconds.max(done.measured as f64 * 1e-9);

@@ -15,12 +15,14 @@ pub enum Io {
     Failed(Failure),
 }
 
-/// What a few calls cost.
+/// What connecting takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
+    /// Calls that were timed, and the CPU time of all of them in nanoseconds.
     pub calls: u64,
-    /// CPU time of all of them in nanoseconds.
     pub cpu: u64,
+    /// Local addresses, where they were chosen.
+    pub sources: u64,
 }
 
 /// Something happened to a connection.
@@ -56,7 +58,7 @@ pub trait Transport {
     fn send(&mut self, slot: Slot, bytes: &[u8]) -> Io;
     /// Closes; with `reset` by an RST, which leaves no port behind in TIME_WAIT.
     fn close(&mut self, slot: Slot, reset: bool);
-    /// How many calls of [`Transport::connect`] were timed since the last question, and the CPU time that they took.
+    /// What calls of [`Transport::connect`] took since the last question.
     fn connect_cost(&mut self) -> Cost;
     /// CPU time that this thread has used so far, in nanoseconds.
     fn cpu(&self) -> u64;

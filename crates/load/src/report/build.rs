@@ -67,7 +67,7 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         users: outcome.users,
         starved: outcome.starved,
         ports: Ports {
-            sources: outcome.sources,
+            sources: t.connect_cost.sources.max(1) as usize,
             available: outcome.ports,
             // A few calls, on a processor that was busy with something else, say nothing.
             connect_cpu: (t.connect_cost.calls >= 30)
