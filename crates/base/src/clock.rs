@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Microseconds of the monotonic clock since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,8 +22,19 @@ impl Instant {
 }
 
 thread_local! {
-    static NOW: Cell<(Instant, u64)> = const { Cell::new((Instant(0), 0)) };
+    static NOW: Cell<Reading> = const { Cell::new(Reading { mono: Instant(0), wall: 0, wall_read: Instant(0) }) };
 }
+
+#[derive(Clone, Copy)]
+struct Reading {
+    mono: Instant,
+    wall: u64,
+    /// When `wall` was read.
+    wall_read: Instant,
+}
+
+/// How long a reading of the wall clock holds: what it says is of milliseconds.
+const WALL_MICROS: u64 = 500;
 
 fn start() -> std::time::Instant {
     static START: OnceLock<std::time::Instant> = OnceLock::new();
@@ -33,28 +44,38 @@ fn start() -> std::time::Instant {
 /// Reads the clocks; everything below returns this reading until the next one.
 pub fn update() {
     let mono = Instant(start().elapsed().as_micros() as u64 + 1);
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
-    NOW.set((mono, wall));
+    let mut now = NOW.get();
+    if now.wall == 0 || mono.micros_since(now.wall_read) >= WALL_MICROS {
+        now.wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        now.wall_read = mono;
+    }
+    now.mono = mono;
+    NOW.set(now);
 }
 
 /// The monotonic time of this turn.
 #[inline]
 pub fn now() -> Instant {
-    let (now, _) = NOW.get();
+    let now = NOW.get().mono;
     if now.0 == 0 {
         update();
-        return NOW.get().0;
+        return NOW.get().mono;
     }
     now
+}
+
+/// An instant as the standard library has it, for timers.
+pub fn as_std(at: Instant) -> std::time::Instant {
+    start() + Duration::from_micros(at.0.saturating_sub(1))
 }
 
 /// Milliseconds since 1970 of this turn.
 #[inline]
 pub fn unix_millis() -> u64 {
-    if NOW.get().1 == 0 {
+    if NOW.get().wall == 0 {
         update();
     }
-    NOW.get().1
+    NOW.get().wall
 }
 
 /// Seconds since 1970 of this turn.

@@ -192,13 +192,35 @@ impl Sender {
     }
 }
 
+/// Bodies up to this size are copied behind their head, and leave with it in one write.
+const COPY_BYTES_MAX: usize = 16 * 1024;
+
 /// Sends head and body.
 ///
 /// # Errors
 /// See [`SendError`]; the connection is of no further use then.
-pub async fn response(world: &Rc<World>, key: Key, r: &mut Request, mut body: Body) -> Result<(), SendError> {
-    let conf_timeout = r.loc().core.conf.send_timeout.0;
-    let mut sender = Sender::new(world.clone(), key, conf_timeout);
+pub async fn response(world: &Rc<World>, key: Key, r: &mut Request, body: Body) -> Result<(), SendError> {
+    let timeout_ms = r.loc().core.conf.send_timeout.0;
+    if fits_one_write(r, &body) {
+        let Some((rest, sent)) = at_once(world, key, r, &body)? else { return Ok(()) };
+        let mut sender = Sender::new(world.clone(), key, timeout_ms);
+        sender.push(Piece::Bytes(rest));
+        let result = Box::pin(sender.flush(false)).await;
+        note_sent(r, sent + sender.sent, r.header_size);
+        return result;
+    }
+    // Boxed, as it is large and the other way is the usual one.
+    Box::pin(in_pieces(world, key, r, body, timeout_ms)).await
+}
+
+async fn in_pieces(
+    world: &Rc<World>,
+    key: Key,
+    r: &mut Request,
+    mut body: Body,
+    timeout_ms: u64,
+) -> Result<(), SendError> {
+    let mut sender = Sender::new(world.clone(), key, timeout_ms);
     sender.files = FileOut::of(r);
     let mut head = Vec::with_capacity(512);
     head_out::write(r, world.quitting.get(), &mut head);
@@ -207,9 +229,48 @@ pub async fn response(world: &Rc<World>, key: Key, r: &mut Request, mut body: Bo
     if let Some(words) = sender.files.trouble.take() {
         r.log(Level::Alert, format_args!("{words}"));
     }
-    r.bytes_sent += sender.sent;
-    r.body_bytes_sent = sender.sent.saturating_sub(head_size);
+    note_sent(r, sender.sent, head_size);
     result
+}
+
+fn note_sent(r: &mut Request, sent: u64, head_size: u64) {
+    r.bytes_sent += sent;
+    r.body_bytes_sent = sent.saturating_sub(head_size);
+}
+
+/// Nothing but a head and a few bytes, which need no pacing and no framing.
+fn fits_one_write(r: &Request, body: &Body) -> bool {
+    let length = match body {
+        Body::Empty => 0,
+        Body::Bytes(b) if b.len() <= COPY_BYTES_MAX => b.len() as u64,
+        _ => return false,
+    };
+    !r.chunked
+        && r.limit_rate.is_none()
+        && !r.loc().core.rate_limited
+        && (r.head_only || r.out.content_length.is_none_or(|promised| promised == length))
+}
+
+/// Tries to send everything with one system call. What the socket did not take is handed back, and how much it did.
+fn at_once(world: &Rc<World>, key: Key, r: &mut Request, body: &Body) -> Result<Option<(Bytes, u64)>, SendError> {
+    let mut out = world.out_buf.borrow_mut();
+    out.clear();
+    head_out::write(r, world.quitting.get(), &mut out);
+    let head_size = out.len() as u64;
+    if let Body::Bytes(bytes) = body {
+        out.extend_from_slice(bytes);
+    }
+    let Some(fd) = world.lot.raw(key) else { return Err(SendError::Gone) };
+    let sent = match socket::send(fd, &out, false) {
+        Ok(sent) => sent,
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
+        Err(_) => return Err(SendError::Gone),
+    };
+    if sent == out.len() {
+        note_sent(r, sent as u64, head_size);
+        return Ok(None);
+    }
+    Ok(Some((Bytes::copy_from_slice(out.get(sent..).unwrap_or_default()), sent as u64)))
 }
 
 async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut Body) -> Result<(), SendError> {

@@ -13,8 +13,11 @@ use net::lot::Key;
 use net::socket;
 use observe::Level;
 use std::cell::RefCell;
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use wire_h1::{HeadParser, Known};
 
@@ -39,7 +42,7 @@ pub fn spawn(world: &Rc<World>, key: Key, connection: &Rc<Connection>, start: St
     world.lot.unpark(key);
     world.tasks.set(world.tasks.get() + 1);
     let (world, connection) = (world.clone(), connection.clone());
-    tokio::task::spawn_local(async move {
+    let work = async move {
         let guard = Guard { world: world.clone(), key };
         let mut client = Client {
             world: world.clone(),
@@ -54,13 +57,31 @@ pub fn spawn(world: &Rc<World>, key: Key, connection: &Rc<Connection>, start: St
             End::Park(idle_ms) => {
                 std::mem::forget(guard);
                 task_ended(&world);
-                clock::update();
                 return world.park(key, clock::now().plus_millis(idle_ms));
             }
-            End::Linger => client.linger().await,
+            End::Linger => Box::pin(client.linger()).await,
         }
         drop(guard);
-    });
+    };
+    // Boxed: the runtime moves what it is given about, several times.
+    tokio::task::spawn_local(Turns { work: Box::pin(work), begun: false });
+}
+
+/// A task's work. The clock is read whenever it is woken: while it runs, no time passes.
+struct Turns<F> {
+    work: Pin<Box<F>>,
+    begun: bool,
+}
+
+impl<F: Future<Output = ()>> Future for Turns<F> {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // The first turn follows the loop's, which has read it.
+        if std::mem::replace(&mut self.begun, true) {
+            clock::update();
+        }
+        self.work.as_mut().poll(cx)
+    }
 }
 
 fn task_ended(world: &World) {
@@ -104,7 +125,7 @@ impl Client {
         match start {
             Start::Bytes(bytes) => {
                 self.input.borrow_mut().buf = bytes;
-                if let Err(end) = self.proxy_header().await {
+                if let Err(end) = Box::pin(self.proxy_header()).await {
                     return end;
                 }
             }
@@ -123,7 +144,7 @@ impl Client {
                     return end;
                 }
             }
-            Start::Unsent { head, body, last, then } => match (self.tail(head, body, last).await, then) {
+            Start::Unsent { head, body, last, then } => match (Box::pin(self.tail(head, body, last)).await, then) {
                 (End::Park(_), Some(then)) => return Box::pin(self.run(*then)).await,
                 (end, _) => return end,
             },
@@ -186,7 +207,6 @@ impl Client {
                 }
             }
             let got = Input::read(&self.input, &self.world, self.key, tokio::time::sleep_until(deadline)).await;
-            clock::update();
             match got {
                 Ok(0) => {
                     if !self.input.borrow().bytes().is_empty() {
@@ -261,7 +281,6 @@ impl Client {
         counters::own(|c| counters::up(&c.writing));
         let writing = Writing;
         let (mut r, body) = engine::finish(outcome).await;
-        clock::update();
         r.counted = true;
         let Some(body) = body else {
             let timed_out = r.out.status == 408;
@@ -284,7 +303,6 @@ impl Client {
             self.world.no_delay(self.key, &self.connection);
         }
         let sent = output::response(&self.world, self.key, &mut r, body).await;
-        clock::update();
         r.length += state.read.get();
         r.completed = sent.is_ok();
         if let Err(e) = sent {
@@ -298,7 +316,6 @@ impl Client {
         if let Some(tunnel) = r.tunnel.take() {
             let raw = Raw { world: self.world.clone(), key: self.key, input: self.input.clone() };
             let (received, sent) = tunnel.run(Box::new(raw)).await;
-            clock::update();
             r.length += received;
             r.bytes_sent += sent;
             r.body_bytes_sent += sent;
@@ -311,7 +328,6 @@ impl Client {
         if r.has_background() {
             std::future::poll_fn(|cx| r.poll_background(cx)).await;
         }
-        clock::update();
         drop(writing);
         let conf = r.loc().core.clone();
         let keep_alive = r.keep_alive && !self.world.quitting.get();
@@ -326,7 +342,7 @@ impl Client {
                 LingeringClose::On => End::Close,
             });
         }
-        if has_body && let Some(end) = self.discard(state, &conf).await {
+        if has_body && let Some(end) = Box::pin(self.discard(state, &conf)).await {
             return Some(end);
         }
         if !self.input.borrow().bytes().is_empty() {
@@ -362,7 +378,6 @@ impl Client {
         sender.push(Piece::Bytes(Bytes::from(head)));
         sender.push(Piece::Bytes(body));
         let sent = sender.flush(false).await;
-        clock::update();
         last.completed = sent.is_ok();
         if sent.is_err() {
             last.bytes_sent = last.bytes_sent.saturating_sub(unsent - sender.sent);
@@ -486,8 +501,7 @@ struct Raw {
 }
 
 impl http_engine::RawClient for Raw {
-    fn poll_recv(&mut self, cx: &mut std::task::Context<'_>, buf: &mut Vec<u8>) -> std::task::Poll<io::Result<usize>> {
-        use std::task::Poll;
+    fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         let mut input = self.input.borrow_mut();
         loop {
             if !input.bytes().is_empty() {
@@ -512,8 +526,7 @@ impl http_engine::RawClient for Raw {
             }
         }
     }
-    fn poll_send(&mut self, cx: &mut std::task::Context<'_>, buf: &[u8]) -> std::task::Poll<io::Result<usize>> {
-        use std::task::Poll;
+    fn poll_send(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             let Some(fd) = self.world.lot.raw(self.key) else {
                 return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
@@ -545,11 +558,10 @@ pub struct Presence {
 }
 
 impl http_engine::Watch for Presence {
-    fn poll_gone(&self, cx: &mut std::task::Context<'_>) -> std::task::Poll<()> {
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.world.lot.poll_closing(self.key, cx).map(|_| ())
     }
-    fn poll_interim(&self, cx: &mut std::task::Context<'_>, bytes: &mut Bytes) -> std::task::Poll<()> {
-        use std::task::Poll;
+    fn poll_interim(&self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<()> {
         while !bytes.is_empty() {
             let Some(fd) = self.world.lot.raw(self.key) else { return Poll::Ready(()) };
             match socket::send(fd, bytes, false) {

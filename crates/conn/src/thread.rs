@@ -101,26 +101,28 @@ pub fn run(init: ThreadInit) {
 async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
     clock::update();
     let world = Rc::new(World::new(init.serving)?);
+    net::outbound::watch_with(&world.lot);
     watch_files(&world)?;
     for bound in init.listeners {
         open(&world, bound)?;
     }
-    let poll = net::lot::watch(&world.lot)?;
+    let poll = net::lot::watch(&*world.lot)?;
     let mut ready = Vec::with_capacity(net::lot::EVENTS_MAX);
     let mut due = Vec::new();
-    let mut next_due = None;
     let mut stop_at = None;
+    // Armed for `armed`, which may be earlier than needed: deadlines mostly move away.
+    let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
+    let mut armed: Option<clock::Instant> = None;
     loop {
         // Whatever was asked for is done first; then the thread sleeps until something happens.
-        let timer = async {
-            match [next_due, stop_at, world.paused_until.get(), world.next_cutoff()].into_iter().flatten().min() {
-                Some(at) => {
-                    let now = clock::now();
-                    tokio::time::sleep(Duration::from_micros(at.micros_since(now).max(1000))).await;
-                }
-                None => std::future::pending().await,
-            }
-        };
+        let dues = [world.lot.next_due(), stop_at, world.paused_until.get(), world.next_cutoff()];
+        if let Some(at) = dues.into_iter().flatten().min()
+            && armed.is_none_or(|armed| at < armed)
+        {
+            armed = Some(at);
+            let at = at.max(clock::now().plus_millis(1));
+            sleep.as_mut().reset(tokio::time::Instant::from_std(clock::as_std(at)));
+        }
         tokio::select! {
             biased;
             guard = poll.readable() => {
@@ -141,9 +143,6 @@ async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
                 } else {
                     guard.clear_ready();
                 }
-                if next_due.is_none() {
-                    next_due = world.lot.due(clock::now(), &mut due);
-                }
             }
             command = init.commands.recv() => match command {
                 Some(Command::Serve { serving, listeners, keep }) => reload(&world, serving, listeners, &keep)?,
@@ -162,7 +161,8 @@ async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
                 }
                 Some(Command::Terminate) | None => return Ok(()),
             },
-            () = timer => {
+            () = sleep.as_mut(), if armed.is_some() => {
+                armed = None;
                 clock::update();
                 let now = clock::now();
                 if stop_at.is_some_and(|at| at <= now) {
@@ -184,8 +184,8 @@ async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
             }
         }
         world.cut_off(now);
-        if next_due.is_some_and(|at| at <= now) {
-            next_due = world.lot.due(now, &mut due);
+        if world.lot.next_due().is_some_and(|at| at <= now) {
+            world.lot.due(now, &mut due);
             for key in due.drain(..) {
                 if let Some(Owner::Client(_)) = world.lot.owner(key) {
                     world.close(key);

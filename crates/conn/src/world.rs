@@ -41,7 +41,7 @@ pub struct Door {
 
 /// One worker thread's state.
 pub struct World {
-    pub lot: Lot<Owner>,
+    pub lot: Rc<Lot<Owner>>,
     pub serving: RefCell<Serving>,
     /// Behind an `Rc`, so that a request's hold on its plan is not counted across threads.
     #[allow(clippy::redundant_allocation)]
@@ -71,7 +71,7 @@ impl World {
     /// When the system has no more descriptors.
     pub fn new(serving: Serving) -> std::io::Result<World> {
         Ok(World {
-            lot: Lot::new()?,
+            lot: Rc::new(Lot::new()?),
             plan: RefCell::new(serving.http.clone().map(Rc::new)),
             serving: RefCell::new(serving),
             doors: RefCell::new(Vec::new()),

@@ -2,6 +2,7 @@
 
 pub mod listen;
 pub mod lot;
+pub mod outbound;
 pub mod pool;
 pub mod process;
 pub mod random;

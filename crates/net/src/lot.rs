@@ -39,8 +39,6 @@ const WRITABLE: u8 = 2;
 const CLOSING: u8 = 4;
 /// Nobody works on it: readiness goes to the thread's loop.
 const PARKED: u8 = 8;
-/// It has a node in the heap of deadlines.
-const TIMED: u8 = 16;
 /// The loop has been told that it is readable.
 const QUEUED: u8 = 32;
 /// Other descriptors, here or in another process, may refer to the same socket: closing ours does not end epoll's interest.
@@ -60,8 +58,27 @@ struct Entry<T> {
     generation: u32,
     flags: u8,
     deadline: Instant,
+    /// When its node in the heap of deadlines is due, at `deadline` or before; 0: it has none.
+    node: Instant,
     wakers: Option<Box<Wakers>>,
     owner: Option<T>,
+}
+
+impl<T> Entry<T> {
+    /// Sets the deadline; whether it needs a node for it.
+    #[inline]
+    fn is_due_at(&mut self, deadline: Instant) -> bool {
+        self.deadline = deadline;
+        let add = self.node == Instant::default() || deadline < self.node;
+        if add {
+            self.node = deadline;
+        }
+        add
+    }
+}
+
+fn slot<T>(entries: &mut [Box<[Entry<T>]>], index: u64) -> Option<&mut Entry<T>> {
+    entries.get_mut(index as usize / BLOCK)?.get_mut(index as usize % BLOCK)
 }
 
 /// See the module's documentation. `T` is what the thread keeps with every socket.
@@ -70,11 +87,19 @@ pub struct Lot<T> {
     entries: RefCell<Vec<Box<[Entry<T>]>>>,
     free: RefCell<Vec<u32>>,
     used: Cell<u32>,
+    /// Of these, the ones with an owner.
+    owned: Cell<u32>,
     /// Parked entries that were readable already when they were parked.
     pending: RefCell<Vec<Key>>,
     deadlines: RefCell<BinaryHeap<std::cmp::Reverse<(Instant, u64)>>>,
     events: RefCell<Vec<epoll::Event>>,
+    /// Of entries that were parked: the next one that is worked on takes them.
+    #[allow(clippy::vec_box)]
+    spare: RefCell<Vec<Box<Wakers>>>,
 }
+
+/// Sets of wakers that are kept for the next entry that is worked on.
+const SPARE_MAX: usize = 128;
 
 /// What epoll tells of a connected socket.
 const CONNECTED: EventFlags = EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
@@ -91,9 +116,11 @@ impl<T: Clone> Lot<T> {
             entries: RefCell::new(Vec::new()),
             free: RefCell::new(Vec::new()),
             used: Cell::new(0),
+            owned: Cell::new(0),
             pending: RefCell::new(Vec::new()),
             deadlines: RefCell::new(BinaryHeap::new()),
             events: RefCell::new(Vec::with_capacity(EVENTS_MAX)),
+            spare: RefCell::new(Vec::new()),
         })
     }
 
@@ -101,11 +128,12 @@ impl<T: Clone> Lot<T> {
     pub fn len(&self) -> usize {
         self.used.get() as usize
     }
+    /// Nothing but connections that we made ourselves is left.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.owned.get() == 0
     }
 
-    fn insert(&self, fd: OwnedFd, owner: T, flags: u8) -> Key {
+    fn insert(&self, fd: OwnedFd, owner: Option<T>, flags: u8) -> Key {
         let spare = self.free.borrow_mut().pop();
         let index = spare.unwrap_or_else(|| {
             let mut entries = self.entries.borrow_mut();
@@ -117,6 +145,7 @@ impl<T: Clone> Lot<T> {
                         generation: 0,
                         flags: 0,
                         deadline: Instant::default(),
+                        node: Instant::default(),
                         wakers: None,
                         owner: None,
                     })
@@ -126,10 +155,11 @@ impl<T: Clone> Lot<T> {
             start
         });
         self.used.set(self.used.get() + 1);
+        self.owned.set(self.owned.get() + u32::from(owner.is_some()));
         let mut entries = self.entries.borrow_mut();
         let entry = &mut entries[index as usize / BLOCK][index as usize % BLOCK];
         entry.fd = Some(fd);
-        entry.owner = Some(owner);
+        entry.owner = owner;
         entry.flags = flags;
         Key { index, generation: entry.generation }
     }
@@ -146,14 +176,24 @@ impl<T: Clone> Lot<T> {
     /// When epoll refuses it; the socket is closed.
     pub fn add(&self, fd: OwnedFd, owner: T) -> io::Result<Key> {
         let raw = fd.as_raw_fd();
-        let key = self.insert(fd, owner, PARKED);
+        let key = self.insert(fd, Some(owner), PARKED);
+        self.register(key, raw, CONNECTED)
+    }
+
+    /// Takes a socket in that a task works on, and nobody else ever will: one that we have connected, or are about to.
+    ///
+    /// # Errors
+    /// As [`Lot::add`].
+    pub fn add_outbound(&self, fd: OwnedFd) -> io::Result<Key> {
+        let raw = fd.as_raw_fd();
+        let key = self.insert(fd, None, 0);
         self.register(key, raw, CONNECTED)
     }
 
     /// Takes a connected socket in, parked, without telling epoll: a connection that ends with its first answer need never
     /// be watched. Whoever calls this reads the socket at once, then calls [`Lot::watch_now`].
     pub fn add_unwatched(&self, fd: OwnedFd, owner: T) -> Key {
-        self.insert(fd, owner, PARKED | UNREGISTERED)
+        self.insert(fd, Some(owner), PARKED | UNREGISTERED)
     }
     /// Has epoll watch an entry that [`Lot::add_unwatched`] took in, if it is still there. What is ready by now is an event.
     ///
@@ -177,7 +217,7 @@ impl<T: Clone> Lot<T> {
     /// As [`Lot::add`].
     pub fn add_listener(&self, fd: OwnedFd, owner: T, shared: bool) -> io::Result<Key> {
         let raw = fd.as_raw_fd();
-        let key = self.insert(fd, owner, PARKED | SHARED_FILE);
+        let key = self.insert(fd, Some(owner), PARKED | SHARED_FILE);
         let events = if shared { EventFlags::IN | EventFlags::EXCLUSIVE } else { EventFlags::IN };
         self.register(key, raw, events)
     }
@@ -199,7 +239,7 @@ impl<T: Clone> Lot<T> {
         let (fd, owner, wakers, shared_file) = self.with(key, |entry| {
             let shared_file = entry.flags & SHARED_FILE != 0;
             entry.generation = entry.generation.wrapping_add(1);
-            entry.flags &= TIMED;
+            entry.flags = 0;
             (entry.fd.take(), entry.owner.take(), entry.wakers.take(), shared_file)
         })?;
         if shared_file && let Some(fd) = &fd {
@@ -208,6 +248,7 @@ impl<T: Clone> Lot<T> {
         }
         drop(fd);
         self.used.set(self.used.get() - 1);
+        self.owned.set(self.owned.get() - u32::from(owner.is_some()));
         self.free.borrow_mut().push(key.index);
         if let Some(wakers) = wakers {
             wakers.read.into_iter().chain(wakers.write).chain(wakers.close).for_each(Waker::wake);
@@ -250,23 +291,22 @@ impl<T: Clone> Lot<T> {
     pub fn nearest_parked(&self, wanted: impl Fn(&T) -> bool) -> Option<Key> {
         let mut kept = Vec::new();
         let mut found = None;
-        loop {
-            let Some(std::cmp::Reverse((at, index))) = self.deadlines.borrow_mut().pop() else { break };
-            let mut entries = self.entries.borrow_mut();
-            let slot = entries.get_mut(index as usize / BLOCK).and_then(|b| b.get_mut(index as usize % BLOCK));
-            let Some(entry) = slot else { continue };
+        let mut heap = self.deadlines.borrow_mut();
+        let mut entries = self.entries.borrow_mut();
+        while let Some(std::cmp::Reverse((at, index))) = heap.pop() {
+            let Some(entry) = slot(&mut entries, index).filter(|entry| entry.node == at) else { continue };
             if entry.fd.is_none() {
-                entry.flags &= !TIMED;
+                entry.node = Instant::default();
                 continue;
             }
             if entry.flags & PARKED != 0 && entry.owner.as_ref().is_some_and(&wanted) {
-                entry.flags &= !TIMED;
+                entry.node = Instant::default();
                 found = Some(Key { index: index as u32, generation: entry.generation });
                 break;
             }
             kept.push(std::cmp::Reverse((at, index)));
         }
-        self.deadlines.borrow_mut().extend(kept);
+        heap.extend(kept);
         found
     }
 
@@ -287,7 +327,7 @@ impl<T: Clone> Lot<T> {
         let queue = self
             .with(key, |entry| {
                 entry.flags |= PARKED;
-                entry.wakers = None;
+                self.forget_wakers(entry);
                 let queue = entry.flags & (READABLE | CLOSING) != 0 && entry.flags & QUEUED == 0;
                 if queue {
                     entry.flags |= QUEUED;
@@ -300,49 +340,56 @@ impl<T: Clone> Lot<T> {
         }
         self.set_deadline(key, deadline);
     }
+    fn forget_wakers(&self, entry: &mut Entry<T>) {
+        if let Some(mut wakers) = entry.wakers.take() {
+            let mut spare = self.spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                *wakers = Wakers::default();
+                spare.push(wakers);
+            }
+        }
+    }
+    /// Nobody waits for it at the moment.
+    pub fn rest(&self, key: Key) {
+        self.with(key, |entry| self.forget_wakers(entry));
+    }
     pub fn is_parked(&self, key: Key) -> bool {
         self.with(key, |entry| entry.flags & PARKED != 0).unwrap_or(false)
     }
-    /// When a parked entry is due. Cheap: the heap is touched only when the entry has no node in it.
+    /// When a parked entry is due. Cheap: the heap is touched only when the entry has no node in it, or a later one.
     #[inline]
     pub fn set_deadline(&self, key: Key, deadline: Instant) {
-        let add = self
-            .with(key, |entry| {
-                entry.deadline = deadline;
-                let add = entry.flags & TIMED == 0;
-                entry.flags |= TIMED;
-                add
-            })
-            .unwrap_or(false);
-        if add {
+        if self.with(key, |entry| entry.is_due_at(deadline)) == Some(true) {
             self.deadlines.borrow_mut().push(std::cmp::Reverse((deadline, u64::from(key.index))));
         }
     }
-    /// Parked entries whose time has come, and when to ask again.
+    /// Parked entries whose time has come, and when to ask again at the latest (see [`Lot::next_due`]).
     pub fn due(&self, now: Instant, out: &mut Vec<Key>) -> Option<Instant> {
         let mut heap = self.deadlines.borrow_mut();
+        let mut entries = self.entries.borrow_mut();
         while let Some(std::cmp::Reverse((at, index))) = heap.peek().copied() {
             if at > now {
                 return Some(at);
             }
             heap.pop();
-            let mut entries = self.entries.borrow_mut();
-            let Some(entry) = entries.get_mut(index as usize / BLOCK).and_then(|b| b.get_mut(index as usize % BLOCK))
-            else {
-                continue;
-            };
-            entry.flags &= !TIMED;
+            // An earlier deadline was set since, with a node of its own: this one is no longer the entry's.
+            let Some(entry) = slot(&mut entries, index).filter(|entry| entry.node == at) else { continue };
+            entry.node = Instant::default();
             if entry.fd.is_none() || entry.flags & PARKED == 0 {
                 continue;
             }
             if entry.deadline > now {
-                entry.flags |= TIMED;
+                entry.node = entry.deadline;
                 heap.push(std::cmp::Reverse((entry.deadline, index)));
             } else {
                 out.push(Key { index: index as u32, generation: entry.generation });
             }
         }
         None
+    }
+    /// When [`Lot::due`] may have something.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.deadlines.borrow().peek().map(|std::cmp::Reverse((at, _))| *at)
     }
 
     /// Notes that a read found nothing more: the next byte will be an event.
@@ -388,7 +435,8 @@ impl<T: Clone> Lot<T> {
             if entry.flags & flag != 0 {
                 return Poll::Ready(true);
             }
-            let slot = slot(entry.wakers.get_or_insert_default());
+            let wakers = entry.wakers.get_or_insert_with(|| self.spare.borrow_mut().pop().unwrap_or_default());
+            let slot = slot(wakers);
             match slot {
                 Some(waker) if waker.will_wake(cx.waker()) => {}
                 slot => *slot = Some(cx.waker().clone()),
@@ -470,11 +518,9 @@ impl<T: Clone> Lot<T> {
     pub fn park_idle(&self, key: Key, deadline: Instant) {
         let (add, queue) = self
             .with(key, |entry| {
-                entry.deadline = deadline;
-                let add = entry.flags & TIMED == 0;
                 let queue = entry.flags & (READABLE | CLOSING) != 0 && entry.flags & QUEUED == 0;
-                entry.flags |= TIMED | if queue { QUEUED } else { 0 };
-                (add, queue)
+                entry.flags |= if queue { QUEUED } else { 0 };
+                (entry.is_due_at(deadline), queue)
             })
             .unwrap_or((false, false));
         if add {
@@ -588,6 +634,22 @@ mod tests {
         assert!(due.is_empty());
         assert_eq!(lot.due(Instant(30), &mut due), None);
         assert_eq!(due, [key]);
+    }
+
+    #[test]
+    fn a_deadline_that_moves_forward_is_met() {
+        let lot = Lot::new().expect("epoll");
+        let (key, _theirs) = pair(&lot);
+        lot.set_deadline(key, Instant(60));
+        lot.park_idle(key, Instant(5));
+        assert_eq!(lot.next_due(), Some(Instant(5)));
+        let mut due = Vec::new();
+        assert_eq!(lot.due(Instant(5), &mut due), Some(Instant(60)));
+        assert_eq!(due, [key]);
+        due.clear();
+        lot.set_deadline(key, Instant(90));
+        assert_eq!(lot.due(Instant(60), &mut due), Some(Instant(90)), "the first node is nobody's any more");
+        assert!(due.is_empty());
     }
 
     #[test]

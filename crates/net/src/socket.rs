@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// A borrowed descriptor of a socket whose entry in the lot is alive.
-fn borrow(fd: RawFd) -> BorrowedFd<'static> {
+pub(crate) fn borrow(fd: RawFd) -> BorrowedFd<'static> {
     // SAFETY: callers pass a descriptor that the lot owns for as long as the call lasts: nothing in a thread closes sockets
     // while one of these functions runs.
     unsafe { BorrowedFd::borrow_raw(fd) }
@@ -34,6 +34,20 @@ pub fn recv_vec(fd: RawFd, buf: &mut Vec<u8>, max: usize) -> io::Result<usize> {
     let got = recv(fd, &mut buf[start..]);
     buf.truncate(start + *got.as_ref().unwrap_or(&0));
     got
+}
+
+/// Reads into the spare room that a vector has.
+///
+/// # Errors
+/// As [`recv`].
+pub fn recv_spare(fd: RawFd, buf: &mut Vec<u8>) -> io::Result<usize> {
+    loop {
+        match rustix::net::recv(borrow(fd), rustix::buffer::spare_capacity(buf), rustix::net::RecvFlags::empty()) {
+            Ok((n, _)) => return Ok(n),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
 }
 
 /// Writes what the socket takes. `more`: another write follows at once (MSG_MORE).

@@ -6,6 +6,7 @@ use crate::peer::{Peer, PeerSpec};
 use crate::pool::KeepAlive;
 use crate::stream::Address;
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -98,6 +99,8 @@ pub struct Extras {
 pub struct Group {
     /// `upstream` block's name, or host and port.
     pub name: String,
+    /// Stands for the name where names are compared often; the same for groups of the same name, also after a reload.
+    pub(crate) number: u64,
     pub method: Method,
     pub keepalive: KeepAlive,
     /// Written as an `upstream` block (its servers may be unavailable together), not implied by a URL.
@@ -129,6 +132,7 @@ impl Group {
         let found = lines.iter().map(|line| remembered_names(name, &line.source)).collect();
         let group = Group {
             name: name.into(),
+            number: number(name),
             method,
             keepalive,
             explicit,
@@ -234,6 +238,11 @@ impl Group {
         }
         Some(spec)
     }
+}
+
+fn number(name: &str) -> u64 {
+    static KEYS: OnceLock<RandomState> = OnceLock::new();
+    KEYS.get_or_init(RandomState::new).hash_one(name)
 }
 
 /// What names stood for when they were last resolved: a reload begins with that.

@@ -20,5 +20,5 @@ pub mod stream;
 pub use balance::{Active, Choice, Method, Turn};
 pub use group::{Extras, Found, Group, Line, Source};
 pub use peer::{Checked, Peer, PeerSpec};
-pub use pool::{KeepAlive, Pooled};
+pub use pool::{KeepAlive, Patience, Pooled};
 pub use stream::{Address, Options, Stream};

@@ -4,7 +4,7 @@ use crate::stream::Address;
 use base::clock::Instant;
 use md5::{Digest, Md5};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// One `server` line of an `upstream` block, for one of its addresses.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ pub enum Checked {
 pub struct Peer {
     pub spec: PeerSpec,
     /// The address as text: `$upstream_addr`, log lines.
-    pub text: String,
+    pub text: Arc<str>,
     id: OnceLock<String>,
     /// Connections in use, of all threads.
     pub active: AtomicU64,
@@ -106,7 +106,7 @@ pub(crate) fn average(old: u64, new: u64) -> u64 {
 impl Peer {
     pub(crate) fn new(spec: PeerSpec) -> Peer {
         let effective = i64::from(spec.weight);
-        let text = spec.address.to_string();
+        let text = spec.address.to_string().into();
         Peer {
             spec,
             text,

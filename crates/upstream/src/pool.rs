@@ -1,11 +1,16 @@
 //! Idle connections to upstream servers, each thread its own (nginx: `ngx_http_upstream_keepalive_module`).
 
+use crate::group::Group;
 use crate::stream::{Address, Stream};
 use base::clock::{self, Instant};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::io;
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::time::Sleep;
 
 /// How a group keeps connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,17 +39,82 @@ impl KeepAlive {
     }
 }
 
+/// Whose connections they are: those of other groups, even to the same server, are not touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    group: u64,
+    scope: usize,
+}
+
+/// A group's number is a keyed hash already.
+#[derive(Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = self.0.rotate_left(31) ^ n;
+    }
+    fn write_usize(&mut self, n: usize) {
+        self.write_u64((n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    }
+}
+
 /// A connection with its history.
 #[derive(Debug)]
 pub struct Pooled {
     pub stream: Stream,
+    pub patience: Patience,
     pub requests: u64,
     pub opened: Instant,
     idle_since: Instant,
     timeout_ms: u64,
-    group: String,
+    place: Place,
     address: Address,
-    scope: usize,
+}
+
+/// A connection's timer. It stays armed from one wait to the next: moving it on costs next to nothing, making one does not.
+#[derive(Debug, Default)]
+pub struct Patience {
+    sleep: Option<Pin<Box<Sleep>>>,
+    waiting: bool,
+}
+
+impl Patience {
+    /// Something has happened: the next wait begins anew.
+    #[inline]
+    pub fn renew(&mut self) {
+        self.waiting = false;
+    }
+    /// Whether nothing has happened for `timeout`; the task is woken when that is so.
+    pub fn poll_over(&mut self, cx: &mut Context<'_>, timeout: Duration) -> bool {
+        let sleep = if self.waiting {
+            let Some(sleep) = &mut self.sleep else { return false };
+            sleep
+        } else {
+            self.waiting = true;
+            let until = tokio::time::Instant::from_std(clock::as_std(clock::now()) + timeout);
+            match &mut self.sleep {
+                Some(sleep) => {
+                    sleep.as_mut().reset(until);
+                    sleep
+                }
+                sleep => sleep.insert(Box::pin(tokio::time::sleep_until(until))),
+            }
+        };
+        let over = sleep.as_mut().poll(cx).is_ready();
+        self.waiting &= !over;
+        over
+    }
+    /// The same, to wait for.
+    pub async fn over(&mut self, timeout: Duration) {
+        std::future::poll_fn(|cx| if self.poll_over(cx, timeout) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
 }
 
 /// How often a thread looks at its idle connections: those whose servers have closed them are closed here, too.
@@ -52,38 +122,44 @@ const SWEEP: Duration = Duration::from_secs(1);
 
 thread_local! {
     static SWEEPING: Cell<bool> = const { Cell::new(false) };
-    static IDLE: RefCell<VecDeque<Pooled>> = const { RefCell::new(VecDeque::new()) };
+    /// The most recently used ones are last.
+    #[allow(clippy::vec_box)]
+    static IDLE: RefCell<HashMap<Place, VecDeque<Box<Pooled>>, BuildHasherDefault<Mixed>>> = RefCell::default();
 }
 
 impl Pooled {
-    pub fn new(stream: Stream, group: &str, address: Address, scope: usize) -> Pooled {
-        Pooled {
+    /// A new connection to a server of a group, used by one location only (`scope`, `keepalive ... local`) or by all (0).
+    /// Boxed, as it goes through many hands.
+    pub fn new(stream: Stream, group: &Group, address: Address, scope: usize) -> Box<Pooled> {
+        Box::new(Pooled {
             stream,
+            patience: Patience::default(),
             requests: 0,
             opened: clock::now(),
             idle_since: clock::now(),
             timeout_ms: 0,
-            group: group.into(),
+            place: Place { group: group.number, scope },
             address,
-            scope,
-        }
+        })
     }
     /// Nothing has come and nothing has ended: it may be used again.
     fn quiet(&self) -> bool {
-        let mut probe = Vec::with_capacity(1);
-        matches!(self.stream.try_read_buf(&mut probe), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+        self.stream.is_quiet()
+    }
+    fn expired(&self, now: Instant) -> bool {
+        self.timeout_ms != 0 && now.millis_since(self.idle_since) >= self.timeout_ms
     }
 }
 
 /// Takes an idle connection out of the pool. A connection on which anything has happened meanwhile is dropped.
-pub fn take(group: &str, address: &Address, scope: usize) -> Option<Pooled> {
+pub fn take(group: &Group, address: &Address, scope: usize) -> Option<Box<Pooled>> {
     IDLE.with_borrow_mut(|idle| {
+        let idle = idle.get_mut(&Place { group: group.number, scope })?;
         let now = clock::now();
-        idle.retain(|c| c.timeout_ms == 0 || now.millis_since(c.idle_since) < c.timeout_ms);
         // The most recently used one is the least likely to be closed by the server.
-        while let Some(at) = idle.iter().rposition(|c| c.scope == scope && c.group == group && c.address == *address) {
+        while let Some(at) = idle.iter().rposition(|c| c.address == *address) {
             let connection = idle.remove(at)?;
-            if connection.quiet() {
+            if !connection.expired(now) && connection.quiet() {
                 return Some(connection);
             }
         }
@@ -92,7 +168,7 @@ pub fn take(group: &str, address: &Address, scope: usize) -> Option<Pooled> {
 }
 
 /// Gives a connection back after a response that ended cleanly; call it within a `LocalSet`.
-pub fn give(mut connection: Pooled, keep: &KeepAlive) {
+pub fn give(mut connection: Box<Pooled>, keep: &KeepAlive) {
     let now = clock::now();
     if keep.connections == 0
         || connection.requests >= keep.requests_max
@@ -103,12 +179,12 @@ pub fn give(mut connection: Pooled, keep: &KeepAlive) {
     }
     connection.idle_since = now;
     connection.timeout_ms = keep.timeout_ms;
+    connection.patience.renew();
+    connection.stream.rest();
     IDLE.with_borrow_mut(|idle| {
-        let same = |c: &Pooled| c.group == connection.group && c.scope == connection.scope;
-        if idle.iter().filter(|c| same(c)).count() >= keep.connections
-            && let Some(oldest) = idle.iter().position(same)
-        {
-            idle.remove(oldest);
+        let idle = idle.entry(connection.place).or_default();
+        if idle.len() >= keep.connections {
+            idle.pop_front();
         }
         idle.push_back(connection);
     });
@@ -124,7 +200,10 @@ async fn sweep() {
         clock::update();
         let now = clock::now();
         let left = IDLE.with_borrow_mut(|idle| {
-            idle.retain(|c| (c.timeout_ms == 0 || now.millis_since(c.idle_since) < c.timeout_ms) && c.quiet());
+            idle.retain(|_, of_group| {
+                of_group.retain(|c| !c.expired(now) && c.quiet());
+                !of_group.is_empty()
+            });
             idle.len()
         });
         if left == 0 {

@@ -40,6 +40,66 @@ names! {
     XAccelBuffering "X-Accel-Buffering" XAccelCharset "X-Accel-Charset" Status "Status"
 }
 
+/// A set of known names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KnownSet(u64);
+
+impl KnownSet {
+    pub const fn of(names: &[Known]) -> KnownSet {
+        let mut set = KnownSet(0);
+        let mut rest = names;
+        while let [name, tail @ ..] = rest {
+            set.0 |= 1 << *name as u8;
+            rest = tail;
+        }
+        set
+    }
+    pub fn insert(&mut self, name: Known) {
+        self.0 |= 1 << name as u8;
+    }
+    #[inline]
+    pub const fn has(self, name: Known) -> bool {
+        self.0 & (1 << name as u8) != 0
+    }
+}
+
+/// Names of fields as a configuration lists them, ready to be asked about: known ones are found at once.
+#[derive(Clone, Debug, Default)]
+pub struct NameSet {
+    known: KnownSet,
+    /// The others, in lower case.
+    others: Vec<Vec<u8>>,
+}
+
+impl NameSet {
+    pub fn insert(&mut self, name: &[u8]) {
+        match known(name) {
+            Known::Other => self.others.push(name.to_ascii_lowercase()),
+            name => self.known.insert(name),
+        }
+    }
+    /// Whether a field's name, which the parser has recognised as `known`, is in the set.
+    #[inline]
+    pub fn has(&self, known: Known, name: &[u8]) -> bool {
+        match known {
+            Known::Other => self.others.iter().any(|other| other.eq_ignore_ascii_case(name)),
+            known => self.known.has(known),
+        }
+    }
+    /// The same for a name that no parser has seen.
+    pub fn has_name(&self, name: &[u8]) -> bool {
+        self.has(known(name), name)
+    }
+}
+
+impl<'a> FromIterator<&'a [u8]> for NameSet {
+    fn from_iter<I: IntoIterator<Item = &'a [u8]>>(names: I) -> NameSet {
+        let mut set = NameSet::default();
+        names.into_iter().for_each(|name| set.insert(name));
+        set
+    }
+}
+
 impl Known {
     /// A request with two fields of this name is refused (`ngx_http_headers_in`: the unique ones, and `Host`).
     #[inline]

@@ -43,7 +43,7 @@ pub use framing::{
     BodyLength, FramingError, check_request, keep_alive, request_body, response_body, response_keep_alive,
 };
 pub use head::{Method, RequestHead, Span, Version};
-pub use known::{Known, NAMES, known};
+pub use known::{Known, KnownSet, NAMES, NameSet, known};
 pub use request::{HeadLimits, HeadParser, Progress};
 pub use response::{ResponseHead, ResponseParser};
 pub use status::status_line;

@@ -51,6 +51,8 @@ impl ResponseParser {
     pub fn parse(&mut self, buf: &[u8], limits: &HeadLimits, head: &mut ResponseHead) -> Result<Progress, HeadError> {
         if self.scanned == 0 && !self.line_done {
             head.clear();
+            // What most heads need: growing step by step costs more.
+            head.fields.all.reserve(16);
         }
         if self.scanned > self.start && memchr::memchr(b'\n', buf.get(self.scanned..).unwrap_or(&[])).is_none() {
             return self.partial(buf, limits);

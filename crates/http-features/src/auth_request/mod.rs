@@ -99,9 +99,12 @@ fn challenges(child: &Request) -> Vec<OutField> {
     if !own.is_empty() {
         return own;
     }
-    let Some(state) = child.thing::<UpstreamState>() else { return Vec::new() };
-    let fields = state.fields.iter().filter(|(name, _)| is(name));
-    fields.map(|(name, value)| OutField { name: name.clone().into(), value: value.clone().into() }).collect()
+    let Some(answer) = child.thing::<UpstreamState>().and_then(|state| state.answer.as_ref()) else {
+        return Vec::new();
+    };
+    let text = |span: wire_h1::Span| span.of(&answer.buf).to_vec().into();
+    let fields = answer.head.fields.all.iter().filter(|field| is(field.name.of(&answer.buf)));
+    fields.map(|field| OutField { name: text(field.name), value: text(field.value) }).collect()
 }
 
 fn verdict(r: &mut Request, status: u16, challenges: Vec<OutField>) -> Flow {

@@ -3,8 +3,9 @@
 use super::Round;
 use super::matching::{Match, plain};
 use crate::shared::probing::{Prober, Probing};
-use crate::shared::upstream_state::{Try, UpstreamState};
+use crate::shared::upstream_state::{Answer, Try, UpstreamState};
 use base::clock;
+use bytes::Bytes;
 use http_engine::{Connection, HttpPlan, Request};
 use observe::os;
 use std::cell::Cell;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use tokio::time::timeout;
 use upstream::{Address, Options, Peer, Stream};
 use wire_h1::{
-    BodyLength, ChunkedDecoder, HeadLimits, HeadParser, Method, Progress, ResponseHead, ResponseParser, Role,
+    BodyLength, ChunkedDecoder, HeadLimits, HeadParser, Method, Progress, ResponseHead, ResponseParser, Role, Span,
 };
 
 /// What is looked at of a body.
@@ -107,13 +108,13 @@ async fn ask(
 
     let mut reader = Reader { stream: &connection.stream, buf: Vec::with_capacity(4096), wait: times.read, taken: 0 };
     let head = reader.head(prober.head_max()).await?;
-    let fields: Vec<_> =
-        head.fields.all.iter().map(|f| (f.name.of(&reader.buf).to_vec(), f.value.of(&reader.buf).to_vec())).collect();
     match &round.matching {
         None => plain(head.status)?,
         Some(matching) => {
+            let text = |span: Span| span.of(&reader.buf).to_vec();
+            let fields: Vec<_> = head.fields.all.iter().map(|f| (text(f.name), text(f.value))).collect();
             matching.head(head.status, &fields)?;
-            note(r, peer, head.status, fields);
+            note(r, peer, head.clone(), Bytes::copy_from_slice(&reader.buf));
             matching.required(r)?;
         }
     }
@@ -136,10 +137,11 @@ async fn ask(
 }
 
 /// What `$upstream_*` variables say in `require`.
-fn note(r: &mut Request, peer: &Peer, status: u16, fields: Vec<(Vec<u8>, Vec<u8>)>) {
+fn note(r: &mut Request, peer: &Peer, head: ResponseHead, buf: Bytes) {
     if let Some(state) = UpstreamState::of(r) {
-        state.tries = vec![Try { address: peer.text.clone(), status, ..Try::default() }];
-        state.fields = fields;
+        state.tries.clear();
+        state.tries.push(Try { status: head.status, ..Try::new(peer.text.clone(), clock::now()) });
+        state.answer = Some(Rc::new(Answer { head, buf }));
     }
 }
 

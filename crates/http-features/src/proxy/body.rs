@@ -11,7 +11,7 @@ use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -30,15 +30,16 @@ enum Framing {
 
 /// See the module's documentation.
 pub struct UpstreamBody {
-    connection: Option<Pooled>,
+    connection: Option<Box<Pooled>>,
     active: Active,
+    /// Bytes that came with the head; they are passed on before those in `buf`.
+    first: Bytes,
     /// Bytes that were read and not passed on.
     buf: Vec<u8>,
     framing: Framing,
     /// The server keeps the connection, too.
     reusable: bool,
     timeout: Duration,
-    sleep: Option<Pin<Box<Sleep>>>,
     started: base::clock::Instant,
     /// `proxy_buffering`: what was read before the client wanted it.
     ahead: Option<Ahead>,
@@ -79,11 +80,9 @@ impl Rate {
 }
 
 /// What is read ahead of a slow client: in memory up to a bound, then in a temporary file up to another, then no more.
-#[derive(Default)]
 pub struct Ahead {
+    plan: Arc<PassPlan>,
     memory_max: u64,
-    file_max: u64,
-    folder: PathBuf,
     queue: VecDeque<Bytes>,
     queued: u64,
     file: Option<File>,
@@ -95,12 +94,15 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    pub fn new(memory_max: u64, file_max: u64, folder: &Path) -> Ahead {
-        Ahead { memory_max, file_max, folder: folder.into(), ..Ahead::default() }
+    pub fn new(plan: Arc<PassPlan>, memory_max: u64) -> Ahead {
+        Ahead { plan, memory_max, queue: VecDeque::new(), queued: 0, file: None, filed: false, written: 0, handed: 0 }
+    }
+    fn folder(&self) -> &Path {
+        &self.plan.conf.proxy_temp_path.path
     }
     fn has_room(&self) -> bool {
         if self.written > self.handed || self.queued >= self.memory_max {
-            return self.written < self.file_max;
+            return self.written < self.plan.conf.proxy_max_temp_file_size.0;
         }
         true
     }
@@ -112,7 +114,7 @@ impl Ahead {
             return Ok(());
         }
         if self.file.is_none() {
-            self.file = Some(body_store::unlinked(&self.folder)?);
+            self.file = Some(body_store::unlinked(self.folder())?);
             self.filed = true;
         }
         if let Some(file) = &self.file {
@@ -143,9 +145,9 @@ const READ_BYTES: usize = 32 * 1024;
 
 impl UpstreamBody {
     pub fn new(
-        connection: Pooled,
+        connection: Box<Pooled>,
         active: Active,
-        buf: Vec<u8>,
+        mut first: Bytes,
         length: BodyLength,
         reusable: bool,
         timeout: Duration,
@@ -158,14 +160,16 @@ impl UpstreamBody {
             BodyLength::Chunked => Framing::Chunked(Box::new(ChunkedDecoder::new(Role::Client))),
             BodyLength::UntilClose => Framing::UntilClose,
         };
+        // A chunk's head may go on in what is read next.
+        let buf = if matches!(framing, Framing::Chunked(_)) { std::mem::take(&mut first).into() } else { Vec::new() };
         let mut body = UpstreamBody {
             connection: Some(connection),
             active,
+            first,
             buf,
             framing,
             reusable,
             timeout,
-            sleep: None,
             started,
             ahead,
             broken: None,
@@ -182,6 +186,7 @@ impl UpstreamBody {
         }
         if let Some(connection) = self.connection.take()
             && self.reusable
+            && self.first.is_empty()
             && self.buf.is_empty()
         {
             pool::give(connection, &self.active.group().keepalive);
@@ -189,7 +194,7 @@ impl UpstreamBody {
     }
     /// Limits how fast the server is read; 0: not at all.
     pub fn limit_rate(&mut self, bytes: u64) {
-        let read = self.buf.len() as u64;
+        let read = (self.first.len() + self.buf.len()) as u64;
         self.rate = (bytes > 0).then(|| Rate { bytes, read, started: base::clock::now(), pause: None });
     }
     /// What follows a chunked body goes to the client, too.
@@ -201,6 +206,24 @@ impl UpstreamBody {
     }
     /// Body bytes out of what was read.
     fn take(&mut self, r: &mut Request) -> Result<Option<Bytes>, &'static str> {
+        if !self.first.is_empty() {
+            let wanted = match &mut self.framing {
+                Framing::Done => 0,
+                Framing::Left(left) => {
+                    let n = (self.first.len() as u64).min(*left);
+                    *left -= n;
+                    n as usize
+                }
+                Framing::UntilClose | Framing::Chunked(_) => self.first.len(),
+            };
+            let bytes = self.first.split_to(wanted);
+            if matches!(self.framing, Framing::Left(0)) {
+                self.framing = Framing::Done;
+                self.say_excess(r, MORE_THAN_ANNOUNCED);
+                self.settle();
+            }
+            return Ok((!bytes.is_empty()).then_some(bytes));
+        }
         if self.buf.is_empty() {
             return Ok(None);
         }
@@ -247,7 +270,7 @@ impl UpstreamBody {
     }
     /// Bytes behind the body: they are nobody's, and the connection is not used again.
     fn say_excess(&self, r: &Request, words: &str) {
-        if !self.buf.is_empty() {
+        if !self.first.is_empty() || !self.buf.is_empty() {
             say(r, Level::Warn, words);
         }
     }
@@ -279,8 +302,6 @@ impl UpstreamBody {
         loop {
             match self.take(r) {
                 Ok(Some(bytes)) => {
-                    self.sleep = None;
-                    base::clock::update();
                     if let Some(one) = UpstreamState::last(r) {
                         one.response_ms = Some(base::clock::now().millis_since(self.started));
                     }
@@ -295,7 +316,7 @@ impl UpstreamBody {
                 Ok(None) => {}
                 Err(words) => return Got::Broken(words.into()),
             }
-            let Some(connection) = &self.connection else { return Got::Broken("upstream is gone".into()) };
+            let Some(connection) = &mut self.connection else { return Got::Broken("upstream is gone".into()) };
             let got = match &mut self.rate {
                 None => {
                     self.buf.reserve(READ_BYTES);
@@ -320,6 +341,7 @@ impl UpstreamBody {
                     return Got::Broken("upstream prematurely closed connection".into());
                 }
                 Ok(n) => {
+                    connection.patience.renew();
                     if let Some(one) = UpstreamState::last(r) {
                         // As the server framed it, like nginx.
                         one.bytes_received += n as u64;
@@ -331,9 +353,7 @@ impl UpstreamBody {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => return Got::Broken(format!("recv() failed {}", observe::os(&e))),
             }
-            let timeout = self.timeout;
-            let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
-            if sleep.as_mut().poll(cx).is_ready() {
+            if connection.patience.poll_over(cx, self.timeout) {
                 return Got::Broken("upstream timed out (110: Connection timed out)".into());
             }
             if connection.stream.poll_readable(cx).is_pending() {
@@ -372,12 +392,12 @@ impl BodySource for UpstreamBody {
                     if let Some(ahead) = &mut self.ahead
                         && let Err(e) = ahead.push(bytes)
                     {
-                        let folder = ahead.folder.display();
+                        let folder = ahead.folder().display();
                         self.broken = Some(format!("a temporary file in \"{folder}\" failed {}", observe::os(&e)));
                     }
                     if let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.filed) {
                         ahead.filed = false;
-                        let folder = ahead.folder.display();
+                        let folder = ahead.folder().display();
                         let words = format!("an upstream response is buffered to a temporary file in {folder}");
                         say(r, Level::Warn, &words);
                     }

@@ -7,18 +7,16 @@ use super::request::{self, Announce};
 use super::target::Aim;
 use super::{PassPlan, early_hints};
 use crate::shared::body_store::BodyStore;
-use crate::shared::upstream_state::UpstreamState;
-use base::clock;
+use crate::shared::upstream_state::{Answer, UpstreamState};
+use bytes::Bytes;
 use http_engine::{BodyReader, Request, RequestBody};
 use observe::os;
-use std::future::Future;
+use std::cell::Cell;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::time::Sleep;
-use upstream::{Peer, Pooled, Stream};
+use upstream::{Patience, Peer, Pooled, Stream};
 use wire_h1::{BodyLength, HeadLimits, Progress, ResponseHead, ResponseParser};
 
 /// Interim responses (1xx) that may come before the one that counts: a server that sends nothing else is given up.
@@ -26,10 +24,9 @@ const INTERIM_MAX: usize = 1000;
 
 /// A head that has come.
 pub struct Come {
-    pub head: ResponseHead,
-    /// The bytes that it points into, and how many of them it takes.
-    pub buf: Vec<u8>,
-    pub used: usize,
+    pub answer: Rc<Answer>,
+    /// What came behind it.
+    pub rest: Bytes,
     /// The whole request was sent.
     pub whole: bool,
 }
@@ -38,6 +35,14 @@ pub struct Come {
 const STREAM_BYTES: usize = 64 * 1024;
 /// What one read takes.
 const READ_BYTES: usize = 4096;
+
+/// Requests up to this size leave their buffer to the next one.
+const SPARE_BYTES_MAX: usize = 16 * 1024;
+
+thread_local! {
+    /// The buffer of the request that was sent last.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// Where the bytes behind the head come from.
 enum Source {
@@ -111,6 +116,7 @@ enum Event {
 /// The bytes on their way in both directions.
 struct Talk<'a> {
     stream: &'a Stream,
+    patience: &'a mut Patience,
     out: Vec<u8>,
     /// So much of `out` was written.
     at: usize,
@@ -118,9 +124,10 @@ struct Talk<'a> {
     /// Nothing more is written.
     done: bool,
     came: Vec<u8>,
-    sleep: Option<Pin<Box<Sleep>>>,
     send_timeout: Duration,
     read_timeout: Duration,
+    /// Something of this request was written before.
+    wrote: bool,
     written: u64,
     /// A client's body that ended, when it fitted the buffer.
     copied: Option<Vec<u8>>,
@@ -138,7 +145,7 @@ impl Talk<'_> {
             match self.stream.try_read_buf(&mut self.came) {
                 Ok(0) => return Poll::Ready(Event::Closed),
                 Ok(_) => {
-                    self.sleep = None;
+                    self.patience.renew();
                     return Poll::Ready(Event::Came);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.stream.poll_readable(cx) {
@@ -156,9 +163,7 @@ impl Talk<'_> {
             (false, true) => self.send_timeout,
             (false, false) => return Poll::Pending,
         };
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
-        if sleep.as_mut().poll(cx).is_ready() {
-            self.sleep = None;
+        if self.patience.poll_over(cx, timeout) {
             return Poll::Ready(if self.done { Event::ReadTimeout } else { Event::SendTimeout });
         }
         Poll::Pending
@@ -166,12 +171,15 @@ impl Talk<'_> {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         loop {
             while self.at < self.out.len() {
+                if std::mem::replace(&mut self.wrote, true) {
+                    self.stream.hurry();
+                }
                 match self.stream.try_write(&self.out[self.at..]) {
                     Ok(0) => return Poll::Ready(Event::SendFailed(io::ErrorKind::WriteZero.into())),
                     Ok(n) => {
                         self.at += n;
                         self.written += n as u64;
-                        self.sleep = None;
+                        self.patience.renew();
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.stream.poll_writable(cx) {
                         Poll::Ready(Ok(())) => {}
@@ -229,7 +237,7 @@ impl Talk<'_> {
 pub async fn converse(
     plan: &PassPlan,
     r: &mut Request,
-    aim: &Aim,
+    aim: &Aim<'_>,
     peer: &Peer,
     outgoing: &Outgoing,
     connection: &mut Pooled,
@@ -242,7 +250,7 @@ pub async fn converse(
         Outgoing::Streamed(BodyLength::Exact(n)) => Announce::Length(*n),
         Outgoing::Streamed(_) => Announce::Chunked,
     };
-    let mut out = Vec::with_capacity(1024);
+    let mut out = SPARE.take();
     let honest = request::write(plan, r, aim, announce, &mut out);
     let source = match outgoing {
         Outgoing::Nothing => Source::Ended,
@@ -279,14 +287,15 @@ pub async fn converse(
     let requests = connection.requests;
     let mut talk = Talk {
         stream: &connection.stream,
+        patience: &mut connection.patience,
         out,
         at: 0,
         source,
         done: false,
         came: Vec::with_capacity(READ_BYTES),
-        sleep: None,
         send_timeout: conf.proxy_send_timeout.duration(),
         read_timeout: conf.proxy_read_timeout.duration(),
+        wrote: false,
         written: 0,
         copied: None,
     };
@@ -320,7 +329,6 @@ pub async fn converse(
     loop {
         let had = talk.came.len();
         let event = std::future::poll_fn(|cx| talk.poll(cx)).await;
-        clock::update();
         if let Some(one) = UpstreamState::last(r) {
             one.bytes_sent += std::mem::take(&mut talk.written);
             one.bytes_received += (talk.came.len() - had) as u64;
@@ -329,6 +337,11 @@ pub async fn converse(
         match event {
             Event::Sent => {
                 talk.done = true;
+                let mut out = std::mem::take(&mut talk.out);
+                if out.capacity() <= SPARE_BYTES_MAX {
+                    out.clear();
+                    SPARE.set(out);
+                }
                 if let Some(copy) = talk.copied.take() {
                     r.body_bytes = Some(copy.into());
                 }
@@ -383,7 +396,11 @@ pub async fn converse(
                         // What the client still sends is nobody's.
                         r.keep_alive = false;
                     }
-                    return Ok(Come { head, buf: talk.came, used: consumed, whole });
+                    let buf = talk.came;
+                    // Whoever talks for long is not to hold more of the buffer than the head.
+                    let buf = if head.status == 101 { Bytes::copy_from_slice(&buf) } else { Bytes::from(buf) };
+                    let rest = buf.slice(consumed..);
+                    return Ok(Come { answer: Rc::new(Answer { head, buf }), rest, whole });
                 }
                 Ok(Progress::Partial) => break,
                 Err(e) => {

@@ -27,7 +27,7 @@ pub async fn pass(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[
             field.known,
             Known::Connection | Known::KeepAlive | Known::TransferEncoding | Known::ContentLength | Known::Upgrade
         );
-        if !framing && !plan.hidden.iter().any(|hidden| hidden.eq_ignore_ascii_case(name)) {
+        if !framing && !plan.hidden.has(field.known, name) {
             for part in [name, b": ", value, b"\r\n"] {
                 out.extend_from_slice(part);
             }

@@ -2,14 +2,14 @@
 
 use super::body::{Ahead, UpstreamBody};
 use super::conversation::{Come, converse};
-use super::target::{Aim, shown_port};
+use super::target::Aim;
 use super::{HttpVersion, IgnoreHeaders, NextUpstream, PassPlan, response, storage};
 use crate::shared::balancing::{self, Choices};
 use crate::shared::binding::BindTo;
 use crate::shared::body_store::{self, BodyStore};
 use crate::shared::caching::{self, Asking};
 use crate::shared::upgraded::{BUFFER_BYTES, Upgraded};
-use crate::shared::upstream_state::{Try, UpstreamState, shown_url};
+use crate::shared::upstream_state::{self, Try, UpstreamState, shown_url};
 use base::clock;
 use http_engine::{Body, Flow, Request, RequestBody};
 use observe::{Level, os};
@@ -96,7 +96,6 @@ pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
     match flow {
         Some(flow) => flow,
         None => {
-            clock::update();
             if let Some(one) = UpstreamState::last(r) {
                 one.response_ms = Some(clock::now().millis_since(one.started));
             }
@@ -116,8 +115,8 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
     };
     if let Some(state) = UpstreamState::of(r) {
         state.begin();
-        state.host = aim.host.clone().into_bytes();
-        state.port = shown_port(&aim.host, aim.written()).as_bytes().to_vec();
+        state.host = Some(aim.origin.host.clone());
+        state.port = Some(aim.origin.port.clone());
     }
     let outgoing = match outgoing(plan, r).await {
         Ok(outgoing) => outgoing,
@@ -126,17 +125,16 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
     if let Some(flow) = storage::begin(plan, r, &aim, alone).await {
         return flow;
     }
-    let group = aim.named.group.clone();
+    let group = &aim.named.group;
     let mut choices = Choices::new(&aim.named, r);
     let started = clock::now();
     loop {
-        clock::update();
         let Some(active) = choices.next().await else {
             let name = &group.name;
             let url = shown_url(name, &aim.uri);
             r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(&url));
             if let Some(state) = UpstreamState::of(r) {
-                state.push(Try { address: name.clone(), status: 502, response_ms: Some(0), ..Try::default() });
+                state.push(Try { status: 502, response_ms: Some(0), ..Try::new(name.as_str().into(), clock::now()) });
             }
             return storage::failed(plan, r, NextUpstream::ERROR.0, 502);
         };
@@ -155,7 +153,7 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
 /// Whether another server may be asked (nginx: `ngx_http_upstream_next`, `ngx_http_upstream_test_next`).
 struct GoOn<'a> {
     plan: &'a Arc<PassPlan>,
-    choices: &'a Choices,
+    choices: &'a Choices<'a>,
     started: clock::Instant,
     /// The body is passed on as it comes: it can be sent once.
     streamed: bool,
@@ -208,14 +206,12 @@ async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
 async fn attempt(
     on: &GoOn<'_>,
     r: &mut Request,
-    aim: &Aim,
+    aim: &Aim<'_>,
     mut active: Active,
     outgoing: &Outgoing,
 ) -> Result<Flow, Failure> {
     let peer = active.peer().clone();
-    let asked = ask(on.plan, r, aim, &peer, outgoing).await;
-    clock::update();
-    match asked {
+    match ask(on.plan, r, aim, &peer, outgoing).await {
         Ok(answer) => {
             let started = answer.2;
             let flow = accept(on, r, aim, answer, active);
@@ -241,13 +237,13 @@ async fn attempt(
 }
 
 /// A head that has come, its connection, and when the try began.
-type Answer = (Come, Pooled, clock::Instant);
+type Answer = (Come, Box<Pooled>, clock::Instant);
 
 /// Sends the request to one server and waits for the head of its answer.
 async fn ask(
     plan: &Arc<PassPlan>,
     r: &mut Request,
-    aim: &Aim,
+    aim: &Aim<'_>,
     peer: &Arc<Peer>,
     outgoing: &Outgoing,
 ) -> Result<Answer, Failure> {
@@ -255,13 +251,13 @@ async fn ask(
     let scope = if group.keepalive.local { plan.scope } else { 0 };
     let started = clock::now();
     if let Some(state) = UpstreamState::of(r) {
-        state.push(Try { address: peer.text.clone(), started, ..Try::default() });
-        state.fields.clear();
+        state.push(Try::new(peer.text.clone(), started));
+        state.answer = None;
     }
     // A kept connection may have been closed by its server this very moment: then a new one is tried at once, if the
     // request may be sent twice.
     loop {
-        let (mut connection, fresh) = match pool::take(&group.name, &peer.spec.address, scope) {
+        let (mut connection, fresh) = match pool::take(group, &peer.spec.address, scope) {
             Some(connection) => (connection, false),
             None => (connect(plan, r, aim, peer, scope).await?, true),
         };
@@ -278,7 +274,6 @@ async fn ask(
                     && (is_idempotent(r) || UpstreamState::last(r).is_some_and(|one| one.bytes_sent == sent))
                     && !matches!(outgoing, Outgoing::Streamed(_)) => {}
             Err((why, nothing)) => {
-                clock::update();
                 let ms = clock::now().millis_since(started);
                 if matches!(why, Failure::Error) && nothing && !fresh {
                     note(r, peer, aim, "upstream prematurely closed connection", "reading response header from");
@@ -293,7 +288,13 @@ async fn ask(
     }
 }
 
-async fn connect(plan: &PassPlan, r: &mut Request, aim: &Aim, peer: &Peer, scope: usize) -> Result<Pooled, Failure> {
+async fn connect(
+    plan: &PassPlan,
+    r: &mut Request,
+    aim: &Aim<'_>,
+    peer: &Peer,
+    scope: usize,
+) -> Result<Box<Pooled>, Failure> {
     let conf = &plan.conf;
     let (from, transparent) = BindTo::of(&conf.proxy_bind, r);
     let options = Options {
@@ -322,8 +323,7 @@ async fn connect(plan: &PassPlan, r: &mut Request, aim: &Aim, peer: &Peer, scope
             return Err(Failure::Timeout);
         }
     };
-    clock::update();
-    Ok(Pooled::new(stream, &aim.named.group.name, peer.spec.address.clone(), scope))
+    Ok(Pooled::new(stream, &aim.named.group, peer.spec.address.clone(), scope))
 }
 
 fn is_idempotent(r: &Request) -> bool {
@@ -347,11 +347,11 @@ fn is_usual(e: &std::io::Error) -> bool {
 }
 
 /// Logs a failure with nginx's facts.
-pub fn note(r: &mut Request, peer: &Peer, aim: &Aim, words: &str, doing: &str) -> Failure {
+pub fn note(r: &mut Request, peer: &Peer, aim: &Aim<'_>, words: &str, doing: &str) -> Failure {
     note_at(Level::Error, r, peer, aim, words, doing)
 }
 
-fn note_at(level: Level, r: &mut Request, peer: &Peer, aim: &Aim, words: &str, doing: &str) -> Failure {
+fn note_at(level: Level, r: &mut Request, peer: &Peer, aim: &Aim<'_>, words: &str, doing: &str) -> Failure {
     let url = shown_url(&peer.text, &aim.uri);
     r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
     if let Some(one) = UpstreamState::last(r) {
@@ -368,25 +368,25 @@ fn invalid(r: &mut Request, active: &mut Active, uri: &[u8]) -> Failure {
 }
 
 /// A head has come: it is the answer, or the next server is asked.
-fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim, answer: Answer, mut active: Active) -> Result<Flow, Failure> {
+fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim<'_>, answer: Answer, mut active: Active) -> Result<Flow, Failure> {
     let (plan, choices) = (on.plan, on.choices);
-    let (Come { head, mut buf, used, whole }, connection, started) = answer;
+    let (Come { answer, rest, whole }, connection, started) = answer;
     let ms = clock::now().millis_since(started);
-    let fields = head.fields.all.iter().map(|f| (f.name.of(&buf).to_vec(), f.value.of(&buf).to_vec())).collect();
     if let Some(state) = UpstreamState::of(r) {
-        state.fields = fields;
+        state.answer = Some(answer.clone());
         state.uri.clone_from(&aim.uri);
+        if let Some(one) = state.tries.last_mut() {
+            one.status = answer.head.status;
+        }
     }
-    if let Some(one) = UpstreamState::last(r) {
-        one.status = head.status;
-    }
+    let upstream_state::Answer { head, buf } = &*answer;
     let method = match &plan.conf.proxy_method {
         Some(method) if method.eval(r) == b"HEAD" => Method::Head,
         Some(_) => Method::Get,
         None if Asking::of(r).is_some_and(|asking| asking.as_get) => Method::Get,
         None => r.head.method,
     };
-    let length = match wire_h1::response_body(&head, &buf, method) {
+    let length = match wire_h1::response_body(head, buf, method) {
         Ok(length) => length,
         Err(e) => {
             let mut words = Vec::new();
@@ -416,20 +416,19 @@ fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim, answer: Answer, mut active:
         return Ok(flow);
     }
     choices.answered(r, &mut active);
-    let reusable = whole && wire_h1::response_keep_alive(&head, &buf);
-    if let Some(flow) = storage::revalidated(plan, r, &head, &buf) {
+    let reusable = whole && wire_h1::response_keep_alive(head, buf);
+    if let Some(flow) = storage::revalidated(plan, r, head, buf) {
         let timeout = conf.proxy_read_timeout.duration();
-        let rest = buf.split_off(used);
         // The connection goes back to the others.
         drop(UpstreamBody::new(connection, active, rest, length, reusable, timeout, started, None));
         return Ok(flow);
     }
-    storage::judged(plan, r, &head, &buf);
-    if let Some(flow) = response::take(plan, r, &head, &buf) {
+    storage::judged(plan, r, head, buf);
+    if let Some(flow) = response::take(plan, r, head, buf) {
         storage::intercepted(r, &flow);
         return Ok(flow);
     }
-    storage::dress(r, &head, &buf);
+    storage::dress(r, head, buf);
     if head.status == 101 {
         r.keep_alive = false;
         // Only the client itself can have its connection turned into something else, and must have asked for it.
@@ -438,7 +437,7 @@ fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim, answer: Answer, mut active:
         }
         r.tunnel = Some(Box::new(Upgraded {
             stream: connection.stream,
-            from_server: buf.split_off(used),
+            from_server: rest.into(),
             idle: conf.proxy_read_timeout.duration(),
             stalled: conf.proxy_send_timeout.duration(),
             buffer: BUFFER_BYTES,
@@ -451,11 +450,11 @@ fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim, answer: Answer, mut active:
         BodyLength::None if r.is_head() || head.status == 304 => head
             .fields
             .first(wire_h1::Known::ContentLength)
-            .and_then(|v| std::str::from_utf8(v.of(&buf)).ok().and_then(|s| s.trim().parse().ok())),
+            .and_then(|v| std::str::from_utf8(v.of(buf)).ok().and_then(|s| s.trim().parse().ok())),
         _ => None,
     };
     let ignored = conf.proxy_ignore_headers.unwrap_or_default().has(IgnoreHeaders::BUFFERING);
-    let said = head.fields.first(wire_h1::Known::XAccelBuffering).map(|v| v.of(&buf).to_ascii_lowercase());
+    let said = head.fields.first(wire_h1::Known::XAccelBuffering).map(|v| v.of(buf).to_ascii_lowercase());
     let buffering = match said.as_deref() {
         Some(b"no") if !ignored => false,
         Some(b"yes") if !ignored => true,
@@ -463,19 +462,28 @@ fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim, answer: Answer, mut active:
     };
     // What is not buffered is not stored, as in nginx.
     if let Some(one) = UpstreamState::last(r).filter(|_| method != Method::Head) {
-        one.response_length = (buf.len() - used) as u64;
+        one.response_length = rest.len() as u64;
     }
-    let recipe = if buffering { storage::recipe(plan, r, &head, &buf[..used]) } else { None };
-    buf.drain(..used);
+    let recipe = if buffering { storage::recipe(plan, r, head, &buf[..buf.len() - rest.len()]) } else { None };
+    let trailers = conf.proxy_pass_trailers && length == BodyLength::Chunked;
+    let rate = if buffering { conf.proxy_limit_rate.as_ref().map_or(0, |rate| rate.get(r)) } else { 0 };
+    // (What comes from a server is cut into one range at most, as in nginx: such bodies take the long way.)
+    if recipe.is_none() && length == BodyLength::Exact(rest.len() as u64) && rate == 0 && !r.out.ranges_allowed {
+        // All of it is here: the server is free for the next request.
+        if let Some(one) = UpstreamState::last(r) {
+            one.whole_ms = Some(ms);
+        }
+        if reusable {
+            pool::give(connection, &active.group().keepalive);
+        }
+        return Ok(Flow::Content(if rest.is_empty() { Body::Empty } else { Body::Bytes(rest) }));
+    }
     let timeout = conf.proxy_read_timeout.duration();
     let memory = conf.proxy_buffers.count * conf.proxy_buffers.size + conf.proxy_buffer_size.0;
-    let ahead = (buffering && recipe.is_none())
-        .then(|| Ahead::new(memory, conf.proxy_max_temp_file_size.0, &conf.proxy_temp_path.path));
-    let mut body = UpstreamBody::new(connection, active, buf, length, reusable, timeout, started, ahead);
-    if let Some(rate) = &conf.proxy_limit_rate.as_ref().map(|rate| rate.get(r)).filter(|_| buffering) {
-        body.limit_rate(*rate);
-    }
-    if conf.proxy_pass_trailers && length == BodyLength::Chunked {
+    let ahead = (buffering && recipe.is_none()).then(|| Ahead::new(plan.clone(), memory));
+    let mut body = UpstreamBody::new(connection, active, rest, length, reusable, timeout, started, ahead);
+    body.limit_rate(rate);
+    if trailers {
         r.expect_trailers = true;
         body.pass_trailers(plan.clone());
     }

@@ -28,9 +28,11 @@ use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
 use redirect::{CookieFlags, CookieRule, RedirectRule};
 use std::any::Any;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use target::Target;
+use wire_h1::NameSet;
 
 conf_schema::word_set! {
     /// `proxy_next_upstream`
@@ -273,10 +275,12 @@ pub struct PassPlan {
     /// Its number, unique in the process: which connections are its own (`keepalive ... local`).
     pub scope: usize,
     pub redirects: Vec<RedirectRule>,
-    /// Names of client fields that are not passed on as they are, in lower case.
-    pub overridden: Vec<Vec<u8>>,
-    /// Names of response fields that are not passed on, in lower case.
-    pub hidden: Vec<Vec<u8>>,
+    /// Names that `proxy_set_header` sets.
+    pub set: NameSet,
+    /// Names of client fields that are not passed on as they are: those, and the proxy's own.
+    pub overridden: NameSet,
+    /// Names of response fields that are not passed on.
+    pub hidden: NameSet,
     pub caching: Option<Arc<Caching>>,
     pub storing: Option<Arc<Storing>>,
 }
@@ -294,21 +298,21 @@ const HIDDEN: &[&str] = &[
 
 impl PassPlan {
     fn new(conf: Arc<ProxyConf>, target: target::Bound, redirects: Vec<RedirectRule>) -> PassPlan {
-        let mut overridden: Vec<Vec<u8>> = request::OWN_FIELDS.iter().map(|n| n.as_bytes().to_vec()).collect();
         let lines = conf.proxy_set_header.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
-        overridden.extend(lines.iter().map(|line| line.name.to_ascii_lowercase()));
-        let shown: Vec<Vec<u8>> = names(&conf.proxy_pass_header);
-        let mut hidden: Vec<Vec<u8>> = HIDDEN.iter().map(|n| n.as_bytes().to_vec()).collect();
-        hidden.extend(names(&conf.proxy_hide_header));
-        hidden.retain(|name| !shown.contains(name));
+        let set: NameSet = lines.iter().map(|line| line.name.as_slice()).collect();
+        let own = request::OWN_FIELDS.iter().map(|name| name.as_bytes());
+        let overridden = own.chain(lines.iter().map(|line| line.name.as_slice())).collect();
+        let shown: NameSet = names(&conf.proxy_pass_header).collect();
+        let hidden = HIDDEN.iter().map(|name| name.as_bytes()).chain(names(&conf.proxy_hide_header));
+        let hidden = hidden.filter(|name| !shown.has_name(name)).collect();
         static SCOPES: AtomicUsize = AtomicUsize::new(1);
         let scope = SCOPES.fetch_add(1, Ordering::Relaxed);
-        PassPlan { conf, target, scope, redirects, overridden, hidden, caching: None, storing: None }
+        PassPlan { conf, target, scope, redirects, set, overridden, hidden, caching: None, storing: None }
     }
 }
 
-fn names(list: &Option<List<Name>>) -> Vec<Vec<u8>> {
-    list.as_ref().map(|l| l.0.iter().map(|n| n.0.to_ascii_lowercase()).collect()).unwrap_or_default()
+fn names(list: &Option<List<Name>>) -> impl Iterator<Item = &[u8]> {
+    list.iter().flat_map(|list| list.0.iter().map(|name| name.0.as_slice()))
 }
 
 impl Prober for PassPlan {
@@ -320,9 +324,9 @@ impl Prober for PassPlan {
     }
     fn request(&self, r: &mut Request, uri: &str, close: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
-        if let target::Bound::Fixed { named, url } = &self.target {
-            let (named, host) = (named.clone(), target::shown_host(&url.host));
-            let aim = target::Aim { named, host, uri: uri.as_bytes().to_vec() };
+        if let target::Bound::Fixed { named, origin, .. } = &self.target {
+            let (named, origin) = (Cow::Borrowed(named), origin.clone());
+            let aim = target::Aim { named, origin, uri: uri.as_bytes().to_vec() };
             request::write(self, r, &aim, request::Announce::Nothing, &mut out);
         }
         let told = out.windows(13).any(|w| w.eq_ignore_ascii_case(b"\r\nconnection:"));

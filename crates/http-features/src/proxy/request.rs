@@ -5,6 +5,7 @@ use super::{HttpVersion, PassPlan};
 use crate::shared::caching::{Asking, OWN_CONDITIONS};
 use http_engine::Request;
 use http_engine::head_out::number;
+use wire_h1::Known;
 
 /// Fields that the proxy writes itself, in lower case: the client's are not passed on.
 pub const OWN_FIELDS: &[&str] = &[
@@ -29,7 +30,7 @@ pub enum Announce {
 
 /// Writes the head. `false`: it says something else of the body's length than is so, as `proxy_set_header` wants it; a server
 /// could take the body for another request, so that the connection must not see another one.
-pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim, announce: Announce, out: &mut Vec<u8>) -> bool {
+pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, announce: Announce, out: &mut Vec<u8>) -> bool {
     let conf = &plan.conf;
     match &conf.proxy_method {
         Some(method) => method.write(r, out),
@@ -43,12 +44,13 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim, announce: Announce, ou
         HttpVersion::V11 => b" HTTP/1.1\r\n",
     });
     let lines = conf.proxy_set_header.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
-    let set = |name: &str| lines.iter().any(|line| line.name.eq_ignore_ascii_case(name.as_bytes()));
-    if !set("host") {
-        field(out, b"Host", aim.host.as_bytes());
+    let set = |known: Known| plan.set.has(known, b"");
+    if !set(Known::Host) {
+        field(out, b"Host", aim.origin.host.as_bytes());
     }
     // What the operator says of the body's length, or what of it is left out, may not be what is sent.
     let (mut length_said, mut coding_said) = (None, None);
+    // `Connection ""`, which most upstreams are given, needs no memory.
     let mut value = Vec::new();
     for line in lines {
         value.clear();
@@ -59,7 +61,7 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim, announce: Announce, ou
             coding_said = Some(value.clone());
         } else if value.is_empty() && line.name.eq_ignore_ascii_case(b"host") {
             // HTTP/1.1 cannot do without.
-            value.extend_from_slice(aim.host.as_bytes());
+            value.extend_from_slice(aim.origin.host.as_bytes());
         }
         if !value.is_empty() {
             field(out, &line.name, &value);
@@ -76,25 +78,30 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim, announce: Announce, ou
     }
     let asking = Asking::of(r);
     if let Some(asking) = asking {
-        for (name, value) in
-            [("If-Modified-Since", &asking.if_modified_since), ("If-None-Match", &asking.if_none_match)]
+        for (known, value) in
+            [(Known::IfModifiedSince, &asking.if_modified_since), (Known::IfNoneMatch, &asking.if_none_match)]
         {
-            if let Some(value) = value.as_ref().filter(|_| !set(name)) {
-                field(out, name.as_bytes(), value);
+            if let Some(value) = value.as_ref().filter(|_| !set(known)) {
+                field(out, known.name().as_bytes(), value);
             }
         }
     }
     if conf.proxy_pass_request_headers {
-        for (name, value) in r.headers() {
+        for one in &r.head.fields.all {
+            let (name, value) = (one.name.of(&r.buf), one.value.of(&r.buf));
             if asking.is_some() && OWN_CONDITIONS.iter().any(|own| own.as_bytes().eq_ignore_ascii_case(name)) {
                 continue;
             }
-            if !plan.overridden.iter().any(|o| o.eq_ignore_ascii_case(name)) {
-                field(out, name, value);
+            if !plan.overridden.has(one.known, name) {
+                // The parser has seen to it that it does not end the line.
+                plain_field(out, name, value);
             }
         }
     }
     out.extend_from_slice(b"\r\n");
+    if length_said.is_none() && coding_said.is_none() {
+        return true;
+    }
     let length = match announce {
         Announce::Length(n) if n > 0 => n.to_string(),
         _ => String::new(),
@@ -105,9 +112,20 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim, announce: Announce, ou
 }
 
 fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    let start = out.len() + name.len() + 2;
+    plain_field(out, name, value);
+    // A value that a variable brought must not end the line.
+    for byte in out.iter_mut().skip(start).take(value.len()) {
+        if matches!(*byte, b'\r' | b'\n' | 0) {
+            *byte = b' ';
+        }
+    }
+}
+
+fn plain_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
-    // A value that a variable brought must not end the line.
-    out.extend(value.iter().map(|c| if matches!(c, b'\r' | b'\n' | 0) { b' ' } else { *c }));
+    out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }

@@ -5,7 +5,7 @@ use crate::shared::upstream_state::{UpstreamState, shown_url};
 use http_engine::{Flow, Request, Str, path};
 use observe::Level;
 use observe::clock::parse_http_time;
-use wire_h1::{Known, ResponseHead};
+use wire_h1::{Known, KnownSet, ResponseHead};
 
 /// Fills `Request::out`. `Some`: the response is replaced (X-Accel-Redirect, intercepted errors).
 pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
@@ -34,7 +34,7 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
     for field in &head.fields.all {
         let (name, value) = (field.name.of(buf), field.value.of(buf));
         act(r, field.known, value, ignored);
-        if ONCE.contains(&field.known)
+        if ONCE.has(field.known)
             && let Some(first) = head.fields.first(field.known).filter(|first| *first != field.value)
         {
             let shown = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
@@ -45,15 +45,14 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
             say(r, Level::Warn, &words);
             continue;
         }
-        if plan.hidden.iter().any(|h| h.eq_ignore_ascii_case(name)) {
+        if plan.hidden.has(field.known, name) {
             continue;
         }
         pass(plan, r, field.known, name, value);
     }
     // What is passed on and not there is not made up.
-    let shown = |name: &[u8]| !plan.hidden.iter().any(|h| h == name);
-    r.out.no_server = r.out.server.bytes().is_empty() && shown(b"server");
-    r.out.no_date = r.out.date.bytes().is_empty() && shown(b"date");
+    r.out.no_server = r.out.server.bytes().is_empty() && !plan.hidden.has(Known::Server, b"");
+    r.out.no_date = r.out.date.bytes().is_empty() && !plan.hidden.has(Known::Date, b"");
     r.out.ranges_allowed = conf.proxy_force_ranges;
     // Conditions were for the server to judge.
     r.ignore_conditions = true;
@@ -67,7 +66,7 @@ fn say(r: &Request, level: Level, words: &str) {
 }
 
 /// Fields of which only the first one counts.
-const ONCE: [Known; 8] = [
+const ONCE: KnownSet = KnownSet::of(&[
     Known::ContentType,
     Known::Date,
     Known::LastModified,
@@ -76,7 +75,7 @@ const ONCE: [Known; 8] = [
     Known::Location,
     Known::Refresh,
     Known::Expires,
-];
+]);
 
 /// What a field makes us do, whether or not it is passed on.
 fn act(r: &mut Request, known: Known, value: &[u8], ignored: IgnoreHeaders) {
@@ -150,7 +149,7 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
             || name.eq_ignore_ascii_case(b"content-disposition");
         if kept {
             act(r, field.known, value, IgnoreHeaders::default());
-            if !plan.hidden.iter().any(|h| h.eq_ignore_ascii_case(name)) {
+            if !plan.hidden.has(field.known, name) {
                 pass(plan, r, field.known, name, value);
             }
         }
@@ -182,7 +181,7 @@ pub fn trailers(plan: &PassPlan, r: &mut Request, lines: &[u8]) {
         let plain =
             !name.is_empty() && name.iter().all(|c| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(c));
         let clean = !value.iter().any(|c| matches!(c, b'\r' | 0));
-        if plain && clean && !plan.hidden.iter().any(|h| h.eq_ignore_ascii_case(name)) {
+        if plain && clean && !plan.hidden.has_name(name) {
             let field = http_engine::response::OutField { name: name.to_vec().into(), value: value.to_vec().into() };
             r.out.trailers.push(field);
         }

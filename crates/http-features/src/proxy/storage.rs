@@ -25,7 +25,7 @@ fn ignored(plan: &PassPlan) -> Ignored {
 }
 
 /// Asks the cache. `Some`: it has the answer. `alone` is set when the answer is fetched for others, too.
-pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, aim: &Aim, alone: &Cell<bool>) -> Option<Flow> {
+pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, aim: &Aim<'_>, alone: &Cell<bool>) -> Option<Flow> {
     // An earlier location's do not matter here.
     r.things.retain(|thing| !thing.is::<Asking>());
     let Some(caching) = &plan.caching else {

@@ -4,6 +4,7 @@ use crate::shared::groups::{Groups, Named};
 use crate::shared::hosts::{self, NoAim};
 use conf_schema::{Cx, Directive, Problem};
 use http_engine::{Request, Template, path};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The URL of `proxy_pass`.
@@ -44,7 +45,10 @@ impl Target {
             Target::Computed(template) => {
                 Bound::Computed { template: template.clone(), groups: Arc::new(cx.get::<Groups>().clone()) }
             }
-            Target::Fixed(url) => Bound::Fixed { named: hosts::bind(cx, &url.host)?, url: url.clone() },
+            Target::Fixed(url) => {
+                let named = hosts::bind(cx, &url.host)?;
+                Bound::Fixed { named, uri: url.uri.clone(), origin: Origin::of(&url.host) }
+            }
         })
     }
 }
@@ -82,82 +86,99 @@ impl Url {
 
 /// A target with its group.
 pub enum Bound {
-    Fixed { named: Named, url: Url },
+    Fixed { named: Named, uri: Option<String>, origin: Origin },
     Computed { template: Template, groups: Arc<Groups> },
 }
 
 /// The target of one request.
-pub struct Aim {
-    pub named: Named,
-    /// The default `Host`, `$proxy_host`.
-    pub host: String,
+pub struct Aim<'a> {
+    pub named: Cow<'a, Named>,
+    pub origin: Origin,
     /// The request target to send.
     pub uri: Vec<u8>,
 }
 
-impl Aim {
+impl Aim<'_> {
     /// The host as the URL has it: of a socket of the file system its path.
     pub fn written(&self) -> &str {
-        let name = &self.named.group.name;
-        if name.starts_with("unix:") { name } else { &self.host }
+        &self.origin.written
     }
 }
 
-/// What `$proxy_host` and `$proxy_port` say before a request was passed on; kept in `Location::things`.
+/// Host and port as a URL names them: the default `Host`, `$proxy_host`, `$proxy_port`. That of a literal URL is kept in
+/// `Location::things`, too: what the variables say before a request was passed on.
+#[derive(Clone, Debug)]
 pub struct Origin {
-    pub host: String,
-    pub port: String,
+    /// As written: of a socket of the file system its path.
+    pub written: Arc<str>,
+    pub host: Arc<str>,
+    pub port: Arc<str>,
+}
+
+impl Origin {
+    pub fn of(written: &str) -> Origin {
+        // A socket of the file system has no port.
+        let (host, port) = match written.starts_with("unix:") {
+            true => ("localhost", ""),
+            false => (written, written.rsplit_once(':').map_or("80", |(_, port)| port)),
+        };
+        // The last colon of "[::1]" is not followed by a port.
+        let port = if port.ends_with(']') { "80" } else { port };
+        let shared: Arc<str> = written.into();
+        let host = if host == written { shared.clone() } else { host.into() };
+        Origin { host, port: port.into(), written: shared }
+    }
 }
 
 impl Bound {
     /// Host and port, where they do not depend on the request.
     pub fn origin(&self) -> Option<Origin> {
-        let Bound::Fixed { url, .. } = self else { return None };
-        let host = shown_host(&url.host);
-        let port = shown_port(&host, &url.host).to_string();
-        Some(Origin { host, port })
+        let Bound::Fixed { origin, .. } = self else { return None };
+        Some(origin.clone())
     }
     /// The key of a cache that was given none: scheme, host and the URI that is asked for. `None`: it takes a moment to say.
     pub fn key(&self, r: &Request) -> Option<Vec<u8>> {
-        let Bound::Fixed { url, .. } = self else { return None };
-        let uri = match &url.uri {
+        let Bound::Fixed { uri, origin, .. } = self else { return None };
+        let uri = match uri {
             Some(base) if !r.left_location => mapped(r, base.as_bytes()),
             _ => unparsed(r),
         };
-        Some(key(&url.host, &uri))
+        Some(key(&origin.written, &uri))
     }
     /// # Errors
     /// Words for the error log and the status that the request ends with.
-    pub async fn aim(&self, r: &mut Request) -> Result<Aim, NoAim> {
+    pub async fn aim(&self, r: &mut Request) -> Result<Aim<'_>, NoAim> {
         match self {
-            Bound::Fixed { named, url } => {
-                let uri = match &url.uri {
+            Bound::Fixed { named, uri, origin } => {
+                let uri = match uri {
                     Some(base) if !r.left_location => mapped(r, base.as_bytes()),
                     _ => unparsed(r),
                 };
-                Ok(Aim { named: named.clone(), host: shown_host(&url.host), uri })
+                Ok(Aim { named: Cow::Borrowed(named), origin: origin.clone(), uri })
             }
-            Bound::Computed { template, groups } => {
-                let text = template.eval(r);
-                // The URI part may hold any bytes; what stands before it is text.
-                let end = text.iter().position(|c| !c.is_ascii()).unwrap_or(text.len());
-                let (before, rest) = text.split_at(end);
-                let shown = String::from_utf8_lossy(before);
-                let no =
-                    |words| NoAim { words: format!("{words} in \"{}\"", String::from_utf8_lossy(&text)), status: 500 };
-                let url = Url::parse(&shown).map_err(no)?;
-                if url.uri.is_none() && !rest.is_empty() {
-                    return Err(no("invalid host".into()));
-                }
-                let named = hosts::named(groups, r, &url.host).await?;
-                let uri = match url.uri {
-                    None => unparsed(r),
-                    Some(uri) => [uri.as_bytes(), rest].concat(),
-                };
-                Ok(Aim { named, host: shown_host(&url.host), uri })
-            }
+            Bound::Computed { template, groups } => Box::pin(computed(template, groups, r)).await,
         }
     }
+}
+
+/// Where a URL with variables goes.
+async fn computed(template: &Template, groups: &Groups, r: &mut Request) -> Result<Aim<'static>, NoAim> {
+    let text = template.eval(r);
+    // The URI part may hold any bytes; what stands before it is text.
+    let end = text.iter().position(|c| !c.is_ascii()).unwrap_or(text.len());
+    let (before, rest) = text.split_at(end);
+    let shown = String::from_utf8_lossy(before);
+    let no = |words| NoAim { words: format!("{words} in \"{}\"", String::from_utf8_lossy(&text)), status: 500 };
+    let url = Url::parse(&shown).map_err(no)?;
+    if url.uri.is_none() && !rest.is_empty() {
+        return Err(no("invalid host".into()));
+    }
+    let named = hosts::named(groups, r, &url.host).await?;
+    let uri = match url.uri {
+        None => unparsed(r),
+        Some(uri) => [uri.as_bytes(), rest].concat(),
+    };
+    Ok(Aim { named: Cow::Owned(named), origin: Origin::of(&url.host), uri })
 }
 
 /// See [`Bound::key`].
@@ -165,15 +186,6 @@ pub fn key(written: &str, uri: &[u8]) -> Vec<u8> {
     // Sockets of the file system are told apart by their paths, whatever `Host` they get.
     let end: &[u8] = if written.starts_with("unix:") { b":" } else { b"" };
     [b"http://", written.as_bytes(), end, uri].concat()
-}
-
-pub fn shown_host(host: &str) -> String {
-    if host.starts_with("unix:") { "localhost".into() } else { host.into() }
-}
-
-/// `$proxy_port`: a socket of the file system has none.
-pub fn shown_port<'a>(host: &'a str, written: &str) -> &'a str {
-    if written.starts_with("unix:") { "" } else { host.rsplit_once(':').map_or("80", |(_, port)| port) }
 }
 
 /// The URI as the client wrote it, while it holds; else the current one, escaped.

@@ -8,6 +8,7 @@ use http_engine::Request;
 use http_engine::head_out::number;
 use http_engine::variable::Builtin;
 use http_engine::variables::peer_text;
+use std::sync::Arc;
 
 pub static ROWS: &[Builtin] = &[
     Builtin::one(
@@ -38,15 +39,16 @@ pub static ROWS: &[Builtin] = &[
     Builtin::family("upstream_cookie_", cookie, "The cookie NAME that the server set."),
 ];
 
-fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&UpstreamState) -> &Vec<u8>) -> bool {
+fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&UpstreamState) -> &Option<Arc<str>>) -> bool {
     // A location that an internal redirect led to has passed nothing on.
-    let Some(state) = r.thing::<UpstreamState>().filter(|_| r.loc().passes) else { return false };
-    out.extend_from_slice(which(state));
-    !which(state).is_empty()
+    let state = r.thing::<UpstreamState>().filter(|_| r.loc().passes);
+    let Some(text) = state.and_then(|state| which(state).as_ref()) else { return false };
+    out.extend_from_slice(text.as_bytes());
+    !text.is_empty()
 }
 
 /// The same before a request was passed on: what its location says.
-fn origin(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &String) -> bool {
+fn origin(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &Arc<str>) -> bool {
     let Some(origin) = r.loc().thing::<Origin>() else { return false };
     out.extend_from_slice(which(origin).as_bytes());
     true
@@ -73,16 +75,15 @@ fn field(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
 
 /// The fields of the upstream's response, or of the stored one that took its place.
 fn with_fields(r: &Request, read: impl FnOnce(&[(&[u8], &[u8])]) -> bool) -> bool {
-    let state = r.thing::<UpstreamState>().filter(|state| !state.fields.is_empty());
-    if let Some(state) = state {
-        let fields: Vec<(&[u8], &[u8])> = state.fields.iter().map(|(n, v)| (n.as_slice(), v.as_slice())).collect();
-        return read(&fields);
-    }
-    stored_fields(r, |head, buf| {
+    let read = |head: &wire_h1::ResponseHead, buf: &[u8]| {
         let fields: Vec<(&[u8], &[u8])> = head.fields.all.iter().map(|f| (f.name.of(buf), f.value.of(buf))).collect();
         read(&fields)
-    })
-    .unwrap_or(false)
+    };
+    let answer = r.thing::<UpstreamState>().and_then(|state| state.answer.as_ref());
+    match answer.filter(|answer| !answer.head.fields.all.is_empty()) {
+        Some(answer) => read(&answer.head, &answer.buf),
+        None => stored_fields(r, read).unwrap_or(false),
+    }
 }
 
 fn join(fields: &[(&[u8], &[u8])], name: &str, out: &mut Vec<u8>) -> bool {

@@ -9,15 +9,15 @@ use std::net::SocketAddr;
 use upstream::{Active, Choice, Turn};
 
 /// One request's choices.
-pub struct Choices {
-    named: Named,
+pub struct Choices<'a> {
+    named: &'a Named,
     turn: Turn,
     key: Vec<u8>,
     bound: Option<Vec<u8>>,
 }
 
-impl Choices {
-    pub fn new(named: &Named, r: &mut Request) -> Choices {
+impl<'a> Choices<'a> {
+    pub fn new(named: &'a Named, r: &mut Request) -> Choices<'a> {
         let rules = named.rules.as_deref();
         let bound = rules.and_then(|rules| rules.sticky.as_ref()).and_then(|sticky| sticky.bound(r));
         let key = match (rules.and_then(|rules| rules.key.as_ref()), named.group.method) {
@@ -28,7 +28,7 @@ impl Choices {
         if let Some(budget) = &named.group.extras.budget {
             budget.request(clock::now());
         }
-        Choices { turn: named.group.turn(), named: named.clone(), key, bound }
+        Choices { turn: named.group.turn(), named, key, bound }
     }
 
     /// How many servers were asked, and how many may be.
@@ -41,7 +41,8 @@ impl Choices {
 
     /// The next server; `None` when there is none.
     pub async fn next(&mut self) -> Option<Active> {
-        let random = u64::from_le_bytes(half(net::random::bytes16())) | 1;
+        let lots = self.named.group.method.draws_lots();
+        let random = if lots { u64::from_le_bytes(half(net::random::bytes16())) | 1 } else { 1 };
         let choice = Choice { now: clock::now(), random, key: &self.key, bound: self.bound.as_deref() };
         self.named.group.next(&choice, &mut self.turn).await
     }

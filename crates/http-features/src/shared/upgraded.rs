@@ -27,6 +27,8 @@ pub struct Upgraded {
 impl Tunnel for Upgraded {
     fn run(self: Box<Self>, client: Box<dyn RawClient>) -> LocalFuture<(u64, u64)> {
         Box::pin(async move {
+            // What people type must not wait for acknowledgements.
+            self.stream.hurry();
             let mut pass = Pass {
                 client,
                 stream: self.stream,

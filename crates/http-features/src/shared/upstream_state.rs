@@ -1,19 +1,26 @@
 //! What a request remembers of its upstream servers: `$upstream_addr` and kin, one entry a try.
 
 use base::clock::{self, Instant};
+use bytes::Bytes;
 use http_engine::Request;
 use http_engine::head_out::number;
+use smallvec::SmallVec;
+use std::rc::Rc;
+use std::sync::Arc;
+use wire_h1::ResponseHead;
 
 /// One try.
 #[derive(Clone, Debug, Default)]
 pub struct Try {
-    pub address: String,
+    pub address: Arc<str>,
     pub status: u16,
     pub started: Instant,
     /// Milliseconds since the try began; `None` when it did not come so far.
     pub connect_ms: Option<u64>,
     pub header_ms: Option<u64>,
     pub response_ms: Option<u64>,
+    /// The same of a response that was whole before its head was passed on: said once that has happened, as in nginx.
+    pub whole_ms: Option<u64>,
     pub response_length: u64,
     /// The first one of another group, after an internal redirect.
     pub apart: bool,
@@ -23,13 +30,40 @@ pub struct Try {
     pub bytes_received: u64,
 }
 
-/// All tries of a request, and the last response's fields.
+impl Try {
+    pub fn new(address: Arc<str>, started: Instant) -> Try {
+        Try {
+            address,
+            status: 0,
+            started,
+            connect_ms: None,
+            header_ms: None,
+            response_ms: None,
+            whole_ms: None,
+            response_length: 0,
+            apart: false,
+            sent: false,
+            bytes_sent: 0,
+            bytes_received: 0,
+        }
+    }
+}
+
+/// The head of a server's response, and the bytes that it points into.
+#[derive(Debug)]
+pub struct Answer {
+    pub head: ResponseHead,
+    pub buf: Bytes,
+}
+
+/// All tries of a request, and the last response's head.
 #[derive(Debug, Default)]
 pub struct UpstreamState {
-    pub tries: Vec<Try>,
-    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
-    pub host: Vec<u8>,
-    pub port: Vec<u8>,
+    pub tries: SmallVec<[Try; 1]>,
+    pub answer: Option<Rc<Answer>>,
+    /// `$proxy_host`, `$proxy_port`
+    pub host: Option<Arc<str>>,
+    pub port: Option<Arc<str>>,
     /// The request target of the last try, once its answer is being passed on: for the error log.
     pub uri: Vec<u8>,
     /// The next try is the first one of another group.
@@ -83,7 +117,7 @@ pub fn response_times(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let logging = r.header_size > 0 || r.out.status == 499;
     each(r, out, |one, out| {
         let now = (logging && one.connect_ms.is_some()).then(|| clock::now().millis_since(one.started));
-        seconds(one.response_ms.or(now), out);
+        seconds(one.response_ms.or(one.whole_ms.filter(|_| logging)).or(now), out);
     })
 }
 

@@ -218,7 +218,7 @@ async fn connect(plan: &Plan, r: &mut Request, active: &Active) -> Result<Stream
     let address = active.peer().spec.address.clone();
     let started = clock::now();
     if let Some(state) = UpstreamState::of(r) {
-        state.push(Try { address: active.peer().text.clone(), started, ..Try::default() });
+        state.push(Try::new(active.peer().text.clone(), started));
     }
     let (from, transparent) = BindTo::of(&conf.tunnel_bind, r);
     let options = Options {

@@ -10,6 +10,7 @@ use crate::group::{Group, Members};
 use crate::peer::{Peer, State};
 use base::clock::Instant;
 pub use hash::Crc32;
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -40,6 +41,10 @@ pub enum Time {
 }
 
 impl Method {
+    /// Its choice depends on a random number.
+    pub fn draws_lots(self) -> bool {
+        matches!(self, Method::Random | Method::Two(_))
+    }
     /// `backup` may stand in its groups.
     pub fn takes_backups(self) -> bool {
         matches!(self, Method::RoundRobin | Method::LeastConn | Method::LeastTime { .. })
@@ -58,7 +63,7 @@ pub struct Turn {
     members: Arc<Members>,
     /// The first servers are used up: it goes on with the backups.
     in_backup: bool,
-    tried: Vec<bool>,
+    tried: SmallVec<[bool; 16]>,
     asked: usize,
     /// Misses of methods that draw lots, and where a hash has got to.
     misses: u32,
@@ -68,7 +73,7 @@ pub struct Turn {
 
 impl Turn {
     pub(crate) fn new(members: Arc<Members>) -> Turn {
-        Turn { members, in_backup: false, tried: Vec::new(), asked: 0, misses: 0, rehash: 0, hash: None }
+        Turn { members, in_backup: false, tried: SmallVec::new(), asked: 0, misses: 0, rehash: 0, hash: None }
     }
     fn has(&self, index: usize) -> bool {
         self.tried.get(index).copied().unwrap_or(false)
@@ -98,7 +103,7 @@ impl Turn {
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'a> {
     pub now: Instant,
-    /// A random number, not 0.
+    /// A random number, not 0; matters where [`Method::draws_lots`] says so.
     pub random: u64,
     /// The key of `hash`, or the client's address bytes for `ip_hash` (3 of IPv4, 16 of IPv6).
     pub key: &'a [u8],

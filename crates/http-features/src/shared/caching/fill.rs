@@ -65,7 +65,7 @@ pub fn run(
     // It is nobody's part: what it logs is what the request would have logged.
     (twin.sub, twin.watch) = (None, None);
     twin.keep(UpstreamState {
-        tries: vec![UpstreamState::last(r).cloned().unwrap_or_default()],
+        tries: UpstreamState::last(r).cloned().into_iter().collect(),
         uri: UpstreamState::of(r).map(|state| state.uri.clone()).unwrap_or_default(),
         ..UpstreamState::default()
     });

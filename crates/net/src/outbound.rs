@@ -1,0 +1,202 @@
+//! Connections that we make ourselves, to upstream servers. They live in the lot of the thread's clients: one event queue tells
+//! of both sides of a proxied request.
+
+use crate::lot::{Key, Lot};
+use crate::socket;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+/// What a connection asks of its lot, whatever else the lot keeps.
+trait Watcher {
+    fn add(&self, fd: OwnedFd) -> io::Result<Key>;
+    fn remove(&self, key: Key);
+    fn poll_readable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool>;
+    fn poll_writable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool>;
+    fn has_news(&self, key: Key) -> bool;
+    fn closing(&self, key: Key) -> bool;
+    fn drained(&self, key: Key);
+    fn blocked(&self, key: Key);
+    fn rest(&self, key: Key);
+}
+
+impl<T: Clone> Watcher for Lot<T> {
+    fn add(&self, fd: OwnedFd) -> io::Result<Key> {
+        self.add_outbound(fd)
+    }
+    fn remove(&self, key: Key) {
+        Lot::remove(self, key);
+    }
+    fn poll_readable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool> {
+        Lot::poll_readable(self, key, cx)
+    }
+    fn poll_writable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool> {
+        Lot::poll_writable(self, key, cx)
+    }
+    fn has_news(&self, key: Key) -> bool {
+        self.readable_now(key) || Lot::closing(self, key)
+    }
+    fn closing(&self, key: Key) -> bool {
+        Lot::closing(self, key)
+    }
+    fn drained(&self, key: Key) {
+        Lot::drained(self, key);
+    }
+    fn blocked(&self, key: Key) {
+        Lot::blocked(self, key);
+    }
+    fn rest(&self, key: Key) {
+        Lot::rest(self, key);
+    }
+}
+
+thread_local! {
+    static LOT: RefCell<Option<Rc<dyn Watcher>>> = const { RefCell::new(None) };
+}
+
+/// From now on, connections of this thread are watched by this lot.
+pub fn watch_with<T: Clone + 'static>(lot: &Rc<Lot<T>>) {
+    LOT.set(Some(lot.clone()));
+}
+
+/// The thread has a lot.
+pub fn is_watched() -> bool {
+    LOT.with_borrow(Option::is_some)
+}
+
+/// A socket that was connected, or is being connected.
+pub struct Outbound {
+    key: Key,
+    raw: RawFd,
+    /// TCP_NODELAY is set, or would mean nothing.
+    nodelay: Cell<bool>,
+    lot: Rc<dyn Watcher>,
+}
+
+impl fmt::Debug for Outbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outbound").field("fd", &self.raw).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Outbound {
+    fn drop(&mut self) {
+        self.lot.remove(self.key);
+    }
+}
+
+impl AsFd for Outbound {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        socket::borrow(self.raw)
+    }
+}
+
+impl Outbound {
+    /// Takes a socket that does not block. `tcp`: Nagle's algorithm holds small writes back until [`Outbound::hurry`].
+    ///
+    /// # Errors
+    /// When epoll refuses it, or the thread has no lot.
+    pub fn new(fd: OwnedFd, tcp: bool) -> io::Result<Outbound> {
+        let lot = LOT.with_borrow(Clone::clone).ok_or(io::ErrorKind::Unsupported)?;
+        let raw = fd.as_raw_fd();
+        Ok(Outbound { key: lot.add(fd)?, raw, nodelay: Cell::new(!tcp), lot })
+    }
+    /// Reads into the spare room of a vector, without waiting. Asks the kernel only when an event has said that there is
+    /// something.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or a broken connection.
+    pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        if !self.lot.has_news(self.key) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let room = buf.capacity() - buf.len();
+        match socket::recv_spare(self.raw, buf) {
+            Ok(n) => {
+                // A read that left room has taken all there was, unless the end follows.
+                if n > 0 && n < room && !self.lot.closing(self.key) {
+                    self.lot.drained(self.key);
+                }
+                Ok(n)
+            }
+            Err(e) => {
+                if e.kind() == io::ErrorKind::WouldBlock {
+                    self.lot.drained(self.key);
+                }
+                Err(e)
+            }
+        }
+    }
+    /// Writes what the socket takes.
+    ///
+    /// # Errors
+    /// `WouldBlock`, also while it is being connected; a broken connection.
+    pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
+        let sent = socket::send(self.raw, buf, false);
+        if matches!(&sent, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
+            self.lot.blocked(self.key);
+        }
+        sent
+    }
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.lot.poll_readable(self.key, cx).map(|_| ())
+    }
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.lot.poll_writable(self.key, cx).map(|_| ())
+    }
+    /// Nothing has come, and nothing has ended.
+    pub fn is_quiet(&self) -> bool {
+        let mut byte = Vec::new();
+        !self.lot.has_news(self.key) || {
+            byte.reserve_exact(1);
+            matches!(self.try_recv(&mut byte), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+        }
+    }
+    /// What is written next must not wait for the acknowledgement of what was written before.
+    pub fn hurry(&self) {
+        if !self.nodelay.replace(true) {
+            socket::set_nodelay(self.raw);
+        }
+    }
+    /// Nobody waits for it until somebody does again.
+    pub fn rest(&self) {
+        self.lot.rest(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn is_told_of_bytes_and_of_the_end_by_the_lot() {
+        let lot = Rc::new(Lot::<u8>::new().expect("epoll"));
+        watch_with(&lot);
+        assert!(is_watched());
+        let (ours, mut theirs) = UnixStream::pair().expect("pair");
+        ours.set_nonblocking(true).expect("nonblocking");
+        let outbound = Outbound::new(ours.into(), false).expect("watched");
+        assert!(lot.is_empty(), "it is nobody's client");
+        assert_eq!(lot.len(), 1);
+        let (mut ready, mut buf) = (Vec::new(), Vec::with_capacity(8));
+        theirs.write_all(b"one").expect("write");
+        assert!(outbound.is_quiet(), "no event has come yet");
+        lot.turn(&mut ready).expect("turn");
+        assert!(ready.is_empty(), "it is not parked");
+        assert_eq!(outbound.try_recv(&mut buf).expect("bytes"), 3);
+        assert!(outbound.is_quiet());
+        theirs.write_all(b"two").expect("write");
+        drop(theirs);
+        lot.turn(&mut ready).expect("turn");
+        assert_eq!(outbound.try_recv(&mut buf).expect("bytes"), 3);
+        assert!(!outbound.is_quiet(), "the end is not forgotten");
+        assert_eq!((outbound.try_recv(&mut buf).expect("end"), buf.as_slice()), (0, &b"onetwo"[..]));
+        drop(outbound);
+        assert_eq!(lot.len(), 0);
+    }
+}
