@@ -390,7 +390,7 @@ fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim<'_>, answer: Answer, mut act
         Ok(length) => length,
         Err(e) => {
             let mut words = Vec::new();
-            e.upstream_log(&head.fields, &buf, &mut words);
+            e.upstream_log(&head.fields, buf, &mut words);
             let words = String::from_utf8_lossy(&words);
             note(r, active.peer(), aim, &words, "reading response header from");
             return Err(invalid(r, &mut active, &aim.uri));
