@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Microseconds of the monotonic clock since the process started.
@@ -22,19 +23,24 @@ impl Instant {
 }
 
 thread_local! {
-    static NOW: Cell<Reading> = const { Cell::new(Reading { mono: Instant(0), wall: 0, wall_read: Instant(0) }) };
+    static NOW: Cell<Reading> = const { Cell::new(Reading { mono: Instant(0), wall: 0, compared: Instant(0) }) };
 }
 
 #[derive(Clone, Copy)]
 struct Reading {
     mono: Instant,
+    /// Milliseconds since 1970.
     wall: u64,
-    /// When `wall` was read.
-    wall_read: Instant,
+    /// When the wall clock was looked at last.
+    compared: Instant,
 }
 
-/// How long a reading of the wall clock holds: what it says is of milliseconds.
-const WALL_MICROS: u64 = 500;
+/// Microseconds since 1970 at [`Instant`] 0. One for all threads: what one of them does later is later for all.
+static EPOCH: AtomicU64 = AtomicU64::new(0);
+/// How often a thread compares it with the system's clock, which may be set.
+const COMPARED_MICROS: u64 = 10_000;
+/// Differences up to this are the comparison's own.
+const JITTER_MICROS: u64 = 200;
 
 fn start() -> std::time::Instant {
     static START: OnceLock<std::time::Instant> = OnceLock::new();
@@ -45,11 +51,16 @@ fn start() -> std::time::Instant {
 pub fn update() {
     let mono = Instant(start().elapsed().as_micros() as u64 + 1);
     let mut now = NOW.get();
-    if now.wall == 0 || mono.micros_since(now.wall_read) >= WALL_MICROS {
-        now.wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
-        now.wall_read = mono;
+    if now.wall == 0 || mono.micros_since(now.compared) >= COMPARED_MICROS {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
+        let epoch = wall.saturating_sub(mono.0);
+        if epoch.abs_diff(EPOCH.load(Ordering::Relaxed)) > JITTER_MICROS {
+            EPOCH.store(epoch, Ordering::Relaxed);
+        }
+        now.compared = mono;
     }
     now.mono = mono;
+    now.wall = (EPOCH.load(Ordering::Relaxed) + mono.0) / 1000;
     NOW.set(now);
 }
 
@@ -82,4 +93,26 @@ pub fn unix_millis() -> u64 {
 #[inline]
 pub fn unix_seconds() -> i64 {
     (unix_millis() / 1000) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wall_clock_of_all_threads_is_one() {
+        let read = || {
+            update();
+            (now(), unix_millis())
+        };
+        for _ in 0..100 {
+            let (first, first_wall) = read();
+            let (second, second_wall) = std::thread::spawn(read).join().expect("read");
+            assert!(second >= first && second_wall >= first_wall);
+        }
+        let system = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        update();
+        assert!(unix_millis().abs_diff(system) < 1000 * 60, "it is the system's");
+        assert_eq!(as_std(Instant(now().0 + 5)) - as_std(now()), Duration::from_micros(5));
+    }
 }

@@ -127,8 +127,9 @@ async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
             biased;
             guard = poll.readable() => {
                 let mut guard = guard?;
-                clock::update();
                 let more = world.lot.turn(&mut ready)?;
+                // Not before: what has happened must not have happened later than now.
+                clock::update();
                 // Before any request is answered: what has changed must not be answered as it was.
                 if let Some(files) = world.files.get()
                     && let Some(at) = ready.iter().position(|key| *key == files)
