@@ -88,8 +88,10 @@ impl Purges {
     /// The list could not be written: what was purged would come back with a restart.
     pub fn add(&self, prefix: &[u8], exact: bool, now_ms: u64) -> io::Result<()> {
         let mut records = self.lock();
-        self.last_ms.fetch_max(now_ms, Ordering::Relaxed);
-        let new = Record { prefix: prefix.into(), exact, before_ms: now_ms };
+        // As late as anything that `stamp` can have said since the last purge.
+        let before_ms = self.stamp(now_ms);
+        self.last_ms.store(before_ms, Ordering::Relaxed);
+        let new = Record { prefix: prefix.into(), exact, before_ms };
         records.retain(|known| !new.means(&known.prefix) || (exact && !known.exact));
         records.push(new);
         if records.len() > RECORDS_MAX {
@@ -185,6 +187,10 @@ mod tests {
             assert!(purges.covers(b"http://a/x* %\nmore", 100) && !purges.covers(b"http://a/x* %\nmore", 101));
             assert!(purges.covers(b"http://b/", 150) && !purges.covers(b"http://c/", 50));
         }
+        let purges = Purges::new(&root);
+        let asked = purges.stamp(200);
+        purges.add(b"http://e", true, 200).expect("saved");
+        assert!(asked > 200 && purges.covers(b"http://e", asked), "of the same millisecond");
         let purges = Purges::new(&root);
         purges.forget(100).expect("saved");
         assert!(!purges.covers(b"http://a/x* %\nmore", 50) && purges.covers(b"http://b/y", 50));
