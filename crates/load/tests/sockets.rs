@@ -109,16 +109,23 @@ fn go(job: &Job) -> load::engine::run::Outcome {
 }
 
 fn certificate() -> (Arc<rustls::ServerConfig>, String) {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).unwrap();
-    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    certificate_for("localhost", rcgen::IsCa::NoCa)
+}
+
+fn certificate_for(name: &str, is_ca: rcgen::IsCa) -> (Arc<rustls::ServerConfig>, String) {
+    let pair = rcgen::KeyPair::generate().unwrap();
+    let mut parameters = rcgen::CertificateParams::new(vec![name.to_string()]).unwrap();
+    parameters.is_ca = is_ca;
+    let cert = parameters.self_signed(&pair).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(pair.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
+        .with_single_cert(vec![cert.der().clone()], key)
         .unwrap();
-    (Arc::new(config), made.cert.pem())
+    (Arc::new(config), cert.pem())
 }
 
 #[test]
@@ -175,6 +182,22 @@ fn tls_with_full_and_with_resumed_handshakes() {
     job.budget = Some(2);
     let refused = go(&job);
     assert_eq!((refused.total.good, refused.total.failures.of(Failure::Tls)), (0, 2), "the wrong authority is noticed");
+}
+
+#[test]
+fn a_certificate_that_signs_itself_is_its_own_authority() {
+    // As `openssl req -x509` makes it: one that may sign others, which no chain may end in.
+    let authority = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    for (name, good, why) in [("localhost", 4, None), ("elsewhere", 0, Some("not valid for name"))] {
+        let (config, pem) = certificate_for(name, authority);
+        let server = Server::start(GOOD, Some(config));
+        let mut job = job(&server, 1, 4);
+        job.target.tls = Some(Tls { ca: Some(pem), ..Tls::default() });
+        let outcome = go(&job);
+        assert_eq!(outcome.total.good, good);
+        let said = outcome.tls_error.unwrap_or_default();
+        assert!(why.map_or(said.is_empty(), |why| said.contains(why)), "{said}");
+    }
 }
 
 #[test]

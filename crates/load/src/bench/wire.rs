@@ -21,6 +21,7 @@ pub struct WireOutcome {
     ports: u64,
     users: u64,
     starved: u64,
+    tls_error: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -120,6 +121,7 @@ impl WireOutcome {
             ports: o.ports,
             users: o.users,
             starved: o.starved,
+            tls_error: o.tls_error.clone(),
         }
     }
 
@@ -141,6 +143,7 @@ impl WireOutcome {
             ports: self.ports,
             users: self.users,
             starved: self.starved,
+            tls_error: self.tls_error.clone(),
         })
     }
 }
@@ -168,9 +171,11 @@ mod tests {
             ports: 9,
             users: 5,
             starved: 1,
+            tls_error: Some("why".into()),
         };
         let text = serde_json::to_string(&WireOutcome::pack(&outcome)).unwrap();
         let back = serde_json::from_str::<WireOutcome>(&text).unwrap().unpack().unwrap();
+        assert_eq!(back.tls_error, outcome.tls_error);
         assert_eq!((back.users, back.starved, back.ports), (5, 1, 9));
         assert_eq!((back.total.answers, back.total.due, back.moments[0].open), (5, 7, 3));
         assert_eq!(back.total.corrected.quantile(0.99), outcome.total.corrected.quantile(0.99));

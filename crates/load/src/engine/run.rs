@@ -44,6 +44,8 @@ pub struct Outcome {
     /// Users of a closed loop, and how many of them waited for more than half of the run in vain.
     pub users: u64,
     pub starved: u64,
+    /// What the first TLS failure was.
+    pub tls_error: Option<String>,
 }
 
 impl Outcome {
@@ -76,6 +78,7 @@ impl Outcome {
         self.ports += other.ports;
         self.users += other.users;
         self.starved += other.starved;
+        self.tls_error = self.tls_error.take().or(other.tls_error);
     }
 }
 
@@ -139,6 +142,7 @@ pub fn run(job: &Job, stop: Arc<AtomicBool>, mut live: impl FnMut(&Moment)) -> R
         outcome.client_cpu += done.cpu as f64 * 1e-9;
         outcome.users += done.users;
         outcome.starved += done.starved;
+        outcome.tls_error = outcome.tls_error.or(done.tls_error);
     }
     if let Some(last) = outcome.moments.last_mut() {
         last.seconds = (outcome.seconds - (last.at - last.seconds)).clamp(1e-3, last.seconds.max(1e-3));

@@ -65,6 +65,7 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         client_busy: outcome.busy.clone(),
         client_cpu_per_request: outcome.client_cpu / t.answers.max(1) as f64,
         users: outcome.users,
+        tls_error: outcome.tls_error.clone(),
         starved: outcome.starved,
         ports: Ports {
             sources: t.connect_cost.sources.max(1) as usize,

@@ -201,7 +201,7 @@ fn tables(page: &mut Page, report: &Report) {
             if point.rounds.len() > 1 { Unit::Share.write(point.rps().relative_half_width()) } else { "–".into() },
             grouped(r.answers as f64),
             list(r.statuses.iter().map(|(s, n)| format!("{s}: {}", count(*n as f64))).collect()),
-            list(r.failures.iter().map(|(c, n)| format!("{c}: {}", count(*n as f64))).collect()),
+            list(r.failure_words().map(|(c, n)| format!("{c}: {}", count(n as f64))).collect()),
             bytes(r.bytes_per_second),
             count(r.connections_per_second),
             s.map_or("–".into(), |s| seconds(s.cpu_per_request)),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use figures::stats::Interval;
 use serde::{Deserialize, Serialize};
 
+use crate::engine::failure::Failure;
 use crate::observe::kernel::Counters;
 use crate::observe::machine::Machine;
 
@@ -103,6 +104,9 @@ pub struct Round {
     pub users: u64,
     #[serde(default)]
     pub starved: u64,
+    /// What the first TLS failure was.
+    #[serde(default)]
+    pub tls_error: Option<String>,
     /// Local ports: what there was, and what finding one cost.
     #[serde(default)]
     pub ports: Ports,
@@ -124,6 +128,14 @@ impl Round {
         let client: f64 = self.client_busy.iter().sum();
         let known = server.processors + client + self.backend_processors.unwrap_or(0.0);
         self.others = Some((self.kernel.busy / wall.max(1e-9) - known).max(0.0));
+    }
+
+    /// Failures by class, in words.
+    pub fn failure_words(&self) -> impl Iterator<Item = (String, u64)> {
+        self.failures.iter().map(|(class, n)| match &self.tls_error {
+            Some(why) if class == Failure::Tls.word() => (format!("{class} ({why})"), *n),
+            _ => (class.clone(), *n),
+        })
     }
 
     /// Whether so many users got nothing that percentiles of answers mislead.

@@ -80,8 +80,8 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     if !statuses.is_empty() {
         let _ = writeln!(out, "  status  {}", statuses.join("   "));
     }
-    for (class, n) in &r.failures {
-        let _ = writeln!(out, "  failed  {class}: {}", grouped(*n as f64));
+    for (class, n) in r.failure_words() {
+        let _ = writeln!(out, "  failed  {class}: {}", grouped(n as f64));
     }
     if let Some(s) = &r.server {
         let _ = writeln!(

@@ -265,8 +265,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 break;
             }
             let Some(tls) = &mut connection.tls else { break };
-            let good = tls.read_tls(&mut bytes).is_ok() && tls.process_new_packets().is_ok();
-            if !good {
+            let read = tls.read_tls(&mut bytes).map_err(|e| e.to_string());
+            if let Err(why) = read.and_then(|_| tls.process_new_packets().map_err(|e| e.to_string())) {
+                self.tls_error.get_or_insert(why);
                 self.break_off(slot, Failure::Tls, now);
                 break;
             }

@@ -63,7 +63,7 @@ enum Source {
 }
 
 /// What a world says when it is done.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Done {
     /// Length of the measured part in nanoseconds (shorter than planned when a budget ran out) and this thread's CPU time in it.
     pub measured: u64,
@@ -71,6 +71,8 @@ pub struct Done {
     /// Users of a closed loop at the end, and how many of them have waited for more than half of the measured part in vain.
     pub users: u64,
     pub starved: u64,
+    /// What the first TLS failure was.
+    pub tls_error: Option<String>,
 }
 
 /// See the module's documentation.
@@ -110,6 +112,7 @@ pub struct World<T: Transport, P: Protocol> {
     buffer: Vec<u8>,
     plain: Vec<u8>,
     open: usize,
+    tls_error: Option<String>,
 }
 
 impl<T: Transport, P: Protocol> World<T, P> {
@@ -181,6 +184,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             buffer: vec![0; READ],
             plain: Vec::new(),
             open: 0,
+            tls_error: None,
             job,
         })
     }
@@ -231,14 +235,16 @@ impl<T: Transport, P: Protocol> World<T, P> {
             self.take_up(self.net.now());
         }
         let ended = self.net.now().min(self.to);
-        let done = Done {
+        let mut done = Done {
             measured: ended.saturating_sub(self.from),
             cpu: self.net.cpu() - cpu,
             users: self.users as u64,
             starved: self.starved(ended),
+            tls_error: None,
         };
         self.to = ended;
         self.drain();
+        done.tls_error = self.tls_error.take();
         done
     }
 
