@@ -40,9 +40,11 @@ pub struct Epoll {
     /// Counts the sockets that each slot has had, so that an event of a former one is not taken for the present one's.
     epochs: Vec<u32>,
     events: Vec<epoll::Event>,
-    /// Connections that were begun, and those that are there.
+    /// Connections that were begun, and those that are there from each address.
     made: usize,
-    live: usize,
+    live: Vec<usize>,
+    /// The address of each slot's connection.
+    from: Vec<usize>,
     cost: Cost,
     /// There is no local port until this time.
     portless: u64,
@@ -60,15 +62,18 @@ impl Epoll {
     pub fn new(job: &Job, world: usize) -> std::io::Result<Epoll> {
         // The default slack of 50 µs would make every timed send late by as much.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let ports = Ports::of(job);
+        let live = vec![0; ports.sources.len()];
         Ok(Epoll {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             address: job.target.address,
-            ports: Ports::of(job),
+            ports,
             sockets: Vec::new(),
             epochs: Vec::new(),
             events: vec![epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; BATCH],
             made: world,
-            live: 0,
+            live,
+            from: Vec::new(),
             cost: Cost::default(),
             portless: 0,
             spin: job.spin,
@@ -101,8 +106,8 @@ impl Epoll {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         sockopt::set_tcp_nodelay(&socket, true)?;
+        let number = self.ports.choose(self.made, &self.live);
         if !self.ports.sources.is_empty() {
-            let number = self.ports.choose(self.made, self.live);
             set_bind_address_no_port(&socket);
             bind(&socket, &SocketAddr::new(self.ports.sources[number], 0))?;
             self.cost.sources = self.cost.sources.max(number as u64 + 1);
@@ -121,13 +126,17 @@ impl Epoll {
         if self.sockets.len() <= slot {
             self.sockets.resize_with(slot + 1, || None);
             self.epochs.resize(slot + 1, 0);
+            self.from.resize(slot + 1, 0);
         }
         self.epochs[slot] = self.epochs[slot].wrapping_add(1);
         let data = epoll::EventData::new_u64(u64::from(self.epochs[slot]) << 32 | slot as u64);
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         epoll::add(&self.epoll, &socket, data, flags)?;
         self.sockets[slot] = Some(socket);
-        self.live += 1;
+        self.from[slot] = number;
+        if let Some(live) = self.live.get_mut(number) {
+            *live += 1;
+        }
         Ok(())
     }
 }
@@ -205,7 +214,9 @@ impl Transport for Epoll {
     fn close(&mut self, slot: Slot, reset: bool) {
         let Some(entry) = self.sockets.get_mut(slot) else { return };
         if let Some(socket) = entry.take() {
-            self.live -= 1;
+            if let Some(live) = self.live.get_mut(self.from[slot]) {
+                *live -= 1;
+            }
             if reset {
                 // A failure only means that the close is an orderly one.
                 let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));

@@ -54,10 +54,10 @@ impl Ports {
         Ports { available: range * sources.len().max(1) as u64, sources, each }
     }
 
-    /// Which address the next connection is made from, after `made` connections of which `open` are there.
-    pub fn choose(&self, made: usize, open: usize) -> usize {
-        let turn = open.checked_div(self.each).unwrap_or(made);
-        turn % self.sources.len().max(1)
+    /// Which address the next connection is made from, after `made` connections of which each address has so many `open`.
+    pub fn choose(&self, made: usize, open: &[usize]) -> usize {
+        let room = |n: &usize| *n < self.each;
+        open.iter().position(room).unwrap_or(made % open.len().max(1))
     }
 }
 
@@ -107,8 +107,8 @@ mod tests {
         let many = of(&job("127.0.0.1:80", 15_000));
         assert_eq!((many.sources.len(), many.available), (2, 56_464));
         assert_eq!(many.sources[0].to_string(), "127.0.0.1");
-        let chosen = [(0, 0), (50_000, 9409), (5, 9410), (5, 18_820)].map(|(made, open)| many.choose(made, open));
-        assert_eq!(chosen, [0, 0, 1, 0], "the first address as long as it lasts");
+        let chosen = [[0, 0], [9409, 5000], [9410, 5000], [9410, 9410]].map(|open| many.choose(51, &open));
+        assert_eq!(chosen, [0, 0, 1, 1], "the first address as long as it has room");
         assert_eq!(of(&job("[::1]:80", 15_000)).sources.len(), 0, "there is only one address of IPv6 loopback");
         assert_eq!(of(&job("10.0.0.1:80", 15_000)).sources.len(), 0, "whose addresses are not ours to take");
         let mut own = job("127.0.0.1:80", 15_000);
@@ -118,7 +118,7 @@ mod tests {
         let mut several = job("127.0.0.1:80", 1000);
         several.calls = 3;
         assert_eq!(of(&several).sources.len(), 4);
-        assert_eq!([0, 1, 5].map(|made| of(&several).choose(made, 7)), [0, 1, 1], "in turn");
+        assert_eq!([0, 1, 5].map(|made| of(&several).choose(made, &[7; 4])), [0, 1, 1], "in turn");
         assert_eq!(Ports::with(&several, 28_232, false).sources.len(), SOURCES_MAX);
         several.reset = true;
         assert_eq!(of(&several).sources.len(), 0);
