@@ -67,6 +67,9 @@ async fn connect_watched(to: &Address, options: &Options) -> io::Result<Outbound
             set.map_err(transparent)?;
         }
         if let Some(from) = options.from {
+            if from.port() == 0 {
+                net::socket::set_bind_address_no_port(&socket);
+            }
             socket.bind(&from.into())?;
         }
         if options.keepalive {
