@@ -288,7 +288,8 @@ fn accept(world: &Rc<World>, door_key: Key, door: &Door) {
             }
         };
         counters::own(|c| counters::up(&c.accepted));
-        if world.lot.len() >= limit && !make_room(world) {
+        // Connections to servers do not count: closing idle clients makes no room among them.
+        if world.lot.owned() >= limit && !make_room(world) {
             world.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             rest(world, door_key, door);
             return;

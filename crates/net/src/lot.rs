@@ -128,9 +128,13 @@ impl<T: Clone> Lot<T> {
     pub fn len(&self) -> usize {
         self.used.get() as usize
     }
+    /// Entries with an owner: those that are no connections of our own making.
+    pub fn owned(&self) -> usize {
+        self.owned.get() as usize
+    }
     /// Nothing but connections that we made ourselves is left.
     pub fn is_empty(&self) -> bool {
-        self.owned.get() == 0
+        self.owned() == 0
     }
 
     fn insert(&self, fd: OwnedFd, owner: Option<T>, flags: u8) -> Key {
