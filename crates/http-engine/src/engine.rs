@@ -304,7 +304,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
         let delay = r.loc().core.conf.auth_delay.duration();
         let later = move |r| -> LocalFuture<(Box<Request>, Flow)> {
             Box::pin(async move {
-                tokio::time::sleep(delay).await;
+                runtime::time::sleep(delay).await;
                 base::clock::update();
                 (r, Flow::Status(status))
             })

@@ -504,7 +504,7 @@ fn sent_trailer(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
 }
 
 fn server_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    match &r.connection().local {
+    match &*r.connection().local {
         Address::Ip(a) => write!(out, "{}", a.ip()).is_ok(),
         Address::Unix(path) => write!(out, "unix:{}", path.display()).is_ok(),
     }
@@ -515,7 +515,7 @@ fn server_name(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn server_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    if let Address::Ip(a) = &r.connection().local {
+    if let Address::Ip(a) = &*r.connection().local {
         number(u64::from(a.port()), out);
     }
     true
