@@ -415,8 +415,7 @@ fn request_completion(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_filename(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    let path = special::mapped_path(r);
-    put(out, &path)
+    special::mapped_path(r).is_ok_and(|path| put(out, &path))
 }
 
 fn request_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
