@@ -120,7 +120,7 @@ fn take_in(world: &Rc<World>, accepted: socket::Accepted, door: &Door) {
         started: clock::now(),
         proxy: None,
         fd: raw,
-        tls: false,
+        tls: None,
         begun: Begun::default(),
     });
     let Some(core) = world.default_conf(&connection) else { return };

@@ -171,6 +171,9 @@ fn begin(r: &mut Request) -> Result<(), u16> {
     let Some(listener) = plan.listener_of(r.connection()) else { return Err(400) };
     r.server = build::server_for(listener, r);
     r.location = r.srv().location;
+    if http_engine::tls::misdirected(listener, r) {
+        return Err(421);
+    }
     if bad_host {
         r.log(Level::Info, format_args!("client sent invalid host header while reading client request headers"));
         return Err(400);
@@ -219,7 +222,10 @@ fn begin(r: &mut Request) -> Result<(), u16> {
     }
     let args = r.head.args;
     r.args.extend_from_slice(args.of(&r.buf));
-    Ok(())
+    match http_engine::tls::refused(listener, r) {
+        Some(status) => Err(status),
+        None => Ok(()),
+    }
 }
 
 /// Checks a host; clients of one thread mostly name the same few, so the last answer is kept.

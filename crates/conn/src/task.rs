@@ -425,7 +425,7 @@ impl Client {
                         started: old.started,
                         proxy: Some(Box::new((header, bytes))),
                         fd: old.fd,
-                        tls: old.tls,
+                        tls: old.tls.clone(),
                         begun: Begun::default(),
                     });
                     self.world.lot.set_owner(self.key, Owner::Client(connection.clone()));

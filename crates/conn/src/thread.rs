@@ -373,7 +373,7 @@ mod tests {
             started: clock::now(),
             proxy: None,
             fd: ours.as_raw_fd(),
-            tls: false,
+            tls: None,
             begun: Begun::default(),
         };
         let key = world.lot.add(ours.into(), Owner::Client(Rc::new(connection))).expect("added");

@@ -23,10 +23,12 @@ pub struct Facts {
     pub client_ciphers: Box<[u16]>,
     pub client_groups: Box<[u16]>,
     pub client_signature_schemes: Box<[u16]>,
+    /// The scheme of the server's signature; none when a session was resumed.
+    pub signature: Option<u16>,
     pub peer: Option<Box<PeerCertificate>>,
     /// The handshake has not ended, and what was read may be a replay (`$ssl_early_data`).
     pub early: AtomicBool,
-    /// The fingerprint of the rules: a request under other rules must not profit from this certificate.
+    /// [`crate::ServerRules::asks`]: a request to a server that asks something else must not profit from this certificate.
     pub rules: crate::Scope,
 }
 
@@ -40,6 +42,33 @@ pub struct PeerCertificate {
 /// Values of GREASE (RFC 8701) are sent by browsers and mean nothing; OpenSSL shows them as numbers, and so do we.
 fn number(id: u16) -> String {
     format!("0x{id:04x}")
+}
+
+/// The name of a signature scheme (IANA's registry), or its number.
+pub fn scheme_name(id: u16) -> String {
+    let known = match id {
+        0x0201 => "rsa_pkcs1_sha1",
+        0x0203 => "ecdsa_sha1",
+        0x0401 => "rsa_pkcs1_sha256",
+        0x0403 => "ecdsa_secp256r1_sha256",
+        0x0501 => "rsa_pkcs1_sha384",
+        0x0503 => "ecdsa_secp384r1_sha384",
+        0x0601 => "rsa_pkcs1_sha512",
+        0x0603 => "ecdsa_secp521r1_sha512",
+        0x0804 => "rsa_pss_rsae_sha256",
+        0x0805 => "rsa_pss_rsae_sha384",
+        0x0806 => "rsa_pss_rsae_sha512",
+        0x0807 => "ed25519",
+        0x0808 => "ed448",
+        0x0809 => "rsa_pss_pss_sha256",
+        0x080a => "rsa_pss_pss_sha384",
+        0x080b => "rsa_pss_pss_sha512",
+        0x0904 => "mldsa44",
+        0x0905 => "mldsa65",
+        0x0906 => "mldsa87",
+        _ => return number(id),
+    };
+    known.into()
 }
 
 impl Facts {
@@ -61,6 +90,12 @@ impl Facts {
     /// `$ssl_curves`.
     pub fn curves(&self) -> String {
         let names: Vec<String> = self.client_groups.iter().map(|id| groups::name(*id)).collect();
+        names.join(":")
+    }
+
+    /// `$ssl_sigalgs`.
+    pub fn signature_schemes(&self) -> String {
+        let names: Vec<String> = self.client_signature_schemes.iter().map(|id| scheme_name(*id)).collect();
         names.join(":")
     }
 

@@ -153,6 +153,7 @@ pub struct TlsStream {
     hello: Option<Box<ClientHello>>,
     rules: Option<Arc<ServerRules>>,
     session_id: Vec<u8>,
+    signature: Option<u16>,
     record: usize,
     received_close: bool,
     sent_close: bool,
@@ -204,6 +205,7 @@ impl TlsStream {
             hello: None,
             rules: None,
             session_id: Vec::new(),
+            signature: None,
             record: RECORD_MAX,
             received_close: false,
             sent_close: false,
@@ -424,9 +426,11 @@ impl TlsStream {
                 break;
             }
         }
-        if let Some(id) = current::end() {
+        let (session, signature) = current::end();
+        if let Some(id) = session {
             self.session_id = id;
         }
+        self.signature = signature.or(self.signature);
         if let Some(why) = failed {
             return Err(self.fail(why));
         }
@@ -454,6 +458,7 @@ impl TlsStream {
             alpn: common.alpn_protocol().map(Box::from),
             resumed: common.handshake_kind() == Some(HandshakeKind::Resumed),
             session_id: self.session_id.clone().into(),
+            signature: self.signature.filter(|_| self.rules.is_some()),
             early: AtomicBool::new(early),
             ..Facts::default()
         };
@@ -468,7 +473,7 @@ impl TlsStream {
             }
         }
         if let Some(rules) = &self.rules {
-            facts.rules = rules.fingerprint;
+            facts.rules = rules.asks;
             if let (Some(chain), true) = (certificate, rules.verify != VerifyClient::Off) {
                 facts.peer = verify_client(rules, chain)?;
             }
