@@ -103,7 +103,7 @@ impl Share {
     /// After a slice of work: whether the share is used up.
     fn is_over(&mut self) -> bool {
         self.slices += 1;
-        if self.slices % CLOCK_SLICES != 0 && budget::is_left() {
+        if !self.slices.is_multiple_of(CLOCK_SLICES) && budget::is_left() {
             return false;
         }
         clock::update();

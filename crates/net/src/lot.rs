@@ -131,6 +131,9 @@ impl<T: Clone> Lot<T> {
     pub fn len(&self) -> usize {
         self.used.get() as usize
     }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
     /// Entries with an owner: those that are no connections of our own making.
     pub fn owned(&self) -> usize {
         self.owned.get() as usize
