@@ -264,7 +264,8 @@ impl Builder<'_> {
         let listeners = self.listeners(&drafts);
         HttpPlan {
             groups_used: true,
-            cache_bytes: self.core_conf(&levels).tidegate_cache.0,
+            cache_bytes: self.core_conf(&levels).tidegate_cache.bytes,
+            cache_recheck: self.core_conf(&levels).tidegate_cache.recheck,
             transparent: self.cx.get::<crate::plan::Transparent>().0,
             listeners,
             servers: std::mem::take(&mut self.servers),

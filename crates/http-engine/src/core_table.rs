@@ -40,7 +40,9 @@ directives! {
         server_tokens: ServerTokens = "on",
         /// Whose name stands in error pages and in the `Server` header: ours, nginx's, or any word.
         server_identity: Identity = "tidegate",
-        /// Memory in which each worker thread keeps small files, ready to be sent; `off`: none.
+        /// Memory in which each worker thread keeps small files, ready to be sent; `off`: none. Changes are seen at once, as the
+        /// kernel reports them; writes through a shared memory map, which it does not report, after the time of `recheck`, by
+        /// default 10 seconds.
         tidegate_cache: CacheBytes = "64m",
         /// Whether files may be reached through symbolic links: always, never, or when link and target have one owner.
         disable_symlinks: Symlinks = "off",
@@ -279,19 +281,29 @@ impl Value for Conditions {
     }
 }
 
-/// `tidegate_cache`: bytes, 0 for `off`.
+/// `tidegate_cache`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheBytes(pub u64);
+pub struct CacheBytes {
+    /// Bytes, 0 for `off`.
+    pub bytes: u64,
+    /// Milliseconds after which an entry is compared with its file, though nothing was reported.
+    pub recheck: u64,
+}
 
 impl Value for CacheBytes {
-    const SYNTAX: &'static str = "size | off";
+    const SYNTAX: &'static str = "size [recheck=time] | off";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let mut cache = CacheBytes { bytes: 0, recheck: 10_000 };
         let word = d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default();
-        if word == b"off" {
-            return Ok(CacheBytes(0));
+        if word != b"off" {
+            cache.bytes = conf_schema::value::parse_offset(word).ok_or_else(|| Problem::invalid().at(0))?;
         }
-        let size = conf_schema::value::parse_offset(word).ok_or_else(|| Problem::invalid().at(0))?;
-        Ok(CacheBytes(size))
+        if let Some(word) = d.args.get(1) {
+            let time = word.bytes.strip_prefix(b"recheck=").filter(|_| cache.bytes > 0);
+            let invalid = || Problem::says(format!("invalid parameter \"{}\"", word.text())).at(1);
+            cache.recheck = time.and_then(conf_schema::value::parse_msec).ok_or_else(invalid)?;
+        }
+        Ok(cache)
     }
 }
 
