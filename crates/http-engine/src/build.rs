@@ -380,6 +380,7 @@ impl Builder<'_> {
             match child.context {
                 Contexts::location => {
                     let Some(d) = child.directive else { continue };
+                    self.cx.at = At { span: d.span, line: d.line };
                     let inner_kind = match LocationKind::parse(self.cx, d) {
                         Ok(kind) => kind,
                         Err(problem) => {
@@ -663,5 +664,7 @@ pub fn server_for(plan: &HttpPlan, listener: usize, r: &mut Request) -> usize {
     let host = std::mem::take(&mut r.host);
     let found = listener.names.find(&host, r);
     r.host = host;
-    found.unwrap_or(listener.default_server)
+    // A name that could not be decided on is no reason to pick another server: the request ends with 500.
+    r.undecided = found.is_err();
+    found.ok().flatten().unwrap_or(listener.default_server)
 }

@@ -164,6 +164,8 @@ pub struct Request {
     /// An `if` block that passes requests on gave way to one that has no handler: what would pass it on has nowhere to pass it
     /// to, as in nginx.
     pub handler_lost: bool,
+    /// Which server the host means could not be decided: the request ends with 500.
+    pub undecided: bool,
     /// A rewrite changed the path: locations are matched again at the end of the phase.
     pub match_again: bool,
 
@@ -432,6 +434,7 @@ impl Request {
             match_again,
             left_location,
             handler_lost,
+            undecided,
             hold_output,
             abandoned,
             body,
@@ -488,6 +491,7 @@ impl Request {
         (*completed, *ignore_conditions, *counted, *pipelined) = (false, false, false, false);
         (*expect_trailers, *post_action, *etag_alone) = (false, false, false);
         (*left_location, *hold_output, *abandoned, *handler_lost) = (false, false, false, false);
+        *undecided = false;
         (*redirects_left, *rewrite_rounds_left) = (0, 0);
         (*error_status, *access_status) = (0, 0);
         (*length, *bytes_sent, *body_bytes_sent, *header_size) = (0, 0, 0, 0);

@@ -4,8 +4,9 @@ use crate::shared::compress::{self, Coding};
 use crate::shared::media_types::MediaTypes;
 use conf_schema::value::{Between, Buffers, Flag, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::regex::Pattern;
+use http_engine::regex::{MatchFailed, Pattern};
 use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Request};
+use observe::Level;
 use std::any::Any;
 use std::sync::Arc;
 use wire_h1::{Known, Version};
@@ -135,7 +136,10 @@ impl Compress {
         if let (Some(Disabled(agents)), Some(agent)) = (&conf.gzip_disable, r.header(Known::UserAgent)) {
             let matched = agents.iter().any(|rule| match rule {
                 Agent::Msie6 => http_engine::special::is_msie6(r),
-                Agent::Matches(pattern) => pattern.is_match(agent),
+                Agent::Matches(pattern) => pattern.is_match(agent).unwrap_or_else(|MatchFailed(words)| {
+                    r.log(Level::Error, format_args!("{words}"));
+                    true
+                }),
             });
             if matched {
                 return false;

@@ -100,7 +100,7 @@ pub fn rewrite(rules: &[RedirectRule], r: &mut Request, value: &[u8]) -> Option<
             }
             RedirectRule::Regex(pattern, to) => {
                 // The whole value is replaced, whichever part of it matched.
-                if pattern.run(r, value) {
+                if pattern.run(r, value) == Ok(true) {
                     return Some(to.eval(r));
                 }
             }
@@ -268,7 +268,7 @@ fn flags(lines: &Option<List<CookieFlags>>, r: &mut Request, parts: &mut Vec<Par
     let name = parts.first().map(|(name, _)| name.clone()).unwrap_or_default();
     let found = lines.iter().find_map(|line| match line {
         CookieFlags::For { name: CookieName::Is(t), flags } => t.eval(r).eq_ignore_ascii_case(&name).then_some(flags),
-        CookieFlags::For { name: CookieName::Matches(p), flags } => p.run(r, &name).then_some(flags),
+        CookieFlags::For { name: CookieName::Matches(p), flags } => (p.run(r, &name) == Ok(true)).then_some(flags),
         CookieFlags::Off => None,
     });
     // What makes no flag says nothing, as in nginx.

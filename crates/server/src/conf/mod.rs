@@ -145,6 +145,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let mut cx = Cx::default();
     cx.prefix.clone_from(&invocation.prefix);
     cx.conf_prefix = invocation.conf_file.parent().unwrap_or(Path::new("/")).to_path_buf();
+    cx.files = files.all.iter().map(|file| file.path.clone()).collect();
     cx.store = store;
     *cx.get::<LogFiles>() = logs;
     cx.get::<DefaultAccessLog>().0 = paths::access_log(&invocation.prefix);
