@@ -498,7 +498,7 @@ impl Builder<'_> {
         let mut places: HashMap<Address, usize> = HashMap::new();
         for (server, draft) in drafts.iter().enumerate() {
             let implied = crate::listen::Listen {
-                specs: vec![ListenSpec::new(default_address())],
+                specs: vec![ListenSpec::new(default_address(self.cx.store.superuser()))],
                 default_server: false,
                 options_set: false,
                 proxy_protocol: false,
@@ -591,14 +591,9 @@ fn only_regexes(names: Names) -> Names {
     names.regexes_only()
 }
 
-fn default_address() -> Address {
-    let port = if rustix_is_root() { 80 } else { 8000 };
-    Address::Ip(std::net::SocketAddr::from(([0, 0, 0, 0], port)))
-}
-
-fn rustix_is_root() -> bool {
-    // nginx listens on port 80 when it is started by the superuser and on 8000 otherwise.
-    std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+/// nginx listens on port 80 when it is started by the superuser and on 8000 otherwise.
+fn default_address(superuser: bool) -> Address {
+    Address::Ip(std::net::SocketAddr::from(([0, 0, 0, 0], if superuser { 80 } else { 8000 })))
 }
 
 /// What may not stand inside what.
