@@ -7,7 +7,7 @@ use crate::values::{
     Alias, BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose, Root,
     Satisfy, ServerNames, ServerTokens, SizeTemplate, Types,
 };
-use conf_schema::value::{Between, Buffers, Flag, List, Msec, Number, Offset, Own, Sec, Size, Text};
+use conf_schema::value::{Between, Buffers, Flag, List, Msec, Number, Offset, Sec, Size, Text};
 use conf_schema::{Cx, Directive, Problem, Value, directives};
 use observe::ErrorLogLines;
 
@@ -22,8 +22,8 @@ directives! {
         root: RootValue = "html",
         /// Replaces the location's name in the URI by this path.
         alias: AliasValue,
-        /// Only internal requests may use this location; others get 404.
-        internal: Own<Marker>,
+        /// Only internal requests may use this location, and those inside; others get 404.
+        internal: Marker,
         /// Maps file name extensions to media types.
         types: Types,
         /// The media type of files whose extension is not in `types`.
