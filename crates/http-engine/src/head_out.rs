@@ -1,5 +1,6 @@
 //! Writes a response head for HTTP/1 (nginx: `ngx_http_header_filter_module.c`): the order of its lines is nginx's.
 
+use crate::clean;
 use crate::request::Request;
 use net::listen::Address;
 use observe::clock;
@@ -22,7 +23,7 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
         r.keep_alive = false;
     }
     out.extend_from_slice(b"HTTP/1.1 ");
-    match &r.out.status_line {
+    match r.out.status_line.as_ref().filter(|line| !clean::ends_line(line.bytes())) {
         Some(line) => out.extend_from_slice(line.bytes()),
         None => match wire_h1::status_line(r.out.status) {
             Some(line) => out.extend_from_slice(line.as_bytes()),
@@ -51,10 +52,10 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
         clock::cached_at(base::clock::unix_seconds(), |now| out.extend_from_slice(&now.http));
         out.extend_from_slice(b"\r\n");
     }
-    if !o.content_type.bytes().is_empty() {
+    if !o.content_type.bytes().is_empty() && !clean::ends_line(o.content_type.bytes()) {
         out.extend_from_slice(b"Content-Type: ");
         out.extend_from_slice(o.content_type.bytes());
-        if !o.charset.bytes().is_empty() {
+        if !o.charset.bytes().is_empty() && !clean::ends_line(o.charset.bytes()) {
             out.extend_from_slice(b"; charset=");
             out.extend_from_slice(o.charset.bytes());
         }
@@ -106,9 +107,15 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(b"Accept-Ranges: bytes\r\n");
     }
     for field in &o.fields {
-        out.extend_from_slice(field.name.bytes());
+        let (name, value) = (field.name.bytes(), field.value.bytes());
+        // Features have seen to it already, and said which directive it was: this is for what they forgot.
+        if clean::ends_line(value) || clean::ends_line(name) {
+            r.dropped("response head", name, value);
+            continue;
+        }
+        out.extend_from_slice(name);
         out.extend_from_slice(b": ");
-        out.extend_from_slice(field.value.bytes());
+        out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(b"\r\n");
@@ -116,6 +123,9 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
 }
 
 fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    if clean::ends_line(value) {
+        return;
+    }
     out.extend_from_slice(name);
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
@@ -165,7 +175,7 @@ fn location(r: &mut Request, out: &mut Vec<u8>) {
             number(u64::from(address.port()), out);
         }
     }
-    out.extend_from_slice(target);
+    out.extend_from_slice(&clean::encoded(target));
     out.extend_from_slice(b"\r\n");
     r.out.location = value;
 }

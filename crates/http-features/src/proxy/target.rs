@@ -3,7 +3,7 @@
 use crate::shared::groups::{Groups, Named};
 use crate::shared::hosts::{self, NoAim};
 use conf_schema::{Cx, Directive, Problem};
-use http_engine::{Request, Template, path};
+use http_engine::{Request, Template, clean, path};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -170,6 +170,9 @@ async fn computed(template: &Template, groups: &Groups, r: &mut Request) -> Resu
     let shown = String::from_utf8_lossy(before);
     let no = |words| NoAim { words: format!("{words} in \"{}\"", String::from_utf8_lossy(&text)), status: 500 };
     let url = Url::parse(&shown).map_err(no)?;
+    if clean::ends_line(url.host.as_bytes()) {
+        return Err(no("invalid host".into()));
+    }
     if url.uri.is_none() && !rest.is_empty() {
         return Err(no("invalid host".into()));
     }
