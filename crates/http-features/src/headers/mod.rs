@@ -192,6 +192,7 @@ impl Field {
                 r.out.last_modified_text = value.into();
             }
         }
+        r.out.settle();
     }
 }
 

@@ -46,23 +46,27 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, announce: Announce
     });
     let lines = conf.proxy_set_header.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     let set = |known: Known| plan.set.has(known, b"");
-    if !set(Known::Host) {
-        field(out, b"Host", aim.origin.host.as_bytes());
+    let is_host = |line: &&super::HeaderLine| line.name.eq_ignore_ascii_case(b"host");
+    // It comes first, and once: the last line counts.
+    let host = lines.iter().rfind(is_host).map(|line| line.value.eval(r));
+    let host = host.and_then(|host| r.field_value("proxy_set_header", b"Host", host));
+    match host {
+        Some(host) if !host.is_empty() => field(out, b"Host", &host),
+        // HTTP/1.1 cannot do without.
+        Some(_) if conf.proxy_http_version == HttpVersion::V10 => {}
+        _ => field(out, b"Host", aim.origin.host.as_bytes()),
     }
     // What the operator says of the body's length, or what of it is left out, may not be what is sent.
     let (mut length_said, mut coding_said) = (None, None);
     // `Connection ""`, which most upstreams are given, needs no memory.
     let mut value = Vec::new();
-    for line in lines {
+    for line in lines.iter().filter(|line| !is_host(line)) {
         value.clear();
         line.value.write(r, &mut value);
         if line.name.eq_ignore_ascii_case(b"content-length") {
             length_said = Some(value.clone());
         } else if line.name.eq_ignore_ascii_case(b"transfer-encoding") {
             coding_said = Some(value.clone());
-        } else if value.is_empty() && line.name.eq_ignore_ascii_case(b"host") {
-            // HTTP/1.1 cannot do without.
-            value.extend_from_slice(aim.origin.host.as_bytes());
         }
         if clean::ends_line(&value) || clean::ends_line(&line.name) {
             r.dropped("proxy_set_header", &line.name, &value);

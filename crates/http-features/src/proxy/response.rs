@@ -49,6 +49,8 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
             continue;
         }
         pass(plan, r, field.known, name, value);
+        // The server's order stays.
+        r.out.settle();
     }
     // What is passed on and not there is not made up.
     r.out.no_server = r.out.server.bytes().is_empty() && !plan.hidden.has(Known::Server, b"");
