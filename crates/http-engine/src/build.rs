@@ -449,7 +449,7 @@ impl Builder<'_> {
                     LocationKind::Regex(_) => Alias::Whole,
                     kind => Alias::Prefix(kind.name().len()),
                 };
-                Root { path: alias.0.path.clone(), alias: replaces }
+                Root { alias: replaces, ..alias.0.clone() }
             }
             ((true, false), _) => conf.root.0.clone(),
             _ => outer.clone(),

@@ -226,7 +226,8 @@ fn folder(cx: &mut Cx, d: &Directive, alias: bool) -> Result<Root, Problem> {
         path = Template::literal(&literal[..literal.len() - 1]);
     }
     // How much an alias replaces is known to the location that it stands in.
-    Ok(Root { path, alias: Alias::No })
+    let prefix = cx.full_name("").as_os_str().as_encoded_bytes().into();
+    Ok(Root { path, alias: Alias::No, prefix })
 }
 
 impl Value for RootValue {

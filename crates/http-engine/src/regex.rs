@@ -80,12 +80,12 @@ impl Pattern {
         })?;
         let place = cx.place().into_boxed_str();
         let variables = cx.get::<Variables>();
-        let names = regex
-            .capture_names()
-            .iter()
-            .enumerate()
-            .filter_map(|(group, name)| Some((group, variables.slot(name.as_deref()?))))
-            .collect();
+        let mut names = Vec::new();
+        for (group, name) in regex.capture_names().iter().enumerate() {
+            if let Some(name) = name {
+                names.push((group, variables.group(name)?));
+            }
+        }
         Ok(Pattern { regex, text: text.into(), place, names })
     }
     pub fn text(&self) -> &[u8] {

@@ -337,6 +337,10 @@ impl Request {
                 Some(found) => found,
                 None => get(self, rest, out),
             },
+            Source::SlotOrOne(slot, get) => match self.read_slot(*slot, out) {
+                Some(found) => found,
+                None => get(self, out),
+            },
             Source::Computed { by, slot: None } => by.get(self, out),
             Source::Computed { by, slot: Some(slot) } => {
                 if let Some(found) = self.read_slot(*slot, out) {
@@ -389,8 +393,12 @@ impl Request {
     }
     /// Sets a variable that the request keeps.
     pub fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
-        if let Some(Source::Slot(slot) | Source::SlotOr(slot, ..) | Source::Computed { slot: Some(slot), .. }) =
-            self.plan().variables.get(id.0 as usize).map(|v| &v.source)
+        if let Some(
+            Source::Slot(slot)
+            | Source::SlotOr(slot, ..)
+            | Source::SlotOrOne(slot, _)
+            | Source::Computed { slot: Some(slot), .. },
+        ) = self.plan().variables.get(id.0 as usize).map(|v| &v.source)
         {
             let slot = *slot;
             self.write_slot(slot, Slot::Value(value));

@@ -238,7 +238,7 @@ pub fn map_path(r: &mut Request, out: &mut Vec<u8>) {
     let plan = r.plan_rc();
     let location = &plan.locations[r.location];
     let root = &location.core.root;
-    root.path.write(r, out);
+    root.write(r, out);
     match root.alias {
         Alias::No => out.extend_from_slice(&r.path),
         Alias::Prefix(length) => out.extend_from_slice(r.path.get(length..).unwrap_or(b"")),

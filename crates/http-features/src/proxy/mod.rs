@@ -257,7 +257,7 @@ impl Feature for Proxy {
         if !block.folders.contains(&folder) {
             block.folders.push(folder);
         }
-        let redirects = redirect::rules(&conf.proxy_redirect, &target, &location.name, location.regex)?;
+        let redirects = redirect::rules(&conf.proxy_redirect, &target, &location.name)?;
         location.auto_redirect = location.name.ends_with(b"/") && !location.regex && !location.exact;
         if let Some(origin) = bound.origin() {
             location.things.push(Arc::new(origin));

@@ -48,21 +48,17 @@ pub fn rules(
     said: &Option<List<RedirectRule>>,
     target: &Target,
     location: &[u8],
-    regex: bool,
 ) -> Result<Vec<RedirectRule>, Problem> {
     let default = match target {
-        Target::Fixed(url) if !regex => {
-            let uri = url.uri.as_deref();
-            let from = format!("http://{}{}", url.host, uri.unwrap_or(""));
-            let to = if uri.is_some() { location.to_vec() } else { Vec::new() };
-            let (from, to) = match uri {
-                Some(_) => (from, to),
+        Target::Fixed(url) => {
+            let (from, to) = match url.uri.as_deref() {
+                Some(uri) => (format!("http://{}{uri}", url.host), location),
                 // Without a URI part the paths are the same on both sides.
-                None => (format!("{from}/"), b"/".to_vec()),
+                None => (format!("http://{}/", url.host), &b"/"[..]),
             };
-            Some(RedirectRule::Prefix(Template::literal(from.as_bytes()), Template::literal(&to)))
+            Some(RedirectRule::Prefix(Template::literal(from.as_bytes()), Template::literal(to)))
         }
-        _ => None,
+        Target::Computed(_) => None,
     };
     let Some(List(said)) = said else { return Ok(default.into_iter().collect()) };
     if said.len() > 1 && said.iter().any(|rule| matches!(rule, RedirectRule::Off)) {

@@ -70,7 +70,7 @@ impl Value for Referers {
 }
 
 static VARIABLES: &[Builtin] =
-    &[Builtin::one("invalid_referer", invalid_referer, "`1` unless the Referer header is a valid one.")];
+    &[Builtin::one("invalid_referer", invalid_referer, "`1` unless the Referer header is a valid one.").changeable()];
 
 /// The feature.
 pub struct Referer;
