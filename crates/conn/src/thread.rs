@@ -254,7 +254,8 @@ fn act(world: &Rc<World>, key: Key) {
 
 /// Turns the thread's file cache on, as the plan says, and listens for what changes.
 fn watch_files(world: &Rc<World>) -> std::io::Result<()> {
-    let bytes = world.plan.borrow().as_ref().map_or(0, |plan| plan.cache_bytes);
+    let (bytes, recheck) = world.plan.borrow().as_ref().map_or((0, 0), |plan| (plan.cache_bytes, plan.cache_recheck));
+    http_engine::files::recheck_after(recheck);
     http_engine::files::keep_contents(bytes > 0);
     let watch = http_engine::files::enable(bytes);
     if let Some(old) = world.files.take() {
