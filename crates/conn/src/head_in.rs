@@ -40,6 +40,7 @@ pub fn keep(world: &World, key: Key, connection: &Connection, bytes: &[u8], is_n
         let from = if connection.requests.get() == 0 { connection.started } else { clock::now() };
         world.lot.set_deadline(key, from.plus_millis(timeout));
     }
+    world.lot.again_if_readable(key);
 }
 
 /// Takes what [`keep`] has kept.

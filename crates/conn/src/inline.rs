@@ -42,8 +42,8 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
     let got = match socket::recv(fd, room) {
         Ok(n) if n > 0 => n,
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-            head_in::keep(world, key, connection, begun, false);
-            return world.lot.drained(key);
+            world.lot.drained(key);
+            return head_in::keep(world, key, connection, begun, false);
         }
         _ => {
             if held > 0 {

@@ -286,6 +286,12 @@ impl<T: Clone> Lot<T> {
             self.pending.borrow_mut().push(key);
         }
     }
+    /// The same if there is something to read that no event will tell of: it has told already.
+    pub fn again_if_readable(&self, key: Key) {
+        if self.with(key, |entry| entry.flags & (READABLE | CLOSING) != 0) == Some(true) {
+            self.again(key);
+        }
+    }
     /// Replaces what is kept with the socket.
     pub fn set_owner(&self, key: Key, owner: T) {
         self.with(key, |entry| entry.owner = Some(owner));
@@ -677,6 +683,22 @@ mod tests {
         lot.set_deadline(key, Instant(90));
         assert_eq!(lot.due(Instant(60), &mut due), Some(Instant(90)), "the first node is nobody's any more");
         assert!(due.is_empty());
+    }
+
+    #[test]
+    fn an_end_that_came_with_the_last_bytes_is_handed_out() {
+        let lot = Lot::new().expect("epoll");
+        let (key, mut theirs) = pair(&lot);
+        theirs.write_all(b"x").expect("write");
+        drop(theirs);
+        let mut ready = Vec::new();
+        lot.wait(Some(Instant::default()), &mut ready).expect("wait");
+        assert!(ready == [key] && lot.begin(key) && lot.closing(key));
+        ready.clear();
+        // The bytes were read and were not enough; the end is still to be seen.
+        lot.again_if_readable(key);
+        lot.wait(None, &mut ready).expect("wait");
+        assert_eq!(ready, [key]);
     }
 
     #[test]
