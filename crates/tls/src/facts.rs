@@ -3,9 +3,10 @@
 use crate::verify::Verdict;
 use crate::x509::{Certificate, name, time};
 use crate::{ciphers, groups, pem};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Facts of one connection. Small: it lives as long as the connection.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Facts {
     /// `TLSv1.2`, `TLSv1.3`.
     pub protocol: &'static str,
@@ -23,6 +24,8 @@ pub struct Facts {
     pub client_groups: Box<[u16]>,
     pub client_signature_schemes: Box<[u16]>,
     pub peer: Option<Box<PeerCertificate>>,
+    /// The handshake has not ended, and what was read may be a replay (`$ssl_early_data`).
+    pub early: AtomicBool,
     /// The fingerprint of the rules: a request under other rules must not profit from this certificate.
     pub rules: crate::Scope,
 }
@@ -40,6 +43,11 @@ fn number(id: u16) -> String {
 }
 
 impl Facts {
+    /// The handshake has not ended.
+    pub fn is_early(&self) -> bool {
+        self.early.load(Ordering::Relaxed)
+    }
+
     /// `$ssl_ciphers`.
     pub fn ciphers(&self) -> String {
         let names: Vec<String> = self

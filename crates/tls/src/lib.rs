@@ -36,7 +36,7 @@ pub use facts::{Facts, PeerCertificate};
 pub use hello::{ClientHello, HELLO_MAX, Peek, peek};
 pub use server::{Choice, Protocols, ServerRules, ServerSettings, SessionStore, VerifyClient};
 pub use session::{SessionCache, TICKET_KEY_SIZES, TicketKeys};
-pub use stream::{Chooser, Received, TlsError, TlsStream};
+pub use stream::{Received, TlsError, TlsStream};
 
 use std::sync::Arc;
 
