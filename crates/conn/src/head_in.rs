@@ -1,6 +1,7 @@
 //! From the bytes of a head to a request that the engine can start: host, server, canonical path.
 
-use crate::world::{READ_BYTES, World};
+use crate::link::READ_BYTES;
+use crate::world::World;
 use base::clock;
 use http_engine::{Connection, Request, RequestBody, build, counters, path};
 use net::lot::Key;
@@ -172,6 +173,12 @@ fn begin(r: &mut Request) -> Result<(), u16> {
     let Some(listener) = plan.listener_of(r.connection()) else { return Err(400) };
     r.server = build::server_for(listener, r);
     r.location = r.srv().location;
+    if http_engine::tls::misdirected(listener, r) {
+        return Err(421);
+    }
+    if let Some(status) = http_engine::tls::refused(listener, r) {
+        return Err(status);
+    }
     if bad_host {
         r.log(Level::Info, format_args!("client sent invalid host header while reading client request headers"));
         return Err(400);

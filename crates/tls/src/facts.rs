@@ -26,7 +26,7 @@ pub struct Facts {
     pub peer: Option<Box<PeerCertificate>>,
     /// The handshake has not ended, and what was read may be a replay (`$ssl_early_data`).
     pub early: AtomicBool,
-    /// The fingerprint of the rules: a request under other rules must not profit from this certificate.
+    /// [`crate::ServerRules::asks`]: a request to a server that asks something else must not profit from this certificate.
     pub rules: crate::Scope,
 }
 

@@ -140,8 +140,11 @@ pub struct ServerRules {
     certificates: Arc<Certificates>,
     pub verify: VerifyClient,
     pub(crate) trust: Arc<Trust>,
-    /// Two servers with one fingerprint ask the same of a client.
-    pub fingerprint: Scope,
+    /// Sessions of one fingerprint go on under another of the same.
+    pub(crate) fingerprint: Scope,
+    /// Two servers with the same digest ask the same of a client.
+    pub asks: Scope,
+    dynamic: bool,
     pub reject: bool,
     pub(crate) record: usize,
     pub(crate) clock: Clock2,
@@ -200,7 +203,8 @@ impl ServerRules {
             &settings.groups,
             warnings,
         )?;
-        let fingerprint = fingerprint(settings);
+        let asks = asks(settings);
+        let fingerprint = fingerprint(settings, asks);
         let certificates = Arc::new(Certificates {
             set: RwLock::new(Arc::new(CertificateSet::new(settings.certificates.clone()))),
             suites: provider.cipher_suites.clone().into(),
@@ -230,6 +234,8 @@ impl ServerRules {
             verify: settings.verify,
             trust: Arc::new(trust),
             fingerprint,
+            asks,
+            dynamic: !settings.certificate_names.is_empty(),
             reject: settings.reject_handshake,
             record,
             clock: Clock2(Arc::clone(clock)),
@@ -250,6 +256,11 @@ impl ServerRules {
     /// For QUIC: what `quinn-proto` builds its own configuration from.
     pub fn rustls_config(&self) -> Arc<ServerConfig> {
         self.config()
+    }
+
+    /// There is something to show to clients, now or once one is there.
+    pub fn has_certificates(&self) -> bool {
+        self.dynamic || !self.certificates.now().is_empty()
     }
 
     /// The certificates that are given now.
@@ -381,30 +392,32 @@ pub(crate) fn provider(
 }
 
 /// What must be the same for a session to go on: certificates, and all that is asked of clients.
-fn fingerprint(settings: &ServerSettings) -> Scope {
+fn fingerprint(settings: &ServerSettings, asks: Scope) -> Scope {
+    let mut parts: Vec<(u8, &[u8])> = vec![(0, &asks)];
+    parts.extend(settings.certificates.iter().filter_map(|p| p.leaf()).map(|leaf| (1, leaf.der().as_ref())));
+    parts.extend(settings.certificate_names.iter().map(|name| (2, name.as_bytes())));
+    digest_of(&parts)
+}
+
+/// What is asked of clients.
+fn asks(settings: &ServerSettings) -> Scope {
+    let mode = [settings.verify as u8];
+    let depth = settings.verify_depth.to_be_bytes();
+    let mut parts: Vec<(u8, &[u8])> = vec![(3, &mode)];
+    if settings.verify != VerifyClient::Off {
+        parts.push((4, &depth));
+        parts.extend(settings.client_authorities.iter().map(|c| (5, c.der().as_ref())));
+        parts.extend(settings.trusted.iter().map(|c| (6, c.der().as_ref())));
+    }
+    digest_of(&parts)
+}
+
+fn digest_of(parts: &[(u8, &[u8])]) -> Scope {
     let mut context = digest::Context::new(&digest::SHA256);
-    let mut add = |kind: u8, bytes: &[u8]| {
-        context.update(&[kind]);
+    for (kind, bytes) in parts {
+        context.update(&[*kind]);
         context.update(&(bytes.len() as u64).to_be_bytes());
         context.update(bytes);
-    };
-    for pair in &settings.certificates {
-        if let Some(leaf) = pair.leaf() {
-            add(1, leaf.der());
-        }
-    }
-    for name in &settings.certificate_names {
-        add(2, name.as_bytes());
-    }
-    add(3, &[settings.verify as u8]);
-    if settings.verify != VerifyClient::Off {
-        add(4, &settings.verify_depth.to_be_bytes());
-        for certificate in &settings.client_authorities {
-            add(5, certificate.der());
-        }
-        for certificate in &settings.trusted {
-            add(6, certificate.der());
-        }
     }
     let mut scope = [0; 32];
     scope.copy_from_slice(context.finish().as_ref().get(..32).unwrap_or(&[0; 32]));

@@ -468,7 +468,7 @@ impl TlsStream {
             }
         }
         if let Some(rules) = &self.rules {
-            facts.rules = rules.fingerprint;
+            facts.rules = rules.asks;
             if let (Some(chain), true) = (certificate, rules.verify != VerifyClient::Off) {
                 facts.peer = verify_client(rules, chain)?;
             }

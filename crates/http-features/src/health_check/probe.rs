@@ -74,7 +74,7 @@ fn request(plan: Arc<HttpPlan>, location: usize, uri: &str, group: &str) -> Box<
         started: clock::now(),
         proxy: None,
         fd: -1,
-        tls: false,
+        tls: None,
         begun: Begun::default(),
     }));
     r
