@@ -4,7 +4,7 @@ use crate::complaint::{Complaint, Level, Problem, ProblemWords};
 use crate::context::Contexts;
 use crate::cx::Cx;
 use crate::suggest;
-use crate::table::{Row, Table};
+use crate::table::{At, Row, Table};
 use crate::vocabulary::{self, Area, Known};
 use conf_syntax::{Directive, Item, SyntaxError};
 use std::any::Any;
@@ -214,6 +214,7 @@ impl Checker<'_> {
                 known.module
             )));
         }
+        cx.at = At { span: d.span, line: d.line };
         cx.context = block.context;
         cx.child_index = block.children.len();
         if let Some((index, row)) = row {

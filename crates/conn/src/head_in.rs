@@ -1,6 +1,7 @@
 //! From the bytes of a head to a request that the engine can start: host, server, canonical path.
 
-use crate::world::{READ_BYTES, World};
+use crate::link::READ_BYTES;
+use crate::world::World;
 use base::clock;
 use http_engine::{Connection, Request, RequestBody, build, counters, path};
 use net::lot::Key;
@@ -40,6 +41,7 @@ pub fn keep(world: &World, key: Key, connection: &Connection, bytes: &[u8], is_n
         let from = if connection.requests.get() == 0 { connection.started } else { clock::now() };
         world.lot.set_deadline(key, from.plus_millis(timeout));
     }
+    world.lot.again_if_readable(key);
 }
 
 /// Takes what [`keep`] has kept.

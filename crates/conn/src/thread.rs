@@ -5,7 +5,7 @@
 //! tasks each have a share of a turn, so that neither those nor the commands wait for long, whatever the load.
 
 use crate::world::{Door, Owner, World};
-use crate::{accept, head_in, inline};
+use crate::{accept, head_in, inline, secure};
 use base::clock::{self, Instant};
 use http_engine::{HttpPlan, ListenerRef};
 use net::listen::{Address, ListenSpec};
@@ -103,7 +103,7 @@ impl Share {
     /// After a slice of work: whether the share is used up.
     fn is_over(&mut self) -> bool {
         self.slices += 1;
-        if self.slices % CLOCK_SLICES != 0 && budget::is_left() {
+        if !self.slices.is_multiple_of(CLOCK_SLICES) && budget::is_left() {
             return false;
         }
         clock::update();
@@ -204,8 +204,14 @@ fn turns(
         if world.lot.next_due().is_some_and(|at| at <= now) {
             world.lot.due(now, &mut due);
             for key in due.drain(..) {
-                if let Some(Owner::Client(connection)) = world.lot.owner(key) {
-                    guarded(world, key, |world, key| head_in::timed_out(world, key, &connection));
+                match world.lot.owner(key) {
+                    Some(Owner::Client(connection)) => {
+                        guarded(world, key, |world, key| head_in::timed_out(world, key, &connection));
+                    }
+                    Some(Owner::Secure(secure)) => {
+                        guarded(world, key, |world, key| secure::timed_out(world, key, &secure));
+                    }
+                    _ => {}
                 }
             }
         }
@@ -234,7 +240,7 @@ fn is_done(world: &World) -> bool {
 /// Tasks are guarded by their executor in the same way.
 pub(crate) fn guarded(world: &Rc<World>, key: Key, act: impl FnOnce(&Rc<World>, Key)) {
     if std::panic::catch_unwind(AssertUnwindSafe(|| act(world, key))).is_err()
-        && world.lot.owner(key).is_some_and(|owner| owner.is_client())
+        && world.lot.owner(key).is_some_and(|owner| owner.connection().is_some())
     {
         world.close(key);
     }
@@ -245,7 +251,8 @@ fn act(world: &Rc<World>, key: Key) {
         return;
     }
     match world.lot.owner(key) {
-        Some(Owner::Client(connection)) => inline::readable(world, key, &connection),
+        Some(Owner::Client(connection)) => inline::readable(world, key, &connection, None),
+        Some(Owner::Secure(secure)) => secure::readable(world, key, &secure),
         Some(Owner::Listener(door)) => accept::accept(world, key, &door),
         Some(Owner::Files) => http_engine::files::changed(),
         None => {}
@@ -254,7 +261,8 @@ fn act(world: &Rc<World>, key: Key) {
 
 /// Turns the thread's file cache on, as the plan says, and listens for what changes.
 fn watch_files(world: &Rc<World>) -> std::io::Result<()> {
-    let bytes = world.plan.borrow().as_ref().map_or(0, |plan| plan.cache_bytes);
+    let (bytes, recheck) = world.plan.borrow().as_ref().map_or((0, 0), |plan| (plan.cache_bytes, plan.cache_recheck));
+    http_engine::files::recheck_after(recheck);
     http_engine::files::keep_contents(bytes > 0);
     let watch = http_engine::files::enable(bytes);
     if let Some(old) = world.files.take() {
@@ -312,13 +320,13 @@ fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[Ad
     }
     let (Some(old), new) = (old, world.plan.borrow().clone()) else { return };
     for key in world.lot.keys() {
-        let Some(Owner::Client(c)) = world.lot.owner(key) else { continue };
+        let Some(c) = world.lot.owner(key).and_then(|owner| owner.connection()) else { continue };
         // Tasks finish what they do; their next request finds that there is no server for it.
         if !world.lot.is_parked(key) {
             continue;
         }
-        let was = old.listener_of(&c).map(|l| l.proxy_protocol);
-        let is = new.as_ref().and_then(|new| new.listener_of(&c)).map(|l| l.proxy_protocol);
+        let was = old.listener_of(&c).map(|l| (l.proxy_protocol, l.ssl));
+        let is = new.as_ref().and_then(|new| new.listener_of(&c)).map(|l| (l.proxy_protocol, l.ssl));
         // What its first bytes mean would have changed in the middle.
         if is.is_none() || is != was {
             world.close(key);
@@ -338,7 +346,7 @@ fn begin_quit(world: &Rc<World>) {
         world.lot.remove(key);
     }
     for key in world.lot.keys() {
-        let Some(Owner::Client(c)) = world.lot.owner(key) else { continue };
+        let Some(c) = world.lot.owner(key).and_then(|owner| owner.connection()) else { continue };
         if !world.lot.is_parked(key) {
             continue;
         }

@@ -267,7 +267,8 @@ impl Builder<'_> {
         HttpPlan {
             generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
             groups_used: true,
-            cache_bytes: self.core_conf(&levels).tidegate_cache.0,
+            cache_bytes: self.core_conf(&levels).tidegate_cache.bytes,
+            cache_recheck: self.core_conf(&levels).tidegate_cache.recheck,
             transparent: self.cx.get::<crate::plan::Transparent>().0,
             listeners,
             servers: std::mem::take(&mut self.servers),
@@ -384,6 +385,7 @@ impl Builder<'_> {
             match child.context {
                 Contexts::location => {
                     let Some(d) = child.directive else { continue };
+                    self.cx.at = At { span: d.span, line: d.line };
                     let inner_kind = match LocationKind::parse(self.cx, d) {
                         Ok(kind) => kind,
                         Err(problem) => {
@@ -452,7 +454,7 @@ impl Builder<'_> {
                     LocationKind::Regex(_) => Alias::Whole,
                     kind => Alias::Prefix(kind.name().len()),
                 };
-                Root { path: alias.0.path.clone(), alias: replaces }
+                Root { alias: replaces, ..alias.0.clone() }
             }
             ((true, false), _) => conf.root.0.clone(),
             _ => outer.clone(),
@@ -503,7 +505,7 @@ impl Builder<'_> {
         let mut places: HashMap<Address, usize> = HashMap::new();
         for (server, draft) in drafts.iter().enumerate() {
             let implied = crate::listen::Listen {
-                specs: vec![ListenSpec::new(default_address())],
+                specs: vec![ListenSpec::new(default_address(self.cx.store.superuser()))],
                 default_server: false,
                 options_set: false,
                 proxy_protocol: false,
@@ -614,14 +616,9 @@ fn only_regexes(names: Names) -> Names {
     names.regexes_only()
 }
 
-fn default_address() -> Address {
-    let port = if rustix_is_root() { 80 } else { 8000 };
-    Address::Ip(std::net::SocketAddr::from(([0, 0, 0, 0], port)))
-}
-
-fn rustix_is_root() -> bool {
-    // nginx listens on port 80 when it is started by the superuser and on 8000 otherwise.
-    std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+/// nginx listens on port 80 when it is started by the superuser and on 8000 otherwise.
+fn default_address(superuser: bool) -> Address {
+    Address::Ip(std::net::SocketAddr::from(([0, 0, 0, 0], if superuser { 80 } else { 8000 })))
 }
 
 /// What may not stand inside what.
@@ -686,10 +683,15 @@ pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
     let host = std::mem::take(&mut r.host);
     let found = if host.is_empty() {
         // A request that names no host is for the server that the handshake chose.
-        crate::tls::sent_name(r.connection()).and_then(|name| listener.names.find(&name, r))
+        match crate::tls::sent_name(r.connection()) {
+            Some(name) => listener.names.find(&name, r),
+            None => Ok(None),
+        }
     } else {
         listener.names.find(&host, r)
     };
     r.host = host;
-    found.unwrap_or(listener.default_server)
+    // A name that could not be decided on is no reason to pick another server: the request ends with 500.
+    r.undecided = found.is_err();
+    found.ok().flatten().unwrap_or(listener.default_server)
 }

@@ -42,6 +42,9 @@ pub fn start(mut r: Box<Request>) -> Outcome {
     r.phase = Phase::ServerRewrite;
     r.location = r.srv().location;
     r.handler = 0;
+    if r.undecided {
+        return settle(r, Flow::Status(500));
+    }
     run(r)
 }
 
@@ -214,7 +217,8 @@ fn nobody_answers(r: &mut Request) -> Flow {
 
 fn find_location(r: &mut Request) -> Flow {
     r.match_again = false;
-    match route::find(r) {
+    let Ok(route) = route::find(r) else { return Flow::Status(500) };
+    match route {
         Route::Server => r.location = r.srv().location,
         Route::Location(location) => r.location = location,
         Route::Slash(location) => {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod build;
+pub mod clean;
 pub mod core_table;
 pub mod counters;
 pub mod engine;

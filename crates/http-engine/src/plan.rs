@@ -23,8 +23,9 @@ pub struct HttpPlan {
     pub names: crate::variable::Names,
     /// Some template asks for groups of the last match (`$1`).
     pub groups_used: bool,
-    /// `tidegate_cache`
+    /// `tidegate_cache`: its size, and the milliseconds of `recheck`.
     pub cache_bytes: u64,
+    pub cache_recheck: u64,
     /// Connections to servers are made from addresses that are not this machine's: workers need the capability for it.
     pub transparent: bool,
     /// Called on every thread when log lines must not wait any longer.

@@ -126,6 +126,11 @@ pub trait RawClient {
     /// # Errors
     /// A broken connection.
     fn poll_send(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>>;
+    /// Writes out what was taken and held back.
+    ///
+    /// # Errors
+    /// A broken connection.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>>;
     /// Closes the writing side.
     fn shutdown(&mut self);
 }
@@ -228,6 +233,8 @@ pub struct Request {
     /// An `if` block that passes requests on gave way to one that has no handler: what would pass it on has nowhere to pass it
     /// to, as in nginx.
     pub handler_lost: bool,
+    /// Which server the host means could not be decided: the request ends with 500.
+    pub undecided: bool,
     /// A rewrite changed the path: locations are matched again at the end of the phase.
     pub match_again: bool,
 
@@ -399,6 +406,10 @@ impl Request {
                 Some(found) => found,
                 None => get(self, rest, out),
             },
+            Source::SlotOrOne(slot, get) => match self.read_slot(*slot, out) {
+                Some(found) => found,
+                None => get(self, out),
+            },
             Source::Computed { by, slot: None } => by.get(self, out),
             Source::Computed { by, slot: Some(slot) } => {
                 if let Some(found) = self.read_slot(*slot, out) {
@@ -451,8 +462,12 @@ impl Request {
     }
     /// Sets a variable that the request keeps.
     pub fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
-        if let Some(Source::Slot(slot) | Source::SlotOr(slot, ..) | Source::Computed { slot: Some(slot), .. }) =
-            self.plan().variables.get(id.0 as usize).map(|v| &v.source)
+        if let Some(
+            Source::Slot(slot)
+            | Source::SlotOr(slot, ..)
+            | Source::SlotOrOne(slot, _)
+            | Source::Computed { slot: Some(slot), .. },
+        ) = self.plan().variables.get(id.0 as usize).map(|v| &v.source)
         {
             let slot = *slot;
             self.write_slot(slot, Slot::Value(value));
@@ -496,6 +511,7 @@ impl Request {
             match_again,
             left_location,
             handler_lost,
+            undecided,
             hold_output,
             abandoned,
             body,
@@ -552,6 +568,7 @@ impl Request {
         (*completed, *ignore_conditions, *counted, *pipelined) = (false, false, false, false);
         (*expect_trailers, *post_action, *etag_alone) = (false, false, false);
         (*left_location, *hold_output, *abandoned, *handler_lost) = (false, false, false, false);
+        *undecided = false;
         (*redirects_left, *rewrite_rounds_left) = (0, 0);
         (*error_status, *access_status) = (0, 0);
         (*length, *bytes_sent, *body_bytes_sent, *header_size) = (0, 0, 0, 0);

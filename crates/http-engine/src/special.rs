@@ -252,7 +252,7 @@ pub fn map_path(r: &mut Request, out: &mut Vec<u8>) -> Result<(), u16> {
         );
         return Err(500);
     }
-    root.path.write(r, out);
+    root.write(r, out);
     match root.alias {
         Alias::No => out.extend_from_slice(&r.path),
         Alias::Prefix(length) => out.extend_from_slice(r.path.get(length..).unwrap_or(b"")),

@@ -49,7 +49,7 @@ impl HttpPlan {
         r.connection = Some(Rc::new(Connection { tls: Some(Arc::new(facts)), ..(**connection).clone() }));
         r.plan = Some(Rc::new(Arc::clone(self)));
         r.started = base::clock::now();
-        let found = name.and_then(|name| listener.names.find(&name, &mut r));
+        let found = name.and_then(|name| listener.names.find(&name, &mut r).ok().flatten());
         r.server = found.unwrap_or(listener.default_server);
         r.location = r.srv().location;
         // A server without certificates of its own goes by the default server's.

@@ -193,7 +193,7 @@ pub fn find_cookie<'a>(header: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 
 fn document_root(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let core = r.loc().core.clone();
-    core.root.path.write(r, out);
+    core.root.write(r, out);
     true
 }
 

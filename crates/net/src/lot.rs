@@ -131,6 +131,9 @@ impl<T: Clone> Lot<T> {
     pub fn len(&self) -> usize {
         self.used.get() as usize
     }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
     /// Entries with an owner: those that are no connections of our own making.
     pub fn owned(&self) -> usize {
         self.owned.get() as usize
@@ -283,6 +286,12 @@ impl<T: Clone> Lot<T> {
             self.pending.borrow_mut().push(key);
         }
     }
+    /// The same if there is something to read that no event will tell of: it has told already.
+    pub fn again_if_readable(&self, key: Key) {
+        if self.with(key, |entry| entry.flags & (READABLE | CLOSING) != 0) == Some(true) {
+            self.again(key);
+        }
+    }
     /// Replaces what is kept with the socket.
     pub fn set_owner(&self, key: Key, owner: T) {
         self.with(key, |entry| entry.owner = Some(owner));
@@ -368,6 +377,14 @@ impl<T: Clone> Lot<T> {
     /// Nobody waits for it at the moment.
     pub fn rest(&self, key: Key) {
         self.with(key, |entry| self.forget_wakers(entry));
+    }
+    /// When the entry is due.
+    pub fn deadline(&self, key: Key) -> Instant {
+        self.with(key, |entry| entry.deadline).unwrap_or_default()
+    }
+    /// There is something to read, although no event says so.
+    pub fn note_readable(&self, key: Key) {
+        self.with(key, |entry| entry.flags |= READABLE);
     }
     pub fn is_parked(&self, key: Key) -> bool {
         self.with(key, |entry| entry.flags & PARKED != 0).unwrap_or(false)
@@ -674,6 +691,22 @@ mod tests {
         lot.set_deadline(key, Instant(90));
         assert_eq!(lot.due(Instant(60), &mut due), Some(Instant(90)), "the first node is nobody's any more");
         assert!(due.is_empty());
+    }
+
+    #[test]
+    fn an_end_that_came_with_the_last_bytes_is_handed_out() {
+        let lot = Lot::new().expect("epoll");
+        let (key, mut theirs) = pair(&lot);
+        theirs.write_all(b"x").expect("write");
+        drop(theirs);
+        let mut ready = Vec::new();
+        lot.wait(Some(Instant::default()), &mut ready).expect("wait");
+        assert!(ready == [key] && lot.begin(key) && lot.closing(key));
+        ready.clear();
+        // The bytes were read and were not enough; the end is still to be seen.
+        lot.again_if_readable(key);
+        lot.wait(None, &mut ready).expect("wait");
+        assert_eq!(ready, [key]);
     }
 
     #[test]

@@ -117,7 +117,10 @@ fn refuse(r: &mut Request, realm: &[u8]) -> Flow {
         _ => ("WWW-Authenticate", 401),
     };
     r.out.remove(field.as_bytes());
-    r.out.add(field, [b"Basic realm=\"".as_slice(), realm, b"\""].concat());
+    let value = [b"Basic realm=\"".as_slice(), realm, b"\""].concat();
+    if let Some(value) = r.field_value("auth_basic", field.as_bytes(), value) {
+        r.out.add(field, value);
+    }
     Flow::Status(status)
 }
 

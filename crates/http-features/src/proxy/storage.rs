@@ -32,7 +32,7 @@ pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, aim: &Aim<'_>, alone: 
         r.things.retain(|thing| !thing.is::<CacheState>());
         return None;
     };
-    let key = if caching.key.is_some() { Vec::new() } else { target::key(aim.written(), &aim.uri) };
+    let key = if caching.key.is_some() { Vec::new() } else { target::key(&aim.origin, &aim.uri) };
     let give = |r: &mut Request, head: &_, buf: &_| response::take(plan, r, head, buf);
     match caching::begin(caching, r, &give, key).await {
         Begun::Off => None,

@@ -6,6 +6,7 @@ pub mod body_store;
 pub mod caching;
 pub mod compress;
 pub mod groups;
+pub mod gzip_ok;
 pub mod hosts;
 pub mod joining;
 pub mod media_types;

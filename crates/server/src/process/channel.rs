@@ -270,6 +270,7 @@ fn assemble(whole: Partial) -> Option<Order> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use conf_schema::store::Machine;
     use conf_syntax::SourceFile;
     use std::os::fd::AsRawFd;
 
@@ -279,6 +280,8 @@ mod tests {
             let (commander, theirs) = pair().expect("pair");
             let channel = Channel::new(theirs).expect("channel");
             let mut texts = Texts::default();
+            let machine = Machine { superuser: true, cpus: 3 };
+            texts.store.machine = Some(machine);
             texts.files.all.push(SourceFile { path: "/n.conf".into(), text: vec![b'#'; 300_000] });
             texts.store.files.insert("/key".into(), Ok(b"secret"[..].into()));
             texts.store.files.insert("/none".into(), Err(2));
@@ -294,6 +297,7 @@ mod tests {
             assert_eq!(order.texts.store.files, texts.store.files);
             assert_eq!(order.texts.matches, texts.matches);
             assert!(order.texts.store.replay);
+            assert_eq!(order.texts.store.machine, Some(machine), "whatever this process may do");
             assert_eq!(order.seats.len(), 300);
             assert!(order.seats.iter().enumerate().all(|(n, (got, fd))| *got == seat(n) && fd.as_raw_fd() > 2));
             assert_eq!(order.logs[0].0, PathBuf::from("/log"));

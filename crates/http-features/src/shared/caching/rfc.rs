@@ -173,7 +173,7 @@ pub fn aimed_at(r: &mut Request, target: &[u8]) -> Option<Box<Request>> {
     // It is nobody's part: its method is its own.
     (twin.sub, twin.path_changed) = (None, false);
     // What belongs to another location has keys of its own.
-    (route::find(&mut twin) == Route::Location(r.location)).then_some(())?;
+    (route::find(&mut twin) == Ok(Route::Location(r.location))).then_some(())?;
     twin.location = r.location;
     Some(twin)
 }
