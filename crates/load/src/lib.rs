@@ -8,6 +8,7 @@
 
 pub mod bench;
 pub mod engine;
+pub mod interrupt;
 pub mod lab;
 pub mod observe;
 pub mod protocol;

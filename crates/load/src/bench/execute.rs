@@ -1,14 +1,15 @@
 //! Carrying a plan out: points in rounds, the server watched, everything put into a report.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::plan::Plan;
 use super::{find, live, worker};
 use crate::engine::job::Job;
-use crate::engine::run::{Outcome, run};
+use crate::engine::run::{Control, Outcome, run};
+use crate::interrupt;
 use crate::observe::kernel::Counters;
 use crate::observe::machine::Machine;
 use crate::observe::processes::{Group, is_local};
@@ -26,12 +27,12 @@ const MEMORY_EVERY: u32 = 4;
 /// A sentence when a run cannot be made at all.
 pub fn report(plan: &Plan, command: &[String]) -> Result<Report, String> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let (points, capacity) = match &plan.find {
+    let found = match &plan.find {
         Some(objective) => find::search(plan, objective)?,
         None => {
             let points = points(plan)?;
             let capacity = build::greatest(&points);
-            (points, capacity)
+            find::Search { points, capacity, ..find::Search::default() }
         }
     };
     let job = plan.base();
@@ -52,8 +53,12 @@ pub fn report(plan: &Plan, command: &[String]) -> Result<Report, String> {
         load: plan.sentence(),
         quantity: plan.quantity.into(),
         open_loop: plan.open_loop,
-        points,
-        capacity,
+        points: found.points,
+        capacity: found.capacity,
+        search: found.sentence,
+        undecided: found.undecided,
+        interrupted: interrupt::told(),
+        notes: plan.notes.clone(),
     })
 }
 
@@ -72,15 +77,22 @@ fn tls_words(job: &Job) -> String {
 /// All points in all rounds: each round goes through all points, so that drift hits them alike.
 fn points(plan: &Plan) -> Result<Vec<Point>, String> {
     let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); plan.values.len()];
-    for round in 0..plan.rounds {
+    'all: for round in 0..plan.rounds {
         for (i, value) in plan.values.iter().enumerate() {
+            if interrupt::told() {
+                break 'all;
+            }
             let label = live::label(plan, *value, round);
-            rounds[i].push(measure(plan, &plan.job(*value, round), &label)?);
+            let measured = measure(plan, &plan.job(*value, round), &label)?;
+            // What was cut short stands beside whole rounds only where there is no other.
+            if !measured.interrupted || (rounds[i].is_empty() && measured.due > 0) {
+                rounds[i].push(measured);
+            }
         }
     }
     let point =
         |(value, rounds): (&f64, Vec<Round>)| Point { value: *value, verdict: judge(&rounds, plan.open_loop), rounds };
-    Ok(plan.values.iter().zip(rounds).map(point).collect())
+    Ok(plan.values.iter().zip(rounds).filter(|(_, rounds)| !rounds.is_empty()).map(point).collect())
 }
 
 /// One run of one job, here or on the plan's workers, with the server watched.
@@ -89,40 +101,43 @@ fn points(plan: &Plan) -> Result<Vec<Point>, String> {
 /// A sentence when the run cannot be made.
 pub fn measure(plan: &Plan, job: &Job, label: &str) -> Result<Round, String> {
     let view = live::View::new(plan.live, label, job);
-    let stop = Arc::new(AtomicBool::new(false));
-    watched(plan.server.clone(), job, || {
+    let control = Control::until(interrupt::flag());
+    watched(plan.server.clone(), job, &control.began, || {
         if plan.workers.is_empty() {
-            run(job, stop.clone(), |moment| view.show(moment))
+            run(job, &control, |moment| view.show(moment))
         } else {
-            worker::coordinate(&plan.workers, &plan.secret, job)
+            worker::coordinate(&plan.workers, &plan.secret, job, &control)
         }
     })
     .map(|seen| {
         let mut round = build::round(&seen.outcome, plan.open_loop, &seen.watch, seen.kernel);
         round.settle_others(seen.wall);
+        round.interrupted = interrupt::told();
         round
     })
 }
 
-/// Runs `work` while a thread looks at the server and the kernel's counters are read before and after.
+/// Runs `work` while a thread looks at the server, from the moment that `began` names, and the kernel's counters are read before and
+/// after.
 ///
 /// # Errors
 /// What `work` says.
 pub fn watched(
     server: Option<Group>,
     job: &Job,
+    began: &Arc<OnceLock<Instant>>,
     work: impl FnOnce() -> Result<Outcome, String>,
 ) -> Result<Watched, String> {
     let done = Arc::new(AtomicBool::new(false));
     let watch: Arc<Mutex<Watch>> = Arc::default();
     let (before, begin) = (Counters::read(), Instant::now());
     let handle = server.map(|group| {
-        let (done, watch) = (done.clone(), watch.clone());
+        let (done, watch, began) = (done.clone(), watch.clone(), began.clone());
         let (warmup, length) = (job.warmup, job.profile.seconds());
         let mut group = group;
         // Finding the processes takes time: do it before anything is measured.
         group.pids();
-        thread::spawn(move || look_on(group, warmup, length, &done, &watch))
+        thread::spawn(move || look_on(group, &began, (warmup, length), &done, &watch))
     });
     let outcome = work();
     done.store(true, Ordering::Relaxed);
@@ -144,8 +159,18 @@ pub struct Watched {
     pub wall: f64,
 }
 
-fn look_on(mut group: Group, warmup: f64, length: f64, done: &AtomicBool, watch: &Mutex<Watch>) {
-    let start = Instant::now() + Duration::from_secs_f64(warmup);
+fn look_on(
+    mut group: Group,
+    began: &OnceLock<Instant>,
+    (warmup, length): (f64, f64),
+    done: &AtomicBool,
+    watch: &Mutex<Watch>,
+) {
+    while began.get().is_none() && !done.load(Ordering::Relaxed) {
+        thread::park_timeout(Duration::from_millis(2));
+    }
+    let Some(began) = began.get() else { return };
+    let start = *began + Duration::from_secs_f64(warmup);
     let end = start + Duration::from_secs_f64(length);
     let mut number = 0;
     let mut next = start;

@@ -67,10 +67,13 @@ pub fn target(options: &Options) -> Result<(Target, Vec<Url>), String> {
     let urls: Vec<Url> = options.urls.iter().map(|u| Url::parse(u)).collect::<Result<_, _>>()?;
     let first = urls.first().ok_or("no URL")?;
     if let Some(other) = urls.iter().find(|u| (u.tls, &u.host, u.port) != (first.tls, &first.host, first.port)) {
-        return Err(format!("all URLs must name one server; {} is another than {}", other.host, first.host));
+        let name = |u: &Url| format!("{}://{}:{}", if u.tls { "https" } else { "http" }, u.host, u.port);
+        return Err(format!("all URLs must name one server; {} is another than {}", name(other), name(first)));
     }
     let address = match options.connect_to {
         Some(address) => address,
+        // Nothing is resolved or connected to by address, and what watches this machine finds nothing by port.
+        None if options.unix.is_some() => SocketAddr::from(([127, 0, 0, 1], 0)),
         None => resolve(&first.host, first.port)?,
     };
     let tls = match first.tls {
@@ -82,7 +85,14 @@ pub fn target(options: &Options) -> Result<(Target, Vec<Url>), String> {
             ciphers: options.ciphers.clone(),
         }),
     };
-    let target = Target { host: first.host.clone(), port: first.port, address, tls, sources: options.source.clone() };
+    let target = Target {
+        host: first.host.clone(),
+        port: first.port,
+        address,
+        tls,
+        unix: options.unix.clone(),
+        sources: options.source.clone(),
+    };
     Ok((target, urls))
 }
 
@@ -125,19 +135,26 @@ pub fn requests(options: &Options, urls: &[Url]) -> Result<Vec<RequestSpec>, Str
     };
     if let Some(file) = &options.request_file {
         let parsed: RequestFile = toml::from_str(&read(file)?).map_err(|e| format!("{}: {e}", file.display()))?;
+        if parsed.request.is_empty() {
+            return Err(format!("{}: there is no request in it", file.display()));
+        }
         return Ok(parsed.request);
     }
     if let Some(file) = &options.paths {
         let text = read(file)?;
         let lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
-        return Ok(lines
+        let list: Vec<RequestSpec> = lines
             .map(|line| match line.split_once(char::is_whitespace) {
                 Some((weight, path)) if weight.parse::<f64>().is_ok() => {
                     plain(path.trim(), weight.parse().unwrap_or(1.0))
                 }
                 _ => plain(line, 1.0),
             })
-            .collect());
+            .collect();
+        if list.is_empty() {
+            return Err(format!("{}: there is no path in it", file.display()));
+        }
+        return Ok(list);
     }
     Ok(urls.iter().map(|u| plain(&u.path, 1.0)).collect())
 }

@@ -52,6 +52,9 @@ pub struct Target {
     pub port: u16,
     pub address: SocketAddr,
     pub tls: Option<Tls>,
+    /// Path of a unix socket to connect to instead of `address`.
+    #[serde(default)]
+    pub unix: Option<std::path::PathBuf>,
     /// Local addresses to connect from, in turn; more of them give more ports.
     pub sources: Vec<std::net::IpAddr>,
 }

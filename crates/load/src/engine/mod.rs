@@ -13,11 +13,14 @@ pub mod record;
 pub mod request;
 pub mod run;
 pub mod template;
+pub mod timeline;
 pub mod tls;
 pub mod transport;
 pub mod world;
 
 #[cfg(test)]
-mod sim;
+mod conservation;
+#[cfg(test)]
+pub mod sim;
 #[cfg(test)]
 mod truth;

@@ -217,7 +217,7 @@ fn requests_of_a_stalled_connection_move_to_others() {
 fn the_generators_own_lateness_is_part_of_the_time_and_shown_apart() {
     // The client is held up for half a second (paging, a busy core); 500 requests become due meanwhile.
     let mut sim = stalling(100_000, 0, S);
-    sim.hold_up = Some((S, S / 2));
+    sim.hold_ups = vec![(S, S / 2)];
     let mut job = job(1000, 3.0);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(1000.0, 3.0);

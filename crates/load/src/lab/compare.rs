@@ -31,7 +31,7 @@ type Figure = (&'static str, bool, fn(&Round) -> Option<f64>);
 const RATE: Figure = ("requests/s", true, |r| Some(r.good_rps));
 // Not where many wait in vain: leaving them out would make a server that answers few the quicker one.
 const TAIL: Figure = ("p99", false, |r| r.latency.as_ref().filter(|_| !r.starves()).map(|l| l.p99));
-const CPU: Figure = ("server CPU a request", false, |r| r.server.as_ref().map(|s| s.cpu_per_request));
+const CPU: Figure = ("server CPU a request", false, |r| r.server.as_ref()?.cpu_per_request);
 const MEMORY: Figure = ("server memory", false, |r| r.server.as_ref().map(|s| s.memory_peak));
 
 /// Compares every line with the base server's: at each level, and over all levels.
@@ -214,7 +214,7 @@ mod tests {
             client_busy: vec![busy],
             server: Some(ServerUse {
                 processors,
-                cpu_per_request: processors / x,
+                cpu_per_request: Some(processors / x),
                 memory_peak: 1e6,
                 ..ServerUse::default()
             }),

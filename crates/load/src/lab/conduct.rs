@@ -4,8 +4,6 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use figures::rng::Rng;
 use figures::units::parse_seconds;
@@ -19,7 +17,8 @@ use super::servers::{self, Ground, Running, installed, split};
 use crate::bench::execute::watched;
 use crate::engine::job::{Job, Model, Target, Think, Tls};
 use crate::engine::profile::{Arrivals, Profile};
-use crate::engine::run::run;
+use crate::engine::run::{Control, run};
+use crate::interrupt;
 use crate::observe::machine::Machine;
 use crate::observe::processes::Group;
 use crate::report::build;
@@ -43,6 +42,9 @@ pub struct Results {
     pub missing: Vec<String>,
     /// Answers that differ between servers.
     pub differences: Vec<String>,
+    /// The experiment was stopped before its end.
+    #[serde(default)]
+    pub interrupted: bool,
 }
 
 /// One server.
@@ -132,8 +134,11 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
             false
         }
     });
-    if present.is_empty() {
+    if present.is_empty() && !interrupt::told() {
         return Err(format!("no server works: {}", missing.join("; ")));
+    }
+    if interrupt::told() {
+        missing.clear();
     }
     missing.iter().for_each(|m| eprintln!("tidegate lab: left out {m}"));
     let greatest = bench.greatest(&present)?;
@@ -162,6 +167,7 @@ impl Bench<'_> {
             port,
             address: SocketAddr::from(([127, 0, 0, 1], port)),
             tls: server.tls.then(|| Tls { resume: workload.resume, ..Tls::default() }),
+            unix: None,
             sources: Vec::new(),
         }
     }
@@ -228,10 +234,13 @@ impl Bench<'_> {
             let mut most: f64 = 0.0;
             if workload.values.iter().any(|v| v.is_share()) {
                 for server in present.iter().filter(|s| workload.includes(&s.name)) {
+                    if interrupt::told() {
+                        break;
+                    }
                     let _running = self.ground.start(server)?;
                     let mut job = self.job(server, workload, 64.0, 0.7, 0);
                     job.model = Model::Closed { think: Think::default() };
-                    let outcome = run(&job, Arc::new(AtomicBool::new(false)), |_| ())?;
+                    let outcome = run(&job, &Control::until(interrupt::flag()), |_| ())?;
                     let per_second = if workload.load == "connection-rate" {
                         outcome.total.connections as f64 / outcome.seconds.max(1e-9)
                     } else {
@@ -257,13 +266,20 @@ impl Bench<'_> {
         let mut all: Rounds = (0..levels.len()).map(|w| present.iter().map(|_| empty(w)).collect()).collect();
         let turns: usize = levels.iter().map(Vec::len).sum::<usize>() * present.len() * self.lab.rounds;
         let mut turn = 0;
-        for round in 0..self.lab.rounds {
+        'all: for round in 0..self.lab.rounds {
+            if interrupt::told() {
+                break;
+            }
             // Servers are started afresh for every round: what a start happens to fix (memory layout, which worker gets which
             // connection) is part of the spread then.
             let mut running: Vec<Option<Running>> = present.iter().map(|_| None).collect();
             if !self.lab.isolate {
                 for (slot, server) in running.iter_mut().zip(present) {
-                    *slot = Some(self.ground.start(server)?);
+                    match self.ground.start(server) {
+                        Ok(started) => *slot = Some(started),
+                        Err(_) if interrupt::told() => break 'all,
+                        Err(why) => return Err(why),
+                    }
                 }
             }
             for w in 0..levels.len() {
@@ -277,10 +293,17 @@ impl Bench<'_> {
                         progress(turn, turns, &format!("{} {} {}", present[s].name, workload.name, value));
                         let alone = match &running[s] {
                             Some(_) => None,
-                            None => Some(self.ground.start(present[s])?),
+                            None => match self.ground.start(present[s]) {
+                                Err(_) if interrupt::told() => break 'all,
+                                started => Some(started?),
+                            },
                         };
                         let server = alone.as_ref().or(running[s].as_ref()).map_or(0, Running::pid);
                         let result = self.measure(present[s], workload, *value, round, server)?;
+                        if interrupt::told() {
+                            // A turn that was cut short has no pair.
+                            break 'all;
+                        }
                         all[w][s][l].1.push(result);
                     }
                 }
@@ -303,12 +326,13 @@ impl Bench<'_> {
         let group = Group::by_pids(&[pid]);
         let mut behind = Group::by_pids(&self.backend_pids);
         let before = behind.look(false).cpu;
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = watched(Some(group), &job, || run(&job, stop, |_| ()))?;
+        let control = Control::until(interrupt::flag());
+        let seen = watched(Some(group), &job, &control.began, || run(&job, &control, |_| ()))?;
         let used = (behind.look(false).cpu - before) / (seconds + job.warmup).max(1e-9);
         let mut round = build::round(&seen.outcome, workload.is_open(), &seen.watch, seen.kernel);
         round.backend_processors = (!self.backend_pids.is_empty()).then_some(used);
         round.settle_others(seen.wall);
+        round.interrupted = interrupt::told();
         Ok(round)
     }
 }
@@ -340,13 +364,15 @@ fn assemble(
     server_cpus: Vec<usize>,
     client_cpus: Vec<usize>,
 ) -> Results {
-    let base = if present.iter().any(|s| s.name == lab.base) { lab.base.clone() } else { present[0].name.clone() };
+    let first = present.first().map_or(lab.base.clone(), |s| s.name.clone());
+    let base = if present.iter().any(|s| s.name == lab.base) { lab.base.clone() } else { first };
     let mut workloads = Vec::new();
     for (w, (workload, by_server)) in lab.workloads.iter().zip(rounds).enumerate() {
         let mut lines: Vec<Line> = Vec::new();
         for (s, levels) in by_server.into_iter().enumerate().filter(|(s, _)| workload.includes(&present[*s].name)) {
             let points: Vec<Point> = levels
                 .into_iter()
+                .filter(|(_, rounds)| !rounds.is_empty())
                 .map(|(value, rounds)| Point { value, verdict: judge(&rounds, workload.is_open()), rounds })
                 .collect();
             let bottleneck = compare::bottleneck(&points, server_cpus.len(), &machine);
@@ -388,6 +414,7 @@ fn assemble(
         machine,
         server_cpus,
         client_cpus,
+        interrupted: interrupt::told(),
     }
 }
 

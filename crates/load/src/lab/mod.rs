@@ -27,7 +27,8 @@ Examples:
 The directory gets report.html, report.json, report.csv and every plot as an SVG file. Servers whose program is not installed are
 left out, with a word. Everything listens on 127.0.0.1 only and is stopped at the end.
 
-Exit status: 0 done; 2 wrong arguments; 4 the experiment could not be made.";
+Exit status: 0 done; 2 wrong arguments; 4 the experiment could not be made; 130, 143 stopped by INT or TERM, with a report of what
+there was.";
 
 /// See `--help`.
 #[derive(Parser, Clone, Debug)]
@@ -74,8 +75,9 @@ pub fn main(args: Vec<OsString>) -> i32 {
             return if e.use_stderr() { USAGE } else { OK };
         }
     };
+    crate::interrupt::watch();
     match run(&options) {
-        Ok(()) => OK,
+        Ok(()) => crate::interrupt::status().unwrap_or(OK),
         Err(message) => {
             eprintln!("tidegate lab: {message}");
             FAILED

@@ -43,6 +43,9 @@ fn slug(name: &str) -> String {
 /// The summary for a terminal.
 pub fn text(results: &Results) -> String {
     let mut out = format!("{}\n", results.title);
+    if results.interrupted {
+        out.push_str("stopped before the end: these are the figures up to then\n");
+    }
     for w in &results.workloads {
         out.push_str(&format!("\n{} ({})\n", w.name, w.quantity));
         out.push_str(&level_table(w).text());
@@ -94,7 +97,7 @@ fn level_table(w: &WorkloadResult) -> Table {
                 time(|r| r.latency.as_ref().map(|t| t.p99)),
                 time(|r| r.latency.as_ref().map(|t| t.max)),
                 interval(p, |r| Some(r.error_share()), |v| Unit::Share.write(v)),
-                time(|r| r.server.as_ref().map(|s| s.cpu_per_request)),
+                time(|r| r.server.as_ref()?.cpu_per_request),
                 interval(p, |r| r.server.as_ref().map(|s| s.processors), |v| format!("{v:.2}")),
                 interval(p, |r| r.server.as_ref().map(|s| s.memory_peak), bytes),
                 p.verdict.word.clone(),
@@ -111,6 +114,9 @@ fn page(results: &Results) -> String {
     }
     for m in &results.missing {
         page.note(Tone::Neutral, "Left out.", m);
+    }
+    if results.interrupted {
+        page.note(Tone::Warning, "Stopped before the end.", "These are the figures up to then.");
     }
     page.heading("In short");
     for w in &results.workloads {
@@ -280,7 +286,7 @@ fn csv_row(w: &WorkloadResult, l: &Line, p: &Point, i: usize, r: &Round) -> Vec<
         time(|t| t.p999),
         time(|t| t.max),
         r.failures.values().sum::<u64>().to_string(),
-        server(|s| s.cpu_per_request),
+        r.server.as_ref().and_then(|s| s.cpu_per_request).map_or(String::new(), |c| format!("{c:.9}")),
         server(|s| s.processors),
         server(|s| s.memory_peak),
         r.backend_processors.map_or(String::new(), |b| format!("{b:.3}")),
@@ -369,7 +375,7 @@ fn figures(w: &WorkloadResult, rounds: usize) -> Vec<(&'static str, Plot, String
         ));
     }
     let memory = |r: &Round| r.server.as_ref().map(|s| s.memory_peak);
-    let cpu = |r: &Round| r.server.as_ref().map(|s| s.cpu_per_request);
+    let cpu = |r: &Round| r.server.as_ref()?.cpu_per_request;
     if w.lines.iter().any(|l| l.points.iter().any(|p| p.interval(memory).is_some())) {
         out.push((
             "memory",
@@ -419,7 +425,7 @@ fn bar_figures(w: &WorkloadResult, caption: &str) -> Vec<(&'static str, Plot, St
     let level = w.lines.first().and_then(|l| l.points.first()).map_or(0.0, |p| p.value);
     let figures: [(&str, &str, Unit, fn(&Round) -> Option<f64>); 4] = [
         ("rate", "Right answers/s", Unit::PerSecond, |r| Some(r.good_rps)),
-        ("cpu", "Server's CPU time a request", Unit::Seconds, |r| r.server.as_ref().map(|s| s.cpu_per_request)),
+        ("cpu", "Server's CPU time a request", Unit::Seconds, |r| r.server.as_ref()?.cpu_per_request),
         ("p99", "Latency at p99", Unit::Seconds, |r| r.latency.as_ref().map(|t| t.p99)),
         ("memory", "Server's memory", Unit::Bytes, |r| r.server.as_ref().map(|s| s.memory_peak)),
     ];

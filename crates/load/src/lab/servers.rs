@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use figures::rng::Rng;
 
 use super::file::{Lab, Server};
+use crate::interrupt;
 
 /// How long a server may take until it listens, and until it has ended.
 const START: Duration = Duration::from_secs(10);
@@ -143,6 +144,7 @@ impl Ground {
         // A group of its own, so that children which outlive it can be ended with it.
         command.process_group(0);
         let child = spawn_on(&self.cpus, command).map_err(|e| format!("{program}: {e}"))?;
+        interrupt::started(child.id());
         let mut running = Running { name: server.name.clone(), port: self.port(&server.name), child };
         let begin = Instant::now();
         loop {
@@ -150,6 +152,9 @@ impl Ground {
                 return Ok(running);
             }
             let ended = running.child.try_wait().ok().flatten();
+            if interrupt::told() {
+                return Err(format!("{}: stopped before it listened", server.name));
+            }
             if ended.is_some() || begin.elapsed() > START {
                 let said = fs::read_to_string(&log).unwrap_or_default();
                 let said: Vec<&str> = said.lines().rev().take(5).collect();
@@ -162,18 +167,21 @@ impl Ground {
     }
 }
 
-/// Starts a command on these processors: a child inherits them from the thread that starts it.
+/// Starts a command on these processors: a child inherits them from the thread that starts it. It is told to end when this thread
+/// does, so that not even a lab that was killed leaves servers behind.
 fn spawn_on(cpus: &[usize], mut command: Command) -> std::io::Result<Child> {
-    let cpus = cpus.to_vec();
-    let starter = std::thread::spawn(move || {
-        if !cpus.is_empty() {
-            let mut set = rustix::thread::CpuSet::new();
-            cpus.iter().for_each(|c| set.set(*c));
-            let _ = rustix::thread::sched_setaffinity(None, &set);
-        }
-        command.spawn()
-    });
-    starter.join().unwrap_or_else(|_| Err(std::io::Error::other("the starting thread panicked")))
+    net::process::end_with_parent(&mut command);
+    let own = rustix::thread::sched_getaffinity(None);
+    if !cpus.is_empty() {
+        let mut set = rustix::thread::CpuSet::new();
+        cpus.iter().for_each(|c| set.set(*c));
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+    let child = command.spawn();
+    if let Ok(own) = own {
+        let _ = rustix::thread::sched_setaffinity(None, &own);
+    }
+    child
 }
 
 /// Words of a command; quotes keep white space together.
@@ -252,6 +260,7 @@ impl Running {
         }
         let _ = kill_process_group(pid, Signal::KILL);
         let _ = self.child.wait();
+        interrupt::ended(self.child.id());
     }
 }
 

@@ -3,6 +3,7 @@
 use super::model::{Bounds, Capacity, Point, Ports, Round, ServerUse, Tick, Times};
 use crate::engine::latency::Latency;
 use crate::engine::run::{Moment, Outcome};
+use crate::engine::timeline::Coarse;
 use crate::observe::kernel::Counters;
 use crate::observe::processes::Look;
 
@@ -45,6 +46,8 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
     Round {
         seconds,
         due: t.due,
+        in_time: t.in_time,
+        late: t.late,
         answers: t.answers,
         good: t.good,
         connections: t.connections,
@@ -63,7 +66,10 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         connect: times(&t.connect),
         handshake: times(&t.handshake),
         client_busy: outcome.busy.clone(),
-        client_cpu_per_request: outcome.client_cpu / t.answers.max(1) as f64,
+        client_waited: outcome.waited.clone(),
+        client_cpu_per_request: (t.answers > 0).then(|| outcome.client_cpu / t.answers as f64),
+        growth: outcome.timeline.slope(outcome.interval),
+        interrupted: false,
         users: outcome.users,
         tls_error: outcome.tls_error.clone(),
         starved: outcome.starved,
@@ -78,7 +84,7 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         backend_processors: None,
         others: None,
         kernel,
-        series: series(&outcome.moments, watch),
+        series: series(outcome, watch),
     }
 }
 
@@ -95,17 +101,18 @@ fn server_use(watch: &Watch, outcome: &Outcome) -> Option<ServerUse> {
         processes: watch.looks.iter().map(|l| l.1.processes).max().unwrap_or(0),
         threads: watch.looks.iter().map(|l| l.1.threads).max().unwrap_or(0),
         cpu,
-        cpu_per_request: cpu / outcome.total.answers.max(1) as f64,
+        cpu_per_request: (outcome.total.answers > 0).then(|| cpu / outcome.total.answers as f64),
         processors,
+        waited: (last.1.waited - first.1.waited) / span,
         memory_before: first.1.memory,
         memory_peak: watch.looks.iter().map(|l| l.1.memory).fold(0.0, f64::max),
     })
 }
 
-/// One interval of the time series.
-pub fn tick(moment: &Moment, watch: &Watch) -> Tick {
+/// One interval of the time series; `due` are the times of the requests that were due in it.
+pub fn tick(moment: &Moment, due: Option<&Coarse>, watch: &Watch) -> Tick {
     let (r, seconds) = (&moment.record, moment.seconds.max(1e-9));
-    let finite = |v: f64| if v.is_finite() { v } else { 0.0 };
+    let finite = |f: &dyn Fn(&Coarse) -> f64| due.map(f).filter(|v| v.is_finite());
     let near = |t: f64| {
         watch.looks.iter().min_by(|a, b| (a.0 - t).abs().total_cmp(&(b.0 - t).abs())).filter(|l| (l.0 - t).abs() < 1.5)
     };
@@ -120,11 +127,10 @@ pub fn tick(moment: &Moment, watch: &Watch) -> Tick {
         rps: r.answers as f64 / seconds,
         connections_per_second: r.connections as f64 / seconds,
         failures: r.failures.total(),
-        mean: finite(r.corrected.mean()),
-        deviation: finite(r.corrected.deviation()),
-        p50: finite(r.corrected.quantile(0.5)),
-        p99: finite(r.corrected.quantile(0.99)),
-        max: finite(r.corrected.range().1),
+        mean: finite(&|d| d.mean()),
+        p50: finite(&|d| d.quantile(0.5)),
+        p99: finite(&|d| d.quantile(0.99)),
+        max: finite(&|d| d.max()),
         open: moment.open,
         pending: moment.pending,
         processors,
@@ -132,8 +138,8 @@ pub fn tick(moment: &Moment, watch: &Watch) -> Tick {
     }
 }
 
-fn series(moments: &[Moment], watch: &Watch) -> Vec<Tick> {
-    moments.iter().map(|m| tick(m, watch)).collect()
+fn series(outcome: &Outcome, watch: &Watch) -> Vec<Tick> {
+    outcome.moments.iter().enumerate().map(|(i, m)| tick(m, outcome.timeline.0.get(i), watch)).collect()
 }
 
 /// The greatest usable rate among the points, as a capacity without objective.
@@ -148,7 +154,7 @@ pub fn capacity(point: &Point, objective: String, rps: Bounds) -> Capacity {
     Capacity {
         rps,
         objective,
-        cpu_seconds_per_request: point.interval(|r| r.server.as_ref().map(|s| s.cpu_per_request)).map(|i| i.mid),
+        cpu_seconds_per_request: point.interval(|r| r.server.as_ref()?.cpu_per_request).map(|i| i.mid),
         bytes_per_response: point.interval(|r| Some(r.bytes_per_response)).map_or(0.0, |i| i.mid),
     }
 }

@@ -33,9 +33,14 @@ pub fn page(report: &Report) -> String {
             ),
         );
     }
-    if let Some(word) = super::text::stopped_by(report) {
-        let text = format!("The search ended at a run that was {word}: the server may be able to do more.");
-        page.note(Tone::Warning, "Not the server.", &text);
+    if report.undecided {
+        page.note(Tone::Warning, "Undecided.", report.search.trim_start_matches("undecided: "));
+    }
+    if report.interrupted {
+        page.note(Tone::Warning, "Stopped before the end.", "These are the figures up to then.");
+    }
+    for note in &report.notes {
+        page.note(Tone::Neutral, "Note.", note);
     }
     figures(&mut page, report);
     tables(&mut page, report);
@@ -89,7 +94,7 @@ fn cards(report: &Report, point: &Point, r: &Round) -> Vec<(String, String, Stri
     ));
     if let Some(s) = &r.server {
         cards.push((
-            seconds(s.cpu_per_request),
+            s.cpu_per_request.map_or("–".into(), seconds),
             "server CPU/request".into(),
             format!("{:.2} processors", s.processors),
         ));
@@ -204,10 +209,10 @@ fn tables(page: &mut Page, report: &Report) {
             list(r.failure_words().map(|(c, n)| format!("{c}: {}", count(n as f64))).collect()),
             bytes(r.bytes_per_second),
             count(r.connections_per_second),
-            s.map_or("–".into(), |s| seconds(s.cpu_per_request)),
+            s.map_or("–".into(), |s| s.cpu_per_request.map_or("–".into(), seconds)),
             s.map_or("–".into(), |s| format!("{:.2}", s.processors)),
             s.map_or("–".into(), |s| bytes(s.memory_peak)),
-            seconds(r.client_cpu_per_request),
+            r.client_cpu_per_request.map_or("–".into(), seconds),
             Unit::Share.write(r.client_busy.iter().copied().fold(0.0, f64::max)),
             point.verdict.word.clone(),
         ]);

@@ -96,11 +96,7 @@ pub fn server(report: &Report) -> Option<(Plot, Plot)> {
         quantity_axis(report),
         Axis::linear("CPU time", Unit::Seconds),
     );
-    b.series.push(Series::new(
-        "CPU time a request",
-        Mark::Line,
-        dots(report, &|r| r.server.as_ref().map(|s| s.cpu_per_request)),
-    ));
+    b.series.push(Series::new("CPU time a request", Mark::Line, dots(report, &|r| r.server.as_ref()?.cpu_per_request)));
     Some((a, b))
 }
 
@@ -132,9 +128,10 @@ pub fn over_time(series: &[Tick], open_loop: bool) -> Vec<Plot> {
     if open_loop {
         rate.series.push(Series::new("offered", Mark::Curve, line(&|t| t.offered)).dashed());
     }
-    let mut latency = Plot::new("Latency over time", time(), Axis::log("latency", Unit::Seconds));
-    // An interval without answers has no latency; the line has a gap there.
-    let some = |v: f64| if v > 0.0 { v } else { f64::NAN };
+    let mut latency =
+        Plot::new("Latency over the time at which requests were due", time(), Axis::log("latency", Unit::Seconds));
+    // By the time at which requests were due: a stall is a mountain. Only where nothing was due the line has a gap.
+    let some = |v: Option<f64>| v.filter(|v| *v > 0.0).unwrap_or(f64::NAN);
     latency.series.push(Series::new("p50", Mark::Curve, line(&|t| some(t.p50))));
     latency.series.push(Series::new("p99", Mark::Curve, line(&|t| some(t.p99))));
     latency.series.push(Series::new("max", Mark::Curve, line(&|t| some(t.max))).dashed());

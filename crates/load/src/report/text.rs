@@ -24,18 +24,17 @@ pub fn summary(report: &Report) -> String {
             count(c.rps.low),
             count(c.rps.high)
         );
-        if let Some(word) = stopped_by(report) {
-            let _ = writeln!(out, "The search ended at a run that was {word}: the server may be able to do more.");
-        }
+    }
+    if report.undecided {
+        let _ = writeln!(out, "\n{}", report.search);
+    }
+    for note in &report.notes {
+        let _ = writeln!(out, "\nnote: {note}");
+    }
+    if report.interrupted {
+        out.push_str("\nstopped before the end: these are the figures up to then\n");
     }
     out
-}
-
-/// The verdict of the lowest rate that broke the objective of a search, when it was not the server that broke it.
-pub fn stopped_by(report: &Report) -> Option<&str> {
-    let high = report.capacity.as_ref().filter(|c| !c.objective.is_empty())?.rps.high;
-    let point = report.points.iter().find(|p| p.value == high)?;
-    (point.verdict.word == "client-bound" || point.verdict.word == "port-bound").then_some(point.verdict.word.as_str())
 }
 
 fn one(report: &Report, point: &Point, out: &mut String) {
@@ -83,11 +82,12 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     for (class, n) in r.failure_words() {
         let _ = writeln!(out, "  failed  {class}: {}", grouped(n as f64));
     }
+    let _ = writeln!(out, "  sum     {}", r.account());
     if let Some(s) = &r.server {
         let _ = writeln!(
             out,
             "  server  {} CPU a request, {:.2} processors, {} at its peak ({} processes, {} threads)",
-            seconds(s.cpu_per_request),
+            s.cpu_per_request.map_or("–".into(), seconds),
             s.processors,
             bytes(s.memory_peak),
             s.processes,
@@ -99,7 +99,7 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     let _ = writeln!(
         out,
         "  client  {} CPU a request, threads busy {}{from}",
-        seconds(r.client_cpu_per_request),
+        r.client_cpu_per_request.map_or("–".into(), seconds),
         busy.join(" ")
     );
     verdict(point, out);
@@ -126,8 +126,9 @@ fn many(report: &Report, points: &[Point], out: &mut String) {
         };
         let spread =
             if point.rounds.len() > 1 { Unit::Share.write(point.rps().relative_half_width()) } else { String::new() };
-        let server =
-            |f: fn(&super::model::ServerUse) -> f64| point.interval(|r| r.server.as_ref().map(f)).map(|i| i.mid);
+        let server = |f: fn(&super::model::ServerUse) -> Option<f64>| {
+            point.interval(|r| r.server.as_ref().and_then(f)).map(|i| i.mid)
+        };
         table.row([
             grouped(point.value),
             grouped(point.rps().mid),
@@ -138,7 +139,7 @@ fn many(report: &Report, points: &[Point], out: &mut String) {
             time(|t| t.p999),
             Unit::Share.write(r.error_share()),
             server(|s| s.cpu_per_request).map_or("–".into(), seconds),
-            server(|s| s.memory_peak).map_or("–".into(), bytes),
+            server(|s| Some(s.memory_peak)).map_or("–".into(), bytes),
             point.verdict.word.clone(),
         ]);
     }

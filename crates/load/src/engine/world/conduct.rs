@@ -47,12 +47,14 @@ impl<T: Transport, P: Protocol> World<T, P> {
         loop {
             let connection = &self.connections[slot];
             let busy = connection.flights.len() + connection.waiting.len();
-            if !connection.active || busy >= self.job.pipeline.max(1) || self.budget == 0 || now >= self.to {
+            let counted = planned >= self.from;
+            if !connection.active || busy >= self.job.pipeline.max(1) || now >= self.to || (counted && self.budget == 0)
+            {
                 return;
             }
-            self.budget -= 1;
-            let due = Due { planned, request: self.chooser.choose(&mut self.rng) };
-            if planned >= self.from {
+            let due = Due { planned, request: self.chooser.choose(&mut self.rng), counted };
+            if counted {
+                self.budget -= 1;
                 self.record.due += 1;
             }
             if connection.is_open() {
@@ -63,6 +65,10 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 self.waiting += 1;
                 if !live {
                     self.connect(slot, now);
+                    if !self.connections[slot].is_live() {
+                        // It failed at once, and the user comes back after a pause.
+                        return;
+                    }
                 }
             }
         }
@@ -108,18 +114,21 @@ impl<T: Transport, P: Protocol> World<T, P> {
             record.statuses.add(answer.status);
         }
         let planned = flight.due.planned;
-        if planned >= self.from && planned < self.to {
-            if let Some(class) = failure {
-                record.failures.add(class);
+        if flight.due.counted {
+            match failure {
+                Some(class) => record.failures.add(class),
+                None if now < self.to => record.in_time += 1,
+                None => record.late += 1,
             }
-            if flight.sent == planned {
+            // Without body and head there was no first byte apart from the last one.
+            let first = if flight.first == 0 { now } else { flight.first };
+            if flight.sent == planned && first == now {
                 record.both(now - planned);
             } else {
                 record.apart(now - planned, now - flight.sent);
+                record.first_byte.record(first - planned);
             }
-            if flight.first != now && flight.first != 0 {
-                record.first_byte.record(flight.first - planned);
-            }
+            self.timeline.record((planned - self.from) / self.interval, now - planned);
         }
         let used_up = self.job.calls > 0 && self.connections[slot].calls >= self.job.calls;
         if answer.reusable && !used_up {
@@ -156,10 +165,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
             Model::Connections { .. } => {
                 // The next request of a session follows the answer; only the first follows the plan.
                 let request = self.chooser.choose(&mut self.rng);
-                if now >= self.from {
-                    self.record.due += 1;
-                }
-                self.send(slot, Due { planned: now, request }, now);
+                let counted = now >= self.from;
+                self.record.due += u64::from(counted);
+                self.send(slot, Due { planned: now, request, counted }, now);
             }
             Model::Open { .. } | Model::Replay { .. } => match self.pending.pop_front() {
                 Some(due) => self.send(slot, due, now),
@@ -188,19 +196,20 @@ impl<T: Transport, P: Protocol> World<T, P> {
         self.wake.push(Reverse((now + pause as u64, slot)));
     }
 
-    /// Counts a request that got no answer. What was merely too slow is kept with the time it had waited: leaving it out
+    /// Counts a request that got no answer by `until`. What was merely too slow is kept with the time it had waited: leaving it out
     /// would cut the tail where it matters.
-    pub(super) fn fail(&mut self, due: Due, sent: Option<u64>, class: Failure, now: u64) {
-        if due.planned < self.from || due.planned >= self.to {
+    pub(super) fn fail(&mut self, due: Due, sent: Option<u64>, class: Failure, until: u64) {
+        if !due.counted {
             return;
         }
         self.record.failures.add(class);
         if matches!(class, Failure::Timeout | Failure::Unfinished | Failure::Unsent | Failure::ConnectTimeout) {
-            let waited = now - due.planned;
+            let waited = until.saturating_sub(due.planned);
             match sent {
-                Some(sent) => self.record.apart(waited, now - sent),
+                Some(sent) => self.record.apart(waited, until.saturating_sub(sent)),
                 None => self.record.corrected.record(waited),
             }
+            self.timeline.record((due.planned - self.from) / self.interval, waited);
         }
     }
 }

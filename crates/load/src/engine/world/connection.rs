@@ -121,9 +121,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
 
     fn established(&mut self, slot: Slot, now: u64) {
         let connection = &mut self.connections[slot];
-        if now >= self.from {
-            self.record.connect.record(now - connection.started);
-        }
+        // Also those before the measured part: kept connections are made once.
+        self.record.connect.record(now - connection.started);
         let Some(client) = &self.tls else {
             connection.state = State::Open;
             return self.opened(slot, now);
@@ -281,9 +280,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             if shaken && self.connections[slot].epoch == epoch {
                 let connection = &mut self.connections[slot];
                 connection.state = State::Open;
-                if now >= self.from {
-                    self.record.handshake.record(now - connection.started);
-                }
+                self.record.handshake.record(now - connection.started);
                 self.opened(slot, now);
             }
             if !plain.is_empty() && self.connections[slot].epoch == epoch {
@@ -353,6 +350,11 @@ impl<T: Transport, P: Protocol> World<T, P> {
 
     /// Ends a connection because of a failure, which all its requests share.
     pub(super) fn break_off(&mut self, slot: Slot, class: Failure, now: u64) {
+        self.break_off_at(slot, class, now, now);
+    }
+
+    /// The same when the failure came about at `until`, before `now`: a limit of time is looked at in steps.
+    fn break_off_at(&mut self, slot: Slot, class: Failure, now: u64, until: u64) {
         let connection = &mut self.connections[slot];
         let fresh = connection.calls == 0;
         let flights: Vec<Flight> = connection.flights.drain(..).collect();
@@ -360,8 +362,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
         self.close(slot);
         self.in_flight -= flights.len();
         self.waiting -= waiting.len();
-        flights.into_iter().for_each(|f| self.fail(f.due, Some(f.sent), class, now));
-        waiting.into_iter().for_each(|d| self.fail(d, None, class, now));
+        flights.into_iter().for_each(|f| self.fail(f.due, Some(f.sent), class, until));
+        waiting.into_iter().for_each(|d| self.fail(d, None, class, until));
         if fresh && !self.job.model.is_open() {
             // Users do not hammer a server that gives them nothing.
             self.wake.push(Reverse((now + BACKOFF, slot)));
@@ -393,10 +395,14 @@ impl<T: Transport, P: Protocol> World<T, P> {
             match connection.state {
                 State::Connecting | State::Handshaking if now - connection.started >= connect => {
                     let class = if connection.tls.is_some() { Failure::Tls } else { Failure::ConnectTimeout };
-                    self.break_off(slot, class, now);
+                    let until = connection.started + connect;
+                    self.break_off_at(slot, class, now, until);
                 }
-                State::Open if connection.flights.front().is_some_and(|f| now - f.sent >= timeout) => {
-                    self.break_off(slot, Failure::Timeout, now);
+                State::Open => {
+                    let sent = connection.flights.front().map(|f| f.sent).filter(|sent| now - sent >= timeout);
+                    if let Some(sent) = sent {
+                        self.break_off_at(slot, Failure::Timeout, now, sent + timeout);
+                    }
                 }
                 _ => {}
             }
