@@ -10,6 +10,7 @@ use http_engine::engine::{self, Outcome};
 use http_engine::{Body, Connection, Request, counters, head_out};
 use net::lot::Key;
 use net::socket;
+use runtime::budget;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 use wire_h1::{HeadParser, Known, Version};
@@ -25,28 +26,55 @@ const BATCH_MAX: usize = 64;
 pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
     let Some(fd) = world.lot.raw(key) else { return };
     let Ok(mut buf) = world.read_buf.try_borrow_mut() else { return };
-    let got = match socket::recv(fd, &mut buf) {
-        Ok(0) => return world.close(key),
-        Ok(n) => n,
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return world.lot.drained(key),
-        Err(_) => return world.close(key),
+    // What came before and was not a whole head.
+    let held = match head_in::take(connection) {
+        Some(bytes) => match buf.get_mut(..bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(&bytes);
+                bytes.len()
+            }
+            None => return world.close(key),
+        },
+        None => 0,
     };
-    if got < buf.len() && !world.lot.closing(key) {
+    let (begun, room) = buf.split_at_mut(held);
+    let room_bytes = room.len();
+    let got = match socket::recv(fd, room) {
+        Ok(n) if n > 0 => n,
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+            world.lot.drained(key);
+            return head_in::keep(world, key, connection, begun, false);
+        }
+        _ => {
+            if held > 0 {
+                head_in::never_came(world, connection, begun, 400, "client prematurely closed connection");
+            }
+            return world.close(key);
+        }
+    };
+    if got < room_bytes && !world.lot.closing(key) {
         world.lot.drained(key);
     }
-    let bytes = &buf[..got];
-    let listener = connection.listener.get();
-    let plan = world.plan.borrow().clone();
-    let Some(plan) = plan else { return world.close(key) };
-    if plan.listeners.get(listener).is_none_or(|l| l.proxy_protocol) && connection.proxy.is_none() {
-        return task::spawn(world, key, connection, Start::Bytes(bytes.to_vec()));
+    budget::spend(got);
+    let bytes = buf.get(..held + got).unwrap_or_default();
+    {
+        let plan = world.plan.borrow();
+        let Some(listener) = plan.as_ref().and_then(|plan| plan.listener_of(connection)) else {
+            drop(plan);
+            return world.close(key);
+        };
+        if listener.proxy_protocol && connection.proxy.is_none() && connection.requests.get() == 0 {
+            drop(plan);
+            return task::spawn(world, key, connection, Start::Bytes(bytes.to_vec()));
+        }
     }
     let mut out = world.out_buf.borrow_mut();
     out.clear();
     let mut presence = None;
     let mut batch = Batch { world, key, fd, connection, done: smallvec::SmallVec::new(), body: None };
-    let limits = head_in::limits(world, listener);
+    let limits = head_in::limits(world, connection);
     let mut at = 0;
+    let mut is_partial = false;
     loop {
         let Some(r) = world.request(connection) else { return world.close(key) };
         let mut parser = HeadParser::default();
@@ -56,6 +84,10 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
         }
         let (mut r, used) = match head {
             Head::Request(r, used) => (r, used),
+            Head::Partial if bytes.len() - at <= head_in::BEGUN_BYTES_MAX => {
+                is_partial = true;
+                break;
+            }
             Head::Partial => return batch.send_then(&mut out, Start::Bytes(bytes[at..].to_vec())),
             Head::Refused(r, status) => {
                 counters::own(|c| counters::up(&c.requests));
@@ -86,6 +118,10 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
         }
     }
     let rest = bytes.len() - at;
+    if is_partial && batch.done.is_empty() {
+        let rest = bytes.get(at..).unwrap_or_default();
+        return head_in::keep(world, key, connection, rest, held == 0 && connection.requests.get() > 0);
+    }
     let closing = batch.done.last().is_none_or(|(r, ..)| !r.keep_alive);
     let conf = batch.done.last().map(|(r, ..)| &r.loc().core.conf);
     let (idle, nodelay) = conf.map_or((0, false), |c| (c.keepalive_timeout.millis, c.tcp_nodelay));
@@ -104,11 +140,15 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
         }
         return task::spawn(world, key, connection, Start::Linger);
     }
-    if rest > 0 {
-        return task::spawn(world, key, connection, Start::Bytes(bytes[at..].to_vec()));
-    }
     if nodelay {
         world.no_delay(key, connection);
+    }
+    if is_partial {
+        head_in::keep(world, key, connection, bytes.get(at..).unwrap_or_default(), true);
+        return;
+    }
+    if rest > 0 {
+        return task::spawn(world, key, connection, Start::Bytes(bytes[at..].to_vec()));
     }
     world.lot.park_idle(key, clock::now().plus_millis(idle));
 }

@@ -5,14 +5,15 @@ use bytes::Bytes;
 use http_engine::BodyReader;
 use net::lot::Key;
 use net::socket;
+use runtime::budget;
+use runtime::time::Sleep;
 use std::cell::RefCell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::time::Sleep;
 use wire_h1::{BodyLength, ChunkedDecoder, Role};
 
 /// Bytes of one connection that were read and not yet used.
@@ -44,12 +45,18 @@ impl Input {
             self.buf.drain(..self.start);
             self.start = 0;
         }
-        let got = socket::recv_vec(fd, &mut self.buf, READ_BYTES);
+        if !budget::is_left() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.buf.reserve(READ_BYTES);
+        let room = self.buf.capacity() - self.buf.len();
+        let got = socket::recv_spare(fd, &mut self.buf);
         match &got {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => world.lot.drained(key),
-            Ok(n) if *n < READ_BYTES && *n > 0 && !world.lot.closing(key) => world.lot.drained(key),
+            Ok(n) if *n < room && *n > 0 && !world.lot.closing(key) => world.lot.drained(key),
             _ => {}
         }
+        budget::spend(*got.as_ref().unwrap_or(&0));
         got
     }
     /// Waits for more bytes; `Ok(0)` is the end.
@@ -69,7 +76,8 @@ impl Input {
                 done => return done,
             }
             tokio::select! {
-                alive = world.lot.readable(key) => if !alive { return Err(io::ErrorKind::NotConnected.into()) },
+                biased;
+                alive = poll_fn(|cx| world.poll_readable(key, cx)) => if !alive { return Err(io::ErrorKind::NotConnected.into()) },
                 () = &mut timeout => return Err(io::ErrorKind::TimedOut.into()),
             }
         }
@@ -170,7 +178,7 @@ pub struct Reader {
     pub input: Rc<RefCell<Input>>,
     pub state: Rc<BodyState>,
     pub timeout: Duration,
-    pub sleep: Option<Pin<Box<Sleep>>>,
+    pub sleep: Option<Sleep>,
     /// `client_max_body_size`; 0: none.
     pub limit: u64,
     pub taken: u64,
@@ -226,11 +234,11 @@ impl BodyReader for Reader {
                 Err(_) => return Poll::Ready(Some(Err(400))),
             }
             let timeout = self.timeout;
-            let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
-            if sleep.as_mut().poll(cx).is_ready() {
+            let sleep = self.sleep.get_or_insert_with(|| runtime::time::sleep(timeout));
+            if Pin::new(sleep).poll(cx).is_ready() {
                 return Poll::Ready(Some(Err(408)));
             }
-            match self.world.lot.poll_readable(self.key, cx) {
+            match self.world.poll_readable(self.key, cx) {
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => return Poll::Ready(Some(Err(400))),
                 Poll::Pending => return Poll::Pending,

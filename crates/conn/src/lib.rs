@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 mod file_out;
 mod head_in;
 mod inline;

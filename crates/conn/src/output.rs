@@ -8,6 +8,7 @@ use http_engine::{Body, FilePart, Piece, Request, head_out};
 use net::lot::Key;
 use net::socket;
 use observe::Level;
+use runtime::budget;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -80,6 +81,8 @@ impl Sender {
         mut meanwhile: impl FnMut(&mut Context<'_>),
     ) -> Result<(), SendError> {
         while !self.queue.is_empty() {
+            // A client that takes everything at once must not keep the thread to itself.
+            budget::proceed().await;
             if !self.files.kernel_alone() {
                 self.read_ahead_of_write().await?;
             }
@@ -87,6 +90,7 @@ impl Sender {
             match self.write_some(fd, more) {
                 Ok(0) => return Err(SendError::Truncated),
                 Ok(n) => {
+                    budget::spend(n);
                     self.sent += n as u64;
                     self.queued = self.queued.saturating_sub(n as u64);
                 }
@@ -96,7 +100,7 @@ impl Sender {
                         meanwhile(cx);
                         self.world.lot.poll_writable(self.key, cx)
                     });
-                    match tokio::time::timeout(self.timeout, writable).await {
+                    match runtime::time::timeout(self.timeout, writable).await {
                         Ok(true) => {}
                         Ok(false) => return Err(SendError::Gone),
                         Err(_) => return Err(SendError::TimedOut),
@@ -414,8 +418,9 @@ impl Limiter {
             // Until the second in which there is something again.
             let next_ms = (self.sent.saturating_sub(self.after) / self.rate).saturating_mul(1000);
             let passed_ms = clock::now().millis_since(self.started);
-            let pause = tokio::time::sleep(Duration::from_millis(next_ms.saturating_sub(passed_ms).max(1)));
+            let pause = runtime::time::sleep(Duration::from_millis(next_ms.saturating_sub(passed_ms).max(1)));
             tokio::select! {
+                biased;
                 () = pause => {}
                 _ = poll_fn(|cx| sender.world.lot.poll_closing(sender.key, cx)) => return Err(SendError::Gone),
             }

@@ -8,14 +8,13 @@ use base::clock;
 use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
 use http_engine::values::LingeringClose;
-use http_engine::{Connection, Piece, Request, RequestBody, counters};
+use http_engine::{Begun, Connection, Piece, Request, RequestBody, counters};
 use net::lot::Key;
 use net::socket;
 use observe::Level;
-use std::cell::RefCell;
-use std::future::Future;
+use runtime::budget;
+use std::cell::{Cell, RefCell};
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -43,64 +42,44 @@ pub fn spawn(world: &Rc<World>, key: Key, connection: &Rc<Connection>, start: St
     world.tasks.set(world.tasks.get() + 1);
     let (world, connection) = (world.clone(), connection.clone());
     let work = async move {
-        let guard = Guard { world: world.clone(), key };
-        let mut client = Client {
-            world: world.clone(),
-            key,
-            connection,
-            input: Rc::new(RefCell::new(Input::default())),
-            first_read: true,
-        };
+        let guard = Guard { world: world.clone(), key, closes: Cell::new(true) };
+        let mut client =
+            Client { world: world.clone(), key, connection, input: Rc::new(RefCell::new(Input::default())) };
         let end = client.run(start).await;
         match end {
             End::Close => {}
             End::Park(idle_ms) => {
-                std::mem::forget(guard);
-                task_ended(&world);
-                return world.park(key, clock::now().plus_millis(idle_ms));
+                guard.closes.set(false);
+                world.lot.park(key, clock::now().plus_millis(idle_ms));
+            }
+            End::Begun => {
+                guard.closes.set(false);
+                let connection = &client.connection;
+                let began = connection.started;
+                world.lot.park(key, began.plus_millis(u64::MAX / 1000));
+                head_in::keep(&world, key, connection, client.input.borrow().bytes(), true);
             }
             End::Linger => Box::pin(client.linger()).await,
         }
         drop(guard);
     };
-    // Boxed: the runtime moves what it is given about, several times.
-    tokio::task::spawn_local(Turns { work: Box::pin(work), begun: false });
+    // Boxed: the executor moves what it is given.
+    runtime::task::spawn_local(Box::pin(work));
 }
 
-/// A task's work. The clock is read whenever it is woken: while it runs, no time passes.
-struct Turns<F> {
-    work: Pin<Box<F>>,
-    begun: bool,
-}
-
-impl<F: Future<Output = ()>> Future for Turns<F> {
-    type Output = ();
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // The first turn follows the loop's, which has read it.
-        if std::mem::replace(&mut self.begun, true) {
-            clock::update();
-        }
-        self.work.as_mut().poll(cx)
-    }
-}
-
-fn task_ended(world: &World) {
-    world.tasks.set(world.tasks.get() - 1);
-    if world.tasks.get() == 0 {
-        world.idle.notify_one();
-    }
-}
-
-/// Closes the connection when the task ends, however it ends.
+/// Closes the connection when the task ends, however it ends, unless it was parked.
 struct Guard {
     world: Rc<World>,
     key: Key,
+    closes: Cell<bool>,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.world.close(self.key);
-        task_ended(&self.world);
+        if self.closes.get() {
+            self.world.close(self.key);
+        }
+        self.world.tasks.set(self.world.tasks.get() - 1);
     }
 }
 
@@ -108,6 +87,8 @@ enum End {
     Close,
     /// Park, and close after this many milliseconds of silence.
     Park(u64),
+    /// Park with the beginning of a head, of which the rest is awaited.
+    Begun,
     Linger,
 }
 
@@ -116,7 +97,6 @@ struct Client {
     key: Key,
     connection: Rc<Connection>,
     input: Rc<RefCell<Input>>,
-    first_read: bool,
 }
 
 impl Client {
@@ -151,6 +131,9 @@ impl Client {
             Start::Linger => return End::Linger,
         }
         loop {
+            // Somebody who sends requests without end must not keep the thread to himself.
+            budget::spend(budget::STEP as usize);
+            budget::proceed().await;
             let request = match next.take() {
                 Some(request) => request,
                 None => match self.head().await {
@@ -175,17 +158,12 @@ impl Client {
 
     /// Reads a head; `Err` when the connection ends or is parked instead.
     async fn head(&mut self) -> Result<Result<Box<Request>, (Box<Request>, u16)>, End> {
-        let limits = head_in::limits(&self.world, self.connection.listener.get());
+        let Some(core) = self.world.default_conf(&self.connection) else { return Err(End::Close) };
+        let deadline = clock::now().plus(core.conf.client_header_timeout.duration());
+        let mut limits = head_in::limits(&self.world, &self.connection);
         let mut parser = HeadParser::default();
         let Some(mut r) = self.world.request(&self.connection) else { return Err(End::Close) };
-        let timeout = {
-            let plan = r.plan_rc();
-            let server = plan.listeners.get(self.connection.listener.get()).map_or(0, |l| l.default_server);
-            plan.locations[plan.servers[server].location].core.conf.client_header_timeout.duration()
-        };
-        let deadline = tokio::time::Instant::now() + timeout;
-        counters::own(|c| counters::up(&c.reading));
-        let _reading = Reading;
+        let mut reading = None;
         loop {
             if !self.input.borrow().bytes().is_empty() {
                 let (head, spare) = {
@@ -206,23 +184,31 @@ impl Client {
                     (Head::Partial, None) => return Err(End::Close),
                 }
             }
-            let got = Input::read(&self.input, &self.world, self.key, tokio::time::sleep_until(deadline)).await;
+            if self.input.borrow().bytes().len() <= head_in::BEGUN_BYTES_MAX {
+                self.world.recycle(r);
+                return Err(End::Begun);
+            }
+            reading.get_or_insert_with(Reading::begin);
+            let got = Input::read(&self.input, &self.world, self.key, runtime::time::sleep_until(deadline)).await;
             match got {
                 Ok(0) => {
-                    if !self.input.borrow().bytes().is_empty() {
-                        self.note(r, 400, "client prematurely closed connection");
-                    } else {
-                        self.world.recycle(r);
-                    }
+                    self.note(r, 400, "client prematurely closed connection");
                     return Err(End::Close);
                 }
-                Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-                    if !self.input.borrow().bytes().is_empty() {
-                        self.note(r, 408, "client timed out");
-                    } else {
+                Ok(_) => {
+                    // A reload meanwhile: the head is judged by the plan under which its last byte came.
+                    let is_current =
+                        self.world.plan.borrow().as_ref().is_some_and(|plan| Rc::ptr_eq(plan, &r.plan_rc()));
+                    if !is_current {
                         self.world.recycle(r);
+                        limits = head_in::limits(&self.world, &self.connection);
+                        parser = HeadParser::default();
+                        let Some(renewed) = self.world.request(&self.connection) else { return Err(End::Close) };
+                        r = renewed;
                     }
+                }
+                Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                    self.note(r, 408, "client timed out");
                     self.reset_timed_out();
                     return Err(End::Close);
                 }
@@ -234,17 +220,9 @@ impl Client {
         }
     }
 
-    /// A request that never came whole: it is logged with a status that nobody is sent.
-    fn note(&self, mut r: Box<Request>, status: u16, words: &str) {
-        let plan = r.plan_rc();
-        r.server = plan.listeners.get(self.connection.listener.get()).map_or(0, |l| l.default_server);
-        r.location = plan.servers[r.server].location;
-        r.buf.extend_from_slice(self.input.borrow().bytes());
-        r.length = r.buf.len() as u64;
-        r.out.status = status;
-        let level = Level::Info;
-        r.log(level, format_args!("{words} while reading client request headers"));
-        self.world.finished(r);
+    fn note(&self, r: Box<Request>, status: u16, words: &str) {
+        self.world.recycle(r);
+        head_in::never_came(&self.world, &self.connection, self.input.borrow().bytes(), status, words);
     }
 
     async fn request(&mut self, mut r: Box<Request>) -> Option<End> {
@@ -353,7 +331,7 @@ impl Client {
 
     /// Reads a body that nobody wanted to its end, so that the next request can be read.
     async fn discard(&mut self, state: &Rc<BodyState>, core: &http_engine::plan::Core) -> Option<End> {
-        let deadline = tokio::time::Instant::now() + core.conf.lingering_time.duration();
+        let deadline = clock::now().plus(core.conf.lingering_time.duration());
         loop {
             match state.take(&self.input) {
                 Ok(Some(_)) => continue,
@@ -362,8 +340,8 @@ impl Client {
                 Err(_) => return Some(End::Close),
             }
             let wait = core.conf.lingering_timeout.duration().max(Duration::from_millis(1));
-            let until = deadline.min(tokio::time::Instant::now() + wait);
-            match Input::read(&self.input, &self.world, self.key, tokio::time::sleep_until(until)).await {
+            let until = deadline.min(clock::now().plus(wait));
+            match Input::read(&self.input, &self.world, self.key, runtime::time::sleep_until(until)).await {
                 Ok(n) if n > 0 => {}
                 _ => return Some(End::Close),
             }
@@ -398,37 +376,24 @@ impl Client {
     }
 
     fn reset_timed_out(&self) {
-        let plan = self.world.plan.borrow().clone();
-        let reset = plan.and_then(|plan| {
-            let server = plan.listeners.get(self.connection.listener.get())?.default_server;
-            Some(plan.locations[plan.servers[server].location].core.conf.reset_timedout_connection)
-        });
-        if reset == Some(true)
-            && let Some(fd) = self.world.lot.raw(self.key)
-        {
-            socket::set_reset_on_close(fd);
-        }
+        head_in::reset_timed_out(&self.world, self.key, &self.connection);
     }
 
     /// Closes our side and drops what the client still sends, so that it sees the last answer before a reset.
     async fn linger(&mut self) {
         let Some(fd) = self.world.lot.raw(self.key) else { return };
         socket::shutdown_write(fd);
-        let plan = self.world.plan.borrow().clone();
-        let (total, each) = plan
-            .and_then(|plan| {
-                let server = plan.listeners.get(self.connection.listener.get())?.default_server;
-                let conf = &plan.locations[plan.servers[server].location].core.conf;
-                Some((conf.lingering_time.duration(), conf.lingering_timeout.duration()))
-            })
-            .unwrap_or((Duration::from_secs(30), Duration::from_secs(5)));
-        let deadline = tokio::time::Instant::now() + total;
+        let core = self.world.default_conf(&self.connection);
+        let (total, each) = core.map_or((Duration::from_secs(30), Duration::from_secs(5)), |core| {
+            (core.conf.lingering_time.duration(), core.conf.lingering_timeout.duration())
+        });
+        let deadline = clock::now().plus(total);
         loop {
             self.input.borrow_mut().buf.clear();
             self.input.borrow_mut().start = 0;
-            let until = deadline.min(tokio::time::Instant::now() + each);
-            match Input::read(&self.input, &self.world, self.key, tokio::time::sleep_until(until)).await {
-                Ok(n) if n > 0 && tokio::time::Instant::now() < deadline && !self.world.quitting.get() => {}
+            let until = deadline.min(clock::now().plus(each));
+            match Input::read(&self.input, &self.world, self.key, runtime::time::sleep_until(until)).await {
+                Ok(n) if n > 0 && clock::now() < deadline && !self.world.quitting.get() => {}
                 _ => return,
             }
         }
@@ -436,16 +401,14 @@ impl Client {
 
     /// On a listener with `proxy_protocol` a connection begins with such a header.
     async fn proxy_header(&mut self) -> Result<(), End> {
-        let plan = self.world.plan.borrow().clone();
-        let Some(plan) = plan else { return Err(End::Close) };
-        let Some(listener) = plan.listeners.get(self.connection.listener.get()) else { return Err(End::Close) };
-        if !self.first_read || !listener.proxy_protocol || self.connection.proxy.is_some() {
-            return Ok(());
-        }
-        self.first_read = false;
-        let conf = &plan.locations[plan.servers[listener.default_server].location].core.conf;
-        let deadline = tokio::time::Instant::now() + conf.client_header_timeout.duration();
-        loop {
+        let expected = {
+            let plan = self.world.plan.borrow();
+            let Some(listener) = plan.as_ref().and_then(|plan| plan.listener_of(&self.connection)) else {
+                return Err(End::Close);
+            };
+            listener.proxy_protocol && self.connection.proxy.is_none() && self.connection.requests.get() == 0
+        };
+        if expected {
             let parsed = wire_proxy::parse(self.input.borrow().bytes());
             match parsed {
                 Ok(Some((header, used))) => {
@@ -463,12 +426,13 @@ impl Client {
                         proxy: Some(Box::new((header, bytes))),
                         fd: old.fd,
                         tls: old.tls,
+                        begun: Begun::default(),
                     });
                     self.world.lot.set_owner(self.key, Owner::Client(connection.clone()));
                     self.connection = connection;
                     return Ok(());
                 }
-                Ok(None) => {}
+                Ok(None) => return Err(End::Begun),
                 Err(e) => {
                     let mut words = Vec::new();
                     e.log(&mut words);
@@ -485,11 +449,8 @@ impl Client {
                     return Err(End::Close);
                 }
             }
-            match Input::read(&self.input, &self.world, self.key, tokio::time::sleep_until(deadline)).await {
-                Ok(n) if n > 0 => {}
-                _ => return Err(End::Close),
-            }
         }
+        Ok(())
     }
 }
 
@@ -513,7 +474,7 @@ impl http_engine::RawClient for Raw {
             match input.read_some(&self.world, self.key) {
                 Ok(0) => return Poll::Ready(Ok(0)),
                 Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.world.lot.poll_readable(self.key, cx) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.world.poll_readable(self.key, cx) {
                     Poll::Ready(true) => {}
                     Poll::Ready(false) => return Poll::Ready(Ok(0)),
                     Poll::Pending => {
@@ -528,19 +489,23 @@ impl http_engine::RawClient for Raw {
     }
     fn poll_send(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         loop {
+            std::task::ready!(budget::poll_proceed(cx));
             let Some(fd) = self.world.lot.raw(self.key) else {
                 return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
             };
             match socket::send(fd, buf, false) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.world.lot.blocked(self.key);
-                    match self.world.lot.poll_writable(self.key, cx) {
+                    match self.world.poll_writable(self.key, cx) {
                         Poll::Ready(true) => {}
                         Poll::Ready(false) => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
                         Poll::Pending => return Poll::Pending,
                     }
                 }
-                done => return Poll::Ready(done),
+                done => {
+                    budget::spend(*done.as_ref().unwrap_or(&0));
+                    return Poll::Ready(done);
+                }
             }
         }
     }
@@ -570,7 +535,7 @@ impl http_engine::Watch for Presence {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.world.lot.blocked(self.key);
-                    if !std::task::ready!(self.world.lot.poll_writable(self.key, cx)) {
+                    if !std::task::ready!(self.world.poll_writable(self.key, cx)) {
                         return Poll::Ready(());
                     }
                 }
@@ -582,6 +547,12 @@ impl http_engine::Watch for Presence {
 }
 
 struct Reading;
+impl Reading {
+    fn begin() -> Reading {
+        counters::own(|c| counters::up(&c.reading));
+        Reading
+    }
+}
 impl Drop for Reading {
     fn drop(&mut self) {
         counters::own(|c| counters::down(&c.reading));

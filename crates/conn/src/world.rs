@@ -2,15 +2,15 @@
 
 use crate::thread::Serving;
 use base::clock::Instant;
-use http_engine::{Connection, HttpPlan, Request};
-use net::listen::Address;
+use http_engine::{Connection, HttpPlan, ListenerRef, Request, counters, plan};
 use net::lot::{Key, Lot};
 use observe::{ErrorLog, Level};
+use runtime::budget;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 /// Finished requests that are kept for their memory.
 const SPARE_REQUESTS_MAX: usize = 64;
@@ -29,11 +29,15 @@ pub enum Owner {
     Files,
 }
 
+impl Owner {
+    pub fn is_client(&self) -> bool {
+        matches!(self, Owner::Client(_))
+    }
+}
+
 /// A listening socket.
 pub struct Door {
-    pub address: Address,
-    /// Index in the plan's `listeners`; changes with a reload.
-    pub listener: Cell<usize>,
+    pub listener: ListenerRef,
     pub shared: bool,
     /// It is not being listened on until then (no descriptors were left).
     pub paused: Cell<bool>,
@@ -58,9 +62,6 @@ pub struct World {
     pub quitting: Cell<bool>,
     /// Tasks that work on connections.
     pub tasks: Cell<usize>,
-    pub idle: tokio::sync::Notify,
-    /// The thread's loop, while it sleeps.
-    sleeping: RefCell<Option<Waker>>,
     pub paused_until: Cell<Option<Instant>>,
     /// Reloads whose older connections have a time to be gone: that time, and the first number of the newer ones.
     cutoffs: RefCell<Vec<(Instant, u64)>>,
@@ -81,32 +82,30 @@ impl World {
             out_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
             quitting: Cell::new(false),
             tasks: Cell::new(0),
-            idle: tokio::sync::Notify::new(),
-            sleeping: RefCell::new(None),
             paused_until: Cell::new(None),
             cutoffs: RefCell::new(Vec::new()),
         })
     }
 
-    /// For the loop: ready when a connection that a task has parked has something to read already.
-    pub fn poll_pending(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.lot.has_pending() {
-            return Poll::Ready(());
-        }
-        let mut sleeping = self.sleeping.borrow_mut();
-        if !sleeping.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *sleeping = Some(cx.waker().clone());
-        }
-        Poll::Pending
+    /// Waits until a client has sent something; `false` when the connection is gone. A task that has had its share waits for
+    /// the next turn.
+    pub fn poll_readable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool> {
+        std::task::ready!(budget::poll_proceed(cx));
+        self.lot.poll_readable(key, cx)
     }
-    /// Parks a connection that a task has worked on. The bytes that came meanwhile had their event: the loop is told.
-    pub fn park(&self, key: Key, deadline: Instant) {
-        self.lot.park(key, deadline);
-        if self.lot.has_pending()
-            && let Some(waker) = self.sleeping.borrow().as_ref()
-        {
-            waker.wake_by_ref();
-        }
+    /// Waits until a client takes something; otherwise as [`World::poll_readable`].
+    pub fn poll_writable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool> {
+        std::task::ready!(budget::poll_proceed(cx));
+        self.lot.poll_writable(key, cx)
+    }
+
+    /// The settings that hold for a connection as long as no request has named a server; `None` when its listener is gone.
+    pub fn default_conf(&self, connection: &Connection) -> Option<Arc<plan::Core>> {
+        let plan = self.plan.borrow();
+        let plan = plan.as_ref()?;
+        plan.locations
+            .get(plan.servers.get(plan.listener_of(connection)?.default_server)?.location)
+            .map(|l| l.core.clone())
     }
 
     pub fn log(&self, level: Level, connection: u64, words: std::fmt::Arguments<'_>) {
@@ -150,7 +149,7 @@ impl World {
     pub fn request(&self, connection: &Rc<Connection>) -> Option<Box<Request>> {
         let plan = self.plan.borrow().as_ref()?.clone();
         // Its address was given up by a reload: there is no server for it any more.
-        plan.listeners.get(connection.listener.get())?;
+        plan.listener_of(connection)?;
         let mut r = self.spare.borrow_mut().pop().unwrap_or_default();
         r.plan = Some(plan);
         r.connection = Some(connection.clone());
@@ -183,8 +182,11 @@ impl World {
     }
     /// Closes a client's socket.
     pub fn close(&self, key: Key) {
-        if let Some(Owner::Client(_)) = self.lot.remove(key) {
-            http_engine::counters::own(|c| http_engine::counters::down(&c.active));
+        if let Some(Owner::Client(connection)) = self.lot.remove(key) {
+            counters::own(|c| counters::down(&c.active));
+            if connection.begun.take().is_some() {
+                counters::own(|c| counters::down(&c.reading));
+            }
         }
     }
 }

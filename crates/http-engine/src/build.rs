@@ -13,6 +13,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A feature of the http area: its directives, its variables, and what it adds to a location.
 pub trait Feature: Sync {
@@ -262,7 +263,9 @@ impl Builder<'_> {
             }
         }
         let listeners = self.listeners(&drafts);
+        static GENERATIONS: AtomicU32 = AtomicU32::new(1);
         HttpPlan {
+            generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
             groups_used: true,
             cache_bytes: self.core_conf(&levels).tidegate_cache.bytes,
             cache_recheck: self.core_conf(&levels).tidegate_cache.recheck,
@@ -651,8 +654,7 @@ fn allowed_methods(d: &conf_schema::Directive) -> Result<u32, Problem> {
 }
 
 /// Chooses the server for a host; used for every request.
-pub fn server_for(plan: &HttpPlan, listener: usize, r: &mut Request) -> usize {
-    let listener = &plan.listeners[listener];
+pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
     if listener.names.is_empty() {
         return listener.default_server;
     }

@@ -170,14 +170,14 @@ fn location(r: &mut Request, out: &mut Vec<u8>) {
     } else if !r.host.is_empty() {
         out.extend_from_slice(&r.host);
     } else {
-        match &r.connection().local {
+        match &*r.connection().local {
             Address::Ip(SocketAddr::V4(v4)) => out.extend_from_slice(v4.ip().to_string().as_bytes()),
             Address::Ip(SocketAddr::V6(v6)) => out.extend_from_slice(format!("[{}]", v6.ip()).as_bytes()),
             Address::Unix(path) => out.extend_from_slice(format!("unix:{}", path.display()).as_bytes()),
         }
     }
     if conf.port_in_redirect
-        && let Address::Ip(address) = &r.connection().local
+        && let Address::Ip(address) = &*r.connection().local
         && address.port() != if tls { 443 } else { 80 }
     {
         out.push(b':');

@@ -33,7 +33,10 @@ pub mod variables;
 
 pub use build::{BlockPlan, Feature, HttpBuild};
 pub use plan::{Background, ContentOrder, Filter, FilterOrder, Handler, HttpPlan, Listener, Location, Logger, Server};
-pub use request::{BodyReader, Connection, Flow, Later, LocalFuture, RawClient, Request, RequestBody, Tunnel, Watch};
+pub use request::{
+    Begun, BodyReader, Connection, Flow, Later, ListenerRef, LocalFuture, RawClient, Request, RequestBody, Tunnel,
+    Watch,
+};
 pub use response::{Body, BodyError, BodySource, FilePart, OpenFile, Piece, Str};
 pub use template::Template;
 

@@ -11,6 +11,8 @@ use std::sync::{Arc, Weak};
 
 /// The http area, ready to run.
 pub struct HttpPlan {
+    /// No two plans of a process have the same; never 0.
+    pub generation: u32,
     /// Every address that servers listen on.
     pub listeners: Vec<Listener>,
     pub servers: Vec<Server>,
@@ -76,6 +78,11 @@ impl HttpPlan {
     /// The sockets that it needs.
     pub fn specs(&self) -> impl Iterator<Item = &ListenSpec> {
         self.listeners.iter().map(|l| &l.spec)
+    }
+    /// The listener that a connection came in by; `None` when this plan does not listen there.
+    #[inline]
+    pub fn listener_of(&self, connection: &crate::Connection) -> Option<&Listener> {
+        self.listeners.get(connection.listener.index_in(self)?)
     }
     /// What a feature keeps for the whole area.
     pub fn thing<T: 'static + Send + Sync>(&self) -> Option<&T> {

@@ -25,9 +25,9 @@ pub struct Connection {
     /// `None` for UNIX-domain sockets.
     pub peer: Option<SocketAddr>,
     /// The address that the client connected to.
-    pub local: net::listen::Address,
-    /// Index in the current plan's `listeners`; a reload moves it. `usize::MAX`: the address is no longer listened on.
-    pub listener: Cell<usize>,
+    pub local: Rc<net::listen::Address>,
+    /// The listener that it came in by.
+    pub listener: ListenerRef,
     /// `$connection_requests`: requests so far, this one included.
     pub requests: Cell<u64>,
     /// `tcp_nodelay` has been acted upon.
@@ -39,6 +39,70 @@ pub struct Connection {
     pub fd: std::os::fd::RawFd,
     /// The scheme is https.
     pub tls: bool,
+    /// The beginning of a head of which the rest has not come yet.
+    pub begun: Begun,
+}
+
+/// A listener, named by what a reload does not change: its address. Where it stands in a plan is looked up once a plan.
+#[derive(Clone, Debug)]
+pub struct ListenerRef {
+    address: Rc<net::listen::Address>,
+    /// The plan that was asked last, by its generation, and the index there (`u32::MAX`: it does not listen there).
+    place: Cell<(u32, u32)>,
+}
+
+impl ListenerRef {
+    pub fn new(address: Rc<net::listen::Address>) -> ListenerRef {
+        ListenerRef { address, place: Cell::new((0, u32::MAX)) }
+    }
+    pub fn address(&self) -> &Rc<net::listen::Address> {
+        &self.address
+    }
+    /// Its index among a plan's listeners.
+    #[inline]
+    pub fn index_in(&self, plan: &HttpPlan) -> Option<usize> {
+        let (generation, index) = self.place.get();
+        if generation == plan.generation && index != u32::MAX {
+            return Some(index as usize);
+        }
+        let found = plan.listeners.iter().position(|l| l.spec.address == *self.address);
+        self.place.set((plan.generation, found.map_or(u32::MAX, |index| index as u32)));
+        found
+    }
+}
+
+/// Bytes that a connection has sent and nobody can use yet; nothing for most.
+#[derive(Default)]
+#[allow(clippy::box_collection)]
+pub struct Begun(Cell<Option<Box<Vec<u8>>>>);
+
+impl std::fmt::Debug for Begun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Begun({})", self.is_some())
+    }
+}
+
+impl Clone for Begun {
+    /// The bytes stay with the connection they came on.
+    fn clone(&self) -> Self {
+        Begun::default()
+    }
+}
+
+impl Begun {
+    pub fn take(&self) -> Option<Vec<u8>> {
+        self.0.take().map(|bytes| *bytes)
+    }
+    /// Keeps the bytes, in no more memory than they need.
+    pub fn keep(&self, bytes: &[u8]) {
+        self.0.set((!bytes.is_empty()).then(|| Box::new(bytes.to_vec())));
+    }
+    pub fn is_some(&self) -> bool {
+        let bytes = self.0.take();
+        let is_some = bytes.is_some();
+        self.0.set(bytes);
+        is_some
+    }
 }
 
 /// Where the request's body comes from; the connection implements it.

@@ -227,17 +227,31 @@ pub fn keepalive_disabled(r: &Request) -> bool {
 
 /// The file that the path stands for: `root` + path, or `alias` in place of the location's name
 /// (nginx: `ngx_http_map_uri_to_path`).
-pub fn mapped_path(r: &mut Request) -> Vec<u8> {
+///
+/// # Errors
+/// 500 where the path was rewritten and stands for no file below `alias` any more; that is logged.
+pub fn mapped_path(r: &mut Request) -> Result<Vec<u8>, u16> {
     let mut out = Vec::with_capacity(128);
-    map_path(r, &mut out);
-    out
+    map_path(r, &mut out)?;
+    Ok(out)
 }
 
 /// The same, appended to a buffer.
-pub fn map_path(r: &mut Request, out: &mut Vec<u8>) {
+///
+/// # Errors
+/// As [`mapped_path`].
+pub fn map_path(r: &mut Request, out: &mut Vec<u8>) -> Result<(), u16> {
     let plan = r.plan_rc();
     let location = &plan.locations[r.location];
     let root = &location.core.root;
+    if root.alias != Alias::No && r.left_location {
+        let name = String::from_utf8_lossy(&location.name).into_owned();
+        r.log(
+            observe::Level::Alert,
+            format_args!("\"alias\" cannot be used in location \"{name}\" where URI was rewritten"),
+        );
+        return Err(500);
+    }
     root.write(r, out);
     match root.alias {
         Alias::No => out.extend_from_slice(&r.path),
@@ -245,6 +259,7 @@ pub fn map_path(r: &mut Request, out: &mut Vec<u8>) {
         Alias::Whole if r.append_to_alias => out.extend_from_slice(&r.path),
         Alias::Whole => {}
     }
+    Ok(())
 }
 
 /// What a path is, under the location's `disable_symlinks`.

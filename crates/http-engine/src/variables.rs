@@ -415,8 +415,7 @@ fn request_completion(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_filename(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    let path = special::mapped_path(r);
-    put(out, &path)
+    special::mapped_path(r).is_ok_and(|path| put(out, &path))
 }
 
 fn request_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
@@ -504,7 +503,7 @@ fn sent_trailer(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
 }
 
 fn server_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    match &r.connection().local {
+    match &*r.connection().local {
         Address::Ip(a) => write!(out, "{}", a.ip()).is_ok(),
         Address::Unix(path) => write!(out, "unix:{}", path.display()).is_ok(),
     }
@@ -515,7 +514,7 @@ fn server_name(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn server_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    if let Address::Ip(a) = &r.connection().local {
+    if let Address::Ip(a) = &*r.connection().local {
         number(u64::from(a.port()), out);
     }
     true

@@ -138,7 +138,7 @@ pub fn recipe(plan: &PassPlan, r: &mut Request, head: &ResponseHead, raw: &[u8])
     }
     let path = match &storing.to {
         StoreTo::Off => return None,
-        StoreTo::Mapped => special::mapped_path(r),
+        StoreTo::Mapped => special::mapped_path(r).ok()?,
         StoreTo::Path(path) => path.eval(r),
     };
     if path.is_empty() || path.contains(&0) {

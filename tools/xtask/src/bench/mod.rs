@@ -3,8 +3,11 @@
 //! Both servers run, pinned to processor 0; the client (wrk) runs on processor 1, with the origin of the scenarios that have one,
 //! and loads them turn by turn, A B A B. Where a scenario has a `haproxy.cfg`, HAProxy takes a turn after each pair. What is
 //! compared is the servers' CPU time a request, and only within a pair: it survives a busy machine, which requests a second do
-//! not. Scenarios stand in `benches/scenarios`, a folder each; results go to `benches/runs`, whatever they are.
+//! not. A scenario with `rates=` is measured at these offered rates, too, with `tidegate bench` as the client (open loop): there
+//! a server wakes up for every request. `--syscalls` counts system calls a request of one kept connection instead. Scenarios
+//! stand in `benches/scenarios`, a folder each; results go to `benches/runs`, whatever they are.
 
+mod calls;
 mod idle;
 mod report;
 mod scenario;
@@ -17,7 +20,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const USAGE: &str = "cargo xtask bench [SCENARIO...] [--pairs N] [--seconds S] [--nginx PATH] \
-                     [--binary PATH] [--out DIR] [--note WORDS]";
+                     [--binary PATH] [--client PATH] [--syscalls] [--out DIR] [--note WORDS]";
+
+/// What `--syscalls` looks at, where no scenario is named: a static file and a proxied answer.
+const CALLS_OF: [&str; 2] = ["static-5k", "proxy-1k"];
 
 /// What was asked for.
 struct Options {
@@ -27,6 +33,10 @@ struct Options {
     nginx: PathBuf,
     /// Instead of building ours.
     binary: Option<PathBuf>,
+    /// The tidegate whose `bench` makes the load of open loops, where it is not the measured one.
+    client: Option<PathBuf>,
+    /// Count system calls instead of measuring time.
+    calls: bool,
     out: Option<PathBuf>,
     note: String,
 }
@@ -47,7 +57,12 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         Some(path) => path.canonicalize().map_err(|e| format!("{}: {e}", path.display()))?,
         None => build(&root)?,
     };
-    for program in ["wrk", "taskset", "gzip"] {
+    let client = match &options.client {
+        Some(path) => path.canonicalize().map_err(|e| format!("{}: {e}", path.display()))?,
+        None => binary.clone(),
+    };
+    let programs: &[&str] = if options.calls { &["strace", "taskset", "gzip"] } else { &["wrk", "taskset", "gzip"] };
+    for program in programs {
         if Command::new(program).arg("--version").output().is_err() {
             return Err(format!("{program} is not installed"));
         }
@@ -56,7 +71,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let mut rows = Vec::new();
     for scenario in scenario::all(&root.join("benches/scenarios"), &options.scenarios)? {
         eprintln!("==> {}", scenario.name);
-        let outcome = match measure(&scenario, &binary, &options) {
+        let outcome = match measure(&scenario, &binary, &client, &options) {
             Ok(outcome) => outcome,
             Err(words) => Outcome::NotRun(words),
         };
@@ -76,6 +91,8 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         seconds: 3,
         nginx: "/usr/sbin/nginx".into(),
         binary: None,
+        client: None,
+        calls: false,
         out: None,
         note: String::new(),
     };
@@ -87,11 +104,16 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--seconds" => options.seconds = value()?.parse().map_err(|_| "--seconds wants a number")?,
             "--nginx" => options.nginx = value()?.into(),
             "--binary" => options.binary = Some(value()?.into()),
+            "--client" => options.client = Some(value()?.into()),
+            "--syscalls" => options.calls = true,
             "--out" => options.out = Some(value()?.into()),
             "--note" => options.note = value()?.clone(),
             flag if flag.starts_with('-') => return Err(format!("unknown option {flag}\n{USAGE}")),
             name => options.scenarios.push(name.to_string()),
         }
+    }
+    if options.calls && options.scenarios.is_empty() {
+        options.scenarios = CALLS_OF.iter().map(ToString::to_string).collect();
     }
     if options.pairs == 0 || options.seconds == 0 {
         return Err("at least one pair of one second".into());
@@ -120,7 +142,10 @@ fn version(nginx: &Path) -> String {
     words.trim().rsplit(' ').next().unwrap_or("nginx").to_string()
 }
 
-fn measure(scenario: &Scenario, binary: &Path, options: &Options) -> Result<Outcome, String> {
+fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options) -> Result<Outcome, String> {
+    if scenario.idle && options.calls {
+        return Err("idle connections make no calls".into());
+    }
     if scenario.idle {
         return idle::measure(scenario, binary, &options.nginx, options.pairs);
     }
@@ -128,6 +153,10 @@ fn measure(scenario: &Scenario, binary: &Path, options: &Options) -> Result<Outc
     let port = origin.as_ref().map_or(0, |server| server.port);
     let ours = Server::start(scenario, binary, "tidegate", port)?;
     let theirs = Server::start(scenario, &options.nginx, "nginx", port)?;
+    if options.calls {
+        same_answers(scenario, &ours, &theirs)?;
+        return Ok(Outcome::Calls(calls::count(scenario, &theirs)?, calls::count(scenario, &ours)?));
+    }
     let haproxy = Path::new("haproxy");
     let third = match &scenario.haproxy {
         Some(conf) if Command::new(haproxy).arg("-v").output().is_ok() => {
@@ -139,19 +168,23 @@ fn measure(scenario: &Scenario, binary: &Path, options: &Options) -> Result<Outc
     if let Some(third) = &third {
         same_answers(scenario, third, &theirs)?;
     }
+    let turn = |server: &Server| match scenario.rate {
+        Some(rate) => turn_at(rate, scenario, server, client, options.seconds),
+        None => turn(scenario, server, options.seconds),
+    };
     let (mut pairs, mut thirds) = (Vec::new(), Vec::new());
     for round in 0..options.pairs {
         // Who begins changes, so that a drift of the machine does not favour one.
         let pair = if round % 2 == 0 {
-            let first = turn(scenario, &theirs, options.seconds)?;
-            (first, turn(scenario, &ours, options.seconds)?)
+            let first = turn(&theirs)?;
+            (first, turn(&ours)?)
         } else {
-            let first = turn(scenario, &ours, options.seconds)?;
-            (turn(scenario, &theirs, options.seconds)?, first)
+            let first = turn(&ours)?;
+            (turn(&theirs)?, first)
         };
         pairs.push(pair);
         if let Some(third) = &third {
-            thirds.push(turn(scenario, third, options.seconds)?);
+            thirds.push(turn(third)?);
         }
     }
     same_answers(scenario, &ours, &theirs)?;
@@ -202,6 +235,44 @@ fn turn(scenario: &Scenario, server: &Server, seconds: u64) -> Result<Turn, Stri
     })
 }
 
+/// The same at an offered rate: all turns have the same plan of arrivals.
+fn turn_at(rate: u64, scenario: &Scenario, server: &Server, client: &Path, seconds: u64) -> Result<Turn, String> {
+    let mut bench = Command::new("taskset");
+    bench.args(["-c", "1"]).arg(client).args([
+        "bench",
+        "--no-live",
+        "--quiet",
+        "--warmup",
+        "0s",
+        "--json",
+        "/dev/stdout",
+    ]);
+    bench.args(["-t", "1", "-c", &scenario.connections.to_string(), "-r", &rate.to_string()]);
+    bench.args(["-d", &format!("{seconds}s")]);
+    for header in &scenario.headers {
+        bench.args(["-H", &header.replace(':', ": ")]);
+    }
+    bench.arg(format!("http://127.0.0.1:{}{}", server.port, scenario.path));
+    let before = server.cpu_ns();
+    let output = bench.output().map_err(|e| format!("{}: {e}", client.display()))?;
+    let after = server.cpu_ns();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|_| format!("the client says: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
+    let round = &report["points"][0]["rounds"][0];
+    let figure = |value: &serde_json::Value| value.as_f64().unwrap_or(0.0);
+    let (due, good) = (figure(&round["due"]), figure(&round["good"]));
+    // A request that was not answered cost another amount of time, or none.
+    if good < due * 0.99 || good < 1.0 {
+        return Err(format!("{} answered {good} of {due} requests at {rate}/s", server.name));
+    }
+    Ok(Turn {
+        cpu_us: (after - before) as f64 / 1000.0 / good,
+        per_second: figure(&round["good_rps"]),
+        p50_us: figure(&round["latency"]["p50"]) * 1e6,
+        p99_us: figure(&round["latency"]["p99"]) * 1e6,
+    })
+}
+
 /// `1.23ms` as wrk writes it.
 fn microseconds(word: &str) -> f64 {
     let (number, factor) = match word {
@@ -228,8 +299,14 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/scenarios");
         let all = scenario::all(&folder, &[]).expect("scenarios");
         assert!(all.len() >= 9);
+        for (name, rate) in
+            [("static-5k@2000", 2000), ("static-5k@8000", 8000), ("proxy-1k@2000", 2000), ("proxy-1k@8000", 8000)]
+        {
+            let scenario = all.iter().find(|s| s.name == name).expect(name);
+            assert_eq!((scenario.rate, scenario.connections), (Some(rate), 64));
+        }
         for scenario in all {
-            assert!(folder.join(&scenario.name).join("goal.md").is_file(), "{} has no goal", scenario.name);
+            assert!(folder.join(scenario.folder()).join("goal.md").is_file(), "{} has no goal", scenario.name);
             assert!(scenario.conf.contains("listen 127.0.0.1:@PORT@"), "{} listens elsewhere", scenario.name);
         }
     }

@@ -1,6 +1,7 @@
 //! What came out: a line while it runs, a table to read, all rounds as JSON.
 
 use super::Turn;
+use super::calls::{self, Calls};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -10,6 +11,8 @@ pub enum Outcome {
     Speed(Vec<(Turn, Turn)>, Vec<Turn>),
     /// Bytes a connection.
     Memory(Vec<(f64, f64)>),
+    /// System calls a request.
+    Calls(Calls, Calls),
     NotRun(String),
 }
 
@@ -80,6 +83,16 @@ fn table_row(row: &Row) -> String {
                 ratio.most
             )
         }
+        Outcome::Calls(theirs, ours) => {
+            let total = |calls: &Calls| calls.iter().map(|call| call.1).sum::<f64>();
+            format!(
+                "| {}, calls | {} | {} | **{:.2}** | |",
+                row.name,
+                calls::words(theirs),
+                calls::words(ours),
+                total(theirs) / total(ours).max(f64::MIN_POSITIVE)
+            )
+        }
         Outcome::NotRun(words) => format!("| {} | not run: {words} | | | |", row.name),
     }
 }
@@ -102,6 +115,10 @@ fn json_row(row: &Row) -> Value {
             let each = |x: f64| json!({ "bytes_per_connection": x.round() });
             pairs.iter().map(|(a, b)| json!({ "nginx": each(*a), "tidegate": each(*b) })).collect()
         }
+        Outcome::Calls(theirs, ours) => {
+            let each = |calls: &Calls| -> Value { calls.iter().map(|(name, n)| (name.clone(), json!(n))).collect() };
+            return json!({ "scenario": row.name, "calls_per_request": { "nginx": each(theirs), "tidegate": each(ours) } });
+        }
         Outcome::NotRun(words) => return json!({ "scenario": row.name, "not_run": words }),
     };
     json!({ "scenario": row.name, "load_average": row.load, "pairs": rounds })
@@ -118,16 +135,24 @@ pub fn write(folder: &Path, rows: &[Row], run: &Run) -> Result<(), String> {
     });
     let text = serde_json::to_string_pretty(&head).map_err(|e| e.to_string())?;
     std::fs::write(at("results.json"), text + "\n").map_err(|e| e.to_string())?;
-    let mut page = format!(
-        "# `cargo xtask bench`: tidegate and {} in pairs\n\n{} pairs of {} s; server on processor 0, client on processor 1 of {}. \
-         CPU time a request of all the server's threads (memory a connection for `idle`), medians; the ratio is nginx over \
-         tidegate, the median of the pairs' ratios, so above 1 tidegate needs less. Status, length and hash of the answers \
-         are compared before and after; an answer other than 2xx or a socket error spoils the scenario.\n\n",
-        run.nginx,
-        run.pairs,
-        run.seconds,
-        processors()
-    );
+    let mut page = format!("# `cargo xtask bench`: tidegate and {} in pairs\n\n", run.nginx);
+    if rows.iter().any(|row| matches!(row.outcome, Outcome::Calls(..))) {
+        page.push_str(
+            "System calls of all the server's threads while one kept connection asks again and again (strace -c -f), a \
+             request; the ratio is nginx over tidegate, so above 1 tidegate makes fewer.\n\n",
+        );
+    } else {
+        page.push_str(&format!(
+            "{} pairs of {} s; server on processor 0, client on processor 1 of {}. \
+             CPU time a request of all the server's threads (memory a connection for `idle`), medians; the ratio is nginx over \
+             tidegate, the median of the pairs' ratios, so above 1 tidegate needs less. Status, length and hash of the answers \
+             are compared before and after; an answer other than 2xx or a socket error spoils the scenario. `NAME@RATE` is an \
+             open loop: requests arrive at that rate, at random (Poisson), whatever the server does.\n\n",
+            run.pairs,
+            run.seconds,
+            processors()
+        ));
+    }
     if !run.note.is_empty() {
         page.push_str(&format!("{}\n\n", run.note));
     }
@@ -168,6 +193,14 @@ mod tests {
         assert_eq!((s.median, s.least, s.most), (2.0, 1.0, 3.0));
         assert_eq!(spread([1.0, 2.0].into_iter()).median, 1.5);
         assert_eq!(spread(std::iter::empty()).median, 0.0);
+    }
+
+    #[test]
+    fn calls_have_a_row() {
+        let outcome = Outcome::Calls(vec![("read".into(), 2.0), ("write".into(), 1.0)], vec![("read".into(), 1.5)]);
+        let row = Row { name: "x".into(), load: String::new(), outcome };
+        assert_eq!(table_row(&row), "| x, calls | 3.00 (read 2.00, write 1.00) | 1.50 (read 1.50) | **2.00** | |");
+        assert_eq!(json_row(&row)["calls_per_request"]["nginx"]["write"], 1.0);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-/// `# bench: path=/5k.html connections=64 header=Connection:close`
+/// `# bench: path=/5k.html connections=64 header=Connection:close rates=2000,8000`
+#[derive(Clone)]
 pub struct Scenario {
     pub name: String,
     /// With `@PORT@` where the port goes.
@@ -10,12 +11,24 @@ pub struct Scenario {
     pub path: String,
     pub connections: usize,
     pub headers: Vec<String>,
+    /// Requests a second that are offered (open loop, Poisson), instead of as many as the connections can get: how dear a
+    /// request is for a server that is not full, and wakes up for each.
+    pub rate: Option<u64>,
+    /// Offered rates of variants, `NAME@RATE`.
+    rates: Vec<u64>,
     /// Configuration of a server behind, whose port is `@ORIGIN@` in the others; it runs on the client's processor.
     pub origin: Option<String>,
     /// HAProxy's configuration for the same, where that is worth knowing.
     pub haproxy: Option<String>,
     /// Memory of waiting connections instead of CPU time.
     pub idle: bool,
+}
+
+impl Scenario {
+    /// The folder in `benches/scenarios`: variants share one.
+    pub fn folder(&self) -> &str {
+        self.name.split('@').next().unwrap_or(&self.name)
+    }
 }
 
 /// The named ones, or all, by name; idle connections last.
@@ -25,19 +38,21 @@ pub fn all(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, String> {
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Ok(conf) = std::fs::read_to_string(entry.path().join("nginx.conf")) else { continue };
-        if names.is_empty() || names.contains(&name) {
-            let beside = |file: &str| std::fs::read_to_string(entry.path().join(file)).ok();
-            found.push(Scenario {
-                origin: beside("origin.conf"),
-                haproxy: beside("haproxy.cfg"),
-                ..parse(name, conf)?
-            });
-        }
+        let beside = |file: &str| std::fs::read_to_string(entry.path().join(file)).ok();
+        let whole = Scenario { origin: beside("origin.conf"), haproxy: beside("haproxy.cfg"), ..parse(name, conf)? };
+        let at_rates = whole.rates.iter().map(|rate| Scenario {
+            name: format!("{}@{rate}", whole.name),
+            rate: Some(*rate),
+            ..whole.clone()
+        });
+        let variants: Vec<Scenario> = at_rates.collect();
+        found.extend(std::iter::once(whole).chain(variants));
     }
+    found.retain(|scenario| names.is_empty() || names.contains(&scenario.name));
     if let Some(missing) = names.iter().find(|name| !found.iter().any(|s| s.name == **name)) {
         return Err(format!("there is no scenario \"{missing}\" in benches/scenarios"));
     }
-    found.sort_by(|a, b| (a.idle, &a.name).cmp(&(b.idle, &b.name)));
+    found.sort_by(|a, b| (a.idle, a.folder(), a.rate).cmp(&(b.idle, b.folder(), b.rate)));
     Ok(found)
 }
 
@@ -50,6 +65,8 @@ fn parse(name: String, conf: String) -> Result<Scenario, String> {
         path: "/".into(),
         connections: 64,
         headers: Vec::new(),
+        rate: None,
+        rates: Vec::new(),
         origin: None,
         haproxy: None,
         idle: false,
@@ -60,6 +77,10 @@ fn parse(name: String, conf: String) -> Result<Scenario, String> {
             Some(("header", value)) => scenario.headers.push(value.into()),
             Some(("connections", value)) => {
                 scenario.connections = value.parse().map_err(|_| format!("{}: {word}", scenario.name))?;
+            }
+            Some(("rates", value)) => {
+                let rates: Result<Vec<u64>, _> = value.split(',').map(str::parse).collect();
+                scenario.rates = rates.map_err(|_| format!("{}: {word}", scenario.name))?;
             }
             _ if word == "idle" => scenario.idle = true,
             _ => return Err(format!("{}: \"{word}\" is not known", scenario.name)),

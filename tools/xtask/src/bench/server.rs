@@ -94,7 +94,7 @@ impl Server {
     }
 
     /// All its processes: the one that was started, and its children.
-    fn processes(&self) -> Vec<u32> {
+    pub fn processes(&self) -> Vec<u32> {
         let main = self.child.id();
         let text = fs::read_to_string(format!("/proc/{main}/task/{main}/children")).unwrap_or_default();
         std::iter::once(main).chain(text.split_whitespace().filter_map(|word| word.parse().ok())).collect()

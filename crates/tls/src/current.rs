@@ -1,0 +1,31 @@
+//! Facts that rustls tells only to the objects it calls: kept for the connection that the thread is working for.
+//!
+//! A connection calls [`begin`] before it gives rustls bytes and [`end`] after; between them rustls calls the session store on
+//! this very thread.
+
+use std::cell::RefCell;
+
+thread_local! {
+    static SESSION: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+}
+
+/// Octets of a session's id, at most.
+const ID_MAX: usize = 32;
+
+pub(crate) fn begin() {
+    SESSION.with_borrow_mut(|s| *s = None);
+}
+
+/// The id of a session in the cache that was stored or found.
+pub(crate) fn session_id(id: &[u8]) {
+    SESSION.with_borrow_mut(|s| *s = Some(id.get(..ID_MAX).unwrap_or(id).to_vec()));
+}
+
+/// A ticket that was made or accepted: what names its session is its digest.
+pub(crate) fn ticket(ticket: &[u8]) {
+    session_id(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, ticket).as_ref());
+}
+
+pub(crate) fn end() -> Option<Vec<u8>> {
+    SESSION.with_borrow_mut(Option::take)
+}
