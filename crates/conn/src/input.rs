@@ -98,6 +98,8 @@ pub struct BodyState {
     pub expects: std::cell::Cell<bool>,
     /// Bytes taken off the wire (`$request_length`).
     pub read: std::cell::Cell<u64>,
+    /// Bytes sent before the response (`$bytes_sent`).
+    pub sent: std::cell::Cell<u64>,
 }
 
 impl BodyState {
@@ -107,7 +109,7 @@ impl BodyState {
             BodyLength::Exact(n) => Framing::Left(n),
             BodyLength::Chunked => Framing::Chunked(Box::new(ChunkedDecoder::new(Role::Server))),
         };
-        BodyState { framing: RefCell::new(framing), expects: expects.into(), read: 0.into() }
+        BodyState { framing: RefCell::new(framing), expects: expects.into(), read: 0.into(), sent: 0.into() }
     }
     pub fn done(&self) -> bool {
         matches!(*self.framing.borrow(), Framing::Done)
@@ -200,13 +202,17 @@ impl Reader {
             && let Some(fd) = world.lot.raw(key)
         {
             // 25 bytes into an empty socket buffer; a client that does not take even those will time out.
-            let _ = socket::send(fd, CONTINUE, false);
+            if socket::send(fd, CONTINUE, false).is_ok() {
+                state.sent.set(CONTINUE.len() as u64);
+            }
         }
     }
 }
 
 impl BodyReader for Reader {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
+        // Also to a client that did not wait, as nginx does: what is on its way may be as good as not sent.
+        Reader::say_continue(&self.world, self.key, &self.state);
         loop {
             match self.state.take(&self.input) {
                 Ok(Some(bytes)) => {
@@ -226,7 +232,6 @@ impl BodyReader for Reader {
                 Ok(None) => {}
                 Err(status) => return Poll::Ready(Some(Err(status))),
             }
-            Reader::say_continue(&self.world, self.key, &self.state);
             match self.input.borrow_mut().read_some(&self.world, self.key) {
                 Ok(0) => return Poll::Ready(Some(Err(400))),
                 Ok(_) => continue,

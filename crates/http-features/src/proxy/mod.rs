@@ -117,6 +117,7 @@ directives! {
         /// Whether the client's fields are passed on.
         proxy_pass_request_headers: Flag = "on",
         /// Whether the client's body is passed on.
+        /// Differs: a body that is not passed on is not announced either: nginx leaves its `Content-Length`, and servers wait for it.
         proxy_pass_request_body: Flag = "on",
         /// The folder of temporary files with responses that a client is too slow for.
         proxy_temp_path: TempPath = "proxy_temp",
