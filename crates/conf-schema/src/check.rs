@@ -230,7 +230,9 @@ impl Checker<'_> {
                 return Err(Problem::duplicate().hint("one block holds it all; put the contents together"));
             }
             let mut child = self.blank(inner, Some(d));
+            let outer = cx.enter();
             self.items(cx, items, &mut child);
+            cx.block = outer;
             block.children.push(child);
         }
         Ok(())

@@ -20,6 +20,9 @@ pub struct Cx {
     pub conf_prefix: PathBuf,
     /// The context that the directive stands in.
     pub context: Contexts,
+    /// Number of the block that the directive stands in: what was said in one block before can be told by it.
+    pub block: usize,
+    blocks: usize,
     /// How many inner blocks the enclosing block has had so far: the index that this directive's own block will get.
     pub child_index: usize,
     /// The directive that is being read.
@@ -53,6 +56,11 @@ impl Cx {
     /// A path relative to the main file's folder made absolute.
     pub fn conf_full_name(&self, path: &str) -> PathBuf {
         if path.starts_with('/') { PathBuf::from(path) } else { self.conf_prefix.join(path) }
+    }
+    /// Enters an inner block; the number of the outer one comes back, to be set again at its end.
+    pub fn enter(&mut self) -> usize {
+        self.blocks += 1;
+        std::mem::replace(&mut self.block, self.blocks)
     }
     /// `FILE:LINE` of the directive that is being read, for messages at run time.
     pub fn place(&self) -> String {

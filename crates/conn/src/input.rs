@@ -77,6 +77,8 @@ pub struct BodyState {
     pub expects: std::cell::Cell<bool>,
     /// Bytes taken off the wire (`$request_length`).
     pub read: std::cell::Cell<u64>,
+    /// Bytes sent before the response (`$bytes_sent`).
+    pub sent: std::cell::Cell<u64>,
 }
 
 impl BodyState {
@@ -86,7 +88,7 @@ impl BodyState {
             BodyLength::Exact(n) => Framing::Left(n),
             BodyLength::Chunked => Framing::Chunked(Box::new(ChunkedDecoder::new(Role::Server))),
         };
-        BodyState { framing: RefCell::new(framing), expects: expects.into(), read: 0.into() }
+        BodyState { framing: RefCell::new(framing), expects: expects.into(), read: 0.into(), sent: 0.into() }
     }
     pub fn done(&self) -> bool {
         matches!(*self.framing.borrow(), Framing::Done)
@@ -176,13 +178,17 @@ impl Reader {
     fn say_continue_even_if_empty(link: &Link, state: &BodyState) {
         if state.expects.replace(false) {
             // 25 bytes into an empty socket buffer; a client that does not take even those will time out.
-            let _ = link.send(&[IoSlice::new(CONTINUE)], false);
+            if link.send(&[IoSlice::new(CONTINUE)], false).is_ok() {
+                state.sent.set(CONTINUE.len() as u64);
+            }
         }
     }
 }
 
 impl BodyReader for Reader {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
+        // Also to a client that did not wait, as nginx does: what is on its way may be as good as not sent.
+        Reader::say_continue(&self.link, &self.state);
         loop {
             match self.state.take(&self.input) {
                 Ok(Some(bytes)) => {
@@ -202,7 +208,6 @@ impl BodyReader for Reader {
                 Ok(None) => {}
                 Err(status) => return Poll::Ready(Some(Err(status))),
             }
-            Reader::say_continue(&self.link, &self.state);
             match self.input.borrow_mut().read_some(&self.link) {
                 Ok(0) => return Poll::Ready(Some(Err(400))),
                 Ok(_) => continue,

@@ -303,6 +303,7 @@ impl Client {
         }
         let sent = output::response(&self.link, &mut r, body).await;
         r.length += state.read.get();
+        r.bytes_sent += state.sent.get();
         r.completed = sent.is_ok();
         if let Err(e) = sent {
             if e == SendError::TimedOut {

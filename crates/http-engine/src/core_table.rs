@@ -199,7 +199,17 @@ pub struct RootValue(pub Root);
 #[derive(Clone, Debug)]
 pub struct AliasValue(pub Root);
 
+/// Which of `root` and `alias` a block has had; kept in `Cx`.
+#[derive(Default)]
+struct Folders(hashbrown::HashMap<usize, bool>);
+
 fn folder(cx: &mut Cx, d: &Directive, alias: bool) -> Result<Root, Problem> {
+    let block = cx.block;
+    if let Some(earlier) = cx.get::<Folders>().0.insert(block, alias).filter(|earlier| *earlier != alias) {
+        let (name, earlier) = (d.name.text(), if earlier { "alias" } else { "root" });
+        let words = format!("\"{name}\" directive is duplicate, \"{earlier}\" directive was specified earlier");
+        return Err(Problem::says(words).hint("a location has one folder: remove one of them"));
+    }
     let Some(word) = d.args.first() else { return Err(Problem::invalid()) };
     let text = word.text();
     for forbidden in ["$document_root", "${document_root}", "$realpath_root", "${realpath_root}"] {

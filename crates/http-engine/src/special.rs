@@ -108,7 +108,8 @@ pub fn last_resort(r: &mut Request) -> Flow {
 }
 
 fn operators_page(r: &mut Request, page: &crate::values::ErrorPage) -> Flow {
-    if page.overwrite.is_some_and(|code| code != 0 && code != 200) {
+    // Whoever is refused need not send the body; a page that answers in place of the refused may want it.
+    if page.overwrite.is_none_or(|code| code != 0 && code != 200) {
         r.expect_tested = true;
     }
     if let Some(code) = page.overwrite {

@@ -221,8 +221,11 @@ impl Variables {
                     text: format!("unknown \"{name}\" variable"),
                     span: self.first_use[index].map(|at| at.span),
                     line: 0,
-                    hint: conf_schema::suggest::nearest(&name, self.builtins.keys().copied())
-                        .map(|near| format!("did you mean \"${near}\"?")),
+                    hint: match conf_schema::vocabulary::variables::nginx_has(&name) {
+                        true => Some("nginx has it, but it is not supported by this version".into()),
+                        false => conf_schema::suggest::nearest(&name, self.builtins.keys().copied())
+                            .map(|near| format!("did you mean \"${near}\"?")),
+                    },
                 }),
             }
         }

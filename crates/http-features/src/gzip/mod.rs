@@ -5,6 +5,7 @@ use crate::shared::gzip_ok::{Disabled, GzipOk, MinVersion, Proxied};
 use crate::shared::media_types::MediaTypes;
 use conf_schema::value::{Between, Buffers, Flag, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Request};
 use std::any::Any;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ directives! {
     /// What the gzip module is told in a block.
     pub struct GzipConf from GzipInput {
         /// Whether responses are compressed.
+        /// Differs: a response that is in memory is compressed at once, and goes out with its length instead of in chunks.
         gzip: Flag = "off",
         /// How hard the compressor tries.
         gzip_comp_level: Between<1, 9> = "1",
@@ -52,12 +54,21 @@ impl Value for GzipTypes {
     }
 }
 
+static VARIABLES: &[Builtin] = &[Builtin::one(
+    "gzip_ratio",
+    |r, out| compress::ratio(r, out),
+    "How many times as long the response was before it was compressed.",
+)];
+
 /// The feature.
 pub struct Gzip;
 
 impl Feature for Gzip {
     fn table(&self) -> Table {
         GzipConf::table("gzip", Area::Http)
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        VARIABLES
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<GzipConf>() else { return Ok(()) };

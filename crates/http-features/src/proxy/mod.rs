@@ -117,6 +117,7 @@ directives! {
         /// Whether the client's fields are passed on.
         proxy_pass_request_headers: Flag = "on",
         /// Whether the client's body is passed on.
+        /// Differs: a body that is not passed on is not announced either: nginx leaves its `Content-Length`, and servers wait for it.
         proxy_pass_request_body: Flag = "on",
         /// The folder of temporary files with responses that a client is too slow for.
         proxy_temp_path: TempPath = "proxy_temp",
@@ -197,9 +198,16 @@ pub struct PassTo(pub Arc<Target>);
 impl Value for PassTo {
     const SYNTAX: &'static str = "URL";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Target::parse(cx, d).map(|t| PassTo(Arc::new(t)))
+        let target = Target::parse(cx, d)?;
+        let block = cx.block;
+        cx.get::<Passes>().0.insert(block, matches!(target, Target::Fixed(_)));
+        Ok(PassTo(Arc::new(target)))
     }
 }
+
+/// Blocks that have had their `proxy_pass`, and whether its URL is without variables; kept in `Cx`.
+#[derive(Default)]
+pub struct Passes(pub std::collections::HashMap<usize, bool>);
 
 /// `proxy_set_header field value`
 #[derive(Clone)]

@@ -24,7 +24,18 @@ impl Value for RedirectRule {
         if d.args.len() == 1 {
             return match word(0).as_slice() {
                 b"off" => Ok(RedirectRule::Off),
-                b"default" => Ok(RedirectRule::Default),
+                b"default" => {
+                    let block = cx.block;
+                    match cx.get::<super::Passes>().0.get(&block) {
+                        Some(true) => Ok(RedirectRule::Default),
+                        Some(false) => Err(Problem::says(
+                            "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with variables",
+                        )),
+                        None => Err(Problem::says(
+                            "\"proxy_redirect default\" should be placed after the \"proxy_pass\" directive",
+                        )),
+                    }
+                }
                 other => {
                     let shown = String::from_utf8_lossy(other).into_owned();
                     Err(Problem::says(format!("invalid parameter \"{shown}\"")).at(0))
