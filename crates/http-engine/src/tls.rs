@@ -18,6 +18,8 @@ pub struct ServerTls {
     pub verify: VerifyClient,
     /// `None`: it has no certificate, and the default server's rules stand in.
     pub rules: Option<Arc<ServerRules>>,
+    /// Hosts that its certificate should be for.
+    pub names: Vec<String>,
     /// Its certificates are known only once a connection is there (`ssl_certificate` with variables).
     pub certificates: Option<Box<dyn LoadCertificates>>,
 }

@@ -24,6 +24,7 @@ pub mod groups;
 mod hello;
 pub mod key;
 pub mod pem;
+pub mod review;
 mod server;
 mod session;
 mod stream;

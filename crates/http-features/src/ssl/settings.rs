@@ -58,7 +58,7 @@ pub(super) fn server(conf: &SslConf, cx: &mut Cx) -> Result<Option<ServerTls>, P
     };
     if certificates.is_empty() && !conf.ssl_reject_handshake {
         let asks = verify != VerifyClient::Off;
-        return Ok(asks.then_some(ServerTls { verify, rules: None, certificates: None }));
+        return Ok(asks.then_some(ServerTls { verify, rules: None, names: Vec::new(), certificates: None }));
     }
     let mut settings = ServerSettings {
         protocols: conf.ssl_protocols.settings(),
@@ -100,7 +100,7 @@ pub(super) fn server(conf: &SslConf, cx: &mut Cx) -> Result<Option<ServerTls>, P
     }
     let certificates: Option<Box<dyn LoadCertificates>> =
         if loaders.is_empty() { None } else { Some(Box::new(Loaders(loaders))) };
-    Ok(Some(ServerTls { verify, rules: Some(rules), certificates }))
+    Ok(Some(ServerTls { verify, rules: Some(rules), names: Vec::new(), certificates }))
 }
 
 /// Who clients may be.
