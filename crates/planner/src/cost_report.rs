@@ -286,7 +286,7 @@ pub fn html(q: &Question, a: &Answer) -> String {
     );
     if a.rows.len() > 1 {
         page.figures(&[(
-            price_plot(a).svg(),
+            price_plot(a).figure(),
             "The cheapest cluster of each family over the load, under the rule above.".into(),
         )]);
     }

@@ -116,7 +116,7 @@ impl Plan {
             Some(path) => requests::read(path)?.trim().to_string(),
             None => String::new(),
         };
-        let quantity = model.quantity();
+        let quantity = if o.users.is_some() { "users" } else { model.quantity() };
         let base = Job {
             requests: list,
             headers: o.headers.clone(),

@@ -12,7 +12,7 @@ use crate::observe::kernel::Counters;
 use crate::observe::machine::Machine;
 
 /// A whole `bench` run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     pub tool: String,
     pub version: String,
