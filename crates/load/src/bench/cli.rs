@@ -181,6 +181,9 @@ pub struct Options {
     /// Process of the server to watch [default: what listens on the port, if it is local].
     #[arg(long, value_name = "PID", value_delimiter = ',', help_heading = "Client")]
     pub pid: Vec<u32>,
+    /// A status page of the server (stub_status, or metrics in Prometheus' text format) to watch meanwhile, for a server elsewhere.
+    #[arg(long, value_name = "URL", help_heading = "Client")]
+    pub watch: Option<String>,
     /// Workers that share the load, `HOST:PORT`; see `bench worker`.
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "secret", help_heading = "Client")]
     pub workers: Vec<String>,

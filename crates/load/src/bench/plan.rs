@@ -10,6 +10,7 @@ use crate::engine::profile::{Arrivals, Profile, Stage};
 use crate::engine::run::prepare;
 use crate::engine::tls;
 use crate::observe::processes::{Group, is_local};
+use crate::observe::status::Page;
 
 /// Everything that a run needs.
 #[derive(Clone, Debug)]
@@ -25,8 +26,9 @@ pub struct Plan {
     pub url: String,
     pub quantity: &'static str,
     pub open_loop: bool,
-    /// The server's processes, if they can be watched.
+    /// The server's processes, if they can be watched, and its status page.
     pub server: Option<Group>,
+    pub page: Option<Page>,
     pub live: bool,
     pub workers: Vec<String>,
     pub secret: String,
@@ -147,6 +149,10 @@ impl Plan {
             ..Job::closed(target, 1, 1.0)
         };
         refuse(o, &base)?;
+        let page = o.watch.as_deref().map(Page::new).transpose()?;
+        if let (Some(page), Some(url)) = (&page, &o.watch) {
+            page.read().map_err(|e| format!("--watch {url}: {e}"))?;
+        }
         Ok(Plan {
             values,
             rounds: o.rounds.max(1),
@@ -157,6 +163,7 @@ impl Plan {
             quantity,
             open_loop,
             server,
+            page,
             live: !o.no_live && !o.quiet,
             workers: o.workers.clone(),
             secret,

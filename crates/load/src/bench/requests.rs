@@ -97,7 +97,7 @@ pub fn target(options: &Options) -> Result<(Target, Vec<Url>), String> {
 }
 
 /// Resolves a name; IPv4 is preferred because that is what test servers listen on.
-fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
+pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
     let all: Vec<SocketAddr> =
         (host, port).to_socket_addrs().map_err(|e| format!("`{host}` does not resolve: {e}"))?.collect();
     let preferred = all.iter().find(|a| a.is_ipv4()).or(all.first());

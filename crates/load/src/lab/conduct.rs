@@ -344,7 +344,7 @@ impl Bench<'_> {
         let mut behind = Group::by_pids(&pids);
         let before = behind.look(false).cpu;
         let control = Control::until(interrupt::flag());
-        let seen = watched(Some(group), &job, &control.began, || run(&job, &control, |_| ()))?;
+        let seen = watched(Some(group), None, &job, &control.began, || run(&job, &control, |_| ()))?;
         let used = (behind.look(false).cpu - before) / (seconds + job.warmup).max(1e-9);
         let mut round = build::round(&seen.outcome, workload.is_open(), &seen.watch, seen.kernel);
         round.backend_processors = (!pids.is_empty()).then_some(used);

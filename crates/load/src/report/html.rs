@@ -252,6 +252,11 @@ fn tables(page: &mut Page, report: &Report) {
 
 fn environment(page: &mut Page, report: &Report) {
     page.heading("How it was measured");
+    for point in &report.points {
+        if let Some(s) = middle(point).and_then(|r| r.status.as_ref()) {
+            page.paragraph(&format!("The server's status page, at {}: {}.", grouped(point.value), s.words()));
+        }
+    }
     page.paragraph(&report.machine.sentence());
     if report.target.loopback {
         page.paragraph(

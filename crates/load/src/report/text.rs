@@ -84,6 +84,9 @@ fn one(report: &Report, point: &Point, out: &mut String) {
             s.threads
         );
     }
+    if let Some(s) = &r.status {
+        let _ = writeln!(out, "  status page  {}", s.words());
+    }
     let busy: Vec<String> = r.client_busy.iter().map(|b| format!("{:.0} %", b * 100.0)).collect();
     let from = if r.ports.sources > 1 { format!(", from {} local addresses", r.ports.sources) } else { String::new() };
     let _ = writeln!(
