@@ -16,6 +16,11 @@ impl Instant {
     pub fn millis_since(self, earlier: Instant) -> u64 {
         self.micros_since(earlier) / 1000
     }
+    /// The point in time that is so much later; far enough away, it never comes.
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Instant {
+        Instant(self.0.saturating_add(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)))
+    }
     #[must_use]
     pub fn plus_millis(self, millis: u64) -> Instant {
         Instant(self.0.saturating_add(millis.saturating_mul(1000)))

@@ -4,7 +4,7 @@ use crate::complaint::{Complaint, Level, Problem, ProblemWords};
 use crate::context::Contexts;
 use crate::cx::Cx;
 use crate::suggest;
-use crate::table::{Row, Table};
+use crate::table::{At, Row, Table};
 use crate::vocabulary::{self, Area, Known};
 use conf_syntax::{Directive, Item, SyntaxError};
 use std::any::Any;
@@ -215,6 +215,7 @@ impl Checker<'_> {
                 known.module
             )));
         }
+        cx.at = At { span: d.span, line: d.line };
         cx.context = block.context;
         cx.child_index = block.children.len();
         if let Some((index, row)) = row {
@@ -230,7 +231,9 @@ impl Checker<'_> {
                 return Err(Problem::duplicate().hint("one block holds it all; put the contents together"));
             }
             let mut child = self.blank(inner, Some(d));
+            let outer = cx.enter();
             self.items(cx, items, &mut child);
+            cx.block = outer;
             block.children.push(child);
         }
         Ok(())

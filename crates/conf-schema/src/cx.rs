@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::complaint::{Complaint, Level};
 use crate::context::Contexts;
 use crate::store::Store;
+use crate::table::At;
 use conf_syntax::Directive;
 
 /// The state of one reading of a configuration. Things that later stages share (variable names, zones, regular
@@ -19,8 +20,15 @@ pub struct Cx {
     pub conf_prefix: PathBuf,
     /// The context that the directive stands in.
     pub context: Contexts,
+    /// Number of the block that the directive stands in: what was said in one block before can be told by it.
+    pub block: usize,
+    blocks: usize,
     /// How many inner blocks the enclosing block has had so far: the index that this directive's own block will get.
     pub child_index: usize,
+    /// The directive that is being read.
+    pub at: At,
+    /// The configuration's files as nginx names them, by the number that spans have.
+    pub files: Vec<PathBuf>,
     /// Warnings so far.
     pub warnings: Vec<Complaint>,
     /// Files that directives name and that are read with the configuration.
@@ -48,6 +56,16 @@ impl Cx {
     /// A path relative to the main file's folder made absolute.
     pub fn conf_full_name(&self, path: &str) -> PathBuf {
         if path.starts_with('/') { PathBuf::from(path) } else { self.conf_prefix.join(path) }
+    }
+    /// Enters an inner block; the number of the outer one comes back, to be set again at its end.
+    pub fn enter(&mut self) -> usize {
+        self.blocks += 1;
+        std::mem::replace(&mut self.block, self.blocks)
+    }
+    /// `FILE:LINE` of the directive that is being read, for messages at run time.
+    pub fn place(&self) -> String {
+        let file = self.files.get(self.at.span.file.0 as usize);
+        format!("{}:{}", file.map_or_else(String::new, |path| path.display().to_string()), self.at.line)
     }
     /// Notes a `[warn]` about a directive.
     pub fn warn(&mut self, d: &Directive, text: impl Into<String>) {

@@ -8,15 +8,31 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// What of the machine and the process a configuration depends on. Only the process that reads it first looks: a worker has other
+/// rights and may have other processors, and would build another configuration from the same texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Started by the superuser.
+    pub superuser: bool,
+    /// The processors that may be used.
+    pub cpus: usize,
+}
+
 /// Contents by path, or the number of the error.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     /// What is not in the record does not exist.
     pub replay: bool,
     pub files: BTreeMap<PathBuf, Result<Arc<[u8]>, i32>>,
+    /// `None` until a configuration is read.
+    pub machine: Option<Machine>,
 }
 
 impl Store {
+    /// Whether the superuser started the server.
+    pub fn superuser(&self) -> bool {
+        self.machine.is_some_and(|machine| machine.superuser)
+    }
     /// The contents of a file, read once.
     ///
     /// # Errors

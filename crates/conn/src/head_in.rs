@@ -1,7 +1,10 @@
 //! From the bytes of a head to a request that the engine can start: host, server, canonical path.
 
+use crate::link::READ_BYTES;
 use crate::world::World;
-use http_engine::{Connection, Request, RequestBody, build, path};
+use base::clock;
+use http_engine::{Connection, Request, RequestBody, build, counters, path};
+use net::lot::Key;
 use observe::Level;
 use std::rc::Rc;
 use wire_h1::{BodyLength, HeadError, HeadLimits, HeadParser, Known, Progress, Version};
@@ -17,13 +20,63 @@ pub enum Head {
 }
 
 /// The limits for heads on a listener: those of its default server, as in nginx.
-pub fn limits(world: &World, listener: usize) -> HeadLimits {
-    match world.plan.borrow().as_ref() {
-        Some(plan) => match plan.listeners.get(listener) {
-            Some(l) => plan.servers[l.default_server].limits,
-            None => HeadLimits::default(),
-        },
-        None => HeadLimits::default(),
+pub fn limits(world: &World, connection: &Connection) -> HeadLimits {
+    let plan = world.plan.borrow();
+    let server = plan.as_ref().and_then(|plan| plan.servers.get(plan.listener_of(connection)?.default_server));
+    server.map_or_else(HeadLimits::default, |server| server.limits)
+}
+
+/// Bytes of a head that has begun are kept with their connection up to this many; a longer one becomes a task.
+pub const BEGUN_BYTES_MAX: usize = READ_BYTES / 2;
+
+/// Keeps the beginning of a head (or of a PROXY protocol header) until the rest comes: a few bytes and no task. The time for
+/// it runs from the connection's start, or from the first byte after another request; drops that come later do not prolong it.
+pub fn keep(world: &World, key: Key, connection: &Connection, bytes: &[u8], is_new: bool) {
+    if !bytes.is_empty() {
+        connection.begun.keep(bytes);
+        counters::own(|c| counters::up(&c.reading));
+    }
+    if is_new {
+        let timeout = world.default_conf(connection).map_or(60_000, |core| core.conf.client_header_timeout.0);
+        let from = if connection.requests.get() == 0 { connection.started } else { clock::now() };
+        world.lot.set_deadline(key, from.plus_millis(timeout));
+    }
+    world.lot.again_if_readable(key);
+}
+
+/// Takes what [`keep`] has kept.
+pub fn take(connection: &Connection) -> Option<Vec<u8>> {
+    let bytes = connection.begun.take()?;
+    counters::own(|c| counters::down(&c.reading));
+    Some(bytes)
+}
+
+/// A head that never came whole is logged, with a status that nobody is sent.
+pub fn never_came(world: &World, connection: &Rc<Connection>, bytes: &[u8], status: u16, words: &str) {
+    let Some(mut r) = world.request(connection) else { return };
+    use_default_server(&mut r, connection);
+    r.buf.extend_from_slice(bytes);
+    r.length = r.buf.len() as u64;
+    r.out.status = status;
+    r.log(Level::Info, format_args!("{words} while reading client request headers"));
+    world.finished(r);
+}
+
+/// A connection's deadline has come: it is closed.
+pub fn timed_out(world: &World, key: Key, connection: &Rc<Connection>) {
+    if let Some(bytes) = take(connection) {
+        never_came(world, connection, &bytes, 408, "client timed out");
+    }
+    reset_timed_out(world, key, connection);
+    world.close(key);
+}
+
+/// `reset_timedout_connection`: the close that follows is a reset.
+pub fn reset_timed_out(world: &World, key: Key, connection: &Connection) {
+    if world.default_conf(connection).is_some_and(|core| core.conf.reset_timedout_connection)
+        && let Some(fd) = world.lot.raw(key)
+    {
+        net::socket::set_reset_on_close(fd);
     }
 }
 
@@ -72,7 +125,7 @@ fn log_invalid(r: &mut Request, span: wire_h1::Span, connection: &Connection) {
 
 fn use_default_server(r: &mut Request, connection: &Connection) {
     let plan = r.plan_rc();
-    r.server = plan.listeners.get(connection.listener.get()).map_or(0, |l| l.default_server);
+    r.server = plan.listener_of(connection).map_or(0, |l| l.default_server);
     r.location = plan.servers[r.server].location;
 }
 
@@ -101,7 +154,6 @@ fn refused(r: &mut Request, e: &HeadError) -> u16 {
 fn begin(r: &mut Request) -> Result<(), u16> {
     r.method = r.head.method;
     r.version = r.head.version;
-    let listener = r.connection().listener.get();
     // The host of an absolute URI wins over the Host field.
     let named = if !r.head.authority.is_empty() { Some(r.head.authority) } else { r.head.fields.first(Known::Host) };
     let mut bad_host = false;
@@ -116,8 +168,14 @@ fn begin(r: &mut Request) -> Result<(), u16> {
         }
         r.host = host;
     }
-    r.server = build::server_for(&r.plan_rc(), listener, r);
+    let plan = r.plan_rc();
+    // The request was made for a plan that listens there.
+    let Some(listener) = plan.listener_of(r.connection()) else { return Err(400) };
+    r.server = build::server_for(listener, r);
     r.location = r.srv().location;
+    if http_engine::tls::misdirected(listener, r) {
+        return Err(421);
+    }
     if bad_host {
         r.log(Level::Info, format_args!("client sent invalid host header while reading client request headers"));
         return Err(400);
@@ -166,7 +224,10 @@ fn begin(r: &mut Request) -> Result<(), u16> {
     }
     let args = r.head.args;
     r.args.extend_from_slice(args.of(&r.buf));
-    Ok(())
+    match http_engine::tls::refused(listener, r) {
+        Some(status) => Err(status),
+        None => Ok(()),
+    }
 }
 
 /// Checks a host; clients of one thread mostly name the same few, so the last answer is kept.

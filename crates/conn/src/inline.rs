@@ -2,6 +2,8 @@
 //! becomes a task: one read, one write, and it is parked again.
 
 use crate::head_in::{self, Head};
+use crate::link::Link;
+use crate::secure::Secure;
 use crate::task::{self, Start};
 use crate::world::World;
 use base::clock;
@@ -9,7 +11,6 @@ use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
 use http_engine::{Body, Connection, Request, counters, head_out};
 use net::lot::Key;
-use net::socket;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 use wire_h1::{HeadParser, Known, Version};
@@ -22,31 +23,47 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 const BATCH_MAX: usize = 64;
 
 /// Acts on a parked connection that turned readable.
-pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
-    let Some(fd) = world.lot.raw(key) else { return };
+pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>) {
     let Ok(mut buf) = world.read_buf.try_borrow_mut() else { return };
-    let got = match socket::recv(fd, &mut buf) {
-        Ok(0) => return world.close(key),
-        Ok(n) => n,
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return world.lot.drained(key),
-        Err(_) => return world.close(key),
-    };
-    if got < buf.len() && !world.lot.closing(key) {
-        world.lot.drained(key);
+    buf.clear();
+    // What came before and was not a whole head.
+    if let Some(bytes) = head_in::take(connection) {
+        buf.extend_from_slice(&bytes);
     }
-    let bytes = &buf[..got];
-    let listener = connection.listener.get();
-    let plan = world.plan.borrow().clone();
-    let Some(plan) = plan else { return world.close(key) };
-    if plan.listeners.get(listener).is_none_or(|l| l.proxy_protocol) && connection.proxy.is_none() {
-        return task::spawn(world, key, connection, Start::Bytes(bytes.to_vec()));
+    let held = buf.len();
+    let link = Link { world: world.clone(), key, secure: secure.cloned() };
+    match link.recv(&mut buf) {
+        Ok(n) if n > 0 => {}
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return head_in::keep(world, key, connection, &buf, false),
+        _ => {
+            if held > 0 {
+                head_in::never_came(world, connection, &buf, 400, "client prematurely closed connection");
+            }
+            return world.close(key);
+        }
+    }
+    // A handshake that has just ended has made it known more of.
+    let renewed = secure.map(|secure| secure.connection());
+    let connection = renewed.as_ref().unwrap_or(connection);
+    let bytes = buf.as_slice();
+    {
+        let plan = world.plan.borrow();
+        let Some(listener) = plan.as_ref().and_then(|plan| plan.listener_of(connection)) else {
+            drop(plan);
+            return world.close(key);
+        };
+        if listener.proxy_protocol && connection.proxy.is_none() && connection.requests.get() == 0 {
+            drop(plan);
+            return task::spawn(world, key, connection, Start::Bytes(bytes.to_vec()));
+        }
     }
     let mut out = world.out_buf.borrow_mut();
     out.clear();
     let mut presence = None;
-    let mut batch = Batch { world, key, fd, connection, done: smallvec::SmallVec::new(), body: None };
-    let limits = head_in::limits(world, listener);
+    let mut batch = Batch { world, key, link, connection, done: smallvec::SmallVec::new(), body: None };
+    let limits = head_in::limits(world, connection);
     let mut at = 0;
+    let mut is_partial = false;
     loop {
         let Some(r) = world.request(connection) else { return world.close(key) };
         let mut parser = HeadParser::default();
@@ -56,6 +73,10 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
         }
         let (mut r, used) = match head {
             Head::Request(r, used) => (r, used),
+            Head::Partial if bytes.len() - at <= head_in::BEGUN_BYTES_MAX => {
+                is_partial = true;
+                break;
+            }
             Head::Partial => return batch.send_then(&mut out, Start::Bytes(bytes[at..].to_vec())),
             Head::Refused(r, status) => {
                 counters::own(|c| counters::up(&c.requests));
@@ -68,7 +89,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
             return batch.send_then(&mut out, Start::Request(r, bytes[at + used..].to_vec()));
         }
         at += used;
-        let watch = presence.get_or_insert_with(|| Rc::new(task::Presence { world: world.clone(), key }));
+        let watch = presence.get_or_insert_with(|| Rc::new(task::Presence { link: batch.link.clone() }));
         r.watch = Some(watch.clone());
         match engine::start(r) {
             Outcome::Ready(r, body) => {
@@ -86,6 +107,10 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
         }
     }
     let rest = bytes.len() - at;
+    if is_partial && batch.done.is_empty() {
+        let rest = bytes.get(at..).unwrap_or_default();
+        return head_in::keep(world, key, connection, rest, held == 0 && connection.requests.get() > 0);
+    }
     let closing = batch.done.last().is_none_or(|(r, ..)| !r.keep_alive);
     let conf = batch.done.last().map(|(r, ..)| &r.loc().core.conf);
     let (idle, nodelay) = conf.map_or((0, false), |c| (c.keepalive_timeout.millis, c.tcp_nodelay));
@@ -104,11 +129,15 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
         }
         return task::spawn(world, key, connection, Start::Linger);
     }
-    if rest > 0 {
-        return task::spawn(world, key, connection, Start::Bytes(bytes[at..].to_vec()));
-    }
     if nodelay {
         world.no_delay(key, connection);
+    }
+    if is_partial {
+        head_in::keep(world, key, connection, bytes.get(at..).unwrap_or_default(), true);
+        return;
+    }
+    if rest > 0 {
+        return task::spawn(world, key, connection, Start::Bytes(bytes[at..].to_vec()));
     }
     world.lot.park_idle(key, clock::now().plus_millis(idle));
 }
@@ -117,7 +146,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
 struct Batch<'a> {
     world: &'a Rc<World>,
     key: Key,
-    fd: i32,
+    link: Link,
     connection: &'a Rc<Connection>,
     /// The request and where its answer ends in the output.
     done: smallvec::SmallVec<[(Box<Request>, usize); 4]>,
@@ -181,9 +210,9 @@ impl Batch<'_> {
         }
         let body = self.body.take().unwrap_or_default();
         let result = if body.is_empty() {
-            socket::send(self.fd, out, closed_next)
+            self.link.send(&[IoSlice::new(out)], closed_next)
         } else {
-            socket::send_vectored(self.fd, &[IoSlice::new(out), IoSlice::new(&body)], closed_next)
+            self.link.send(&[IoSlice::new(out), IoSlice::new(&body)], closed_next)
         };
         let sent = match result {
             Ok(n) => n,
@@ -197,7 +226,7 @@ impl Batch<'_> {
                 return Sent::Gone;
             }
         };
-        if sent == out.len() + body.len() {
+        if sent == out.len() + body.len() && !self.link.has_unsent() {
             out.clear();
             for (mut r, _) in self.done.drain(..) {
                 r.completed = true;

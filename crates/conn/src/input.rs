@@ -1,18 +1,16 @@
 //! What a client sends, as a task reads it: heads, and bodies for those who ask.
 
-use crate::world::{READ_BYTES, World};
+use crate::link::Link;
 use bytes::Bytes;
 use http_engine::BodyReader;
-use net::lot::Key;
-use net::socket;
+use runtime::time::Sleep;
 use std::cell::RefCell;
-use std::future::Future;
-use std::io;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::time::Sleep;
 use wire_h1::{BodyLength, ChunkedDecoder, Role};
 
 /// Bytes of one connection that were read and not yet used.
@@ -38,38 +36,27 @@ impl Input {
     ///
     /// # Errors
     /// `WouldBlock`; a broken connection.
-    pub fn read_some(&mut self, world: &World, key: Key) -> io::Result<usize> {
-        let Some(fd) = world.lot.raw(key) else { return Err(io::ErrorKind::NotConnected.into()) };
+    pub fn read_some(&mut self, link: &Link) -> io::Result<usize> {
         if self.start > 0 {
             self.buf.drain(..self.start);
             self.start = 0;
         }
-        let got = socket::recv_vec(fd, &mut self.buf, READ_BYTES);
-        match &got {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => world.lot.drained(key),
-            Ok(n) if *n < READ_BYTES && *n > 0 && !world.lot.closing(key) => world.lot.drained(key),
-            _ => {}
-        }
-        got
+        link.recv(&mut self.buf)
     }
     /// Waits for more bytes; `Ok(0)` is the end.
     ///
     /// # Errors
     /// `TimedOut` after `timeout`; a broken connection.
-    pub async fn read(
-        input: &RefCell<Input>,
-        world: &World,
-        key: Key,
-        timeout: impl Future<Output = ()>,
-    ) -> io::Result<usize> {
+    pub async fn read(input: &RefCell<Input>, link: &Link, timeout: impl Future<Output = ()>) -> io::Result<usize> {
         tokio::pin!(timeout);
         loop {
-            match input.borrow_mut().read_some(world, key) {
+            match input.borrow_mut().read_some(link) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 done => return done,
             }
             tokio::select! {
-                alive = world.lot.readable(key) => if !alive { return Err(io::ErrorKind::NotConnected.into()) },
+                biased;
+                alive = poll_fn(|cx| link.poll_readable(cx)) => if !alive { return Err(io::ErrorKind::NotConnected.into()) },
                 () = &mut timeout => return Err(io::ErrorKind::TimedOut.into()),
             }
         }
@@ -90,6 +77,8 @@ pub struct BodyState {
     pub expects: std::cell::Cell<bool>,
     /// Bytes taken off the wire (`$request_length`).
     pub read: std::cell::Cell<u64>,
+    /// Bytes sent before the response (`$bytes_sent`).
+    pub sent: std::cell::Cell<u64>,
 }
 
 impl BodyState {
@@ -99,7 +88,7 @@ impl BodyState {
             BodyLength::Exact(n) => Framing::Left(n),
             BodyLength::Chunked => Framing::Chunked(Box::new(ChunkedDecoder::new(Role::Server))),
         };
-        BodyState { framing: RefCell::new(framing), expects: expects.into(), read: 0.into() }
+        BodyState { framing: RefCell::new(framing), expects: expects.into(), read: 0.into(), sent: 0.into() }
     }
     pub fn done(&self) -> bool {
         matches!(*self.framing.borrow(), Framing::Done)
@@ -165,12 +154,11 @@ impl BodyState {
 
 /// Reads a body for a handler.
 pub struct Reader {
-    pub world: Rc<World>,
-    pub key: Key,
+    pub link: Link,
     pub input: Rc<RefCell<Input>>,
     pub state: Rc<BodyState>,
     pub timeout: Duration,
-    pub sleep: Option<Pin<Box<Sleep>>>,
+    pub sleep: Option<Sleep>,
     /// `client_max_body_size`; 0: none.
     pub limit: u64,
     pub taken: u64,
@@ -181,24 +169,26 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl Reader {
     /// Tells a client that waits for it to go on.
-    pub fn say_continue(world: &World, key: Key, state: &BodyState) {
+    pub fn say_continue(link: &Link, state: &BodyState) {
         if !state.done() {
-            Reader::say_continue_even_if_empty(world, key, state);
+            Reader::say_continue_even_if_empty(link, state);
         }
     }
     /// The same also for a body that is known to be empty: its reader was asked for it all the same.
-    fn say_continue_even_if_empty(world: &World, key: Key, state: &BodyState) {
-        if state.expects.replace(false)
-            && let Some(fd) = world.lot.raw(key)
-        {
+    fn say_continue_even_if_empty(link: &Link, state: &BodyState) {
+        if state.expects.replace(false) {
             // 25 bytes into an empty socket buffer; a client that does not take even those will time out.
-            let _ = socket::send(fd, CONTINUE, false);
+            if link.send(&[IoSlice::new(CONTINUE)], false).is_ok() {
+                state.sent.set(CONTINUE.len() as u64);
+            }
         }
     }
 }
 
 impl BodyReader for Reader {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
+        // Also to a client that did not wait, as nginx does: what is on its way may be as good as not sent.
+        Reader::say_continue(&self.link, &self.state);
         loop {
             match self.state.take(&self.input) {
                 Ok(Some(bytes)) => {
@@ -211,26 +201,25 @@ impl BodyReader for Reader {
                 }
                 Ok(None) if self.state.done() => {
                     if self.taken == 0 {
-                        Reader::say_continue_even_if_empty(&self.world, self.key, &self.state);
+                        Reader::say_continue_even_if_empty(&self.link, &self.state);
                     }
                     return Poll::Ready(None);
                 }
                 Ok(None) => {}
                 Err(status) => return Poll::Ready(Some(Err(status))),
             }
-            Reader::say_continue(&self.world, self.key, &self.state);
-            match self.input.borrow_mut().read_some(&self.world, self.key) {
+            match self.input.borrow_mut().read_some(&self.link) {
                 Ok(0) => return Poll::Ready(Some(Err(400))),
                 Ok(_) => continue,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return Poll::Ready(Some(Err(400))),
             }
             let timeout = self.timeout;
-            let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
-            if sleep.as_mut().poll(cx).is_ready() {
+            let sleep = self.sleep.get_or_insert_with(|| runtime::time::sleep(timeout));
+            if Pin::new(sleep).poll(cx).is_ready() {
                 return Poll::Ready(Some(Err(408)));
             }
-            match self.world.lot.poll_readable(self.key, cx) {
+            match self.link.poll_readable(cx) {
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => return Poll::Ready(Some(Err(400))),
                 Poll::Pending => return Poll::Pending,

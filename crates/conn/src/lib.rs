@@ -5,11 +5,14 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 mod file_out;
 mod head_in;
 mod inline;
 mod input;
+mod link;
 mod output;
+mod secure;
 mod task;
 pub mod thread;
 mod world;

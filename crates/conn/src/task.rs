@@ -2,22 +2,22 @@
 
 use crate::head_in::{self, Head};
 use crate::input::{BodyState, Input, Reader};
+use crate::link::Link;
 use crate::output::{self, SendError, Sender};
+use crate::secure::Secure;
 use crate::world::{Owner, World};
 use base::clock;
 use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
 use http_engine::values::LingeringClose;
-use http_engine::{Connection, Piece, Request, RequestBody, counters};
+use http_engine::{Begun, Connection, Piece, Request, RequestBody, counters};
 use net::lot::Key;
-use net::socket;
 use observe::Level;
-use std::cell::RefCell;
-use std::future::Future;
-use std::io;
-use std::pin::Pin;
+use runtime::budget;
+use std::cell::{Cell, RefCell};
+use std::io::{self, IoSlice};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use wire_h1::{HeadParser, Known};
 
@@ -35,6 +35,8 @@ pub enum Start {
     Unsent { head: Vec<u8>, body: Bytes, last: Box<Request>, then: Option<Box<Start>> },
     /// The last answer was sent; what the client still sends is read and dropped.
     Linger,
+    /// What TLS has to say is to be written, until then.
+    Flush(clock::Instant),
 }
 
 /// Turns a parked connection into a task.
@@ -43,64 +45,54 @@ pub fn spawn(world: &Rc<World>, key: Key, connection: &Rc<Connection>, start: St
     world.tasks.set(world.tasks.get() + 1);
     let (world, connection) = (world.clone(), connection.clone());
     let work = async move {
-        let guard = Guard { world: world.clone(), key };
+        let guard = Guard { world: world.clone(), key, closes: Cell::new(true) };
         let mut client = Client {
             world: world.clone(),
             key,
+            link: Link::of(&world, key),
             connection,
             input: Rc::new(RefCell::new(Input::default())),
-            first_read: true,
         };
         let end = client.run(start).await;
         match end {
             End::Close => {}
             End::Park(idle_ms) => {
-                std::mem::forget(guard);
-                task_ended(&world);
-                return world.park(key, clock::now().plus_millis(idle_ms));
+                guard.closes.set(false);
+                client.link.shrink();
+                world.lot.park(key, clock::now().plus_millis(idle_ms));
+            }
+            End::ParkUntil(until) => {
+                guard.closes.set(false);
+                world.lot.park(key, until);
+            }
+            End::Begun => {
+                guard.closes.set(false);
+                let connection = &client.connection;
+                let began = connection.started;
+                world.lot.park(key, began.plus_millis(u64::MAX / 1000));
+                head_in::keep(&world, key, connection, client.input.borrow().bytes(), true);
             }
             End::Linger => Box::pin(client.linger()).await,
         }
         drop(guard);
     };
-    // Boxed: the runtime moves what it is given about, several times.
-    tokio::task::spawn_local(Turns { work: Box::pin(work), begun: false });
+    // Boxed: the executor moves what it is given.
+    runtime::task::spawn_local(Box::pin(work));
 }
 
-/// A task's work. The clock is read whenever it is woken: while it runs, no time passes.
-struct Turns<F> {
-    work: Pin<Box<F>>,
-    begun: bool,
-}
-
-impl<F: Future<Output = ()>> Future for Turns<F> {
-    type Output = ();
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // The first turn follows the loop's, which has read it.
-        if std::mem::replace(&mut self.begun, true) {
-            clock::update();
-        }
-        self.work.as_mut().poll(cx)
-    }
-}
-
-fn task_ended(world: &World) {
-    world.tasks.set(world.tasks.get() - 1);
-    if world.tasks.get() == 0 {
-        world.idle.notify_one();
-    }
-}
-
-/// Closes the connection when the task ends, however it ends.
+/// Closes the connection when the task ends, however it ends, unless it was parked.
 struct Guard {
     world: Rc<World>,
     key: Key,
+    closes: Cell<bool>,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.world.close(self.key);
-        task_ended(&self.world);
+        if self.closes.get() {
+            self.world.close(self.key);
+        }
+        self.world.tasks.set(self.world.tasks.get() - 1);
     }
 }
 
@@ -108,15 +100,19 @@ enum End {
     Close,
     /// Park, and close after this many milliseconds of silence.
     Park(u64),
+    /// Park, and close then.
+    ParkUntil(clock::Instant),
+    /// Park with the beginning of a head, of which the rest is awaited.
+    Begun,
     Linger,
 }
 
 struct Client {
     world: Rc<World>,
     key: Key,
+    link: Link,
     connection: Rc<Connection>,
     input: Rc<RefCell<Input>>,
-    first_read: bool,
 }
 
 impl Client {
@@ -149,8 +145,17 @@ impl Client {
                 (end, _) => return end,
             },
             Start::Linger => return End::Linger,
+            Start::Flush(until) => {
+                return match runtime::time::timeout_at(until, self.link.flushed()).await {
+                    Ok(Ok(())) => End::ParkUntil(until),
+                    _ => End::Close,
+                };
+            }
         }
         loop {
+            // Somebody who sends requests without end must not keep the thread to himself.
+            budget::spend(budget::STEP as usize);
+            budget::proceed().await;
             let request = match next.take() {
                 Some(request) => request,
                 None => match self.head().await {
@@ -175,17 +180,12 @@ impl Client {
 
     /// Reads a head; `Err` when the connection ends or is parked instead.
     async fn head(&mut self) -> Result<Result<Box<Request>, (Box<Request>, u16)>, End> {
-        let limits = head_in::limits(&self.world, self.connection.listener.get());
+        let Some(core) = self.world.default_conf(&self.connection) else { return Err(End::Close) };
+        let deadline = clock::now().plus(core.conf.client_header_timeout.duration());
+        let mut limits = head_in::limits(&self.world, &self.connection);
         let mut parser = HeadParser::default();
         let Some(mut r) = self.world.request(&self.connection) else { return Err(End::Close) };
-        let timeout = {
-            let plan = r.plan_rc();
-            let server = plan.listeners.get(self.connection.listener.get()).map_or(0, |l| l.default_server);
-            plan.locations[plan.servers[server].location].core.conf.client_header_timeout.duration()
-        };
-        let deadline = tokio::time::Instant::now() + timeout;
-        counters::own(|c| counters::up(&c.reading));
-        let _reading = Reading;
+        let mut reading = None;
         loop {
             if !self.input.borrow().bytes().is_empty() {
                 let (head, spare) = {
@@ -206,23 +206,31 @@ impl Client {
                     (Head::Partial, None) => return Err(End::Close),
                 }
             }
-            let got = Input::read(&self.input, &self.world, self.key, tokio::time::sleep_until(deadline)).await;
+            if self.input.borrow().bytes().len() <= head_in::BEGUN_BYTES_MAX {
+                self.world.recycle(r);
+                return Err(End::Begun);
+            }
+            reading.get_or_insert_with(Reading::begin);
+            let got = Input::read(&self.input, &self.link, runtime::time::sleep_until(deadline)).await;
             match got {
                 Ok(0) => {
-                    if !self.input.borrow().bytes().is_empty() {
-                        self.note(r, 400, "client prematurely closed connection");
-                    } else {
-                        self.world.recycle(r);
-                    }
+                    self.note(r, 400, "client prematurely closed connection");
                     return Err(End::Close);
                 }
-                Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-                    if !self.input.borrow().bytes().is_empty() {
-                        self.note(r, 408, "client timed out");
-                    } else {
+                Ok(_) => {
+                    // A reload meanwhile: the head is judged by the plan under which its last byte came.
+                    let is_current =
+                        self.world.plan.borrow().as_ref().is_some_and(|plan| Rc::ptr_eq(plan, &r.plan_rc()));
+                    if !is_current {
                         self.world.recycle(r);
+                        limits = head_in::limits(&self.world, &self.connection);
+                        parser = HeadParser::default();
+                        let Some(renewed) = self.world.request(&self.connection) else { return Err(End::Close) };
+                        r = renewed;
                     }
+                }
+                Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                    self.note(r, 408, "client timed out");
                     self.reset_timed_out();
                     return Err(End::Close);
                 }
@@ -234,21 +242,13 @@ impl Client {
         }
     }
 
-    /// A request that never came whole: it is logged with a status that nobody is sent.
-    fn note(&self, mut r: Box<Request>, status: u16, words: &str) {
-        let plan = r.plan_rc();
-        r.server = plan.listeners.get(self.connection.listener.get()).map_or(0, |l| l.default_server);
-        r.location = plan.servers[r.server].location;
-        r.buf.extend_from_slice(self.input.borrow().bytes());
-        r.length = r.buf.len() as u64;
-        r.out.status = status;
-        let level = Level::Info;
-        r.log(level, format_args!("{words} while reading client request headers"));
-        self.world.finished(r);
+    fn note(&self, r: Box<Request>, status: u16, words: &str) {
+        self.world.recycle(r);
+        head_in::never_came(&self.world, &self.connection, self.input.borrow().bytes(), status, words);
     }
 
     async fn request(&mut self, mut r: Box<Request>) -> Option<End> {
-        r.watch = Some(Rc::new(Presence { world: self.world.clone(), key: self.key }));
+        r.watch = Some(Rc::new(Presence { link: self.link.clone() }));
         let expects = r.header(Known::Expect).is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"))
             && r.version >= wire_h1::Version::Http11;
         let length = r.body_length.unwrap_or(wire_h1::BodyLength::None);
@@ -257,8 +257,7 @@ impl Client {
         if !state.done() || (expects && length == wire_h1::BodyLength::Exact(0)) {
             let conf = &r.loc().core.conf;
             r.body = RequestBody::Unread(Box::new(Reader {
-                world: self.world.clone(),
-                key: self.key,
+                link: self.link.clone(),
                 input: self.input.clone(),
                 state: state.clone(),
                 timeout: conf.client_body_timeout.duration(),
@@ -296,14 +295,15 @@ impl Client {
             return Some(End::Close);
         };
         if !r.expect_tested {
-            Reader::say_continue(&self.world, self.key, state);
+            Reader::say_continue(&self.link, state);
         }
         // A response of several writes must not wait for the client's acknowledgements.
         if r.loc().core.conf.tcp_nodelay {
             self.world.no_delay(self.key, &self.connection);
         }
-        let sent = output::response(&self.world, self.key, &mut r, body).await;
+        let sent = output::response(&self.link, &mut r, body).await;
         r.length += state.read.get();
+        r.bytes_sent += state.sent.get();
         r.completed = sent.is_ok();
         if let Err(e) = sent {
             if e == SendError::TimedOut {
@@ -314,7 +314,7 @@ impl Client {
             return Some(End::Close);
         }
         if let Some(tunnel) = r.tunnel.take() {
-            let raw = Raw { world: self.world.clone(), key: self.key, input: self.input.clone() };
+            let raw = Raw { link: self.link.clone(), input: self.input.clone() };
             let (received, sent) = tunnel.run(Box::new(raw)).await;
             r.length += received;
             r.bytes_sent += sent;
@@ -353,7 +353,7 @@ impl Client {
 
     /// Reads a body that nobody wanted to its end, so that the next request can be read.
     async fn discard(&mut self, state: &Rc<BodyState>, core: &http_engine::plan::Core) -> Option<End> {
-        let deadline = tokio::time::Instant::now() + core.conf.lingering_time.duration();
+        let deadline = clock::now().plus(core.conf.lingering_time.duration());
         loop {
             match state.take(&self.input) {
                 Ok(Some(_)) => continue,
@@ -362,8 +362,8 @@ impl Client {
                 Err(_) => return Some(End::Close),
             }
             let wait = core.conf.lingering_timeout.duration().max(Duration::from_millis(1));
-            let until = deadline.min(tokio::time::Instant::now() + wait);
-            match Input::read(&self.input, &self.world, self.key, tokio::time::sleep_until(until)).await {
+            let until = deadline.min(clock::now().plus(wait));
+            match Input::read(&self.input, &self.link, runtime::time::sleep_until(until)).await {
                 Ok(n) if n > 0 => {}
                 _ => return Some(End::Close),
             }
@@ -373,7 +373,7 @@ impl Client {
     /// The rest of an answer that the inline path could not write at once.
     async fn tail(&mut self, head: Vec<u8>, body: Bytes, mut last: Box<Request>) -> End {
         let conf = last.loc().core.clone();
-        let mut sender = Sender::new(self.world.clone(), self.key, conf.conf.send_timeout.0);
+        let mut sender = Sender::new(self.link.clone(), conf.conf.send_timeout.0);
         let unsent = (head.len() + body.len()) as u64;
         sender.push(Piece::Bytes(Bytes::from(head)));
         sender.push(Piece::Bytes(body));
@@ -398,37 +398,23 @@ impl Client {
     }
 
     fn reset_timed_out(&self) {
-        let plan = self.world.plan.borrow().clone();
-        let reset = plan.and_then(|plan| {
-            let server = plan.listeners.get(self.connection.listener.get())?.default_server;
-            Some(plan.locations[plan.servers[server].location].core.conf.reset_timedout_connection)
-        });
-        if reset == Some(true)
-            && let Some(fd) = self.world.lot.raw(self.key)
-        {
-            socket::set_reset_on_close(fd);
-        }
+        head_in::reset_timed_out(&self.world, self.key, &self.connection);
     }
 
     /// Closes our side and drops what the client still sends, so that it sees the last answer before a reset.
     async fn linger(&mut self) {
-        let Some(fd) = self.world.lot.raw(self.key) else { return };
-        socket::shutdown_write(fd);
-        let plan = self.world.plan.borrow().clone();
-        let (total, each) = plan
-            .and_then(|plan| {
-                let server = plan.listeners.get(self.connection.listener.get())?.default_server;
-                let conf = &plan.locations[plan.servers[server].location].core.conf;
-                Some((conf.lingering_time.duration(), conf.lingering_timeout.duration()))
-            })
-            .unwrap_or((Duration::from_secs(30), Duration::from_secs(5)));
-        let deadline = tokio::time::Instant::now() + total;
+        self.link.shutdown_write();
+        let core = self.world.default_conf(&self.connection);
+        let (total, each) = core.map_or((Duration::from_secs(30), Duration::from_secs(5)), |core| {
+            (core.conf.lingering_time.duration(), core.conf.lingering_timeout.duration())
+        });
+        let deadline = clock::now().plus(total);
         loop {
             self.input.borrow_mut().buf.clear();
             self.input.borrow_mut().start = 0;
-            let until = deadline.min(tokio::time::Instant::now() + each);
-            match Input::read(&self.input, &self.world, self.key, tokio::time::sleep_until(until)).await {
-                Ok(n) if n > 0 && tokio::time::Instant::now() < deadline && !self.world.quitting.get() => {}
+            let until = deadline.min(clock::now().plus(each));
+            match Input::read(&self.input, &self.link, runtime::time::sleep_until(until)).await {
+                Ok(n) if n > 0 && clock::now() < deadline && !self.world.quitting.get() => {}
                 _ => return,
             }
         }
@@ -436,16 +422,15 @@ impl Client {
 
     /// On a listener with `proxy_protocol` a connection begins with such a header.
     async fn proxy_header(&mut self) -> Result<(), End> {
-        let plan = self.world.plan.borrow().clone();
-        let Some(plan) = plan else { return Err(End::Close) };
-        let Some(listener) = plan.listeners.get(self.connection.listener.get()) else { return Err(End::Close) };
-        if !self.first_read || !listener.proxy_protocol || self.connection.proxy.is_some() {
-            return Ok(());
-        }
-        self.first_read = false;
-        let conf = &plan.locations[plan.servers[listener.default_server].location].core.conf;
-        let deadline = tokio::time::Instant::now() + conf.client_header_timeout.duration();
-        loop {
+        let (expected, has_ssl) = {
+            let plan = self.world.plan.borrow();
+            let Some(listener) = plan.as_ref().and_then(|plan| plan.listener_of(&self.connection)) else {
+                return Err(End::Close);
+            };
+            let is_first = self.connection.proxy.is_none() && self.connection.requests.get() == 0;
+            (listener.proxy_protocol && is_first, listener.ssl)
+        };
+        if expected {
             let parsed = wire_proxy::parse(self.input.borrow().bytes());
             match parsed {
                 Ok(Some((header, used))) => {
@@ -462,13 +447,20 @@ impl Client {
                         started: old.started,
                         proxy: Some(Box::new((header, bytes))),
                         fd: old.fd,
-                        tls: old.tls,
+                        tls: old.tls.clone(),
+                        begun: Begun::default(),
                     });
-                    self.world.lot.set_owner(self.key, Owner::Client(connection.clone()));
-                    self.connection = connection;
+                    self.connection = connection.clone();
+                    if has_ssl {
+                        let secure = Secure::new(connection, self.input.borrow().bytes());
+                        self.world.lot.set_owner(self.key, Owner::Secure(Rc::new(secure)));
+                        self.world.lot.note_readable(self.key);
+                        return Err(End::ParkUntil(self.world.lot.deadline(self.key)));
+                    }
+                    self.world.lot.set_owner(self.key, Owner::Client(connection));
                     return Ok(());
                 }
-                Ok(None) => {}
+                Ok(None) => return Err(End::Begun),
                 Err(e) => {
                     let mut words = Vec::new();
                     e.log(&mut words);
@@ -485,18 +477,14 @@ impl Client {
                     return Err(End::Close);
                 }
             }
-            match Input::read(&self.input, &self.world, self.key, tokio::time::sleep_until(deadline)).await {
-                Ok(n) if n > 0 => {}
-                _ => return Err(End::Close),
-            }
         }
+        Ok(())
     }
 }
 
 /// The connection as a stream of bytes.
 struct Raw {
-    world: Rc<World>,
-    key: Key,
+    link: Link,
     input: Rc<RefCell<Input>>,
 }
 
@@ -510,15 +498,16 @@ impl http_engine::RawClient for Raw {
                 input.use_up(n);
                 return Poll::Ready(Ok(n));
             }
-            match input.read_some(&self.world, self.key) {
+            match input.read_some(&self.link) {
                 Ok(0) => return Poll::Ready(Ok(0)),
                 Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.world.lot.poll_readable(self.key, cx) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.link.poll_readable(cx) {
                     Poll::Ready(true) => {}
                     Poll::Ready(false) => return Poll::Ready(Ok(0)),
                     Poll::Pending => {
                         // Upgraded connections are idle for most of their time: they hold no buffer meanwhile.
                         input.buf = Vec::new();
+                        self.link.shrink();
                         return Poll::Pending;
                     }
                 },
@@ -528,16 +517,23 @@ impl http_engine::RawClient for Raw {
     }
     fn poll_send(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         loop {
-            let Some(fd) = self.world.lot.raw(self.key) else {
-                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
-            };
-            match socket::send(fd, buf, false) {
+            ready!(budget::poll_proceed(cx));
+            match self.link.send(&[IoSlice::new(buf)], false) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.world.lot.blocked(self.key);
-                    match self.world.lot.poll_writable(self.key, cx) {
-                        Poll::Ready(true) => {}
-                        Poll::Ready(false) => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
-                        Poll::Pending => return Poll::Pending,
+                    if !ready!(self.link.poll_writable(cx)) {
+                        return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+                    }
+                }
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            match self.link.flush() {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if !ready!(self.link.poll_writable(cx)) {
+                        return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
                     }
                 }
                 done => return Poll::Ready(done),
@@ -545,32 +541,27 @@ impl http_engine::RawClient for Raw {
         }
     }
     fn shutdown(&mut self) {
-        if let Some(fd) = self.world.lot.raw(self.key) {
-            socket::shutdown_write(fd);
-        }
+        self.link.shutdown_write();
     }
 }
 
 /// Sees whether the client is still there.
 pub struct Presence {
-    pub world: Rc<World>,
-    pub key: Key,
+    pub link: Link,
 }
 
 impl http_engine::Watch for Presence {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.world.lot.poll_closing(self.key, cx).map(|_| ())
+        self.link.poll_closing(cx).map(|_| ())
     }
     fn poll_interim(&self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<()> {
         while !bytes.is_empty() {
-            let Some(fd) = self.world.lot.raw(self.key) else { return Poll::Ready(()) };
-            match socket::send(fd, bytes, false) {
+            match self.link.send(&[IoSlice::new(bytes)], false) {
                 Ok(n) => {
                     let _ = bytes.split_to(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.world.lot.blocked(self.key);
-                    if !std::task::ready!(self.world.lot.poll_writable(self.key, cx)) {
+                    if !ready!(self.link.poll_writable(cx)) {
                         return Poll::Ready(());
                     }
                 }
@@ -582,6 +573,12 @@ impl http_engine::Watch for Presence {
 }
 
 struct Reading;
+impl Reading {
+    fn begin() -> Reading {
+        counters::own(|c| counters::up(&c.reading));
+        Reading
+    }
+}
 impl Drop for Reading {
     fn drop(&mut self) {
         counters::own(|c| counters::down(&c.reading));

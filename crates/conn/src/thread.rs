@@ -1,20 +1,24 @@
-//! A worker thread: a tokio current-thread runtime, its listeners, its parking lot.
+//! A worker thread: one loop that waits once for everything, and then, turn by turn, does what has come.
+//!
+//! A turn: commands; one wait, until something happens or the next deadline; the clock; connections and listeners that turned
+//! readable; deadlines (after the events: what has come in time is not too late because the thread was); tasks. Events and
+//! tasks each have a share of a turn, so that neither those nor the commands wait for long, whatever the load.
 
-use crate::inline;
-use crate::task::{self, Start};
 use crate::world::{Door, Owner, World};
-use base::clock;
-use http_engine::{Connection, HttpPlan, counters};
+use crate::{accept, head_in, inline, secure};
+use base::clock::{self, Instant};
+use http_engine::{HttpPlan, ListenerRef};
 use net::listen::{Address, ListenSpec};
 use net::lot::Key;
-use net::socket;
 use observe::{ErrorLog, Level};
+use runtime::{budget, task, time};
 use std::cell::Cell;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Context, Poll};
 
 /// A listening socket of this thread.
 #[derive(Debug)]
@@ -64,13 +68,6 @@ pub struct ThreadInit {
     pub cpus: Option<Vec<usize>>,
 }
 
-/// Connections accepted at one go; `multi_accept` lifts it.
-const ACCEPTS_MAX: usize = 32;
-/// How long a listener rests when no descriptors are left (nginx: `accept_mutex_delay`).
-const ACCEPT_REST_MS: u64 = 500;
-/// How many idle connections are closed to make room for new ones (nginx: `ngx_drain_connections`).
-const DRAINED_MAX: usize = 32;
-
 /// Runs a worker thread until `Quit` has drained or `Terminate` comes. Call it on a thread of its own.
 pub fn run(init: ThreadInit) {
     if let Some(cpus) = &init.cpus {
@@ -82,118 +79,150 @@ pub fn run(init: ThreadInit) {
             init.serving.error_log.log(Level::Alert, 0, format_args!("sched_setaffinity() failed ({e})"));
         }
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(e) => {
-            init.serving.error_log.log(Level::Alert, 0, format_args!("the event loop cannot start: {e}"));
-            return;
-        }
-    };
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, async move {
-        let log = init.serving.error_log.clone();
-        if let Err(e) = serve(init).await {
-            log.log(Level::Alert, 0, format_args!("the event loop failed: {e}"));
-        }
-    });
+    let log = init.serving.error_log.clone();
+    if let Err(e) = serve(init) {
+        log.log(Level::Alert, 0, format_args!("the event loop failed: {e}"));
+    }
 }
 
-async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
+/// How long events, and then tasks, may take before the other gets its share and the sockets are looked at again.
+const SHARE_MICROS: u64 = 1000;
+/// The clock is read so seldom within a share.
+const CLOCK_SLICES: u32 = 16;
+
+/// A part of a turn.
+struct Share {
+    until: Instant,
+    slices: u32,
+}
+
+impl Share {
+    fn begin() -> Share {
+        Share { until: Instant(clock::now().0 + SHARE_MICROS), slices: 0 }
+    }
+    /// After a slice of work: whether the share is used up.
+    fn is_over(&mut self) -> bool {
+        self.slices += 1;
+        if !self.slices.is_multiple_of(CLOCK_SLICES) && budget::is_left() {
+            return false;
+        }
+        clock::update();
+        clock::now() >= self.until
+    }
+}
+
+fn serve(mut init: ThreadInit) -> std::io::Result<()> {
     clock::update();
+    let thread = runtime::Thread::enter()?;
     let world = Rc::new(World::new(init.serving)?);
-    net::outbound::watch_with(&world.lot);
+    let before = net::outbound::watch_with(&world.lot);
+    world.lot.add_copy(thread.remote().event().try_clone()?)?;
     watch_files(&world)?;
     for bound in init.listeners {
         open(&world, bound)?;
     }
-    let poll = net::lot::watch(&*world.lot)?;
-    let mut ready = Vec::with_capacity(net::lot::EVENTS_MAX);
+    let ended = turns(&thread, &world, &mut init.commands);
+    // What still runs is dropped here, with its connections.
+    net::outbound::watch_again(before);
+    for key in world.lot.keys() {
+        world.close(key);
+    }
+    world.lot.forget_all_wakers();
+    drop(thread);
+    ended
+}
+
+fn turns(
+    thread: &runtime::Thread,
+    world: &Rc<World>,
+    commands: &mut tokio::sync::mpsc::UnboundedReceiver<Command>,
+) -> std::io::Result<()> {
+    let told = thread.loop_waker();
+    let waker = told.waker();
+    let mut found = Vec::with_capacity(net::lot::EVENTS_MAX);
+    // Connections and listeners with something to read, in the order in which it came.
+    let mut ready = VecDeque::with_capacity(net::lot::EVENTS_MAX);
     let mut due = Vec::new();
     let mut stop_at = None;
-    // Armed for `armed`, which may be earlier than needed: deadlines mostly move away.
-    let mut sleep = std::pin::pin!(tokio::time::sleep(Duration::ZERO));
-    let mut armed: Option<clock::Instant> = None;
     loop {
-        // Whatever was asked for is done first; then the thread sleeps until something happens.
-        let dues = [world.lot.next_due(), stop_at, world.paused_until.get(), world.next_cutoff()];
-        if let Some(at) = dues.into_iter().flatten().min()
-            && armed.is_none_or(|armed| at < armed)
-        {
-            armed = Some(at);
-            let at = at.max(clock::now().plus_millis(1));
-            sleep.as_mut().reset(tokio::time::Instant::from_std(clock::as_std(at)));
+        if told.take() {
+            while let Poll::Ready(command) = commands.poll_recv(&mut Context::from_waker(&waker)) {
+                clock::update();
+                match command {
+                    Some(Command::Serve { serving, listeners, keep }) => reload(world, serving, listeners, &keep),
+                    Some(Command::Quit { timeout_ms }) => {
+                        begin_quit(world);
+                        if timeout_ms > 0 {
+                            stop_at = Some(clock::now().plus_millis(timeout_ms));
+                        }
+                    }
+                    Some(Command::Flush(done)) => {
+                        if let Some(plan) = world.plan.borrow().as_ref() {
+                            http_engine::flush_logs(plan);
+                        }
+                        drop(done);
+                    }
+                    Some(Command::Terminate) | None => return Ok(()),
+                }
+            }
         }
-        tokio::select! {
-            biased;
-            guard = poll.readable() => {
-                let mut guard = guard?;
-                let more = world.lot.turn(&mut ready)?;
-                // Not before: what has happened must not have happened later than now.
-                clock::update();
-                // Before any request is answered: what has changed must not be answered as it was.
-                if let Some(files) = world.files.get()
-                    && let Some(at) = ready.iter().position(|key| *key == files)
-                {
-                    ready.swap(0, at);
-                }
-                for key in ready.drain(..) {
-                    guarded(&world, key, act);
-                }
-                if more || world.lot.has_pending() {
-                    tokio::task::yield_now().await;
-                } else {
-                    guard.clear_ready();
-                }
+        let left = !ready.is_empty() || task::any_ready() || is_done(world);
+        let until = if left || !thread.remote().begin_sleep() {
+            Some(Instant::default())
+        } else {
+            let dues = [world.lot.next_due(), time::next(), stop_at, world.paused_until.get(), world.next_cutoff()];
+            dues.into_iter().flatten().min()
+        };
+        world.lot.wait(until, &mut found)?;
+        thread.remote().end_sleep();
+        // Not before: what has happened must not have happened later than now.
+        clock::update();
+        // Before any request is answered: what has changed must not be answered as it was.
+        if let Some(files) = world.files.get()
+            && let Some(at) = found.iter().position(|key| *key == files)
+        {
+            guarded(world, found.swap_remove(at), act);
+        }
+        ready.extend(found.drain(..));
+        let mut share = Share::begin();
+        while let Some(key) = ready.pop_front() {
+            budget::renew();
+            guarded(world, key, act);
+            if share.is_over() {
+                break;
             }
-            command = init.commands.recv() => match command {
-                Some(Command::Serve { serving, listeners, keep }) => reload(&world, serving, listeners, &keep)?,
-                Some(Command::Quit { timeout_ms }) => {
-                    clock::update();
-                    begin_quit(&world);
-                    if timeout_ms > 0 {
-                        stop_at = Some(clock::now().plus_millis(timeout_ms));
-                    }
-                }
-                Some(Command::Flush(done)) => {
-                    if let Some(plan) = world.plan.borrow().as_ref() {
-                        http_engine::flush_logs(plan);
-                    }
-                    drop(done);
-                }
-                Some(Command::Terminate) | None => return Ok(()),
-            },
-            () = sleep.as_mut(), if armed.is_some() => {
-                armed = None;
-                clock::update();
-                let now = clock::now();
-                if stop_at.is_some_and(|at| at <= now) {
-                    return Ok(());
-                }
-                if world.paused_until.get().is_some_and(|at| at <= now) {
-                    world.paused_until.set(None);
-                    resume_accepting(&world);
-                }
-            }
-            () = std::future::poll_fn(|cx| world.poll_pending(cx)) => {}
-            () = world.idle.notified(), if world.quitting.get() => {}
         }
         let now = clock::now();
-        if world.lot.has_pending() {
-            world.lot.turn(&mut ready)?;
-            for key in ready.drain(..) {
-                guarded(&world, key, act);
-            }
+        if stop_at.is_some_and(|at| at <= now) {
+            return Ok(());
+        }
+        if world.paused_until.get().is_some_and(|at| at <= now) {
+            world.paused_until.set(None);
+            accept::resume(world);
         }
         world.cut_off(now);
         if world.lot.next_due().is_some_and(|at| at <= now) {
             world.lot.due(now, &mut due);
             for key in due.drain(..) {
-                if let Some(Owner::Client(_)) = world.lot.owner(key) {
-                    world.close(key);
+                match world.lot.owner(key) {
+                    Some(Owner::Client(connection)) => {
+                        guarded(world, key, |world, key| head_in::timed_out(world, key, &connection));
+                    }
+                    Some(Owner::Secure(secure)) => {
+                        guarded(world, key, |world, key| secure::timed_out(world, key, &secure));
+                    }
+                    _ => {}
                 }
             }
         }
-        if world.quitting.get() && world.tasks.get() == 0 && world.lot.is_empty() {
+        thread.begin_turn();
+        let mut share = Share::begin();
+        while task::run_one() {
+            if share.is_over() {
+                break;
+            }
+        }
+        if is_done(world) {
             if let Some(plan) = world.plan.borrow().as_ref() {
                 http_engine::flush_logs(plan);
             }
@@ -202,10 +231,17 @@ async fn serve(mut init: ThreadInit) -> std::io::Result<()> {
     }
 }
 
-/// A panic (which the process's hook has logged) costs the connection it came from, not the thread. Tasks are guarded by the
-/// runtime in the same way.
-fn guarded(world: &Rc<World>, key: Key, act: impl FnOnce(&Rc<World>, Key)) {
-    if std::panic::catch_unwind(AssertUnwindSafe(|| act(world, key))).is_err() {
+/// After QUIT: nobody is left to be served.
+fn is_done(world: &World) -> bool {
+    world.quitting.get() && world.tasks.get() == 0 && world.lot.has_no_owned()
+}
+
+/// A panic (which the process's hook has logged) costs the connection it came from, not the thread, and never a listener.
+/// Tasks are guarded by their executor in the same way.
+pub(crate) fn guarded(world: &Rc<World>, key: Key, act: impl FnOnce(&Rc<World>, Key)) {
+    if std::panic::catch_unwind(AssertUnwindSafe(|| act(world, key))).is_err()
+        && world.lot.owner(key).is_some_and(|owner| owner.connection().is_some())
+    {
         world.close(key);
     }
 }
@@ -215,8 +251,9 @@ fn act(world: &Rc<World>, key: Key) {
         return;
     }
     match world.lot.owner(key) {
-        Some(Owner::Client(connection)) => inline::readable(world, key, &connection),
-        Some(Owner::Listener(door)) => accept(world, key, &door),
+        Some(Owner::Client(connection)) => inline::readable(world, key, &connection, None),
+        Some(Owner::Secure(secure)) => secure::readable(world, key, &secure),
+        Some(Owner::Listener(door)) => accept::accept(world, key, &door),
         Some(Owner::Files) => http_engine::files::changed(),
         None => {}
     }
@@ -224,7 +261,8 @@ fn act(world: &Rc<World>, key: Key) {
 
 /// Turns the thread's file cache on, as the plan says, and listens for what changes.
 fn watch_files(world: &Rc<World>) -> std::io::Result<()> {
-    let bytes = world.plan.borrow().as_ref().map_or(0, |plan| plan.cache_bytes);
+    let (bytes, recheck) = world.plan.borrow().as_ref().map_or((0, 0), |plan| (plan.cache_bytes, plan.cache_recheck));
+    http_engine::files::recheck_after(recheck);
     http_engine::files::keep_contents(bytes > 0);
     let watch = http_engine::files::enable(bytes);
     if let Some(old) = world.files.take() {
@@ -237,10 +275,8 @@ fn watch_files(world: &Rc<World>) -> std::io::Result<()> {
 }
 
 fn open(world: &Rc<World>, bound: Bound) -> std::io::Result<()> {
-    let listener = listener_index(world, &bound.spec.address).unwrap_or(usize::MAX);
     let door = Rc::new(Door {
-        address: bound.spec.address.clone(),
-        listener: Cell::new(listener),
+        listener: ListenerRef::new(Rc::new(bound.spec.address)),
         shared: bound.shared,
         paused: Cell::new(false),
     });
@@ -249,130 +285,9 @@ fn open(world: &Rc<World>, bound: Bound) -> std::io::Result<()> {
     Ok(())
 }
 
-fn listener_index(world: &World, address: &Address) -> Option<usize> {
-    world.plan.borrow().as_ref()?.listeners.iter().position(|l| l.spec.address == *address)
-}
-
-fn accept(world: &Rc<World>, door_key: Key, door: &Door) {
-    let Some(fd) = world.lot.raw(door_key) else { return };
-    let (limit, multi) = {
-        let serving = world.serving.borrow();
-        (serving.connections_max, serving.multi_accept)
-    };
-    let mut count = 0;
-    loop {
-        if !multi && count == ACCEPTS_MAX {
-            // The lot does not tell again of what it has told: whoever still waits is looked after in the next turn.
-            world.lot.again(door_key);
-            return;
-        }
-        count += 1;
-        let accepted = match socket::accept(fd) {
-            Ok(accepted) => accepted,
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return,
-            Err(e) => {
-                let code = e.raw_os_error().unwrap_or(0);
-                let out_of_descriptors = code == libc::EMFILE || code == libc::ENFILE;
-                let level = match code {
-                    libc::ECONNABORTED => Level::Error,
-                    _ if out_of_descriptors => Level::Crit,
-                    _ => Level::Alert,
-                };
-                world.log(level, 0, format_args!("accept4() failed {}", observe::os(&e)));
-                if out_of_descriptors {
-                    make_room(world);
-                    rest(world, door_key, door);
-                    return;
-                }
-                continue;
-            }
-        };
-        counters::own(|c| counters::up(&c.accepted));
-        // Connections to servers do not count: closing idle clients makes no room among them.
-        if world.lot.owned() >= limit && !make_room(world) {
-            world.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
-            rest(world, door_key, door);
-            return;
-        }
-        take_in(world, accepted, door);
-    }
-}
-
-fn take_in(world: &Rc<World>, accepted: socket::Accepted, door: &Door) {
-    let plan = world.plan.borrow().clone();
-    let Some(listener) = plan.as_ref().and_then(|p| p.listeners.get(door.listener.get())) else { return };
-    let raw = accepted.fd.as_raw_fd();
-    // A listener on the wildcard address: which address the client chose is asked for once.
-    let local = match &door.address {
-        Address::Ip(ip) if ip.ip().is_unspecified() => {
-            socket::local_address(&accepted.fd).map_or(door.address.clone(), Address::Ip)
-        }
-        address => address.clone(),
-    };
-    let connection = Rc::new(Connection {
-        number: World::next_number(),
-        peer: accepted.peer,
-        local,
-        listener: Cell::new(door.listener.get()),
-        requests: Cell::new(0),
-        nodelay: Cell::new(false),
-        started: clock::now(),
-        proxy: None,
-        fd: raw,
-        tls: false,
-    });
-    let plan = plan.as_ref().map(|p| &p.locations[p.servers[listener.default_server].location]);
-    let timeout = plan.map_or(60_000, |l| l.core.conf.client_header_timeout.0);
-    let key = world.lot.add_unwatched(accepted.fd, Owner::Client(connection.clone()));
-    counters::own(|c| {
-        counters::up(&c.handled);
-        counters::up(&c.active);
-    });
-    world.lot.set_deadline(key, clock::now().plus_millis(timeout));
-    // The request mostly follows the handshake at once: a connection that is answered and closed here costs epoll nothing.
-    inline::readable(world, key, &connection);
-    if let Err(e) = world.lot.watch_now(key) {
-        counters::own(|c| counters::down(&c.active));
-        world.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
-    }
-}
-
-/// Closes idle connections, those nearest to their end first.
-fn make_room(world: &Rc<World>) -> bool {
-    let mut closed = 0;
-    while closed < DRAINED_MAX {
-        let idle = world.lot.nearest_parked(|owner| matches!(owner, Owner::Client(c) if c.requests.get() > 0));
-        let Some(key) = idle else { break };
-        world.close(key);
-        closed += 1;
-    }
-    if closed > 0 {
-        let limit = world.serving.borrow().connections_max;
-        world.log(Level::Warn, 0, format_args!("{limit} worker_connections are not enough, reusing connections"));
-    }
-    closed > 0
-}
-
-fn rest(world: &World, key: Key, door: &Door) {
-    if !door.paused.replace(true) {
-        let _ = world.lot.listen(key, false, door.shared);
-        world.paused_until.set(Some(clock::now().plus_millis(ACCEPT_REST_MS)));
-    }
-}
-
-fn resume_accepting(world: &World) {
-    for key in world.doors.borrow().iter() {
-        if let Some(Owner::Listener(door)) = world.lot.owner(*key)
-            && door.paused.replace(false)
-            && let Err(e) = world.lot.listen(*key, true, door.shared)
-        {
-            world.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
-        }
-    }
-}
-
-/// Swaps the plan. Connections stay; they learn their listener's new place by its address.
-fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[Address]) -> std::io::Result<()> {
+/// Swaps the plan. Connections stay: they find their listener in it by its address. What fails is said and costs what it
+/// concerns, not the thread.
+fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[Address]) {
     let old = world.plan.borrow().clone();
     world.begin_cutoff();
     *world.plan.borrow_mut() = serving.http.clone().map(Rc::new);
@@ -380,31 +295,43 @@ fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[Ad
     if let Some(old) = &old {
         http_engine::flush_logs(old);
     }
-    watch_files(world)?;
+    if let Err(e) = watch_files(world) {
+        world.log(Level::Alert, 0, format_args!("watching files failed {}", observe::os(&e)));
+    }
     let doors = std::mem::take(&mut *world.doors.borrow_mut());
     for key in doors {
         let Some(Owner::Listener(door)) = world.lot.owner(key) else { continue };
-        if keep.contains(&door.address) {
-            door.listener.set(listener_index(world, &door.address).unwrap_or(usize::MAX));
+        if keep.contains(door.listener.address()) {
             world.doors.borrow_mut().push(key);
         } else {
             world.lot.remove(key);
         }
     }
     for bound in listeners {
-        open(world, bound)?;
+        let address = bound.spec.address.clone();
+        if let Err(e) = open(world, bound) {
+            let e = observe::os(&e);
+            world.log(
+                Level::Emerg,
+                0,
+                format_args!("epoll_ctl() for {address} failed {e}; this thread does not listen there"),
+            );
+        }
     }
-    let Some(old) = old else { return Ok(()) };
+    let (Some(old), new) = (old, world.plan.borrow().clone()) else { return };
     for key in world.lot.keys() {
-        let Some(Owner::Client(c)) = world.lot.owner(key) else { continue };
-        let place = old.listeners.get(c.listener.get()).and_then(|l| listener_index(world, &l.spec.address));
-        // Tasks hold the same connection: their next request finds its listener at its new place.
-        c.listener.set(place.unwrap_or(usize::MAX));
-        if place.is_none() && world.lot.is_parked(key) {
+        let Some(c) = world.lot.owner(key).and_then(|owner| owner.connection()) else { continue };
+        // Tasks finish what they do; their next request finds that there is no server for it.
+        if !world.lot.is_parked(key) {
+            continue;
+        }
+        let was = old.listener_of(&c).map(|l| (l.proxy_protocol, l.ssl));
+        let is = new.as_ref().and_then(|new| new.listener_of(&c)).map(|l| (l.proxy_protocol, l.ssl));
+        // What its first bytes mean would have changed in the middle.
+        if is.is_none() || is != was {
             world.close(key);
         }
     }
-    Ok(())
 }
 
 /// QUIT: no new connections; idle ones are closed, the others after their response.
@@ -418,23 +345,18 @@ fn begin_quit(world: &Rc<World>) {
     for key in std::mem::take(&mut *world.doors.borrow_mut()) {
         world.lot.remove(key);
     }
-    let plan = world.plan.borrow().clone();
     for key in world.lot.keys() {
-        let Some(Owner::Client(c)) = world.lot.owner(key) else { continue };
+        let Some(c) = world.lot.owner(key).and_then(|owner| owner.connection()) else { continue };
         if !world.lot.is_parked(key) {
             continue;
         }
-        let min = plan.as_ref().and_then(|plan| {
-            let server = plan.listeners.get(c.listener.get())?.default_server;
-            Some(plan.locations[plan.servers[server].location].core.conf.keepalive_min_timeout.0)
-        });
-        if c.requests.get() > 0 && min.unwrap_or(0) == 0 {
-            world.close(key);
-        } else if c.requests.get() > 0 {
-            world.lot.set_deadline(key, clock::now().plus_millis(min.unwrap_or(0)));
-        } else {
-            // It has not asked for anything yet: it may, once.
-            task::spawn(world, key, &c, Start::Bytes(Vec::new()));
+        // One that has not asked for anything yet may, once; and so may one that is about to.
+        if c.requests.get() == 0 || c.begun.is_some() {
+            continue;
+        }
+        match world.default_conf(&c).map_or(0, |core| core.conf.keepalive_min_timeout.0) {
+            0 => world.close(key),
+            min => world.lot.set_deadline(key, clock::now().plus_millis(min)),
         }
     }
 }
@@ -442,7 +364,9 @@ fn begin_quit(world: &Rc<World>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_engine::{Begun, Connection};
     use std::io::Read;
+    use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
 
     fn client(world: &World) -> (Key, UnixStream) {
@@ -450,14 +374,15 @@ mod tests {
         let connection = Connection {
             number: World::next_number(),
             peer: None,
-            local: Address::Unix("test".into()),
-            listener: Cell::new(0),
+            local: Rc::new(Address::Unix("test".into())),
+            listener: ListenerRef::new(Rc::new(Address::Unix("test".into()))),
             requests: Cell::new(0),
             nodelay: Cell::new(false),
             started: clock::now(),
             proxy: None,
             fd: ours.as_raw_fd(),
-            tls: false,
+            tls: None,
+            begun: Begun::default(),
         };
         let key = world.lot.add(ours.into(), Owner::Client(Rc::new(connection))).expect("added");
         (key, theirs)

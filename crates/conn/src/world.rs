@@ -1,21 +1,20 @@
 //! What a worker thread keeps: its parking lot, its plan, its pools.
 
+use crate::link::READ_BYTES;
+use crate::secure::Secure;
 use crate::thread::Serving;
 use base::clock::Instant;
-use http_engine::{Connection, HttpPlan, Request};
-use net::listen::Address;
+use http_engine::{Connection, HttpPlan, ListenerRef, Request, counters, plan};
 use net::lot::{Key, Lot};
 use observe::{ErrorLog, Level};
+use runtime::budget;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
 
 /// Finished requests that are kept for their memory.
 const SPARE_REQUESTS_MAX: usize = 64;
-/// What one read takes at most.
-pub const READ_BYTES: usize = 32 * 1024;
 
 /// The numbers of connections (`$connection`), unique in the process.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
@@ -25,15 +24,26 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 pub enum Owner {
     Listener(Rc<Door>),
     Client(Rc<Connection>),
+    /// A client whose bytes come through TLS.
+    Secure(Rc<Secure>),
     /// The kernel reports changed files.
     Files,
 }
 
+impl Owner {
+    /// The client's connection, if it is one's.
+    pub fn connection(&self) -> Option<Rc<Connection>> {
+        match self {
+            Owner::Client(connection) => Some(connection.clone()),
+            Owner::Secure(secure) => Some(secure.connection()),
+            Owner::Listener(_) | Owner::Files => None,
+        }
+    }
+}
+
 /// A listening socket.
 pub struct Door {
-    pub address: Address,
-    /// Index in the plan's `listeners`; changes with a reload.
-    pub listener: Cell<usize>,
+    pub listener: ListenerRef,
     pub shared: bool,
     /// It is not being listened on until then (no descriptors were left).
     pub paused: Cell<bool>,
@@ -53,14 +63,13 @@ pub struct World {
     #[allow(clippy::vec_box)]
     spare: RefCell<Vec<Box<Request>>>,
     pub read_buf: RefCell<Vec<u8>>,
+    /// What TLS reads from sockets.
+    pub cipher_buf: RefCell<Vec<u8>>,
     pub out_buf: RefCell<Vec<u8>>,
     /// QUIT was received: no keep-alive any more.
     pub quitting: Cell<bool>,
     /// Tasks that work on connections.
     pub tasks: Cell<usize>,
-    pub idle: tokio::sync::Notify,
-    /// The thread's loop, while it sleeps.
-    sleeping: RefCell<Option<Waker>>,
     pub paused_until: Cell<Option<Instant>>,
     /// Reloads whose older connections have a time to be gone: that time, and the first number of the newer ones.
     cutoffs: RefCell<Vec<(Instant, u64)>>,
@@ -77,36 +86,33 @@ impl World {
             doors: RefCell::new(Vec::new()),
             files: Cell::new(None),
             spare: RefCell::new(Vec::new()),
-            read_buf: RefCell::new(vec![0; READ_BYTES]),
+            read_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
+            cipher_buf: RefCell::new(Vec::new()),
             out_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
             quitting: Cell::new(false),
             tasks: Cell::new(0),
-            idle: tokio::sync::Notify::new(),
-            sleeping: RefCell::new(None),
             paused_until: Cell::new(None),
             cutoffs: RefCell::new(Vec::new()),
         })
     }
 
-    /// For the loop: ready when a connection that a task has parked has something to read already.
-    pub fn poll_pending(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.lot.has_pending() {
-            return Poll::Ready(());
+    /// Notes what a read of a client's socket says: one that left room has taken all there was, unless the end follows.
+    pub fn note_read(&self, key: Key, got: &std::io::Result<usize>, room: usize) {
+        match got {
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => self.lot.drained(key),
+            Ok(n) if *n < room && *n > 0 && !self.lot.closing(key) => self.lot.drained(key),
+            _ => {}
         }
-        let mut sleeping = self.sleeping.borrow_mut();
-        if !sleeping.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *sleeping = Some(cx.waker().clone());
-        }
-        Poll::Pending
+        budget::spend(*got.as_ref().unwrap_or(&0));
     }
-    /// Parks a connection that a task has worked on. The bytes that came meanwhile had their event: the loop is told.
-    pub fn park(&self, key: Key, deadline: Instant) {
-        self.lot.park(key, deadline);
-        if self.lot.has_pending()
-            && let Some(waker) = self.sleeping.borrow().as_ref()
-        {
-            waker.wake_by_ref();
-        }
+
+    /// The settings that hold for a connection as long as no request has named a server; `None` when its listener is gone.
+    pub fn default_conf(&self, connection: &Connection) -> Option<Arc<plan::Core>> {
+        let plan = self.plan.borrow();
+        let plan = plan.as_ref()?;
+        plan.locations
+            .get(plan.servers.get(plan.listener_of(connection)?.default_server)?.location)
+            .map(|l| l.core.clone())
     }
 
     pub fn log(&self, level: Level, connection: u64, words: std::fmt::Arguments<'_>) {
@@ -138,7 +144,7 @@ impl World {
         let Some(below) = cutoffs.iter().filter(|(at, _)| *at <= now).map(|(_, number)| *number).max() else { return };
         cutoffs.retain(|(at, _)| *at > now);
         for key in self.lot.keys() {
-            if let Some(Owner::Client(c)) = self.lot.owner(key)
+            if let Some(c) = self.lot.owner(key).and_then(|owner| owner.connection())
                 && c.number < below
             {
                 self.close(key);
@@ -150,7 +156,7 @@ impl World {
     pub fn request(&self, connection: &Rc<Connection>) -> Option<Box<Request>> {
         let plan = self.plan.borrow().as_ref()?.clone();
         // Its address was given up by a reload: there is no server for it any more.
-        plan.listeners.get(connection.listener.get())?;
+        plan.listener_of(connection)?;
         let mut r = self.spare.borrow_mut().pop().unwrap_or_default();
         r.plan = Some(plan);
         r.connection = Some(connection.clone());
@@ -183,8 +189,16 @@ impl World {
     }
     /// Closes a client's socket.
     pub fn close(&self, key: Key) {
-        if let Some(Owner::Client(_)) = self.lot.remove(key) {
-            http_engine::counters::own(|c| http_engine::counters::down(&c.active));
+        if let Some(Owner::Secure(secure)) = self.lot.owner(key)
+            && let Some(fd) = self.lot.raw(key)
+        {
+            secure.say_goodbye(fd);
+        }
+        if let Some(connection) = self.lot.remove(key).and_then(|owner| owner.connection()) {
+            counters::own(|c| counters::down(&c.active));
+            if connection.begun.take().is_some() {
+                counters::own(|c| counters::down(&c.reading));
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A feature of the http area: its directives, its variables, and what it adds to a location.
 pub trait Feature: Sync {
@@ -151,7 +152,7 @@ pub fn build(
 struct ServerDraft {
     names: Vec<ServerName>,
     listens: Vec<crate::listen::Listen>,
-    line: u32,
+    at: At,
 }
 
 impl Builder<'_> {
@@ -262,9 +263,12 @@ impl Builder<'_> {
             }
         }
         let listeners = self.listeners(&drafts);
+        static GENERATIONS: AtomicU32 = AtomicU32::new(1);
         HttpPlan {
+            generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
             groups_used: true,
-            cache_bytes: self.core_conf(&levels).tidegate_cache.0,
+            cache_bytes: self.core_conf(&levels).tidegate_cache.bytes,
+            cache_recheck: self.core_conf(&levels).tidegate_cache.recheck,
             transparent: self.cx.get::<crate::plan::Transparent>().0,
             listeners,
             servers: std::mem::take(&mut self.servers),
@@ -318,6 +322,7 @@ impl Builder<'_> {
                 ignore_invalid: conf.ignore_invalid_headers,
             },
             allow_connect: false,
+            tls: None,
             rewrite: Vec::new(),
         });
         self.server_names.clone_from(&names);
@@ -326,7 +331,8 @@ impl Builder<'_> {
         self.servers[index].location = location;
         self.servers[index].allow_connect = self.locations.iter().any(|l| l.server == index && l.connect);
         self.servers[index].tree = tree;
-        ServerDraft { names, listens, line: block.directive.map_or(0, |d| d.line) }
+        let at = block.directive.map(|d| At { span: d.span, line: d.line }).unwrap_or_default();
+        ServerDraft { names, listens, at }
     }
 
     /// Plans a block that is a location of its own: the server's level, a location, an `if`, a `limit_except`.
@@ -379,6 +385,7 @@ impl Builder<'_> {
             match child.context {
                 Contexts::location => {
                     let Some(d) = child.directive else { continue };
+                    self.cx.at = At { span: d.span, line: d.line };
                     let inner_kind = match LocationKind::parse(self.cx, d) {
                         Ok(kind) => kind,
                         Err(problem) => {
@@ -447,7 +454,7 @@ impl Builder<'_> {
                     LocationKind::Regex(_) => Alias::Whole,
                     kind => Alias::Prefix(kind.name().len()),
                 };
-                Root { path: alias.0.path.clone(), alias: replaces }
+                Root { alias: replaces, ..alias.0.clone() }
             }
             ((true, false), _) => conf.root.0.clone(),
             _ => outer.clone(),
@@ -480,6 +487,7 @@ impl Builder<'_> {
         location.content_chain = location.content_drafts.drain(..).map(|(_, handler)| handler).collect();
         if is_server {
             self.servers[server].rewrite = server_rewrite;
+            self.servers[server].tls = location.thing::<Arc<crate::tls::ServerTls>>().cloned();
         }
     }
 
@@ -490,17 +498,19 @@ impl Builder<'_> {
             options_set: bool,
             default: Option<usize>,
             proxy_protocol: bool,
+            ssl: bool,
             servers: Vec<usize>,
         }
         let mut by_address: Vec<Draft> = Vec::new();
         let mut places: HashMap<Address, usize> = HashMap::new();
         for (server, draft) in drafts.iter().enumerate() {
             let implied = crate::listen::Listen {
-                specs: vec![ListenSpec::new(default_address())],
+                specs: vec![ListenSpec::new(default_address(self.cx.store.superuser()))],
                 default_server: false,
                 options_set: false,
                 proxy_protocol: false,
-                at: At { line: draft.line, ..At::default() },
+                ssl: false,
+                at: At { line: draft.at.line, ..At::default() },
             };
             let listens = if draft.listens.is_empty() { std::slice::from_ref(&implied) } else { &draft.listens };
             for listen in listens {
@@ -511,6 +521,7 @@ impl Builder<'_> {
                             options_set: false,
                             default: None,
                             proxy_protocol: false,
+                            ssl: false,
                             servers: Vec::new(),
                         });
                         by_address.len() - 1
@@ -525,6 +536,7 @@ impl Builder<'_> {
                     let entry = &mut by_address[place];
                     entry.servers.push(server);
                     entry.proxy_protocol |= listen.proxy_protocol;
+                    entry.ssl |= listen.ssl;
                     if listen.options_set {
                         if entry.options_set {
                             let text = format!("duplicate listen options for {}", spec.address);
@@ -543,6 +555,20 @@ impl Builder<'_> {
                         entry.default = Some(server);
                     }
                 }
+            }
+        }
+        for draft in by_address.iter().filter(|draft| draft.ssl) {
+            let default = draft.default.or(draft.servers.first().copied()).unwrap_or(0);
+            let tls = |server: usize| self.servers.get(server).and_then(|s| s.tls.as_ref());
+            let bare = match tls(default) {
+                None => Some(default),
+                Some(tls) if tls.rules.has_certificates() => None,
+                // The default server rejects; the others must have something to answer with.
+                Some(_) => draft.servers.iter().copied().find(|server| self.servers[*server].tls.is_none()),
+            };
+            if let Some(server) = bare {
+                let text = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
+                self.complain(drafts.get(server).map(|d| d.at), Problem::says(text));
             }
         }
         by_address
@@ -577,6 +603,7 @@ impl Builder<'_> {
                     default_server: draft.default.or(draft.servers.first().copied()).unwrap_or(0),
                     spec: draft.spec,
                     proxy_protocol: draft.proxy_protocol,
+                    ssl: draft.ssl,
                     names: if draft.servers.len() > 1 { names } else { only_regexes(names) },
                 }
             })
@@ -589,14 +616,9 @@ fn only_regexes(names: Names) -> Names {
     names.regexes_only()
 }
 
-fn default_address() -> Address {
-    let port = if rustix_is_root() { 80 } else { 8000 };
-    Address::Ip(std::net::SocketAddr::from(([0, 0, 0, 0], port)))
-}
-
-fn rustix_is_root() -> bool {
-    // nginx listens on port 80 when it is started by the superuser and on 8000 otherwise.
-    std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+/// nginx listens on port 80 when it is started by the superuser and on 8000 otherwise.
+fn default_address(superuser: bool) -> Address {
+    Address::Ip(std::net::SocketAddr::from(([0, 0, 0, 0], if superuser { 80 } else { 8000 })))
 }
 
 /// What may not stand inside what.
@@ -654,13 +676,22 @@ fn allowed_methods(d: &conf_schema::Directive) -> Result<u32, Problem> {
 }
 
 /// Chooses the server for a host; used for every request.
-pub fn server_for(plan: &HttpPlan, listener: usize, r: &mut Request) -> usize {
-    let listener = &plan.listeners[listener];
+pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
     if listener.names.is_empty() {
         return listener.default_server;
     }
     let host = std::mem::take(&mut r.host);
-    let found = listener.names.find(&host, r);
+    let found = if host.is_empty() {
+        // A request that names no host is for the server that the handshake chose.
+        match crate::tls::sent_name(r.connection()) {
+            Some(name) => listener.names.find(&name, r),
+            None => Ok(None),
+        }
+    } else {
+        listener.names.find(&host, r)
+    };
     r.host = host;
-    found.unwrap_or(listener.default_server)
+    // A name that could not be decided on is no reason to pick another server: the request ends with 500.
+    r.undecided = found.is_err();
+    found.ok().flatten().unwrap_or(listener.default_server)
 }

@@ -7,7 +7,7 @@ use crate::values::{
     Alias, BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose, Root,
     Satisfy, ServerNames, ServerTokens, SizeTemplate, Types,
 };
-use conf_schema::value::{Between, Buffers, Flag, List, Msec, Number, Offset, Own, Sec, Size, Text};
+use conf_schema::value::{Between, Buffers, Flag, List, Msec, Number, Offset, Sec, Size, Text};
 use conf_schema::{Cx, Directive, Problem, Value, directives};
 use observe::ErrorLogLines;
 
@@ -22,8 +22,8 @@ directives! {
         root: RootValue = "html",
         /// Replaces the location's name in the URI by this path.
         alias: AliasValue,
-        /// Only internal requests may use this location; others get 404.
-        internal: Own<Marker>,
+        /// Only internal requests may use this location, and those inside; others get 404.
+        internal: Marker,
         /// Maps file name extensions to media types.
         types: Types,
         /// The media type of files whose extension is not in `types`.
@@ -33,6 +33,7 @@ directives! {
         /// As `types_hash_max_size`.
         types_hash_bucket_size: Number = "64",
         /// Defines the URI that is shown for these errors.
+        /// Differs: line ends and NUL in the target of a redirect are percent-encoded.
         error_page: ErrorPages,
         /// Error pages may lead to further error pages.
         recursive_error_pages: Flag = "off",
@@ -40,7 +41,9 @@ directives! {
         server_tokens: ServerTokens = "on",
         /// Whose name stands in error pages and in the `Server` header: ours, nginx's, or any word.
         server_identity: Identity = "tidegate",
-        /// Memory in which each worker thread keeps small files, ready to be sent; `off`: none.
+        /// Memory in which each worker thread keeps small files, ready to be sent; `off`: none. Changes are seen at once, as the
+        /// kernel reports them; writes through a shared memory map, which it does not report, after the time of `recheck`, by
+        /// default 10 seconds.
         tidegate_cache: CacheBytes = "64m",
         /// Whether files may be reached through symbolic links: always, never, or when link and target have one owner.
         disable_symlinks: Symlinks = "off",
@@ -196,7 +199,17 @@ pub struct RootValue(pub Root);
 #[derive(Clone, Debug)]
 pub struct AliasValue(pub Root);
 
+/// Which of `root` and `alias` a block has had; kept in `Cx`.
+#[derive(Default)]
+struct Folders(hashbrown::HashMap<usize, bool>);
+
 fn folder(cx: &mut Cx, d: &Directive, alias: bool) -> Result<Root, Problem> {
+    let block = cx.block;
+    if let Some(earlier) = cx.get::<Folders>().0.insert(block, alias).filter(|earlier| *earlier != alias) {
+        let (name, earlier) = (d.name.text(), if earlier { "alias" } else { "root" });
+        let words = format!("\"{name}\" directive is duplicate, \"{earlier}\" directive was specified earlier");
+        return Err(Problem::says(words).hint("a location has one folder: remove one of them"));
+    }
     let Some(word) = d.args.first() else { return Err(Problem::invalid()) };
     let text = word.text();
     for forbidden in ["$document_root", "${document_root}", "$realpath_root", "${realpath_root}"] {
@@ -223,7 +236,8 @@ fn folder(cx: &mut Cx, d: &Directive, alias: bool) -> Result<Root, Problem> {
         path = Template::literal(&literal[..literal.len() - 1]);
     }
     // How much an alias replaces is known to the location that it stands in.
-    Ok(Root { path, alias: Alias::No })
+    let prefix = cx.full_name("").as_os_str().as_encoded_bytes().into();
+    Ok(Root { path, alias: Alias::No, prefix })
 }
 
 impl Value for RootValue {
@@ -279,19 +293,29 @@ impl Value for Conditions {
     }
 }
 
-/// `tidegate_cache`: bytes, 0 for `off`.
+/// `tidegate_cache`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheBytes(pub u64);
+pub struct CacheBytes {
+    /// Bytes, 0 for `off`.
+    pub bytes: u64,
+    /// Milliseconds after which an entry is compared with its file, though nothing was reported.
+    pub recheck: u64,
+}
 
 impl Value for CacheBytes {
-    const SYNTAX: &'static str = "size | off";
+    const SYNTAX: &'static str = "size [recheck=time] | off";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let mut cache = CacheBytes { bytes: 0, recheck: 10_000 };
         let word = d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default();
-        if word == b"off" {
-            return Ok(CacheBytes(0));
+        if word != b"off" {
+            cache.bytes = conf_schema::value::parse_offset(word).ok_or_else(|| Problem::invalid().at(0))?;
         }
-        let size = conf_schema::value::parse_offset(word).ok_or_else(|| Problem::invalid().at(0))?;
-        Ok(CacheBytes(size))
+        if let Some(word) = d.args.get(1) {
+            let time = word.bytes.strip_prefix(b"recheck=").filter(|_| cache.bytes > 0);
+            let invalid = || Problem::says(format!("invalid parameter \"{}\"", word.text())).at(1);
+            cache.recheck = time.and_then(conf_schema::value::parse_msec).ok_or_else(invalid)?;
+        }
+        Ok(cache)
     }
 }
 

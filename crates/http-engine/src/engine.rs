@@ -42,6 +42,9 @@ pub fn start(mut r: Box<Request>) -> Outcome {
     r.phase = Phase::ServerRewrite;
     r.location = r.srv().location;
     r.handler = 0;
+    if r.undecided {
+        return settle(r, Flow::Status(500));
+    }
     run(r)
 }
 
@@ -201,7 +204,10 @@ fn step(r: &mut Request) -> Flow {
 /// All content handlers declined.
 fn nobody_answers(r: &mut Request) -> Flow {
     if r.path.ends_with(b"/") {
-        let path = special::mapped_path(r);
+        let path = match special::mapped_path(r) {
+            Ok(path) => path,
+            Err(status) => return Flow::Status(status),
+        };
         r.log(Level::Error, format_args!("directory index of \"{}\" is forbidden", String::from_utf8_lossy(&path)));
         return Flow::Status(403);
     }
@@ -211,7 +217,8 @@ fn nobody_answers(r: &mut Request) -> Flow {
 
 fn find_location(r: &mut Request) -> Flow {
     r.match_again = false;
-    match route::find(r) {
+    let Ok(route) = route::find(r) else { return Flow::Status(500) };
+    match route {
         Route::Server => r.location = r.srv().location,
         Route::Location(location) => r.location = location,
         Route::Slash(location) => {
@@ -304,7 +311,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
         let delay = r.loc().core.conf.auth_delay.duration();
         let later = move |r| -> LocalFuture<(Box<Request>, Flow)> {
             Box::pin(async move {
-                tokio::time::sleep(delay).await;
+                runtime::time::sleep(delay).await;
                 base::clock::update();
                 (r, Flow::Status(status))
             })

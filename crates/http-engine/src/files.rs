@@ -5,13 +5,19 @@
 //! not possible (a network file system, a path through a symbolic link, no watches left) the entry is checked with one stat()
 //! each time it is used, which is what nginx does without its open_file_cache.
 //!
-//! Writes through a shared memory map are the exception: the kernel does not report them. nginx's cache is as blind to them.
+//! Writes through a shared memory map are the exception: the kernel does not report them. That is what `recheck` is for: an entry
+//! is compared with its file again when it was not for so long.
+
+#[cfg(test)]
+mod tests;
 
 use crate::response::OpenFile;
 use crate::variables::bytes_path;
+use base::clock::{self, Instant};
 use bytes::Bytes;
 use hashbrown::HashMap;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -31,6 +37,9 @@ const ENTRY_BYTES: u64 = 512;
 const OPEN_FILES_MAX: usize = 256;
 /// Folders that one thread watches; beyond, entries are checked with stat().
 const WATCHES_MAX: usize = 8192;
+/// Errors that say what a path is. Others (no descriptors, no memory, a disk that fails) say something of the moment, and are
+/// never remembered. Neither is EACCES: what a security module allows may change without an event.
+const ABOUT_THE_PATH: &[i32] = &[libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::ENAMETOOLONG];
 
 /// What a path is.
 #[derive(Debug)]
@@ -87,11 +96,15 @@ struct Entry {
     /// The kernel reports changes; else every use asks stat().
     watched: bool,
     used: Cell<bool>,
+    /// When it was last the same as its file.
+    seen: Instant,
 }
 
 struct Cache {
     /// Bytes that this thread may hold; 0: nothing is cached.
     bytes_max: u64,
+    /// Milliseconds after which a watched entry is compared with its file again.
+    recheck: u64,
     bytes: u64,
     open_files: usize,
     entries: HashMap<Box<[u8]>, Entry>,
@@ -109,6 +122,7 @@ struct Watches {
 thread_local! {
     static CACHE: RefCell<Cache> = RefCell::new(Cache {
         bytes_max: 0,
+        recheck: u64::MAX,
         bytes: 0,
         open_files: 0,
         entries: HashMap::new(),
@@ -117,13 +131,13 @@ thread_local! {
     });
 }
 
-/// Turns the cache of this thread on with so many bytes (or off, with 0). What comes back must be watched by the thread's loop:
-/// when it is readable, [`changed`] must be called before any request is served.
+/// Turns the cache of this thread on with so many bytes (or off, with 0), and empty: what a reload finds wrong, it mends. What
+/// comes back must be watched by the thread's loop: when it is readable, [`changed`] must be called before any request is served.
 pub fn enable(bytes_max: u64) -> Option<OwnedFd> {
     CACHE.with_borrow_mut(|cache| {
         cache.bytes_max = bytes_max;
+        cache.clear();
         if bytes_max == 0 {
-            cache.clear();
             return None;
         }
         if cache.watches.is_none() {
@@ -145,9 +159,9 @@ pub fn changed() {
     CACHE.with_borrow_mut(Cache::changed);
 }
 
-/// Forgets everything (a reload).
-pub fn forget() {
-    CACHE.with_borrow_mut(Cache::clear);
+/// After how many milliseconds a watched entry is compared with its file again.
+pub fn recheck_after(millis: u64) {
+    CACHE.with_borrow_mut(|cache| cache.recheck = millis);
 }
 
 /// What a path is; from the cache where it may be. Never waits for a FIFO or a device.
@@ -155,12 +169,36 @@ pub fn forget() {
 /// # Errors
 /// As the file system gives them.
 pub fn look(path: &[u8]) -> io::Result<Rc<Found>> {
-    CACHE.with_borrow_mut(|cache| cache.look(path))
+    CACHE.with_borrow_mut(|cache| cache.look(&plain(path)))
 }
 
 /// Whether [`look`] can answer without asking the file system.
 pub fn known(path: &[u8]) -> bool {
-    CACHE.with_borrow(|cache| cache.entries.get(path).is_some_and(|entry| entry.watched))
+    CACHE.with_borrow(|cache| cache.entries.get(&*plain(path)).is_some_and(|entry| cache.holds(entry)))
+}
+
+/// A path without doubled slashes and `.` segments (an `alias` that ends with a slash makes them): the kernel's events name files
+/// without, and would not find such an entry.
+fn plain(path: &[u8]) -> Cow<'_, [u8]> {
+    let odd = |at: usize| matches!(path.get(at + 1..), Some([b'/', ..] | [b'.'] | [b'.', b'/', ..]));
+    if !memchr::memchr_iter(b'/', path).any(odd) {
+        return Cow::Borrowed(path);
+    }
+    let mut out = Vec::with_capacity(path.len());
+    let mut segments = path.split(|c| *c == b'/').enumerate().peekable();
+    while let Some((index, segment)) = segments.next() {
+        let last = segments.peek().is_none();
+        let nothing = segment.is_empty() || segment == b".";
+        if nothing && index > 0 && !last {
+            continue;
+        }
+        // `/a/.` and `/a/` are the folder.
+        out.extend_from_slice(if nothing && last { b"" } else { segment });
+        if !last {
+            out.push(b'/');
+        }
+    }
+    Cow::Owned(out)
 }
 
 /// Reads what [`look`] will look at, on any thread, so that it is in the kernel's memory. What goes wrong, [`look`] reports.
@@ -231,24 +269,32 @@ impl Cache {
         if self.bytes_max == 0 {
             return open(path).map(Rc::new);
         }
+        let mut stale = None;
         if let Some(entry) = self.entries.get(path) {
             entry.used.set(true);
-            if entry.watched {
+            if self.holds(entry) {
                 return match &entry.found {
                     Ok(found) => Ok(found.clone()),
                     Err(code) => Err(io::Error::from_raw_os_error(*code)),
                 };
             }
-            if let Ok(found) = &entry.found
-                && std::fs::metadata(bytes_path(path)).is_ok_and(|m| Identity::of(&m) == found.identity)
-            {
-                return Ok(found.clone());
+            if let Ok(found) = &entry.found {
+                if !entry.watched
+                    && std::fs::metadata(bytes_path(path)).is_ok_and(|m| Identity::of(&m) == found.identity)
+                {
+                    return Ok(found.clone());
+                }
+                stale = entry.watched.then(|| found.clone());
             }
             self.remove(path);
         }
         // The watches come first: a change between the look and the watch would go unseen.
         let watched = self.watch(path);
-        let found = open(path).map(Rc::new);
+        let found = open(path).map(|new| match stale {
+            // It is still the same, with all that was made of it.
+            Some(old) if old.identity == new.identity && old.content == new.content => old,
+            _ => Rc::new(new),
+        });
         // A file with other names may be changed through one of them, in a folder that nobody watches.
         let watched = watched && !found.as_ref().is_ok_and(|f| f.kind == Kind::File && f.links > 1);
         let kept = match &found {
@@ -256,11 +302,19 @@ impl Cache {
             Err(e) => Err(e.raw_os_error().unwrap_or(libc::EIO)),
         };
         // A file without bytes of its own changes whenever the kernel likes.
-        let volatile = matches!(&kept, Ok(f) if f.kind == Kind::Other) || (kept.is_err() && !watched);
+        let volatile = match &kept {
+            Ok(found) => found.kind == Kind::Other,
+            Err(code) => !watched || !ABOUT_THE_PATH.contains(code),
+        };
         if !volatile {
-            self.insert(path, Entry { found: kept, watched, used: Cell::new(false) });
+            self.insert(path, Entry { found: kept, watched, used: Cell::new(false), seen: clock::now() });
         }
         found
+    }
+
+    /// An entry can be used as it is.
+    fn holds(&self, entry: &Entry) -> bool {
+        entry.watched && clock::now().millis_since(entry.seen) < self.recheck
     }
 
     fn insert(&mut self, path: &[u8], entry: Entry) {
@@ -516,122 +570,4 @@ thread_local! {
 /// Whether small files are read into memory; set together with [`enable`].
 pub fn keep_contents(on: bool) {
     CACHED.set(on);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("tidegate-files-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).expect("folder");
-        fs::canonicalize(&folder).expect("real path")
-    }
-
-    fn text(path: &Path) -> Option<String> {
-        changed();
-        let found = look(path.as_os_str().as_bytes()).ok()?;
-        found.content.as_ref().map(|c| String::from_utf8_lossy(c).into_owned())
-    }
-
-    #[test]
-    fn a_change_shows_at_once() {
-        let _fd = enable(1 << 20);
-        keep_contents(true);
-        let folder = folder("change");
-        let (file, other) = (folder.join("a.txt"), folder.join("b.txt"));
-        assert_eq!(text(&file), None, "missing, and remembered as missing");
-        fs::write(&file, "one").expect("write");
-        assert_eq!(text(&file).as_deref(), Some("one"));
-        let kept = look(file.as_os_str().as_bytes()).expect("found");
-        assert!(Rc::ptr_eq(&kept, &look(file.as_os_str().as_bytes()).expect("found")), "the same entry");
-        fs::write(&file, "two").expect("write");
-        assert_eq!(text(&file).as_deref(), Some("two"));
-        fs::write(&other, "three").expect("write");
-        fs::rename(&other, &file).expect("rename");
-        assert_eq!(text(&file).as_deref(), Some("three"));
-        fs::remove_file(&file).expect("remove");
-        assert_eq!(text(&file), None);
-        fs::remove_dir_all(&folder).expect("clean up");
-    }
-
-    #[test]
-    fn a_folder_that_is_swapped_takes_its_files_along() {
-        let _fd = enable(1 << 20);
-        keep_contents(true);
-        let top = folder("swap");
-        let (live, next) = (top.join("live"), top.join("next"));
-        fs::create_dir_all(live.join("x")).expect("folder");
-        fs::create_dir_all(next.join("x")).expect("folder");
-        fs::write(live.join("x/a"), "old").expect("write");
-        fs::write(next.join("x/a"), "new").expect("write");
-        assert_eq!(text(&live.join("x/a")).as_deref(), Some("old"));
-        fs::rename(&live, top.join("before")).expect("rename");
-        fs::rename(&next, &live).expect("rename");
-        assert_eq!(text(&live.join("x/a")).as_deref(), Some("new"));
-        fs::write(live.join("x/a"), "newer").expect("write");
-        assert_eq!(text(&live.join("x/a")).as_deref(), Some("newer"));
-        fs::remove_dir_all(&top).expect("clean up");
-    }
-
-    #[test]
-    fn a_link_is_followed_anew_each_time() {
-        let _fd = enable(1 << 20);
-        keep_contents(true);
-        let top = folder("link");
-        fs::create_dir_all(top.join("v1")).expect("folder");
-        fs::create_dir_all(top.join("v2")).expect("folder");
-        fs::write(top.join("v1/a"), "1").expect("write");
-        fs::write(top.join("v2/a"), "2").expect("write");
-        std::os::unix::fs::symlink("v1", top.join("now")).expect("link");
-        assert_eq!(text(&top.join("now/a")).as_deref(), Some("1"));
-        fs::remove_file(top.join("now")).expect("remove");
-        std::os::unix::fs::symlink("v2", top.join("now")).expect("link");
-        assert_eq!(text(&top.join("now/a")).as_deref(), Some("2"));
-        fs::remove_dir_all(&top).expect("clean up");
-    }
-
-    #[test]
-    fn memory_is_bounded() {
-        let _fd = enable(10 * (ENTRY_BYTES + 1000));
-        keep_contents(true);
-        let top = folder("bound");
-        for n in 0..100 {
-            fs::write(top.join(n.to_string()), vec![b'x'; 1000]).expect("write");
-        }
-        for n in 0..100 {
-            assert!(text(&top.join(n.to_string())).is_some());
-            assert!(usage().0 <= 10 * (ENTRY_BYTES + 1000));
-        }
-        assert!(usage().1 <= 10);
-        fs::remove_dir_all(&top).expect("clean up");
-    }
-
-    #[test]
-    fn links_are_refused_from_a_place_on() {
-        let folder = folder("links");
-        fs::create_dir(folder.join("real")).expect("folder");
-        fs::write(folder.join("real/file"), "text").expect("write");
-        std::os::unix::fs::symlink("real", folder.join("link")).expect("link");
-        std::os::unix::fs::symlink("file", folder.join("real/name")).expect("link");
-        let base = folder.as_os_str().as_bytes();
-        let code = |path: &str, from: usize, owner: bool| {
-            let path = [base, path.as_bytes()].concat();
-            match look_without_links(&path, from, owner) {
-                Ok(found) => Ok(found.kind),
-                Err(e) => Err(e.raw_os_error().unwrap_or(0)),
-            }
-        };
-        let beyond_link = base.len() + "/link".len();
-        assert_eq!(code("/real/file", 0, false), Ok(Kind::File));
-        assert!(matches!(code("/link/file", 0, false), Err(libc::ELOOP | libc::ENOTDIR)));
-        assert_eq!(code("/link/file", beyond_link, false), Ok(Kind::File));
-        assert_eq!(code("/link/name", beyond_link, false), Err(libc::ELOOP));
-        assert_eq!(code("/link/name", beyond_link, true), Ok(Kind::File), "one owner");
-        assert_eq!(code("/real/file/", 0, true), Err(libc::ENOTDIR), "a file is no folder");
-        assert_eq!(code("/real/", 0, false), Ok(Kind::Folder));
-        fs::remove_dir_all(&folder).expect("removed");
-    }
 }

@@ -1,6 +1,8 @@
 //! Writes a response head for HTTP/1 (nginx: `ngx_http_header_filter_module.c`): the order of its lines is nginx's.
 
+use crate::clean;
 use crate::request::Request;
+use crate::response::{OutHead, Slot};
 use net::listen::Address;
 use observe::clock;
 use std::cell::RefCell;
@@ -22,7 +24,7 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
         r.keep_alive = false;
     }
     out.extend_from_slice(b"HTTP/1.1 ");
-    match &r.out.status_line {
+    match r.out.status_line.as_ref().filter(|line| !clean::ends_line(line.bytes())) {
         Some(line) => out.extend_from_slice(line.bytes()),
         None => match wire_h1::status_line(r.out.status) {
             Some(line) => out.extend_from_slice(line.as_bytes()),
@@ -39,22 +41,18 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(b"\r\n");
     let o = &r.out;
-    if !o.server.bytes().is_empty() {
-        line(out, b"Server: ", o.server.bytes());
-    } else if !o.no_server {
+    if o.server.bytes().is_empty() && !o.no_server {
         out.extend_from_slice(&core.server_line);
     }
-    if !o.date.bytes().is_empty() {
-        line(out, b"Date: ", o.date.bytes());
-    } else if !o.no_date {
+    if o.date.bytes().is_empty() && !o.no_date {
         out.extend_from_slice(b"Date: ");
         clock::cached_at(base::clock::unix_seconds(), |now| out.extend_from_slice(&now.http));
         out.extend_from_slice(b"\r\n");
     }
-    if !o.content_type.bytes().is_empty() {
+    if !o.content_type.bytes().is_empty() && !clean::ends_line(o.content_type.bytes()) {
         out.extend_from_slice(b"Content-Type: ");
         out.extend_from_slice(o.content_type.bytes());
-        if !o.charset.bytes().is_empty() {
+        if !o.charset.bytes().is_empty() && !clean::ends_line(o.charset.bytes()) {
             out.extend_from_slice(b"; charset=");
             out.extend_from_slice(o.charset.bytes());
         }
@@ -65,15 +63,17 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
         number(length, out);
         out.extend_from_slice(b"\r\n");
     }
-    if !o.last_modified_text.bytes().is_empty() {
-        line(out, b"Last-Modified: ", o.last_modified_text.bytes());
-    } else if let Some(modified) = o.last_modified {
+    if o.last_modified_text.bytes().is_empty()
+        && let Some(modified) = o.last_modified
+    {
         line(out, b"Last-Modified: ", &date_text(modified));
     }
-    if !o.location.bytes().is_empty() || (!r.old_location.bytes().is_empty() && matches!(o.status, 301..=308)) {
-        if r.out.location.bytes().is_empty() {
-            r.out.location = std::mem::take(&mut r.old_location);
-        }
+    if o.location.bytes().is_empty() && !r.old_location.bytes().is_empty() && matches!(o.status, 301..=308) {
+        r.out.location = std::mem::take(&mut r.old_location);
+    }
+    // What is made absolute is ours, and stands here; another one stands where it was set.
+    let own_location = r.out.location.bytes().starts_with(b"/") && core.conf.absolute_redirect;
+    if own_location {
         location(r, out);
     }
     if r.chunked {
@@ -92,30 +92,50 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
     } else {
         out.extend_from_slice(b"Connection: close\r\n");
     }
+    r.out.settle();
     let o = &r.out;
     if o.vary_encoding {
         out.extend_from_slice(b"Vary: Accept-Encoding\r\n");
     }
-    if !o.etag.bytes().is_empty() {
-        line(out, b"ETag: ", o.etag.bytes());
-    }
-    if !o.content_encoding.bytes().is_empty() {
-        line(out, b"Content-Encoding: ", o.content_encoding.bytes());
-    }
-    if o.accept_ranges == Some(true) {
-        out.extend_from_slice(b"Accept-Ranges: bytes\r\n");
-    }
-    for field in &o.fields {
-        out.extend_from_slice(field.name.bytes());
+    let mut slots = o.slots().filter(|(slot, _)| !(own_location && *slot == Slot::Location)).peekable();
+    for (index, field) in o.fields.iter().enumerate() {
+        while let Some((slot, _)) = slots.next_if(|(_, before)| *before <= index) {
+            write_slot(o, slot, out);
+        }
+        let (name, value) = (field.name.bytes(), field.value.bytes());
+        // Features have seen to it already, and said which directive it was: this is for what they forgot.
+        if clean::ends_line(value) || clean::ends_line(name) {
+            r.dropped("response head", name, value);
+            continue;
+        }
+        out.extend_from_slice(name);
         out.extend_from_slice(b": ");
-        out.extend_from_slice(field.value.bytes());
+        out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
+    }
+    for (slot, _) in slots {
+        write_slot(o, slot, out);
     }
     out.extend_from_slice(b"\r\n");
     r.header_size = (out.len() - start) as u64;
 }
 
+fn write_slot(o: &OutHead, slot: Slot, out: &mut Vec<u8>) {
+    match slot {
+        Slot::Location => line(out, b"Location: ", &clean::encoded(o.location.bytes())),
+        Slot::Server => line(out, b"Server: ", o.server.bytes()),
+        Slot::Date => line(out, b"Date: ", o.date.bytes()),
+        Slot::LastModified => line(out, b"Last-Modified: ", o.last_modified_text.bytes()),
+        Slot::Etag => line(out, b"ETag: ", o.etag.bytes()),
+        Slot::ContentEncoding => line(out, b"Content-Encoding: ", o.content_encoding.bytes()),
+        Slot::AcceptRanges => out.extend_from_slice(b"Accept-Ranges: bytes\r\n"),
+    }
+}
+
 fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    if clean::ends_line(value) {
+        return;
+    }
     out.extend_from_slice(name);
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
@@ -136,36 +156,34 @@ pub fn number(mut n: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// The `Location` line; a path becomes an absolute URL under `absolute_redirect`.
+/// The `Location` line of a path, which becomes an absolute URL.
 fn location(r: &mut Request, out: &mut Vec<u8>) {
     let value = std::mem::take(&mut r.out.location);
     let target = value.bytes();
     let plan = r.plan_rc();
     let conf = &plan.locations[r.location].core.conf;
     out.extend_from_slice(b"Location: ");
-    if target.starts_with(b"/") && conf.absolute_redirect {
-        let tls = r.connection().tls;
-        out.extend_from_slice(if tls { b"https://" } else { b"http://" });
-        if conf.server_name_in_redirect {
-            out.extend_from_slice(&r.srv().name);
-        } else if !r.host.is_empty() {
-            out.extend_from_slice(&r.host);
-        } else {
-            match &r.connection().local {
-                Address::Ip(SocketAddr::V4(v4)) => out.extend_from_slice(v4.ip().to_string().as_bytes()),
-                Address::Ip(SocketAddr::V6(v6)) => out.extend_from_slice(format!("[{}]", v6.ip()).as_bytes()),
-                Address::Unix(path) => out.extend_from_slice(format!("unix:{}", path.display()).as_bytes()),
-            }
-        }
-        if conf.port_in_redirect
-            && let Address::Ip(address) = &r.connection().local
-            && address.port() != if tls { 443 } else { 80 }
-        {
-            out.push(b':');
-            number(u64::from(address.port()), out);
+    let tls = r.connection().tls.is_some();
+    out.extend_from_slice(if tls { b"https://" } else { b"http://" });
+    if conf.server_name_in_redirect {
+        out.extend_from_slice(&r.srv().name);
+    } else if !r.host.is_empty() {
+        out.extend_from_slice(&r.host);
+    } else {
+        match &*r.connection().local {
+            Address::Ip(SocketAddr::V4(v4)) => out.extend_from_slice(v4.ip().to_string().as_bytes()),
+            Address::Ip(SocketAddr::V6(v6)) => out.extend_from_slice(format!("[{}]", v6.ip()).as_bytes()),
+            Address::Unix(path) => out.extend_from_slice(format!("unix:{}", path.display()).as_bytes()),
         }
     }
-    out.extend_from_slice(target);
+    if conf.port_in_redirect
+        && let Address::Ip(address) = &*r.connection().local
+        && address.port() != if tls { 443 } else { 80 }
+    {
+        out.push(b':');
+        number(u64::from(address.port()), out);
+    }
+    out.extend_from_slice(&clean::encoded(target));
     out.extend_from_slice(b"\r\n");
     r.out.location = value;
 }

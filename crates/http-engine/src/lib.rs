@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod build;
+pub mod clean;
 pub mod core_table;
 pub mod counters;
 pub mod engine;
@@ -26,13 +27,17 @@ pub mod route;
 pub mod special;
 pub mod subrequest;
 pub mod template;
+pub mod tls;
 pub mod values;
 pub mod variable;
 pub mod variables;
 
 pub use build::{BlockPlan, Feature, HttpBuild};
 pub use plan::{Background, ContentOrder, Filter, FilterOrder, Handler, HttpPlan, Listener, Location, Logger, Server};
-pub use request::{BodyReader, Connection, Flow, Later, LocalFuture, RawClient, Request, RequestBody, Tunnel, Watch};
+pub use request::{
+    Begun, BodyReader, Connection, Flow, Later, ListenerRef, LocalFuture, RawClient, Request, RequestBody, Tunnel,
+    Watch,
+};
 pub use response::{Body, BodyError, BodySource, FilePart, OpenFile, Piece, Str};
 pub use template::Template;
 

@@ -11,6 +11,8 @@ use std::sync::{Arc, Weak};
 
 /// The http area, ready to run.
 pub struct HttpPlan {
+    /// No two plans of a process have the same; never 0.
+    pub generation: u32,
     /// Every address that servers listen on.
     pub listeners: Vec<Listener>,
     pub servers: Vec<Server>,
@@ -21,8 +23,9 @@ pub struct HttpPlan {
     pub names: crate::variable::Names,
     /// Some template asks for groups of the last match (`$1`).
     pub groups_used: bool,
-    /// `tidegate_cache`
+    /// `tidegate_cache`: its size, and the milliseconds of `recheck`.
     pub cache_bytes: u64,
+    pub cache_recheck: u64,
     /// Connections to servers are made from addresses that are not this machine's: workers need the capability for it.
     pub transparent: bool,
     /// Called on every thread when log lines must not wait any longer.
@@ -76,6 +79,11 @@ impl HttpPlan {
     pub fn specs(&self) -> impl Iterator<Item = &ListenSpec> {
         self.listeners.iter().map(|l| &l.spec)
     }
+    /// The listener that a connection came in by; `None` when this plan does not listen there.
+    #[inline]
+    pub fn listener_of(&self, connection: &crate::Connection) -> Option<&Listener> {
+        self.listeners.get(connection.listener.index_in(self)?)
+    }
     /// What a feature keeps for the whole area.
     pub fn thing<T: 'static + Send + Sync>(&self) -> Option<&T> {
         self.things.iter().find_map(|t| t.downcast_ref())
@@ -87,6 +95,8 @@ impl HttpPlan {
 pub struct Listener {
     pub spec: ListenSpec,
     pub proxy_protocol: bool,
+    /// `listen ... ssl`: connections begin with a handshake.
+    pub ssl: bool,
     /// Index of the server for hosts that no name matches.
     pub default_server: usize,
     pub names: Names,
@@ -102,6 +112,8 @@ pub struct Server {
     pub limits: wire_h1::HeadLimits,
     /// CONNECT is a method like others (`tunnel_pass`).
     pub allow_connect: bool,
+    /// How TLS connections to it are answered; `None`: it has no certificate, and that of the default server stands in.
+    pub tls: Option<Arc<crate::tls::ServerTls>>,
     /// What the server level of its rewrite directives does.
     pub rewrite: Vec<Arc<dyn Handler>>,
 }

@@ -5,13 +5,20 @@ use pcre2::bytes::{CaptureLocations, Regex, RegexBuilder};
 use crate::variable::{VarId, Variables};
 use conf_schema::{Cx, Problem};
 
-/// A match may try this many steps before it counts as not matching: a pattern such as `(a+)+$` must not hold a thread.
+/// A match may try this many steps before it fails: a pattern such as `(a+)+$` must not hold a thread. A failure is neither a
+/// match nor none: an access rule must not be passed by whoever makes it too hard to answer.
 pub const MATCH_STEPS_MAX: u32 = 1_000_000;
+
+/// It could not be found out whether a pattern matches. The words are nginx's, and name the pattern's file and line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchFailed(pub String);
 
 /// A compiled pattern; named groups set variables of the same name.
 pub struct Pattern {
     regex: Regex,
     text: Box<[u8]>,
+    /// `FILE:LINE` in the configuration; empty for what a request brought.
+    place: Box<str>,
     /// Group number and variable of every named group.
     names: Vec<(usize, VarId)>,
 }
@@ -51,7 +58,7 @@ impl Pattern {
         let regex = RegexBuilder::new().jit_if_available(true).build(&limited).map_err(|e| e.to_string())?;
         let names = regex.capture_names().iter().enumerate();
         let names = names.filter_map(|(group, name)| Some((group, name.clone()?))).collect();
-        Ok((Pattern { regex, text: text.into(), names: Vec::new() }, names))
+        Ok((Pattern { regex, text: text.into(), place: Box::default(), names: Vec::new() }, names))
     }
     /// Compiles a pattern and declares the variables of its named groups.
     ///
@@ -71,14 +78,15 @@ impl Pattern {
                 Problem::says(format!("pcre2_compile() failed: {words} in \"{shown}\" at \"{rest}\""))
             }
         })?;
+        let place = cx.place().into_boxed_str();
         let variables = cx.get::<Variables>();
-        let names = regex
-            .capture_names()
-            .iter()
-            .enumerate()
-            .filter_map(|(group, name)| Some((group, variables.slot(name.as_deref()?))))
-            .collect();
-        Ok(Pattern { regex, text: text.into(), names })
+        let mut names = Vec::new();
+        for (group, name) in regex.capture_names().iter().enumerate() {
+            if let Some(name) = name {
+                names.push((group, variables.group(name)?));
+            }
+        }
+        Ok(Pattern { regex, text: text.into(), place, names })
     }
     pub fn text(&self) -> &[u8] {
         &self.text
@@ -87,15 +95,20 @@ impl Pattern {
         self.regex.captures_len() - 1
     }
     /// Whether it matches, without a trace.
-    pub fn is_match(&self, subject: &[u8]) -> bool {
-        self.regex.is_match(subject).unwrap_or(false)
+    ///
+    /// # Errors
+    /// It could not be found out.
+    pub fn is_match(&self, subject: &[u8]) -> Result<bool, MatchFailed> {
+        self.regex.is_match(subject).map_err(|e| self.failed(subject, &e))
     }
     /// Matches and fills `into` with the groups.
-    pub fn captures(&self, subject: &[u8], into: &mut Captures) -> bool {
+    ///
+    /// # Errors
+    /// It could not be found out.
+    pub fn captures(&self, subject: &[u8], into: &mut Captures) -> Result<bool, MatchFailed> {
         let mut places: CaptureLocations = self.regex.capture_locations();
-        match self.regex.captures_read(&mut places, subject) {
-            Ok(Some(_)) => {}
-            _ => return false,
+        if self.regex.captures_read(&mut places, subject).map_err(|e| self.failed(subject, &e))?.is_none() {
+            return Ok(false);
         }
         into.subject.clear();
         into.subject.extend_from_slice(subject);
@@ -104,31 +117,43 @@ impl Pattern {
             Some((start, end)) => (start as u32, end as u32),
             None => (u32::MAX, u32::MAX),
         }));
-        true
+        Ok(true)
     }
     /// Matches for a request: groups become `$1`..., named groups become variables.
-    pub fn run(&self, r: &mut crate::Request, subject: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// It could not be found out; that has been logged.
+    pub fn run(&self, r: &mut crate::Request, subject: &[u8]) -> Result<bool, MatchFailed> {
+        self.try_run(r, subject).inspect_err(|MatchFailed(words)| r.log(observe::Level::Error, format_args!("{words}")))
+    }
+    fn try_run(&self, r: &mut crate::Request, subject: &[u8]) -> Result<bool, MatchFailed> {
         // Groups that nobody can ask for are not looked for.
         if self.names.is_empty() && (self.groups() == 0 || !r.plan().groups_used) {
-            let matched = self.is_match(subject);
+            let matched = self.is_match(subject)?;
             if matched {
                 r.captures.clear();
             }
-            return matched;
+            return Ok(matched);
         }
-        if !self.is_match(subject) {
+        if !self.is_match(subject)? {
             // Most locations' patterns do not match, and finding that out is cheaper without the groups.
-            return false;
+            return Ok(false);
         }
         let mut captures = std::mem::take(&mut r.captures);
         let matched = self.captures(subject, &mut captures);
-        if matched {
+        if matched == Ok(true) {
             for (group, id) in &self.names {
                 r.set_slot(*id, captures.get(*group).unwrap_or(b"").into());
             }
         }
         r.captures = captures;
         matched
+    }
+    #[cold]
+    fn failed(&self, subject: &[u8], e: &pcre2::Error) -> MatchFailed {
+        let (subject, pattern) = (String::from_utf8_lossy(subject), String::from_utf8_lossy(&self.text));
+        let place = if self.place.is_empty() { String::new() } else { format!(" in {}", self.place) };
+        MatchFailed(format!("pcre2_match() failed: {} on \"{subject}\" using \"{pattern}\"{place}", e.code()))
     }
 }
 
@@ -139,10 +164,16 @@ mod tests {
     #[test]
     fn a_pattern_that_explodes_is_cut_off() {
         let (pattern, _) = Pattern::at_run_time(br"^(a+)+$").expect("a pattern");
-        assert!(pattern.is_match(b"aaaa"));
+        assert_eq!(pattern.is_match(b"aaaa"), Ok(true));
+        assert_eq!(pattern.is_match(b"b"), Ok(false));
         // Two to the power of 60 ways to fail: without a limit this test would not end.
         let subject = [&[b'a'; 60][..], b"!"].concat();
-        assert!(!pattern.is_match(&subject));
-        assert!(!pattern.captures(&subject, &mut Captures::default()));
+        let MatchFailed(words) = pattern.is_match(&subject).expect_err("neither a match nor none");
+        // PCRE2_ERROR_MATCHLIMIT
+        assert!(
+            words.starts_with("pcre2_match() failed: -47 on \"aaaa") && words.contains("using \"^(a+)+$\""),
+            "{words}"
+        );
+        assert!(pattern.captures(&subject, &mut Captures::default()).is_err());
     }
 }

@@ -25,9 +25,9 @@ pub struct Connection {
     /// `None` for UNIX-domain sockets.
     pub peer: Option<SocketAddr>,
     /// The address that the client connected to.
-    pub local: net::listen::Address,
-    /// Index in the current plan's `listeners`; a reload moves it. `usize::MAX`: the address is no longer listened on.
-    pub listener: Cell<usize>,
+    pub local: Rc<net::listen::Address>,
+    /// The listener that it came in by.
+    pub listener: ListenerRef,
     /// `$connection_requests`: requests so far, this one included.
     pub requests: Cell<u64>,
     /// `tcp_nodelay` has been acted upon.
@@ -37,8 +37,72 @@ pub struct Connection {
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
     /// The descriptor, for `$tcpinfo_*`.
     pub fd: std::os::fd::RawFd,
-    /// The scheme is https.
-    pub tls: bool,
+    /// What is known of its TLS; `None`: it has none, and the scheme is http.
+    pub tls: Option<Arc<tls::Facts>>,
+    /// The beginning of a head of which the rest has not come yet.
+    pub begun: Begun,
+}
+
+/// A listener, named by what a reload does not change: its address. Where it stands in a plan is looked up once a plan.
+#[derive(Clone, Debug)]
+pub struct ListenerRef {
+    address: Rc<net::listen::Address>,
+    /// The plan that was asked last, by its generation, and the index there (`u32::MAX`: it does not listen there).
+    place: Cell<(u32, u32)>,
+}
+
+impl ListenerRef {
+    pub fn new(address: Rc<net::listen::Address>) -> ListenerRef {
+        ListenerRef { address, place: Cell::new((0, u32::MAX)) }
+    }
+    pub fn address(&self) -> &Rc<net::listen::Address> {
+        &self.address
+    }
+    /// Its index among a plan's listeners.
+    #[inline]
+    pub fn index_in(&self, plan: &HttpPlan) -> Option<usize> {
+        let (generation, index) = self.place.get();
+        if generation == plan.generation && index != u32::MAX {
+            return Some(index as usize);
+        }
+        let found = plan.listeners.iter().position(|l| l.spec.address == *self.address);
+        self.place.set((plan.generation, found.map_or(u32::MAX, |index| index as u32)));
+        found
+    }
+}
+
+/// Bytes that a connection has sent and nobody can use yet; nothing for most.
+#[derive(Default)]
+#[allow(clippy::box_collection)]
+pub struct Begun(Cell<Option<Box<Vec<u8>>>>);
+
+impl std::fmt::Debug for Begun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Begun({})", self.is_some())
+    }
+}
+
+impl Clone for Begun {
+    /// The bytes stay with the connection they came on.
+    fn clone(&self) -> Self {
+        Begun::default()
+    }
+}
+
+impl Begun {
+    pub fn take(&self) -> Option<Vec<u8>> {
+        self.0.take().map(|bytes| *bytes)
+    }
+    /// Keeps the bytes, in no more memory than they need.
+    pub fn keep(&self, bytes: &[u8]) {
+        self.0.set((!bytes.is_empty()).then(|| Box::new(bytes.to_vec())));
+    }
+    pub fn is_some(&self) -> bool {
+        let bytes = self.0.take();
+        let is_some = bytes.is_some();
+        self.0.set(bytes);
+        is_some
+    }
 }
 
 /// Where the request's body comes from; the connection implements it.
@@ -62,6 +126,11 @@ pub trait RawClient {
     /// # Errors
     /// A broken connection.
     fn poll_send(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>>;
+    /// Writes out what was taken and held back.
+    ///
+    /// # Errors
+    /// A broken connection.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>>;
     /// Closes the writing side.
     fn shutdown(&mut self);
 }
@@ -164,6 +233,8 @@ pub struct Request {
     /// An `if` block that passes requests on gave way to one that has no handler: what would pass it on has nowhere to pass it
     /// to, as in nginx.
     pub handler_lost: bool,
+    /// Which server the host means could not be decided: the request ends with 500.
+    pub undecided: bool,
     /// A rewrite changed the path: locations are matched again at the end of the phase.
     pub match_again: bool,
 
@@ -335,6 +406,10 @@ impl Request {
                 Some(found) => found,
                 None => get(self, rest, out),
             },
+            Source::SlotOrOne(slot, get) => match self.read_slot(*slot, out) {
+                Some(found) => found,
+                None => get(self, out),
+            },
             Source::Computed { by, slot: None } => by.get(self, out),
             Source::Computed { by, slot: Some(slot) } => {
                 if let Some(found) = self.read_slot(*slot, out) {
@@ -387,8 +462,12 @@ impl Request {
     }
     /// Sets a variable that the request keeps.
     pub fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
-        if let Some(Source::Slot(slot) | Source::SlotOr(slot, ..) | Source::Computed { slot: Some(slot), .. }) =
-            self.plan().variables.get(id.0 as usize).map(|v| &v.source)
+        if let Some(
+            Source::Slot(slot)
+            | Source::SlotOr(slot, ..)
+            | Source::SlotOrOne(slot, _)
+            | Source::Computed { slot: Some(slot), .. },
+        ) = self.plan().variables.get(id.0 as usize).map(|v| &v.source)
         {
             let slot = *slot;
             self.write_slot(slot, Slot::Value(value));
@@ -432,6 +511,7 @@ impl Request {
             match_again,
             left_location,
             handler_lost,
+            undecided,
             hold_output,
             abandoned,
             body,
@@ -488,6 +568,7 @@ impl Request {
         (*completed, *ignore_conditions, *counted, *pipelined) = (false, false, false, false);
         (*expect_trailers, *post_action, *etag_alone) = (false, false, false);
         (*left_location, *hold_output, *abandoned, *handler_lost) = (false, false, false, false);
+        *undecided = false;
         (*redirects_left, *rewrite_rounds_left) = (0, 0);
         (*error_status, *access_status) = (0, 0);
         (*length, *bytes_sent, *body_bytes_sent, *header_size) = (0, 0, 0, 0);

@@ -52,6 +52,44 @@ pub struct OutField {
     pub value: Str,
 }
 
+/// Fields that have a slot of their own in [`OutHead`] and stand among the others all the same, in the order in which they were set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    Location,
+    Server,
+    Date,
+    LastModified,
+    Etag,
+    ContentEncoding,
+    AcceptRanges,
+}
+
+impl Slot {
+    /// Where several were set since the last other field, this is their order.
+    const ALL: [Slot; 7] = [
+        Slot::Location,
+        Slot::Server,
+        Slot::Date,
+        Slot::LastModified,
+        Slot::Etag,
+        Slot::ContentEncoding,
+        Slot::AcceptRanges,
+    ];
+}
+
+/// The places of slots among the fields: a slot, and before which field it stands.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    known: [(Slot, usize); Slot::ALL.len()],
+    count: usize,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Places { known: [(Slot::Location, 0); Slot::ALL.len()], count: 0 }
+    }
+}
+
 /// The response head before it is written (nginx: `r->headers_out`).
 #[derive(Debug, Default)]
 pub struct OutHead {
@@ -87,12 +125,14 @@ pub struct OutHead {
     pub vary_encoding: bool,
     pub fields: Vec<OutField>,
     pub trailers: Vec<OutField>,
+    places: Places,
 }
 
 impl OutHead {
     pub fn clear(&mut self) {
         self.fields.clear();
         self.trailers.clear();
+        self.places.count = 0;
         self.status = 0;
         (self.status_line, self.content_length, self.last_modified, self.accept_ranges) = (None, None, None, None);
         (self.ranges_allowed, self.vary_encoding) = (false, false);
@@ -114,7 +154,37 @@ impl OutHead {
         }
     }
     pub fn add(&mut self, name: impl Into<Str>, value: impl Into<Str>) {
+        self.settle();
         self.fields.push(OutField { name: name.into(), value: value.into() });
+    }
+    /// Slots that were filled since the last time have their place here, behind the fields so far.
+    pub fn settle(&mut self) {
+        for slot in Slot::ALL {
+            let known = self.places.known.get(..self.places.count).unwrap_or_default();
+            if !self.holds(slot) || known.iter().any(|(other, _)| *other == slot) {
+                continue;
+            }
+            if let Some(place) = self.places.known.get_mut(self.places.count) {
+                *place = (slot, self.fields.len());
+                self.places.count += 1;
+            }
+        }
+    }
+    fn holds(&self, slot: Slot) -> bool {
+        match slot {
+            Slot::Location => !self.location.bytes().is_empty(),
+            Slot::Server => !self.server.bytes().is_empty(),
+            Slot::Date => !self.date.bytes().is_empty(),
+            Slot::LastModified => !self.last_modified_text.bytes().is_empty(),
+            Slot::Etag => !self.etag.bytes().is_empty(),
+            Slot::ContentEncoding => !self.content_encoding.bytes().is_empty(),
+            Slot::AcceptRanges => self.accept_ranges == Some(true),
+        }
+    }
+    /// Slots that are filled, each with the index of the field that it stands before. Complete after [`OutHead::settle`].
+    pub fn slots(&self) -> impl Iterator<Item = (Slot, usize)> + '_ {
+        let known = self.places.known.get(..self.places.count).unwrap_or_default();
+        known.iter().copied().filter(|(slot, _)| self.holds(*slot))
     }
     /// The value of a field that is in the list (not of those with a slot of their own).
     pub fn field(&self, name: &[u8]) -> Option<&[u8]> {
@@ -122,6 +192,21 @@ impl OutHead {
     }
     pub fn remove(&mut self, name: &[u8]) {
         self.fields.retain(|f| !f.name.bytes().eq_ignore_ascii_case(name));
+    }
+    /// Gives a field another value where it stands; further ones of the name go. It is added where there is none.
+    pub fn replace(&mut self, name: &'static str, value: impl Into<Str>) {
+        let mut value = Some(value.into());
+        self.fields.retain_mut(|field| {
+            if !field.name.bytes().eq_ignore_ascii_case(name.as_bytes()) {
+                return true;
+            }
+            let Some(value) = value.take() else { return false };
+            field.value = value;
+            true
+        });
+        if let Some(value) = value {
+            self.add(name, value);
+        }
     }
     /// What no longer holds once a filter changes the body's bytes: length, ranges, and the strong ETag becomes weak.
     pub fn body_changes(&mut self) {

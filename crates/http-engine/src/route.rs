@@ -1,7 +1,7 @@
 //! Which server, which location: nginx's precedence, decided on the canonical path.
 
 use crate::plan::{HttpPlan, Server};
-use crate::regex::Pattern;
+use crate::regex::{MatchFailed, Pattern};
 use crate::request::Request;
 use crate::values::{LocationKind, ServerName};
 use conf_schema::Problem;
@@ -45,9 +45,19 @@ impl Names {
         }
     }
     /// The server of a host (in lower case): exact, then the longest wildcard, then the first regular expression.
-    pub fn find(&self, host: &[u8], r: &mut Request) -> Option<usize> {
-        let fixed = self.find_fixed(host);
-        fixed.or_else(|| self.regex.iter().find(|(pattern, _)| pattern.run(r, host)).map(|(_, server)| *server))
+    ///
+    /// # Errors
+    /// A regular expression could not be decided on.
+    pub fn find(&self, host: &[u8], r: &mut Request) -> Result<Option<usize>, MatchFailed> {
+        if let Some(server) = self.find_fixed(host) {
+            return Ok(Some(server));
+        }
+        for (pattern, server) in &self.regex {
+            if pattern.run(r, host)? {
+                return Ok(Some(*server));
+            }
+        }
+        Ok(None)
     }
     /// The same without regular expressions.
     pub fn find_fixed(&self, host: &[u8]) -> Option<usize> {
@@ -208,36 +218,39 @@ pub enum Route {
 }
 
 /// Finds the location of the request's path.
-pub fn find(r: &mut Request) -> Route {
+///
+/// # Errors
+/// A regular expression could not be decided on.
+pub fn find(r: &mut Request) -> Result<Route, MatchFailed> {
     let plan = r.plan_rc();
     let server: &Server = &plan.servers[r.server];
     let path = std::mem::take(&mut r.path);
     let route = within(&plan, &server.tree, &path, r);
     r.path = path;
-    route.map_or(Route::Server, |(route, _)| route)
+    Ok(route?.map_or(Route::Server, |(route, _)| route))
 }
 
 /// Searches one tree and those inside; the flag says that nothing further may override the result.
-fn within(plan: &HttpPlan, tree: &Tree, path: &[u8], r: &mut Request) -> Option<(Route, bool)> {
+fn within(plan: &HttpPlan, tree: &Tree, path: &[u8], r: &mut Request) -> Result<Option<(Route, bool)>, MatchFailed> {
     let (found, final_) = tree.static_location(plan, path);
     let mut best = None;
     match found {
-        Found::Final(location) => return Some((Route::Location(location), true)),
-        Found::Slash(location) => return Some((Route::Slash(location), true)),
+        Found::Final(location) => return Ok(Some((Route::Location(location), true))),
+        Found::Slash(location) => return Ok(Some((Route::Slash(location), true))),
         Found::Nothing => {}
         Found::Prefix(location) => {
             if plan.locations[location].name.len() < path.len()
                 && let Some(slash) = tree.wants_slash(plan, path)
             {
-                return Some((Route::Slash(slash), true));
+                return Ok(Some((Route::Slash(slash), true)));
             }
             let inner = &plan.locations[location].inner;
             best = Some((Route::Location(location), false));
             if !inner.is_empty()
-                && let Some(deeper) = within(plan, inner, path, r)
+                && let Some(deeper) = within(plan, inner, path, r)?
             {
                 if deeper.1 {
-                    return Some(deeper);
+                    return Ok(Some(deeper));
                 }
                 best = Some(deeper);
             }
@@ -245,16 +258,16 @@ fn within(plan: &HttpPlan, tree: &Tree, path: &[u8], r: &mut Request) -> Option<
     }
     if !final_ {
         for (pattern, location) in &tree.regexes {
-            if pattern.run(r, path) {
+            if pattern.run(r, path)? {
                 let inner = &plan.locations[*location].inner;
                 if !inner.is_empty()
-                    && let Some((deeper, _)) = within(plan, inner, path, r)
+                    && let Some((deeper, _)) = within(plan, inner, path, r)?
                 {
-                    return Some((deeper, true));
+                    return Ok(Some((deeper, true)));
                 }
-                return Some((Route::Location(*location), true));
+                return Ok(Some((Route::Location(*location), true)));
             }
         }
     }
-    best.map(|(route, _)| (route, false))
+    Ok(best.map(|(route, _)| (route, false)))
 }

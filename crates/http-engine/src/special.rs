@@ -108,7 +108,8 @@ pub fn last_resort(r: &mut Request) -> Flow {
 }
 
 fn operators_page(r: &mut Request, page: &crate::values::ErrorPage) -> Flow {
-    if page.overwrite.is_some_and(|code| code != 0 && code != 200) {
+    // Whoever is refused need not send the body; a page that answers in place of the refused may want it.
+    if page.overwrite.is_none_or(|code| code != 0 && code != 200) {
         r.expect_tested = true;
     }
     if let Some(code) = page.overwrite {
@@ -227,24 +228,39 @@ pub fn keepalive_disabled(r: &Request) -> bool {
 
 /// The file that the path stands for: `root` + path, or `alias` in place of the location's name
 /// (nginx: `ngx_http_map_uri_to_path`).
-pub fn mapped_path(r: &mut Request) -> Vec<u8> {
+///
+/// # Errors
+/// 500 where the path was rewritten and stands for no file below `alias` any more; that is logged.
+pub fn mapped_path(r: &mut Request) -> Result<Vec<u8>, u16> {
     let mut out = Vec::with_capacity(128);
-    map_path(r, &mut out);
-    out
+    map_path(r, &mut out)?;
+    Ok(out)
 }
 
 /// The same, appended to a buffer.
-pub fn map_path(r: &mut Request, out: &mut Vec<u8>) {
+///
+/// # Errors
+/// As [`mapped_path`].
+pub fn map_path(r: &mut Request, out: &mut Vec<u8>) -> Result<(), u16> {
     let plan = r.plan_rc();
     let location = &plan.locations[r.location];
     let root = &location.core.root;
-    root.path.write(r, out);
+    if root.alias != Alias::No && r.left_location {
+        let name = String::from_utf8_lossy(&location.name).into_owned();
+        r.log(
+            observe::Level::Alert,
+            format_args!("\"alias\" cannot be used in location \"{name}\" where URI was rewritten"),
+        );
+        return Err(500);
+    }
+    root.write(r, out);
     match root.alias {
         Alias::No => out.extend_from_slice(&r.path),
         Alias::Prefix(length) => out.extend_from_slice(r.path.get(length..).unwrap_or(b"")),
         Alias::Whole if r.append_to_alias => out.extend_from_slice(&r.path),
         Alias::Whole => {}
     }
+    Ok(())
 }
 
 /// What a path is, under the location's `disable_symlinks`.

@@ -333,7 +333,7 @@ pub fn background(mut child: Box<Request>) {
         family.background.set(family.background.get() + 1);
         sub.background = Some(InBackground(family.clone()));
     }
-    tokio::task::spawn_local(async move {
+    runtime::task::spawn_local(async move {
         let (mut child, body) = engine::finish(engine::resume(child)).await;
         base::clock::update();
         if let Some(mut body) = body {

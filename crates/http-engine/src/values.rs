@@ -303,6 +303,22 @@ impl Types {
 pub struct Root {
     pub path: Template,
     pub alias: Alias,
+    /// Where the path starts when its variables make it a relative one, or none at all; ends with `/`.
+    pub prefix: Arc<[u8]>,
+}
+
+impl Root {
+    /// Appends the folder for this request.
+    pub fn write(&self, r: &mut crate::Request, out: &mut Vec<u8>) {
+        if let Some(path) = self.path.as_literal() {
+            return out.extend_from_slice(path);
+        }
+        let start = out.len();
+        self.path.write(r, out);
+        if out.get(start) != Some(&b'/') {
+            out.splice(start..start, self.prefix.iter().copied());
+        }
+    }
 }
 
 /// What of the URI `alias` replaces.

@@ -26,6 +26,8 @@ pub struct Builtin {
     pub get: BuiltinGet,
     /// What `set $name ...` does, where it may be set.
     pub set: Option<fn(&mut Request, Vec<u8>)>,
+    /// `set` and others may give it a value of their own, which then stands for it (nginx: `NGX_HTTP_VAR_CHANGEABLE`).
+    pub changeable: bool,
     pub doc: &'static str,
 }
 
@@ -36,10 +38,15 @@ pub enum BuiltinGet {
 
 impl Builtin {
     pub const fn one(name: &'static str, get: Get, doc: &'static str) -> Builtin {
-        Builtin { name, get: BuiltinGet::One(get), set: None, doc }
+        Builtin { name, get: BuiltinGet::One(get), set: None, changeable: false, doc }
     }
     pub const fn family(name: &'static str, get: GetPrefixed, doc: &'static str) -> Builtin {
-        Builtin { name, get: BuiltinGet::Family(get), set: None, doc }
+        Builtin { name, get: BuiltinGet::Family(get), set: None, changeable: false, doc }
+    }
+    #[must_use]
+    pub const fn changeable(mut self) -> Builtin {
+        self.changeable = true;
+        self
     }
     #[must_use]
     pub const fn settable(mut self, set: fn(&mut Request, Vec<u8>)) -> Builtin {
@@ -59,6 +66,8 @@ pub enum Source {
     Slot(u32),
     /// The same, and as long as nothing was set the family's value (`set $http_name`).
     SlotOr(u32, GetPrefixed, Box<str>),
+    /// The same of a built-in one (`set $proxy_host`).
+    SlotOrOne(u32, Get),
     /// Computed once a request and kept in the slot, unless it is volatile.
     Computed {
         by: Arc<dyn Compute>,
@@ -121,6 +130,19 @@ impl Variables {
         }
         id
     }
+    /// A variable of a named group.
+    ///
+    /// # Errors
+    /// As [`Variables::writable`].
+    pub fn group(&mut self, name: &str) -> Result<VarId, Problem> {
+        match self.builtin(&name.to_ascii_lowercase()) {
+            Some((row, _)) if matches!(row.get, BuiltinGet::One(_)) && !row.changeable && row.set.is_none() => {
+                Err(Problem::says(format!("the duplicate \"{name}\" variable"))
+                    .hint("this variable is built in and cannot be changed; give the group another name"))
+            }
+            _ => Ok(self.slot(name)),
+        }
+    }
     /// A variable that `set` writes to: a slot of its own, or a built-in one that may be changed.
     ///
     /// # Errors
@@ -133,7 +155,7 @@ impl Variables {
                 .get(lower.as_str())
                 .is_some_and(|id| matches!(self.all[id.0 as usize].source, Source::Slot(_)))
         {
-            if row.set.is_none() && matches!(row.get, BuiltinGet::One(_)) {
+            if row.set.is_none() && !row.changeable && matches!(row.get, BuiltinGet::One(_)) {
                 return Err(Problem::says(format!("the duplicate \"{name}\" variable"))
                     .hint("this variable is built in and cannot be changed; choose another name"));
             }
@@ -161,6 +183,7 @@ impl Variables {
         if let Some((row, _)) = self.builtin(&lower)
             && matches!(row.get, BuiltinGet::One(_))
             && row.set.is_none()
+            && !row.changeable
         {
             return Err(Problem::says(format!("the duplicate \"{name}\" variable")));
         }
@@ -174,9 +197,12 @@ impl Variables {
         let mut complaints = Vec::new();
         for index in 0..self.all.len() {
             if let Source::Slot(slot) = self.all[index].source
-                && let Some((Builtin { get: BuiltinGet::Family(get), .. }, end)) = self.builtin(&self.all[index].name)
+                && let Some((row, end)) = self.builtin(&self.all[index].name)
             {
-                self.all[index].source = Source::SlotOr(slot, *get, self.all[index].name[end..].into());
+                self.all[index].source = match row.get {
+                    BuiltinGet::Family(get) => Source::SlotOr(slot, get, self.all[index].name[end..].into()),
+                    BuiltinGet::One(get) => Source::SlotOrOne(slot, get),
+                };
             }
             if !matches!(self.all[index].source, Source::Unknown) {
                 continue;
@@ -195,8 +221,11 @@ impl Variables {
                     text: format!("unknown \"{name}\" variable"),
                     span: self.first_use[index].map(|at| at.span),
                     line: 0,
-                    hint: conf_schema::suggest::nearest(&name, self.builtins.keys().copied())
-                        .map(|near| format!("did you mean \"${near}\"?")),
+                    hint: match conf_schema::vocabulary::variables::nginx_has(&name) {
+                        true => Some("nginx has it, but it is not supported by this version".into()),
+                        false => conf_schema::suggest::nearest(&name, self.builtins.keys().copied())
+                            .map(|near| format!("did you mean \"${near}\"?")),
+                    },
                 }),
             }
         }

@@ -193,7 +193,7 @@ pub fn find_cookie<'a>(header: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 
 fn document_root(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let core = r.loc().core.clone();
-    core.root.path.write(r, out);
+    core.root.write(r, out);
     true
 }
 
@@ -252,7 +252,7 @@ fn same_name(field: &[u8], name: &str) -> bool {
 }
 
 fn https(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    r.connection().tls && put(out, b"on")
+    r.connection().tls.is_some() && put(out, b"on")
 }
 
 fn request_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
@@ -415,8 +415,7 @@ fn request_completion(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_filename(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    let path = special::mapped_path(r);
-    put(out, &path)
+    special::mapped_path(r).is_ok_and(|path| put(out, &path))
 }
 
 fn request_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
@@ -446,7 +445,7 @@ fn request_uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn scheme(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put(out, if r.connection().tls { b"https" } else { b"http" })
+    put(out, if r.connection().tls.is_some() { b"https" } else { b"http" })
 }
 
 fn sent_http(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
@@ -504,7 +503,7 @@ fn sent_trailer(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
 }
 
 fn server_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    match &r.connection().local {
+    match &*r.connection().local {
         Address::Ip(a) => write!(out, "{}", a.ip()).is_ok(),
         Address::Unix(path) => write!(out, "unix:{}", path.display()).is_ok(),
     }
@@ -515,7 +514,7 @@ fn server_name(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn server_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    if let Address::Ip(a) = &r.connection().local {
+    if let Address::Ip(a) = &*r.connection().local {
         number(u64::from(a.port()), out);
     }
     true

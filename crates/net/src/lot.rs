@@ -98,6 +98,9 @@ pub struct Lot<T> {
     spare: RefCell<Vec<Box<Wakers>>>,
 }
 
+/// The longest wait: epoll takes milliseconds in an `int`. The loop waits again.
+const WAIT_MILLIS_MAX: u64 = 1_000_000;
+
 /// Sets of wakers that are kept for the next entry that is worked on.
 const SPARE_MAX: usize = 128;
 
@@ -128,12 +131,15 @@ impl<T: Clone> Lot<T> {
     pub fn len(&self) -> usize {
         self.used.get() as usize
     }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
     /// Entries with an owner: those that are no connections of our own making.
     pub fn owned(&self) -> usize {
         self.owned.get() as usize
     }
-    /// Nothing but connections that we made ourselves is left.
-    pub fn is_empty(&self) -> bool {
+    /// No client and no listener is left; connections that we made ourselves may be.
+    pub fn has_no_owned(&self) -> bool {
         self.owned() == 0
     }
 
@@ -192,6 +198,15 @@ impl<T: Clone> Lot<T> {
         let raw = fd.as_raw_fd();
         let key = self.insert(fd, None, 0);
         self.register(key, raw, CONNECTED)
+    }
+    /// The same for a descriptor whose file others share.
+    ///
+    /// # Errors
+    /// As [`Lot::add`].
+    pub fn add_copy(&self, fd: OwnedFd) -> io::Result<Key> {
+        let raw = fd.as_raw_fd();
+        let key = self.insert(fd, None, SHARED_FILE);
+        self.register(key, raw, EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET))
     }
 
     /// Takes a connected socket in, parked, without telling epoll: a connection that ends with its first answer need never
@@ -269,6 +284,12 @@ impl<T: Clone> Lot<T> {
         });
         if queue == Some(true) {
             self.pending.borrow_mut().push(key);
+        }
+    }
+    /// The same if there is something to read that no event will tell of: it has told already.
+    pub fn again_if_readable(&self, key: Key) {
+        if self.with(key, |entry| entry.flags & (READABLE | CLOSING) != 0) == Some(true) {
+            self.again(key);
         }
     }
     /// Replaces what is kept with the socket.
@@ -357,6 +378,14 @@ impl<T: Clone> Lot<T> {
     pub fn rest(&self, key: Key) {
         self.with(key, |entry| self.forget_wakers(entry));
     }
+    /// When the entry is due.
+    pub fn deadline(&self, key: Key) -> Instant {
+        self.with(key, |entry| entry.deadline).unwrap_or_default()
+    }
+    /// There is something to read, although no event says so.
+    pub fn note_readable(&self, key: Key) {
+        self.with(key, |entry| entry.flags |= READABLE);
+    }
     pub fn is_parked(&self, key: Key) -> bool {
         self.with(key, |entry| entry.flags & PARKED != 0).unwrap_or(false)
     }
@@ -381,6 +410,10 @@ impl<T: Clone> Lot<T> {
             entry.node = Instant::default();
             if entry.fd.is_none() || entry.flags & PARKED == 0 {
                 continue;
+            }
+            // What has come in time is looked at first, however late the thread is.
+            if entry.deadline <= now && entry.flags & QUEUED != 0 {
+                entry.deadline = now.plus_millis(1);
             }
             if entry.deadline > now {
                 entry.node = entry.deadline;
@@ -450,16 +483,23 @@ impl<T: Clone> Lot<T> {
         .unwrap_or(Poll::Ready(false))
     }
 
-    /// Fetches events once without waiting and hands out the parked entries that turned readable. `true`: there may be more.
+    /// Waits until something happens, at most until `until` (`None`: for ever; what has passed already: not at all), and hands
+    /// out the parked entries that turned readable. Does not wait when such entries are pending. `true`: there may be more.
     ///
     /// # Errors
     /// As epoll gives them.
-    pub fn turn(&self, ready: &mut Vec<Key>) -> io::Result<bool> {
-        ready.append(&mut self.pending.borrow_mut());
+    pub fn wait(&self, until: Option<Instant>, ready: &mut Vec<Key>) -> io::Result<bool> {
         let mut events = self.events.borrow_mut();
         events.clear();
-        let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&zero)) {
+        let micros = until.map(|until| until.micros_since(base::clock::now()));
+        let micros = if self.has_pending() { Some(0) } else { micros };
+        ready.append(&mut self.pending.borrow_mut());
+        // epoll counts milliseconds: rounded up, or a timer that is nearly due would make the thread turn until it is.
+        let timeout = micros.map(|micros| {
+            let millis = micros.div_ceil(1000).min(WAIT_MILLIS_MAX);
+            rustix::event::Timespec { tv_sec: (millis / 1000) as _, tv_nsec: (millis % 1000 * 1_000_000) as _ }
+        });
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(true),
             Err(e) => return Err(e.into()),
@@ -538,23 +578,20 @@ impl<T: Clone> Lot<T> {
     pub fn has_pending(&self) -> bool {
         !self.pending.borrow().is_empty()
     }
+    /// Forgets who waits for what: the thread ends, and its tasks with it.
+    pub fn forget_all_wakers(&self) {
+        let wakers: Vec<_> = {
+            let mut entries = self.entries.borrow_mut();
+            entries.iter_mut().flat_map(|block| block.iter_mut()).filter_map(|entry| entry.wakers.take()).collect()
+        };
+        drop(wakers);
+    }
     /// Every entry in use.
     pub fn keys(&self) -> Vec<Key> {
         let entries = self.entries.borrow();
         let all = entries.iter().flat_map(|block| block.iter()).enumerate();
         all.filter(|(_, e)| e.fd.is_some()).map(|(i, e)| Key { index: i as u32, generation: e.generation }).collect()
     }
-}
-
-/// The lot as something that a tokio runtime can wait for.
-///
-/// # Errors
-/// When the runtime cannot take it.
-pub fn watch<T>(lot: &Lot<T>) -> io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
-    let fd = rustix::io::fcntl_dupfd_cloexec(lot, 0)?;
-    // SAFETY: `OwnedFd` keeps its descriptor open, and the same, for as long as it lives.
-    unsafe { tokio::io::unix::AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE) }
-        .map_err(|e| e.into_parts().1)
 }
 
 impl<T> AsFd for Lot<T> {
@@ -586,16 +623,16 @@ mod tests {
         let lot = Lot::new().expect("epoll");
         let (key, mut theirs) = pair(&lot);
         let mut ready = Vec::new();
-        lot.turn(&mut ready).expect("turn");
+        lot.wait(Some(Instant::default()), &mut ready).expect("turn");
         assert!(ready.is_empty(), "writable alone is no news for a parked connection");
         theirs.write_all(b"x").expect("write");
-        lot.turn(&mut ready).expect("turn");
+        lot.wait(Some(Instant::default()), &mut ready).expect("turn");
         assert_eq!(ready, [key]);
         assert!(lot.begin(key) && !lot.begin(key));
         assert_eq!(lot.owner(key), Some(7));
         assert_eq!(lot.remove(key), Some(7));
         assert_eq!(lot.remove(key), None);
-        assert!(lot.is_empty());
+        assert!(lot.has_no_owned());
     }
 
     #[test]
@@ -605,10 +642,10 @@ mod tests {
         lot.unpark(key);
         theirs.write_all(b"x").expect("write");
         let mut ready = Vec::new();
-        lot.turn(&mut ready).expect("turn");
+        lot.wait(Some(Instant::default()), &mut ready).expect("turn");
         assert!(ready.is_empty());
         lot.park(key, Instant(5));
-        lot.turn(&mut ready).expect("turn");
+        lot.wait(Some(Instant::default()), &mut ready).expect("turn");
         assert_eq!(ready, [key]);
     }
 
@@ -654,6 +691,22 @@ mod tests {
         lot.set_deadline(key, Instant(90));
         assert_eq!(lot.due(Instant(60), &mut due), Some(Instant(90)), "the first node is nobody's any more");
         assert!(due.is_empty());
+    }
+
+    #[test]
+    fn an_end_that_came_with_the_last_bytes_is_handed_out() {
+        let lot = Lot::new().expect("epoll");
+        let (key, mut theirs) = pair(&lot);
+        theirs.write_all(b"x").expect("write");
+        drop(theirs);
+        let mut ready = Vec::new();
+        lot.wait(Some(Instant::default()), &mut ready).expect("wait");
+        assert!(ready == [key] && lot.begin(key) && lot.closing(key));
+        ready.clear();
+        // The bytes were read and were not enough; the end is still to be seen.
+        lot.again_if_readable(key);
+        lot.wait(None, &mut ready).expect("wait");
+        assert_eq!(ready, [key]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 /// What a connection asks of its lot, whatever else the lot keeps.
 trait Watcher {
     fn add(&self, fd: OwnedFd) -> io::Result<Key>;
+    fn add_copy(&self, fd: OwnedFd) -> io::Result<Key>;
     fn remove(&self, key: Key);
     fn poll_readable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool>;
     fn poll_writable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool>;
@@ -26,6 +27,9 @@ trait Watcher {
 impl<T: Clone> Watcher for Lot<T> {
     fn add(&self, fd: OwnedFd) -> io::Result<Key> {
         self.add_outbound(fd)
+    }
+    fn add_copy(&self, fd: OwnedFd) -> io::Result<Key> {
+        Lot::add_copy(self, fd)
     }
     fn remove(&self, key: Key) {
         Lot::remove(self, key);
@@ -57,9 +61,17 @@ thread_local! {
     static LOT: RefCell<Option<Rc<dyn Watcher>>> = const { RefCell::new(None) };
 }
 
+/// What watched the connections of a thread before.
+pub struct Before(Option<Rc<dyn Watcher>>);
+
 /// From now on, connections of this thread are watched by this lot.
-pub fn watch_with<T: Clone + 'static>(lot: &Rc<Lot<T>>) {
-    LOT.set(Some(lot.clone()));
+pub fn watch_with<T: Clone + 'static>(lot: &Rc<Lot<T>>) -> Before {
+    Before(LOT.replace(Some(lot.clone())))
+}
+
+/// Connections are watched again as they were before [`watch_with`].
+pub fn watch_again(before: Before) {
+    LOT.set(before.0);
 }
 
 /// The thread has a lot.
@@ -73,6 +85,8 @@ pub struct Outbound {
     raw: RawFd,
     /// TCP_NODELAY is set, or would mean nothing.
     nodelay: Cell<bool>,
+    /// A read gives one packet, however many have come.
+    datagrams: bool,
     lot: Rc<dyn Watcher>,
 }
 
@@ -100,9 +114,37 @@ impl Outbound {
     /// # Errors
     /// When epoll refuses it, or the thread has no lot.
     pub fn new(fd: OwnedFd, tcp: bool) -> io::Result<Outbound> {
+        Outbound::add(fd, tcp, |lot, fd| lot.add(fd))
+    }
+    /// The same for a connected datagram socket.
+    ///
+    /// # Errors
+    /// As [`Outbound::new`].
+    pub fn datagrams(fd: OwnedFd) -> io::Result<Outbound> {
+        let mut outbound = Outbound::add(fd, false, |lot, fd| lot.add(fd))?;
+        outbound.datagrams = true;
+        Ok(outbound)
+    }
+    /// Watches a copy of a descriptor for reading; the file is others' as well.
+    ///
+    /// # Errors
+    /// As [`Outbound::new`].
+    pub fn copy(fd: OwnedFd) -> io::Result<Outbound> {
+        Outbound::add(fd, false, |lot, fd| lot.add_copy(fd))
+    }
+    fn add(fd: OwnedFd, tcp: bool, add: impl FnOnce(&dyn Watcher, OwnedFd) -> io::Result<Key>) -> io::Result<Outbound> {
         let lot = LOT.with_borrow(Clone::clone).ok_or(io::ErrorKind::Unsupported)?;
         let raw = fd.as_raw_fd();
-        Ok(Outbound { key: lot.add(fd)?, raw, nodelay: Cell::new(!tcp), lot })
+        let key = add(&*lot, fd)?;
+        Ok(Outbound { key, raw, nodelay: Cell::new(!tcp), datagrams: false, lot })
+    }
+    /// A write has found no room: the next room will be an event.
+    pub fn blocked(&self) {
+        self.lot.blocked(self.key);
+    }
+    /// A read has found nothing: the next byte will be an event.
+    pub fn drained(&self) {
+        self.lot.drained(self.key);
     }
     /// Reads into the spare room of a vector, without waiting. Asks the kernel only when an event has said that there is
     /// something.
@@ -117,7 +159,7 @@ impl Outbound {
         match socket::recv_spare(self.raw, buf) {
             Ok(n) => {
                 // A read that left room has taken all there was, unless the end follows.
-                if n > 0 && n < room && !self.lot.closing(self.key) {
+                if n > 0 && n < room && !self.datagrams && !self.lot.closing(self.key) {
                     self.lot.drained(self.key);
                 }
                 Ok(n)
@@ -181,18 +223,18 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().expect("pair");
         ours.set_nonblocking(true).expect("nonblocking");
         let outbound = Outbound::new(ours.into(), false).expect("watched");
-        assert!(lot.is_empty(), "it is nobody's client");
+        assert!(lot.has_no_owned(), "it is nobody's client");
         assert_eq!((lot.len(), lot.owned()), (1, 0));
         let (mut ready, mut buf) = (Vec::new(), Vec::with_capacity(8));
         theirs.write_all(b"one").expect("write");
         assert!(outbound.is_quiet(), "no event has come yet");
-        lot.turn(&mut ready).expect("turn");
+        lot.wait(Some(base::clock::Instant::default()), &mut ready).expect("turn");
         assert!(ready.is_empty(), "it is not parked");
         assert_eq!(outbound.try_recv(&mut buf).expect("bytes"), 3);
         assert!(outbound.is_quiet());
         theirs.write_all(b"two").expect("write");
         drop(theirs);
-        lot.turn(&mut ready).expect("turn");
+        lot.wait(Some(base::clock::Instant::default()), &mut ready).expect("turn");
         assert_eq!(outbound.try_recv(&mut buf).expect("bytes"), 3);
         assert!(!outbound.is_quiet(), "the end is not forgotten");
         assert_eq!((outbound.try_recv(&mut buf).expect("end"), buf.as_slice()), (0, &b"onetwo"[..]));

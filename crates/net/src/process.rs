@@ -7,7 +7,6 @@ use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::io::unix::AsyncFd;
 
 /// Which side of a fork we are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,16 +72,6 @@ impl Signals {
             }
             Ok(Signals { fd: OwnedFd::from_raw_fd(fd) })
         }
-    }
-
-    /// Lets the current runtime tell when a signal is waiting.
-    ///
-    /// # Errors
-    /// When the runtime cannot watch it.
-    pub fn watch(self) -> io::Result<AsyncFd<Signals>> {
-        // SAFETY: the descriptor is owned by the value handed over, which neither closes nor changes it before it is
-        // dropped together with the registration.
-        unsafe { AsyncFd::register(self) }.map_err(io::Error::from)
     }
 
     /// The next signal, if one is waiting.
@@ -263,15 +252,6 @@ pub fn inherit(fd: RawFd) -> io::Result<OwnedFd> {
     let owned = unsafe { OwnedFd::from_raw_fd(fd) };
     rustix::io::fcntl_setfd(&owned, rustix::io::FdFlags::CLOEXEC)?;
     Ok(owned)
-}
-
-/// Lets the current runtime tell when a descriptor is ready.
-///
-/// # Errors
-/// When the runtime cannot watch it.
-pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an OwnedFd stays open and the same until it is dropped, together with the registration.
-    unsafe { AsyncFd::register(fd) }.map_err(io::Error::from)
 }
 
 /// Names the process in `ps` and `top` (15 bytes).

@@ -85,6 +85,19 @@ fn errors_have_nginxs_first_line() {
         ("daemon yes;", "", 2, "invalid value \"yes\" in \"daemon\" directive, it must be \"on\" or \"off\""),
         ("ssl_engine x;", "", 2, "\"ssl_engine\" directive is not supported"),
         ("", "events { }", 4, "\"events\" directive is duplicate"),
+        (
+            "",
+            "http { server { listen 127.0.0.1:1; location / { root /a;\nalias /b; } } }",
+            5,
+            "\"alias\" directive is duplicate, \"root\" directive was specified earlier",
+        ),
+        (
+            "",
+            "http { server { listen 127.0.0.1:1; location / { proxy_redirect default;\nproxy_pass http://127.0.0.1; } } }",
+            4,
+            "\"proxy_redirect default\" should be placed after the \"proxy_pass\" directive",
+        ),
+        ("", "http { server { listen 127.0.0.1:1; if ($uri ~ (?<uri>a)) { } } }", 4, "the duplicate \"uri\" variable"),
         ("", "include none.conf;", 4, "open() \"CONF/none.conf\" failed (2: No such file or directory)"),
         ("", "http { ", 5, "unexpected end of file, expecting \"}\""),
     ] {
@@ -202,6 +215,14 @@ fn explanations_and_suggestions() {
         assert!(help.contains("Usage: tidegate"), "{command}: {help}");
         assert_eq!(help, text(&plain(&["help", command]).stdout));
     }
+}
+
+#[test]
+fn a_variable_that_nginx_has_and_we_have_not() {
+    let site = Site::new("", "http { server { listen 127.0.0.1:1; return 200 $geoip_city; } }");
+    let words = text(&site.run(&["-t", "--explain"]).stderr);
+    assert!(words.contains("unknown \"geoip_city\" variable"), "{words}");
+    assert!(words.contains("  = nginx has it, but it is not supported by this version\n"), "{words}");
 }
 
 #[test]

@@ -25,10 +25,10 @@ pub struct Naming {
 /// # Errors
 /// Its words.
 pub async fn system(host: &str) -> Result<Vec<IpAddr>, String> {
-    match tokio::net::lookup_host((host, 0)).await {
+    match runtime::io::lookup_host(host, 0).await {
         Ok(all) => {
             let mut found: Vec<IpAddr> = Vec::new();
-            for ip in all.map(|address| address.ip()) {
+            for ip in all.iter().map(std::net::SocketAddr::ip) {
                 if !found.contains(&ip) {
                     found.push(ip);
                 }
@@ -91,7 +91,7 @@ impl Naming {
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(pause).await;
+            runtime::time::sleep(pause).await;
             pause = (pause * 2).min(AGAIN_LAST);
         }
     }
@@ -124,7 +124,7 @@ impl Naming {
                     }
                 }
             };
-            tokio::time::sleep(wait.max(AGAIN_LEAST)).await;
+            runtime::time::sleep(wait.max(AGAIN_LEAST)).await;
         }
     }
 }

@@ -204,10 +204,8 @@ impl Peer {
         let before = self.checks_say();
         let news = self.with_checks(|checks| match checks.iter_mut().find(|(known, _)| known == name) {
             Some((_, known)) => std::mem::replace(known, found) != found,
-            None => {
-                checks.push((name.to_string(), found));
-                true
-            }
+            // A check of a configuration that was replaced meanwhile: it has no say any more.
+            None => false,
         });
         if self.checks_say() == Checked::Healthy && before == Checked::Unhealthy {
             self.with(|s| {

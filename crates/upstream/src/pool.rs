@@ -3,6 +3,7 @@
 use crate::group::Group;
 use crate::stream::{Address, Stream};
 use base::clock::{self, Instant};
+use runtime::time::Sleep;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -10,7 +11,6 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::time::Sleep;
 
 /// How a group keeps connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub struct Pooled {
 /// A connection's timer. It stays armed from one wait to the next: moving it on costs next to nothing, making one does not.
 #[derive(Debug, Default)]
 pub struct Patience {
-    sleep: Option<Pin<Box<Sleep>>>,
+    sleep: Option<Sleep>,
     waiting: bool,
 }
 
@@ -98,16 +98,16 @@ impl Patience {
             sleep
         } else {
             self.waiting = true;
-            let until = tokio::time::Instant::from_std(clock::as_std(clock::now()) + timeout);
+            let until = clock::now().plus(timeout);
             match &mut self.sleep {
                 Some(sleep) => {
-                    sleep.as_mut().reset(until);
+                    sleep.reset(until);
                     sleep
                 }
-                sleep => sleep.insert(Box::pin(tokio::time::sleep_until(until))),
+                sleep => sleep.insert(runtime::time::sleep_until(until)),
             }
         };
-        let over = sleep.as_mut().poll(cx).is_ready();
+        let over = Pin::new(sleep).poll(cx).is_ready();
         self.waiting &= !over;
         over
     }
@@ -189,14 +189,14 @@ pub fn give(mut connection: Box<Pooled>, keep: &KeepAlive) {
         idle.push_back(connection);
     });
     if !SWEEPING.replace(true) {
-        tokio::task::spawn_local(sweep());
+        runtime::task::spawn_local(sweep());
     }
 }
 
 /// Closes what was idle for too long or was closed by its server, as long as there is anything idle.
 async fn sweep() {
     loop {
-        tokio::time::sleep(SWEEP).await;
+        runtime::time::sleep(SWEEP).await;
         clock::update();
         let now = clock::now();
         let left = IDLE.with_borrow_mut(|idle| {

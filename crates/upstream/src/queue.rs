@@ -5,7 +5,6 @@ use crate::group::Group;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// A server may also come back without a sign (its `fail_timeout` is over): so often it is looked.
 const LOOK: Duration = Duration::from_millis(100);
@@ -34,7 +33,7 @@ impl Group {
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _place = Place(&self.waiting);
-        let deadline = Instant::now() + Duration::from_millis(queue.timeout_ms);
+        let deadline = base::clock::now().plus_millis(queue.timeout_ms);
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
@@ -46,10 +45,10 @@ impl Group {
             if let Some(active) = self.choose(&now, turn) {
                 return Some(active);
             }
-            if Instant::now() >= deadline {
+            if now.now >= deadline {
                 return None;
             }
-            let _ = tokio::time::timeout_at(deadline.min(Instant::now() + LOOK), freed).await;
+            let _ = runtime::time::timeout_at(deadline.min(now.now.plus(LOOK)), freed).await;
         }
     }
 }
@@ -70,9 +69,8 @@ mod tests {
         let lines = vec![Line { spec, source: Source::Fixed(vec![address]) }];
         let extras = Extras { queue: Some(Queue { max: 1, timeout_ms: 60 }), ..Extras::default() };
         let g = Arc::new(Group::with("queue", lines, Method::RoundRobin, KeepAlive::default(), true, extras));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let choice = balance::Choice { now: base::clock::now(), random: 1, key: b"", bound: None };
-        runtime.block_on(async {
+        runtime::block_on(async {
             let held = g.next(&choice, &mut g.turn()).await.unwrap();
             assert!(g.next(&choice, &mut g.turn()).await.is_none(), "nobody gives up a server");
             let (mut second, mut third) = (g.turn(), g.turn());

@@ -12,6 +12,7 @@
 //! client:
 //!     GET / -> 200, Content-Type: text/html, no X-Test, body "hello"
 //!     GET /x?a=1 X-Header: value -> 200, body has "1"
+//!     GET / -> 200, names "Server Date Content-Type Content-Length Last-Modified Connection ETag Accept-Ranges"
 //!     raw "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n" -> 400
 //! log: has "open()"
 //! differs: why nginx answers otherwise (the oracle then skips the case)

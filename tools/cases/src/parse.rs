@@ -28,6 +28,8 @@ pub enum Expect {
     Status(u16),
     Header(String, String),
     NoHeader(String),
+    /// All names of the head, in their order.
+    Names(String),
     Body(String),
     BodyHas(String),
     /// The connection is closed, without a (further) response.
@@ -127,6 +129,9 @@ fn expectation(text: &str) -> Result<Expect, String> {
     }
     if let Some(rest) = text.strip_prefix("body ") {
         return Ok(Expect::Body(quoted(rest)?.0));
+    }
+    if let Some(rest) = text.strip_prefix("names ") {
+        return Ok(Expect::Names(quoted(rest)?.0));
     }
     if let Some(name) = text.strip_prefix("no ") {
         return Ok(Expect::NoHeader(name.into()));

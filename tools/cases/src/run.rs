@@ -267,6 +267,7 @@ fn check(answer: &Answer, expect: &Expect) -> Result<(), String> {
         Expect::Status(status) => answer.status == *status,
         Expect::Header(name, value) => header(name) == *value || (value.is_empty() && !header(name).is_empty()),
         Expect::NoHeader(name) => !answer.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name)),
+        Expect::Names(names) => answer.headers.iter().map(|(n, _)| n.as_str()).eq(names.split_whitespace()),
         Expect::Body(text) => body == text.as_str(),
         Expect::BodyHas(text) => body.contains(text.as_str()),
         Expect::Closed => true,

@@ -17,7 +17,11 @@ const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
     ("ci", "everything that must hold before a change lands: format, lints, tests", ci::run),
     ("deb", "build a Debian package of the release binary", deb::run),
     ("docs", "write docs/reference.md and docs/compatibility.md from the directive tables", docs::run),
-    ("oracle", "run the .case files against a real nginx [/usr/sbin/nginx]", oracle::run),
+    (
+        "oracle",
+        "run the .case files against a real nginx: [--source DIR] [--nginx FILE] [--ours FILE] [--only TEXT]",
+        oracle::run,
+    ),
     ("tidy", "check the invariants that stand in ARCHITECTURE.md", tidy::run),
 ];
 

@@ -1,20 +1,98 @@
-//! `cargo xtask oracle`: the cases against a real nginx.
+//! `cargo xtask oracle`: the cases against a real nginx, the newest that can be had.
+//!
+//! That is one built from a checkout of nginx's source, where one is named by `--source` or the environment variable
+//! `NGINX_SOURCE`, else one that is named by `--nginx`, else the installed one. The build takes some twenty seconds, once: it is kept
+//! below `target` until the source changes. The checkout itself stays as it is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::SystemTime;
+
+/// Where Debian has it.
+const INSTALLED: &str = "/usr/sbin/nginx";
+/// What of a checkout the build needs.
+const PARTS: &[&str] = &["auto", "conf", "configure", "contrib", "docs", "html", "man", "src"];
+/// The modules that our cases, comparisons and configurations of others use.
+const WITH: &[&str] = &[
+    "--with-threads",
+    "--with-file-aio",
+    "--with-http_ssl_module",
+    "--with-http_v2_module",
+    "--with-http_realip_module",
+    "--with-http_addition_module",
+    "--with-http_sub_module",
+    "--with-http_gunzip_module",
+    "--with-http_gzip_static_module",
+    "--with-http_auth_request_module",
+    "--with-http_random_index_module",
+    "--with-http_secure_link_module",
+    "--with-http_slice_module",
+    "--with-http_stub_status_module",
+    "--with-stream",
+    "--with-stream_ssl_module",
+    "--with-stream_ssl_preread_module",
+    "--with-stream_realip_module",
+];
+
+/// What the command line says.
+#[derive(Default)]
+struct Asked {
+    source: Option<PathBuf>,
+    nginx: Option<PathBuf>,
+    /// Cases whose path holds this.
+    only: Option<String>,
+    /// Run the cases against this binary of ours instead.
+    ours: Option<PathBuf>,
+}
+
+impl Asked {
+    fn read(arguments: &[String]) -> Result<Asked, String> {
+        let mut asked = Asked::default();
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().cloned().ok_or(format!("{word} wants a value"));
+            match word.as_str() {
+                "--source" => asked.source = Some(value()?.into()),
+                "--nginx" => asked.nginx = Some(value()?.into()),
+                "--only" => asked.only = Some(value()?),
+                "--ours" => asked.ours = Some(value()?.into()),
+                path if !path.starts_with('-') && asked.nginx.is_none() => asked.nginx = Some(path.into()),
+                other => {
+                    return Err(format!(
+                        "\"{other}\" is none of: --source DIR, --nginx FILE, --ours FILE, --only TEXT"
+                    ));
+                }
+            }
+        }
+        Ok(asked)
+    }
+}
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
-    let binary = arguments.first().map_or("/usr/sbin/nginx", String::as_str);
-    let server = cases::Server { binary: binary.into(), nginx: true };
+    let asked = Asked::read(arguments)?;
+    let server = match &asked.ours {
+        Some(ours) => cases::Server { binary: ours.clone(), nginx: false },
+        None => {
+            let binary = nginx(asked.source.as_deref(), asked.nginx.as_deref())?;
+            let binary =
+                binary.ok_or("no nginx: name a checkout of its source with --source, or a binary with --nginx")?;
+            cases::Server { binary, nginx: true }
+        }
+    };
+    let shown = version(&server.binary).unwrap_or_else(|| server.binary.display().to_string());
     let mut paths = Vec::new();
     collect(Path::new("crates"), &mut paths);
     collect(Path::new("tests/cases"), &mut paths);
     paths.sort();
     let (mut agree, mut skipped, mut wrong) = (0, 0, Vec::new());
     for path in &paths {
+        if asked.only.as_ref().is_some_and(|only| !path.to_string_lossy().contains(only.as_str())) {
+            continue;
+        }
         let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let case = cases::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-        if case.differs.is_some() {
+        if case.differs.is_some() && server.nginx {
             skipped += 1;
             continue;
         }
@@ -24,8 +102,80 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             Err(words) => wrong.push(format!("{}:\n{words}", path.display())),
         }
     }
-    println!("{agree} cases agree with {binary}, {skipped} say that they differ, {} disagree", wrong.len());
+    println!("{agree} cases agree with {shown}, {skipped} say that they differ, {} disagree", wrong.len());
     if wrong.is_empty() { Ok(()) } else { Err(format!("\n{}", wrong.join("\n\n"))) }
+}
+
+/// The newest nginx that can be had; `None` where there is none at all.
+///
+/// # Errors
+/// What is named is not there, or cannot be built.
+pub fn nginx(source: Option<&Path>, binary: Option<&Path>) -> Result<Option<PathBuf>, String> {
+    if let Some(binary) = binary {
+        return if binary.is_file() {
+            Ok(Some(binary.into()))
+        } else {
+            Err(format!("{}: no such file", binary.display()))
+        };
+    }
+    let from_environment = std::env::var_os("NGINX_SOURCE").map(PathBuf::from);
+    if let Some(source) = source.map(Path::to_path_buf).or(from_environment) {
+        return build(&source).map(Some);
+    }
+    Ok(Some(PathBuf::from(INSTALLED)).filter(|path| path.is_file()))
+}
+
+/// `nginx/1.31.4`
+pub fn version(binary: &Path) -> Option<String> {
+    let told = Command::new(binary).arg("-v").output().ok()?;
+    let text = String::from_utf8_lossy(&told.stderr).into_owned() + &String::from_utf8_lossy(&told.stdout);
+    text.split_whitespace().find(|word| word.starts_with("nginx/")).map(ToString::to_string)
+}
+
+/// Builds a copy of the checkout below `target`, unless it has not changed since.
+fn build(source: &Path) -> Result<PathBuf, String> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let folder = target.join("oracle");
+    let binary = folder.join("objs/nginx");
+    let newest = newest(&source.join("src")).ok_or(format!("{}: no source of nginx", source.display()))?;
+    let built = fs::metadata(&binary).and_then(|m| m.modified());
+    if built.is_ok_and(|built| built > newest) {
+        return Ok(binary);
+    }
+    eprintln!("building nginx from {}", source.display());
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    for part in PARTS.iter().map(|part| source.join(part)).filter(|part| part.exists()) {
+        shell(Command::new("cp").arg("-a").arg(part).arg(&folder))?;
+    }
+    // A checkout has its script in another place than a release.
+    let script = if folder.join("configure").exists() { "./configure" } else { "auto/configure" };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let options = WITH.iter().copied().chain(["--with-cc-opt=-O1 -g0 -Wno-error"]);
+    shell(Command::new("sh").arg(script).args(options).current_dir(&folder))?;
+    shell(Command::new("make").arg(format!("-j{cores}")).args(["-f", "objs/Makefile", "binary"]).current_dir(&folder))?;
+    Ok(binary)
+}
+
+fn shell(command: &mut Command) -> Result<(), String> {
+    let done = command.stdin(Stdio::null()).stdout(Stdio::piped()).output().map_err(|e| format!("{command:?}: {e}"))?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    let from = text.len().saturating_sub(2000);
+    Err(format!("{command:?} failed:\n{}", text.get(from..).unwrap_or(&text)))
+}
+
+/// When the youngest file of a folder was changed.
+fn newest(folder: &Path) -> Option<SystemTime> {
+    let mut found = None;
+    for entry in fs::read_dir(folder).ok()?.flatten() {
+        let path = entry.path();
+        let time = if path.is_dir() { newest(&path) } else { entry.metadata().and_then(|m| m.modified()).ok() };
+        found = found.max(time);
+    }
+    found
 }
 
 fn collect(folder: &Path, out: &mut Vec<PathBuf>) {

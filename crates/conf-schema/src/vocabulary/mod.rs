@@ -5,6 +5,7 @@
 
 mod nginx;
 mod ours;
+pub mod variables;
 
 use crate::context::Contexts;
 use std::collections::HashMap;

@@ -99,7 +99,8 @@ pub fn write(r: &mut Request, path: &Template, cache: &CacheConf, line: &[u8]) {
 /// Names often hold `$host`: without this, a client could make files by inventing hosts.
 fn root_exists(r: &mut Request) -> bool {
     let core = r.loc().core.clone();
-    let root = core.root.path.eval(r);
+    let mut root = Vec::new();
+    core.root.write(r, &mut root);
     let e = match std::fs::metadata(bytes_path(&root)) {
         Ok(meta) if meta.is_dir() => return true,
         Ok(_) => std::io::Error::from_raw_os_error(libc::ENOTDIR),

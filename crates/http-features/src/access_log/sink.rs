@@ -223,8 +223,8 @@ impl Buffer {
 
 /// Empties a buffer later, unless it was emptied in between.
 fn set_timer(key: usize, turn: u64, after_ms: u64) {
-    tokio::task::spawn_local(async move {
-        tokio::time::sleep(Duration::from_millis(after_ms)).await;
+    runtime::task::spawn_local(async move {
+        runtime::time::sleep(Duration::from_millis(after_ms)).await;
         BUFFERS.with_borrow_mut(|all| {
             if let Some(buffer) = all.0.get_mut(&key)
                 && buffer.turn == turn

@@ -83,8 +83,11 @@ impl Handler for Ask {
         let stored = stored.to_vec();
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let work = tokio::task::spawn_blocking(move || crypt::check(&password, &stored));
-                let verdict = work.await.unwrap_or(Verdict::Unreadable);
+                let pool = net::pool::named(net::pool::DEFAULT);
+                let verdict = match pool.map(|pool| pool.run(move || crypt::check(&password, &stored))) {
+                    Some(Ok(work)) => work.await.unwrap_or(Verdict::Unreadable),
+                    _ => Verdict::Unreadable,
+                };
                 let flow = answer(&mut r, verdict, &user, &realm);
                 (r, flow)
             })
@@ -114,7 +117,10 @@ fn refuse(r: &mut Request, realm: &[u8]) -> Flow {
         _ => ("WWW-Authenticate", 401),
     };
     r.out.remove(field.as_bytes());
-    r.out.add(field, [b"Basic realm=\"".as_slice(), realm, b"\""].concat());
+    let value = [b"Basic realm=\"".as_slice(), realm, b"\""].concat();
+    if let Some(value) = r.field_value("auth_basic", field.as_bytes(), value) {
+        r.out.add(field, value);
+    }
     Flow::Status(status)
 }
 

@@ -86,7 +86,10 @@ impl Handler for List {
         if !r.path.ends_with(b"/") || !matches!(r.method, Method::Get | Method::Head) {
             return Flow::Declined;
         }
-        let mut path = http_engine::special::mapped_path(r);
+        let mut path = match http_engine::special::mapped_path(r) {
+            Ok(path) => path,
+            Err(status) => return Flow::Status(status),
+        };
         path.pop();
         let mut format = self.format;
         let mut callback = Vec::new();

@@ -51,7 +51,7 @@ impl Feature for Brotli {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<BrotliConf>() else { return Ok(()) };
         if conf.brotli_static != StaticMode::Off {
-            let handler = StaticCoded { coding: Coding::Brotli, mode: conf.brotli_static, vary: true };
+            let handler = StaticCoded { coding: Coding::Brotli, mode: conf.brotli_static };
             block.location.content_drafts.push((ContentOrder::CompressedFiles, Arc::new(handler)));
         }
         if conf.brotli {

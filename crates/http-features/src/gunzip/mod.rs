@@ -1,6 +1,6 @@
 //! gunzip (nginx: `ngx_http_gunzip_filter_module`): compressed responses are inflated for clients that do not take them.
 
-use crate::shared::compress;
+use crate::shared::gzip_ok::GzipOk;
 use bytes::Bytes;
 use conf_schema::value::{Buffers, Flag};
 use conf_schema::{Area, Problem, Table, directives};
@@ -12,7 +12,6 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use wire_h1::Known;
 
 directives! {
     /// What the module is told in a block.
@@ -49,9 +48,10 @@ impl Filter for Inflate {
         if !r.out.content_encoding.bytes().eq_ignore_ascii_case(b"gzip") {
             return Ok(body);
         }
-        r.out.vary_encoding = true;
-        // What is included in another response is compressed with that.
-        if !r.is_subrequest() && r.header(Known::AcceptEncoding).is_some_and(|a| compress::quality(a, "gzip") > 0) {
+        let ok = GzipOk::of(r);
+        let (vary, takes_it) = (ok.vary, ok.allows(r));
+        r.out.vary_encoding |= vary;
+        if takes_it {
             return Ok(body);
         }
         r.out.body_changes();
@@ -88,7 +88,10 @@ impl BodySource for Inflated {
             if let Some(mut bytes) = self.waiting.take() {
                 let step = bytes.split_to(bytes.len().min(STEP_BYTES));
                 self.waiting = (!bytes.is_empty()).then_some(bytes);
-                if self.decoder.write_all(&step).is_err() {
+                // With the last of what is here all that can be inflated comes out: the rest may be long in coming, or never come.
+                let fed = self.decoder.write_all(&step);
+                let flushed = if self.waiting.is_none() { self.decoder.flush() } else { Ok(()) };
+                if fed.is_err() || flushed.is_err() {
                     return failed(r);
                 }
                 let out = std::mem::take(self.decoder.get_mut());
@@ -133,5 +136,27 @@ impl BodySource for Inflated {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    #[test]
+    fn what_came_before_a_body_was_cut_off_is_inflated() {
+        let text: Vec<u8> = (0..5000u32).map(|n| b'a' + (n * n % 23) as u8).collect();
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&text).expect("memory");
+        let coded = encoder.finish().expect("memory");
+        let body = Body::Bytes(Bytes::copy_from_slice(&coded[..coded.len() / 2]));
+        let decoder = flate2::write::MultiGzDecoder::new(Vec::new());
+        let mut inflated = Inflated { body, decoder, file: None, waiting: None, done: false };
+        let mut cx = Context::from_waker(Waker::noop());
+        let Poll::Ready(Some(Ok(Piece::Bytes(first)))) = inflated.poll_piece(&mut cx, &mut Request::default()) else {
+            panic!("a piece")
+        };
+        assert!(!first.is_empty() && text.starts_with(&first));
     }
 }

@@ -1,31 +1,20 @@
-//! gzip (nginx: `ngx_http_gzip_filter_module`, and the conditions of the core: `ngx_http_gzip_ok`).
+//! gzip (nginx: `ngx_http_gzip_filter_module`).
 
 use crate::shared::compress::{self, Coding};
+use crate::shared::gzip_ok::{Disabled, GzipOk, MinVersion, Proxied};
 use crate::shared::media_types::MediaTypes;
 use conf_schema::value::{Between, Buffers, Flag, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::regex::Pattern;
+use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Request};
 use std::any::Any;
 use std::sync::Arc;
-use wire_h1::{Known, Version};
-
-conf_schema::words! {
-    /// `gzip_http_version`
-    pub enum MinVersion { V10 = "1.0", V11 = "1.1" }
-}
-conf_schema::word_set! {
-    /// `gzip_proxied`
-    pub struct Proxied {
-        OFF = 1 "off", EXPIRED = 2 "expired", NO_CACHE = 4 "no-cache", NO_STORE = 8 "no-store", PRIVATE = 16 "private",
-        NO_LAST_MODIFIED = 32 "no_last_modified", NO_ETAG = 64 "no_etag", AUTH = 128 "auth", ANY = 256 "any",
-    }
-}
 
 directives! {
     /// What the gzip module is told in a block.
     pub struct GzipConf from GzipInput {
         /// Whether responses are compressed.
+        /// Differs: a response that is in memory is compressed at once, and goes out with its length instead of in chunks.
         gzip: Flag = "off",
         /// How hard the compressor tries.
         gzip_comp_level: Between<1, 9> = "1",
@@ -65,29 +54,11 @@ impl Value for GzipTypes {
     }
 }
 
-/// `gzip_disable regex ... | msie6`
-#[derive(Clone)]
-pub struct Disabled(Arc<Vec<Agent>>);
-
-enum Agent {
-    Msie6,
-    Matches(Pattern),
-}
-
-impl Value for Disabled {
-    const SYNTAX: &'static str = "regex ...";
-    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let mut all = Vec::new();
-        for (index, word) in d.args.iter().enumerate() {
-            all.push(match word.bytes.as_slice() {
-                b"msie6" => Agent::Msie6,
-                b"degradation" => return Err(Problem::says("gzip_disable degradation is not supported").at(index)),
-                text => Agent::Matches(Pattern::new(cx, text, true).map_err(|p| p.at(index))?),
-            });
-        }
-        Ok(Disabled(Arc::new(all)))
-    }
-}
+static VARIABLES: &[Builtin] = &[Builtin::one(
+    "gzip_ratio",
+    |r, out| compress::ratio(r, out),
+    "How many times as long the response was before it was compressed.",
+)];
 
 /// The feature.
 pub struct Gzip;
@@ -96,89 +67,46 @@ impl Feature for Gzip {
     fn table(&self) -> Table {
         GzipConf::table("gzip", Area::Http)
     }
+    fn variables(&self) -> &'static [Builtin] {
+        VARIABLES
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<GzipConf>() else { return Ok(()) };
+        // Others ask for it, too: what answers with compressed files, and what inflates.
+        let ok = Arc::new(GzipOk {
+            disable: conf.gzip_disable.clone(),
+            version: conf.gzip_http_version,
+            proxied: conf.gzip_proxied,
+            vary: conf.gzip_vary,
+        });
+        if !ok.is_default() {
+            block.location.things.push(ok.clone());
+        }
         if conf.gzip {
-            block.location.filters.push((FilterOrder::Compress, Arc::new(Compress(conf))));
+            block.location.filters.push((FilterOrder::Compress, Arc::new(Compress { conf, ok })));
         }
         Ok(())
     }
 }
 
-struct Compress(Arc<GzipConf>);
+struct Compress {
+    conf: Arc<GzipConf>,
+    ok: Arc<GzipOk>,
+}
 
 impl Filter for Compress {
     fn name(&self) -> &'static str {
         "gzip"
     }
     fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
-        let conf = &self.0;
+        let conf = &self.conf;
         if !compress::eligible(r, conf.gzip_min_length.0, &conf.gzip_types.0) {
             return Ok(body);
         }
         r.out.vary_encoding = conf.gzip_vary;
-        if !self.wanted(r) {
+        if !self.ok.allows(r) {
             return Ok(body);
         }
         compress::apply(r, body, Coding::Gzip, conf.gzip_comp_level.0 as u32, 15)
     }
-}
-
-impl Compress {
-    /// nginx: `ngx_http_gzip_ok`.
-    fn wanted(&self, r: &Request) -> bool {
-        let conf = &self.0;
-        let accepts = r.header(Known::AcceptEncoding).is_some_and(|a| compress::quality(a, "gzip") > 0);
-        if !accepts {
-            return false;
-        }
-        if let (Some(Disabled(agents)), Some(agent)) = (&conf.gzip_disable, r.header(Known::UserAgent)) {
-            let matched = agents.iter().any(|rule| match rule {
-                Agent::Msie6 => http_engine::special::is_msie6(r),
-                Agent::Matches(pattern) => pattern.is_match(agent),
-            });
-            if matched {
-                return false;
-            }
-        }
-        if conf.gzip_http_version == MinVersion::V11 && r.version < Version::Http11 {
-            return false;
-        }
-        r.header(Known::Via).is_none() || proxied(r, conf.gzip_proxied)
-    }
-}
-
-/// Whether a response may be compressed for a proxy.
-fn proxied(r: &Request, allowed: Proxied) -> bool {
-    if allowed.has(Proxied::OFF) {
-        return false;
-    }
-    if allowed.has(Proxied::ANY) || (allowed.has(Proxied::AUTH) && r.header(Known::Authorization).is_some()) {
-        return true;
-    }
-    let field = |name: &[u8]| r.out.field(name);
-    if let Some(expires) = field(b"expires") {
-        if !allowed.has(Proxied::EXPIRED) {
-            return false;
-        }
-        let date = match r.out.date.bytes() {
-            b"" => Some(base::clock::unix_seconds()),
-            date => observe::clock::parse_http_time(date),
-        };
-        return match (observe::clock::parse_http_time(expires), date) {
-            (None, _) => true,
-            (Some(expires), Some(date)) => expires < date,
-            (Some(_), None) => false,
-        };
-    }
-    if let Some(control) = field(b"cache-control") {
-        let has = |word: &[u8]| {
-            control.split(|c| matches!(c, b',' | b' ' | b'=')).any(|w| w.trim_ascii().eq_ignore_ascii_case(word))
-        };
-        return (allowed.has(Proxied::NO_CACHE) && has(b"no-cache"))
-            || (allowed.has(Proxied::NO_STORE) && has(b"no-store"))
-            || (allowed.has(Proxied::PRIVATE) && has(b"private"));
-    }
-    (allowed.has(Proxied::NO_LAST_MODIFIED) && r.out.last_modified.is_none())
-        || (allowed.has(Proxied::NO_ETAG) && r.out.etag.bytes().is_empty())
 }

@@ -26,7 +26,7 @@ impl Feature for GzipStatic {
         if let Some(conf) = conf.downcast_ref::<GzipStaticConf>()
             && conf.gzip_static != StaticMode::Off
         {
-            let handler = StaticCoded { coding: Coding::Gzip, mode: conf.gzip_static, vary: true };
+            let handler = StaticCoded { coding: Coding::Gzip, mode: conf.gzip_static };
             block.location.content_drafts.push((ContentOrder::CompressedFiles, Arc::new(handler)));
         }
         Ok(())

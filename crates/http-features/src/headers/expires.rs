@@ -134,16 +134,14 @@ impl Expires {
             },
         };
         let Some((date, control)) = when.resolve(base::clock::unix_seconds(), r.out.last_modified) else { return };
-        r.out.remove(b"Expires");
-        r.out.remove(b"Cache-Control");
-        r.out.add("Expires", date.to_vec());
+        r.out.replace("Expires", date.to_vec());
         match control {
-            Control::NoCache => r.out.add("Cache-Control", "no-cache"),
+            Control::NoCache => r.out.replace("Cache-Control", "no-cache"),
             Control::MaxAge(age) => {
                 let mut value = Vec::with_capacity(32);
                 value.extend_from_slice(b"max-age=");
                 http_engine::head_out::number(age.max(0) as u64, &mut value);
-                r.out.add("Cache-Control", value);
+                r.out.replace("Cache-Control", value);
             }
         }
     }

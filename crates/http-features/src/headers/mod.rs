@@ -9,6 +9,7 @@ mod tests;
 
 use conf_schema::{Area, Cx, Directive, Given, Problem, Table, Value, directives, words};
 use expires::Expires;
+use http_engine::clean;
 use http_engine::{
     BlockPlan, Body, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request, Str, Template,
 };
@@ -32,6 +33,8 @@ directives! {
     /// What the module is told in a block.
     pub struct HeadersConf from HeadersInput {
         /// Adds a field to responses of status 200, 201, 204, 206, 301-304, 307 and 308; with `always`, to all.
+        /// Differs: a line end that a variable brings does not leave: in `Location` and `Refresh` it is percent-encoded, any other field is
+        /// dropped, with a line in the error log. Line ends that the value itself has become spaces.
         add_header: Fields,
         /// Whether `add_header` lines are inherited: always, not at all, or joined with own lines.
         add_header_inherit: Inherit = "on",
@@ -84,7 +87,7 @@ impl Value for Fields {
         } else {
             Kind::Plain
         };
-        let value = Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))?;
+        let value = Template::compile(cx, d, &clean::one_line(&value.bytes)).map_err(|p| p.at(1))?;
         Ok(Fields(vec![Arc::new(Field { name: name.bytes.as_slice().into(), kind, value, always })]))
     }
     fn append(&mut self, later: Self) {
@@ -164,10 +167,15 @@ impl Filter for Add {
         }
         for field in self.fields.iter().filter(|f| safe || f.always) {
             let value = match field.value.as_literal() {
-                Some(text) => text.to_vec(),
-                None => field.value.eval(r),
+                Some(text) => Some(text.to_vec()),
+                None => {
+                    let value = field.value.eval(r);
+                    r.field_value("add_header", &field.name, value)
+                }
             };
-            field.add(r, value);
+            if let Some(value) = value {
+                field.add(r, value);
+            }
         }
         Ok(body)
     }
@@ -184,6 +192,7 @@ impl Field {
                 r.out.last_modified_text = value.into();
             }
         }
+        r.out.settle();
     }
 }
 
@@ -218,7 +227,7 @@ impl BodySource for Trailed {
             let safe = is_safe(r.out.status);
             for field in fields.iter().filter(|f| safe || f.always) {
                 let value = field.value.eval(r);
-                if !value.is_empty() {
+                if let Some(value) = r.field_value("add_trailer", &field.name, value).filter(|v| !v.is_empty()) {
                     let name = Str::Shared(field.name.clone());
                     r.out.trailers.push(http_engine::response::OutField { name, value: value.into() });
                 }

@@ -2,7 +2,7 @@
 
 use conf_schema::{Cx, Directive, Problem, Value};
 use conf_syntax::Directive as Line;
-use http_engine::regex::Pattern;
+use http_engine::regex::{MatchFailed, Pattern};
 use http_engine::{Request, Template};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -126,7 +126,13 @@ impl Match {
                 Test::Present => values.next().is_some(),
                 Test::Absent => values.next().is_none(),
                 Test::Equal(not, wanted) => values.any(|value| value == wanted) != *not,
-                Test::Like(not, pattern) => values.any(|value| pattern.is_match(value)) != *not,
+                Test::Like(not, pattern) => {
+                    let mut found = false;
+                    for value in values {
+                        found = found || pattern.is_match(value).map_err(|MatchFailed(words)| words)?;
+                    }
+                    found != *not
+                }
             };
             if !right {
                 return Err(format!("header \"{name}\""));
@@ -138,7 +144,9 @@ impl Match {
     /// Whether the body is right.
     pub fn body(&self, body: &[u8]) -> Result<(), String> {
         match &self.body {
-            Some((not, pattern)) if pattern.is_match(body) == *not => Err("body".into()),
+            Some((not, pattern)) if pattern.is_match(body).map_err(|MatchFailed(words)| words)? == *not => {
+                Err("body".into())
+            }
             _ => Ok(()),
         }
     }

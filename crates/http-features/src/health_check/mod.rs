@@ -199,7 +199,7 @@ impl Background for Doctor {
     }
     fn run(self: Arc<Self>, plan: Weak<HttpPlan>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
-            let mut tasks = tokio::task::JoinSet::new();
+            let mut tasks = runtime::task::JoinSet::new();
             if let Some(strong) = plan.upgrade() {
                 for words in self.unsettled(&strong) {
                     log.log(Level::Warn, 0, format_args!("{words}"));
@@ -219,7 +219,7 @@ impl Background for Doctor {
 impl Round {
     /// Keeps a task for every server that there is.
     async fn run(self) {
-        let mut tasks = tokio::task::JoinSet::new();
+        let mut tasks = runtime::task::JoinSet::new();
         let mut known: Vec<Weak<Peer>> = Vec::new();
         loop {
             known.retain(|peer| peer.strong_count() > 0);
@@ -231,8 +231,8 @@ impl Round {
                 }
             }
             // New servers are looked for as often as servers are asked, but not less than once a second.
-            tokio::time::sleep(Duration::from_millis(self.check.interval_ms.min(1000))).await;
-            while tasks.try_join_next().is_some() {}
+            runtime::time::sleep(Duration::from_millis(self.check.interval_ms.min(1000))).await;
+            tasks.reap();
         }
     }
 
@@ -271,7 +271,7 @@ impl Round {
                 0 => 0,
                 most => u64::from_le_bytes(net::random::bytes16()[..8].try_into().unwrap_or_default()) % (most + 1),
             };
-            tokio::time::sleep(Duration::from_millis(self.check.interval_ms + jitter)).await;
+            runtime::time::sleep(Duration::from_millis(self.check.interval_ms + jitter)).await;
         }
     }
 }

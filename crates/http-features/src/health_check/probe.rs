@@ -6,13 +6,13 @@ use crate::shared::probing::{Prober, Probing};
 use crate::shared::upstream_state::{Answer, Try, UpstreamState};
 use base::clock;
 use bytes::Bytes;
-use http_engine::{Connection, HttpPlan, Request};
+use http_engine::{Begun, Connection, HttpPlan, ListenerRef, Request};
 use observe::os;
+use runtime::time::timeout;
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use tokio::time::timeout;
 use upstream::{Address, Options, Peer, Stream};
 use wire_h1::{
     BodyLength, ChunkedDecoder, HeadLimits, HeadParser, Method, Progress, ResponseHead, ResponseParser, Role, Span,
@@ -63,17 +63,19 @@ fn request(plan: Arc<HttpPlan>, location: usize, uri: &str, group: &str) -> Box<
     // It is right by construction; an empty head would do no harm.
     let _ = HeadParser::default().parse(&bytes, &HeadLimits::default(), &mut r.head);
     r.path = uri.split('?').next().unwrap_or_default().as_bytes().to_vec();
+    let nowhere = Rc::new(net::listen::Address::Unix("".into()));
     r.connection = Some(Rc::new(Connection {
         number: 0,
         peer: None,
-        local: net::listen::Address::Unix("".into()),
-        listener: Cell::new(usize::MAX),
+        local: nowhere.clone(),
+        listener: ListenerRef::new(nowhere),
         requests: Cell::new(1),
         nodelay: Cell::new(true),
         started: clock::now(),
         proxy: None,
         fd: -1,
-        tls: false,
+        tls: None,
+        begun: Begun::default(),
     }));
     r
 }

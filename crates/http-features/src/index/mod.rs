@@ -67,7 +67,10 @@ impl Handler for Look {
         if !r.path.ends_with(b"/") || !matches!(r.method, Method::Get | Method::Head | Method::Post) {
             return Flow::Declined;
         }
-        let folder = http_engine::special::mapped_path(r);
+        let folder = match http_engine::special::mapped_path(r) {
+            Ok(folder) => folder,
+            Err(status) => return Flow::Status(status),
+        };
         let mut folder_seen = false;
         for name in self.0.iter() {
             let name = name.eval(r);

@@ -264,7 +264,8 @@ impl Handler for Check {
                         };
                         // Nobody waits for a client that has left: a graceful end, least of all.
                         let flow = tokio::select! {
-                            () = tokio::time::sleep(Duration::from_millis(millis)) => Flow::Declined,
+                            biased;
+                            () = runtime::time::sleep(Duration::from_millis(millis)) => Flow::Declined,
                             () = gone => Flow::Status(499),
                         };
                         base::clock::update();

@@ -6,7 +6,7 @@
 mod tests;
 
 use conf_schema::value::Number;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{Area, At, Cx, Directive, Problem, Table, Value, directives};
 use conf_syntax::Directive as Line;
 use http_engine::hosts::Hosts;
 use http_engine::regex::Pattern;
@@ -88,6 +88,7 @@ impl Lookup {
                 (b"hostnames", []) => lookup.start_hosts().map_err(|p| p.on(line))?,
                 (b"volatile", []) => volatile = true,
                 (_, [value]) => {
+                    cx.at = At { span: line.span, line: line.line };
                     let result = Template::compile(cx, line, &value.bytes).map_err(|p| p.on(line))?;
                     lookup.add(cx, line, result).map_err(|p| p.on(line))?;
                 }
@@ -153,7 +154,15 @@ impl Lookup {
         if named.is_some() || value.is_empty() {
             return named.or(self.default);
         }
-        self.patterns.iter().find(|(pattern, _)| pattern.run(r, value)).map(|(_, result)| *result).or(self.default)
+        for (pattern, result) in &self.patterns {
+            match pattern.run(r, value) {
+                Ok(true) => return Some(*result),
+                Ok(false) => {}
+                // Those that follow are not asked, as in nginx.
+                Err(_) => break,
+            }
+        }
+        self.default
     }
 }
 

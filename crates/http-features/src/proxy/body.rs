@@ -6,6 +6,7 @@ use crate::shared::upstream_state::{UpstreamState, shown_url};
 use bytes::Bytes;
 use http_engine::{BodyError, BodySource, Piece, Request};
 use observe::Level;
+use runtime::time::Sleep;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::future::Future;
@@ -16,7 +17,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::time::Sleep;
 use upstream::{Active, Pooled, pool};
 use wire_h1::{BodyLength, ChunkedDecoder, Role};
 
@@ -70,7 +70,7 @@ impl Rate {
                 return Poll::Ready(allowed.min(READ_BYTES as u64) as usize);
             }
             let until_next = Duration::from_millis(1001 - millis % 1000);
-            let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(until_next)));
+            let pause = self.pause.get_or_insert_with(|| Box::pin(runtime::time::sleep(until_next)));
             if pause.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }

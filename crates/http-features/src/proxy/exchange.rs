@@ -305,7 +305,7 @@ async fn connect(
         send_buffer: conf.proxy_socket_sndbuf.0 as usize,
     };
     let connecting = Stream::connect(&peer.spec.address, &options);
-    let stream = match tokio::time::timeout(conf.proxy_connect_timeout.duration(), connecting).await {
+    let stream = match runtime::time::timeout(conf.proxy_connect_timeout.duration(), connecting).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(e)) => {
             let refused = transparent && e.kind() == std::io::ErrorKind::PermissionDenied;

@@ -21,6 +21,7 @@ use crate::shared::groups::Named;
 use crate::shared::probing::{Prober, Probing, Timeouts};
 use conf_schema::value::{Buffers, Flag, List, Msec, Number, Offset, Own, Size, Words};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::clean;
 use http_engine::core_table::TempPath;
 use http_engine::plan::Folder;
 use http_engine::values::SizeTemplate;
@@ -59,8 +60,11 @@ directives! {
     /// What the proxy module is told in a block.
     pub struct ProxyConf from ProxyInput {
         /// The protocol and address of the proxied server, and the URI that the location is mapped to.
+        /// Differs: line ends and NUL that variables bring into the URI are percent-encoded.
         proxy_pass: Own<PassTo>,
         /// Redefines or appends a field of the request that is passed on; an empty value removes it.
+        /// Differs: a field is dropped, with a line in the error log, when a variable brings a line end into its value. Line ends that the
+        /// value itself has become spaces.
         proxy_set_header: List<HeaderLine>,
         /// Fields of the response that are not passed on.
         proxy_hide_header: List<Name>,
@@ -113,6 +117,7 @@ directives! {
         /// Whether the client's fields are passed on.
         proxy_pass_request_headers: Flag = "on",
         /// Whether the client's body is passed on.
+        /// Differs: a body that is not passed on is not announced either: nginx leaves its `Content-Length`, and servers wait for it.
         proxy_pass_request_body: Flag = "on",
         /// The folder of temporary files with responses that a client is too slow for.
         proxy_temp_path: TempPath = "proxy_temp",
@@ -193,9 +198,16 @@ pub struct PassTo(pub Arc<Target>);
 impl Value for PassTo {
     const SYNTAX: &'static str = "URL";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Target::parse(cx, d).map(|t| PassTo(Arc::new(t)))
+        let target = Target::parse(cx, d)?;
+        let block = cx.block;
+        cx.get::<Passes>().0.insert(block, matches!(target, Target::Fixed(_)));
+        Ok(PassTo(Arc::new(target)))
     }
 }
+
+/// Blocks that have had their `proxy_pass`, and whether its URL is without variables; kept in `Cx`.
+#[derive(Default)]
+pub struct Passes(pub std::collections::HashMap<usize, bool>);
 
 /// `proxy_set_header field value`
 #[derive(Clone)]
@@ -208,7 +220,8 @@ impl Value for HeaderLine {
     const SYNTAX: &'static str = "field value";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let [name, value] = d.args.as_slice() else { return Err(Problem::invalid()) };
-        Ok(HeaderLine { name: name.bytes.clone(), value: Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))? })
+        let value = Template::compile(cx, d, &clean::one_line(&value.bytes)).map_err(|p| p.at(1))?;
+        Ok(HeaderLine { name: name.bytes.clone(), value })
     }
 }
 
@@ -252,7 +265,7 @@ impl Feature for Proxy {
         if !block.folders.contains(&folder) {
             block.folders.push(folder);
         }
-        let redirects = redirect::rules(&conf.proxy_redirect, &target, &location.name, location.regex)?;
+        let redirects = redirect::rules(&conf.proxy_redirect, &target, &location.name)?;
         location.auto_redirect = location.name.ends_with(b"/") && !location.regex && !location.exact;
         if let Some(origin) = bound.origin() {
             location.things.push(Arc::new(origin));

@@ -24,7 +24,18 @@ impl Value for RedirectRule {
         if d.args.len() == 1 {
             return match word(0).as_slice() {
                 b"off" => Ok(RedirectRule::Off),
-                b"default" => Ok(RedirectRule::Default),
+                b"default" => {
+                    let block = cx.block;
+                    match cx.get::<super::Passes>().0.get(&block) {
+                        Some(true) => Ok(RedirectRule::Default),
+                        Some(false) => Err(Problem::says(
+                            "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with variables",
+                        )),
+                        None => Err(Problem::says(
+                            "\"proxy_redirect default\" should be placed after the \"proxy_pass\" directive",
+                        )),
+                    }
+                }
                 other => {
                     let shown = String::from_utf8_lossy(other).into_owned();
                     Err(Problem::says(format!("invalid parameter \"{shown}\"")).at(0))
@@ -48,21 +59,17 @@ pub fn rules(
     said: &Option<List<RedirectRule>>,
     target: &Target,
     location: &[u8],
-    regex: bool,
 ) -> Result<Vec<RedirectRule>, Problem> {
     let default = match target {
-        Target::Fixed(url) if !regex => {
-            let uri = url.uri.as_deref();
-            let from = format!("http://{}{}", url.host, uri.unwrap_or(""));
-            let to = if uri.is_some() { location.to_vec() } else { Vec::new() };
-            let (from, to) = match uri {
-                Some(_) => (from, to),
+        Target::Fixed(url) => {
+            let (from, to) = match url.uri.as_deref() {
+                Some(uri) => (format!("http://{}{uri}", url.host), location),
                 // Without a URI part the paths are the same on both sides.
-                None => (format!("{from}/"), b"/".to_vec()),
+                None => (format!("http://{}/", url.host), &b"/"[..]),
             };
-            Some(RedirectRule::Prefix(Template::literal(from.as_bytes()), Template::literal(&to)))
+            Some(RedirectRule::Prefix(Template::literal(from.as_bytes()), Template::literal(to)))
         }
-        _ => None,
+        Target::Computed(_) => None,
     };
     let Some(List(said)) = said else { return Ok(default.into_iter().collect()) };
     if said.len() > 1 && said.iter().any(|rule| matches!(rule, RedirectRule::Off)) {
@@ -100,7 +107,7 @@ pub fn rewrite(rules: &[RedirectRule], r: &mut Request, value: &[u8]) -> Option<
             }
             RedirectRule::Regex(pattern, to) => {
                 // The whole value is replaced, whichever part of it matched.
-                if pattern.run(r, value) {
+                if pattern.run(r, value) == Ok(true) {
                     return Some(to.eval(r));
                 }
             }
@@ -268,7 +275,7 @@ fn flags(lines: &Option<List<CookieFlags>>, r: &mut Request, parts: &mut Vec<Par
     let name = parts.first().map(|(name, _)| name.clone()).unwrap_or_default();
     let found = lines.iter().find_map(|line| match line {
         CookieFlags::For { name: CookieName::Is(t), flags } => t.eval(r).eq_ignore_ascii_case(&name).then_some(flags),
-        CookieFlags::For { name: CookieName::Matches(p), flags } => p.run(r, &name).then_some(flags),
+        CookieFlags::For { name: CookieName::Matches(p), flags } => (p.run(r, &name) == Ok(true)).then_some(flags),
         CookieFlags::Off => None,
     });
     // What makes no flag says nothing, as in nginx.

@@ -3,8 +3,8 @@
 use super::target::Aim;
 use super::{HttpVersion, PassPlan};
 use crate::shared::caching::{Asking, OWN_CONDITIONS};
-use http_engine::Request;
 use http_engine::head_out::number;
+use http_engine::{Request, clean};
 use wire_h1::Known;
 
 /// Fields that the proxy writes itself, in lower case: the client's are not passed on.
@@ -32,38 +32,45 @@ pub enum Announce {
 /// could take the body for another request, so that the connection must not see another one.
 pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, announce: Announce, out: &mut Vec<u8>) -> bool {
     let conf = &plan.conf;
-    match &conf.proxy_method {
-        Some(method) => method.write(r, out),
+    let method = conf.proxy_method.as_ref().map(|method| method.eval(r));
+    match method.and_then(|method| r.field_value("proxy_method", b"method", method)) {
+        Some(method) => out.extend_from_slice(&method),
         None if Asking::of(r).is_some_and(|asking| asking.as_get) => out.extend_from_slice(b"GET"),
         None => out.extend_from_slice(r.method_name()),
     }
     out.push(b' ');
-    out.extend_from_slice(&aim.uri);
+    out.extend_from_slice(&clean::encoded(&aim.uri));
     out.extend_from_slice(match conf.proxy_http_version {
         HttpVersion::V10 => b" HTTP/1.0\r\n",
         HttpVersion::V11 => b" HTTP/1.1\r\n",
     });
     let lines = conf.proxy_set_header.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     let set = |known: Known| plan.set.has(known, b"");
-    if !set(Known::Host) {
-        field(out, b"Host", aim.origin.host.as_bytes());
+    let is_host = |line: &&super::HeaderLine| line.name.eq_ignore_ascii_case(b"host");
+    // It comes first, and once: the last line counts.
+    let host = lines.iter().rfind(is_host).map(|line| line.value.eval(r));
+    let host = host.and_then(|host| r.field_value("proxy_set_header", b"Host", host));
+    match host {
+        Some(host) if !host.is_empty() => field(out, b"Host", &host),
+        // HTTP/1.1 cannot do without.
+        Some(_) if conf.proxy_http_version == HttpVersion::V10 => {}
+        _ => field(out, b"Host", aim.origin.host.as_bytes()),
     }
     // What the operator says of the body's length, or what of it is left out, may not be what is sent.
     let (mut length_said, mut coding_said) = (None, None);
     // `Connection ""`, which most upstreams are given, needs no memory.
     let mut value = Vec::new();
-    for line in lines {
+    for line in lines.iter().filter(|line| !is_host(line)) {
         value.clear();
         line.value.write(r, &mut value);
         if line.name.eq_ignore_ascii_case(b"content-length") {
             length_said = Some(value.clone());
         } else if line.name.eq_ignore_ascii_case(b"transfer-encoding") {
             coding_said = Some(value.clone());
-        } else if value.is_empty() && line.name.eq_ignore_ascii_case(b"host") {
-            // HTTP/1.1 cannot do without.
-            value.extend_from_slice(aim.origin.host.as_bytes());
         }
-        if !value.is_empty() {
+        if clean::ends_line(&value) || clean::ends_line(&line.name) {
+            r.dropped("proxy_set_header", &line.name, &value);
+        } else if !value.is_empty() {
             field(out, &line.name, &value);
         }
     }
@@ -94,7 +101,7 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, announce: Announce
             }
             if !plan.overridden.has(one.known, name) {
                 // The parser has seen to it that it does not end the line.
-                plain_field(out, name, value);
+                field(out, name, value);
             }
         }
     }
@@ -112,17 +119,6 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, announce: Announce
 }
 
 fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    let start = out.len() + name.len() + 2;
-    plain_field(out, name, value);
-    // A value that a variable brought must not end the line.
-    for byte in out.iter_mut().skip(start).take(value.len()) {
-        if matches!(*byte, b'\r' | b'\n' | 0) {
-            *byte = b' ';
-        }
-    }
-}
-
-fn plain_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");

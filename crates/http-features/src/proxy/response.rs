@@ -2,7 +2,7 @@
 
 use super::{IgnoreHeaders, PassPlan, redirect};
 use crate::shared::upstream_state::{UpstreamState, shown_url};
-use http_engine::{Flow, Request, Str, path};
+use http_engine::{Flow, Request, Str, clean, path};
 use observe::Level;
 use observe::clock::parse_http_time;
 use wire_h1::{Known, KnownSet, ResponseHead};
@@ -49,6 +49,8 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
             continue;
         }
         pass(plan, r, field.known, name, value);
+        // The server's order stays.
+        r.out.settle();
     }
     // What is passed on and not there is not made up.
     r.out.no_server = r.out.server.bytes().is_empty() && !plan.hidden.has(Known::Server, b"");
@@ -120,12 +122,13 @@ fn pass(plan: &PassPlan, r: &mut Request, known: Known, name: &[u8], value: &[u8
             let at = lower.windows(4).position(|w| w == b"url=").map(|at| at + 4);
             let new = at.and_then(|at| {
                 let rest = redirect::rewrite(&plan.redirects, r, &value[at..])?;
-                Some([&value[..at], &rest].concat())
+                Some(clean::encoded(&[&value[..at], &rest].concat()).into_owned())
             });
             r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
         }
         Known::SetCookie => {
             let new = redirect::cookie(conf, r, value);
+            let new = new.and_then(|new| r.field_value("proxy_cookie_domain, proxy_cookie_path", name, new));
             r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
         }
         _ => r.out.add(name.to_vec(), value.to_vec()),

@@ -32,7 +32,7 @@ pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, aim: &Aim<'_>, alone: 
         r.things.retain(|thing| !thing.is::<CacheState>());
         return None;
     };
-    let key = if caching.key.is_some() { Vec::new() } else { target::key(aim.written(), &aim.uri) };
+    let key = if caching.key.is_some() { Vec::new() } else { target::key(&aim.origin, &aim.uri) };
     let give = |r: &mut Request, head: &_, buf: &_| response::take(plan, r, head, buf);
     match caching::begin(caching, r, &give, key).await {
         Begun::Off => None,
@@ -138,7 +138,7 @@ pub fn recipe(plan: &PassPlan, r: &mut Request, head: &ResponseHead, raw: &[u8])
     }
     let path = match &storing.to {
         StoreTo::Off => return None,
-        StoreTo::Mapped => special::mapped_path(r),
+        StoreTo::Mapped => special::mapped_path(r).ok()?,
         StoreTo::Path(path) => path.eval(r),
     };
     if path.is_empty() || path.contains(&0) {

@@ -3,7 +3,7 @@
 use crate::shared::groups::{Groups, Named};
 use crate::shared::hosts::{self, NoAim};
 use conf_schema::{Cx, Directive, Problem};
-use http_engine::{Request, Template, path};
+use http_engine::{Request, Template, clean, path};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -98,13 +98,6 @@ pub struct Aim<'a> {
     pub uri: Vec<u8>,
 }
 
-impl Aim<'_> {
-    /// The host as the URL has it: of a socket of the file system its path.
-    pub fn written(&self) -> &str {
-        &self.origin.written
-    }
-}
-
 /// Host and port as a URL names them: the default `Host`, `$proxy_host`, `$proxy_port`. That of a literal URL is kept in
 /// `Location::things`, too: what the variables say before a request was passed on.
 #[derive(Clone, Debug)]
@@ -115,15 +108,19 @@ pub struct Origin {
     pub port: Arc<str>,
 }
 
+/// Of http.
+const DEFAULT_PORT: u16 = 80;
+
 impl Origin {
     pub fn of(written: &str) -> Origin {
-        // A socket of the file system has no port.
-        let (host, port) = match written.starts_with("unix:") {
-            true => ("localhost", ""),
-            false => (written, written.rsplit_once(':').map_or("80", |(_, port)| port)),
+        // The default port is not named, written or not; a socket of the file system has none.
+        let (host, port) = match written.rsplit_once(':') {
+            _ if written.starts_with("unix:") => ("localhost", ""),
+            Some((host, port)) if port.parse() == Ok(DEFAULT_PORT) => (host, "80"),
+            // The last colon of "[::1]" is not followed by a port.
+            Some((_, port)) if !port.ends_with(']') => (written, port),
+            _ => (written, "80"),
         };
-        // The last colon of "[::1]" is not followed by a port.
-        let port = if port.ends_with(']') { "80" } else { port };
         let shared: Arc<str> = written.into();
         let host = if host == written { shared.clone() } else { host.into() };
         Origin { host, port: port.into(), written: shared }
@@ -143,7 +140,7 @@ impl Bound {
             Some(base) if !r.left_location => mapped(r, base.as_bytes()),
             _ => unparsed(r),
         };
-        Some(key(&origin.written, &uri))
+        Some(key(origin, &uri))
     }
     /// # Errors
     /// Words for the error log and the status that the request ends with.
@@ -170,6 +167,9 @@ async fn computed(template: &Template, groups: &Groups, r: &mut Request) -> Resu
     let shown = String::from_utf8_lossy(before);
     let no = |words| NoAim { words: format!("{words} in \"{}\"", String::from_utf8_lossy(&text)), status: 500 };
     let url = Url::parse(&shown).map_err(no)?;
+    if clean::ends_line(url.host.as_bytes()) {
+        return Err(no("invalid host".into()));
+    }
     if url.uri.is_none() && !rest.is_empty() {
         return Err(no("invalid host".into()));
     }
@@ -182,10 +182,12 @@ async fn computed(template: &Template, groups: &Groups, r: &mut Request) -> Resu
 }
 
 /// See [`Bound::key`].
-pub fn key(written: &str, uri: &[u8]) -> Vec<u8> {
+pub fn key(origin: &Origin, uri: &[u8]) -> Vec<u8> {
     // Sockets of the file system are told apart by their paths, whatever `Host` they get.
-    let end: &[u8] = if written.starts_with("unix:") { b":" } else { b"" };
-    [b"http://", written.as_bytes(), end, uri].concat()
+    match origin.written.starts_with("unix:") {
+        true => [b"http://", origin.written.as_bytes(), b":", uri].concat(),
+        false => [b"http://", origin.host.as_bytes(), uri].concat(),
+    }
 }
 
 /// The URI as the client wrote it, while it holds; else the current one, escaped.
@@ -207,7 +209,7 @@ fn mapped(r: &Request, base: &[u8]) -> Vec<u8> {
     let location = r.loc();
     let rest = r.path.get(location.name.len().min(r.path.len())..).unwrap_or(b"");
     let mut out = base.to_vec();
-    if r.head.complex || r.path_changed {
+    if r.head.complex || r.path_changed || r.path != r.head.path.of(&r.buf) {
         path::escape_uri(rest, &mut out);
     } else {
         out.extend_from_slice(rest);
@@ -242,8 +244,26 @@ mod tests {
 
     #[test]
     fn keys() {
+        let key = |written: &str, uri: &[u8]| super::key(&Origin::of(written), uri);
         assert_eq!(key("a:81", b"/b"), b"http://a:81/b");
+        assert_eq!(key("a:80", b"/b"), key("a", b"/b"));
         // Two sockets of the file system are two servers, though both are "localhost" to themselves.
         assert_eq!(key("unix:/s", b"/b"), b"http://unix:/s:/b");
+    }
+
+    #[test]
+    fn hosts_and_ports() {
+        for (written, host, port) in [
+            ("a", "a", "80"),
+            ("a:80", "a", "80"),
+            ("a:8080", "a:8080", "8080"),
+            ("[::1]", "[::1]", "80"),
+            ("[::1]:80", "[::1]", "80"),
+            ("[::1]:81", "[::1]:81", "81"),
+            ("unix:/tmp/a:80", "localhost", ""),
+        ] {
+            let origin = Origin::of(written);
+            assert_eq!((&*origin.host, &*origin.port), (host, port), "{written}");
+        }
     }
 }

@@ -14,13 +14,15 @@ pub static ROWS: &[Builtin] = &[
     Builtin::one(
         "proxy_host",
         |r, o| of(r, o, |s| &s.host) || origin(r, o, |s| &s.host),
-        "Host and port of the proxied server.",
-    ),
+        "Host and port of the proxied server; the default port is left out.",
+    )
+    .changeable(),
     Builtin::one(
         "proxy_port",
         |r, o| of(r, o, |s| &s.port) || origin(r, o, |s| &s.port),
         "Port of the proxied server.",
-    ),
+    )
+    .changeable(),
     Builtin::one("proxy_add_x_forwarded_for", forwarded_for, "X-Forwarded-For with the client's address appended."),
     Builtin::one(
         "upstream_addr",

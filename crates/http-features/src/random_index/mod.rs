@@ -40,7 +40,10 @@ impl Handler for Choose {
         if !r.path.ends_with(b"/") || !matches!(r.method, Method::Get | Method::Head | Method::Post) {
             return Flow::Declined;
         }
-        let mut path = http_engine::special::mapped_path(r);
+        let mut path = match http_engine::special::mapped_path(r) {
+            Ok(path) => path,
+            Err(status) => return Flow::Status(status),
+        };
         path.pop();
         let names = match files(&path) {
             Ok(names) => names,

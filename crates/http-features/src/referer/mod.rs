@@ -3,10 +3,11 @@
 use conf_schema::value::Number;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::hosts::Hosts;
-use http_engine::regex::Pattern;
+use http_engine::regex::{MatchFailed, Pattern};
 use http_engine::values::ServerName;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request};
+use observe::Level;
 use std::any::Any;
 use std::sync::Arc;
 use wire_h1::Known;
@@ -69,7 +70,7 @@ impl Value for Referers {
 }
 
 static VARIABLES: &[Builtin] =
-    &[Builtin::one("invalid_referer", invalid_referer, "`1` unless the Referer header is a valid one.")];
+    &[Builtin::one("invalid_referer", invalid_referer, "`1` unless the Referer header is a valid one.").changeable()];
 
 /// The feature.
 pub struct Referer;
@@ -142,34 +143,46 @@ impl Valid {
     }
 
     /// Whether a header's value is welcome.
-    fn welcomes(&self, referer: Option<&[u8]>) -> bool {
-        let Some(referer) = referer else { return self.none };
+    ///
+    /// # Errors
+    /// It could not be found out.
+    fn welcomes(&self, referer: Option<&[u8]>) -> Result<bool, MatchFailed> {
+        let Some(referer) = referer else { return Ok(self.none) };
         let scheme = |name: &[u8]| {
             let (head, rest) = referer.split_at_checked(name.len())?;
             head.eq_ignore_ascii_case(name).then_some(rest)
         };
         // Shorter values name no page: they count as blocked ones do.
         let rest = (referer.len() >= b"http://i.ru".len()).then(|| scheme(b"http://").or_else(|| scheme(b"https://")));
-        let Some(rest) = rest.flatten() else { return self.blocked };
+        let Some(rest) = rest.flatten() else { return Ok(self.blocked) };
         let end = rest.iter().position(|c| matches!(c, b'/' | b':')).unwrap_or(rest.len());
         let host = rest[..end].to_ascii_lowercase();
         if host.len() > HOST_BYTES_MAX {
-            return false;
+            return Ok(false);
         }
         if let Some(path) = self.hosts.find(&host) {
             let slash = rest.iter().position(|c| *c == b'/').unwrap_or(rest.len());
-            return rest[slash..].starts_with(path);
+            return Ok(rest[slash..].starts_with(path));
         }
-        self.host_patterns.iter().any(|p| p.is_match(&host)) || self.patterns.iter().any(|p| p.is_match(rest))
+        let of_host = self.host_patterns.iter().map(|pattern| (pattern, &host[..]));
+        for (pattern, subject) in of_host.chain(self.patterns.iter().map(|pattern| (pattern, rest))) {
+            if pattern.is_match(subject)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
 fn invalid_referer(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let plan = r.plan_rc();
-    let valid = plan.locations[r.location].thing::<Valid>();
-    if let Some(valid) = valid
-        && !valid.welcomes(r.header(Known::Referer))
-    {
+    let Some(valid) = plan.locations[r.location].thing::<Valid>() else { return true };
+    // Whoever cannot be told is not welcome. (nginx lets them in.)
+    let welcome = valid.welcomes(r.header(Known::Referer)).unwrap_or_else(|MatchFailed(words)| {
+        r.log(Level::Error, format_args!("{words}"));
+        false
+    });
+    if !welcome {
         out.push(b'1');
     }
     true
@@ -206,10 +219,10 @@ mod tests {
             (Some("ftp://a.example.com/"), false),
             (Some("stripped"), false),
         ] {
-            assert_eq!(table.welcomes(referer.map(str::as_bytes)), want, "{referer:?}");
+            assert_eq!(table.welcomes(referer.map(str::as_bytes)), Ok(want), "{referer:?}");
         }
         let long = format!("http://{}/", "a".repeat(300));
-        assert!(!table.welcomes(Some(long.as_bytes())));
-        assert!(valid("blocked x").welcomes(Some(b"stripped by a proxy")));
+        assert_eq!(table.welcomes(Some(long.as_bytes())), Ok(false));
+        assert_eq!(valid("blocked x").welcomes(Some(b"stripped by a proxy")), Ok(true));
     }
 }

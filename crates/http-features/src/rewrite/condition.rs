@@ -3,7 +3,7 @@
 use super::script::Script;
 use conf_schema::{Cx, Directive, Problem};
 use http_engine::core_table::SymlinkMode;
-use http_engine::regex::Pattern;
+use http_engine::regex::{MatchFailed, Pattern};
 use http_engine::template::Template;
 use http_engine::variable::{VarId, Variables, place};
 use http_engine::variables::bytes_path;
@@ -106,9 +106,11 @@ impl Condition {
         Ok(Condition::File { test, path: Template::compile(cx, d, path)?, negative })
     }
 
-    pub fn holds(&self, r: &mut Request, script: &Script) -> bool {
+    /// # Errors
+    /// A regular expression could not be decided on.
+    pub fn holds(&self, r: &mut Request, script: &Script) -> Result<bool, MatchFailed> {
         let mut value = Vec::new();
-        match self {
+        Ok(match self {
             Condition::True(variable) => {
                 r.variable(*variable, &mut value);
                 !value.is_empty() && value != b"0"
@@ -119,7 +121,7 @@ impl Condition {
             }
             Condition::Matches { variable, pattern, negative } => {
                 r.variable(*variable, &mut value);
-                let matched = pattern.run(r, &value);
+                let matched = pattern.run(r, &value)?;
                 if !matched {
                     r.captures.clear();
                 }
@@ -141,6 +143,6 @@ impl Condition {
                 });
                 found != *negative
             }
-        }
+        })
     }
 }

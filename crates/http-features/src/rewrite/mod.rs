@@ -17,8 +17,10 @@ directives! {
     /// What the rewrite module is told in a block.
     pub struct RewriteConf from RewriteInput {
         /// Stops processing, and answers with a code, a text or a redirect.
+        /// Differs: line ends and NUL in the target of a redirect are percent-encoded.
         r#return: Line,
         /// Changes the URI when a regular expression matches it.
+        /// Differs: line ends and NUL in the target of a redirect are percent-encoded.
         rewrite: Line,
         /// Gives a variable a value.
         set: Line,

@@ -182,8 +182,10 @@ impl Script {
                     }
                 }
                 Kind::If { condition, child } => {
-                    if !condition.holds(r, self) {
-                        continue;
+                    match condition.holds(r, self) {
+                        Ok(true) => {}
+                        Ok(false) => continue,
+                        Err(_) => return Some(Flow::Status(500)),
                     }
                     let Some(location) = self.children.get(*child).copied() else {
                         bug!("an if block has no location");
@@ -211,7 +213,7 @@ impl Script {
 
     fn rewrite(&self, r: &mut Request, rewrite: &Rewrite) -> Option<Flow> {
         let subject = r.path.clone();
-        let matched = rewrite.pattern.run(r, &subject);
+        let Ok(matched) = rewrite.pattern.run(r, &subject) else { return Some(Flow::Status(500)) };
         let shown = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
         if !matched {
             // Here, unlike elsewhere, a failure forgets the groups of an earlier match.

@@ -110,6 +110,20 @@ impl Encoder {
     }
 }
 
+/// Bytes that went into an encoder and came out of it; kept with the request when it has ended.
+struct Ratio {
+    before: u64,
+    after: u64,
+}
+
+/// `$gzip_ratio`: with two decimals, rounded.
+pub fn ratio(r: &Request, out: &mut Vec<u8>) -> bool {
+    let Some(Ratio { before, after }) = r.thing::<Ratio>() else { return false };
+    let Some(hundredths) = (u128::from(*before) * 1000).checked_div(u128::from(*after)) else { return false };
+    let hundredths = (hundredths + 5) / 10;
+    write!(out, "{}.{:02}", hundredths / 100, hundredths % 100).is_ok()
+}
+
 /// Compressed forms that a thread keeps, so that a hot file is compressed once.
 const KEPT_FORMS: usize = 64;
 const KEPT_BYTES: usize = 8 * 1024 * 1024;
@@ -151,11 +165,21 @@ pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u3
                 coded
             }
         };
+        if coding == Coding::Gzip {
+            r.keep(Ratio { before: original.len() as u64, after: coded.len() as u64 });
+        }
         r.out.content_length = Some(coded.len() as u64);
         return Ok(Body::Bytes(coded));
     }
     let encoder = Encoder::new(coding, level, window).map_err(|_| 500u16)?;
-    Ok(Body::Source(Box::new(Coded { body, encoder: Some(encoder), held: Vec::new(), file: None })))
+    Ok(Body::Source(Box::new(Coded {
+        body,
+        encoder: Some(encoder),
+        held: Vec::new(),
+        file: None,
+        before: 0,
+        after: 0,
+    })))
 }
 
 fn kept(original: &Bytes, coding: Coding, level: u32) -> Option<Bytes> {
@@ -193,6 +217,9 @@ struct Coded {
     held: Vec<u8>,
     /// A part of a file that is being read.
     file: Option<FilePart>,
+    /// Bytes that went in and came out so far.
+    before: u64,
+    after: u64,
 }
 
 /// Bytes of a file that are compressed at one go.
@@ -204,7 +231,10 @@ impl Coded {
     fn feed(&mut self, bytes: &[u8]) -> Result<Option<Bytes>, BodyError> {
         let Some(encoder) = &mut self.encoder else { return Err(BodyError) };
         encoder.writer().write_all(bytes).map_err(|_| BodyError)?;
-        self.held.append(&mut encoder.take());
+        self.before += bytes.len() as u64;
+        let mut coded = encoder.take();
+        self.after += coded.len() as u64;
+        self.held.append(&mut coded);
         Ok((self.held.len() >= HELD_BYTES).then(|| Bytes::from(std::mem::take(&mut self.held))))
     }
     /// The next bytes of the file that is being read.
@@ -247,7 +277,9 @@ impl BodySource for Coded {
                             if encoder.writer().flush().is_err() {
                                 return Poll::Ready(Some(Err(BodyError)));
                             }
-                            self.held.append(&mut encoder.take());
+                            let mut coded = encoder.take();
+                            self.after += coded.len() as u64;
+                            self.held.append(&mut coded);
                             let ready = std::mem::take(&mut self.held);
                             if ready.is_empty() {
                                 return Poll::Ready(Some(Ok(Piece::Flush)));
@@ -257,9 +289,13 @@ impl BodySource for Coded {
                         Some(Err(e)) => return Poll::Ready(Some(Err(e))),
                         None => {
                             let Some(encoder) = self.encoder.take() else { return Poll::Ready(None) };
+                            let gzip = matches!(encoder, Encoder::Gzip(_));
                             return Poll::Ready(match encoder.finish() {
                                 Ok(rest) if rest.is_empty() && self.held.is_empty() => None,
                                 Ok(mut rest) => {
+                                    if gzip {
+                                        r.keep(Ratio { before: self.before, after: self.after + rest.len() as u64 });
+                                    }
                                     self.held.append(&mut rest);
                                     Some(Ok(Piece::Bytes(Bytes::from(std::mem::take(&mut self.held)))))
                                 }
@@ -298,6 +334,18 @@ mod tests {
             ("", "gzip", 0),
         ] {
             assert_eq!(quality(accept.as_bytes(), coding), want, "{accept}");
+        }
+    }
+
+    #[test]
+    fn ratios() {
+        let mut r = Request::default();
+        assert!(!ratio(&r, &mut Vec::new()), "nothing was compressed");
+        for (before, after, want) in [(1000, 21, "47.62"), (100, 100, "1.00"), (1, 8, "0.13"), (1, 0, "")] {
+            r.keep(Ratio { before, after });
+            let mut out = Vec::new();
+            ratio(&r, &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), want);
         }
     }
 }

@@ -83,7 +83,7 @@ impl Names {
 impl Background for Names {
     fn prepare(self: Arc<Self>, _: Arc<HttpPlan>) -> LocalFuture<()> {
         Box::pin(async move {
-            let all: Vec<_> = self.all().into_iter().map(|n| tokio::task::spawn_local(n.prepare())).collect();
+            let all: Vec<_> = self.all().into_iter().map(|n| runtime::task::spawn_local(n.prepare())).collect();
             for one in all {
                 let _ = one.await;
             }
@@ -91,7 +91,7 @@ impl Background for Names {
     }
     fn run(self: Arc<Self>, _: Weak<HttpPlan>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
-            let mut tasks = tokio::task::JoinSet::new();
+            let mut tasks = runtime::task::JoinSet::new();
             for naming in self.all() {
                 for line in 0..naming.group.lines.len() {
                     let log = log.clone();

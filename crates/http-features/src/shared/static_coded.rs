@@ -1,6 +1,7 @@
 //! Files that hold a compressed form beside the original: `name.gz`, `name.br`, `name.zst`.
 
 use super::compress::{self, Coding};
+use super::gzip_ok::GzipOk;
 use http_engine::files::Kind;
 use http_engine::{Body, FilePart, Flow, Handler, Request, Str, special};
 use wire_h1::{Known, Method};
@@ -14,7 +15,6 @@ conf_schema::words! {
 pub struct StaticCoded {
     pub coding: Coding,
     pub mode: StaticMode,
-    pub vary: bool,
 }
 
 impl Handler for StaticCoded {
@@ -22,18 +22,28 @@ impl Handler for StaticCoded {
         if !matches!(r.method, Method::Get | Method::Head) || r.path.ends_with(b"/") {
             return Flow::Declined;
         }
-        let accept = r.header(Known::AcceptEncoding).unwrap_or(b"");
-        let accepted = self.mode == StaticMode::Always || compress::quality(accept, self.coding.name()) > 0;
-        if !accepted && !self.vary {
+        // What gzip is told of clients and proxies holds for files, too; the other codings ask the client alone.
+        let (takes_it, vary) = match self.coding {
+            Coding::Gzip => (GzipOk::of(r).allows(r), GzipOk::of(r).vary),
+            coding => {
+                let accept = r.header(Known::AcceptEncoding).unwrap_or(b"");
+                (compress::quality(accept, coding.name()) > 0, true)
+            }
+        };
+        let accepted = self.mode == StaticMode::Always || takes_it;
+        if !accepted && !vary {
             return Flow::Declined;
         }
-        let mut path = special::mapped_path(r);
+        let mut path = match special::mapped_path(r) {
+            Ok(path) => path,
+            Err(status) => return Flow::Status(status),
+        };
         path.extend_from_slice(self.coding.extension().as_bytes());
         let Ok(found) = special::look(r, &path) else { return Flow::Declined };
         if found.kind != Kind::File {
             return Flow::Declined;
         }
-        r.out.vary_encoding |= self.vary && self.mode == StaticMode::On;
+        r.out.vary_encoding |= vary && self.mode == StaticMode::On;
         if !accepted {
             return Flow::Declined;
         }
@@ -45,6 +55,7 @@ impl Handler for StaticCoded {
         }
         r.set_content_type();
         r.out.content_encoding = Str::from(self.coding.name());
+        r.out.ranges_allowed = true;
         Flow::Content(match (&found.content, &found.file) {
             (Some(content), _) => Body::Bytes(content.clone()),
             (None, Some(file)) => Body::File(FilePart { file: file.clone(), start: 0, length: found.size }),

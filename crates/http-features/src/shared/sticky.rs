@@ -76,7 +76,9 @@ impl Sticky {
         match self {
             Sticky::Cookie(cookie) => {
                 let value = cookie.value(r, &server);
-                r.out.add("Set-Cookie", value);
+                if let Some(value) = r.field_value("sticky", b"Set-Cookie", value) {
+                    r.out.add("Set-Cookie", value);
+                }
             }
             Sticky::Route(_) => {}
             Sticky::Learn(learn) => {

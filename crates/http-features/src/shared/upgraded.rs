@@ -3,6 +3,7 @@
 use http_engine::{LocalFuture, RawClient, Tunnel};
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use upstream::{Active, Stream};
@@ -41,13 +42,12 @@ impl Tunnel for Upgraded {
                 sent: 0,
             };
             let _active = self.active;
-            let sleep = tokio::time::sleep(self.idle);
-            tokio::pin!(sleep);
-            let mut moved = tokio::time::Instant::now();
+            let mut sleep = runtime::time::sleep(self.idle);
+            let mut moved = base::clock::now();
             std::future::poll_fn(|cx| {
                 loop {
                     match pass.step(cx) {
-                        Ok(true) => moved = tokio::time::Instant::now(),
+                        Ok(true) => moved = base::clock::now(),
                         Ok(false) if pass.over() => return Poll::Ready(()),
                         Ok(false) => {
                             pass.let_go();
@@ -57,11 +57,11 @@ impl Tunnel for Upgraded {
                     }
                 }
                 let blocked = !pass.to_server.is_empty();
-                let until = moved + if blocked { self.idle.min(self.stalled) } else { self.idle };
+                let until = moved.plus(if blocked { self.idle.min(self.stalled) } else { self.idle });
                 if sleep.deadline() != until {
-                    sleep.as_mut().reset(until);
+                    sleep.reset(until);
                 }
-                sleep.as_mut().poll(cx)
+                Pin::new(&mut sleep).poll(cx)
             })
             .await;
             (pass.received, pass.sent)
@@ -104,6 +104,11 @@ impl Pass {
             self.to_client.drain(..n);
             self.sent += n as u64;
             moved = true;
+        }
+        if self.to_client.is_empty()
+            && let Poll::Ready(Err(e)) = self.client.poll_flush(cx)
+        {
+            return Err(e);
         }
         if !self.to_server.is_empty() {
             match self.stream.try_write(&self.to_server) {

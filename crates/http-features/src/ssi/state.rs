@@ -1,7 +1,7 @@
 //! What a main request and its subrequests have in common: variables, blocks, the groups of the last regular expression.
 
 use http_engine::Request;
-use http_engine::regex::{Captures, Pattern};
+use http_engine::regex::{Captures, MatchFailed, Pattern};
 use observe::Level;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -85,7 +85,7 @@ impl Shared {
     pub fn matches(&self, pattern: &[u8], subject: &[u8]) -> Result<bool, String> {
         let (pattern, names) = Pattern::at_run_time(pattern)?;
         let mut captures = Captures::default();
-        if !pattern.captures(subject, &mut captures) {
+        if !pattern.captures(subject, &mut captures).map_err(|MatchFailed(words)| words)? {
             return Ok(false);
         }
         for (group, name) in names {

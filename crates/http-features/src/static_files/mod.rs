@@ -41,7 +41,9 @@ impl Handler for Files {
         }
         let mut path = std::mem::take(&mut r.scratch);
         path.clear();
-        special::map_path(r, &mut path);
+        if let Err(status) = special::map_path(r, &mut path) {
+            return Flow::Status(status);
+        }
         if matches!(r.loc().core.conf.aio, Aio::Threads(_))
             && !files::known(&path)
             && let Some(pool) = file_io::pool(r)

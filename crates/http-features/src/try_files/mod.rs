@@ -79,12 +79,17 @@ impl Handler for Candidates {
         let plan = r.plan_rc();
         let location = &plan.locations[r.location];
         let root = &location.core.root;
+        if let Err(status) = special::map_path(r, &mut Vec::new()) {
+            return Flow::Status(status);
+        }
         for (name, folder) in self.files.iter() {
             let name = name.eval(r);
             let mut path = Vec::with_capacity(128);
-            root.path.write(r, &mut path);
+            root.write(r, &mut path);
             let below = match root.alias {
-                Alias::Prefix(length) if name.get(..length) == r.path.get(..length) => name[length..].to_vec(),
+                Alias::Prefix(length) if r.path.get(..length).is_some_and(|named| name.starts_with(named)) => {
+                    name.get(length..).unwrap_or_default().to_vec()
+                }
                 _ => name,
             };
             path.extend_from_slice(&below);
@@ -101,7 +106,7 @@ impl Handler for Candidates {
                     below
                 }
             };
-            r.path_changed |= uri != r.path;
+            // Servers still get the URI that the client wrote, as in nginx.
             r.path = uri;
             return Flow::Declined;
         }

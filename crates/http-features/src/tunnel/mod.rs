@@ -229,7 +229,7 @@ async fn connect(plan: &Plan, r: &mut Request, active: &Active) -> Result<Stream
         send_buffer: conf.tunnel_socket_sndbuf.0 as usize,
     };
     let connecting = Stream::connect(&address, &options);
-    let connected = tokio::time::timeout(conf.tunnel_connect_timeout.duration(), connecting).await;
+    let connected = runtime::time::timeout(conf.tunnel_connect_timeout.duration(), connecting).await;
     clock::update();
     let words = match connected {
         Ok(Ok(stream)) => {

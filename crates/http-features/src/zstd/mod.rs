@@ -49,7 +49,7 @@ impl Feature for Zstd {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<ZstdConf>() else { return Ok(()) };
         if conf.zstd_static != StaticMode::Off {
-            let handler = StaticCoded { coding: Coding::Zstd, mode: conf.zstd_static, vary: true };
+            let handler = StaticCoded { coding: Coding::Zstd, mode: conf.zstd_static };
             block.location.content_drafts.push((ContentOrder::CompressedFiles, Arc::new(handler)));
         }
         if conf.zstd {

@@ -24,7 +24,8 @@ directives! {
         /// that root starts serves as `nobody`.
         user: User,
         /// How many worker threads serve. `auto` takes one for every CPU that the process may use.
-        /// Differs: the workers are threads of one process; a crash in one takes all, and all are started again.
+        /// Differs: the workers are threads of one process; a crash in one takes all, and all are started again. 0, with which nginx
+        /// listens and answers nobody, is refused.
         worker_processes: Workers = "1",
         /// The CPUs of every worker thread, as masks; `auto` gives every thread a CPU of its own.
         worker_cpu_affinity: Affinity,

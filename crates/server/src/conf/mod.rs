@@ -145,7 +145,9 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let mut cx = Cx::default();
     cx.prefix.clone_from(&invocation.prefix);
     cx.conf_prefix = invocation.conf_file.parent().unwrap_or(Path::new("/")).to_path_buf();
+    cx.files = files.all.iter().map(|file| file.path.clone()).collect();
     cx.store = store;
+    cx.store.machine.get_or_insert_with(values::machine);
     *cx.get::<LogFiles>() = logs;
     cx.get::<DefaultAccessLog>().0 = paths::access_log(&invocation.prefix);
     http_features::offer_variables(&mut cx);
@@ -170,7 +172,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         }
     };
     complaints.append(&mut cx.warnings);
-    if core.user.is_none() && rustix::process::geteuid().is_root() {
+    if core.user.is_none() && cx.store.superuser() {
         core.user = values::default_user();
         if core.user.is_none() {
             complaints.push(Complaint::emerg(format!("getpwnam(\"{}\") failed", values::DEFAULT_USER)));
@@ -307,4 +309,34 @@ fn affinity_warning(core: &CorePlan) -> Option<&'static str> {
         "the number of \"worker_processes\" is not equal to the number of \"worker_cpu_affinity\" masks, using last mask \
          for remaining worker processes",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_schema::store::Machine;
+    use conf_syntax::Disk;
+
+    /// A worker has given up what its master is: it builds what the master built all the same.
+    #[test]
+    fn a_configuration_does_not_depend_on_who_reads_it() {
+        let text = b"worker_processes auto; events {} http { server { } }".to_vec();
+        let invocation = Invocation {
+            prefix: "/nowhere/".into(),
+            conf_file: "/nowhere/n.conf".into(),
+            error_log: None,
+            pid: "/nowhere/pid".into(),
+            globals: Vec::new(),
+            text: Some(text),
+        };
+        for (superuser, port) in [(true, 80), (false, 8000)] {
+            let store = Store { machine: Some(Machine { superuser, cpus: 7 }), ..Store::default() };
+            let reading = read(&Disk, store, &invocation, LogFiles::default());
+            let config = reading.config.expect("in order");
+            let addresses: Vec<String> = config.specs().iter().map(|spec| spec.address.to_string()).collect();
+            assert_eq!(addresses, [format!("0.0.0.0:{port}")]);
+            assert_eq!(config.core.workers, 7);
+            assert_eq!(config.core.user.is_some(), superuser);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Kinds of values that only the main and events contexts have.
 
+use conf_schema::store::Machine;
 use conf_schema::value::arg;
 use conf_schema::{Cx, Directive, Problem, Value};
 use net::pool::PoolSpec;
@@ -24,7 +25,7 @@ pub struct User(pub Option<Account>);
 impl Value for User {
     const SYNTAX: &'static str = "user [group]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        if !rustix::process::geteuid().is_root() {
+        if !cx.store.superuser() {
             let text = "the \"user\" directive makes sense only if the master process runs with super-user privileges, \
                         ignored";
             cx.warn(d, text);
@@ -60,10 +61,10 @@ pub struct Workers(pub usize);
 
 impl Value for Workers {
     const SYNTAX: &'static str = "number | auto";
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = arg(d, 0)?.text();
         if word == "auto" {
-            return Ok(Workers(cpus().min(WORKERS_MAX)));
+            return Ok(Workers(cpus(cx).min(WORKERS_MAX)));
         }
         match word.parse::<usize>() {
             Ok(n) if (1..=WORKERS_MAX).contains(&n) && !word.starts_with('+') => Ok(Workers(n)),
@@ -72,9 +73,17 @@ impl Value for Workers {
     }
 }
 
-/// The CPUs that this process may use (its affinity and its control group's quota).
-pub fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// What a configuration that is read here depends on: who started the server, and the CPUs that this process may use (its
+/// affinity and its control group's quota).
+pub fn machine() -> Machine {
+    Machine {
+        superuser: rustix::process::geteuid().is_root(),
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+fn cpus(cx: &Cx) -> usize {
+    cx.store.machine.unwrap_or_else(machine).cpus
 }
 
 /// `worker_cpu_affinity MASK ... | auto [MASK]`.
@@ -103,7 +112,7 @@ impl Affinity {
 
 impl Value for Affinity {
     const SYNTAX: &'static str = "cpumask ... | auto [cpumask]";
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         const CPUS_MAX: usize = 1024;
         let auto = arg(d, 0)?.text() == "auto";
         if auto && d.args.len() > 2 {
@@ -129,7 +138,7 @@ impl Value for Affinity {
             masks.push(mask);
         }
         if masks.is_empty() {
-            masks.push((0..cpus()).collect());
+            masks.push((0..cpus(cx)).collect());
         }
         Ok(Affinity { auto, masks })
     }

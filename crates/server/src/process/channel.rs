@@ -4,6 +4,7 @@
 use crate::conf::Texts;
 use crate::process::codec::{Reader, Writer};
 use crate::process::listeners::Seat;
+use runtime::io::Watched;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -14,7 +15,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use tokio::io::unix::AsyncFd;
 
 /// Descriptors in one packet; the kernel allows 253.
 const PACKET_DESCRIPTORS_MAX: usize = 200;
@@ -63,7 +63,7 @@ pub struct Commander {
 /// The worker's end.
 #[derive(Debug)]
 pub struct Channel {
-    socket: AsyncFd<OwnedFd>,
+    socket: Watched<OwnedFd>,
     partial: RefCell<Option<Partial>>,
 }
 
@@ -172,17 +172,17 @@ impl Channel {
     /// # Errors
     /// When the runtime cannot watch the socket.
     pub fn new(socket: OwnedFd) -> io::Result<Channel> {
-        Ok(Channel { socket: net::process::watch(socket)?, partial: RefCell::new(None) })
+        Ok(Channel { socket: Watched::new(socket)?, partial: RefCell::new(None) })
     }
 
     /// The next whole order; `None` when the master is gone. May be dropped and called again without losing anything.
     pub async fn next_order(&self) -> Option<Order> {
         loop {
-            let mut ready = self.socket.readable().await.ok()?;
+            self.socket.readable().await;
             match self.packet() {
                 Ok(Some(order)) => return Some(order),
                 Ok(None) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.socket.clear_ready(),
                 Err(_) => return None,
             }
         }
@@ -270,16 +270,18 @@ fn assemble(whole: Partial) -> Option<Order> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use conf_schema::store::Machine;
     use conf_syntax::SourceFile;
     use std::os::fd::AsRawFd;
 
     #[test]
     fn orders_arrive_whole_with_many_descriptors() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
-        runtime.block_on(async {
+        runtime::block_on(async {
             let (commander, theirs) = pair().expect("pair");
             let channel = Channel::new(theirs).expect("channel");
             let mut texts = Texts::default();
+            let machine = Machine { superuser: true, cpus: 3 };
+            texts.store.machine = Some(machine);
             texts.files.all.push(SourceFile { path: "/n.conf".into(), text: vec![b'#'; 300_000] });
             texts.store.files.insert("/key".into(), Ok(b"secret"[..].into()));
             texts.store.files.insert("/none".into(), Err(2));
@@ -295,6 +297,7 @@ mod tests {
             assert_eq!(order.texts.store.files, texts.store.files);
             assert_eq!(order.texts.matches, texts.matches);
             assert!(order.texts.store.replay);
+            assert_eq!(order.texts.store.machine, Some(machine), "whatever this process may do");
             assert_eq!(order.seats.len(), 300);
             assert!(order.seats.iter().enumerate().all(|(n, (got, fd))| *got == seat(n) && fd.as_raw_fd() > 2));
             assert_eq!(order.logs[0].0, PathBuf::from("/log"));

@@ -4,6 +4,7 @@ use crate::conf::Texts;
 use crate::conf::source::Matches;
 use crate::process::listeners::Seat;
 use conf_schema::Store;
+use conf_schema::store::Machine;
 use conf_syntax::{Files, SourceFile};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -61,6 +62,10 @@ impl Writer {
                 }
                 Err(code) => self.number(usize::try_from(*code).unwrap_or(5).max(1)),
             }
+        }
+        if let Some(machine) = texts.store.machine {
+            self.number(usize::from(machine.superuser));
+            self.number(machine.cpus);
         }
     }
 }
@@ -120,6 +125,7 @@ impl<'a> Reader<'a> {
             };
             texts.store.files.insert(path, contents);
         }
+        texts.store.machine = Some(Machine { superuser: self.number()? != 0, cpus: self.number()? });
         Some(texts)
     }
 }

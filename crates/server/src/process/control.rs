@@ -11,14 +11,15 @@ use crate::process::single::Single;
 use crate::process::threads::{Ended, Threads, copies, new_seats};
 use crate::process::worker;
 use crate::{report, say, voice};
+use base::clock;
 use conn::thread::Command;
 use net::process::{Received, Signals};
 use observe::os;
+use runtime::io::Watched;
+use runtime::time::sleep_until;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Instant, sleep_until};
 
 /// After TERM, threads that do not end at once are not waited for longer.
 const TERMINATE_PATIENCE: Duration = Duration::from_millis(500);
@@ -67,15 +68,7 @@ pub fn run(control: Control) -> i32 {
             return FATAL;
         }
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(e) => {
-            say!(Emerg, "starting the control thread failed {}", os(&e));
-            return FATAL;
-        }
-    };
-    let local = tokio::task::LocalSet::new();
-    let code = local.block_on(&runtime, async {
+    let served = runtime::run(async {
         background::prepare(&control.config, background::START_PATIENCE).await;
         match Loop::start(control, signals) {
             Ok(control) => control.run().await,
@@ -85,9 +78,10 @@ pub fn run(control: Control) -> i32 {
             }
         }
     });
-    drop(local);
-    runtime.shutdown_background();
-    code
+    served.unwrap_or_else(|e| {
+        say!(Emerg, "the control thread's event queue failed {}", os(&e));
+        FATAL
+    })
 }
 
 struct Loop {
@@ -97,7 +91,7 @@ struct Loop {
     superior: Superior,
     /// The master's end is gone: it was killed. We go on serving.
     orphan: bool,
-    signals: AsyncFd<Signals>,
+    signals: Watched<Signals>,
     threads: Threads,
     ended: UnboundedReceiver<Ended>,
     ending: Ending,
@@ -127,7 +121,7 @@ impl Loop {
             listeners,
             superior,
             orphan: false,
-            signals: signals.watch()?,
+            signals: Watched::new(signals)?,
             threads,
             ended,
             ending: Ending::Not,
@@ -141,31 +135,31 @@ impl Loop {
         let mut look_at = None;
         loop {
             if self.ending == Ending::Now && give_up_at.is_none() {
-                give_up_at = Some(Instant::now() + TERMINATE_PATIENCE);
+                give_up_at = Some(clock::now().plus(TERMINATE_PATIENCE));
             }
             if self.threads.any_retired() && look_at.is_none() {
-                look_at = Some(Instant::now() + self.retired_pause);
+                look_at = Some(clock::now().plus(self.retired_pause));
                 self.retired_pause = (self.retired_pause * 2).min(RETIRED_LAST);
             }
             tokio::select! {
+                biased;
                 ended = self.ended.recv() => {
                     if let Some(ended) = ended && !self.thread_ended(ended) {
                         return FATAL;
                     }
                 }
-                ready = self.signals.readable() => {
-                    let Ok(mut ready) = ready else { return FATAL };
-                    ready.clear_ready();
+                () = self.signals.readable() => {
+                    self.signals.clear_ready();
                     while let Some(received) = self.signals.get_ref().next() {
                         self.signal(received).await;
                     }
                 }
                 order = next_order(&self.superior, self.orphan) => self.order(order).await,
-                () = sleep_until(look_at.unwrap_or_else(Instant::now)), if look_at.is_some() => {
+                () = sleep_until(look_at.unwrap_or_default()), if look_at.is_some() => {
                     look_at = None;
                     self.threads.report_retired();
                 }
-                () = sleep_until(give_up_at.unwrap_or_else(Instant::now)), if give_up_at.is_some() => {
+                () = sleep_until(give_up_at.unwrap_or_default()), if give_up_at.is_some() => {
                     break;
                 }
             }
@@ -211,6 +205,9 @@ impl Loop {
             return;
         }
         say!(Notice, "gracefully shutting down");
+        if matches!(self.superior, Superior::Master(_)) {
+            net::title::set("tidegate: worker process is shutting down");
+        }
         self.ending = Ending::Graceful;
         let timeout_ms = self.config.core.shutdown_timeout_ms;
         self.listeners.let_go();

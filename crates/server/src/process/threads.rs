@@ -121,7 +121,7 @@ impl Threads {
         }
         drop(done);
         // Nobody sends anything: the channel ends when the last thread has dropped its end.
-        let _ = tokio::time::timeout(FLUSH_PATIENCE, all_done.recv()).await;
+        let _ = runtime::time::timeout(FLUSH_PATIENCE, all_done.recv()).await;
     }
 
     /// Notes that a thread ended; whether it was to.

@@ -83,6 +83,11 @@ impl Client {
         Ok((status, head, String::from_utf8_lossy(&body).into_owned()))
     }
 
+    /// The socket; everything that was asked for has been read.
+    pub fn into_inner(self) -> TcpStream {
+        self.stream.into_inner()
+    }
+
     /// Whether the other side has closed, once everything it sent is read.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.stream.fill_buf(), Ok([]) | Err(_))

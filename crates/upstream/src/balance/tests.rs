@@ -101,7 +101,10 @@ fn a_server_comes_back_slowly() {
     let slow = lines(&[1, 1], |i, spec| spec.slow_start_ms = if i == 0 { 10_000 } else { 0 });
     let g = Arc::new(Group::new("t4e", slow, Method::RoundRobin, KeepAlive::default(), true));
     let peer = g.members().primary[0].clone();
+    peer.begin_check("c", false, false);
     peer.check("c", Checked::Unhealthy, Instant(1_000_000));
+    // A check that was ended by a reload has no say.
+    assert!(!peer.check("of before", Checked::Healthy, Instant(1_000_000)));
     assert_eq!(run(&g, &at(1_000_000), 4), "bbbb");
     peer.check("c", Checked::Healthy, Instant(1_000_000));
     let share = |us| run(&g, &at(us), 100).matches('a').count();

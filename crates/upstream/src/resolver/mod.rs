@@ -93,7 +93,7 @@ impl NameServer {
     async fn address(&self) -> Option<SocketAddr> {
         match self {
             NameServer::Address(address) => Some(*address),
-            NameServer::Named(host, port) => tokio::net::lookup_host((host.as_str(), *port)).await.ok()?.next(),
+            NameServer::Named(host, port) => runtime::io::lookup_host(host, *port).await.ok()?.first().copied(),
         }
     }
 }
@@ -176,7 +176,7 @@ impl Resolver {
                 let (sender, answer) = watch::channel(None);
                 names.insert(key.clone(), Entry::Asked(answer.clone()));
                 let resolver = self.clone();
-                tokio::task::spawn_local(async move { resolver.ask_and_keep(key, sender).await });
+                runtime::task::spawn_local(async move { resolver.ask_and_keep(key, sender).await });
                 Ok(answer)
             }
         });
@@ -184,7 +184,7 @@ impl Resolver {
             Err((addresses, until)) => return Ok((addresses.clone(), *until, true)),
             Ok(answer) => answer,
         };
-        match tokio::time::timeout(timeout, answer.wait_for(Option::is_some)).await {
+        match runtime::time::timeout(timeout, answer.wait_for(Option::is_some)).await {
             Ok(Ok(answer)) => {
                 let answer = answer.clone().unwrap_or(Err(Failed::Other));
                 answer.map(|(addresses, until)| (addresses, until, false))
@@ -195,7 +195,7 @@ impl Resolver {
     }
 
     async fn ask_and_keep(self: Arc<Self>, key: (String, String), sender: watch::Sender<Option<Answer>>) {
-        let found = match tokio::time::timeout(QUESTION_MAX, self.look_up(&key.1)).await {
+        let found = match runtime::time::timeout(QUESTION_MAX, self.look_up(&key.1)).await {
             Ok(found) => found,
             Err(_) => Err(Failed::TimedOut),
         };
@@ -266,7 +266,7 @@ impl Resolver {
             true => format!("{service}.{host}"),
             false => format!("_{service}._tcp.{host}"),
         };
-        let asked = tokio::time::timeout(timeout, self.service_records(full.to_ascii_lowercase())).await;
+        let asked = runtime::time::timeout(timeout, self.service_records(full.to_ascii_lowercase())).await;
         let (records, ttl) = asked.map_err(|_| Failed::TimedOut)??;
         let (mut found, mut failed, mut first) = (Vec::new(), Vec::new(), None);
         let mut valid = self.valid.unwrap_or(Duration::from_secs(u64::from(ttl)));
@@ -317,15 +317,15 @@ impl Resolver {
         loop {
             let server = &self.servers[(turn + step) % self.servers.len().max(1)];
             step += 1;
-            let began = tokio::time::Instant::now();
+            let began = base::clock::now();
             let Some(server) = server.address().await else {
-                tokio::time::sleep_until(began + RESEND).await;
+                runtime::time::sleep_until(began.plus(RESEND)).await;
                 continue;
             };
             let id = u16::from_le_bytes([random(), random()]);
             let question = Question { id, name: name.to_string(), kind };
             let bytes = question.bytes().ok_or(Failed::NoSuchName)?;
-            let asked = tokio::time::timeout(RESEND, async {
+            let asked = runtime::time::timeout(RESEND, async {
                 let answer = over_udp(server, &bytes, &question).await?;
                 if answer.truncated { over_tcp(server, &bytes, &question).await } else { Ok(answer) }
             });
@@ -337,7 +337,7 @@ impl Resolver {
                     };
                 }
                 // A server that cannot be reached is not asked again at once.
-                Ok(Err(_)) => tokio::time::sleep_until(began + RESEND).await,
+                Ok(Err(_)) => runtime::time::sleep_until(began.plus(RESEND)).await,
                 Err(_) => {}
             }
         }
@@ -362,16 +362,15 @@ fn make_room(names: &mut HashMap<(String, String), Entry>, now: Instant) {
 mod tests {
     use super::*;
     use message::{Answer, Data, Record, build};
-    use tokio::net::UdpSocket;
+    use runtime::io::UdpSocket;
 
     #[test]
     fn asks_again_elsewhere_and_keeps_what_it_was_told() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        tokio::task::LocalSet::new().block_on(&runtime, async {
-            let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        runtime::block_on(async {
+            let server = UdpSocket::bind(([127, 0, 0, 1], 0).into()).unwrap();
             let resolver =
                 Arc::new(Resolver::new(vec![NameServer::Address(server.local_addr().unwrap())], None, true, false));
-            let serve = tokio::task::spawn_local(async move {
+            let serve = runtime::task::spawn_local(async move {
                 let mut buf = [0; 512];
                 let (n, from) = server.recv_from(&mut buf).await.unwrap();
                 // Noise and an answer with a wrong number first.
@@ -448,12 +447,11 @@ mod tests {
 
     #[test]
     fn kinds_of_addresses_aliases_and_services() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        tokio::task::LocalSet::new().block_on(&runtime, async {
-            let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        runtime::block_on(async {
+            let server = UdpSocket::bind(([127, 0, 0, 1], 0).into()).unwrap();
             let address = NameServer::Address(server.local_addr().unwrap());
             let resolver = Arc::new(Resolver::new(vec![address], None, true, true));
-            tokio::task::spawn_local(async move {
+            runtime::task::spawn_local(async move {
                 let mut buf = [0; 512];
                 while let Ok((n, from)) = server.recv_from(&mut buf).await {
                     let (name, kind) = Answer::read(&buf[..n]).unwrap().question.unwrap();

@@ -2,10 +2,10 @@
 
 use super::message::{Answer, Data, Kind, Question};
 use super::{ADDRESSES_MAX, ALIASES_MAX};
+use crate::stream::{Address, Options, Stream};
+use runtime::io::UdpSocket;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
 
 /// Packets that do not answer the question and are read all the same, before the next server is asked.
 const STRAY_PACKETS_MAX: usize = 100;
@@ -20,14 +20,13 @@ pub fn random() -> u8 {
 
 pub async fn over_udp(server: SocketAddr, bytes: &[u8], question: &Question) -> io::Result<Answer> {
     // A socket of its own for every question: the port is as hard to guess as the number.
-    let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-    let socket = UdpSocket::bind(any).await?;
-    socket.connect(server).await?;
+    let socket = UdpSocket::connect(server)?;
     socket.send(bytes).await?;
-    let mut buf = vec![0; UDP_BYTES];
+    let mut buf = Vec::with_capacity(UDP_BYTES);
     for _ in 0..STRAY_PACKETS_MAX {
-        let n = socket.recv(&mut buf).await?;
-        if let Some(answer) = Answer::read(&buf[..n])
+        buf.clear();
+        socket.recv(&mut buf).await?;
+        if let Some(answer) = Answer::read(&buf)
             && question.fits(&answer)
         {
             return Ok(answer);
@@ -37,14 +36,22 @@ pub async fn over_udp(server: SocketAddr, bytes: &[u8], question: &Question) -> 
 }
 
 pub async fn over_tcp(server: SocketAddr, bytes: &[u8], question: &Question) -> io::Result<Answer> {
-    let mut stream = TcpStream::connect(server).await?;
+    let stream = Stream::connect(&Address::Ip(server), &Options::default()).await?;
     let length = u16::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     stream.write_all(&[&length.to_be_bytes()[..], bytes].concat()).await?;
-    let mut length = [0; 2];
-    stream.read_exact(&mut length).await?;
-    let mut buf = vec![0; usize::from(u16::from_be_bytes(length))];
-    stream.read_exact(&mut buf).await?;
-    match Answer::read(&buf) {
+    // An answer of the most that its length can say, and that length.
+    let mut buf = Vec::with_capacity(2 + usize::from(u16::MAX));
+    let message = loop {
+        if let [high, low, rest @ ..] = buf.as_slice()
+            && let Some(message) = rest.get(..usize::from(u16::from_be_bytes([*high, *low])))
+        {
+            break message;
+        }
+        if stream.read_buf(&mut buf).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    };
+    match Answer::read(message) {
         Some(answer) if question.fits(&answer) && !answer.truncated => Ok(answer),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
@@ -160,18 +167,17 @@ mod tests {
 
     #[test]
     fn strangers_are_not_listened_to_for_ever() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        tokio::task::LocalSet::new().block_on(&runtime, async {
-            let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        runtime::block_on(async {
+            let server = UdpSocket::bind(([127, 0, 0, 1], 0).into()).unwrap();
             let address = server.local_addr().unwrap();
-            let noise = tokio::task::spawn_local(async move {
+            let noise = runtime::task::spawn_local(async move {
                 let mut buf = [0; 512];
                 let (_, from) = server.recv_from(&mut buf).await.unwrap();
                 let mut sent = 0;
                 // The other side closes its socket when it has had enough.
                 while sent <= STRAY_PACKETS_MAX || server.send_to(b"noise", from).await.is_ok() {
                     sent += usize::from(server.send_to(b"noise", from).await.is_ok());
-                    tokio::task::yield_now().await;
+                    runtime::task::yield_now().await;
                 }
             });
             let question = Question { id: 1, name: "n".into(), kind: Kind::A };

@@ -78,7 +78,7 @@ pub fn run(
     };
     let shared = Rc::new(RefCell::new(Shared { draft, client: Some(0), ..Shared::default() }));
     let task = Task { shared: shared.clone(), recipe: Some(recipe), whole: Some(Vec::new()), memory_max };
-    tokio::task::spawn_local(task.run(twin, body, expected));
+    runtime::task::spawn_local(task.run(twin, body, expected));
     Body::Source(Box::new(Follower { shared, at: 0, expected }))
 }
 

@@ -295,7 +295,7 @@ impl Session {
             if Arc::ptr_eq(&same, &waiters) {
                 let deadline = started.saturating_add(self.caching.lock_timeout_ms);
                 let pause = until.min(deadline).saturating_sub(clock::unix_millis());
-                let _ = tokio::time::timeout(Duration::from_millis(pause + 1), word).await;
+                let _ = runtime::time::timeout(Duration::from_millis(pause + 1), word).await;
                 clock::update();
                 if clock::unix_millis() >= deadline {
                     r.log(Level::Info, format_args!("cache lock timeout"));
@@ -542,7 +542,7 @@ impl Session {
         }
         match net::pool::named(net::pool::DEFAULT).map(|pool| pool.run(copy)) {
             Some(Ok(done)) => {
-                tokio::task::spawn_local(async move {
+                runtime::task::spawn_local(async move {
                     if let Ok(Ok(placed)) = done.await {
                         ticket.stored(placed.disk_size, None);
                     }

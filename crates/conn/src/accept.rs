@@ -1,0 +1,206 @@
+//! New connections: accepted, counted, and read at once.
+
+use crate::inline;
+use crate::secure::{self, Secure};
+use crate::thread::guarded;
+use crate::world::{Door, Owner, World};
+use base::clock;
+use http_engine::{Begun, Connection, ListenerRef, counters};
+use net::listen::Address;
+use net::lot::Key;
+use net::socket;
+use observe::Level;
+use runtime::budget;
+use std::cell::Cell;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+
+/// Connections accepted at one go; `multi_accept` lifts it.
+const ACCEPTS_MAX: usize = 32;
+/// How long a listener rests when the system has no more of something (nginx: `accept_mutex_delay`).
+const ACCEPT_REST_MS: u64 = 500;
+/// How many idle connections are closed to make room for new ones (nginx: `ngx_drain_connections`).
+const DRAINED_MAX: usize = 32;
+
+/// What a failed `accept` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// Nobody waits.
+    Nobody,
+    /// That one connection is gone; the next may be had.
+    ThatOne,
+    /// No descriptors are left: closing some makes room.
+    Descriptors,
+    /// Asking again at once would find the same: the listener rests.
+    Lasting,
+}
+
+fn judge(e: &io::Error) -> Failure {
+    match e.raw_os_error().unwrap_or(0) {
+        libc::EAGAIN => Failure::Nobody,
+        // accept(2): errors of the network that the new connection met, to be treated as if it had not been.
+        libc::ECONNABORTED
+        | libc::EPROTO
+        | libc::ENETDOWN
+        | libc::ENOPROTOOPT
+        | libc::EHOSTDOWN
+        | libc::ENONET
+        | libc::EHOSTUNREACH
+        | libc::EOPNOTSUPP
+        | libc::ENETUNREACH
+        | libc::EPERM => Failure::ThatOne,
+        libc::EMFILE | libc::ENFILE => Failure::Descriptors,
+        _ => Failure::Lasting,
+    }
+}
+
+/// Accepts who waits at a listener.
+pub fn accept(world: &Rc<World>, door_key: Key, door: &Door) {
+    let Some(fd) = world.lot.raw(door_key) else { return };
+    let (limit, multi) = {
+        let serving = world.serving.borrow();
+        (serving.connections_max, serving.multi_accept)
+    };
+    let mut count = 0;
+    loop {
+        if (!multi && count == ACCEPTS_MAX) || !budget::is_left() {
+            // epoll tells of listeners again: whoever still waits is looked after in the next turn.
+            world.lot.again(door_key);
+            return;
+        }
+        count += 1;
+        budget::spend(budget::STEP as usize / 8);
+        let accepted = match socket::accept(fd) {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                let failure = judge(&e);
+                let level = match failure {
+                    Failure::Nobody => return,
+                    Failure::ThatOne => Level::Error,
+                    Failure::Descriptors => Level::Crit,
+                    Failure::Lasting => Level::Alert,
+                };
+                world.log(level, 0, format_args!("accept4() failed {}", observe::os(&e)));
+                if failure == Failure::ThatOne {
+                    continue;
+                }
+                if failure == Failure::Descriptors {
+                    make_room(world);
+                }
+                return rest(world, door_key, door);
+            }
+        };
+        counters::own(|c| counters::up(&c.accepted));
+        // Connections to servers do not count: closing idle clients makes no room among them.
+        if world.lot.owned() >= limit && !make_room(world) {
+            world.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+            return rest(world, door_key, door);
+        }
+        take_in(world, accepted, door);
+    }
+}
+
+fn take_in(world: &Rc<World>, accepted: socket::Accepted, door: &Door) {
+    let raw = accepted.fd.as_raw_fd();
+    let address = door.listener.address();
+    // A listener on the wildcard address: which address the client chose is asked for once.
+    let local = match &**address {
+        Address::Ip(ip) if ip.ip().is_unspecified() => {
+            socket::local_address(&accepted.fd).map_or_else(|| address.clone(), |local| Rc::new(Address::Ip(local)))
+        }
+        _ => address.clone(),
+    };
+    let connection = Rc::new(Connection {
+        number: World::next_number(),
+        peer: accepted.peer,
+        local,
+        listener: ListenerRef::clone(&door.listener),
+        requests: Cell::new(0),
+        nodelay: Cell::new(false),
+        started: clock::now(),
+        proxy: None,
+        fd: raw,
+        tls: None,
+        begun: Begun::default(),
+    });
+    let Some(core) = world.default_conf(&connection) else { return };
+    let timeout = core.conf.client_header_timeout.0;
+    let is_secure = world.plan.borrow().as_ref().and_then(|plan| plan.listener_of(&connection)).is_some_and(|l| {
+        // A PROXY protocol header comes before the handshake.
+        l.ssl && !l.proxy_protocol
+    });
+    let owner = if is_secure {
+        Owner::Secure(Rc::new(Secure::new(connection.clone(), &[])))
+    } else {
+        Owner::Client(connection.clone())
+    };
+    let key = world.lot.add_unwatched(accepted.fd, owner);
+    counters::own(|c| {
+        counters::up(&c.handled);
+        counters::up(&c.active);
+    });
+    world.lot.set_deadline(key, clock::now().plus_millis(timeout));
+    // The request mostly follows the handshake at once: a connection that is answered and closed here costs epoll nothing.
+    // What goes wrong with it is its own affair, not the listener's.
+    guarded(world, key, |world, key| match world.lot.owner(key) {
+        Some(Owner::Secure(secure)) => secure::readable(world, key, &secure),
+        _ => inline::readable(world, key, &connection, None),
+    });
+    if let Err(e) = world.lot.watch_now(key) {
+        counters::own(|c| counters::down(&c.active));
+        drop(crate::head_in::take(&connection));
+        world.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
+    }
+}
+
+/// Closes idle connections, those nearest to their end first.
+fn make_room(world: &Rc<World>) -> bool {
+    let mut closed = 0;
+    while closed < DRAINED_MAX {
+        let idle = world.lot.nearest_parked(|owner| owner.connection().is_some_and(|c| c.requests.get() > 0));
+        let Some(key) = idle else { break };
+        world.close(key);
+        closed += 1;
+    }
+    if closed > 0 {
+        let limit = world.serving.borrow().connections_max;
+        world.log(Level::Warn, 0, format_args!("{limit} worker_connections are not enough, reusing connections"));
+    }
+    closed > 0
+}
+
+fn rest(world: &World, key: Key, door: &Door) {
+    if !door.paused.replace(true) {
+        let _ = world.lot.listen(key, false, door.shared);
+        world.paused_until.set(Some(clock::now().plus_millis(ACCEPT_REST_MS)));
+    }
+}
+
+/// Listeners that rest accept again.
+pub fn resume(world: &World) {
+    for key in world.doors.borrow().iter() {
+        if let Some(Owner::Listener(door)) = world.lot.owner(*key)
+            && door.paused.replace(false)
+            && let Err(e) = world.lot.listen(*key, true, door.shared)
+        {
+            world.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_that_lasts_is_not_asked_about_again_at_once() {
+        let of = |code| judge(&io::Error::from_raw_os_error(code));
+        for code in [libc::ENOBUFS, libc::ENOMEM, libc::EINVAL, libc::EBADF] {
+            assert_eq!(of(code), Failure::Lasting);
+        }
+        assert_eq!((of(libc::EMFILE), of(libc::ENFILE)), (Failure::Descriptors, Failure::Descriptors));
+        assert_eq!((of(libc::ECONNABORTED), of(libc::EPROTO)), (Failure::ThatOne, Failure::ThatOne));
+        assert_eq!(of(libc::EAGAIN), Failure::Nobody);
+    }
+}

@@ -1,0 +1,84 @@
+//! No CR, LF or NUL leaves in a head. They come in through `$uri` and groups of regular expressions, which are decoded; sent as
+//! they are they would end a line and begin another one: a response's field, or a second request to a server.
+//!
+//! In request targets, `Location` and `Refresh` they are percent-encoded. A field that holds one anywhere else is dropped, and the
+//! error log names the directive. Line ends that the configuration itself has in a value become spaces, as RFC 9112, 5.2 says of
+//! folded lines. nginx sends all of them as they are.
+
+use crate::request::Request;
+use observe::Level;
+use std::borrow::Cow;
+
+/// It would end a line, or the text for whoever reads C strings.
+#[inline]
+pub fn ends_line(text: &[u8]) -> bool {
+    memchr::memchr3(b'\r', b'\n', 0, text).is_some()
+}
+
+/// The same text with those bytes percent-encoded.
+pub fn encoded(text: &[u8]) -> Cow<'_, [u8]> {
+    if !ends_line(text) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len() + 16);
+    for &c in text {
+        match c {
+            b'\r' => out.extend_from_slice(b"%0D"),
+            b'\n' => out.extend_from_slice(b"%0A"),
+            0 => out.extend_from_slice(b"%00"),
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// A text of the configuration in one line: each line end is, with the blanks around it, one space.
+pub fn one_line(text: &[u8]) -> Cow<'_, [u8]> {
+    if !ends_line(text) {
+        return Cow::Borrowed(text);
+    }
+    let lines = text.split(|c| matches!(c, b'\r' | b'\n')).map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+    Cow::Owned(lines.collect::<Vec<_>>().join(&b' '))
+}
+
+/// A URL stands in the field: it can be encoded.
+fn is_url(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"location") || name.eq_ignore_ascii_case(b"refresh")
+}
+
+impl Request {
+    /// The value of a field as it may be sent; `None`: the field is dropped, which has been logged.
+    pub fn field_value(&self, directive: &str, name: &[u8], value: Vec<u8>) -> Option<Vec<u8>> {
+        if !ends_line(&value) {
+            return Some(value);
+        }
+        if is_url(name) {
+            return Some(encoded(&value).into_owned());
+        }
+        self.dropped(directive, name, &value);
+        None
+    }
+    /// Says that a field is not sent.
+    #[cold]
+    pub fn dropped(&self, directive: &str, name: &[u8], value: &[u8]) {
+        let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+        let words = format_args!(
+            "\"{directive}\": field \"{name}\" is dropped, its value holds a line end or NUL: \"{value}\""
+        );
+        self.log(Level::Error, words);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_end_no_line() {
+        assert_eq!(encoded(b"/a\r\nb\0"), &b"/a%0D%0Ab%00"[..]);
+        assert_eq!(encoded(b"/a%0d\t b"), &b"/a%0d\t b"[..]);
+        assert_eq!(one_line(b"default-src 'self';\r\n    img-src *;\n"), &b"default-src 'self'; img-src *;"[..]);
+        assert_eq!(one_line(b" a  b "), &b" a  b "[..]);
+        assert!(ends_line(b"a\0") && ends_line(b"\r") && !ends_line(b"a\tb"));
+    }
+}

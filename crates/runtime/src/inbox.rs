@@ -1,0 +1,145 @@
+//! How other threads reach one: a queue under a lock, and an eventfd that is written only when the thread sleeps.
+
+use async_task::Runnable;
+use rustix::event::EventfdFlags;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::task::{Wake, Waker};
+
+/// What other threads know of a thread.
+pub struct Remote {
+    woken: Mutex<VecDeque<Runnable>>,
+    /// Something was left here since the thread looked last.
+    mail: AtomicBool,
+    sleeping: AtomicBool,
+    event: OwnedFd,
+}
+
+impl Remote {
+    fn new() -> io::Result<Remote> {
+        Ok(Remote {
+            woken: Mutex::default(),
+            mail: AtomicBool::new(false),
+            sleeping: AtomicBool::new(false),
+            event: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+    /// The descriptor whose events wake the thread. It is never read: each write is an event of its own to an edge-triggered
+    /// watch.
+    pub fn event(&self) -> &OwnedFd {
+        &self.event
+    }
+    fn notify(&self) {
+        self.mail.store(true, Ordering::SeqCst);
+        if self.sleeping.swap(false, Ordering::SeqCst) {
+            // Its counter cannot overflow: it is written once for each time that the thread sleeps.
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
+    }
+    /// Before a wait: `false` when something has come meanwhile, so that the thread must not sleep.
+    pub fn begin_sleep(&self) -> bool {
+        self.sleeping.store(true, Ordering::SeqCst);
+        if self.mail.load(Ordering::SeqCst) {
+            self.end_sleep();
+            return false;
+        }
+        true
+    }
+    /// After a wait.
+    pub fn end_sleep(&self) {
+        self.sleeping.store(false, Ordering::SeqCst);
+    }
+    pub(crate) fn take(&self, into: &mut VecDeque<Runnable>) {
+        if self.mail.load(Ordering::Relaxed) && self.mail.swap(false, Ordering::SeqCst) {
+            into.append(&mut self.woken.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+/// Wakes a thread's loop itself rather than one of its tasks: for the channel of commands that the loop polls.
+pub struct LoopWaker {
+    remote: Arc<Remote>,
+    woken: AtomicBool,
+}
+
+impl LoopWaker {
+    pub(crate) fn new(remote: Arc<Remote>) -> Arc<LoopWaker> {
+        // Woken: the first look finds what came before it.
+        Arc::new(LoopWaker { remote, woken: AtomicBool::new(true) })
+    }
+    /// Whether it was woken since the last call.
+    pub fn take(&self) -> bool {
+        self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::SeqCst)
+    }
+    pub fn waker(self: &Arc<Self>) -> Waker {
+        self.clone().into()
+    }
+}
+
+impl Wake for LoopWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::SeqCst);
+        self.remote.notify();
+    }
+}
+
+/// Names a thread's executor; 0: the thread has none.
+pub(crate) type Home = u32;
+
+static NEXT_HOME: AtomicU32 = AtomicU32::new(1);
+static REMOTES: RwLock<Vec<(Home, Arc<Remote>)>> = RwLock::new(Vec::new());
+
+thread_local! {
+    static HOME: Cell<Home> = const { Cell::new(0) };
+}
+
+/// This thread's executor; it gets one when it has none.
+pub(crate) fn home() -> Home {
+    match HOME.get() {
+        0 => {
+            let home = NEXT_HOME.fetch_add(1, Ordering::Relaxed);
+            HOME.set(home);
+            home
+        }
+        home => home,
+    }
+}
+pub(crate) fn is_here(home: Home) -> bool {
+    HOME.get() == home
+}
+
+/// Lets other threads reach this one.
+pub(crate) fn open() -> io::Result<Arc<Remote>> {
+    let remote = Arc::new(Remote::new()?);
+    let home = home();
+    let mut all = REMOTES.write().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|(other, _)| *other != home);
+    all.push((home, remote.clone()));
+    Ok(remote)
+}
+
+/// From now on nobody reaches this thread.
+pub(crate) fn close() {
+    let home = home();
+    REMOTES.write().unwrap_or_else(PoisonError::into_inner).retain(|(other, _)| *other != home);
+}
+
+/// Hands a task of another thread back to it.
+pub(crate) fn send(home: Home, runnable: Runnable) {
+    let all = REMOTES.read().unwrap_or_else(PoisonError::into_inner);
+    match all.iter().find(|(other, _)| *other == home) {
+        Some((_, remote)) => {
+            remote.woken.lock().unwrap_or_else(PoisonError::into_inner).push_back(runnable);
+            remote.notify();
+        }
+        // Its thread has ended, and only that thread might have dropped what the task holds.
+        None => std::mem::forget(runnable),
+    }
+}

@@ -1,0 +1,193 @@
+//! Tasks of one thread.
+
+use crate::inbox::{self, Home};
+use crate::{budget, inbox::Remote};
+use async_task::{FallibleTask, Runnable};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+thread_local! {
+    /// Tasks that were woken, in this order.
+    static WOKEN: RefCell<VecDeque<Runnable>> = const { RefCell::new(VecDeque::new()) };
+    /// Tasks that gave way: they are woken when the thread has looked at its sockets again.
+    static GAVE_WAY: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
+    static PANICS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn schedule(home: Home, runnable: Runnable) {
+    if inbox::is_here(home) {
+        // After the thread's end nothing runs any more; the task is dropped here, where it was made.
+        let _ = WOKEN.try_with(|woken| woken.borrow_mut().push_back(runnable));
+    } else {
+        inbox::send(home, runnable);
+    }
+}
+
+/// Starts a task on this thread; it runs with the next turn of the thread's loop. Dropping the handle lets it run on.
+pub fn spawn_local<F: Future + 'static>(future: F) -> JoinHandle<F::Output>
+where
+    F::Output: 'static,
+{
+    let home = inbox::home();
+    let (runnable, task) = async_task::spawn_local(future, move |runnable| schedule(home, runnable));
+    runnable.schedule();
+    JoinHandle { task: Some(task.fallible()) }
+}
+
+/// The task panicked, or was aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JoinError;
+
+/// A task's end, to be waited for.
+pub struct JoinHandle<T> {
+    task: Option<FallibleTask<T>>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Ends the task at its next turn: what it holds is dropped.
+    pub fn abort(mut self) {
+        drop(self.task.take());
+    }
+    pub fn is_finished(&self) -> bool {
+        self.task.as_ref().is_none_or(FallibleTask::is_finished)
+    }
+}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.detach();
+        }
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T, JoinError>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.task {
+            Some(task) => Pin::new(task).poll(cx).map(|done| done.ok_or(JoinError)),
+            None => Poll::Ready(Err(JoinError)),
+        }
+    }
+}
+
+/// Several tasks that end together: dropping the set aborts those that still run.
+pub struct JoinSet<T>(Vec<JoinHandle<T>>);
+
+impl<T: 'static> Default for JoinSet<T> {
+    fn default() -> Self {
+        JoinSet(Vec::new())
+    }
+}
+
+impl<T: 'static> JoinSet<T> {
+    pub fn new() -> Self {
+        Self::default()
+    }
+    pub fn spawn_local(&mut self, future: impl Future<Output = T> + 'static) {
+        self.0.push(spawn_local(future));
+    }
+    /// The next task that ends; `None` when there are none.
+    pub async fn join_next(&mut self) -> Option<Result<T, JoinError>> {
+        std::future::poll_fn(|cx| {
+            if self.0.is_empty() {
+                return Poll::Ready(None);
+            }
+            for at in 0..self.0.len() {
+                if let Some(one) = self.0.get_mut(at)
+                    && let Poll::Ready(done) = Pin::new(one).poll(cx)
+                {
+                    self.0.swap_remove(at);
+                    return Poll::Ready(Some(done));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+    /// Forgets the tasks that have ended.
+    pub fn reap(&mut self) {
+        self.0.retain(|one| !one.is_finished());
+    }
+}
+
+impl<T> Drop for JoinSet<T> {
+    fn drop(&mut self) {
+        for mut one in self.0.drain(..) {
+            drop(one.task.take());
+        }
+    }
+}
+
+/// Lets the others go first: the task goes on in the next turn, after the thread has looked at its sockets.
+pub async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        give_way(cx.waker());
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Has this waker woken in the next turn.
+pub(crate) fn give_way(waker: &Waker) {
+    GAVE_WAY.with_borrow_mut(|all| all.push(waker.clone()));
+}
+
+/// Whether a task could run now.
+pub fn any_ready() -> bool {
+    WOKEN.with_borrow(|woken| !woken.is_empty()) || GAVE_WAY.with_borrow(|all| !all.is_empty())
+}
+
+/// Tasks of this thread that panicked.
+pub fn panics() -> u64 {
+    PANICS.get()
+}
+
+/// Begins a turn: what other threads have woken, and what gave way in the last turn, may run.
+pub(crate) fn begin_turn(remote: &Remote) {
+    let gave_way = GAVE_WAY.with_borrow_mut(std::mem::take);
+    for waker in &gave_way {
+        waker.wake_by_ref();
+    }
+    WOKEN.with_borrow_mut(|woken| remote.take(woken));
+    // Its memory is kept.
+    if !gave_way.is_empty() {
+        GAVE_WAY.with_borrow_mut(|all| {
+            if all.is_empty() {
+                *all = gave_way;
+                all.clear();
+            }
+        });
+    }
+}
+
+/// Runs one task that was woken; `false` when there is none. A panic is the task's alone: what it holds is dropped, and the
+/// process's hook has reported it.
+pub fn run_one() -> bool {
+    let Some(runnable) = WOKEN.with_borrow_mut(VecDeque::pop_front) else { return false };
+    budget::renew();
+    if std::panic::catch_unwind(AssertUnwindSafe(|| runnable.run())).is_err() {
+        PANICS.set(PANICS.get() + 1);
+    }
+    true
+}
+
+/// Drops every task that could run, with what it holds; dropping may wake others, which are dropped, too.
+pub(crate) fn drop_all() {
+    loop {
+        GAVE_WAY.with_borrow_mut(std::mem::take).into_iter().for_each(Waker::wake);
+        let all = WOKEN.with_borrow_mut(std::mem::take);
+        if all.is_empty() {
+            return;
+        }
+        drop(all);
+    }
+}

@@ -1,0 +1,64 @@
+//! Cipher suites: OpenSSL's names, its cipher-string language, and which of them rustls can negotiate.
+//!
+//! A string such as `HIGH:!aNULL:!MD5` is evaluated over OpenSSL's whole list, and only then cut down to what is
+//! supported: so `-`, `+` and `@STRENGTH` order what remains as OpenSSL would.
+
+mod attributes;
+mod parse;
+mod table;
+
+pub use parse::{CipherList, evaluate};
+
+use rustls::{CipherSuite, SupportedCipherSuite};
+use std::sync::Arc;
+
+/// One suite of SSLv3 to TLS 1.2, by its parts (bits of [`attributes`]).
+#[derive(Debug, PartialEq, Eq)]
+pub struct Suite {
+    pub id: u16,
+    pub name: &'static str,
+    pub(crate) version: u8,
+    pub(crate) kx: u16,
+    pub(crate) auth: u16,
+    pub(crate) enc: u32,
+    pub(crate) mac: u16,
+    pub(crate) class: u8,
+}
+
+/// The suites of TLS 1.3, in OpenSSL's default order (`Ciphersuites` of `ssl_conf_command`).
+pub const TLS13: [(u16, &str); 3] =
+    [(0x1302, "TLS_AES_256_GCM_SHA384"), (0x1303, "TLS_CHACHA20_POLY1305_SHA256"), (0x1301, "TLS_AES_128_GCM_SHA256")];
+
+/// What a client may list besides suites.
+const SIGNALS: [(u16, &str); 2] = [(0x00ff, "TLS_EMPTY_RENEGOTIATION_INFO_SCSV"), (0x5600, "TLS_FALLBACK_SCSV")];
+
+/// OpenSSL's name of a suite, or `None` for one it does not know (`$ssl_ciphers` then shows the number).
+pub fn name(id: u16) -> Option<&'static str> {
+    TLS13
+        .iter()
+        .chain(&SIGNALS)
+        .find(|(known, _)| *known == id)
+        .map(|(_, name)| *name)
+        .or_else(|| table::SUITES.iter().find(|s| s.id == id).map(|s| s.name))
+}
+
+/// The suites that rustls with aws-lc-rs has, by number.
+pub fn supported(id: u16) -> Option<SupportedCipherSuite> {
+    provider().cipher_suites.iter().copied().find(|s| u16::from(s.suite()) == id)
+}
+
+/// The TLS 1.2 suites that can be negotiated, in OpenSSL's default order: for messages that name alternatives.
+pub fn supported_names() -> Vec<&'static str> {
+    table::SUITES.iter().filter(|s| supported(s.id).is_some()).map(|s| s.name).collect()
+}
+
+/// OpenSSL's name of a negotiated suite.
+pub fn name_of(suite: CipherSuite) -> &'static str {
+    name(u16::from(suite)).unwrap_or("(NONE)")
+}
+
+/// The crypto library with everything on; configurations take a part of it.
+pub(crate) fn provider() -> &'static Arc<rustls::crypto::CryptoProvider> {
+    static PROVIDER: std::sync::OnceLock<Arc<rustls::crypto::CryptoProvider>> = std::sync::OnceLock::new();
+    PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+}

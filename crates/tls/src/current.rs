@@ -1,0 +1,39 @@
+//! Facts that rustls tells only to the objects it calls: kept for the connection that the thread is working for.
+//!
+//! A connection calls [`begin`] before it gives rustls bytes and [`end`] after; between them rustls calls the session store on
+//! this very thread.
+
+use std::cell::{Cell, RefCell};
+
+thread_local! {
+    static SIGNATURE: Cell<Option<u16>> = const { Cell::new(None) };
+    static SESSION: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+}
+
+/// Octets of a session's id, at most.
+const ID_MAX: usize = 32;
+
+pub(crate) fn begin() {
+    SIGNATURE.set(None);
+    SESSION.with_borrow_mut(|s| *s = None);
+}
+
+/// The id of a session in the cache that was stored or found.
+pub(crate) fn session_id(id: &[u8]) {
+    SESSION.with_borrow_mut(|s| *s = Some(id.get(..ID_MAX).unwrap_or(id).to_vec()));
+}
+
+/// A ticket that was made or accepted: what names its session is its digest.
+pub(crate) fn ticket(ticket: &[u8]) {
+    session_id(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, ticket).as_ref());
+}
+
+/// The scheme with which the server signs.
+pub(crate) fn signature(scheme: rustls::SignatureScheme) {
+    SIGNATURE.set(Some(u16::from(scheme)));
+}
+
+/// The session's id and the scheme of the signature, as far as they were told since [`begin`].
+pub(crate) fn end() -> (Option<Vec<u8>>, Option<u16>) {
+    (SESSION.with_borrow_mut(Option::take), SIGNATURE.take())
+}

@@ -1,0 +1,235 @@
+//! Private keys: PKCS#1, SEC1 and PKCS#8, plain or encrypted with a password (`ssl_password_file`).
+
+use crate::ciphers::provider;
+use crate::der::{self, INTEGER, OCTET_STRING, OID, Reader, SEQUENCE};
+use crate::pem;
+use aws_lc_rs::cipher::{
+    AES_128, AES_192, AES_256, Algorithm, DecryptionContext, PaddedBlockDecryptingKey, UnboundCipherKey,
+};
+use aws_lc_rs::pbkdf2;
+use md5::{Digest, Md5};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
+use rustls::sign::SigningKey;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+/// Rounds of a password's key derivation that a file may ask for.
+const ROUNDS_MAX: u32 = 20_000_000;
+
+/// Why a key could not be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyError {
+    /// No block of the text is a private key.
+    NoKey,
+    /// It is encrypted, and no password was given.
+    NeedsPassword,
+    /// No password fits.
+    WrongPassword,
+    /// The text or its encoding is broken; OpenSSL's words.
+    Broken(&'static str),
+    /// What it is cannot be used here.
+    Unsupported(String),
+}
+
+impl std::fmt::Display for KeyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            KeyError::NoKey => f.write_str("no start line:Expecting: ANY PRIVATE KEY"),
+            KeyError::NeedsPassword => f.write_str("the key is encrypted and there is no \"ssl_password_file\""),
+            KeyError::WrongPassword => f.write_str("bad decrypt"),
+            KeyError::Broken(why) => f.write_str(why),
+            KeyError::Unsupported(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Loads the first private key of a PEM text. Passwords are tried in their order.
+///
+/// # Errors
+/// See [`KeyError`].
+pub fn load(text: &[u8], passwords: &[Vec<u8>]) -> Result<Arc<dyn SigningKey>, KeyError> {
+    let blocks = pem::blocks(text).map_err(KeyError::Broken)?;
+    let block = blocks.iter().find(|b| b.label.ends_with("PRIVATE KEY")).ok_or(KeyError::NoKey)?;
+    let bytes = if block.label == "ENCRYPTED PRIVATE KEY" {
+        each(passwords, |password| pkcs8(&block.bytes, password))?
+    } else if block.header("Proc-Type").is_some_and(|v| v.ends_with("ENCRYPTED")) {
+        let info = block.header("DEK-Info").ok_or(KeyError::Broken("not dek info"))?;
+        each(passwords, |password| traditional(&block.bytes, info, password))?
+    } else {
+        block.bytes.clone()
+    };
+    let der = match block.label.as_str() {
+        "RSA PRIVATE KEY" => PrivateKeyDer::Pkcs1(PrivatePkcs1KeyDer::from(bytes)),
+        "EC PRIVATE KEY" => PrivateKeyDer::Sec1(PrivateSec1KeyDer::from(bytes)),
+        "PRIVATE KEY" | "ENCRYPTED PRIVATE KEY" => PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(bytes)),
+        other => return Err(KeyError::Unsupported(format!("keys of the kind \"{other}\" are not supported"))),
+    };
+    provider().key_provider.load_private_key(der).map_err(|why| {
+        KeyError::Unsupported(format!(
+            "not a key that can be used: RSA of 2048 to 8192 bits, ECDSA on P-256, P-384 or P-521, and Ed25519 can ({why})"
+        ))
+    })
+}
+
+fn each(
+    passwords: &[Vec<u8>],
+    decrypt: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, KeyError>,
+) -> Result<Vec<u8>, KeyError> {
+    if passwords.is_empty() {
+        return Err(KeyError::NeedsPassword);
+    }
+    for password in passwords {
+        if let Some(bytes) = decrypt(password)? {
+            return Ok(bytes);
+        }
+    }
+    Err(KeyError::WrongPassword)
+}
+
+/// `ENCRYPTED PRIVATE KEY`: PBES2 with PBKDF2 and AES in CBC (RFC 8018). `None`: the password does not fit.
+fn pkcs8(bytes: &[u8], password: &[u8]) -> Result<Option<Vec<u8>>, KeyError> {
+    const PBES2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x05, 0x0d];
+    const PBKDF2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x05, 0x0c];
+    const HMAC_WITH: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x02];
+    const AES: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x01];
+    let broken = || KeyError::Broken("not an encrypted private key");
+    let mut outer = Reader::new(bytes).enter(SEQUENCE).ok_or_else(broken)?;
+    let mut algorithm = outer.enter(SEQUENCE).ok_or_else(broken)?;
+    let data = outer.body(OCTET_STRING).ok_or_else(broken)?;
+    let oid = algorithm.body(OID).ok_or_else(broken)?;
+    if oid != PBES2 {
+        return Err(KeyError::Unsupported(format!(
+            "its encryption ({}) is not supported; write it anew with \"openssl pkcs8 -topk8 -v2 aes256\"",
+            der::dotted(oid)
+        )));
+    }
+    let mut parameters = algorithm.enter(SEQUENCE).ok_or_else(broken)?;
+    let mut derivation = parameters.enter(SEQUENCE).ok_or_else(broken)?;
+    let mut scheme = parameters.enter(SEQUENCE).ok_or_else(broken)?;
+    if derivation.body(OID).ok_or_else(broken)? != PBKDF2 {
+        return Err(KeyError::Unsupported(
+            "its key derivation is not PBKDF2; write it anew with \"openssl pkcs8 -topk8\"".into(),
+        ));
+    }
+    let mut derivation = derivation.enter(SEQUENCE).ok_or_else(broken)?;
+    let salt = derivation.body(OCTET_STRING).ok_or_else(broken)?;
+    let rounds =
+        derivation.body(INTEGER).and_then(der::small).and_then(|n| u32::try_from(n).ok()).ok_or_else(broken)?;
+    let rounds = NonZeroU32::new(rounds).filter(|n| n.get() <= ROUNDS_MAX).ok_or_else(broken)?;
+    let _length = derivation.body(INTEGER);
+    let digest = match derivation.enter(SEQUENCE) {
+        None => pbkdf2::PBKDF2_HMAC_SHA1,
+        Some(mut prf) => match prf.body(OID).and_then(|oid| oid.strip_prefix(HMAC_WITH)) {
+            Some([7]) => pbkdf2::PBKDF2_HMAC_SHA1,
+            Some([9]) => pbkdf2::PBKDF2_HMAC_SHA256,
+            Some([10]) => pbkdf2::PBKDF2_HMAC_SHA384,
+            Some([11]) => pbkdf2::PBKDF2_HMAC_SHA512,
+            _ => return Err(KeyError::Unsupported("the digest of its key derivation is not supported".into())),
+        },
+    };
+    let cipher = scheme.body(OID).ok_or_else(broken)?;
+    let iv = scheme.body(OCTET_STRING).ok_or_else(broken)?;
+    let (algorithm, length) = match cipher.strip_prefix(AES) {
+        Some([2]) => (&AES_128, 16),
+        Some([22]) => (&AES_192, 24),
+        Some([42]) => (&AES_256, 32),
+        _ => {
+            return Err(KeyError::Unsupported(format!(
+                "its cipher ({}) is not supported; write it anew with \"openssl pkcs8 -topk8 -v2 aes256\"",
+                der::dotted(cipher)
+            )));
+        }
+    };
+    let mut key = vec![0; length];
+    pbkdf2::derive(digest, rounds, salt, password, &mut key);
+    Ok(cbc(algorithm, &key, iv, data).filter(|plain| is_key(plain)))
+}
+
+/// `Proc-Type: 4,ENCRYPTED`: a key from MD5 over password and salt (OpenSSL's `EVP_BytesToKey`), AES in CBC.
+fn traditional(bytes: &[u8], info: &str, password: &[u8]) -> Result<Option<Vec<u8>>, KeyError> {
+    let (name, iv) = info.split_once(',').ok_or(KeyError::Broken("bad iv chars"))?;
+    let iv = crate::from_hex(iv.trim()).ok_or(KeyError::Broken("bad iv chars"))?;
+    let (algorithm, length) = match name.trim() {
+        "AES-128-CBC" => (&AES_128, 16),
+        "AES-192-CBC" => (&AES_192, 24),
+        "AES-256-CBC" => (&AES_256, 32),
+        other => {
+            return Err(KeyError::Unsupported(format!(
+                "its cipher ({other}) is not supported; write it anew with \"openssl pkcs8 -topk8 -v2 aes256\""
+            )));
+        }
+    };
+    let salt = iv.get(..8).ok_or(KeyError::Broken("bad iv chars"))?;
+    let mut key: Vec<u8> = Vec::new();
+    let mut last: Vec<u8> = Vec::new();
+    while key.len() < length {
+        let mut md5 = Md5::new();
+        md5.update(&last);
+        md5.update(password);
+        md5.update(salt);
+        last = md5.finalize().to_vec();
+        key.extend_from_slice(&last);
+    }
+    key.truncate(length);
+    Ok(cbc(algorithm, &key, &iv, bytes).filter(|plain| is_key(plain)))
+}
+
+/// A wrong password may leave padding that looks right: what comes out must be one whole SEQUENCE.
+fn is_key(plain: &[u8]) -> bool {
+    Reader::new(plain).take(SEQUENCE).is_some_and(|e| e.whole.len() == plain.len())
+}
+
+fn cbc(algorithm: &'static Algorithm, key: &[u8], iv: &[u8], data: &[u8]) -> Option<Vec<u8>> {
+    let iv: [u8; 16] = iv.try_into().ok()?;
+    let key = PaddedBlockDecryptingKey::cbc_pkcs7(UnboundCipherKey::new(algorithm, key).ok()?).ok()?;
+    let mut bytes = data.to_vec();
+    let plain = key.decrypt(&mut bytes, DecryptionContext::Iv128(iv.into())).ok()?.len();
+    bytes.truncate(plain);
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::openssl;
+    use rustls::SignatureAlgorithm;
+
+    #[test]
+    fn keys_of_every_form_are_read() {
+        for (args, password, algorithm) in [
+            (&["genrsa", "2048"][..], None, SignatureAlgorithm::RSA),
+            (&["genrsa", "-traditional", "2048"], None, SignatureAlgorithm::RSA),
+            (&["genrsa", "-aes128", "-passout", "pass:secret", "2048"], Some("secret"), SignatureAlgorithm::RSA),
+            (
+                &["genrsa", "-aes256", "-traditional", "-passout", "pass:secret", "2048"],
+                Some("secret"),
+                SignatureAlgorithm::RSA,
+            ),
+            (&["ecparam", "-name", "prime256v1", "-genkey"], None, SignatureAlgorithm::ECDSA),
+            (&["genpkey", "-algorithm", "ed25519"], None, SignatureAlgorithm::ED25519),
+            (
+                &["genpkey", "-algorithm", "ed25519", "-aes-192-cbc", "-pass", "pass:secret"],
+                Some("secret"),
+                SignatureAlgorithm::ED25519,
+            ),
+        ] {
+            let Some(text) = openssl(args, b"") else { return };
+            let passwords: Vec<Vec<u8>> = password.map(|p: &str| vec![b"wrong".to_vec(), p.into()]).unwrap_or_default();
+            let key = load(&text, &passwords).unwrap_or_else(|why| panic!("{args:?}: {why}"));
+            assert_eq!(key.algorithm(), algorithm, "{args:?}");
+            if password.is_some() {
+                assert_eq!(load(&text, &[]).err(), Some(KeyError::NeedsPassword), "{args:?}");
+                assert_eq!(load(&text, &[b"wrong".to_vec()]).err(), Some(KeyError::WrongPassword), "{args:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_says_so() {
+        assert_eq!(load(b"", &[]).err(), Some(KeyError::NoKey));
+        assert!(matches!(
+            load(b"-----BEGIN PRIVATE KEY-----\nAQID\n-----END PRIVATE KEY-----\n", &[]).err(),
+            Some(KeyError::Unsupported(_))
+        ));
+    }
+}

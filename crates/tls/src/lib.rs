@@ -1,0 +1,75 @@
+//! TLS without sockets: rustls behind OpenSSL's rules, for servers and for connections to upstream servers.
+//!
+//! [`TlsStream`] takes ciphertext in slices of any size and gives plaintext, and the other way round; it knows no socket, and its
+//! time comes from whoever builds the rules ([`Clock`]). [`ServerRules`] and [`ClientRules`] are what a configuration says, built
+//! once; a server's are chosen by the ClientHello ([`ClientHello`]), before rustls sees it.
+//!
+//! What nginx's configuration says in OpenSSL's language is read by OpenSSL's rules: cipher strings ([`ciphers`]), groups
+//! ([`groups`]), chains of certificates ([`verify`]). What rustls cannot do (TLS before 1.2, CBC, RSA key exchange,
+//! finite-field groups) is named in a warning or an error, and not pretended.
+//!
+//! Files are read by the caller; nothing here blocks but locks that are held for a few instructions.
+
+#![forbid(unsafe_code)]
+
+pub mod certs;
+pub mod ciphers;
+mod client;
+mod compress;
+mod current;
+mod der;
+mod facts;
+pub mod fuzzing;
+pub mod groups;
+mod hello;
+pub mod key;
+pub mod pem;
+mod server;
+mod session;
+mod stream;
+#[cfg(test)]
+mod testing;
+pub mod verify;
+pub mod x509;
+
+pub use client::{ClientRules, ClientSettings, Target};
+pub use facts::{Facts, PeerCertificate, scheme_name};
+pub use hello::{ClientHello, HELLO_MAX, Peek, peek};
+pub use server::{Choice, Protocols, ServerRules, ServerSettings, SessionStore, VerifyClient};
+pub use session::{SessionCache, TICKET_KEY_SIZES, TicketKeys};
+pub use stream::{Received, TlsError, TlsStream};
+
+use std::sync::Arc;
+
+/// Seconds since 1970.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// A digest of what a session may be resumed under.
+pub type Scope = [u8; 32];
+
+/// Whether bytes are an OCSP response (RFC 6960), as far as its outer shape goes.
+pub fn ocsp_response(bytes: &[u8]) -> bool {
+    let whole = der::Reader::new(bytes).take(der::SEQUENCE).filter(|e| e.whole.len() == bytes.len());
+    whole.is_some_and(|e| der::Reader::new(e.body).take(der::ENUMERATED).is_some())
+}
+
+fn hex(bytes: &[u8], digits: &[u8; 16]) -> String {
+    let digit = |n: u8| digits.get(usize::from(n)).copied().map_or('0', char::from);
+    bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect()
+}
+
+pub(crate) fn hex_lower(bytes: &[u8]) -> String {
+    hex(bytes, b"0123456789abcdef")
+}
+
+pub(crate) fn hex_upper(bytes: &[u8]) -> String {
+    hex(bytes, b"0123456789ABCDEF")
+}
+
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u32> = text.chars().map(|c| c.to_digit(16)).collect::<Option<_>>()?;
+    if !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    Some(digits.chunks_exact(2).map(|p| p.iter().fold(0, |n, d| n << 4 | *d as u8)).collect())
+}

@@ -1,0 +1,426 @@
+//! The rules by which a server answers: what `ssl_*` directives of one `server` block say, built once.
+
+use crate::certs::{CertificateSet, KeyPair, Resolver};
+use crate::session::{ScopedCache, Tickets};
+use crate::verify::{ClientVerifier, RevocationList, Trust};
+use crate::x509::Certificate;
+use crate::{Clock, Scope, SessionCache, TicketKeys, ciphers, groups};
+use aws_lc_rs::digest;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::UnixTime;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ResolvesServerCert, ServerConfig, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::time_provider::TimeProvider;
+use rustls::{DistinguishedName, SupportedCipherSuite, SupportedProtocolVersion};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+/// Octets of early data of one connection (`NGX_SSL_BUFSIZE`).
+pub const EARLY_DATA_MAX: u32 = 16_384;
+/// Octets of plaintext in one record.
+const RECORD_MAX: usize = 16_384;
+/// rustls counts a record's header, too.
+const RECORD_HEADER: usize = 5;
+/// Sessions of a server with `ssl_early_data on` and no cache of its own, in octets.
+const EARLY_CACHE_SIZE: usize = 1 << 20;
+
+/// `ssl_protocols`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protocols {
+    pub tls12: bool,
+    pub tls13: bool,
+    /// SSLv2, SSLv3, TLSv1 or TLSv1.1 were asked for: they are not available.
+    pub older: bool,
+}
+
+impl Default for Protocols {
+    fn default() -> Self {
+        Protocols { tls12: true, tls13: true, older: false }
+    }
+}
+
+/// `ssl_verify_client`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VerifyClient {
+    #[default]
+    Off,
+    On,
+    Optional,
+    OptionalNoCa,
+}
+
+/// `ssl_session_cache`.
+#[derive(Clone, Debug, Default)]
+pub enum SessionStore {
+    /// `off` and `none`: nothing is kept; tickets may still be given.
+    #[default]
+    None,
+    /// `shared:`, or `builtin`, which is shared here as well.
+    Cache(Arc<SessionCache>),
+}
+
+/// What a server block says, in values.
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    /// In the order of the file. Empty: they are given for each connection, or every handshake is rejected.
+    pub certificates: Vec<KeyPair>,
+    /// Names of certificates that are loaded for each connection; they belong to the scope of sessions.
+    pub certificate_names: Vec<String>,
+    pub protocols: Protocols,
+    /// OpenSSL's cipher string.
+    pub ciphers: String,
+    /// Suites of TLS 1.3 by name (`ssl_conf_command Ciphersuites`).
+    pub ciphersuites: Option<String>,
+    pub prefer_server_ciphers: bool,
+    /// `auto`, or groups by name.
+    pub groups: String,
+    pub verify: VerifyClient,
+    pub verify_depth: u32,
+    /// `ssl_client_certificate`: believed, and named to clients.
+    pub client_authorities: Vec<Certificate>,
+    /// `ssl_trusted_certificate`: believed.
+    pub trusted: Vec<Certificate>,
+    pub revocations: Vec<RevocationList>,
+    pub sessions: SessionStore,
+    /// `None`: tickets are off.
+    pub tickets: Option<Arc<TicketKeys>>,
+    /// Seconds.
+    pub session_timeout: u64,
+    pub alpn: Vec<Vec<u8>>,
+    pub early_data: bool,
+    /// Octets of plaintext in a record.
+    pub buffer_size: usize,
+    pub reject_handshake: bool,
+    pub compress_certificates: bool,
+}
+
+impl Default for ServerSettings {
+    /// nginx's defaults.
+    fn default() -> Self {
+        ServerSettings {
+            certificates: Vec::new(),
+            certificate_names: Vec::new(),
+            protocols: Protocols::default(),
+            ciphers: "HIGH:!aNULL:!MD5".into(),
+            ciphersuites: None,
+            prefer_server_ciphers: false,
+            groups: "auto".into(),
+            verify: VerifyClient::Off,
+            verify_depth: 1,
+            client_authorities: Vec::new(),
+            trusted: Vec::new(),
+            revocations: Vec::new(),
+            sessions: SessionStore::None,
+            tickets: None,
+            session_timeout: 300,
+            alpn: Vec::new(),
+            early_data: false,
+            buffer_size: RECORD_MAX,
+            reject_handshake: false,
+            compress_certificates: false,
+        }
+    }
+}
+
+/// What a ClientHello is answered with.
+#[derive(Clone, Debug)]
+pub enum Choice {
+    Rules(Arc<ServerRules>),
+    /// The same, with certificates of this connection (`ssl_certificate` with variables).
+    WithCertificates(Arc<ServerRules>, CertificateSet),
+    /// The alert `unrecognized_name` (`ssl_reject_handshake`).
+    Reject,
+    /// The alert `internal_error`: a certificate could not be loaded.
+    Fail,
+}
+
+/// The rules of one server, shared by its connections.
+#[derive(Debug)]
+pub struct ServerRules {
+    config: Arc<ServerConfig>,
+    certificates: Arc<Certificates>,
+    pub verify: VerifyClient,
+    pub(crate) trust: Arc<Trust>,
+    /// Two servers with the same digest ask the same of a client.
+    pub asks: Scope,
+    dynamic: bool,
+    pub reject: bool,
+    pub(crate) record: usize,
+    pub(crate) clock: Clock2,
+}
+
+/// A clock that can be printed.
+#[derive(Clone)]
+pub(crate) struct Clock2(pub Clock);
+
+impl std::fmt::Debug for Clock2 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+impl TimeProvider for Clock2 {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_secs((self.0)())))
+    }
+}
+
+/// The certificates that are given now; files and stapled responses change while connections come.
+#[derive(Debug)]
+struct Certificates {
+    set: RwLock<Arc<CertificateSet>>,
+    suites: Arc<[SupportedCipherSuite]>,
+}
+
+impl Certificates {
+    fn now(&self) -> Arc<CertificateSet> {
+        Arc::clone(&self.set.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Resolver { set: self.now(), suites: Arc::clone(&self.suites) }.resolve(hello)
+    }
+}
+
+impl ServerRules {
+    /// Builds the rules. Warnings are sentences that say what holds in place of what was asked for.
+    ///
+    /// # Errors
+    /// What cannot be done, in nginx's and OpenSSL's words where they have some.
+    pub fn build(
+        settings: &ServerSettings,
+        clock: &Clock,
+        warnings: &mut Vec<String>,
+    ) -> Result<Arc<ServerRules>, String> {
+        let (provider, versions) = provider(
+            "ssl",
+            settings.protocols,
+            &settings.ciphers,
+            settings.ciphersuites.as_deref(),
+            &settings.groups,
+            warnings,
+        )?;
+        let asks = asks(settings);
+        let fingerprint = fingerprint(settings, asks);
+        let certificates = Arc::new(Certificates {
+            set: RwLock::new(Arc::new(CertificateSet::new(settings.certificates.clone()))),
+            suites: provider.cipher_suites.clone().into(),
+        });
+        let mut anchors = settings.client_authorities.clone();
+        anchors.extend(settings.trusted.iter().cloned());
+        let trust = Trust { anchors, revocations: settings.revocations.clone(), depth: settings.verify_depth };
+        let verifier: Arc<dyn ClientCertVerifier> = if settings.verify == VerifyClient::Off {
+            WebPkiClientVerifier::no_client_auth()
+        } else {
+            let subjects = settings.client_authorities.iter().map(|c| DistinguishedName::from(c.subject().to_vec()));
+            Arc::new(ClientVerifier { subjects: subjects.collect() })
+        };
+        let mut config = ServerConfig::builder_with_details(Arc::new(provider), Arc::new(Clock2(Arc::clone(clock))))
+            .with_protocol_versions(&versions)
+            .map_err(|why| why.to_string())?
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>);
+        config.ignore_client_order = settings.prefer_server_ciphers;
+        config.alpn_protocols.clone_from(&settings.alpn);
+        config.cert_compressors =
+            if settings.compress_certificates { vec![&crate::compress::Zlib] } else { Vec::new() };
+        let record = settings.buffer_size.clamp(512, RECORD_MAX);
+        config.max_fragment_size = (record < RECORD_MAX).then_some(record + RECORD_HEADER);
+        sessions(&mut config, settings, fingerprint, clock);
+        Ok(Arc::new(ServerRules {
+            config: Arc::new(config),
+            certificates,
+            verify: settings.verify,
+            trust: Arc::new(trust),
+            asks,
+            dynamic: !settings.certificate_names.is_empty(),
+            reject: settings.reject_handshake,
+            record,
+            clock: Clock2(Arc::clone(clock)),
+        }))
+    }
+
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config)
+    }
+
+    /// The configuration with certificates of one connection.
+    pub(crate) fn config_with(&self, set: CertificateSet) -> Arc<ServerConfig> {
+        let mut config = (*self.config).clone();
+        config.cert_resolver = Arc::new(Resolver { set: Arc::new(set), suites: Arc::clone(&self.certificates.suites) });
+        Arc::new(config)
+    }
+
+    /// For QUIC: what `quinn-proto` builds its own configuration from.
+    pub fn rustls_config(&self) -> Arc<ServerConfig> {
+        self.config()
+    }
+
+    /// There is something to show to clients, now or once one is there.
+    pub fn has_certificates(&self) -> bool {
+        self.dynamic || !self.certificates.now().is_empty()
+    }
+
+    /// The certificates that are given now.
+    pub fn certificates(&self) -> Arc<CertificateSet> {
+        self.certificates.now()
+    }
+
+    /// Replaces the certificates, for handshakes from now on: files that changed, a new response to staple.
+    pub fn replace_certificates(&self, set: CertificateSet) {
+        *self.certificates.set.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
+    }
+}
+
+fn sessions(config: &mut ServerConfig, settings: &ServerSettings, scope: Scope, clock: &Clock) {
+    let cache = match &settings.sessions {
+        SessionStore::Cache(cache) => Some(Arc::clone(cache)),
+        // Early data is safe against replay only when a session is used once, so it must be remembered.
+        SessionStore::None if settings.early_data => Some(Arc::new(SessionCache::new(EARLY_CACHE_SIZE))),
+        SessionStore::None => None,
+    };
+    let tickets = settings.tickets.as_ref().filter(|_| !settings.early_data);
+    let lifetime = settings.session_timeout;
+    config.send_tls13_tickets = if cache.is_some() || tickets.is_some() { 2 } else { 0 };
+    config.session_storage = match cache {
+        Some(cache) => Arc::new(ScopedCache { cache, scope, lifetime, clock: Arc::clone(clock) }),
+        None => Arc::new(NoServerSessionStorage {}),
+    };
+    if let Some(keys) = tickets {
+        config.ticketer = Arc::new(Tickets {
+            keys: Arc::clone(keys),
+            scope,
+            lifetime: u32::try_from(lifetime).unwrap_or(u32::MAX),
+            clock: Arc::clone(clock),
+        });
+    }
+    if settings.early_data {
+        config.max_early_data_size = EARLY_DATA_MAX;
+        // An early request may be answered before the handshake ends, as nginx does; not where a certificate is asked for.
+        config.send_half_rtt_data = settings.verify == VerifyClient::Off;
+    }
+}
+
+/// Suites, groups and versions for both roles. `prefix`: that of the directives in messages (`ssl`, `proxy_ssl`).
+pub(crate) fn provider(
+    prefix: &str,
+    protocols: Protocols,
+    ciphers: &str,
+    ciphersuites: Option<&str>,
+    groups: &str,
+    warnings: &mut Vec<String>,
+) -> Result<(CryptoProvider, Vec<&'static SupportedProtocolVersion>), String> {
+    let list = ciphers::evaluate(ciphers).map_err(|why| {
+        format!("SSL_CTX_set_cipher_list(\"{ciphers}\") failed (SSL: error:0A0000B9:SSL routines::{why})")
+    })?;
+    let tls12: Vec<_> = list.suites.iter().filter_map(|s| ciphers::supported(s.id)).collect();
+    let mut versions: Vec<&'static SupportedProtocolVersion> = Vec::new();
+    if protocols.tls13 {
+        versions.push(&rustls::version::TLS13);
+    }
+    if protocols.tls12 && !tls12.is_empty() {
+        versions.push(&rustls::version::TLS12);
+    }
+    if protocols.older {
+        if versions.is_empty() {
+            return Err(format!(
+                "\"{prefix}_protocols\": only TLSv1.2 and TLSv1.3 are available, and neither is enabled"
+            ));
+        }
+        warnings.push(format!(
+            "\"{prefix}_protocols\": versions before TLSv1.2 are not available, {} will be used",
+            match (protocols.tls12 && !tls12.is_empty(), protocols.tls13) {
+                (true, true) => "TLSv1.2 and TLSv1.3",
+                (true, false) => "TLSv1.2",
+                _ => "TLSv1.3",
+            }
+        ));
+    }
+    if protocols.tls12 && tls12.is_empty() {
+        let why = format!(
+            "\"{prefix}_ciphers\": none of \"{ciphers}\" is available; TLSv1.2 has {}",
+            ciphers::supported_names().join(":")
+        );
+        if !protocols.tls13 {
+            return Err(why);
+        }
+        warnings.push(format!("{why}; only TLSv1.3 will be used"));
+    }
+    if versions.is_empty() {
+        return Err(format!("\"{prefix}_protocols\": no protocol is enabled"));
+    }
+    let mut provider = (**ciphers::provider()).clone();
+    let mut suites = match ciphersuites {
+        None => ciphers::TLS13.iter().filter_map(|(id, _)| ciphers::supported(*id)).collect::<Vec<_>>(),
+        Some(names) => {
+            let mut all = Vec::new();
+            for name in names.split(':').filter(|n| !n.is_empty()) {
+                match ciphers::TLS13.iter().find(|(_, known)| *known == name) {
+                    Some((id, _)) => all.extend(ciphers::supported(*id)),
+                    None if matches!(name, "TLS_AES_128_CCM_SHA256" | "TLS_AES_128_CCM_8_SHA256") => {
+                        warnings.push(format!("the cipher suite \"{name}\" is not available"));
+                    }
+                    None => return Err(format!("unknown TLSv1.3 cipher suite \"{name}\"")),
+                }
+            }
+            if all.is_empty() && !names.is_empty() {
+                return Err(format!("none of the cipher suites \"{names}\" is available"));
+            }
+            all
+        }
+    };
+    if !protocols.tls13 {
+        suites.clear();
+    }
+    if protocols.tls12 {
+        suites.extend(tls12);
+    }
+    provider.cipher_suites = suites;
+    let selected = groups::select(groups).map_err(|_| format!("SSL_CTX_set1_curves_list(\"{groups}\") failed"))?;
+    if selected.groups.is_empty() {
+        return Err(format!(
+            "none of the curves \"{groups}\" is available; X25519MLKEM768:X25519:prime256v1:secp384r1 are"
+        ));
+    }
+    if !selected.missing.is_empty() {
+        warnings.push(format!("the curves \"{}\" are not available and left out", selected.missing.join(":")));
+    }
+    provider.kx_groups = selected.groups;
+    Ok((provider, versions))
+}
+
+/// What must be the same for a session to go on: certificates, and all that is asked of clients.
+fn fingerprint(settings: &ServerSettings, asks: Scope) -> Scope {
+    let mut parts: Vec<(u8, &[u8])> = vec![(0, &asks)];
+    parts.extend(settings.certificates.iter().filter_map(|p| p.leaf()).map(|leaf| (1, leaf.der().as_ref())));
+    parts.extend(settings.certificate_names.iter().map(|name| (2, name.as_bytes())));
+    digest_of(&parts)
+}
+
+/// What is asked of clients.
+fn asks(settings: &ServerSettings) -> Scope {
+    let mode = [settings.verify as u8];
+    let depth = settings.verify_depth.to_be_bytes();
+    let mut parts: Vec<(u8, &[u8])> = vec![(3, &mode)];
+    if settings.verify != VerifyClient::Off {
+        parts.push((4, &depth));
+        parts.extend(settings.client_authorities.iter().map(|c| (5, c.der().as_ref())));
+        parts.extend(settings.trusted.iter().map(|c| (6, c.der().as_ref())));
+    }
+    digest_of(&parts)
+}
+
+fn digest_of(parts: &[(u8, &[u8])]) -> Scope {
+    let mut context = digest::Context::new(&digest::SHA256);
+    for (kind, bytes) in parts {
+        context.update(&[*kind]);
+        context.update(&(bytes.len() as u64).to_be_bytes());
+        context.update(bytes);
+    }
+    let mut scope = [0; 32];
+    scope.copy_from_slice(context.finish().as_ref().get(..32).unwrap_or(&[0; 32]));
+    scope
+}

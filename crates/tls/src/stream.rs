@@ -1,0 +1,697 @@
+//! One TLS connection: ciphertext in and out, plaintext out and in, no socket.
+//!
+//! ```text
+//! socket -> receive(bytes, plain)      plain is what the peer said
+//! send(pieces) -> output() -> socket   advance(n) after each write
+//! ```
+//!
+//! A server stops once it has the whole ClientHello ([`Received::hello`]) until it is told by which rules to go on
+//! ([`TlsStream::choose`]).
+//!
+//! Incoming bytes are decrypted where they lie; only the beginning of a record that is not whole is kept. Outgoing records
+//! are collected in one buffer, so that head and body leave with one system call. Between requests both buffers are given
+//! back ([`TlsStream::shrink`]).
+
+use crate::certs::KeyPair;
+use crate::client::{ClientRules, Target};
+use crate::facts::{Facts, PeerCertificate};
+use crate::hello::{self, ClientHello, Peek};
+use crate::server::{Choice, ServerRules, VerifyClient};
+use crate::verify::{Purpose, Verdict};
+use crate::x509::Certificate;
+use crate::{ciphers, current, groups};
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::CertificateDer;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use rustls::{CertificateError, CommonState, HandshakeKind, ProtocolVersion};
+use std::io::IoSlice;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Octets of plaintext in a record, at most (RFC 8446, 5.1).
+const RECORD_MAX: usize = 16_384;
+/// What a record may add: header, explicit nonce, tag, inner type.
+const RECORD_OVERHEAD: usize = 64;
+/// Steps of rustls for one call; each consumes a record or emits a message.
+const STEPS_MAX: usize = 100_000;
+/// Buffers that are larger are given back as soon as they are empty.
+const KEPT_MAX: usize = 64 * 1024;
+
+/// Why a connection cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TlsError {
+    /// The first bytes are those of another protocol (nginx answers 400 or 497).
+    NotTls,
+    /// `ssl_reject_handshake`.
+    Rejected,
+    /// The certificate of an upstream server was refused.
+    Verify(Verdict),
+    /// The peer ended it with an alert; its name.
+    Alert(String),
+    /// Anything else that rustls found.
+    Protocol(String),
+    /// An earlier call failed.
+    Dead,
+}
+
+impl std::fmt::Display for TlsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TlsError::NotTls => f.write_str("http request"),
+            TlsError::Rejected => f.write_str("callback failed"),
+            TlsError::Verify(verdict) => write!(f, "certificate verify error: ({}:{})", verdict.0, verdict.reason()),
+            TlsError::Alert(name) => write!(f, "alert {name}"),
+            TlsError::Protocol(why) => f.write_str(why),
+            TlsError::Dead => f.write_str("the connection failed before"),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+fn error_of(why: &rustls::Error) -> TlsError {
+    match why {
+        rustls::Error::AlertReceived(alert) => TlsError::Alert(format!("{alert:?}")),
+        rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
+            match other.0.downcast_ref::<crate::verify::Refused>() {
+                Some(refused) => TlsError::Verify(refused.0),
+                None => TlsError::Protocol(why.to_string()),
+            }
+        }
+        _ => TlsError::Protocol(why.to_string()),
+    }
+}
+
+/// What came of received bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Octets of plaintext that were added.
+    pub plain: usize,
+    /// A server has the whole ClientHello: it goes on with [`TlsStream::choose`].
+    pub hello: bool,
+    /// The handshake ended in this call.
+    pub handshake_done: bool,
+    /// The peer has closed its side (`close_notify`); what came before it is valid.
+    pub closed: bool,
+    /// The plaintext of this call, or a part of it, is early data: it may be a replay (RFC 8446, 8).
+    pub early: bool,
+}
+
+enum Role {
+    /// A server that waits for the whole ClientHello, or for the rules.
+    Accepting,
+    Server(Box<UnbufferedServerConnection>),
+    Client(Box<UnbufferedClientConnection>),
+    Dead,
+}
+
+/// Ciphertext on its way out. Memory stays initialised, so that records are written into it without clearing it each time.
+#[derive(Default)]
+struct Output {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Output {
+    fn filled(&self) -> &[u8] {
+        self.bytes.get(self.start..self.end).unwrap_or_default()
+    }
+    /// At least `size` octets to write into.
+    fn room(&mut self, size: usize) -> &mut [u8] {
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+        if self.bytes.len() < self.end + size {
+            self.bytes.resize(self.end + size, 0);
+        }
+        self.bytes.get_mut(self.end..).unwrap_or_default()
+    }
+    fn advance(&mut self, n: usize) {
+        self.start = self.end.min(self.start + n);
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+            if self.bytes.len() > KEPT_MAX {
+                self.bytes = Vec::new();
+            }
+        }
+    }
+}
+
+/// One connection in either role.
+pub struct TlsStream {
+    role: Role,
+    /// Received, and not yet a whole record.
+    pending: Vec<u8>,
+    output: Output,
+    /// Set once the handshake is done, or early data came.
+    facts: Option<Arc<Facts>>,
+    hello: Option<Box<ClientHello>>,
+    rules: Option<Arc<ServerRules>>,
+    session_id: Vec<u8>,
+    signature: Option<u16>,
+    record: usize,
+    received_close: bool,
+    sent_close: bool,
+}
+
+impl std::fmt::Debug for TlsStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TlsStream")
+            .field("handshaking", &self.is_handshaking())
+            .field("pending", &self.pending.len())
+            .field("output", &self.output.filled().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one step of rustls asks for.
+enum Step {
+    Again,
+    /// Nothing more can be made of the bytes.
+    Rest,
+}
+
+impl TlsStream {
+    /// The server's side of a connection that was accepted.
+    pub fn server() -> TlsStream {
+        TlsStream::new(Role::Accepting)
+    }
+
+    /// The client's side. Its first message is in [`TlsStream::output`]. `certificate`: one of this connection, in place of
+    /// the rules'.
+    ///
+    /// # Errors
+    /// rustls cannot make a connection of these rules.
+    pub fn client(rules: &ClientRules, target: &Target, certificate: Option<&KeyPair>) -> Result<TlsStream, TlsError> {
+        let config = rules.config(target, certificate).map_err(|why| error_of(&why))?;
+        let (name, _) = ClientRules::server_name(target);
+        let connection = UnbufferedClientConnection::new(config, name).map_err(|why| error_of(&why))?;
+        let mut stream = TlsStream::new(Role::Client(Box::new(connection)));
+        stream.receive(&mut [], &mut Vec::new())?;
+        Ok(stream)
+    }
+
+    fn new(role: Role) -> TlsStream {
+        TlsStream {
+            role,
+            pending: Vec::new(),
+            output: Output::default(),
+            facts: None,
+            hello: None,
+            rules: None,
+            session_id: Vec::new(),
+            signature: None,
+            record: RECORD_MAX,
+            received_close: false,
+            sent_close: false,
+        }
+    }
+
+    fn common(&self) -> Option<&CommonState> {
+        match &self.role {
+            Role::Server(c) => Some(c.deref()),
+            Role::Client(c) => Some(c.deref()),
+            Role::Accepting | Role::Dead => None,
+        }
+    }
+
+    /// The handshake is not done yet. Early data may have come nevertheless.
+    pub fn is_handshaking(&self) -> bool {
+        self.common().is_none_or(CommonState::is_handshaking)
+    }
+
+    /// What is known of the connection; `None` while the handshake goes on and nothing has come that could be a request.
+    pub fn facts(&self) -> Option<&Arc<Facts>> {
+        self.facts.as_ref()
+    }
+
+    /// What the client said first.
+    pub fn hello(&self) -> Option<&ClientHello> {
+        self.hello.as_deref()
+    }
+
+    /// The rules that were chosen.
+    pub fn rules(&self) -> Option<&Arc<ServerRules>> {
+        self.rules.as_ref()
+    }
+
+    /// Ciphertext that waits to be written.
+    pub fn output(&self) -> &[u8] {
+        self.output.filled()
+    }
+
+    pub fn wants_write(&self) -> bool {
+        !self.output.filled().is_empty()
+    }
+
+    /// Bytes of the peer can be of use: always, until it has closed its side or something failed.
+    pub fn wants_read(&self) -> bool {
+        !self.received_close && !matches!(self.role, Role::Dead)
+    }
+
+    /// `n` octets of [`TlsStream::output`] were written.
+    pub fn advance(&mut self, n: usize) {
+        self.output.advance(n);
+    }
+
+    /// Gives buffers back: to be called when the connection becomes idle.
+    pub fn shrink(&mut self) {
+        if self.output.filled().is_empty() {
+            self.output = Output::default();
+        }
+        self.pending.shrink_to_fit();
+    }
+
+    /// Takes ciphertext of any length; plaintext is added to `plain`, at most as much as came in. The bytes are
+    /// decrypted in place, and all of them are used.
+    ///
+    /// # Errors
+    /// The connection is lost; an alert for the peer may be in [`TlsStream::output`].
+    pub fn receive(&mut self, ciphertext: &mut [u8], plain: &mut Vec<u8>) -> Result<Received, TlsError> {
+        let before = plain.len();
+        let was_handshaking = self.is_handshaking();
+        let mut received = Received::default();
+        if matches!(self.role, Role::Dead) {
+            return Err(TlsError::Dead);
+        }
+        if let Role::Accepting = self.role {
+            self.pending.extend_from_slice(ciphertext);
+            received.hello = self.look()?;
+            return Ok(received);
+        }
+        if self.pending.is_empty() {
+            let used = self.run(ciphertext, plain, &mut received)?;
+            self.pending.extend_from_slice(ciphertext.get(used..).unwrap_or_default());
+        } else {
+            self.pending.extend_from_slice(ciphertext);
+            self.run_pending(plain, &mut received)?;
+        }
+        self.settle(before, was_handshaking, plain.len(), &mut received);
+        Ok(received)
+    }
+
+    /// Goes on with a server's handshake, after [`Received::hello`].
+    ///
+    /// # Errors
+    /// As [`TlsStream::receive`]; also when the choice is to refuse.
+    pub fn choose(&mut self, choice: Choice, plain: &mut Vec<u8>) -> Result<Received, TlsError> {
+        let before = plain.len();
+        let mut received = Received::default();
+        self.accept(choice)?;
+        self.run_pending(plain, &mut received)?;
+        self.settle(before, true, plain.len(), &mut received);
+        Ok(received)
+    }
+
+    fn settle(&mut self, before: usize, was_handshaking: bool, after: usize, received: &mut Received) {
+        if self.pending.is_empty() && self.pending.capacity() > KEPT_MAX {
+            self.pending = Vec::new();
+        }
+        received.plain = after - before;
+        received.handshake_done = was_handshaking && !self.is_handshaking();
+        received.closed = self.received_close;
+    }
+
+    fn run_pending(&mut self, plain: &mut Vec<u8>, received: &mut Received) -> Result<(), TlsError> {
+        let mut pending = std::mem::take(&mut self.pending);
+        let result = self.run(&mut pending, plain, received);
+        let used = *result.as_ref().unwrap_or(&pending.len());
+        pending.drain(..used);
+        self.pending = pending;
+        result.map(|_| ())
+    }
+
+    /// Reads the ClientHello. `false`: it is not whole yet.
+    fn look(&mut self) -> Result<bool, TlsError> {
+        match hello::peek(&self.pending) {
+            Peek::More => Ok(false),
+            Peek::Hello(hello) => {
+                self.hello = Some(hello);
+                Ok(true)
+            }
+            Peek::NotTls => Err(self.fail(TlsError::NotTls)),
+            Peek::Broken(alert) => {
+                self.alert(alert);
+                Err(self.fail(TlsError::Protocol("a ClientHello that cannot be read".into())))
+            }
+        }
+    }
+
+    fn accept(&mut self, choice: Choice) -> Result<(), TlsError> {
+        if !matches!(self.role, Role::Accepting) || self.hello.is_none() {
+            return Err(TlsError::Dead);
+        }
+        let (rules, config) = match choice {
+            Choice::Rules(rules) => {
+                let config = rules.config();
+                (rules, config)
+            }
+            Choice::WithCertificates(rules, set) => {
+                let config = rules.config_with(set);
+                (rules, config)
+            }
+            Choice::Reject => {
+                self.alert(UNRECOGNIZED_NAME);
+                return Err(self.fail(TlsError::Rejected));
+            }
+            Choice::Fail => {
+                self.alert(INTERNAL_ERROR);
+                return Err(self.fail(TlsError::Protocol("no certificate could be loaded".into())));
+            }
+        };
+        if rules.reject {
+            self.alert(UNRECOGNIZED_NAME);
+            return Err(self.fail(TlsError::Rejected));
+        }
+        let connection = match UnbufferedServerConnection::new(config) {
+            Ok(connection) => connection,
+            Err(why) => {
+                self.alert(INTERNAL_ERROR);
+                return Err(self.fail(error_of(&why)));
+            }
+        };
+        self.record = rules.record;
+        self.rules = Some(rules);
+        self.role = Role::Server(Box::new(connection));
+        Ok(())
+    }
+
+    /// A fatal alert in the clear: before there are keys.
+    fn alert(&mut self, description: u8) {
+        let record = [0x15, 3, 3, 0, 2, 2, description];
+        if let Some(room) = self.output.room(record.len()).get_mut(..record.len()) {
+            room.copy_from_slice(&record);
+            self.output.end += record.len();
+        }
+    }
+
+    fn fail(&mut self, why: TlsError) -> TlsError {
+        self.role = Role::Dead;
+        self.pending = Vec::new();
+        why
+    }
+
+    /// Lets rustls work on `input` until it can make nothing more of it; how much it has used up.
+    fn run(&mut self, input: &mut [u8], plain: &mut Vec<u8>, received: &mut Received) -> Result<usize, TlsError> {
+        let mut used = 0;
+        current::begin();
+        let mut failed = None;
+        for _ in 0..STEPS_MAX {
+            let rest = input.get_mut(used..).unwrap_or_default();
+            let (discard, step) = match &mut self.role {
+                Role::Server(c) => {
+                    let UnbufferedStatus { discard, state, .. } = c.process_tls_records(rest);
+                    (discard, server_step(state, &mut self.output, plain, received, &mut self.received_close))
+                }
+                Role::Client(c) => {
+                    let UnbufferedStatus { discard, state, .. } = c.process_tls_records(rest);
+                    (discard, step(state, &mut self.output, plain, &mut self.received_close))
+                }
+                Role::Accepting | Role::Dead => break,
+            };
+            used += discard;
+            match step {
+                Ok(Step::Again) => {}
+                Ok(Step::Rest) => break,
+                Err(why) if failed.is_none() => failed = Some(why),
+                Err(_) => break,
+            }
+            // The alert for the peer comes out of the next steps; none must look at the bytes once more.
+            if failed.is_some() && !self.common().is_some_and(CommonState::wants_write) {
+                break;
+            }
+        }
+        let (session, signature) = current::end();
+        if let Some(id) = session {
+            self.session_id = id;
+        }
+        self.signature = signature.or(self.signature);
+        if let Some(why) = failed {
+            return Err(self.fail(why));
+        }
+        let done = !self.is_handshaking();
+        if self.facts.is_none() && (done || received.early) {
+            self.finish(!done)?;
+        }
+        if let (true, Some(facts)) = (done, &self.facts) {
+            facts.early.store(false, Ordering::Relaxed);
+        }
+        Ok(used)
+    }
+
+    /// What is known now does not change. With `early` the handshake is still to end.
+    fn finish(&mut self, early: bool) -> Result<(), TlsError> {
+        let Some(common) = self.common() else { return Ok(()) };
+        let mut facts = Facts {
+            protocol: match common.protocol_version() {
+                Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+                Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+                _ => "unknown",
+            },
+            cipher: common.negotiated_cipher_suite().map_or("(NONE)", |s| ciphers::name_of(s.suite())),
+            curve: common.negotiated_key_exchange_group().map(|g| groups::name(u16::from(g.name()))),
+            alpn: common.alpn_protocol().map(Box::from),
+            resumed: common.handshake_kind() == Some(HandshakeKind::Resumed),
+            session_id: self.session_id.clone().into(),
+            signature: self.signature.filter(|_| self.rules.is_some()),
+            early: AtomicBool::new(early),
+            ..Facts::default()
+        };
+        let certificate = common.peer_certificates().map(|c| c.iter().map(own).collect::<Vec<_>>());
+        if let Some(hello) = &self.hello {
+            facts.server_name = hello.server_name.as_deref().map(Box::from);
+            facts.client_ciphers = hello.suites.clone().into();
+            facts.client_groups = hello.groups.clone().into();
+            facts.client_signature_schemes = hello.signature_schemes.clone().into();
+            if facts.session_id.is_empty() && facts.protocol == "TLSv1.2" && facts.resumed {
+                facts.session_id = hello.session_id.clone().into();
+            }
+        }
+        if let Some(rules) = &self.rules {
+            facts.rules = rules.asks;
+            if let (Some(chain), true) = (certificate, rules.verify != VerifyClient::Off) {
+                facts.peer = verify_client(rules, chain)?;
+            }
+        }
+        self.facts = Some(Arc::new(facts));
+        // What the client said has been copied; it is not needed any more.
+        self.hello = None;
+        self.session_id = Vec::new();
+        Ok(())
+    }
+
+    /// Encrypts plaintext into [`TlsStream::output`]. Pieces are joined, so that a head and its body share records.
+    ///
+    /// # Errors
+    /// The handshake is not done, the side is closed, or the keys are used up.
+    pub fn send(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize, TlsError> {
+        let total: usize = pieces.iter().map(|p| p.len()).sum();
+        if self.sent_close || total == 0 {
+            return if total == 0 { Ok(0) } else { Err(TlsError::Dead) };
+        }
+        let mut joined: Vec<u8> = Vec::new();
+        for (index, piece) in pieces.iter().enumerate() {
+            let mut piece: &[u8] = piece;
+            if !joined.is_empty() {
+                let (head, rest) = piece.split_at(piece.len().min(self.record - joined.len()));
+                joined.extend_from_slice(head);
+                piece = rest;
+                if joined.len() == self.record {
+                    self.encrypt(&joined)?;
+                    joined.clear();
+                }
+            }
+            // Whole records need no copy; what is left begins the next one, unless nothing follows.
+            let last = pieces.get(index + 1..).unwrap_or_default().iter().all(|p| p.is_empty());
+            let whole = if last && joined.is_empty() { piece.len() } else { piece.len() / self.record * self.record };
+            let (direct, rest) = piece.split_at(whole);
+            if !direct.is_empty() {
+                self.encrypt(direct)?;
+            }
+            joined.extend_from_slice(rest);
+        }
+        if !joined.is_empty() {
+            self.encrypt(&joined)?;
+        }
+        Ok(total)
+    }
+
+    fn encrypt(&mut self, plain: &[u8]) -> Result<(), TlsError> {
+        let size = plain.len() + (plain.len() / self.record + 1) * RECORD_OVERHEAD;
+        self.writing(size, |traffic, room| traffic.encrypt(plain, room))
+    }
+
+    /// Tells the peer that nothing more will come.
+    ///
+    /// # Errors
+    /// As [`TlsStream::send`].
+    pub fn close_notify(&mut self) -> Result<(), TlsError> {
+        if self.sent_close || self.is_handshaking() {
+            return Ok(());
+        }
+        self.writing(RECORD_OVERHEAD, |traffic, room| traffic.queue_close_notify(room))?;
+        self.sent_close = true;
+        Ok(())
+    }
+
+    fn writing(
+        &mut self,
+        size: usize,
+        write: impl Fn(&mut dyn Write, &mut [u8]) -> Result<usize, EncryptError>,
+    ) -> Result<(), TlsError> {
+        let mut size = size;
+        for _ in 0..STEPS_MAX {
+            let (pending, output) = (&mut self.pending, &mut self.output);
+            // What is left of a record stays in sight of rustls, which may remember a place in it.
+            let (discard, result) = match &mut self.role {
+                Role::Server(c) => {
+                    let status = c.process_tls_records(pending);
+                    (status.discard, write_in(status.state, output, size, &write))
+                }
+                Role::Client(c) => {
+                    let status = c.process_tls_records(pending);
+                    (status.discard, write_in(status.state, output, size, &write))
+                }
+                Role::Accepting | Role::Dead => return Err(TlsError::Dead),
+            };
+            pending.drain(..discard);
+            let Some(result) = result? else { continue };
+            match result {
+                Ok(written) => {
+                    self.output.end += written;
+                    return Ok(());
+                }
+                Err(EncryptError::InsufficientSize(need)) => size = need.required_size,
+                Err(EncryptError::EncryptExhausted) => return Err(TlsError::Protocol("the keys are used up".into())),
+            }
+        }
+        Err(TlsError::Protocol("no progress".into()))
+    }
+}
+
+const UNRECOGNIZED_NAME: u8 = 112;
+const INTERNAL_ERROR: u8 = 80;
+
+fn own(der: &CertificateDer<'_>) -> CertificateDer<'static> {
+    CertificateDer::from(der.as_ref().to_vec())
+}
+
+fn verify_client(
+    rules: &ServerRules,
+    chain: Vec<CertificateDer<'static>>,
+) -> Result<Option<Box<PeerCertificate>>, TlsError> {
+    let chain: Result<Vec<Certificate>, _> = chain.into_iter().map(Certificate::parse).collect();
+    let mut chain = chain.map_err(|why| TlsError::Protocol(why.into()))?;
+    let verdict = rules.trust.verify(&chain, (rules.clock.0)() as i64, Purpose::Client);
+    chain.truncate(1);
+    Ok(chain.pop().map(|certificate| Box::new(PeerCertificate { certificate, verdict })))
+}
+
+/// What both roles' `WriteTraffic` can do.
+trait Write {
+    fn encrypt(&mut self, plain: &[u8], room: &mut [u8]) -> Result<usize, EncryptError>;
+    fn queue_close_notify(&mut self, room: &mut [u8]) -> Result<usize, EncryptError>;
+}
+
+impl<D> Write for rustls::unbuffered::WriteTraffic<'_, D> {
+    fn encrypt(&mut self, plain: &[u8], room: &mut [u8]) -> Result<usize, EncryptError> {
+        rustls::unbuffered::WriteTraffic::encrypt(self, plain, room)
+    }
+    fn queue_close_notify(&mut self, room: &mut [u8]) -> Result<usize, EncryptError> {
+        rustls::unbuffered::WriteTraffic::queue_close_notify(self, room)
+    }
+}
+
+/// Writes, if rustls is ready for it; `None`: it had something of its own to say first.
+fn write_in<D>(
+    state: Result<ConnectionState<'_, '_, D>, rustls::Error>,
+    output: &mut Output,
+    size: usize,
+    write: impl Fn(&mut dyn Write, &mut [u8]) -> Result<usize, EncryptError>,
+) -> Result<Option<Result<usize, EncryptError>>, TlsError> {
+    match state.map_err(|why| error_of(&why))? {
+        ConnectionState::WriteTraffic(mut traffic) => Ok(Some(write(&mut traffic, output.room(size)))),
+        other => match passing(other, output)? {
+            Step::Again => Ok(None),
+            Step::Rest => Err(TlsError::Protocol("the handshake is not done".into())),
+        },
+    }
+}
+
+/// States that are the same whether bytes came or are to go.
+fn passing<D>(state: ConnectionState<'_, '_, D>, output: &mut Output) -> Result<Step, TlsError> {
+    match state {
+        ConnectionState::EncodeTlsData(mut data) => {
+            let mut size = 1024;
+            loop {
+                match data.encode(output.room(size)) {
+                    Ok(written) => {
+                        output.end += written;
+                        return Ok(Step::Again);
+                    }
+                    Err(EncodeError::InsufficientSize(need)) if need.required_size > size => size = need.required_size,
+                    Err(why) => return Err(TlsError::Protocol(why.to_string())),
+                }
+            }
+        }
+        // What is in the buffer will be written; rustls need not wait for it.
+        ConnectionState::TransmitTlsData(data) => {
+            data.done();
+            Ok(Step::Again)
+        }
+        _ => Ok(Step::Rest),
+    }
+}
+
+fn step<D>(
+    state: Result<ConnectionState<'_, '_, D>, rustls::Error>,
+    output: &mut Output,
+    plain: &mut Vec<u8>,
+    closed: &mut bool,
+) -> Result<Step, TlsError> {
+    match state.map_err(|why| error_of(&why))? {
+        ConnectionState::ReadTraffic(mut traffic) => {
+            while let Some(record) = traffic.next_record() {
+                plain.extend_from_slice(record.map_err(|why| error_of(&why))?.payload);
+            }
+            Ok(Step::Again)
+        }
+        ConnectionState::PeerClosed => {
+            *closed = true;
+            Ok(Step::Again)
+        }
+        ConnectionState::Closed => {
+            *closed = true;
+            Ok(Step::Rest)
+        }
+        other => passing(other, output),
+    }
+}
+
+fn server_step(
+    state: Result<ConnectionState<'_, '_, rustls::server::ServerConnectionData>, rustls::Error>,
+    output: &mut Output,
+    plain: &mut Vec<u8>,
+    received: &mut Received,
+    closed: &mut bool,
+) -> Result<Step, TlsError> {
+    match state {
+        Ok(ConnectionState::ReadEarlyData(mut early)) => {
+            received.early = true;
+            while let Some(record) = early.next_record() {
+                plain.extend_from_slice(record.map_err(|why| error_of(&why))?.payload);
+            }
+            Ok(Step::Again)
+        }
+        other => step(other, output, plain, closed),
+    }
+}
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;
