@@ -291,10 +291,10 @@ fn an_overload_is_not_a_success() {
 
 #[test]
 fn a_status_page_is_watched() {
-    const PAGE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 108\r\n\r\nActive connections: 2 \n\
+    const PAGE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 119\r\n\r\nActive connections: 2 \n\
                         server accepts handled requests\n 10 10 20 \nReading: 0 Writing: 1 Waiting: 1 \n\
                         0123456789012345678";
-    assert_eq!(PAGE.split("\r\n\r\n").nth(1).unwrap().len(), 108);
+    assert_eq!(PAGE.split("\r\n\r\n").nth(1).unwrap().len(), 119);
     let (page, other) = (Server::start(PAGE, None), Server::start(GOOD, None));
     let top = |url: &str, extra: &[&str]| {
         load::top_main([&[url, "-n", "2", "-i", "60ms", "--json"], extra].concat().iter().map(OsString::from).collect())
@@ -306,8 +306,9 @@ fn a_status_page_is_watched() {
     let directory = std::env::temp_dir().join(format!("bench-status-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let json = directory.join("r.json").display().to_string();
-    let run =
-        |watch: &Server| bench(&[&other.url(), "-n", "50", "-c", "1", "-q", "--watch", &watch.url(), "--json", &json]);
+    let run = |watch: &Server| {
+        bench(&[&other.url(), "-d", "400ms", "-c", "1", "-q", "--watch", &watch.url(), "--json", &json])
+    };
     assert_eq!(run(&page), OK);
     let status = load::bench::read_report(json.as_ref()).unwrap().points[0].rounds[0].status.unwrap();
     assert_eq!((status.active, status.dropped), (Some(2.0), Some(0.0)));

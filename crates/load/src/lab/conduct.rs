@@ -195,7 +195,7 @@ impl Bench<'_> {
         let model = match workload.load.as_str() {
             "connections" | "users" => Model::Closed { think },
             "rate" => Model::Open { arrivals },
-            _ => Model::Connections { arrivals },
+            _ => Model::Connections { arrivals, think },
         };
         let calls = workload.calls.unwrap_or(u32::from(workload.load == "connection-rate"));
         let threads = if self.lab.threads == 0 { self.client_cpus.len() } else { self.lab.threads };

@@ -259,6 +259,9 @@ pub fn read(text: &str) -> Result<Lab, String> {
         if let Some(name) = w.servers.iter().find(|n| !lab.servers.iter().any(|s| s.name == **n)) {
             return Err(format!("workload `{}`: no server is called `{name}`", w.name));
         }
+        if w.requests.iter().any(|r| !r.extract.is_empty() || !r.think.is_empty()) {
+            return Err(format!("workload `{}`: extract and think of requests are for sessions of bench", w.name));
+        }
         positive("timeout", &w.timeout)?;
         if !w.think.is_empty() {
             positive("think", w.think.trim_end_matches(",random"))?;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::job::Tls;
 use crate::engine::request::{Expect, Fnv, Prepared, RequestSpec};
+use crate::engine::session::Variables;
 use crate::engine::tls;
 use crate::protocol::h1::{H1, HeadCache};
 use crate::protocol::{Encoded, Event, Protocol as _};
@@ -66,7 +67,7 @@ const BODY_MAX: usize = 4 * 1024 * 1024;
 fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &Prepared) -> Result<(Seen, Vec<u8>), String> {
     let mut body = Vec::new();
     let (mut h1, mut cache, mut output) = (H1::new(), HeadCache::default(), Vec::new());
-    let bytes = match h1.submit(request, 0, &mut Rng::new(1), &mut output) {
+    let bytes = match h1.submit(request, 0, &Variables::default(), &mut Rng::new(1), &mut output) {
         Encoded::Ready(bytes) => bytes.to_vec(),
         Encoded::Written => output,
     };
