@@ -290,6 +290,33 @@ fn an_overload_is_not_a_success() {
 }
 
 #[test]
+fn a_status_page_is_watched() {
+    const PAGE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 119\r\n\r\nActive connections: 2 \n\
+                        server accepts handled requests\n 10 10 20 \nReading: 0 Writing: 1 Waiting: 1 \n\
+                        0123456789012345678";
+    assert_eq!(PAGE.split("\r\n\r\n").nth(1).unwrap().len(), 119);
+    let (page, other) = (Server::start(PAGE, None), Server::start(GOOD, None));
+    let top = |url: &str, extra: &[&str]| {
+        load::top_main([&[url, "-n", "2", "-i", "60ms", "--json"], extra].concat().iter().map(OsString::from).collect())
+    };
+    assert_eq!(top(&page.url(), &[]), OK);
+    assert_eq!(top(&page.url(), &["--probes", "0"]), OK);
+    assert_eq!(top(&other.url(), &[]), FAILED, "that is no status page");
+    assert_eq!(top("ftp://x/", &[]), load::bench::USAGE);
+    let directory = std::env::temp_dir().join(format!("bench-status-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let json = directory.join("r.json").display().to_string();
+    let run = |watch: &Server| {
+        bench(&[&other.url(), "-d", "400ms", "-c", "1", "-q", "--watch", &watch.url(), "--json", &json])
+    };
+    assert_eq!(run(&page), OK);
+    let status = load::bench::read_report(json.as_ref()).unwrap().points[0].rounds[0].status.unwrap();
+    assert_eq!((status.active, status.dropped), (Some(2.0), Some(0.0)));
+    assert_eq!(run(&other), load::bench::USAGE);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn unix_sockets_are_asked_too() {
     use std::os::unix::net::UnixListener;
     let path = std::env::temp_dir().join(format!("bench-unix-{}.sock", std::process::id()));

@@ -12,6 +12,7 @@ use crate::shared::tls::Wanted;
 use crate::shared::upgraded::{BUFFER_BYTES, Upgraded};
 use crate::shared::upstream_state::{self, Try, UpstreamState, shown_url};
 use base::clock;
+use bytes::Bytes;
 use http_engine::{Body, Flow, Request, RequestBody};
 use observe::{Level, os};
 use std::cell::Cell;
@@ -201,6 +202,9 @@ async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
         return Ok(here.map_or(Outgoing::Streamed(length), Outgoing::Stored));
     }
     if matches!(r.body, RequestBody::None) && body_store::kept(r).is_none() {
+        if length == BodyLength::Exact(0) {
+            r.body_bytes = Some(Bytes::new());
+        }
         // `Content-Length: 0` is passed on as it is.
         return Ok(if length == BodyLength::Exact(0) { Outgoing::Text(Vec::new()) } else { Outgoing::Nothing });
     }

@@ -108,6 +108,11 @@ pub struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Request", conflicts_with_all =
         ["paths", "replay", "method", "body", "expect_status", "expect_length", "expect_contains", "expect_hash"])]
     pub request_file: Option<PathBuf>,
+    /// File with [[step]] tables: the requests of a session, each sent after the answer to the one before. As --request-file, and
+    /// extract = { token = "json:/token" } for {{var:token}} in later steps (header:, cookie:, json:, regex:), think = "1s".
+    #[arg(long, value_name = "FILE", help_heading = "Request", conflicts_with_all = ["rate", "find", "request_file", "paths",
+        "replay", "method", "body", "expect_status", "expect_length", "expect_contains", "expect_hash"])]
+    pub session: Option<PathBuf>,
     /// File with one path a line, optionally with a weight in front.
     #[arg(long, value_name = "FILE", conflicts_with = "replay", help_heading = "Request")]
     pub paths: Option<PathBuf>,
@@ -181,6 +186,9 @@ pub struct Options {
     /// Process of the server to watch [default: what listens on the port, if it is local].
     #[arg(long, value_name = "PID", value_delimiter = ',', help_heading = "Client")]
     pub pid: Vec<u32>,
+    /// A status page of the server (stub_status, or metrics in Prometheus' text format) to watch meanwhile, for a server elsewhere.
+    #[arg(long, value_name = "URL", help_heading = "Client")]
+    pub watch: Option<String>,
     /// Workers that share the load, `HOST:PORT`; see `bench worker`.
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "secret", help_heading = "Client")]
     pub workers: Vec<String>,

@@ -13,6 +13,7 @@ use crate::interrupt;
 use crate::observe::kernel::Counters;
 use crate::observe::machine::Machine;
 use crate::observe::processes::{Group, is_local};
+use crate::observe::status::Page;
 use crate::report::build::{self, Watch};
 use crate::report::model::{Point, Report, Round, Target};
 use crate::report::verdict::judge;
@@ -102,7 +103,7 @@ fn points(plan: &Plan) -> Result<Vec<Point>, String> {
 pub fn measure(plan: &Plan, job: &Job, label: &str) -> Result<Round, String> {
     let view = live::View::new(plan.live, label, job);
     let control = Control::until(interrupt::flag());
-    watched(plan.server.clone(), job, &control.began, || {
+    watched(plan.server.clone(), plan.page.clone(), job, &control.began, || {
         if plan.workers.is_empty() {
             run(job, &control, |moment| view.show(moment))
         } else {
@@ -124,6 +125,7 @@ pub fn measure(plan: &Plan, job: &Job, label: &str) -> Result<Round, String> {
 /// What `work` says.
 pub fn watched(
     server: Option<Group>,
+    page: Option<Page>,
     job: &Job,
     began: &Arc<OnceLock<Instant>>,
     work: impl FnOnce() -> Result<Outcome, String>,
@@ -131,13 +133,13 @@ pub fn watched(
     let done = Arc::new(AtomicBool::new(false));
     let watch: Arc<Mutex<Watch>> = Arc::default();
     let (before, begin) = (Counters::read(), Instant::now());
-    let handle = server.map(|group| {
+    let handle = (server.is_some() || page.is_some()).then(|| {
         let (done, watch, began) = (done.clone(), watch.clone(), began.clone());
         let (warmup, length) = (job.warmup, job.profile.seconds());
-        let mut group = group;
+        let mut group = server.unwrap_or_else(|| Group::by_pids(&[]));
         // Finding the processes takes time: do it before anything is measured.
         group.pids();
-        thread::spawn(move || look_on(group, &began, (warmup, length), &done, &watch))
+        thread::spawn(move || look_on(group, page, &began, (warmup, length), &done, &watch))
     });
     let outcome = work();
     done.store(true, Ordering::Relaxed);
@@ -161,6 +163,7 @@ pub struct Watched {
 
 fn look_on(
     mut group: Group,
+    page: Option<Page>,
     began: &OnceLock<Instant>,
     (warmup, length): (f64, f64),
     done: &AtomicBool,
@@ -182,11 +185,14 @@ fn look_on(
         let last = done.load(Ordering::Relaxed) || now >= end;
         let mut look = group.look(number % MEMORY_EVERY == 0 || last);
         let at = now.saturating_duration_since(start).as_secs_f64();
+        // A page costs the server a request: once a second, and at the ends.
+        let status = page.as_ref().filter(|_| number % MEMORY_EVERY == 0 || last).and_then(|p| p.read().ok());
         if let Ok(mut watch) = watch.lock() {
             if look.memory == 0.0 {
                 look.memory = watch.looks.last().map_or(0.0, |l| l.1.memory);
             }
             watch.looks.push((at, look));
+            watch.statuses.extend(status);
         }
         if last {
             return;

@@ -10,6 +10,7 @@ use crate::engine::profile::{Arrivals, Profile, Stage};
 use crate::engine::run::prepare;
 use crate::engine::tls;
 use crate::observe::processes::{Group, is_local};
+use crate::observe::status::Page;
 
 /// Everything that a run needs.
 #[derive(Clone, Debug)]
@@ -25,8 +26,9 @@ pub struct Plan {
     pub url: String,
     pub quantity: &'static str,
     pub open_loop: bool,
-    /// The server's processes, if they can be watched.
+    /// The server's processes, if they can be watched, and its status page.
     pub server: Option<Group>,
+    pub page: Option<Page>,
     pub live: bool,
     pub workers: Vec<String>,
     pub secret: String,
@@ -73,7 +75,7 @@ impl Plan {
             None => None,
         };
         let model = match () {
-            () if o.conn_rate.is_some() => Model::Connections { arrivals },
+            () if o.conn_rate.is_some() => Model::Connections { arrivals, think: think(o.think.as_deref())? },
             () if o.rate.is_some() || find.is_some() || by_requirement => Model::Open { arrivals },
             () => Model::Closed { think: think(o.think.as_deref())? },
         };
@@ -106,7 +108,8 @@ impl Plan {
         let open_loop = model.is_open();
         let default_connections = if open_loop { 1000 } else { 50 };
         let threads = o.threads.unwrap_or_else(|| threads(&target.address)).max(1);
-        let calls = if o.no_keepalive { 1 } else { o.calls.unwrap_or(usize::from(o.conn_rate.is_some())) };
+        let steps = if o.session.is_some() { list.len() } else { 1 };
+        let calls = if o.no_keepalive { 1 } else { o.calls.unwrap_or(if o.conn_rate.is_some() { steps } else { 0 }) };
         let server = match (o.pid.as_slice(), is_local(&target.address)) {
             ([], true) => Some(Group::by_port(target.address.port())),
             ([], false) => None,
@@ -116,9 +119,10 @@ impl Plan {
             Some(path) => requests::read(path)?.trim().to_string(),
             None => String::new(),
         };
-        let quantity = model.quantity();
+        let quantity = if o.users.is_some() { "users" } else { model.quantity() };
         let base = Job {
             requests: list,
+            session: o.session.is_some(),
             headers: o.headers.clone(),
             connections_max: o.connections.or(o.users).unwrap_or(default_connections),
             calls: calls as u32,
@@ -147,6 +151,10 @@ impl Plan {
             ..Job::closed(target, 1, 1.0)
         };
         refuse(o, &base)?;
+        let page = o.watch.as_deref().map(Page::new).transpose()?;
+        if let (Some(page), Some(url)) = (&page, &o.watch) {
+            page.read().map_err(|e| format!("--watch {url}: {e}"))?;
+        }
         Ok(Plan {
             values,
             rounds: o.rounds.max(1),
@@ -157,6 +165,7 @@ impl Plan {
             quantity,
             open_loop,
             server,
+            page,
             live: !o.no_live && !o.quiet,
             workers: o.workers.clone(),
             secret,
@@ -210,7 +219,7 @@ impl Plan {
             }
             Model::Closed { .. } => format!("Closed loop, {point} connections"),
             Model::Open { arrivals } => format!("Open loop, {point} requests/s, {}", spacing(arrivals)),
-            Model::Connections { arrivals } => {
+            Model::Connections { arrivals, .. } => {
                 format!("Open loop, {point} connections/s with {} requests each, {}", j.calls, spacing(arrivals))
             }
             Model::Replay { at } => format!("Replay of {} requests", at.len()),
@@ -255,8 +264,14 @@ fn refuse(o: &Options, base: &Job) -> Result<(), String> {
     if open && o.pipeline > 1 {
         return words("--pipeline", "is for closed loops: an open loop takes any connection that is free");
     }
-    if open && o.think.is_some() {
-        return words("--think", "is for closed loops (-c, --users): an open loop has no users who wait");
+    if open && o.think.is_some() && o.conn_rate.is_none() {
+        return words(
+            "--think",
+            "is for closed loops and for calls of --conn-rate: an open loop has no users who wait",
+        );
+    }
+    if o.session.is_some() && o.pipeline > 1 {
+        return words("--pipeline", "sends before the answer is there, on which the next step of a --session depends");
     }
     if !open && o.arrivals.is_some() {
         return words("--arrivals", "is for open loops (-r, --conn-rate)");

@@ -62,7 +62,7 @@ fn what_is_due_is_answered_or_late_or_failed() {
         let arrivals = if rng.below(2) == 0 { Arrivals::Fixed } else { Arrivals::Poisson };
         job.model = match rng.below(5) {
             0 => Model::Open { arrivals },
-            1 => Model::Connections { arrivals },
+            1 => Model::Connections { arrivals, think: Think { mean: 0.03, random: true } },
             2 => Model::Replay { at: (0..200).map(|i| (f64::from(i) * 0.01, 0)).collect() },
             3 => Model::Closed { think: Think { mean: 0.05, random: true } },
             _ => Model::Closed { think: Think::default() },
@@ -87,6 +87,79 @@ fn what_is_due_is_answered_or_late_or_failed() {
         assert_eq!(done.timeline.0.iter().map(|c| c.count).sum::<u64>(), r.corrected.count(), "seed {seed}");
         if let (Some(budget), Model::Open { .. } | Model::Closed { .. }) = (job.budget, &job.model) {
             assert!(r.due <= budget, "seed {seed}: {} of {budget}", r.due);
+        }
+    }
+}
+
+/// A session of three steps: login gives a token and a cookie, the next step must bring both, the last one only comes after it.
+fn steps() -> Vec<RequestSpec> {
+    let step = |path: &str, extract: &[(&str, &str)]| RequestSpec {
+        extract: extract.iter().map(|(name, from)| (name.to_string(), from.to_string())).collect(),
+        ..RequestSpec::get(path)
+    };
+    vec![
+        step("/login?user={{seq}}", &[("token", "json:/token"), ("sid", "cookie:sid")]),
+        RequestSpec {
+            headers: vec!["Cookie: sid={{var:sid}}".into()],
+            ..step("/list?t={{var:token}}", &[("item", "regex:item-(\\d+)")])
+        },
+        RequestSpec { think: "50ms".into(), ..step("/item/{{var:item}}?t={{var:token}}", &[]) },
+    ]
+}
+
+/// Answers the steps rightly only when they bring what the answers before gave; one login in ten gives nothing.
+fn shop(log: Arc<std::sync::Mutex<Vec<String>>>) -> Sim {
+    let mut number = 0;
+    Sim::new(Box::new(move |now, _, head| {
+        number += 1;
+        let path = head.split(' ').nth(1).unwrap_or("").to_string();
+        log.lock().unwrap().push(path.clone());
+        let query = path.split("t=").nth(1).unwrap_or("").to_string();
+        let answer = |status: u16, fields: &str, body: String| {
+            Act::Bytes(
+                format!("HTTP/1.1 {status} X\r\n{fields}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes(),
+            )
+        };
+        let act = match () {
+            () if path.starts_with("/login") && number % 10 == 0 => answer(200, "", "{}".into()),
+            () if path.starts_with("/login") => {
+                let fields = format!("Set-Cookie: sid=s{number}; Path=/\r\n");
+                answer(200, &fields, format!("{{\"token\":\"{number}\"}}"))
+            }
+            // Token and cookie are of one login.
+            () if path.starts_with("/list") && head.contains(&format!("Cookie: sid=s{query}\r\n")) => {
+                answer(200, "", format!("<a>item-{query}</a>"))
+            }
+            () if path.starts_with(&format!("/item/{query}?")) && !query.is_empty() => answer(200, "", "ok".into()),
+            () => answer(403, "", "no".into()),
+        };
+        vec![(now + MS, act)]
+    }))
+}
+
+#[test]
+fn sessions_carry_what_answers_gave() {
+    for model in [
+        Model::Closed { think: Think::default() },
+        Model::Connections { arrivals: Arrivals::Fixed, think: Think { mean: 0.005, random: false } },
+    ] {
+        let log = Arc::<std::sync::Mutex<Vec<String>>>::default();
+        let mut job = job(20, 3.0);
+        (job.requests, job.session) = (steps(), true);
+        if model.is_open() {
+            (job.profile, job.calls) = (Profile::constant(50.0, 3.0), 3);
+        }
+        job.model = model;
+        let (r, _) = play(shop(log.clone()), &job);
+        assert_eq!(r.failures.of(Failure::Status), 0, "every step brought what it needs: {:?}", r.failures);
+        assert!(r.failures.of(Failure::Extract) > 5, "a login without token ends its session");
+        assert_eq!(r.due, r.in_time + r.late + r.failures.total());
+        let log = log.lock().unwrap();
+        let count = |of: &str| log.iter().filter(|p| p.starts_with(of)).count();
+        assert!(count("/item/") > 100 && count("/login") > count("/list") && count("/list") >= count("/item/"));
+        if !job.model.is_open() {
+            // Twenty users, fifty-three milliseconds each.
+            assert!((800..1200).contains(&count("/item/")), "{}", count("/item/"));
         }
     }
 }

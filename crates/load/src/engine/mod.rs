@@ -12,6 +12,7 @@ pub mod profile;
 pub mod record;
 pub mod request;
 pub mod run;
+pub mod session;
 pub mod template;
 pub mod timeline;
 pub mod tls;

@@ -90,7 +90,7 @@ fn range(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::job::Target;
+    use crate::engine::job::{Target, Think};
     use crate::engine::profile::{Arrivals, Profile};
 
     fn job(address: &str, connections: usize) -> Job {
@@ -103,7 +103,7 @@ mod tests {
             sources: Vec::new(),
         };
         let mut job = Job::closed(target, connections, 1.0);
-        job.model = Model::Connections { arrivals: Arrivals::Fixed };
+        job.model = Model::Connections { arrivals: Arrivals::Fixed, think: Think::default() };
         job.profile = Profile::constant(30_000.0, 1.0);
         job.calls = 1;
         job

@@ -1,6 +1,7 @@
 //! Running an experiment turn by turn: in every round and at every level each server has its turn, in random order, so that
 //! drift of the machine hits all of them alike and figures can be compared in pairs.
 
+use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Options;
 use super::compare::{self, Comparison};
+use super::dry;
 use super::file::{Lab, Server, Workload};
 use super::probe::{self, Seen};
 use super::servers::{self, Ground, Running, installed, split};
@@ -88,11 +90,11 @@ fn processors(options: &Options, machine: &Machine) -> (Vec<usize>, Vec<usize>) 
     (or(&options.server_cpus, (0..half).collect()), or(&options.client_cpus, client))
 }
 
-/// Runs an experiment; files go to `out`, `base` is the directory of the experiment's file.
+/// Runs an experiment, or only says what it would do; files go to `out`, `base` is the directory of the experiment's file.
 ///
 /// # Errors
 /// A sentence when it cannot be made at all.
-pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<Results, String> {
+pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<Option<Results>, String> {
     let machine = Machine::read();
     let (server_cpus, client_cpus) = processors(options, &machine);
     let clash = server_cpus.iter().any(|a| client_cpus.iter().any(|b| machine.share_a_core(*a, *b)));
@@ -100,10 +102,16 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
         eprintln!("tidegate lab: servers and client are on threads of the same cores; they will disturb each other");
     }
     let ground = Ground::prepare(lab, &out.join("work"), base, &server_cpus)?;
+    if options.dry_run {
+        print!("{}", dry::plan(lab, &ground, &server_cpus, &client_cpus));
+        return Ok(None);
+    }
+    fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
+    ground.build(lab)?;
     let mut missing = Vec::new();
     let mut present: Vec<&Server> = Vec::new();
     for server in &lab.servers {
-        if installed(&ground.fill(&server.command, &server.name)) {
+        if !server.backend.is_empty() || installed(&ground.fill(&server.command, &server.name)) {
             present.push(server);
         } else {
             missing.push(format!("{}: its program is not installed", server.name));
@@ -113,12 +121,11 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
     for backend in &lab.backends {
         backends.push(ground.start(backend)?);
     }
-    let backend_pids: Vec<u32> = backends.iter().map(Running::pid).collect();
     let mut bench = Bench {
         lab,
         ground: &ground,
         client_cpus: client_cpus.clone(),
-        backend_pids,
+        backends: &backends,
         rng: Rng::new(options.seed),
         seed: options.seed,
     };
@@ -144,7 +151,7 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
     let greatest = bench.greatest(&present)?;
     let rounds = bench.rounds(&present, &greatest)?;
     drop(backends);
-    Ok(assemble(lab, &ground, &present, &seen, rounds, missing, machine, server_cpus, client_cpus))
+    Ok(Some(assemble(lab, &ground, &present, &seen, rounds, missing, machine, server_cpus, client_cpus)))
 }
 
 /// Rounds by workload, server and level.
@@ -154,12 +161,20 @@ struct Bench<'a> {
     lab: &'a Lab,
     ground: &'a Ground,
     client_cpus: Vec<usize>,
-    backend_pids: Vec<u32>,
+    backends: &'a [Running],
     rng: Rng,
     seed: u64,
 }
 
 impl Bench<'_> {
+    /// Starts a server, or takes the backend that it is.
+    fn start(&self, server: &Server) -> Result<Running, String> {
+        match self.backends.iter().find(|b| b.name == server.backend) {
+            Some(backend) => Ok(Running::backend(&server.name, backend)),
+            None => self.ground.start(server),
+        }
+    }
+
     fn target(&self, server: &Server, workload: &Workload) -> Target {
         let port = self.ground.port(&server.name);
         Target {
@@ -180,7 +195,7 @@ impl Bench<'_> {
         let model = match workload.load.as_str() {
             "connections" | "users" => Model::Closed { think },
             "rate" => Model::Open { arrivals },
-            _ => Model::Connections { arrivals },
+            _ => Model::Connections { arrivals, think },
         };
         let calls = workload.calls.unwrap_or(u32::from(workload.load == "connection-rate"));
         let threads = if self.lab.threads == 0 { self.client_cpus.len() } else { self.lab.threads };
@@ -206,7 +221,7 @@ impl Bench<'_> {
 
     /// Starts a server, asks every workload's first request once, and stops it.
     fn look(&self, server: &Server) -> Result<Vec<Option<Seen>>, String> {
-        let running = self.ground.start(server)?;
+        let running = self.start(server)?;
         let mut answers = Vec::new();
         for workload in &self.lab.workloads {
             if !workload.includes(&server.name) {
@@ -237,7 +252,7 @@ impl Bench<'_> {
                     if interrupt::told() {
                         break;
                     }
-                    let _running = self.ground.start(server)?;
+                    let _running = self.start(server)?;
                     let mut job = self.job(server, workload, 64.0, 0.7, 0);
                     job.model = Model::Closed { think: Think::default() };
                     let outcome = run(&job, &Control::until(interrupt::flag()), |_| ())?;
@@ -275,7 +290,7 @@ impl Bench<'_> {
             let mut running: Vec<Option<Running>> = present.iter().map(|_| None).collect();
             if !self.lab.isolate {
                 for (slot, server) in running.iter_mut().zip(present) {
-                    match self.ground.start(server) {
+                    match self.start(server) {
                         Ok(started) => *slot = Some(started),
                         Err(_) if interrupt::told() => break 'all,
                         Err(why) => return Err(why),
@@ -293,7 +308,7 @@ impl Bench<'_> {
                         progress(turn, turns, &format!("{} {} {}", present[s].name, workload.name, value));
                         let alone = match &running[s] {
                             Some(_) => None,
-                            None => match self.ground.start(present[s]) {
+                            None => match self.start(present[s]) {
                                 Err(_) if interrupt::told() => break 'all,
                                 started => Some(started?),
                             },
@@ -324,13 +339,15 @@ impl Bench<'_> {
         let (seconds, _) = self.lab.times();
         let job = self.job(server, workload, value, seconds, round);
         let group = Group::by_pids(&[pid]);
-        let mut behind = Group::by_pids(&self.backend_pids);
+        // A backend that is asked directly is the server then.
+        let pids: Vec<u32> = self.backends.iter().map(Running::pid).filter(|backend| *backend != pid).collect();
+        let mut behind = Group::by_pids(&pids);
         let before = behind.look(false).cpu;
         let control = Control::until(interrupt::flag());
-        let seen = watched(Some(group), &job, &control.began, || run(&job, &control, |_| ()))?;
+        let seen = watched(Some(group), None, &job, &control.began, || run(&job, &control, |_| ()))?;
         let used = (behind.look(false).cpu - before) / (seconds + job.warmup).max(1e-9);
         let mut round = build::round(&seen.outcome, workload.is_open(), &seen.watch, seen.kernel);
-        round.backend_processors = (!self.backend_pids.is_empty()).then_some(used);
+        round.backend_processors = (!pids.is_empty()).then_some(used);
         round.settle_others(seen.wall);
         round.interrupted = interrupt::told();
         Ok(round)
@@ -403,7 +420,12 @@ fn assemble(
                 name: s.name.clone(),
                 version: version(s),
                 note: s.note.clone(),
-                command: ground.fill(&s.command, &s.name).replace(&ground.directory.display().to_string(), "@DIR@"),
+                command: if s.backend.is_empty() {
+                    ground.fill(&s.command, &s.name)
+                } else {
+                    format!("(the backend {} itself)", s.backend)
+                }
+                .replace(&ground.directory.display().to_string(), "@DIR@"),
                 capacity: capacity(&s.name),
             })
             .collect(),

@@ -3,15 +3,16 @@
 //! [`file`] is the format, [`servers`] starts and stops what is measured, [`conduct`] runs the experiment turn by turn,
 //! [`compare`] says what the pairs show and what the bottleneck is, [`report`] draws.
 
+pub mod answer;
 pub mod compare;
 pub mod conduct;
+pub mod dry;
 pub mod file;
 pub mod probe;
 pub mod report;
 pub mod servers;
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
@@ -57,6 +58,9 @@ pub struct Options {
     pub server_cpus: Vec<usize>,
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub client_cpus: Vec<usize>,
+    /// Say what would be done, with which commands, files and ports, and how long it takes; start and write nothing.
+    #[arg(long)]
+    pub dry_run: bool,
     /// One short round, to see whether everything works.
     #[arg(long)]
     pub quick: bool,
@@ -93,9 +97,8 @@ fn run(options: &Options) -> Result<(), String> {
         let stem = options.file.file_stem().map_or("lab".into(), |s| s.to_string_lossy().into_owned());
         PathBuf::from(format!("{stem}-results"))
     });
-    fs::create_dir_all(&out).map_err(|e| format!("{}: {e}", out.display()))?;
     let base = options.file.parent().unwrap_or(Path::new("."));
-    let results = conduct::conduct(&lab, options, &out, base)?;
+    let Some(results) = conduct::conduct(&lab, options, &out, base)? else { return Ok(()) };
     report::write(&results, &out)?;
     print!("{}", report::text(&results));
     println!("\n{}", out.join("report.html").display());

@@ -1,16 +1,40 @@
 //! From what the engine yields to what a report holds.
 
-use super::model::{Bounds, Capacity, Point, Ports, Round, ServerUse, Tick, Times};
+use super::model::{Bounds, Capacity, Point, Ports, Round, ServerUse, StatusUse, Tick, Times};
 use crate::engine::latency::Latency;
 use crate::engine::run::{Moment, Outcome};
 use crate::engine::timeline::Coarse;
 use crate::observe::kernel::Counters;
 use crate::observe::processes::Look;
+use crate::observe::status::Status;
 
 /// Looks at the server during a round: seconds from the start of the measured part, and what was seen.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     pub looks: Vec<(f64, Look)>,
+    /// What the server's status page said, by a clock of its own.
+    pub statuses: Vec<(f64, Status)>,
+}
+
+/// What a status page says about a round.
+fn by_status(watch: &Watch) -> Option<StatusUse> {
+    let (first, last) = (watch.statuses.first()?, watch.statuses.last()?);
+    let span = last.0 - first.0;
+    let grown = |of: fn(&Status) -> Option<f64>| Some(of(&last.1)? - of(&first.1)?).filter(|n| *n >= 0.0);
+    if span <= 0.0 {
+        return None;
+    }
+    let most = |of: fn(&Status) -> Option<f64>| watch.statuses.iter().filter_map(|s| of(&s.1)).reduce(f64::max);
+    let (requests, cpu) = (grown(|s| s.requests), grown(|s| s.cpu));
+    Some(StatusUse {
+        requests_per_second: requests.map(|n| n / span),
+        connections_per_second: grown(|s| s.accepted).map(|n| n / span),
+        active: most(|s| s.active),
+        dropped: grown(|s| s.accepted).zip(grown(|s| s.handled)).map(|(a, h)| (a - h).max(0.0)),
+        processors: cpu.map(|cpu| cpu / span),
+        cpu_per_request: cpu.zip(requests.filter(|n| *n > 0.0)).map(|(cpu, n)| cpu / n),
+        memory: most(|s| s.memory),
+    })
 }
 
 /// The figures of a distribution; `None` when it is empty.
@@ -81,6 +105,7 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
                 .then(|| t.connect_cost.cpu as f64 * 1e-9 / t.connect_cost.calls as f64),
         },
         server: server_use(watch, outcome),
+        status: by_status(watch),
         backend_processors: None,
         others: None,
         kernel,

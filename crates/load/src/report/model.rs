@@ -12,7 +12,7 @@ use crate::observe::kernel::Counters;
 use crate::observe::machine::Machine;
 
 /// A whole `bench` run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     pub tool: String,
     pub version: String,
@@ -149,6 +149,9 @@ pub struct Round {
     #[serde(default)]
     pub ports: Ports,
     pub server: Option<ServerUse>,
+    /// What the server's status page said (`--watch`).
+    #[serde(default)]
+    pub status: Option<StatusUse>,
     /// Processors that what stands behind the server used (lab only).
     #[serde(default)]
     pub backend_processors: Option<f64>,
@@ -257,6 +260,38 @@ pub struct ServerUse {
     /// Memory before, and the most that was seen.
     pub memory_before: f64,
     pub memory_peak: f64,
+}
+
+/// What a server said of itself during a round; what its page does not tell is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StatusUse {
+    /// By the server's own count, ours and everybody's.
+    pub requests_per_second: Option<f64>,
+    pub connections_per_second: Option<f64>,
+    /// Most connections at a time, and those that were accepted but not handled.
+    pub active: Option<f64>,
+    pub dropped: Option<f64>,
+    pub processors: Option<f64>,
+    pub cpu_per_request: Option<f64>,
+    pub memory: Option<f64>,
+}
+
+impl StatusUse {
+    /// In words.
+    pub fn words(&self) -> String {
+        use figures::units::{bytes, grouped, seconds};
+        let n = |v: f64| grouped(v.round() as i64);
+        let parts = [
+            self.requests_per_second.map(|v| format!("{} requests/s by its own count", n(v))),
+            self.connections_per_second.map(|v| format!("{} new connections/s", n(v))),
+            self.active.map(|v| format!("up to {} connections", n(v))),
+            self.dropped.filter(|v| *v > 0.0).map(|v| format!("{} dropped", n(v))),
+            self.processors.map(|v| format!("{v:.2} processors")),
+            self.cpu_per_request.map(|v| format!("{} CPU a request", seconds(v))),
+            self.memory.map(bytes),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// One interval of the time series.

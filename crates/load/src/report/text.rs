@@ -3,30 +3,20 @@
 use std::fmt::Write as _;
 
 use figures::table::Table;
-use figures::units::{Unit, bytes, count, seconds};
+use figures::units::{Unit, bytes, seconds};
 
 use super::model::{Point, Report, Round, Times};
 
 /// The whole summary: one point in full, several as a table.
 pub fn summary(report: &Report) -> String {
     let mut out = format!("{}\n{}\n", report.load, report.target.url);
+    if !report.points.is_empty() {
+        let _ = writeln!(out, "\n{}", super::answer::sentence(report));
+    }
     match report.points.as_slice() {
         [] => out.push_str("nothing was measured\n"),
         [point] => one(report, point, &mut out),
         points => many(report, points, &mut out),
-    }
-    if let Some(c) = report.capacity.as_ref().filter(|c| !c.objective.is_empty()) {
-        let _ = writeln!(
-            out,
-            "\nHighest rate within {}: {} requests/s (between {} and {})",
-            c.objective,
-            count(c.rps.mid),
-            count(c.rps.low),
-            count(c.rps.high)
-        );
-    }
-    if report.undecided {
-        let _ = writeln!(out, "\n{}", report.search);
     }
     for note in &report.notes {
         let _ = writeln!(out, "\nnote: {note}");
@@ -94,6 +84,9 @@ fn one(report: &Report, point: &Point, out: &mut String) {
             s.threads
         );
     }
+    if let Some(s) = &r.status {
+        let _ = writeln!(out, "  status page  {}", s.words());
+    }
     let busy: Vec<String> = r.client_busy.iter().map(|b| format!("{:.0} %", b * 100.0)).collect();
     let from = if r.ports.sources > 1 { format!(", from {} local addresses", r.ports.sources) } else { String::new() };
     let _ = writeln!(
@@ -144,11 +137,18 @@ fn many(report: &Report, points: &[Point], out: &mut String) {
         ]);
     }
     let _ = write!(out, "\n{}", table.text());
-    let odd: Vec<&Point> = points.iter().filter(|p| p.verdict.word != "valid").collect();
-    for point in odd {
-        if let Some(reason) = point.verdict.reasons.first() {
-            let _ = writeln!(out, "  at {}: {}", grouped(point.value), reason);
+    // The same verdict of many points is said once.
+    let mut said: Vec<&str> = vec!["valid"];
+    for point in points {
+        let word = point.verdict.word.as_str();
+        if said.contains(&word) {
+            continue;
         }
+        said.push(word);
+        let same = points.iter().filter(|p| p.verdict.word == word).count();
+        let more = if same > 1 { format!(" (and {} more)", same - 1) } else { String::new() };
+        let reason = point.verdict.reasons.first().map_or("", |r| r.as_str());
+        let _ = writeln!(out, "  {word} at {}{more}: {reason}", grouped(point.value));
     }
 }
 

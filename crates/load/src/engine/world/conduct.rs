@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use super::connection::Connection;
 use super::{Due, Flight, PENDING_MAX, World};
 use crate::engine::failure::Failure;
 use crate::engine::job::Model;
@@ -22,6 +23,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             }
         }
         if let Some(slot) = self.free.pop() {
+            self.connections[slot].restart();
             self.connections[slot].waiting.push_back(due);
             self.waiting += 1;
             self.connect(slot, now);
@@ -52,15 +54,16 @@ impl<T: Transport, P: Protocol> World<T, P> {
             {
                 return;
             }
-            let due = Due { planned, request: self.chooser.choose(&mut self.rng), counted };
+            let (open, live) = (connection.is_open(), connection.is_live());
+            let request = self.next_request(slot);
+            let due = Due { planned, request, counted };
             if counted {
                 self.budget -= 1;
                 self.record.due += 1;
             }
-            if connection.is_open() {
+            if open {
                 self.send(slot, due, now);
             } else {
-                let live = connection.is_live();
                 self.connections[slot].waiting.push_back(due);
                 self.waiting += 1;
                 if !live {
@@ -72,6 +75,22 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 }
             }
         }
+    }
+
+    /// The request that comes next in a slot: by the session, or by chance.
+    fn next_request(&mut self, slot: Slot) -> u32 {
+        if self.job.session { self.connections[slot].step } else { self.chooser.choose(&mut self.rng) }
+    }
+
+    /// The next request of a connection that was made by the plan.
+    pub(super) fn call_again(&mut self, slot: Slot, planned: u64, now: u64) {
+        if now >= self.to || !self.connections[slot].is_idle() {
+            return;
+        }
+        let request = self.next_request(slot);
+        let counted = planned >= self.from;
+        self.record.due += u64::from(counted);
+        self.send(slot, Due { planned, request, counted }, now);
     }
 
     /// Sends a request on a standing connection.
@@ -88,7 +107,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
         let sequence = self.sequence;
         self.sequence += self.place.1 as u64;
-        match connection.protocol.submit(request, sequence, &mut self.rng, &mut output) {
+        match connection.protocol.submit(request, sequence, &connection.variables, &mut self.rng, &mut output) {
             Encoded::Ready(bytes) => self.write(slot, bytes),
             Encoded::Written => self.write(slot, &output),
         }
@@ -101,8 +120,15 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let Some(flight) = connection.flights.remove(answer.lane) else { return };
         self.in_flight -= 1;
         connection.calls += 1;
-        let failure =
-            judge(&self.requests[flight.due.request as usize % self.requests.len()], &answer, &connection.body);
+        let request = &self.requests[flight.due.request as usize % self.requests.len()];
+        let mut failure = judge(request, &answer, &connection.body);
+        if self.job.session {
+            failure = failure.or_else(|| proceed(request, connection, self.requests.len()));
+            if failure.is_some() {
+                connection.restart();
+            }
+        }
+        connection.think = request.think;
         connection.body.clear();
         let record = &mut self.record;
         if now >= self.from && now < self.to {
@@ -154,7 +180,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             return;
         }
         match self.job.model {
-            Model::Closed { think } if think.mean > 0.0 => self.pause(slot, now),
+            Model::Closed { think } if think.mean > 0.0 || self.connections[slot].think > 0.0 => self.pause(slot, now),
             Model::Closed { .. } => {
                 if self.connections[slot].active {
                     self.fill(slot, now, now);
@@ -162,13 +188,11 @@ impl<T: Transport, P: Protocol> World<T, P> {
                     self.close(slot);
                 }
             }
-            Model::Connections { .. } => {
-                // The next request of a session follows the answer; only the first follows the plan.
-                let request = self.chooser.choose(&mut self.rng);
-                let counted = now >= self.from;
-                self.record.due += u64::from(counted);
-                self.send(slot, Due { planned: now, request, counted }, now);
+            // The next request of a session follows the answer; only the first follows the plan.
+            Model::Connections { think, .. } if think.mean > 0.0 || self.connections[slot].think > 0.0 => {
+                self.pause(slot, now);
             }
+            Model::Connections { .. } => self.call_again(slot, now, now),
             Model::Open { .. } | Model::Replay { .. } => match self.pending.pop_front() {
                 Some(due) => self.send(slot, due, now),
                 None => self.idle.push_back((slot, self.connections[slot].epoch)),
@@ -190,10 +214,11 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     fn pause(&mut self, slot: Slot, now: u64) {
-        let Model::Closed { think } = self.job.model else { return };
-        let mean = think.mean * 1e9;
+        let (Model::Closed { think } | Model::Connections { think, .. }) = self.job.model else { return };
+        let own = self.connections[slot].think;
+        let mean = if own > 0.0 { own } else { think.mean } * 1e9;
         let pause = if think.random { mean * self.rng.exponential() } else { mean };
-        self.wake.push(Reverse((now + pause as u64, slot)));
+        self.wake.push(Reverse((now + pause as u64, slot, self.connections[slot].epoch)));
     }
 
     /// Counts a request that got no answer by `until`. What was merely too slow is kept with the time it had waited: leaving it out
@@ -212,6 +237,21 @@ impl<T: Transport, P: Protocol> World<T, P> {
             self.timeline.record((due.planned - self.from) / self.interval, waited);
         }
     }
+}
+
+/// Takes from a right answer what later requests of the session need, and goes on to the next step.
+fn proceed<P: Protocol>(request: &Prepared, connection: &mut Connection<P>, steps: usize) -> Option<Failure> {
+    for (name, from) in &request.extract {
+        match from.extract(connection.protocol.head(), &connection.body) {
+            Some(value) => connection.variables.set(name, value),
+            None => return Some(Failure::Extract),
+        }
+    }
+    connection.step += 1;
+    if connection.step as usize >= steps {
+        connection.restart();
+    }
+    None
 }
 
 /// Whether an answer is what was expected.

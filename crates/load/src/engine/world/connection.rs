@@ -7,6 +7,7 @@ use rustls::ClientConnection;
 
 use super::{BACKOFF, Due, Flight, World};
 use crate::engine::failure::Failure;
+use crate::engine::session::Variables;
 use crate::engine::transport::{Io, Ready, Slot, Transport};
 use crate::protocol::{Event, Protocol};
 use std::cmp::Reverse;
@@ -45,6 +46,11 @@ pub(super) struct Connection<P> {
     pub(super) served: bool,
     /// The body of the answer that is arriving, if somebody wants to see it.
     pub(super) body: Vec<u8>,
+    /// The step of the session that comes next, and what its answers gave so far.
+    pub(super) step: u32,
+    /// Seconds to pause after the last answer.
+    pub(super) think: f64,
+    pub(super) variables: Variables,
 }
 
 impl<P: Protocol> Connection<P> {
@@ -62,7 +68,16 @@ impl<P: Protocol> Connection<P> {
             active: false,
             served: false,
             body: Vec::new(),
+            step: 0,
+            think: 0.0,
+            variables: Variables::default(),
         }
+    }
+
+    /// The session begins anew.
+    pub(super) fn restart(&mut self) {
+        self.step = 0;
+        self.variables.clear();
     }
     #[inline]
     pub(super) fn is_open(&self) -> bool {
@@ -357,6 +372,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     fn break_off_at(&mut self, slot: Slot, class: Failure, now: u64, until: u64) {
         let connection = &mut self.connections[slot];
         let fresh = connection.calls == 0;
+        connection.restart();
         let flights: Vec<Flight> = connection.flights.drain(..).collect();
         let waiting: Vec<Due> = connection.waiting.drain(..).collect();
         self.close(slot);
@@ -366,7 +382,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         waiting.into_iter().for_each(|d| self.fail(d, None, class, until));
         if fresh && !self.job.model.is_open() {
             // Users do not hammer a server that gives them nothing.
-            self.wake.push(Reverse((now + BACKOFF, slot)));
+            self.wake.push(Reverse((now + BACKOFF, slot, 0)));
         } else {
             self.after_close(slot, now);
         }

@@ -101,8 +101,8 @@ pub struct World<T: Transport, P: Protocol> {
     free: Vec<Slot>,
     pending: VecDeque<Due>,
     source: Source,
-    /// Users who think or back off, by time.
-    wake: BinaryHeap<Reverse<(u64, Slot)>>,
+    /// Users and sessions who think or back off, by time; with the epoch of the slot's connection then.
+    wake: BinaryHeap<Reverse<(u64, Slot, u32)>>,
     profile: Profile,
     place: (usize, usize),
     users: usize,
@@ -149,7 +149,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let seed = job.seed.wrapping_add(number as u64);
         let source = match &job.model {
             Model::Closed { .. } => Source::Answers,
-            Model::Open { arrivals } | Model::Connections { arrivals } => {
+            Model::Open { arrivals } | Model::Connections { arrivals, .. } => {
                 Source::Schedule(Schedule::new(profile.clone(), *arrivals, number, of, job.seed))
             }
             Model::Replay { at } => {
@@ -355,12 +355,17 @@ impl<T: Transport, P: Protocol> World<T, P> {
     #[inline]
     fn take_up(&mut self, mut now: u64) {
         self.serve_pending(now);
-        while let Some(Reverse((at, slot))) = self.wake.peek().copied() {
+        while let Some(Reverse((at, slot, epoch))) = self.wake.peek().copied() {
             if at > now {
                 break;
             }
             self.wake.pop();
-            self.fill(slot, at, now);
+            match self.source {
+                Source::Answers => self.fill(slot, at, now),
+                _ if self.connections[slot].epoch == epoch => self.call_again(slot, at, now),
+                // The server closed the connection in the pause: the session is over.
+                _ => {}
+            }
         }
         // At an impossible rate something is always due; answers must have their turn too.
         for _ in 0..TAKEN_AT_ONCE {
@@ -369,7 +374,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 Source::Schedule(s) => match s.peek() {
                     Some(t) if self.origin + t <= now => {
                         s.take();
-                        (self.origin + t, self.chooser.choose(&mut self.rng))
+                        // A session begins with its first step.
+                        let request = if self.job.session { 0 } else { self.chooser.choose(&mut self.rng) };
+                        (self.origin + t, request)
                     }
                     _ => return,
                 },
