@@ -7,6 +7,7 @@ use crate::path;
 use crate::plan::{HttpPlan, Listener};
 use crate::request::{Connection, Request};
 use observe::Level;
+use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
 use tls::certs::CertificateSet;
@@ -20,6 +21,8 @@ pub struct ServerTls {
     pub rules: Option<Arc<ServerRules>>,
     /// Hosts that its certificate should be for.
     pub names: Vec<String>,
+    /// What the feature keeps for the server.
+    pub extension: Option<Arc<dyn Any + Send + Sync>>,
     /// Its certificates are known only once a connection is there (`ssl_certificate` with variables).
     pub certificates: Option<Box<dyn LoadCertificates>>,
 }
@@ -119,10 +122,10 @@ pub fn refused(listener: &Listener, r: &Request) -> Option<u16> {
     let verify = r.srv().tls.as_ref()?.verify;
     match &facts.peer {
         _ if verify == VerifyClient::Off => None,
-        Some(peer) if peer.verdict.is_ok() => None,
+        Some(peer) if peer.fault().is_none() => None,
         Some(peer) if verify == VerifyClient::OptionalNoCa && peer.verdict.is_missing_authority() => None,
         Some(peer) => {
-            let (number, reason) = (peer.verdict.0, peer.verdict.reason());
+            let (number, reason) = (peer.verdict.0, peer.fault().unwrap_or_default());
             r.log(
                 Level::Info,
                 format_args!(

@@ -23,6 +23,7 @@ pub mod fuzzing;
 pub mod groups;
 mod hello;
 pub mod key;
+pub mod ocsp;
 pub mod pem;
 pub mod review;
 mod server;

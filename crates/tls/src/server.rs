@@ -93,6 +93,8 @@ pub struct ServerSettings {
     pub buffer_size: usize,
     pub reject_handshake: bool,
     pub compress_certificates: bool,
+    /// The path from a client's certificate to its anchor is kept with the connection (`ssl_ocsp`).
+    pub keep_path: bool,
 }
 
 impl Default for ServerSettings {
@@ -119,6 +121,7 @@ impl Default for ServerSettings {
             buffer_size: RECORD_MAX,
             reject_handshake: false,
             compress_certificates: false,
+            keep_path: false,
         }
     }
 }
@@ -147,6 +150,7 @@ pub struct ServerRules {
     dynamic: bool,
     pub reject: bool,
     pub(crate) record: usize,
+    pub(crate) keep_path: bool,
     pub(crate) clock: Clock2,
 }
 
@@ -244,6 +248,7 @@ impl ServerRules {
             dynamic: !settings.certificate_names.is_empty(),
             reject: settings.reject_handshake,
             record,
+            keep_path: settings.keep_path,
             clock: Clock2(Arc::clone(clock)),
         }))
     }

@@ -27,8 +27,8 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 use rustls::{CertificateError, CommonState, HandshakeKind, ProtocolVersion};
 use std::io::IoSlice;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Octets of plaintext in a record, at most (RFC 8446, 5.1).
 const RECORD_MAX: usize = 16_384;
@@ -587,9 +587,12 @@ fn verify_client(
 ) -> Result<Option<Box<PeerCertificate>>, TlsError> {
     let chain: Result<Vec<Certificate>, _> = chain.into_iter().map(Certificate::parse).collect();
     let mut chain = chain.map_err(|why| TlsError::Protocol(why.into()))?;
-    let verdict = rules.trust.verify(&chain, (rules.clock.0)() as i64, Purpose::Client);
+    let now = (rules.clock.0)() as i64;
+    let verdict = rules.trust.verify(&chain, now, Purpose::Client);
+    let path = if rules.keep_path && verdict.is_ok() { rules.trust.path(&chain, now) } else { Vec::new() };
     chain.truncate(1);
-    Ok(chain.pop().map(|certificate| Box::new(PeerCertificate { certificate, verdict })))
+    let peer = |certificate| PeerCertificate { certificate, verdict, path, asked: OnceLock::new() };
+    Ok(chain.pop().map(|certificate| Box::new(peer(certificate))))
 }
 
 /// What both roles' `WriteTraffic` can do.

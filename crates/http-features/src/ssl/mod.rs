@@ -1,11 +1,15 @@
 //! ssl (nginx: `ngx_http_ssl_module`): connections to clients over TLS.
 //!
 //! `settings.rs` makes rules of the directives, `cache.rs` reads `ssl_session_cache`, `variables.rs` shows what is known of a
-//! connection, `report.rs` says what is wrong with a certificate that loads. What the rules do is in the crate `tls`.
+//! connection, `report.rs` says what is wrong with a certificate that loads. `asking.rs` asks authorities: about clients
+//! (`ocsp.rs`) and about our own certificates (`stapling.rs`). What the rules do is in the crate `tls`.
 
+mod asking;
 mod cache;
+mod ocsp;
 mod report;
 mod settings;
+mod stapling;
 mod variables;
 
 use crate::shared::tls::{CacheOf, Command, Passwords, Pem, TlsProtocols};
@@ -13,7 +17,7 @@ use cache::{OcspCache, Sessions};
 use conf_schema::value::{Flag, List, Number, Sec, Size, Text};
 use conf_schema::{Area, Contexts, Problem, Table, directives};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature};
+use http_engine::{BlockPlan, Feature, HttpBuild};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -111,6 +115,10 @@ impl Feature for Ssl {
     fn variables(&self) -> &'static [Builtin] {
         variables::ROWS
     }
+    fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        http.background.push(Arc::new(stapling::Stapler));
+        Ok(())
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<SslConf>() else { return Ok(()) };
         if block.context != Contexts::server {
@@ -119,6 +127,9 @@ impl Feature for Ssl {
         if let Some(mut tls) = settings::server(conf, block.cx)? {
             tls.names = report::hosts(block.server_names);
             report::certificates(&tls, block.cx);
+            if let (Some(ask), Some(rewrite)) = (settings::asking(conf)?, &mut block.server_rewrite) {
+                rewrite.insert(0, Arc::new(ocsp::Ask(Arc::new(ask))));
+            }
             block.location.things.push(Arc::new(Arc::new(tls)));
         }
         Ok(())
