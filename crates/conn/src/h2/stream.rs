@@ -5,7 +5,7 @@ use crate::file_out::FileOut;
 use crate::pace::Pace;
 use bytes::{Buf, Bytes};
 use http_engine::engine::{self, Outcome};
-use http_engine::{Body, Piece, Request, counters, head_out};
+use http_engine::{Body, FilePart, Piece, Request, counters, head_out};
 use observe::Level;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -76,11 +76,7 @@ fn at_once(h2: &Rc<H2>, id: u32, mut r: Box<Request>, body: Body) -> Option<(Box
     }
     note_sent(&mut r, bytes.len() as u64);
     r.completed = true;
-    let closes = !r.keep_alive;
     h2.world.finished(r);
-    if closes {
-        h2.core.borrow_mut().shutdown();
-    }
     h2.finished(id);
     None
 }
@@ -125,7 +121,9 @@ async fn run(h2: &Rc<H2>, id: u32, outcome: Outcome) {
         if r.out.status == 0 {
             r.out.status = 444;
         }
-        h2.core.borrow_mut().reset(id, ErrorCode::Cancel);
+        // What the client was too slow for is its own fault (nginx: `ngx_http_v2_close_stream`).
+        let code = if r.out.status == 408 { ErrorCode::Protocol } else { ErrorCode::Internal };
+        h2.core.borrow_mut().reset(id, code);
         return h2.world.finished(r);
     };
     let sent = if r.tunnel.take().is_some() {
@@ -144,9 +142,6 @@ async fn run(h2: &Rc<H2>, id: u32, outcome: Outcome) {
     }
     if r.has_background() {
         poll_fn(|cx| r.poll_background(cx)).await;
-    }
-    if !r.keep_alive {
-        h2.core.borrow_mut().shutdown();
     }
     h2.world.finished(r);
 }
@@ -235,7 +230,10 @@ impl Out<'_> {
             Piece::Bytes(bytes) => self.bytes(bytes, body, r).await,
             Piece::File(mut part) => {
                 while part.length > 0 {
-                    let read = match self.files.prepare(&part).await {
+                    // No more is read than may be sent.
+                    let Some(room) = self.room().await else { return false };
+                    let now = FilePart { length: part.length.min(room as u64), ..part.clone() };
+                    let read = match self.files.prepare(&now).await {
                         Ok(Some(bytes)) if !bytes.is_empty() => bytes,
                         Ok(_) => return false,
                         Err(e) => {
@@ -294,6 +292,12 @@ impl Out<'_> {
             }
         }
         true
+    }
+
+    /// Waits until something may be sent; `None` when the stream is gone.
+    async fn room(&mut self) -> Option<usize> {
+        let room = poll_fn(|cx| self.h2.poll_capacity(self.id, cx));
+        runtime::time::timeout(self.timeout, room).await.ok().flatten()
     }
 
     async fn end(&mut self) -> bool {
