@@ -455,14 +455,7 @@ impl Encoder {
             }
         }
         let keep = !changes(name) && name.len() + value.len() + ENTRY_OVERHEAD <= self.table.max / 2;
-        // 7.1.3: what might be a secret that is short must not be found out by trying.
-        let first = if keep {
-            (0x40, 6)
-        } else if matches!(name, b"set-cookie") {
-            (0x10, 4)
-        } else {
-            (0, 4)
-        };
+        let first = if keep { (0x40, 6) } else { (0, 4) };
         put_integer(named, first.1, first.0, out);
         if named == 0 {
             put_string(name, out);

@@ -307,9 +307,9 @@ impl H2 {
 
     /// Nothing is to be done: until when the connection may stay.
     fn rest(self: &Rc<Self>) {
-        let (is_idle, within, answered, going) = {
+        let (is_idle, within, going) = {
             let core = self.core.borrow();
-            (core.is_idle(), core.is_within_head(), core.answered(), core.is_going())
+            (core.is_idle(), core.is_within_head(), core.is_going())
         };
         if !is_idle || !self.streams.borrow().is_empty() || self.unsent() > 0 || self.link.has_unsent() {
             self.idle.set(false);
@@ -329,7 +329,11 @@ impl H2 {
         }
         let conf = self.world.default_conf(&self.connection);
         let millis = conf.map_or(75_000, |core| {
-            if within || answered == 0 { core.conf.client_header_timeout.0 } else { core.conf.keepalive_timeout.millis }
+            if within || self.connection.requests.get() == 0 {
+                core.conf.client_header_timeout.0
+            } else {
+                core.conf.keepalive_timeout.millis
+            }
         });
         self.idle.set(true);
         self.world.lot.set_deadline(self.key, clock::now().plus_millis(millis));

@@ -29,7 +29,8 @@ impl H2 {
         self.streams.borrow_mut().insert(id, shared.clone());
         self.connection.requests.set(self.connection.requests.get() + 1);
         self.limit_requests(&r);
-        let too_many = list.too_many;
+        let count = request.as_ref().map_or(0, |request| request.fields.len() + request.ignored.len());
+        let too_many = list.too_many || count > head_in::limits(&self.world, &self.connection).fields_max;
         let filled = fill(&mut r, list, &request);
         r.length = octets as u64;
         let outcome = match filled {

@@ -209,8 +209,11 @@ impl Server {
     }
     /// The preface or a header block has begun to come.
     pub fn is_within_head(&self) -> bool {
-        let is_head = |head: frame::Head| matches!(head.kind, frame::HEADERS | frame::CONTINUATION);
-        self.block.is_some()
+        // One that was given up takes what time it wants.
+        let counts = |stream: u32| !self.reset.contains(&stream);
+        let is_head =
+            |head: frame::Head| matches!(head.kind, frame::HEADERS | frame::CONTINUATION) && counts(head.stream);
+        self.block.as_ref().is_some_and(|block| counts(block.stream))
             || self.preface < PREFACE.len()
             || frame::Head::read(&self.pending).map_or(!self.pending.is_empty(), is_head)
     }
