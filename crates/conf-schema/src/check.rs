@@ -230,9 +230,10 @@ impl Checker<'_> {
                 return Err(Problem::duplicate().hint("one block holds it all; put the contents together"));
             }
             let mut child = self.blank(inner, Some(d));
-            let outer = cx.enter();
+            let (outer, words) = (cx.enter(), d.args.iter().map(|word| word.bytes.clone()).collect());
+            let around = std::mem::replace(&mut cx.around, words);
             self.items(cx, items, &mut child);
-            cx.block = outer;
+            (cx.block, cx.around) = (outer, around);
             block.children.push(child);
         }
         Ok(())

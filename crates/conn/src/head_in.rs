@@ -243,6 +243,7 @@ fn set_path(r: &mut Request) -> Result<(), path::BadPath> {
     r.path = canonical;
     let args = r.head.args;
     r.args.extend_from_slice(args.of(&r.buf));
+    r.args_given = r.head.target.of(&r.buf).contains(&b'?');
     done
 }
 

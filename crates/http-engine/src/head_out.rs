@@ -163,6 +163,7 @@ fn location(r: &mut Request, out: &mut Vec<u8>) {
     let plan = r.plan_rc();
     let conf = &plan.locations[r.location].core.conf;
     out.extend_from_slice(b"Location: ");
+    let start = out.len();
     let tls = r.connection().tls;
     out.extend_from_slice(if tls { b"https://" } else { b"http://" });
     if conf.server_name_in_redirect {
@@ -184,8 +185,9 @@ fn location(r: &mut Request, out: &mut Vec<u8>) {
         number(u64::from(address.port()), out);
     }
     out.extend_from_slice(&clean::encoded(target));
+    // For the log: what was sent.
+    r.out.location = out.get(start..).unwrap_or_default().to_vec().into();
     out.extend_from_slice(b"\r\n");
-    r.out.location = value;
 }
 
 /// A time as text; the last few are remembered, because a site's files are asked for again and again.

@@ -221,6 +221,8 @@ pub struct Request {
     /// The canonical path (`$uri`), its query (`$args`).
     pub path: Vec<u8>,
     pub args: Vec<u8>,
+    /// There is a query, though it may be empty: `$args` has a value.
+    pub args_given: bool,
     /// The path was changed by a rewrite, or is not as written: `$request_uri` must not be passed on.
     pub path_changed: bool,
     /// A rewrite changed the path, and the location stayed (`break`): its name no longer stands in the path.
@@ -504,6 +506,7 @@ impl Request {
             host_port,
             path,
             args,
+            args_given,
             path_changed,
             match_again,
             left_location,
@@ -566,7 +569,7 @@ impl Request {
         (*completed, *ignore_conditions, *counted, *pipelined) = (false, false, false, false);
         (*expect_trailers, *post_action, *etag_alone) = (false, false, false);
         (*left_location, *hold_output, *abandoned, *handler_lost) = (false, false, false, false);
-        *undecided = false;
+        (*undecided, *args_given) = (false, false);
         (*redirects_left, *rewrite_rounds_left) = (0, 0);
         (*error_status, *access_status) = (0, 0);
         (*length, *bytes_sent, *body_bytes_sent, *header_size) = (0, 0, 0, 0);
