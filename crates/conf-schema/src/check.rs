@@ -209,10 +209,13 @@ impl Checker<'_> {
             }
             self.missing.push((known.name, self.complaints.len(), 0));
             let text = format!("\"{name}\" directive is not supported by {}", self.schema.program);
-            return Err(Problem::says(text).hint(format!(
-                "it is known (module {}), but this version does not do it: remove it, or use a version that does",
-                known.module
-            )));
+            return Err(Problem::says(text).hint(match vocabulary::why_not(known.name) {
+                Some(why) => format!("it is known (module {}): {why}", known.module),
+                None => format!(
+                    "it is known (module {}), but this version does not do it: remove it, or use a version that does",
+                    known.module
+                ),
+            }));
         }
         cx.at = At { span: d.span, line: d.line };
         cx.context = block.context;

@@ -394,6 +394,12 @@ struct Limiter {
     sent: u64,
 }
 
+/// Bytes that may be sent in a second of the response, beyond those that were. Numbers of servers (`X-Accel-Limit-Rate`) may be as large
+/// as they like.
+fn allowed(rate: u64, after: u64, seconds: u64, sent: u64) -> u64 {
+    rate.saturating_mul(seconds).saturating_add(after).saturating_sub(sent)
+}
+
 impl Limiter {
     fn new(r: &mut Request) -> Option<Limiter> {
         let core = r.loc().core.clone();
@@ -410,7 +416,7 @@ impl Limiter {
         loop {
             clock::update();
             let seconds = clock::now().millis_since(self.started) / 1000 + 1;
-            let allowed = (self.rate.saturating_mul(seconds) + self.after).saturating_sub(self.sent);
+            let allowed = allowed(self.rate, self.after, seconds, self.sent);
             if allowed > 0 {
                 return Ok(allowed);
             }
@@ -424,6 +430,21 @@ impl Limiter {
                 () = pause => {}
                 _ = poll_fn(|cx| sender.world.lot.poll_closing(sender.key, cx)) => return Err(SendError::Gone),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::allowed;
+
+    #[test]
+    fn rates_have_no_end() {
+        assert_eq!(allowed(10, 5, 3, 20), 15);
+        assert_eq!(allowed(10, 0, 1, 20), 0);
+        // It wrapped to a number below what was sent, and the connection's task ran without end.
+        for (rate, after) in [(u64::MAX, 100), (u64::MAX - 1, u64::MAX), (1 << 63, 1 << 63)] {
+            assert!(allowed(rate, after, 1, 50) > 1 << 62);
         }
     }
 }
