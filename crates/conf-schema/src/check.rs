@@ -195,8 +195,9 @@ impl Checker<'_> {
         }
         if !known.arity.takes(d.args.len()) {
             return Err(Problem::says(format!("invalid number of arguments in \"{name}\" directive")).hint(format!(
-                "it takes {} argument(s), here are {}",
-                known.arity,
+                "it takes {}, here {} {}",
+                known.arity.words(),
+                if d.args.len() == 1 { "is" } else { "are" },
                 d.args.len()
             )));
         }

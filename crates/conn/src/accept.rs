@@ -1,6 +1,7 @@
 //! New connections: accepted, counted, and read at once.
 
 use crate::inline;
+use crate::secure::{self, Secure};
 use crate::thread::guarded;
 use crate::world::{Door, Owner, World};
 use base::clock;
@@ -96,13 +97,14 @@ pub fn accept(world: &Rc<World>, door_key: Key, door: &Door) {
             world.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             return rest(world, door_key, door);
         }
-        take_in(world, accepted, door);
+        take_in(world, accepted, &door.listener);
     }
 }
 
-fn take_in(world: &Rc<World>, accepted: socket::Accepted, door: &Door) {
+/// Takes a connection in that came to this listener.
+pub fn take_in(world: &Rc<World>, accepted: socket::Accepted, listener: &ListenerRef) {
     let raw = accepted.fd.as_raw_fd();
-    let address = door.listener.address();
+    let address = listener.address();
     // A listener on the wildcard address: which address the client chose is asked for once.
     let local = match &**address {
         Address::Ip(ip) if ip.ip().is_unspecified() => {
@@ -114,18 +116,27 @@ fn take_in(world: &Rc<World>, accepted: socket::Accepted, door: &Door) {
         number: World::next_number(),
         peer: accepted.peer,
         local,
-        listener: ListenerRef::clone(&door.listener),
+        listener: listener.clone(),
         requests: Cell::new(0),
         nodelay: Cell::new(false),
         started: clock::now(),
         proxy: None,
         fd: raw,
-        tls: false,
+        tls: None,
         begun: Begun::default(),
     });
     let Some(core) = world.default_conf(&connection) else { return };
     let timeout = core.conf.client_header_timeout.0;
-    let key = world.lot.add_unwatched(accepted.fd, Owner::Client(connection.clone()));
+    let is_secure = world.plan.borrow().as_ref().and_then(|plan| plan.listener_of(&connection)).is_some_and(|l| {
+        // A PROXY protocol header comes before the handshake.
+        l.ssl && !l.proxy_protocol
+    });
+    let owner = if is_secure {
+        Owner::Secure(Rc::new(Secure::new(connection.clone(), &[])))
+    } else {
+        Owner::Client(connection.clone())
+    };
+    let key = world.lot.add_unwatched(accepted.fd, owner);
     counters::own(|c| {
         counters::up(&c.handled);
         counters::up(&c.active);
@@ -133,7 +144,10 @@ fn take_in(world: &Rc<World>, accepted: socket::Accepted, door: &Door) {
     world.lot.set_deadline(key, clock::now().plus_millis(timeout));
     // The request mostly follows the handshake at once: a connection that is answered and closed here costs epoll nothing.
     // What goes wrong with it is its own affair, not the listener's.
-    guarded(world, key, |world, key| inline::readable(world, key, &connection));
+    guarded(world, key, |world, key| match world.lot.owner(key) {
+        Some(Owner::Secure(secure)) => secure::readable(world, key, &secure),
+        _ => inline::readable(world, key, &connection, None),
+    });
     if let Err(e) = world.lot.watch_now(key) {
         counters::own(|c| counters::down(&c.active));
         drop(crate::head_in::take(&connection));
@@ -145,7 +159,7 @@ fn take_in(world: &Rc<World>, accepted: socket::Accepted, door: &Door) {
 fn make_room(world: &Rc<World>) -> bool {
     let mut closed = 0;
     while closed < DRAINED_MAX {
-        let idle = world.lot.nearest_parked(|owner| matches!(owner, Owner::Client(c) if c.requests.get() > 0));
+        let idle = world.lot.nearest_parked(|owner| owner.connection().is_some_and(|c| c.requests.get() > 0));
         let Some(key) = idle else { break };
         world.close(key);
         closed += 1;

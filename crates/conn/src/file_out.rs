@@ -67,11 +67,12 @@ impl Default for FileOut {
 
 impl FileOut {
     /// As the request's location says.
-    pub fn of(r: &mut Request) -> FileOut {
+    /// `by_kernel`: sendfile() can be used, if the location wants it.
+    pub fn of(r: &mut Request, by_kernel: bool) -> FileOut {
         let pool = file_io::pool(r);
         let conf = &r.loc().core.conf;
         FileOut {
-            sendfile: conf.sendfile,
+            sendfile: conf.sendfile && by_kernel,
             chunk: conf.sendfile_max_chunk.0,
             buffer: (conf.output_buffers.size as usize).max(1),
             buffers: (conf.output_buffers.count as usize).max(1),

@@ -1,6 +1,7 @@
 //! From the bytes of a head to a request that the engine can start: host, server, canonical path.
 
-use crate::world::{READ_BYTES, World};
+use crate::link::READ_BYTES;
+use crate::world::World;
 use base::clock;
 use http_engine::{Connection, Request, RequestBody, build, counters, path};
 use net::lot::Key;
@@ -278,15 +279,17 @@ fn begin(r: &mut Request) -> Result<(), u16> {
         return Err(bad_path(r));
     }
     // The request was made for a plan that listens there.
-    if r.plan_rc().listener_of(r.connection()).is_none() {
-        return Err(400);
-    }
+    let plan = r.plan_rc();
+    let Some(listener) = plan.listener_of(r.connection()) else { return Err(400) };
     let field = r.head.fields.first(Known::Host);
     if choose_server(r).is_err() {
         return Err(match field {
             Some(field) if r.head.authority.is_empty() => bad_host(r, field),
             _ => bad_line(r, "client sent invalid host in request line"),
         });
+    }
+    if http_engine::tls::misdirected(listener, r) {
+        return Err(421);
     }
     // An absolute URI does not excuse a broken Host field.
     if !r.head.authority.is_empty()
@@ -311,7 +314,10 @@ fn begin(r: &mut Request) -> Result<(), u16> {
         length => Some(length),
     };
     r.body = RequestBody::None;
-    Ok(())
+    match http_engine::tls::refused(listener, r) {
+        Some(status) => Err(status),
+        None => Ok(()),
+    }
 }
 
 /// Checks a host; clients of one thread mostly name the same few, so the last answer is kept.

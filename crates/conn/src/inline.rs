@@ -2,6 +2,8 @@
 //! becomes a task: one read, one write, and it is parked again.
 
 use crate::head_in::{self, Head};
+use crate::link::Link;
+use crate::secure::Secure;
 use crate::task::{self, Start};
 use crate::world::World;
 use base::clock;
@@ -9,8 +11,6 @@ use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
 use http_engine::{Body, Connection, Request, counters, head_out};
 use net::lot::Key;
-use net::socket;
-use runtime::budget;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 use wire_h1::{HeadParser, Known, Version};
@@ -23,40 +23,29 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 const BATCH_MAX: usize = 64;
 
 /// Acts on a parked connection that turned readable.
-pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
-    let Some(fd) = world.lot.raw(key) else { return };
+pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>) {
     let Ok(mut buf) = world.read_buf.try_borrow_mut() else { return };
+    buf.clear();
     // What came before and was not a whole head.
-    let held = match head_in::take(connection) {
-        Some(bytes) => match buf.get_mut(..bytes.len()) {
-            Some(room) => {
-                room.copy_from_slice(&bytes);
-                bytes.len()
-            }
-            None => return world.close(key),
-        },
-        None => 0,
-    };
-    let (begun, room) = buf.split_at_mut(held);
-    let room_bytes = room.len();
-    let got = match socket::recv(fd, room) {
-        Ok(n) if n > 0 => n,
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-            world.lot.drained(key);
-            return head_in::keep(world, key, connection, begun, false);
-        }
+    if let Some(bytes) = head_in::take(connection) {
+        buf.extend_from_slice(&bytes);
+    }
+    let held = buf.len();
+    let link = Link { world: world.clone(), key, secure: secure.cloned() };
+    match link.recv(&mut buf) {
+        Ok(n) if n > 0 => {}
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return head_in::keep(world, key, connection, &buf, false),
         _ => {
             if held > 0 {
-                head_in::never_came(world, connection, begun, 400, "client prematurely closed connection");
+                head_in::never_came(world, connection, &buf, 400, "client prematurely closed connection");
             }
             return world.close(key);
         }
-    };
-    if got < room_bytes && !world.lot.closing(key) {
-        world.lot.drained(key);
     }
-    budget::spend(got);
-    let bytes = buf.get(..held + got).unwrap_or_default();
+    // A handshake that has just ended has made it known more of.
+    let renewed = secure.map(|secure| secure.connection());
+    let connection = renewed.as_ref().unwrap_or(connection);
+    let bytes = buf.as_slice();
     {
         let plan = world.plan.borrow();
         let Some(listener) = plan.as_ref().and_then(|plan| plan.listener_of(connection)) else {
@@ -71,7 +60,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
     let mut out = world.out_buf.borrow_mut();
     out.clear();
     let mut presence = None;
-    let mut batch = Batch { world, key, fd, connection, done: smallvec::SmallVec::new(), body: None };
+    let mut batch = Batch { world, key, link, connection, done: smallvec::SmallVec::new(), body: None };
     let limits = head_in::limits(world, connection);
     let mut at = 0;
     let mut is_partial = false;
@@ -100,7 +89,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
             return batch.send_then(&mut out, Start::Request(r, bytes[at + used..].to_vec()));
         }
         at += used;
-        let watch = presence.get_or_insert_with(|| Rc::new(task::Presence { world: world.clone(), key }));
+        let watch = presence.get_or_insert_with(|| Rc::new(task::Presence { link: batch.link.clone() }));
         r.watch = Some(watch.clone());
         match engine::start(r) {
             Outcome::Ready(r, body) => {
@@ -157,7 +146,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>) {
 struct Batch<'a> {
     world: &'a Rc<World>,
     key: Key,
-    fd: i32,
+    link: Link,
     connection: &'a Rc<Connection>,
     /// The request and where its answer ends in the output.
     done: smallvec::SmallVec<[(Box<Request>, usize); 4]>,
@@ -221,9 +210,9 @@ impl Batch<'_> {
         }
         let body = self.body.take().unwrap_or_default();
         let result = if body.is_empty() {
-            socket::send(self.fd, out, closed_next)
+            self.link.send(&[IoSlice::new(out)], closed_next)
         } else {
-            socket::send_vectored(self.fd, &[IoSlice::new(out), IoSlice::new(&body)], closed_next)
+            self.link.send(&[IoSlice::new(out), IoSlice::new(&body)], closed_next)
         };
         let sent = match result {
             Ok(n) => n,
@@ -237,7 +226,7 @@ impl Batch<'_> {
                 return Sent::Gone;
             }
         };
-        if sent == out.len() + body.len() {
+        if sent == out.len() + body.len() && !self.link.has_unsent() {
             out.clear();
             for (mut r, _) in self.done.drain(..) {
                 r.completed = true;

@@ -1,15 +1,12 @@
 //! What a client sends, as a task reads it: heads, and bodies for those who ask.
 
-use crate::world::{READ_BYTES, World};
+use crate::link::Link;
 use bytes::Bytes;
 use http_engine::BodyReader;
-use net::lot::Key;
-use net::socket;
-use runtime::budget;
 use runtime::time::Sleep;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -39,45 +36,27 @@ impl Input {
     ///
     /// # Errors
     /// `WouldBlock`; a broken connection.
-    pub fn read_some(&mut self, world: &World, key: Key) -> io::Result<usize> {
-        let Some(fd) = world.lot.raw(key) else { return Err(io::ErrorKind::NotConnected.into()) };
+    pub fn read_some(&mut self, link: &Link) -> io::Result<usize> {
         if self.start > 0 {
             self.buf.drain(..self.start);
             self.start = 0;
         }
-        if !budget::is_left() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        self.buf.reserve(READ_BYTES);
-        let room = self.buf.capacity() - self.buf.len();
-        let got = socket::recv_spare(fd, &mut self.buf);
-        match &got {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => world.lot.drained(key),
-            Ok(n) if *n < room && *n > 0 && !world.lot.closing(key) => world.lot.drained(key),
-            _ => {}
-        }
-        budget::spend(*got.as_ref().unwrap_or(&0));
-        got
+        link.recv(&mut self.buf)
     }
     /// Waits for more bytes; `Ok(0)` is the end.
     ///
     /// # Errors
     /// `TimedOut` after `timeout`; a broken connection.
-    pub async fn read(
-        input: &RefCell<Input>,
-        world: &World,
-        key: Key,
-        timeout: impl Future<Output = ()>,
-    ) -> io::Result<usize> {
+    pub async fn read(input: &RefCell<Input>, link: &Link, timeout: impl Future<Output = ()>) -> io::Result<usize> {
         tokio::pin!(timeout);
         loop {
-            match input.borrow_mut().read_some(world, key) {
+            match input.borrow_mut().read_some(link) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 done => return done,
             }
             tokio::select! {
                 biased;
-                alive = poll_fn(|cx| world.poll_readable(key, cx)) => if !alive { return Err(io::ErrorKind::NotConnected.into()) },
+                alive = poll_fn(|cx| link.poll_readable(cx)) => if !alive { return Err(io::ErrorKind::NotConnected.into()) },
                 () = &mut timeout => return Err(io::ErrorKind::TimedOut.into()),
             }
         }
@@ -183,8 +162,7 @@ impl BodyState {
 
 /// Reads a body for a handler.
 pub struct Reader {
-    pub world: Rc<World>,
-    pub key: Key,
+    pub link: Link,
     pub input: Rc<RefCell<Input>>,
     pub state: Rc<BodyState>,
     pub timeout: Duration,
@@ -199,9 +177,9 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl Reader {
     /// Tells a client that waits for it to go on.
-    pub fn say_continue(world: &World, key: Key, state: &BodyState) {
+    pub fn say_continue(link: &Link, state: &BodyState) {
         if !state.done() {
-            Reader::say_continue_even_if_empty(world, key, state);
+            Reader::say_continue_even_if_empty(link, state);
         }
     }
     fn cut(&self) -> Poll<Option<Result<Bytes, u16>>> {
@@ -209,12 +187,10 @@ impl Reader {
         Poll::Ready(Some(Err(499)))
     }
     /// The same also for a body that is known to be empty: its reader was asked for it all the same.
-    fn say_continue_even_if_empty(world: &World, key: Key, state: &BodyState) {
-        if state.expects.replace(false)
-            && let Some(fd) = world.lot.raw(key)
-        {
+    fn say_continue_even_if_empty(link: &Link, state: &BodyState) {
+        if state.expects.replace(false) {
             // 25 bytes into an empty socket buffer; a client that does not take even those will time out.
-            if socket::send(fd, CONTINUE, false).is_ok() {
+            if link.send(&[IoSlice::new(CONTINUE)], false).is_ok() {
                 state.sent.set(CONTINUE.len() as u64);
             }
         }
@@ -224,7 +200,7 @@ impl Reader {
 impl BodyReader for Reader {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
         // Also to a client that did not wait, as nginx does: what is on its way may be as good as not sent.
-        Reader::say_continue(&self.world, self.key, &self.state);
+        Reader::say_continue(&self.link, &self.state);
         loop {
             match self.state.take(&self.input) {
                 Ok(Some(bytes)) => {
@@ -237,14 +213,14 @@ impl BodyReader for Reader {
                 }
                 Ok(None) if self.state.done() => {
                     if self.taken == 0 {
-                        Reader::say_continue_even_if_empty(&self.world, self.key, &self.state);
+                        Reader::say_continue_even_if_empty(&self.link, &self.state);
                     }
                     return Poll::Ready(None);
                 }
                 Ok(None) => {}
                 Err(status) => return Poll::Ready(Some(Err(status))),
             }
-            match self.input.borrow_mut().read_some(&self.world, self.key) {
+            match self.input.borrow_mut().read_some(&self.link) {
                 Ok(0) => return self.cut(),
                 Ok(_) => continue,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -255,7 +231,7 @@ impl BodyReader for Reader {
             if Pin::new(sleep).poll(cx).is_ready() {
                 return Poll::Ready(Some(Err(408)));
             }
-            match self.world.poll_readable(self.key, cx) {
+            match self.link.poll_readable(cx) {
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => return self.cut(),
                 Poll::Pending => return Poll::Pending,

@@ -1,18 +1,15 @@
 //! Sends a response from a task: head and body in as few writes as possible, at the client's pace.
 
 use crate::file_out::FileOut;
-use crate::world::World;
+use crate::link::Link;
 use base::clock;
 use bytes::{Buf, Bytes};
 use http_engine::{Body, FilePart, Piece, Request, head_out};
-use net::lot::Key;
-use net::socket;
 use observe::Level;
 use runtime::budget;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::rc::Rc;
 use std::task::Context;
 use std::time::Duration;
 
@@ -33,8 +30,7 @@ const GATHER_PIECES: usize = 32;
 
 /// What is on its way to one client.
 pub struct Sender {
-    world: Rc<World>,
-    key: Key,
+    link: Link,
     queue: VecDeque<Piece>,
     queued: u64,
     files: FileOut,
@@ -44,10 +40,9 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub fn new(world: Rc<World>, key: Key, timeout_ms: u64) -> Sender {
+    pub fn new(link: Link, timeout_ms: u64) -> Sender {
         Sender {
-            world,
-            key,
+            link,
             queue: VecDeque::new(),
             queued: 0,
             files: FileOut::default(),
@@ -80,25 +75,25 @@ impl Sender {
         more: bool,
         mut meanwhile: impl FnMut(&mut Context<'_>),
     ) -> Result<(), SendError> {
-        while !self.queue.is_empty() {
+        while !self.queue.is_empty() || self.link.has_unsent() {
             // A client that takes everything at once must not keep the thread to itself.
             budget::proceed().await;
             if !self.files.kernel_alone() {
                 self.read_ahead_of_write().await?;
             }
-            let Some(fd) = self.world.lot.raw(self.key) else { return Err(SendError::Gone) };
-            match self.write_some(fd, more) {
-                Ok(0) => return Err(SendError::Truncated),
-                Ok(n) => {
-                    budget::spend(n);
+            let written =
+                if self.queue.is_empty() { self.link.flush().map(|()| None) } else { self.write_some(more).map(Some) };
+            match written {
+                Ok(Some(0)) => return Err(SendError::Truncated),
+                Ok(Some(n)) => {
                     self.sent += n as u64;
                     self.queued = self.queued.saturating_sub(n as u64);
                 }
+                Ok(None) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.world.lot.blocked(self.key);
                     let writable = poll_fn(|cx| {
                         meanwhile(cx);
-                        self.world.lot.poll_writable(self.key, cx)
+                        self.link.poll_writable(cx)
                     });
                     match runtime::time::timeout(self.timeout, writable).await {
                         Ok(true) => {}
@@ -145,13 +140,13 @@ impl Sender {
         Ok(())
     }
     /// One system call.
-    fn write_some(&mut self, fd: i32, more: bool) -> io::Result<usize> {
+    fn write_some(&mut self, more: bool) -> io::Result<usize> {
         match self.queue.front_mut() {
             None => Ok(0),
             Some(Piece::File(part)) => {
                 let mut offset = part.start;
                 let length = self.files.chunk(part);
-                let n = socket::sendfile(fd, &part.file.file, &mut offset, length)?;
+                let n = self.link.sendfile(&part.file.file, &mut offset, length)?;
                 part.start += n as u64;
                 part.length -= n as u64;
                 if part.length == 0 {
@@ -174,11 +169,7 @@ impl Sender {
                         break;
                     }
                 }
-                let n = if let [one] = slices.as_slice() {
-                    socket::send(fd, one, more || file_follows)?
-                } else {
-                    socket::send_vectored(fd, &slices, more || file_follows)?
-                };
+                let n = self.link.send(&slices, more || file_follows)?;
                 drop(slices);
                 let mut left = n;
                 while left > 0 {
@@ -203,31 +194,25 @@ const COPY_BYTES_MAX: usize = 16 * 1024;
 ///
 /// # Errors
 /// See [`SendError`]; the connection is of no further use then.
-pub async fn response(world: &Rc<World>, key: Key, r: &mut Request, body: Body) -> Result<(), SendError> {
+pub async fn response(link: &Link, r: &mut Request, body: Body) -> Result<(), SendError> {
     let timeout_ms = r.loc().core.conf.send_timeout.0;
     if fits_one_write(r, &body) {
-        let Some((rest, sent)) = at_once(world, key, r, &body)? else { return Ok(()) };
-        let mut sender = Sender::new(world.clone(), key, timeout_ms);
+        let Some((rest, sent)) = at_once(link, r, &body)? else { return Ok(()) };
+        let mut sender = Sender::new(link.clone(), timeout_ms);
         sender.push(Piece::Bytes(rest));
         let result = Box::pin(sender.flush(false)).await;
         note_sent(r, sent + sender.sent, r.header_size);
         return result;
     }
     // Boxed, as it is large and the other way is the usual one.
-    Box::pin(in_pieces(world, key, r, body, timeout_ms)).await
+    Box::pin(in_pieces(link, r, body, timeout_ms)).await
 }
 
-async fn in_pieces(
-    world: &Rc<World>,
-    key: Key,
-    r: &mut Request,
-    mut body: Body,
-    timeout_ms: u64,
-) -> Result<(), SendError> {
-    let mut sender = Sender::new(world.clone(), key, timeout_ms);
-    sender.files = FileOut::of(r);
+async fn in_pieces(link: &Link, r: &mut Request, mut body: Body, timeout_ms: u64) -> Result<(), SendError> {
+    let mut sender = Sender::new(link.clone(), timeout_ms);
+    sender.files = FileOut::of(r, link.has_sendfile());
     let mut head = Vec::with_capacity(512);
-    head_out::write(r, world.quitting.get(), &mut head);
+    head_out::write(r, link.world.quitting.get(), &mut head);
     let head_size = head.len() as u64;
     let result = send_all(&mut sender, r, Piece::Bytes(Bytes::from(head)), &mut body).await;
     if let Some(words) = sender.files.trouble.take() {
@@ -256,7 +241,8 @@ fn fits_one_write(r: &Request, body: &Body) -> bool {
 }
 
 /// Tries to send everything with one system call. What the socket did not take is handed back, and how much it did.
-fn at_once(world: &Rc<World>, key: Key, r: &mut Request, body: &Body) -> Result<Option<(Bytes, u64)>, SendError> {
+fn at_once(link: &Link, r: &mut Request, body: &Body) -> Result<Option<(Bytes, u64)>, SendError> {
+    let world = &link.world;
     let mut out = world.out_buf.borrow_mut();
     out.clear();
     head_out::write(r, world.quitting.get(), &mut out);
@@ -264,13 +250,12 @@ fn at_once(world: &Rc<World>, key: Key, r: &mut Request, body: &Body) -> Result<
     if let Body::Bytes(bytes) = body {
         out.extend_from_slice(bytes);
     }
-    let Some(fd) = world.lot.raw(key) else { return Err(SendError::Gone) };
-    let sent = match socket::send(fd, &out, false) {
+    let sent = match link.send(&[IoSlice::new(&out)], false) {
         Ok(sent) => sent,
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
         Err(_) => return Err(SendError::Gone),
     };
-    if sent == out.len() {
+    if sent == out.len() && !link.has_unsent() {
         note_sent(r, sent as u64, head_size);
         return Ok(None);
     }
@@ -428,7 +413,7 @@ impl Limiter {
             tokio::select! {
                 biased;
                 () = pause => {}
-                _ = poll_fn(|cx| sender.world.lot.poll_closing(sender.key, cx)) => return Err(SendError::Gone),
+                _ = poll_fn(|cx| sender.link.poll_closing(cx)) => return Err(SendError::Gone),
             }
         }
     }

@@ -2,7 +2,9 @@
 
 use crate::head_in::{self, Head};
 use crate::input::{BodyState, Input, Reader};
+use crate::link::Link;
 use crate::output::{self, SendError, Sender};
+use crate::secure::Secure;
 use crate::world::{Owner, World};
 use base::clock;
 use bytes::Bytes;
@@ -10,13 +12,12 @@ use http_engine::engine::{self, Outcome};
 use http_engine::values::LingeringClose;
 use http_engine::{Begun, Connection, Piece, Request, RequestBody, counters};
 use net::lot::Key;
-use net::socket;
 use observe::Level;
 use runtime::budget;
 use std::cell::{Cell, RefCell};
-use std::io;
+use std::io::{self, IoSlice};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use wire_h1::{HeadParser, Known};
 
@@ -34,6 +35,8 @@ pub enum Start {
     Unsent { head: Vec<u8>, body: Bytes, last: Box<Request>, then: Option<Box<Start>> },
     /// The last answer was sent; what the client still sends is read and dropped.
     Linger,
+    /// What TLS has to say is to be written, until then.
+    Flush(clock::Instant),
 }
 
 /// Turns a parked connection into a task.
@@ -43,14 +46,24 @@ pub fn spawn(world: &Rc<World>, key: Key, connection: &Rc<Connection>, start: St
     let (world, connection) = (world.clone(), connection.clone());
     let work = async move {
         let guard = Guard { world: world.clone(), key, closes: Cell::new(true) };
-        let mut client =
-            Client { world: world.clone(), key, connection, input: Rc::new(RefCell::new(Input::default())) };
+        let mut client = Client {
+            world: world.clone(),
+            key,
+            link: Link::of(&world, key),
+            connection,
+            input: Rc::new(RefCell::new(Input::default())),
+        };
         let end = client.run(start).await;
         match end {
             End::Close => {}
             End::Park(idle_ms) => {
                 guard.closes.set(false);
+                client.link.shrink();
                 world.lot.park(key, clock::now().plus_millis(idle_ms));
+            }
+            End::ParkUntil(until) => {
+                guard.closes.set(false);
+                world.lot.park(key, until);
             }
             End::Begun => {
                 guard.closes.set(false);
@@ -87,6 +100,8 @@ enum End {
     Close,
     /// Park, and close after this many milliseconds of silence.
     Park(u64),
+    /// Park, and close then.
+    ParkUntil(clock::Instant),
     /// Park with the beginning of a head, of which the rest is awaited.
     Begun,
     Linger,
@@ -95,6 +110,7 @@ enum End {
 struct Client {
     world: Rc<World>,
     key: Key,
+    link: Link,
     connection: Rc<Connection>,
     input: Rc<RefCell<Input>>,
 }
@@ -129,6 +145,12 @@ impl Client {
                 (end, _) => return end,
             },
             Start::Linger => return End::Linger,
+            Start::Flush(until) => {
+                return match runtime::time::timeout_at(until, self.link.flushed()).await {
+                    Ok(Ok(())) => End::ParkUntil(until),
+                    _ => End::Close,
+                };
+            }
         }
         loop {
             // Somebody who sends requests without end must not keep the thread to himself.
@@ -189,7 +211,7 @@ impl Client {
                 return Err(End::Begun);
             }
             reading.get_or_insert_with(Reading::begin);
-            let got = Input::read(&self.input, &self.world, self.key, runtime::time::sleep_until(deadline)).await;
+            let got = Input::read(&self.input, &self.link, runtime::time::sleep_until(deadline)).await;
             match got {
                 Ok(0) => {
                     self.note(r, 400, "client prematurely closed connection");
@@ -226,7 +248,7 @@ impl Client {
     }
 
     async fn request(&mut self, mut r: Box<Request>) -> Option<End> {
-        r.watch = Some(Rc::new(Presence { world: self.world.clone(), key: self.key }));
+        r.watch = Some(Rc::new(Presence { link: self.link.clone() }));
         let expects = r.header(Known::Expect).is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"))
             && r.version >= wire_h1::Version::Http11;
         let length = r.body_length.unwrap_or(wire_h1::BodyLength::None);
@@ -235,8 +257,7 @@ impl Client {
         if !state.done() || (expects && length == wire_h1::BodyLength::Exact(0)) {
             let conf = &r.loc().core.conf;
             r.body = RequestBody::Unread(Box::new(Reader {
-                world: self.world.clone(),
-                key: self.key,
+                link: self.link.clone(),
                 input: self.input.clone(),
                 state: state.clone(),
                 timeout: conf.client_body_timeout.duration(),
@@ -279,13 +300,13 @@ impl Client {
             return Some(End::Close);
         };
         if !r.expect_tested {
-            Reader::say_continue(&self.world, self.key, state);
+            Reader::say_continue(&self.link, state);
         }
         // A response of several writes must not wait for the client's acknowledgements.
         if r.loc().core.conf.tcp_nodelay {
             self.world.no_delay(self.key, &self.connection);
         }
-        let sent = output::response(&self.world, self.key, &mut r, body).await;
+        let sent = output::response(&self.link, &mut r, body).await;
         r.length += state.read.get();
         r.bytes_sent += state.sent.get();
         r.completed = sent.is_ok();
@@ -298,7 +319,7 @@ impl Client {
             return Some(End::Close);
         }
         if let Some(tunnel) = r.tunnel.take() {
-            let raw = Raw { world: self.world.clone(), key: self.key, input: self.input.clone() };
+            let raw = Raw { link: self.link.clone(), input: self.input.clone() };
             let (received, sent) = tunnel.run(Box::new(raw)).await;
             r.length += received;
             r.bytes_sent += sent;
@@ -347,7 +368,7 @@ impl Client {
             }
             let wait = core.conf.lingering_timeout.duration().max(Duration::from_millis(1));
             let until = deadline.min(clock::now().plus(wait));
-            match Input::read(&self.input, &self.world, self.key, runtime::time::sleep_until(until)).await {
+            match Input::read(&self.input, &self.link, runtime::time::sleep_until(until)).await {
                 Ok(n) if n > 0 => {}
                 _ => return Some(End::Close),
             }
@@ -357,7 +378,7 @@ impl Client {
     /// The rest of an answer that the inline path could not write at once.
     async fn tail(&mut self, head: Vec<u8>, body: Bytes, mut last: Box<Request>) -> End {
         let conf = last.loc().core.clone();
-        let mut sender = Sender::new(self.world.clone(), self.key, conf.conf.send_timeout.0);
+        let mut sender = Sender::new(self.link.clone(), conf.conf.send_timeout.0);
         let unsent = (head.len() + body.len()) as u64;
         sender.push(Piece::Bytes(Bytes::from(head)));
         sender.push(Piece::Bytes(body));
@@ -387,8 +408,7 @@ impl Client {
 
     /// Closes our side and drops what the client still sends, so that it sees the last answer before a reset.
     async fn linger(&mut self) {
-        let Some(fd) = self.world.lot.raw(self.key) else { return };
-        socket::shutdown_write(fd);
+        self.link.shutdown_write();
         let core = self.world.default_conf(&self.connection);
         let (total, each) = core.map_or((Duration::from_secs(30), Duration::from_secs(5)), |core| {
             (core.conf.lingering_time.duration(), core.conf.lingering_timeout.duration())
@@ -398,7 +418,7 @@ impl Client {
             self.input.borrow_mut().buf.clear();
             self.input.borrow_mut().start = 0;
             let until = deadline.min(clock::now().plus(each));
-            match Input::read(&self.input, &self.world, self.key, runtime::time::sleep_until(until)).await {
+            match Input::read(&self.input, &self.link, runtime::time::sleep_until(until)).await {
                 Ok(n) if n > 0 && clock::now() < deadline && !self.world.quitting.get() => {}
                 _ => return,
             }
@@ -407,12 +427,13 @@ impl Client {
 
     /// On a listener with `proxy_protocol` a connection begins with such a header.
     async fn proxy_header(&mut self) -> Result<(), End> {
-        let expected = {
+        let (expected, has_ssl) = {
             let plan = self.world.plan.borrow();
             let Some(listener) = plan.as_ref().and_then(|plan| plan.listener_of(&self.connection)) else {
                 return Err(End::Close);
             };
-            listener.proxy_protocol && self.connection.proxy.is_none() && self.connection.requests.get() == 0
+            let is_first = self.connection.proxy.is_none() && self.connection.requests.get() == 0;
+            (listener.proxy_protocol && is_first, listener.ssl)
         };
         if expected {
             let parsed = wire_proxy::parse(self.input.borrow().bytes());
@@ -431,11 +452,17 @@ impl Client {
                         started: old.started,
                         proxy: Some(Box::new((header, bytes))),
                         fd: old.fd,
-                        tls: old.tls,
+                        tls: old.tls.clone(),
                         begun: Begun::default(),
                     });
-                    self.world.lot.set_owner(self.key, Owner::Client(connection.clone()));
-                    self.connection = connection;
+                    self.connection = connection.clone();
+                    if has_ssl {
+                        let secure = Secure::new(connection, self.input.borrow().bytes());
+                        self.world.lot.set_owner(self.key, Owner::Secure(Rc::new(secure)));
+                        self.world.lot.note_readable(self.key);
+                        return Err(End::ParkUntil(self.world.lot.deadline(self.key)));
+                    }
+                    self.world.lot.set_owner(self.key, Owner::Client(connection));
                     return Ok(());
                 }
                 Ok(None) => return Err(End::Begun),
@@ -462,8 +489,7 @@ impl Client {
 
 /// The connection as a stream of bytes.
 struct Raw {
-    world: Rc<World>,
-    key: Key,
+    link: Link,
     input: Rc<RefCell<Input>>,
 }
 
@@ -477,15 +503,16 @@ impl http_engine::RawClient for Raw {
                 input.use_up(n);
                 return Poll::Ready(Ok(n));
             }
-            match input.read_some(&self.world, self.key) {
+            match input.read_some(&self.link) {
                 Ok(0) => return Poll::Ready(Ok(0)),
                 Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.world.poll_readable(self.key, cx) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.link.poll_readable(cx) {
                     Poll::Ready(true) => {}
                     Poll::Ready(false) => return Poll::Ready(Ok(0)),
                     Poll::Pending => {
                         // Upgraded connections are idle for most of their time: they hold no buffer meanwhile.
                         input.buf = Vec::new();
+                        self.link.shrink();
                         return Poll::Pending;
                     }
                 },
@@ -495,53 +522,51 @@ impl http_engine::RawClient for Raw {
     }
     fn poll_send(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         loop {
-            std::task::ready!(budget::poll_proceed(cx));
-            let Some(fd) = self.world.lot.raw(self.key) else {
-                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
-            };
-            match socket::send(fd, buf, false) {
+            ready!(budget::poll_proceed(cx));
+            match self.link.send(&[IoSlice::new(buf)], false) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.world.lot.blocked(self.key);
-                    match self.world.poll_writable(self.key, cx) {
-                        Poll::Ready(true) => {}
-                        Poll::Ready(false) => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
-                        Poll::Pending => return Poll::Pending,
+                    if !ready!(self.link.poll_writable(cx)) {
+                        return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
                     }
                 }
-                done => {
-                    budget::spend(*done.as_ref().unwrap_or(&0));
-                    return Poll::Ready(done);
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            match self.link.flush() {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if !ready!(self.link.poll_writable(cx)) {
+                        return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+                    }
                 }
+                done => return Poll::Ready(done),
             }
         }
     }
     fn shutdown(&mut self) {
-        if let Some(fd) = self.world.lot.raw(self.key) {
-            socket::shutdown_write(fd);
-        }
+        self.link.shutdown_write();
     }
 }
 
 /// Sees whether the client is still there.
 pub struct Presence {
-    pub world: Rc<World>,
-    pub key: Key,
+    pub link: Link,
 }
 
 impl http_engine::Watch for Presence {
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.world.lot.poll_closing(self.key, cx).map(|_| ())
+        self.link.poll_closing(cx).map(|_| ())
     }
     fn poll_interim(&self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<()> {
         while !bytes.is_empty() {
-            let Some(fd) = self.world.lot.raw(self.key) else { return Poll::Ready(()) };
-            match socket::send(fd, bytes, false) {
+            match self.link.send(&[IoSlice::new(bytes)], false) {
                 Ok(n) => {
                     let _ = bytes.split_to(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.world.lot.blocked(self.key);
-                    if !std::task::ready!(self.world.poll_writable(self.key, cx)) {
+                    if !ready!(self.link.poll_writable(cx)) {
                         return Poll::Ready(());
                     }
                 }

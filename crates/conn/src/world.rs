@@ -1,5 +1,7 @@
 //! What a worker thread keeps: its parking lot, its plan, its pools.
 
+use crate::link::READ_BYTES;
+use crate::secure::Secure;
 use crate::thread::Serving;
 use base::clock::Instant;
 use http_engine::{Connection, HttpPlan, ListenerRef, Request, counters, plan};
@@ -10,12 +12,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 
 /// Finished requests that are kept for their memory.
 const SPARE_REQUESTS_MAX: usize = 64;
-/// What one read takes at most.
-pub const READ_BYTES: usize = 32 * 1024;
 
 /// The numbers of connections (`$connection`), unique in the process.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
@@ -25,13 +24,20 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 pub enum Owner {
     Listener(Rc<Door>),
     Client(Rc<Connection>),
+    /// A client whose bytes come through TLS.
+    Secure(Rc<Secure>),
     /// The kernel reports changed files.
     Files,
 }
 
 impl Owner {
-    pub fn is_client(&self) -> bool {
-        matches!(self, Owner::Client(_))
+    /// The client's connection, if it is one's.
+    pub fn connection(&self) -> Option<Rc<Connection>> {
+        match self {
+            Owner::Client(connection) => Some(connection.clone()),
+            Owner::Secure(secure) => Some(secure.connection()),
+            Owner::Listener(_) | Owner::Files => None,
+        }
     }
 }
 
@@ -57,12 +63,16 @@ pub struct World {
     #[allow(clippy::vec_box)]
     spare: RefCell<Vec<Box<Request>>>,
     pub read_buf: RefCell<Vec<u8>>,
+    /// What TLS reads from sockets.
+    pub cipher_buf: RefCell<Vec<u8>>,
     pub out_buf: RefCell<Vec<u8>>,
     /// QUIT was received: no keep-alive any more.
     pub quitting: Cell<bool>,
     /// Tasks that work on connections.
     pub tasks: Cell<usize>,
     pub paused_until: Cell<Option<Instant>>,
+    /// A test's wish for a panic after so many steps; 0: none.
+    pub panic_at: Cell<u64>,
     /// Reloads whose older connections have a time to be gone: that time, and the first number of the newer ones.
     cutoffs: RefCell<Vec<(Instant, u64)>>,
 }
@@ -78,25 +88,26 @@ impl World {
             doors: RefCell::new(Vec::new()),
             files: Cell::new(None),
             spare: RefCell::new(Vec::new()),
-            read_buf: RefCell::new(vec![0; READ_BYTES]),
+            read_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
+            cipher_buf: RefCell::new(Vec::new()),
             out_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
             quitting: Cell::new(false),
             tasks: Cell::new(0),
             paused_until: Cell::new(None),
+            panic_at: Cell::new(0),
             cutoffs: RefCell::new(Vec::new()),
         })
     }
 
-    /// Waits until a client has sent something; `false` when the connection is gone. A task that has had its share waits for
-    /// the next turn.
-    pub fn poll_readable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool> {
-        std::task::ready!(budget::poll_proceed(cx));
-        self.lot.poll_readable(key, cx)
-    }
-    /// Waits until a client takes something; otherwise as [`World::poll_readable`].
-    pub fn poll_writable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool> {
-        std::task::ready!(budget::poll_proceed(cx));
-        self.lot.poll_writable(key, cx)
+    /// Notes what a read of a client's socket says: one that left room has taken all there was, unless the end follows.
+    pub fn note_read(&self, key: Key, got: &std::io::Result<usize>, room: usize) {
+        self.step();
+        match got {
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => self.lot.drained(key),
+            Ok(n) if *n < room && *n > 0 && !self.lot.closing(key) => self.lot.drained(key),
+            _ => {}
+        }
+        budget::spend(*got.as_ref().unwrap_or(&0));
     }
 
     /// The settings that hold for a connection as long as no request has named a server; `None` when its listener is gone.
@@ -137,7 +148,7 @@ impl World {
         let Some(below) = cutoffs.iter().filter(|(at, _)| *at <= now).map(|(_, number)| *number).max() else { return };
         cutoffs.retain(|(at, _)| *at > now);
         for key in self.lot.keys() {
-            if let Some(Owner::Client(c)) = self.lot.owner(key)
+            if let Some(c) = self.lot.owner(key).and_then(|owner| owner.connection())
                 && c.number < below
             {
                 self.close(key);
@@ -145,8 +156,22 @@ impl World {
         }
     }
 
+    /// A step of a connection: a read, a write, a request's begin or end. Tests have one of them panic.
+    #[inline]
+    pub fn step(&self) {
+        match self.panic_at.get() {
+            0 => {}
+            1 => {
+                self.panic_at.set(0);
+                panic!("a test's panic");
+            }
+            left => self.panic_at.set(left - 1),
+        }
+    }
+
     /// A request, new or recycled, with its connection and plan.
     pub fn request(&self, connection: &Rc<Connection>) -> Option<Box<Request>> {
+        self.step();
         let plan = self.plan.borrow().as_ref()?.clone();
         // Its address was given up by a reload: there is no server for it any more.
         plan.listener_of(connection)?;
@@ -158,6 +183,7 @@ impl World {
     }
     /// Tells the loggers of a finished request and keeps its memory.
     pub fn finished(&self, mut r: Box<Request>) {
+        self.step();
         let plan = r.plan_rc();
         for logger in &plan.locations[r.location].loggers {
             logger.log(&mut r);
@@ -182,7 +208,12 @@ impl World {
     }
     /// Closes a client's socket.
     pub fn close(&self, key: Key) {
-        if let Some(Owner::Client(connection)) = self.lot.remove(key) {
+        if let Some(Owner::Secure(secure)) = self.lot.owner(key)
+            && let Some(fd) = self.lot.raw(key)
+        {
+            secure.say_goodbye(fd);
+        }
+        if let Some(connection) = self.lot.remove(key).and_then(|owner| owner.connection()) {
             counters::own(|c| counters::down(&c.active));
             if connection.begun.take().is_some() {
                 counters::own(|c| counters::down(&c.reading));

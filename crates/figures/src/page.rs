@@ -53,6 +53,17 @@ impl Page {
         let _ = writeln!(self.body, "<p>{}</p>", escape(text));
     }
 
+    /// The answer to the question that the page is about, in a sentence.
+    pub fn answer(&mut self, text: &str) {
+        let _ = writeln!(self.body, "<p class=\"answer\">{}</p>", escape(text));
+    }
+
+    /// The one picture that shows the answer (see [`crate::plot::Plot::first_figure`]), as wide as the page.
+    pub fn picture(&mut self, svg: &str, caption: &str) {
+        let caption = escape(caption);
+        let _ = writeln!(self.body, "<figure class=\"first\">{svg}<figcaption>{caption}</figcaption></figure>");
+    }
+
     /// A paragraph with a coloured edge and a word in front.
     pub fn note(&mut self, tone: Tone, word: &str, text: &str) {
         let _ = writeln!(self.body, "<p class=\"note {}\"><b>{}</b> {}</p>", tone.class(), escape(word), escape(text));
@@ -122,6 +133,13 @@ impl Page {
             writeln!(self.body, "<details><summary>{}</summary><pre>{}</pre></details>", escape(summary), escape(text));
     }
 
+    /// The same with whatever `inside` adds.
+    pub fn fold(&mut self, summary: &str, inside: impl FnOnce(&mut Page)) {
+        let _ = writeln!(self.body, "<details><summary>{}</summary>", escape(summary));
+        inside(self);
+        self.body.push_str("</details>\n");
+    }
+
     /// Markup as it is; the caller vouches for it.
     pub fn raw(&mut self, html: &str) {
         self.body.push_str(html);
@@ -143,12 +161,14 @@ impl Page {
 }
 
 const PAGE_STYLE: &str = "\
-:root{--good:#dff3e4;--warn:#fdf0cd;--bad:#fbdedb;--edge-good:#2e8b57;--edge-warn:#b58105;--edge-bad:#c0392b;--card:#f5f6f8}
+:root{--good:#dff3e4;--warn:#fdf0cd;--bad:#fbdedb;--edge-good:#2e8b57;--edge-warn:#b58105;--edge-bad:#c0392b;--card:#f5f6f8;--shade:#8a909c88}
 @media (prefers-color-scheme:dark){:root{--good:#173d27;--warn:#443510;--bad:#4d201c;--edge-good:#4fbf83;
---edge-warn:#e0b040;--edge-bad:#ef7a6d;--card:#1f232b}}
+--edge-warn:#e0b040;--edge-bad:#ef7a6d;--card:#1f232b;--shade:#000c}}
 body{margin:0;background:var(--paper);color:var(--ink);
 font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',sans-serif}
-main{max-width:1500px;margin:0 auto;padding:24px}
+main{max-width:1500px;margin:0 auto;padding:24px;overflow-wrap:anywhere}
+@media (max-width:619px){main{padding:14px 12px}}
+.answer{font-size:18px;line-height:1.4;margin:6px 0 10px;max-width:90ch}
 h1{font-size:25px;line-height:1.25;margin:0 0 12px}h2{font-size:19px;margin:34px 0 8px;padding-top:14px;
 border-top:1px solid var(--grid)}h3{font-size:15px;margin:20px 0 6px}
 p{margin:8px 0;max-width:100ch}
@@ -158,13 +178,21 @@ pre{background:var(--card);padding:10px 12px;overflow-x:auto;font-size:13px;line
 .cards span,.cards small{display:block;color:var(--dim);font-size:12.5px}.cards b{font-size:21px;font-weight:600}
 .note{border-left:4px solid var(--grid);background:var(--card);padding:8px 12px;border-radius:0 6px 6px 0}
 .note.good{border-color:var(--edge-good)}.note.warn{border-color:var(--edge-warn)}.note.bad{border-color:var(--edge-bad)}
-.scroll{overflow-x:auto;margin:10px 0}
+.scroll{overflow-x:auto;overflow-wrap:normal;margin:10px 0;
+background:linear-gradient(90deg,var(--paper) 40%,transparent) 0 0/44px 100% no-repeat local,
+linear-gradient(270deg,var(--paper) 40%,transparent) 100% 0/44px 100% no-repeat local,
+linear-gradient(90deg,var(--shade),transparent) 0 0/16px 100% no-repeat scroll,
+linear-gradient(270deg,var(--shade),transparent) 100% 0/16px 100% no-repeat scroll}
 table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums}
 th,td{padding:4px 8px;border-bottom:1px solid var(--grid);text-align:right;white-space:nowrap}
 th{color:var(--dim);font-weight:600}.left{text-align:left}
 td.good{background:var(--good)}td.warn{background:var(--warn)}td.bad{background:var(--bad)}
-.figures{display:flex;flex-wrap:wrap;gap:12px;align-items:flex-start}
-figure{margin:8px 0;max-width:720px;flex:0 1 720px}figcaption{color:var(--dim);font-size:13px;padding:2px 0 0 4px}
+.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,500px),1fr));gap:12px}
+figure{margin:8px 0;max-width:860px;min-width:0}figure.first{max-width:none}figure svg{display:none;width:100%}
+figcaption{color:var(--dim);font-size:13px;padding:2px 0 0 4px}
+figure svg.narrow{display:block}
+@media (min-width:620px){figure svg.narrow{display:none}figure svg.wide{display:block}figure.first{max-width:860px}}
+@media (min-width:1000px){figure svg.full{display:block}figure.first{max-width:none}figure.first svg.wide{display:none}}
 details{margin:10px 0}summary{cursor:pointer;color:var(--dim)}
 ";
 

@@ -37,18 +37,20 @@ impl Axis {
 }
 
 /// A value with its interval; without one, `low == y == high`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Point {
     pub x: f64,
     pub y: f64,
     pub low: f64,
     pub high: f64,
+    /// Drawn hollow: the figure is not what it should stand for.
+    pub hollow: bool,
 }
 
 impl Point {
     /// A point without interval.
     pub fn new(x: f64, y: f64) -> Self {
-        Point { x, y, low: y, high: y }
+        Point { x, y, low: y, high: y, hollow: false }
     }
 }
 
@@ -137,12 +139,32 @@ impl Plot {
 
     /// The figure for an HTML page that carries [`style`].
     pub fn svg(&self) -> String {
-        Drawing::new(self).draw("")
+        Drawing::new(self).draw("fig", "")
+    }
+
+    /// The figure drawn for a column of a page and for the screen of a telephone; the page shows the one that fits.
+    pub fn figure(&self) -> String {
+        self.sized("wide", 570.0, 340.0) + &self.sized("narrow", 350.0, 320.0)
+    }
+
+    /// The first figure of a page, as wide as the page; otherwise as [`Plot::figure`].
+    pub fn first_figure(&self) -> String {
+        self.sized("full", 1130.0, 420.0) + &self.figure()
+    }
+
+    fn sized(&self, class: &str, width: f64, height: f64) -> String {
+        let plot = Plot { width, height, ..self.clone() };
+        Drawing::new(&plot).draw(&format!("fig {class}"), "")
+    }
+
+    /// Whether a point is drawn hollow.
+    pub fn has_hollow(&self) -> bool {
+        self.series.iter().any(|s| s.points.iter().any(|p| p.hollow))
     }
 
     /// The figure as a file of its own, with its style inside.
     pub fn svg_file(&self) -> String {
-        Drawing::new(self).draw(&format!("<style>{}</style>", style(true)))
+        Drawing::new(self).draw("fig", &format!("<style>{}</style>", style(true)))
     }
 
     fn span(&self, axis: &Axis, values: impl Iterator<Item = f64>, wanted: usize) -> Span {
@@ -176,6 +198,8 @@ struct Drawing<'a> {
     top: f64,
     wide: f64,
     high: f64,
+    /// The title in lines that fit.
+    title: Vec<String>,
     legend: Vec<Vec<usize>>,
     out: String,
 }
@@ -191,7 +215,8 @@ impl<'a> Drawing<'a> {
             plot.span(axis, plot.series.iter().filter(|s| s.right).flat_map(ends), y.ticks.len().max(3) - 1)
         });
         let xs = plot.series.iter().flat_map(|s| s.points.iter().map(|p| p.x));
-        let x = plot.span(&plot.x, xs.chain(plot.marks_x.iter().map(|m| m.0)), 8);
+        let wanted = if plot.width < 450.0 { 4 } else { 8 };
+        let x = plot.span(&plot.x, xs.chain(plot.marks_x.iter().map(|m| m.0)), wanted);
         let label_room = |axis: &Axis, span: &Span| {
             span.ticks.iter().map(|t| width(&axis.unit.write(*t))).fold(24.0, f64::max) + 34.0
         };
@@ -209,13 +234,18 @@ impl<'a> Drawing<'a> {
             top: 0.0,
             wide: plot.width - left - right,
             high: 0.0,
+            title: lines(&plot.title, plot.width - left - 8.0),
             legend: Vec::new(),
             out: String::new(),
         };
         drawing.lay_out_legend();
-        drawing.top = 34.0 + LEGEND_ROW * drawing.legend.len() as f64;
+        drawing.top = drawing.below_title() + LEGEND_ROW * drawing.legend.len() as f64;
         drawing.high = (plot.height - drawing.top - 50.0).max(60.0);
         drawing
+    }
+
+    fn below_title(&self) -> f64 {
+        34.0 + 17.0 * (self.title.len().saturating_sub(1)) as f64
     }
 
     fn lay_out_legend(&mut self) {
@@ -251,16 +281,17 @@ impl<'a> Drawing<'a> {
         Some(self.top + (1.0 - share) * self.high)
     }
 
-    fn draw(mut self, style: &str) -> String {
+    fn draw(mut self, class: &str, style: &str) -> String {
         let (w, h) = (at(self.plot.width), at(self.plot.height));
         let title = escape(&self.plot.title);
         let _ = writeln!(
             self.out,
-            "<svg class=\"fig\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
-             role=\"img\" aria-label=\"{title}\">{style}<rect class=\"paper\" width=\"{w}\" height=\"{h}\"/>\
-             <text class=\"title\" x=\"{}\" y=\"20\">{title}</text>",
-            at(self.left)
+            "<svg class=\"{class}\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
+             role=\"img\" aria-label=\"{title}\">{style}<rect class=\"paper\" width=\"{w}\" height=\"{h}\"/>"
         );
+        for (row, line) in self.title.clone().iter().enumerate() {
+            self.text(self.left, 20.0 + 17.0 * row as f64, "start", "title", line);
+        }
         self.draw_legend();
         self.draw_axes();
         let nothing = self.plot.series.iter().all(|s| s.points.is_empty());
@@ -296,7 +327,7 @@ impl<'a> Drawing<'a> {
 
     fn draw_legend(&mut self) {
         for (row, indices) in self.legend.clone().into_iter().enumerate() {
-            let (mut x, y) = (self.left, 40.0 + LEGEND_ROW * row as f64);
+            let (mut x, y) = (self.left, self.below_title() + 6.0 + LEGEND_ROW * row as f64);
             for i in indices {
                 let series = &self.plot.series[i];
                 let (colour, dash) = (self.colour(i), if series.dashed { " dash" } else { "" });
@@ -318,10 +349,13 @@ impl<'a> Drawing<'a> {
                             at(y - 8.0)
                         )
                     }
-                    Mark::Points => write!(self.out, "{}", marker(colour, x + 11.0, y - 4.0)),
+                    Mark::Points => write!(self.out, "{}", marker(colour, x + 11.0, y - 4.0, false)),
                     Mark::Line | Mark::Curve => {
-                        let dot =
-                            if series.mark == Mark::Line { marker(colour, x + 11.0, y - 4.0) } else { String::new() };
+                        let dot = if series.mark == Mark::Line {
+                            marker(colour, x + 11.0, y - 4.0, false)
+                        } else {
+                            String::new()
+                        };
                         write!(self.out, "<path class=\"l{c}{dash}\" d=\"M{} {}h22\"/>{dot}", at(x), at(y - 4.0))
                     }
                 };
@@ -440,18 +474,22 @@ impl<'a> Drawing<'a> {
             if p.high > p.low
                 && let (Some(a), Some(b)) = (self.py(p.low, series.right), self.py(p.high, series.right))
             {
-                let (a, b) = (a.min(self.top + self.high), b.max(self.top));
+                // The axis is made for the means: an interval that leaves it is cut, and has no cap there.
+                let (bottom, top) = (self.top + self.high, self.top);
+                let cap = |inside: bool, y: f64| {
+                    if inside { format!("M{} {}h6", at(x - 3.0), at(y)) } else { String::new() }
+                };
                 let _ = write!(
                     dots,
-                    "<path class=\"e{class}\" d=\"M{} {}V{}m-3 0h6M{} {}h6\"/>",
+                    "<path class=\"e{class}\" d=\"M{} {}V{}{}{}\"/>",
                     at(x),
-                    at(a),
-                    at(b),
-                    at(x - 3.0),
-                    at(a)
+                    at(a.min(bottom)),
+                    at(b.max(top)),
+                    cap(a <= bottom, a),
+                    cap(b >= top, b)
                 );
             }
-            dots.push_str(&marker(colour, x, y));
+            dots.push_str(&marker(colour, x, y, p.hollow));
         }
         if series.mark != Mark::Points && !path.is_empty() {
             let dash = if series.dashed { " dash" } else { "" };
@@ -487,7 +525,8 @@ impl<'a> Drawing<'a> {
             let x = x + offset;
             let _ = write!(
                 self.out,
-                "<rect class=\"p{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
+                "<rect class=\"{}{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
+                if p.hollow { 'h' } else { 'p' },
                 at(x + 1.0),
                 at(y.min(zero)),
                 at(thick - 2.0),
@@ -498,6 +537,7 @@ impl<'a> Drawing<'a> {
                 && let (Some(a), Some(b)) = (self.py(p.low, false), self.py(p.high, false))
             {
                 let middle = at(x + thick / 2.0);
+                let (a, b) = (a.min(self.top + self.high), b.max(self.top));
                 let _ = write!(self.out, "<path class=\"axis\" d=\"M{middle} {}V{}\"/>", at(a), at(b));
                 label_y = b;
             }
@@ -509,8 +549,25 @@ impl<'a> Drawing<'a> {
     }
 }
 
+/// What an axis must show: values and areas, but not intervals, one of which would press all curves flat.
 fn ends(series: &Series) -> impl Iterator<Item = f64> + '_ {
-    series.points.iter().flat_map(|p| [p.low, p.y, p.high])
+    let band = series.mark == Mark::Band;
+    series.points.iter().flat_map(move |p| if band { [p.low, p.y, p.high] } else { [p.y; 3] })
+}
+
+/// Words in lines that are not wider than `room` (of the title's face, a sixth larger than the others).
+fn lines(text: &str, room: f64) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match out.last_mut() {
+            Some(line) if (width(line) + width(word) + 4.6) * 1.36 < room => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => out.push(word.into()),
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -553,11 +610,37 @@ mod tests {
     }
 
     #[test]
+    fn an_interval_does_not_press_the_curve_flat() {
+        let mut plot = example();
+        let highest = |plot: &Plot| Drawing::new(plot).y.high;
+        let before = highest(&plot);
+        plot.series[0].points[2].high = 1e9;
+        plot.series[0].points[2].low = 1.0;
+        assert_eq!(highest(&plot), before);
+        let svg = plot.svg();
+        let bar = svg.split("class=\"e0\"").nth(1).unwrap().split('"').nth(1).unwrap();
+        assert_eq!(bar.matches('h').count(), 1, "the end that lies outside has no cap: {bar}");
+    }
+
+    #[test]
+    fn a_page_has_a_figure_for_each_of_its_widths() {
+        let mut plot = example();
+        plot.title = "A title that is much too long for the screen of a telephone in one line".into();
+        plot.series[0].points[1].hollow = true;
+        let svg = plot.first_figure();
+        assert_eq!(["fig full", "fig wide", "fig narrow"].map(|class| svg.matches(class).count()), [1, 1, 1]);
+        let narrow = svg.split("fig narrow").nth(1).unwrap();
+        assert!(narrow.contains("viewBox=\"0 0 350 320\"") && narrow.matches("class=\"title\"").count() > 1);
+        assert!(narrow.contains("class=\"h0\"") && plot.has_hollow());
+    }
+
+    #[test]
     fn bars_stand_side_by_side() {
         let names = vec!["nginx".into(), "apache".into()];
         let mut plot = Plot::new("CPU per request", Axis::names("", names), Axis::linear("µs", Unit::Seconds));
         for k in [1.0, 2.0] {
-            let points = (0..2).map(|i| Point { x: f64::from(i), y: k * 1e-6, low: 0.9e-6 * k, high: 1.1e-6 * k });
+            let points =
+                (0..2).map(|i| Point { low: 0.9e-6 * k, high: 1.1e-6 * k, ..Point::new(f64::from(i), k * 1e-6) });
             plot.series.push(Series::new(&format!("k{k}"), Mark::Bars, points.collect()));
         }
         let svg = plot.svg();

@@ -30,7 +30,8 @@ pub fn style(standalone: bool) -> String {
             css,
             "svg.fig .l{i}{{stroke:var(--s{i});fill:none;stroke-width:2;stroke-linejoin:round}}\
              svg.fig .p{i}{{fill:var(--s{i})}}svg.fig .b{i}{{fill:var(--s{i});fill-opacity:.18}}\
-             svg.fig .e{i}{{stroke:var(--s{i});stroke-width:1.2}}"
+             svg.fig .e{i}{{stroke:var(--s{i});stroke-width:1.2}}\
+             svg.fig .h{i}{{stroke:var(--s{i});stroke-width:1.6;fill:var(--paper)}}"
         );
     }
     css.push_str("svg.fig .dash{stroke-dasharray:6 4}\n");
@@ -82,21 +83,23 @@ pub fn width(text: &str) -> f64 {
         .sum()
 }
 
-/// One marker of series `i` at a place: circle, square, triangle, diamond, so that colour is never the only difference.
-pub fn marker(series: usize, x: f64, y: f64) -> String {
-    let class = series % SERIES;
+/// One marker of series `i` at a place: circle, square, triangle, diamond, so that colour is never the only difference; `hollow` for
+/// figures that are not to be trusted.
+pub fn marker(series: usize, x: f64, y: f64, hollow: bool) -> String {
+    let (fill, number) = (if hollow { 'h' } else { 'p' }, series % SERIES);
+    let class = format!("{fill}{number}");
     let (x0, y0) = (at(x), at(y));
     match series % 4 {
-        0 => format!("<circle class=\"p{class}\" cx=\"{x0}\" cy=\"{y0}\" r=\"3.4\"/>"),
+        0 => format!("<circle class=\"{class}\" cx=\"{x0}\" cy=\"{y0}\" r=\"3.4\"/>"),
         1 => format!(
-            "<rect class=\"p{class}\" x=\"{}\" y=\"{}\" width=\"6.2\" height=\"6.2\"/>",
+            "<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"6.2\" height=\"6.2\"/>",
             at(x - 3.1),
             at(y - 3.1)
         ),
         2 => {
-            format!("<path class=\"p{class}\" d=\"M{x0} {}l4.1 7.2h-8.2z\"/>", at(y - 4.4))
+            format!("<path class=\"{class}\" d=\"M{x0} {}l4.1 7.2h-8.2z\"/>", at(y - 4.4))
         }
-        _ => format!("<path class=\"p{class}\" d=\"M{x0} {}l4.4 4.4l-4.4 4.4l-4.4-4.4z\"/>", at(y - 4.4)),
+        _ => format!("<path class=\"{class}\" d=\"M{x0} {}l4.4 4.4l-4.4 4.4l-4.4-4.4z\"/>", at(y - 4.4)),
     }
 }
 

@@ -152,7 +152,7 @@ pub fn build(
 struct ServerDraft {
     names: Vec<ServerName>,
     listens: Vec<crate::listen::Listen>,
-    line: u32,
+    at: At,
 }
 
 impl Builder<'_> {
@@ -322,6 +322,7 @@ impl Builder<'_> {
                 ignore_invalid: conf.ignore_invalid_headers,
             },
             allow_connect: false,
+            tls: None,
             rewrite: Vec::new(),
         });
         self.server_names.clone_from(&names);
@@ -330,7 +331,8 @@ impl Builder<'_> {
         self.servers[index].location = location;
         self.servers[index].allow_connect = self.locations.iter().any(|l| l.server == index && l.connect);
         self.servers[index].tree = tree;
-        ServerDraft { names, listens, line: block.directive.map_or(0, |d| d.line) }
+        let at = block.directive.map(|d| At { span: d.span, line: d.line }).unwrap_or_default();
+        ServerDraft { names, listens, at }
     }
 
     /// Plans a block that is a location of its own: the server's level, a location, an `if`, a `limit_except`.
@@ -487,6 +489,7 @@ impl Builder<'_> {
         location.content_chain = location.content_drafts.drain(..).map(|(_, handler)| handler).collect();
         if is_server {
             self.servers[server].rewrite = server_rewrite;
+            self.servers[server].tls = location.thing::<Arc<crate::tls::ServerTls>>().cloned();
         }
     }
 
@@ -497,6 +500,7 @@ impl Builder<'_> {
             options_set: bool,
             default: Option<usize>,
             proxy_protocol: bool,
+            ssl: bool,
             servers: Vec<usize>,
         }
         let mut by_address: Vec<Draft> = Vec::new();
@@ -507,7 +511,8 @@ impl Builder<'_> {
                 default_server: false,
                 options_set: false,
                 proxy_protocol: false,
-                at: At { line: draft.line, ..At::default() },
+                ssl: false,
+                at: At { line: draft.at.line, ..At::default() },
             };
             let listens = if draft.listens.is_empty() { std::slice::from_ref(&implied) } else { &draft.listens };
             for listen in listens {
@@ -518,6 +523,7 @@ impl Builder<'_> {
                             options_set: false,
                             default: None,
                             proxy_protocol: false,
+                            ssl: false,
                             servers: Vec::new(),
                         });
                         by_address.len() - 1
@@ -532,6 +538,7 @@ impl Builder<'_> {
                     let entry = &mut by_address[place];
                     entry.servers.push(server);
                     entry.proxy_protocol |= listen.proxy_protocol;
+                    entry.ssl |= listen.ssl;
                     if listen.options_set {
                         if entry.options_set {
                             let text = format!("duplicate listen options for {}", spec.address);
@@ -550,6 +557,20 @@ impl Builder<'_> {
                         entry.default = Some(server);
                     }
                 }
+            }
+        }
+        for draft in by_address.iter().filter(|draft| draft.ssl) {
+            let default = draft.default.or(draft.servers.first().copied()).unwrap_or(0);
+            let rules = |server: usize| self.servers.get(server)?.tls.as_ref()?.rules.as_ref();
+            let bare = match rules(default) {
+                None => Some(default),
+                Some(rules) if rules.has_certificates() => None,
+                // The default server rejects; the others must have something to answer with.
+                Some(_) => draft.servers.iter().copied().find(|server| rules(*server).is_none()),
+            };
+            if let Some(server) = bare {
+                let text = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
+                self.complain(drafts.get(server).map(|d| d.at), Problem::says(text));
             }
         }
         by_address
@@ -584,6 +605,7 @@ impl Builder<'_> {
                     default_server: draft.default.or(draft.servers.first().copied()).unwrap_or(0),
                     spec: draft.spec,
                     proxy_protocol: draft.proxy_protocol,
+                    ssl: draft.ssl,
                     names: if draft.servers.len() > 1 { names } else { only_regexes(names) },
                 }
             })
@@ -661,7 +683,15 @@ pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
         return listener.default_server;
     }
     let host = std::mem::take(&mut r.host);
-    let found = listener.names.find(&host, r);
+    let found = if host.is_empty() {
+        // A request that names no host is for the server that the handshake chose.
+        match crate::tls::sent_name(r.connection()) {
+            Some(name) => listener.names.find(&name, r),
+            None => Ok(None),
+        }
+    } else {
+        listener.names.find(&host, r)
+    };
     r.host = host;
     // A name that could not be decided on is no reason to pick another server: the request ends with 500.
     r.undecided = found.is_err();

@@ -164,7 +164,7 @@ fn location(r: &mut Request, out: &mut Vec<u8>) {
     let conf = &plan.locations[r.location].core.conf;
     out.extend_from_slice(b"Location: ");
     let start = out.len();
-    let tls = r.connection().tls;
+    let tls = r.connection().tls.is_some();
     out.extend_from_slice(if tls { b"https://" } else { b"http://" });
     if conf.server_name_in_redirect {
         out.extend_from_slice(&r.srv().name);

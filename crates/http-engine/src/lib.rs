@@ -27,6 +27,7 @@ pub mod route;
 pub mod special;
 pub mod subrequest;
 pub mod template;
+pub mod tls;
 pub mod values;
 pub mod variable;
 pub mod variables;

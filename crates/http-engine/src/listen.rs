@@ -15,6 +15,7 @@ pub struct Listen {
     /// Socket options were written: another `listen` for the same address must not write some, too.
     pub options_set: bool,
     pub proxy_protocol: bool,
+    pub ssl: bool,
     pub at: conf_schema::At,
 }
 
@@ -53,6 +54,7 @@ impl Value for Listen {
             default_server: false,
             options_set: false,
             proxy_protocol: false,
+            ssl: false,
             at: conf_schema::At { span: d.span, line: d.line },
         };
         let mut option = specs.first().cloned().unwrap_or_else(|| ListenSpec::new(Address::Unix(PathBuf::new())));
@@ -94,7 +96,10 @@ impl Listen {
                 self.proxy_protocol = true;
                 return Ok(());
             }
-            ("ssl", None) => return Err(Problem::says("the \"ssl\" parameter requires ngx_http_ssl_module")),
+            ("ssl", None) => {
+                self.ssl = true;
+                return Ok(());
+            }
             ("http2", None) => return Err(Problem::says("the \"http2\" parameter requires ngx_http_v2_module")),
             ("quic", None) => return Err(Problem::says("the \"quic\" parameter requires ngx_http_v3_module")),
             ("setfib" | "accept_filter", Some(_)) => {

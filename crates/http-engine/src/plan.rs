@@ -95,6 +95,8 @@ impl HttpPlan {
 pub struct Listener {
     pub spec: ListenSpec,
     pub proxy_protocol: bool,
+    /// `listen ... ssl`: connections begin with a handshake.
+    pub ssl: bool,
     /// Index of the server for hosts that no name matches.
     pub default_server: usize,
     pub names: Names,
@@ -110,6 +112,8 @@ pub struct Server {
     pub limits: wire_h1::HeadLimits,
     /// CONNECT is a method like others (`tunnel_pass`).
     pub allow_connect: bool,
+    /// How TLS connections to it are answered; `None`: it has no certificate, and that of the default server stands in.
+    pub tls: Option<Arc<crate::tls::ServerTls>>,
     /// What the server level of its rewrite directives does.
     pub rewrite: Vec<Arc<dyn Handler>>,
 }

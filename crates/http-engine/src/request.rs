@@ -37,8 +37,8 @@ pub struct Connection {
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
     /// The descriptor, for `$tcpinfo_*`.
     pub fd: std::os::fd::RawFd,
-    /// The scheme is https.
-    pub tls: bool,
+    /// What is known of its TLS; `None`: it has none, and the scheme is http.
+    pub tls: Option<Arc<tls::Facts>>,
     /// The beginning of a head of which the rest has not come yet.
     pub begun: Begun,
 }
@@ -126,6 +126,11 @@ pub trait RawClient {
     /// # Errors
     /// A broken connection.
     fn poll_send(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>>;
+    /// Writes out what was taken and held back.
+    ///
+    /// # Errors
+    /// A broken connection.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>>;
     /// Closes the writing side.
     fn shutdown(&mut self);
 }

@@ -254,7 +254,7 @@ fn same_name(field: &[u8], name: &str) -> bool {
 }
 
 fn https(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    r.connection().tls && put(out, b"on")
+    r.connection().tls.is_some() && put(out, b"on")
 }
 
 fn request_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
@@ -448,7 +448,7 @@ fn request_uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn scheme(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put(out, if r.connection().tls { b"https" } else { b"http" })
+    put(out, if r.connection().tls.is_some() { b"https" } else { b"http" })
 }
 
 fn sent_http(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {

@@ -40,6 +40,7 @@ mod shared;
 mod slice;
 mod split_clients;
 mod ssi;
+mod ssl;
 mod static_files;
 mod stub_status;
 mod sub_filter;

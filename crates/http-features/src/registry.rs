@@ -40,6 +40,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::secure_link::SecureLink,
     &crate::slice::SliceFeature,
     &crate::split_clients::SplitClients,
+    &crate::ssl::Ssl,
     &crate::ssi::Ssi,
     &crate::static_files::StaticFiles,
     &crate::stub_status::StubStatus,

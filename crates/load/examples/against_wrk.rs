@@ -119,7 +119,7 @@ fn tidegate(program: &str, url: &str, connections: &str, seconds: &str, cpu: &st
     let latency = round.latency.as_ref().expect("answers");
     Run {
         rps: round.rps,
-        cpu: round.client_cpu_per_request,
+        cpu: round.client_cpu_per_request.unwrap_or(f64::NAN),
         whole: used / round.answers as f64,
         p50: latency.p50,
         p99: latency.p99,

@@ -8,16 +8,23 @@
 
 pub mod bench;
 pub mod engine;
+pub mod interrupt;
 pub mod lab;
 pub mod observe;
 pub mod protocol;
 pub mod report;
+pub mod top;
 
 use std::ffi::OsString;
 
 /// Runs `tidegate bench` with the arguments after the subcommand's name; prints, and returns the exit status.
 pub fn bench_main(args: Vec<OsString>) -> i32 {
     bench::main(args)
+}
+
+/// Runs `tidegate top` with the arguments after the subcommand's name; prints, and returns the exit status.
+pub fn top_main(args: Vec<OsString>) -> i32 {
+    top::main(args)
 }
 
 /// Runs `tidegate lab` with the arguments after the subcommand's name; prints, and returns the exit status.

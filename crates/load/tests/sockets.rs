@@ -13,7 +13,7 @@ use load::bench::{FAILED, INVALID, OK, WORSE, worker};
 use load::bench_main;
 use load::engine::failure::Failure;
 use load::engine::job::{Job, Target, Tls};
-use load::engine::run::run;
+use load::engine::run::{Control, run};
 
 /// A server that answers every request with `answer`, on as many threads as there are connections, until it is dropped.
 struct Server {
@@ -99,13 +99,14 @@ fn job(server: &Server, connections: usize, requests: u64) -> Job {
         port: server.address.port(),
         address: server.address,
         tls: None,
+        unix: None,
         sources: Vec::new(),
     };
     Job { budget: Some(requests), ..Job::closed(target, connections, 60.0) }
 }
 
 fn go(job: &Job) -> load::engine::run::Outcome {
-    run(job, Arc::new(AtomicBool::new(false)), |_| ()).unwrap()
+    run(job, &Control::default(), |_| ()).unwrap()
 }
 
 fn certificate() -> (Arc<rustls::ServerConfig>, String) {
@@ -236,6 +237,107 @@ fn the_exit_status_tells_good_from_bad() {
 }
 
 #[test]
+fn what_cannot_work_is_said_before_the_run() {
+    // Nothing listens: a run would end with FAILED.
+    let says = |args: &[&str]| bench(&[&["http://127.0.0.1:1/", "-q", "-n", "1"], args].concat());
+    let folder = std::env::temp_dir().join(format!("bench-before-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str, content: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, content).unwrap();
+        path.display().to_string()
+    };
+    let (empty, none) = (file("empty", "\n# nothing\n"), folder.join("missing").display().to_string());
+    let usage = load::bench::USAGE;
+    for args in [
+        &["--json", "/nowhere/x.json"][..],
+        &["--html", "/nowhere/x.html"],
+        &["--csv", "/nowhere/x.csv"],
+        &["--baseline", &none],
+        &["--baseline", &empty],
+        &["--paths", &empty],
+        &["--paths", &none],
+        &["--request-file", &empty],
+        &["-H", "no colon"],
+        &["-b", "{{what}}"],
+        &["--expect-hash", "zz"],
+        &["--require", "p99<5"],
+        &["--source", "192.0.2.1"],
+        &["--pin", "4095"],
+        &["--pid", "4194304"],
+        &["-r", "5", "--pipeline", "2"],
+    ] {
+        assert_eq!(says(args), usage, "{args:?}");
+    }
+    let kept = folder.join("new.json");
+    assert_eq!(says(&["--json", &kept.display().to_string()]), FAILED);
+    assert!(kept.is_file(), "written although the run failed");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn an_overload_is_not_a_success() {
+    // A server that answers nothing: what is due is never answered.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let run = |extra: &[&str]| {
+        let args = [&[url.as_str(), "-r", "100", "-c", "3", "-d", "500ms", "--timeout", "200ms", "-q"], extra].concat();
+        bench(&args)
+    };
+    assert_eq!(run(&[]), FAILED);
+    assert_eq!(run(&["--require", "p50<20s"]), WORSE);
+    assert_eq!(run(&["--require", "errors<1%"]), WORSE);
+}
+
+#[test]
+fn a_status_page_is_watched() {
+    const PAGE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 119\r\n\r\nActive connections: 2 \n\
+                        server accepts handled requests\n 10 10 20 \nReading: 0 Writing: 1 Waiting: 1 \n\
+                        0123456789012345678";
+    assert_eq!(PAGE.split("\r\n\r\n").nth(1).unwrap().len(), 119);
+    let (page, other) = (Server::start(PAGE, None), Server::start(GOOD, None));
+    let top = |url: &str, extra: &[&str]| {
+        load::top_main([&[url, "-n", "2", "-i", "60ms", "--json"], extra].concat().iter().map(OsString::from).collect())
+    };
+    assert_eq!(top(&page.url(), &[]), OK);
+    assert_eq!(top(&page.url(), &["--probes", "0"]), OK);
+    assert_eq!(top(&other.url(), &[]), FAILED, "that is no status page");
+    assert_eq!(top("ftp://x/", &[]), load::bench::USAGE);
+    let directory = std::env::temp_dir().join(format!("bench-status-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let json = directory.join("r.json").display().to_string();
+    let run = |watch: &Server| {
+        bench(&[&other.url(), "-d", "400ms", "-c", "1", "-q", "--watch", &watch.url(), "--json", &json])
+    };
+    assert_eq!(run(&page), OK);
+    let status = load::bench::read_report(json.as_ref()).unwrap().points[0].rounds[0].status.unwrap();
+    assert_eq!((status.active, status.dropped), (Some(2.0), Some(0.0)));
+    assert_eq!(run(&other), load::bench::USAGE);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn unix_sockets_are_asked_too() {
+    use std::os::unix::net::UnixListener;
+    let path = std::env::temp_dir().join(format!("bench-unix-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || serve(stream, GOOD, |_| ()));
+        }
+    });
+    let path_text = path.display().to_string();
+    let run = |extra: &[&str]| {
+        bench(&[&["http://app.test/", "--unix", &path_text, "-n", "100", "-c", "3", "-q"], extra].concat())
+    };
+    assert_eq!(run(&[]), OK);
+    assert_eq!(run(&["--expect-contains", "hello"]), OK);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(run(&[]), FAILED);
+}
+
+#[test]
 fn reports_are_written_and_read_back() {
     let server = Server::start(GOOD, None);
     let directory = std::env::temp_dir().join(format!("bench-test-{}", std::process::id()));
@@ -283,18 +385,19 @@ fn a_worker_that_is_lost_is_named_and_the_others_stop() {
     let thread = std::thread::spawn(move || {
         let (mut stream, _) = lost.accept().unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-        writeln!(stream, r#"{{"protocol":"tidegate-bench/2","number":"00","threads":1}}"#).unwrap();
+        writeln!(stream, r#"{{"protocol":"tidegate-bench/3","number":"00","threads":1}}"#).unwrap();
         assert!(lines.next().unwrap().unwrap().contains("proof"));
         writeln!(stream, r#""Ready""#).unwrap();
         assert_eq!(lines.next().unwrap().unwrap(), r#""go""#);
     });
     let long =
         Job { profile: load::engine::profile::Profile::constant(2.0, 600.0), budget: None, ..job(&server, 2, 1) };
-    let why = worker::coordinate(&names, "sixteen letters!", &long).unwrap_err();
+    let why = worker::coordinate(&names, "sixteen letters!", &long, &Control::default()).unwrap_err();
     assert!(why.contains(&format!("worker {} was lost", names[1])) && why.contains("no figures"), "{why}");
     thread.join().unwrap();
     // The other one has stopped its ten minutes, and is there for the next job.
-    let outcome = worker::coordinate(&names[..1], "sixteen letters!", &job(&server, 2, 10)).unwrap();
+    let outcome =
+        worker::coordinate(&names[..1], "sixteen letters!", &job(&server, 2, 10), &Control::default()).unwrap();
     assert_eq!(outcome.total.good, 10);
     honest.join().unwrap().unwrap();
 }
@@ -310,13 +413,13 @@ fn workers_share_a_load_and_refuse_strangers() {
         threads.push(std::thread::spawn(move || worker::work(&listener, "sixteen letters!", 1, 100.0, 1)));
     }
     let job = job(&server, 5, 501);
-    let stranger = worker::coordinate(&names, "another secret!!", &job).unwrap_err();
+    let stranger = worker::coordinate(&names, "another secret!!", &job, &Control::default()).unwrap_err();
     assert!(stranger.contains("secret is wrong"), "{stranger}");
     let too_long = Job { profile: load::engine::profile::Profile::constant(5.0, 1000.0), ..job.clone() };
     // The stranger's second worker was left in the middle of its greeting; it goes on to the next coordinator.
-    let refused = worker::coordinate(&names, "sixteen letters!", &too_long).unwrap_err();
+    let refused = worker::coordinate(&names, "sixteen letters!", &too_long, &Control::default()).unwrap_err();
     assert!(refused.contains("longer than"), "{refused}");
-    let outcome = worker::coordinate(&names, "sixteen letters!", &job).unwrap();
+    let outcome = worker::coordinate(&names, "sixteen letters!", &job, &Control::default()).unwrap();
     assert_eq!((outcome.total.good, outcome.total.corrected.count()), (501, 501));
     assert_eq!(outcome.busy.len(), 2);
     for thread in threads {

@@ -7,3 +7,4 @@ pub mod pool;
 pub mod process;
 pub mod random;
 pub mod socket;
+pub mod title;

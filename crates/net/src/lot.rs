@@ -378,6 +378,14 @@ impl<T: Clone> Lot<T> {
     pub fn rest(&self, key: Key) {
         self.with(key, |entry| self.forget_wakers(entry));
     }
+    /// When the entry is due.
+    pub fn deadline(&self, key: Key) -> Instant {
+        self.with(key, |entry| entry.deadline).unwrap_or_default()
+    }
+    /// There is something to read, although no event says so.
+    pub fn note_readable(&self, key: Key) {
+        self.with(key, |entry| entry.flags |= READABLE);
+    }
     pub fn is_parked(&self, key: Key) -> bool {
         self.with(key, |entry| entry.flags & PARKED != 0).unwrap_or(false)
     }

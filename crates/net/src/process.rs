@@ -119,6 +119,24 @@ fn signal_set(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
+/// Lets a command's process be told to end (TERM) when the thread that starts it ends, however that happens: a helper does not
+/// outlive the program it helps. The thread must live as long as the process should.
+pub fn end_with_parent(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt as _;
+    let parent = std::process::id() as i32;
+    // SAFETY: between fork and exec only prctl and getppid are called, both async-signal-safe, and no memory is allocated
+    // (an error without message is made of a number).
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // The parent may have ended before the call.
+            if libc::getppid() != parent { Err(io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
+        });
+    }
+}
+
 /// A user of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {

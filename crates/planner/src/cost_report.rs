@@ -97,15 +97,23 @@ fn rule_sentence(rule: &Rule) -> String {
     format!("Rule: {nodes}, each used up to {}{loss}.", Unit::Share.write(rule.utilisation))
 }
 
+/// Why a family has no offer: the rule does not let as many of its machines be used as would carry the load.
+fn no_offer(rule: &Rule) -> String {
+    match rule.nodes_max {
+        n if n <= rule.losses => format!("none left of {n}"),
+        n => format!("{n} too few"),
+    }
+}
+
 /// Dollars per hour, one row a load, one column a family: the form of published price tables.
-pub fn price_table(a: &Answer) -> Table {
+pub fn price_table(q: &Question, a: &Answer) -> Table {
     let heads: Vec<String> =
         std::iter::once("requests/s".to_string()).chain(a.families.iter().map(|f| format!("{f} $/h"))).collect();
     let mut table = Table::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
     for row in &a.rows {
         let cells = row.cells.iter().map(|c| match c {
             Some(o) => format!("{:.3}{}{}", o.per_hour, if row.is_cheapest(o) { " *" } else { "" }, sign(o)),
-            None => "–".into(),
+            None => no_offer(&q.rule),
         });
         table.row(std::iter::once(grouped(row.load as i64)).chain(cells));
     }
@@ -122,7 +130,7 @@ pub fn choice_table(q: &Question, a: &Answer) -> Table {
     let mut table = Table::new(&heads);
     for row in &a.rows {
         let Some(best) = row.best.first() else {
-            table.row([grouped(row.load as i64), "no type carries it".into()]);
+            table.row([grouped(row.load as i64), format!("no type carries it: {}", no_offer(&q.rule))]);
             continue;
         };
         let others: Vec<String> =
@@ -168,7 +176,7 @@ pub fn text(q: &Question, a: &Answer) -> String {
     for remark in &q.remarks {
         let _ = writeln!(out, "{remark}");
     }
-    let _ = write!(out, "\n{}{LEGEND}\n\n{}", price_table(a).text(), choice_table(q, a).text());
+    let _ = write!(out, "\n{}{LEGEND}\n\n{}", price_table(q, a).text(), choice_table(q, a).text());
     if let Some(list) = &a.disagreements {
         let _ = writeln!(out, "\nCells of the checked table that its own data contradict: {}", list.len());
         for d in list {
@@ -269,7 +277,7 @@ pub fn html(q: &Question, a: &Answer) -> String {
         page.paragraph(remark);
     }
     page.heading("Dollars per hour");
-    let table = price_table(a);
+    let table = price_table(q, a);
     page.table_with(&table, |r, c| {
         let row = a.rows.get(r)?;
         let offer = row.cells.get(c.checked_sub(1)?)?.as_ref()?;
@@ -286,7 +294,7 @@ pub fn html(q: &Question, a: &Answer) -> String {
     );
     if a.rows.len() > 1 {
         page.figures(&[(
-            price_plot(a).svg(),
+            price_plot(a).figure(),
             "The cheapest cluster of each family over the load, under the rule above.".into(),
         )]);
     }

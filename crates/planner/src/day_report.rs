@@ -72,8 +72,8 @@ pub fn html(day: &Day, o: &DayOutcome) -> String {
     nodes.series.push(Series::new("paid for", Mark::Curve, every(&|i| f64::from(o.minutes[i].paid))).dashed());
     nodes.marks_y.push((f64::from(o.nodes_static), "fixed cluster".into()));
     page.figures(&[
-        (load.svg(), "Capacity is what the serving machines could answer at 100 %.".into()),
-        (nodes.svg(), "A machine is paid for from the decision to start it.".into()),
+        (load.figure(), "Capacity is what the serving machines could answer at 100 %.".into()),
+        (nodes.figure(), "A machine is paid for from the decision to start it.".into()),
     ]);
     page.table(&table(o));
     page.html()

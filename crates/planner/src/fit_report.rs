@@ -65,9 +65,8 @@ pub fn read_report(text: &str) -> Result<(Vec<Level>, String), String> {
     Ok((levels, out))
 }
 
-/// The verdict of the fit as sentences.
-pub fn text(levels: &[Level], fit: &Fit) -> String {
-    let mut out = String::new();
+/// What was measured at each level, and what the curve says.
+fn level_table(levels: &[Level], fit: &Fit) -> Table {
     let mut table = Table::new(&["N", "measured", "± 95 %", "curve", "off by"]);
     for level in levels {
         let (m, x) = (mean(&level.runs), fit.usl.throughput(level.n));
@@ -76,8 +75,55 @@ pub fn text(levels: &[Level], fit: &Fit) -> String {
             if level.runs.len() > 1 { Unit::Share.write(interval.relative_half_width()) } else { "one run".into() };
         table.row([significant(level.n), count(m), spread, count(x), format!("{:+.1} %", (x / m - 1.0) * 100.0)]);
     }
-    let _ = write!(out, "{}", table.text());
-    let three = |i: &Interval, f: &dyn Fn(f64) -> String| format!("{} ({} to {})", f(i.mid), f(i.low), f(i.high));
+    table
+}
+
+/// The parameters with their intervals.
+fn parameters(fit: &Fit) -> Table {
+    let mut table = Table::new(&["<", "<what it is", "value", "95 % from", "to"]);
+    let plain = |v: f64| if v.is_finite() { format!("{v:.5}") } else { "–".into() };
+    let fine = |v: f64| if v.is_finite() { format!("{v:.7}") } else { "–".into() };
+    let rows: [(&str, &str, &Interval, &dyn Fn(f64) -> String); 5] = [
+        ("γ", "throughput of one", &fit.gamma, &|v| Unit::PerSecond.write(v)),
+        ("α", "share in series", &fit.alpha, &plain),
+        ("β", "price of coherence", &fit.beta, &fine),
+        ("peak", "concurrency of the greatest throughput", &fit.peak, &significant_or_none),
+        ("throughput there", "", &fit.peak_throughput, &|v| Unit::PerSecond.write(v)),
+    ];
+    for (name, what, i, write) in rows {
+        let end = |v: f64| if v.is_nan() { "unknown".into() } else { write(v) };
+        table.row([name.to_string(), what.to_string(), write(i.mid), end(i.low), end(i.high)]);
+    }
+    let knee = significant_or_none(fit.usl.knee());
+    table.row(["knee".to_string(), "where the two bounds cross".into(), knee, String::new(), String::new()]);
+    table
+}
+
+/// The answer in a sentence.
+fn answer(levels: &[Level], fit: &Fit) -> String {
+    let highest = levels.iter().map(|l| l.n).fold(0.0, f64::max);
+    let peak = fit.usl.peak();
+    match peak.is_finite() && peak <= highest {
+        true => format!(
+            "Throughput is greatest at a concurrency of {}, with {} requests/s; more makes it less.",
+            significant(peak.round()),
+            count(fit.usl.throughput(peak))
+        ),
+        false => format!(
+            "Throughput still grows at the highest level: {} requests/s at a concurrency of {}.",
+            count(fit.usl.throughput(highest)),
+            significant(highest)
+        ),
+    }
+}
+
+/// The verdict of the fit as sentences.
+pub fn text(levels: &[Level], fit: &Fit) -> String {
+    let mut out = level_table(levels, fit).text();
+    let three = |i: &Interval, f: &dyn Fn(f64) -> String| match i.low.is_nan() {
+        true => format!("{} (no interval: three single runs leave nothing to judge by)", f(i.mid)),
+        false => format!("{} ({} to {})", f(i.mid), f(i.low), f(i.high)),
+    };
     let plain = |v: f64| format!("{v:.5}");
     let _ = writeln!(out, "\nγ  throughput of one      {}", three(&fit.gamma, &count));
     let _ = writeln!(out, "α  share in series        {}", three(&fit.alpha, &plain));
@@ -121,7 +167,8 @@ pub fn plot(levels: &[Level], fit: &Fit) -> Plot {
     );
     let points = levels.iter().map(|l| {
         let i = mean_interval(&l.runs, 0.95);
-        Point { x: l.n, y: i.mid, low: i.low, high: i.high }
+        let (low, high) = if l.runs.len() > 2 { (i.low, i.high) } else { (i.mid, i.mid) };
+        Point { low, high, ..Point::new(l.n, i.mid) }
     });
     plot.series.push(Series::new("measured (mean, 95 %)", Mark::Points, points.collect()));
     let highest = levels.iter().map(|l| l.n).fold(0.0, f64::max);
@@ -133,6 +180,13 @@ pub fn plot(levels: &[Level], fit: &Fit) -> Plot {
     };
     let lowest = levels.iter().map(|l| l.n).fold(f64::INFINITY, f64::min);
     plot.series.push(Series::new("scalability law", Mark::Curve, curve(lowest, highest)));
+    // The two bounds that cross at the knee: one request at a time, and the part that cannot run in parallel.
+    let knee = fit.usl.knee();
+    if knee.is_finite() && knee > lowest && knee < highest * 1.5 {
+        let bound = [0.0, knee, highest.max(knee)].map(|n| Point::new(n, fit.usl.gamma * n.min(knee)));
+        plot.series.push(Series::new("bounds", Mark::Curve, bound.to_vec()).colour(2).dashed());
+        plot.marks_x.push((knee, "knee".into()));
+    }
     if fit.refusals.is_empty() {
         plot.series
             .push(Series::new("beyond the measurement", Mark::Curve, curve(highest, highest * 1.5)).colour(1).dashed());
@@ -144,14 +198,19 @@ pub fn plot(levels: &[Level], fit: &Fit) -> Plot {
 /// A page with the plot and the text.
 pub fn html(levels: &[Level], fit: &Fit) -> String {
     let mut page = Page::new("Scalability fit");
+    page.answer(&answer(levels, fit));
+    let caption = "Means of the runs with 95 % intervals, the fitted law, and the two bounds that cross at its knee.";
+    page.picture(&plot(levels, fit).first_figure(), caption);
     if fit.refusals.is_empty() {
         page.note(Tone::Good, "The fit holds.", "It may be used beyond the measured levels.");
     }
     for r in &fit.refusals {
         page.note(Tone::Bad, "Refused.", r);
     }
-    page.figures(&[(plot(levels, fit).svg(), "Means of the runs with 95 % intervals, and the fitted law.".into())]);
-    page.preformatted(&text(levels, fit));
+    page.heading("Parameters");
+    page.table(&parameters(fit));
+    page.heading("Levels");
+    page.table(&level_table(levels, fit));
     page.html()
 }
 

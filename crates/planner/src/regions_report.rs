@@ -96,8 +96,8 @@ pub fn html(s: &Scenario, o: &Outcome) -> String {
         bars.series.push(Series::new(name, Mark::Bars, points.collect()));
     }
     page.figures(&[
-        (arrivals.svg(), "Rates sent to each region, and what found no answer.".into()),
-        (bars.svg(), "Answered requests only.".into()),
+        (arrivals.figure(), "Rates sent to each region, and what found no answer.".into()),
+        (bars.figure(), "Answered requests only.".into()),
     ]);
     let (groups, regions) = tables(s, o);
     page.heading("Users");

@@ -5,7 +5,7 @@
 //! always exists; whether it may be used is decided by [`Fit::refusals`].
 
 use figures::rng::Rng;
-use figures::stats::{Interval, mean, quantile_sorted};
+use figures::stats::{Interval, mean, quantile_sorted, t_quantile};
 
 /// The measured throughputs at one level of concurrency, one value a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,8 +71,9 @@ pub const LEVELS_MIN: usize = 6;
 /// Bootstrap resamples; fewer than some hundreds give ragged 95 % limits.
 pub const RESAMPLES: usize = 1000;
 
-/// Fits the law to the levels and judges the result. Intervals are 95 % bootstrap percentiles over runs within levels; with a
-/// single run a level they have no width.
+/// Fits the law to the levels and judges the result. Intervals are 95 % bootstrap percentiles: over runs within levels, or, with a
+/// single run a level, over the curve's relative residuals; either is widened as few data demand (Student's t). Three single runs
+/// leave nothing to judge by: their intervals are NaN.
 ///
 /// # Errors
 /// A sentence when fewer than three levels are given or a value is not positive and finite.
@@ -92,13 +93,25 @@ pub fn fit(levels: &[Level], seed: u64) -> Result<Fit, String> {
     let mut rng = Rng::new(seed);
     let mut samples: [Vec<f64>; 5] = Default::default();
     let runs_fewest = levels.iter().map(|l| l.runs.len()).min().unwrap_or(0);
-    if levels.iter().any(|l| l.runs.len() > 1) {
+    let free = levels.iter().map(|l| l.runs.len()).sum::<usize>().saturating_sub(3);
+    let repeated = runs_fewest > 1;
+    // The residuals of a fit are smaller than the errors, by the parameters that were fitted.
+    let widen = (levels.len() as f64 / (levels.len() as f64 - 3.0)).sqrt();
+    let residuals: Vec<f64> = means.iter().map(|(n, x)| (x / usl.throughput(*n) - 1.0) * widen).collect();
+    if free > 0 {
         for _ in 0..RESAMPLES {
             let resampled: Vec<(f64, f64)> = levels
                 .iter()
                 .map(|l| {
+                    if !repeated {
+                        let residual = residuals[rng.below(residuals.len() as u64) as usize];
+                        return (l.n, (usl.throughput(l.n) * (1.0 + residual)).max(f64::MIN_POSITIVE));
+                    }
+                    let (runs, own) = (l.runs.len() as f64, mean(&l.runs));
                     let pick = |_| l.runs[rng.below(l.runs.len() as u64) as usize];
-                    (l.n, (0..l.runs.len()).map(pick).sum::<f64>() / l.runs.len() as f64)
+                    let drawn = (0..l.runs.len()).map(pick).sum::<f64>() / runs;
+                    // Means of resamples scatter less than means of runs, by one run in so many.
+                    (l.n, (own + (drawn - own) * (runs / (runs - 1.0)).sqrt()).max(f64::MIN_POSITIVE))
                 })
                 .collect();
             if let Some(u) = solve(&resampled) {
@@ -108,7 +121,8 @@ pub fn fit(levels: &[Level], seed: u64) -> Result<Fit, String> {
         }
     }
     let mids = [usl.gamma, usl.alpha, usl.beta, usl.peak(), top(&usl, levels)];
-    let intervals: Vec<Interval> = samples.iter_mut().zip(mids).map(|(s, mid)| percentiles(s, mid)).collect();
+    let few = t_quantile(0.975, free.max(1) as f64) / 1.959_964;
+    let intervals: Vec<Interval> = samples.iter_mut().zip(mids).map(|(s, mid)| percentiles(s, mid, few)).collect();
     let worst_residual = means.iter().map(|(n, x)| ((usl.throughput(*n) - x) / x).abs()).fold(0.0, f64::max);
     let mut fit = Fit {
         usl,
@@ -131,9 +145,10 @@ fn top(usl: &Usl, levels: &[Level]) -> f64 {
     usl.throughput(if usl.peak().is_finite() { usl.peak().max(1.0) } else { highest })
 }
 
-fn percentiles(samples: &mut [f64], mid: f64) -> Interval {
+/// The middle 95 % of the resamples, `few` times as far from `mid`.
+fn percentiles(samples: &mut [f64], mid: f64, few: f64) -> Interval {
     if samples.is_empty() {
-        return Interval::exact(mid);
+        return Interval { low: f64::NAN, mid, high: f64::NAN };
     }
     samples.sort_by(f64::total_cmp);
     let at = |q: f64| {
@@ -141,21 +156,32 @@ fn percentiles(samples: &mut [f64], mid: f64) -> Interval {
         let v = quantile_sorted(samples, q);
         if v.is_nan() { samples[(q * (samples.len() - 1) as f64) as usize] } else { v }
     };
-    Interval { low: at(0.025).min(mid), mid, high: at(0.975).max(mid) }
+    let far = |v: f64| if v.is_finite() && mid.is_finite() { mid + (v - mid) * few } else { v };
+    Interval { low: far(at(0.025)).min(mid), mid, high: far(at(0.975)).max(mid) }
 }
 
 fn refusals(fit: &Fit, levels: &[Level]) -> Vec<String> {
     let mut reasons = Vec::new();
     let (u, highest) = (&fit.usl, levels.iter().map(|l| l.n).fold(0.0, f64::max));
-    // Rounding in a perfect fit leaves values of the order of 1e-12; they are not an alarm.
-    let negative = |v: f64| v < -1e-6;
-    if negative(u.alpha) {
+    // Rounding in a perfect fit leaves values of the order of 1e-12; they are not an alarm, nor is a value whose interval holds 0.
+    let negative = |i: &Interval| i.mid < -1e-6 && (i.high.is_nan() || i.high < 0.0);
+    // Few runs cannot tell; then neither the one nor the other may be said.
+    let few = levels.iter().map(|l| l.runs.len()).sum::<usize>() < 9;
+    for (name, i) in [("α", &fit.alpha), ("β", &fit.beta)] {
+        if few && i.mid < -1e-6 && !negative(i) {
+            reasons.push(format!(
+                "{name} = {:.6} is negative, but its interval holds 0: so few runs do not determine it",
+                i.mid
+            ));
+        }
+    }
+    if negative(&fit.alpha) {
         reasons.push(format!(
             "α = {:.4} is negative: throughput grows faster than concurrency, so something else held the low levels back",
             u.alpha
         ));
     }
-    if negative(u.beta) {
+    if negative(&fit.beta) {
         reasons.push(format!("β = {:.6} is negative: the curve has no peak and would grow without end", u.beta));
     }
     if fit.worst_residual > RESIDUAL_MAX {
@@ -315,6 +341,42 @@ mod tests {
             f.peak_throughput.high - f.peak_throughput.low
         };
         assert!(width(0.002) < width(0.03));
+    }
+
+    /// How often the 95 % intervals of α and of the greatest throughput hold the truth, of a hundred measurements each.
+    fn coverage(runs: usize) -> [usize; 2] {
+        let truth = Usl { gamma: 1000.0, alpha: 0.03, beta: 0.0002 };
+        let top = truth.throughput(truth.peak());
+        let mut held = [0, 0];
+        for seed in 0..100 {
+            let f = fit(&measured(&truth, 0.02, runs, seed + 77), seed).unwrap();
+            held[0] += usize::from(f.alpha.low <= truth.alpha && truth.alpha <= f.alpha.high);
+            held[1] += usize::from(f.peak_throughput.low <= top && top <= f.peak_throughput.high);
+        }
+        held
+    }
+
+    #[test]
+    fn intervals_hold_the_truth_as_often_as_they_say() {
+        for runs in [1, 2, 3, 6] {
+            let held = coverage(runs);
+            assert!(held.iter().all(|n| (90..=100).contains(n)), "{runs} runs: {held:?}");
+        }
+        let single = fit(&measured(&Usl { gamma: 1000.0, alpha: 0.03, beta: 0.0002 }, 0.02, 1, 3), 3).unwrap();
+        assert!(single.alpha.high - single.alpha.low > 1e-4, "one run a level has an interval too: {:?}", single.alpha);
+        let three: Vec<Level> = [1.0, 2.0, 4.0].iter().map(|n| Level { n: *n, runs: vec![100.0 * n.sqrt()] }).collect();
+        assert!(fit(&three, 1).unwrap().alpha.low.is_nan(), "and three of them have none");
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_coefficient_whose_interval_holds_zero() {
+        // α is 0: half of the fits find it below.
+        let truth = Usl { gamma: 1000.0, alpha: 0.0, beta: 0.0002 };
+        for seed in 0..40 {
+            let f = fit(&measured(&truth, 0.02, 3, seed), seed).unwrap();
+            let said = f.refusals.iter().any(|r| r.contains("grows faster"));
+            assert_eq!(said, f.alpha.high < 0.0, "{:?} {:?}", f.alpha, f.refusals);
+        }
     }
 
     #[test]

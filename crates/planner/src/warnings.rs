@@ -65,7 +65,7 @@ pub fn input(machines: &[Machine], utilisation: f64) -> Vec<Warning> {
 /// Families whose capacity per vCPU grows by more than 3 % from the smallest to a larger size, with the law's α as a witness
 /// where three sizes or more exist.
 pub fn scaling(machines: &[Machine]) -> Vec<Warning> {
-    let mut warnings = Vec::new();
+    let mut grown = Vec::new();
     for family in families(machines) {
         let mut sizes: Vec<&Machine> = machines.iter().filter(|m| m.family == family && m.vcpu > 0).collect();
         sizes.sort_by_key(|m| m.vcpu);
@@ -78,17 +78,19 @@ pub fn scaling(machines: &[Machine]) -> Vec<Warning> {
         let levels: Vec<Level> = sizes.iter().map(|m| Level { n: f64::from(m.vcpu), runs: vec![m.rps.mid] }).collect();
         let alpha = usl::fit(&levels, 1).map(|f| format!("; a fitted α is {:.2}", f.usl.alpha)).unwrap_or_default();
         let growth: Vec<String> = growth.iter().map(|g| format!("{g:.2}")).collect();
-        warnings.push(Warning {
-            kind: Kind::Scaling,
-            text: format!(
-                "{family}: requests/s per vCPU grow with size ({}{alpha}). Work that is bound by the CPU does not do that: \
-                 the small sizes were held back by something else (connection limits, network, shared cores), \
-                 and their prices here are too high",
-                growth.join(" / ")
-            ),
-        });
+        grown.push(format!("{family} ({}{alpha})", growth.join(" / ")));
     }
-    warnings
+    if grown.is_empty() {
+        return Vec::new();
+    }
+    vec![Warning {
+        kind: Kind::Scaling,
+        text: format!(
+            "requests/s per vCPU grow with size: {}. Work that is bound by the CPU does not do that: the small sizes were held \
+             back by something else (connection limits, network, shared cores), and their prices here are too high",
+            grown.join(", ")
+        ),
+    }]
 }
 
 /// Cells whose choice hangs on less than 5 % (or lies within the measured interval): either the chosen size barely fits, or the
@@ -216,7 +218,7 @@ mod tests {
         let m = read_capacity("name,vcpu,rps\nx.s,2,1000\nx.m,4,2500\nx.l,8,6000\ny.s,2,1000\ny.m,4,1900\n").unwrap();
         let w = scaling(&m);
         assert_eq!(w.len(), 1);
-        assert!(w[0].text.starts_with("x:") && w[0].text.contains("1.00 / 1.25 / 1.50"), "{}", w[0].text);
+        assert!(w[0].text.contains(": x (1.00 / 1.25 / 1.50;") && !w[0].text.contains('y'), "{}", w[0].text);
     }
 
     #[test]

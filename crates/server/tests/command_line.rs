@@ -185,6 +185,7 @@ fn warnings_do_not_fail_a_test() {
         words.contains("\"ngx_foo_module\" is not part of this program")
             && words.contains("\"debug_connection\" is ignored")
     );
+    assert_eq!(words.matches("load_module").count(), 1, "one line for all modules: {words}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod support;
 
 use std::time::Duration;
-use support::{Site, alive, children, signal, text, wait};
+use support::{Site, alive, children, free_port, signal, text, wait};
 
 const FOREGROUND: &str = "daemon off;";
 
@@ -227,4 +227,62 @@ fn error_logs_of_several_kinds() {
     running.quit();
     assert_eq!(site.read("logs/grave.log"), "");
     assert!(site.log().contains("[notice]"));
+}
+
+#[test]
+fn processes_carry_their_names() {
+    let port = free_port();
+    let conf = format!("http {{ server {{ listen 127.0.0.1:{port}; return 200 here; }} }}");
+    let site = Site::new("daemon off; env TIDEGATE_TEST_WORD; worker_shutdown_timeout 1h;", &conf);
+    let mut command = site.command(&[]);
+    command.env("TIDEGATE_TEST_WORD", "word").env("TIDEGATE_TEST_LONG", "x".repeat(500));
+    let mut child = command.spawn().expect("the program starts");
+    wait("the pid file", || site.pid().ok_or("none"));
+    let title = |pid: u32| {
+        let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_string()
+    };
+    let words = title(child.id());
+    let asked = site.dir.display().to_string();
+    assert!(words.starts_with("tidegate: master process ") && words.ends_with(&format!("-p {asked}")), "{words:?}");
+    let worker = wait("a worker", || support::children(child.id()).first().copied().ok_or("none"));
+    wait("its title", || match title(worker) {
+        words if words == "tidegate: worker process" => Ok(()),
+        words => Err(words),
+    });
+    // A client that has begun to ask keeps it alive.
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    std::io::Write::write_all(&mut client, b"GET / HTTP/1.1\r\n").expect("sent");
+    assert_eq!(support::client::get(port), Ok((200, "here".into())));
+    support::signal(child.id(), "QUIT");
+    wait("the other title", || match title(worker) {
+        words if words == "tidegate: worker process is shutting down" => Ok(()),
+        words => Err(words),
+    });
+    drop(client);
+    assert!(child.wait().expect("wait").success());
+}
+
+#[test]
+fn a_worker_that_does_not_answer_a_reload_is_replaced() {
+    let port = free_port();
+    let conf = |words: &str| format!("http {{ server {{ listen 127.0.0.1:{port}; return 200 \"{words}\"; }} }}");
+    let site = Site::new("daemon off;", &conf("one"));
+    let running = site.start();
+    let worker = running.worker();
+    assert_eq!(support::client::get(port), Ok((200, "one".into())));
+    support::signal(worker, "STOP");
+    site.configure("daemon off;", &conf("two"));
+    running.signal("HUP");
+    site.wait_for_log(&format!("worker process {worker} has not answered a reload"), 1);
+    wait("the new configuration", || {
+        let children = support::children(running.pid());
+        if children.iter().any(|pid| *pid != worker) { Ok(()) } else { Err(format!("{children:?}")) }
+    });
+    support::signal(worker, "KILL");
+    wait("its answer", || match support::client::get(port) {
+        Ok((200, words)) if words == "two" => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    running.quit();
 }

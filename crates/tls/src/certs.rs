@@ -4,9 +4,9 @@ use crate::key::{self, KeyError};
 use crate::pem;
 use crate::x509::Certificate;
 use rustls::client::ResolvesClientCert;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::{CertifiedKey, SigningKey};
+use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::{SignatureAlgorithm, SignatureScheme, SupportedCipherSuite};
 use std::sync::Arc;
 
@@ -128,9 +128,27 @@ impl KeyPair {
 
 fn certified(chain: &[Certificate], key: &Arc<dyn SigningKey>, ocsp: Option<Vec<u8>>) -> Arc<CertifiedKey> {
     let ders = chain.iter().map(|c| c.der().clone()).collect();
-    let mut certified = CertifiedKey::new(ders, Arc::clone(key));
+    let mut certified = CertifiedKey::new(ders, Arc::new(Told(Arc::clone(key))));
     certified.ocsp = ocsp;
     Arc::new(certified)
+}
+
+/// A key that tells which scheme it signs with.
+#[derive(Debug)]
+struct Told(Arc<dyn SigningKey>);
+
+impl SigningKey for Told {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        let signer = self.0.choose_scheme(offered)?;
+        crate::current::signature(signer.scheme());
+        Some(signer)
+    }
+    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'_>> {
+        self.0.public_key()
+    }
+    fn algorithm(&self) -> SignatureAlgorithm {
+        self.0.algorithm()
+    }
 }
 
 /// The key itself, without its algorithm: that is written in more than one way.

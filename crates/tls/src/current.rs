@@ -3,9 +3,10 @@
 //! A connection calls [`begin`] before it gives rustls bytes and [`end`] after; between them rustls calls the session store on
 //! this very thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 thread_local! {
+    static SIGNATURE: Cell<Option<u16>> = const { Cell::new(None) };
     static SESSION: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
@@ -13,6 +14,7 @@ thread_local! {
 const ID_MAX: usize = 32;
 
 pub(crate) fn begin() {
+    SIGNATURE.set(None);
     SESSION.with_borrow_mut(|s| *s = None);
 }
 
@@ -26,6 +28,12 @@ pub(crate) fn ticket(ticket: &[u8]) {
     session_id(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, ticket).as_ref());
 }
 
-pub(crate) fn end() -> Option<Vec<u8>> {
-    SESSION.with_borrow_mut(Option::take)
+/// The scheme with which the server signs.
+pub(crate) fn signature(scheme: rustls::SignatureScheme) {
+    SIGNATURE.set(Some(u16::from(scheme)));
+}
+
+/// The session's id and the scheme of the signature, as far as they were told since [`begin`].
+pub(crate) fn end() -> (Option<Vec<u8>>, Option<u16>) {
+    (SESSION.with_borrow_mut(Option::take), SIGNATURE.take())
 }

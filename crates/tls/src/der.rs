@@ -41,6 +41,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
+    #[cfg(test)]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -3,9 +3,11 @@
 use crate::verify::Verdict;
 use crate::x509::{Certificate, name, time};
 use crate::{ciphers, groups, pem};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Facts of one connection. Small: it lives as long as the connection.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Facts {
     /// `TLSv1.2`, `TLSv1.3`.
     pub protocol: &'static str,
@@ -22,8 +24,12 @@ pub struct Facts {
     pub client_ciphers: Box<[u16]>,
     pub client_groups: Box<[u16]>,
     pub client_signature_schemes: Box<[u16]>,
+    /// The scheme of the server's signature; none when a session was resumed.
+    pub signature: Option<u16>,
     pub peer: Option<Box<PeerCertificate>>,
-    /// The fingerprint of the rules: a request under other rules must not profit from this certificate.
+    /// The handshake has not ended, and what was read may be a replay (`$ssl_early_data`).
+    pub early: AtomicBool,
+    /// [`crate::ServerRules::asks`]: a request to a server that asks something else must not profit from this certificate.
     pub rules: crate::Scope,
 }
 
@@ -32,6 +38,10 @@ pub struct Facts {
 pub struct PeerCertificate {
     pub certificate: Certificate,
     pub verdict: Verdict,
+    /// From the leaf to its anchor: kept where its revocation is asked for (`ssl_ocsp`).
+    pub path: Vec<Certificate>,
+    /// What was found when its authorities were asked; `Some`: why it is refused.
+    pub asked: OnceLock<Option<&'static str>>,
 }
 
 /// Values of GREASE (RFC 8701) are sent by browsers and mean nothing; OpenSSL shows them as numbers, and so do we.
@@ -39,7 +49,39 @@ fn number(id: u16) -> String {
     format!("0x{id:04x}")
 }
 
+/// The name of a signature scheme (IANA's registry), or its number.
+pub fn scheme_name(id: u16) -> String {
+    let known = match id {
+        0x0201 => "rsa_pkcs1_sha1",
+        0x0203 => "ecdsa_sha1",
+        0x0401 => "rsa_pkcs1_sha256",
+        0x0403 => "ecdsa_secp256r1_sha256",
+        0x0501 => "rsa_pkcs1_sha384",
+        0x0503 => "ecdsa_secp384r1_sha384",
+        0x0601 => "rsa_pkcs1_sha512",
+        0x0603 => "ecdsa_secp521r1_sha512",
+        0x0804 => "rsa_pss_rsae_sha256",
+        0x0805 => "rsa_pss_rsae_sha384",
+        0x0806 => "rsa_pss_rsae_sha512",
+        0x0807 => "ed25519",
+        0x0808 => "ed448",
+        0x0809 => "rsa_pss_pss_sha256",
+        0x080a => "rsa_pss_pss_sha384",
+        0x080b => "rsa_pss_pss_sha512",
+        0x0904 => "mldsa44",
+        0x0905 => "mldsa65",
+        0x0906 => "mldsa87",
+        _ => return number(id),
+    };
+    known.into()
+}
+
 impl Facts {
+    /// The handshake has not ended.
+    pub fn is_early(&self) -> bool {
+        self.early.load(Ordering::Relaxed)
+    }
+
     /// `$ssl_ciphers`.
     pub fn ciphers(&self) -> String {
         let names: Vec<String> = self
@@ -56,6 +98,12 @@ impl Facts {
         names.join(":")
     }
 
+    /// `$ssl_sigalgs`.
+    pub fn signature_schemes(&self) -> String {
+        let names: Vec<String> = self.client_signature_schemes.iter().map(|id| scheme_name(*id)).collect();
+        names.join(":")
+    }
+
     /// `$ssl_session_id`, in lower-case hexadecimal.
     pub fn session_id_hex(&self) -> String {
         crate::hex_lower(&self.session_id)
@@ -65,23 +113,31 @@ impl Facts {
     pub fn client_verify(&self) -> String {
         match &self.peer {
             None => "NONE".into(),
-            Some(peer) if peer.verdict.is_ok() => "SUCCESS".into(),
-            Some(peer) => format!("FAILED:{}", peer.verdict.reason()),
+            Some(peer) => match peer.fault() {
+                None => "SUCCESS".into(),
+                Some(reason) => format!("FAILED:{reason}"),
+            },
         }
     }
 }
 
 impl PeerCertificate {
-    /// `$ssl_client_raw_cert`: PEM without the last line's end.
+    /// Why it is refused: by its verification, or by its authorities.
+    pub fn fault(&self) -> Option<&'static str> {
+        if !self.verdict.is_ok() {
+            return Some(self.verdict.reason());
+        }
+        self.asked.get().copied().flatten()
+    }
+
+    /// `$ssl_client_raw_cert`: PEM.
     pub fn raw(&self) -> String {
-        let mut text = pem::encode("CERTIFICATE", self.certificate.der());
-        text.truncate(text.trim_end().len());
-        text
+        pem::encode("CERTIFICATE", self.certificate.der())
     }
 
     /// `$ssl_client_cert`: every line but the first begins with a tab, so that it can stand in a header field.
     pub fn folded(&self) -> String {
-        self.raw().replace('\n', "\n\t")
+        self.raw().trim_end().replace('\n', "\n\t")
     }
 
     /// `$ssl_client_escaped_cert`: percent-encoded, with the last line's end.

@@ -15,6 +15,7 @@
 pub mod certs;
 pub mod ciphers;
 mod client;
+mod compress;
 mod current;
 mod der;
 mod facts;
@@ -22,7 +23,9 @@ pub mod fuzzing;
 pub mod groups;
 mod hello;
 pub mod key;
+pub mod ocsp;
 pub mod pem;
+pub mod review;
 mod server;
 mod session;
 mod stream;
@@ -32,11 +35,11 @@ pub mod verify;
 pub mod x509;
 
 pub use client::{ClientRules, ClientSettings, Target};
-pub use facts::{Facts, PeerCertificate};
+pub use facts::{Facts, PeerCertificate, scheme_name};
 pub use hello::{ClientHello, HELLO_MAX, Peek, peek};
 pub use server::{Choice, Protocols, ServerRules, ServerSettings, SessionStore, VerifyClient};
 pub use session::{SessionCache, TICKET_KEY_SIZES, TicketKeys};
-pub use stream::{Chooser, Received, TlsError, TlsStream};
+pub use stream::{Received, TlsError, TlsStream};
 
 use std::sync::Arc;
 
@@ -45,6 +48,12 @@ pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// A digest of what a session may be resumed under.
 pub type Scope = [u8; 32];
+
+/// Whether bytes are an OCSP response (RFC 6960), as far as its outer shape goes.
+pub fn ocsp_response(bytes: &[u8]) -> bool {
+    let whole = der::Reader::new(bytes).take(der::SEQUENCE).filter(|e| e.whole.len() == bytes.len());
+    whole.is_some_and(|e| der::Reader::new(e.body).take(der::ENUMERATED).is_some())
+}
 
 fn hex(bytes: &[u8], digits: &[u8; 16]) -> String {
     let digit = |n: u8| digits.get(usize::from(n)).copied().map_or('0', char::from);

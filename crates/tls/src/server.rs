@@ -92,6 +92,9 @@ pub struct ServerSettings {
     /// Octets of plaintext in a record.
     pub buffer_size: usize,
     pub reject_handshake: bool,
+    pub compress_certificates: bool,
+    /// The path from a client's certificate to its anchor is kept with the connection (`ssl_ocsp`).
+    pub keep_path: bool,
 }
 
 impl Default for ServerSettings {
@@ -117,6 +120,8 @@ impl Default for ServerSettings {
             early_data: false,
             buffer_size: RECORD_MAX,
             reject_handshake: false,
+            compress_certificates: false,
+            keep_path: false,
         }
     }
 }
@@ -140,10 +145,12 @@ pub struct ServerRules {
     certificates: Arc<Certificates>,
     pub verify: VerifyClient,
     pub(crate) trust: Arc<Trust>,
-    /// Two servers with one fingerprint ask the same of a client.
-    pub fingerprint: Scope,
+    /// Two servers with the same digest ask the same of a client.
+    pub asks: Scope,
+    dynamic: bool,
     pub reject: bool,
     pub(crate) record: usize,
+    pub(crate) keep_path: bool,
     pub(crate) clock: Clock2,
 }
 
@@ -200,7 +207,8 @@ impl ServerRules {
             &settings.groups,
             warnings,
         )?;
-        let fingerprint = fingerprint(settings);
+        let asks = asks(settings);
+        let fingerprint = fingerprint(settings, asks);
         let certificates = Arc::new(Certificates {
             set: RwLock::new(Arc::new(CertificateSet::new(settings.certificates.clone()))),
             suites: provider.cipher_suites.clone().into(),
@@ -211,8 +219,13 @@ impl ServerRules {
         let verifier: Arc<dyn ClientCertVerifier> = if settings.verify == VerifyClient::Off {
             WebPkiClientVerifier::no_client_auth()
         } else {
-            let subjects = settings.client_authorities.iter().map(|c| DistinguishedName::from(c.subject().to_vec()));
-            Arc::new(ClientVerifier { subjects: subjects.collect() })
+            let mut subjects: Vec<DistinguishedName> = Vec::new();
+            for authority in &settings.client_authorities {
+                if !subjects.iter().any(|known| known.as_ref() == authority.subject()) {
+                    subjects.push(DistinguishedName::from(authority.subject().to_vec()));
+                }
+            }
+            Arc::new(ClientVerifier { subjects })
         };
         let mut config = ServerConfig::builder_with_details(Arc::new(provider), Arc::new(Clock2(Arc::clone(clock))))
             .with_protocol_versions(&versions)
@@ -221,6 +234,8 @@ impl ServerRules {
             .with_cert_resolver(Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>);
         config.ignore_client_order = settings.prefer_server_ciphers;
         config.alpn_protocols.clone_from(&settings.alpn);
+        config.cert_compressors =
+            if settings.compress_certificates { vec![&crate::compress::Zlib] } else { Vec::new() };
         let record = settings.buffer_size.clamp(512, RECORD_MAX);
         config.max_fragment_size = (record < RECORD_MAX).then_some(record + RECORD_HEADER);
         sessions(&mut config, settings, fingerprint, clock);
@@ -229,9 +244,11 @@ impl ServerRules {
             certificates,
             verify: settings.verify,
             trust: Arc::new(trust),
-            fingerprint,
+            asks,
+            dynamic: !settings.certificate_names.is_empty(),
             reject: settings.reject_handshake,
             record,
+            keep_path: settings.keep_path,
             clock: Clock2(Arc::clone(clock)),
         }))
     }
@@ -250,6 +267,11 @@ impl ServerRules {
     /// For QUIC: what `quinn-proto` builds its own configuration from.
     pub fn rustls_config(&self) -> Arc<ServerConfig> {
         self.config()
+    }
+
+    /// There is something to show to clients, now or once one is there.
+    pub fn has_certificates(&self) -> bool {
+        self.dynamic || !self.certificates.now().is_empty()
     }
 
     /// The certificates that are given now.
@@ -381,30 +403,32 @@ pub(crate) fn provider(
 }
 
 /// What must be the same for a session to go on: certificates, and all that is asked of clients.
-fn fingerprint(settings: &ServerSettings) -> Scope {
+fn fingerprint(settings: &ServerSettings, asks: Scope) -> Scope {
+    let mut parts: Vec<(u8, &[u8])> = vec![(0, &asks)];
+    parts.extend(settings.certificates.iter().filter_map(|p| p.leaf()).map(|leaf| (1, leaf.der().as_ref())));
+    parts.extend(settings.certificate_names.iter().map(|name| (2, name.as_bytes())));
+    digest_of(&parts)
+}
+
+/// What is asked of clients.
+fn asks(settings: &ServerSettings) -> Scope {
+    let mode = [settings.verify as u8];
+    let depth = settings.verify_depth.to_be_bytes();
+    let mut parts: Vec<(u8, &[u8])> = vec![(3, &mode)];
+    if settings.verify != VerifyClient::Off {
+        parts.push((4, &depth));
+        parts.extend(settings.client_authorities.iter().map(|c| (5, c.der().as_ref())));
+        parts.extend(settings.trusted.iter().map(|c| (6, c.der().as_ref())));
+    }
+    digest_of(&parts)
+}
+
+fn digest_of(parts: &[(u8, &[u8])]) -> Scope {
     let mut context = digest::Context::new(&digest::SHA256);
-    let mut add = |kind: u8, bytes: &[u8]| {
-        context.update(&[kind]);
+    for (kind, bytes) in parts {
+        context.update(&[*kind]);
         context.update(&(bytes.len() as u64).to_be_bytes());
         context.update(bytes);
-    };
-    for pair in &settings.certificates {
-        if let Some(leaf) = pair.leaf() {
-            add(1, leaf.der());
-        }
-    }
-    for name in &settings.certificate_names {
-        add(2, name.as_bytes());
-    }
-    add(3, &[settings.verify as u8]);
-    if settings.verify != VerifyClient::Off {
-        add(4, &settings.verify_depth.to_be_bytes());
-        for certificate in &settings.client_authorities {
-            add(5, certificate.der());
-        }
-        for certificate in &settings.trusted {
-            add(6, certificate.der());
-        }
     }
     let mut scope = [0; 32];
     scope.copy_from_slice(context.finish().as_ref().get(..32).unwrap_or(&[0; 32]));

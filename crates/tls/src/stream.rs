@@ -5,6 +5,9 @@
 //! send(pieces) -> output() -> socket   advance(n) after each write
 //! ```
 //!
+//! A server stops once it has the whole ClientHello ([`Received::hello`]) until it is told by which rules to go on
+//! ([`TlsStream::choose`]).
+//!
 //! Incoming bytes are decrypted where they lie; only the beginning of a record that is not whole is kept. Outgoing records
 //! are collected in one buffer, so that head and body leave with one system call. Between requests both buffers are given
 //! back ([`TlsStream::shrink`]).
@@ -24,10 +27,8 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 use rustls::{CertificateError, CommonState, HandshakeKind, ProtocolVersion};
 use std::io::IoSlice;
 use std::ops::Deref;
-use std::sync::Arc;
-
-/// Picks the rules for a ClientHello. One for each listener.
-pub type Chooser = Arc<dyn Fn(&ClientHello) -> Choice + Send + Sync>;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Octets of plaintext in a record, at most (RFC 8446, 5.1).
 const RECORD_MAX: usize = 16_384;
@@ -88,6 +89,8 @@ fn error_of(why: &rustls::Error) -> TlsError {
 pub struct Received {
     /// Octets of plaintext that were added.
     pub plain: usize,
+    /// A server has the whole ClientHello: it goes on with [`TlsStream::choose`].
+    pub hello: bool,
     /// The handshake ended in this call.
     pub handshake_done: bool,
     /// The peer has closed its side (`close_notify`); what came before it is valid.
@@ -97,8 +100,8 @@ pub struct Received {
 }
 
 enum Role {
-    /// A server that waits for the whole ClientHello.
-    Accepting(Chooser),
+    /// A server that waits for the whole ClientHello, or for the rules.
+    Accepting,
     Server(Box<UnbufferedServerConnection>),
     Client(Box<UnbufferedClientConnection>),
     Dead,
@@ -145,13 +148,13 @@ pub struct TlsStream {
     /// Received, and not yet a whole record.
     pending: Vec<u8>,
     output: Output,
-    /// Set once the handshake is done.
-    facts: Option<Box<Facts>>,
+    /// Set once the handshake is done, or early data came.
+    facts: Option<Arc<Facts>>,
     hello: Option<Box<ClientHello>>,
     rules: Option<Arc<ServerRules>>,
     session_id: Vec<u8>,
+    signature: Option<u16>,
     record: usize,
-    early: bool,
     received_close: bool,
     sent_close: bool,
 }
@@ -175,8 +178,8 @@ enum Step {
 
 impl TlsStream {
     /// The server's side of a connection that was accepted.
-    pub fn server(chooser: Chooser) -> TlsStream {
-        TlsStream::new(Role::Accepting(chooser))
+    pub fn server() -> TlsStream {
+        TlsStream::new(Role::Accepting)
     }
 
     /// The client's side. Its first message is in [`TlsStream::output`]. `certificate`: one of this connection, in place of
@@ -202,8 +205,8 @@ impl TlsStream {
             hello: None,
             rules: None,
             session_id: Vec::new(),
+            signature: None,
             record: RECORD_MAX,
-            early: false,
             received_close: false,
             sent_close: false,
         }
@@ -213,23 +216,18 @@ impl TlsStream {
         match &self.role {
             Role::Server(c) => Some(c.deref()),
             Role::Client(c) => Some(c.deref()),
-            Role::Accepting(_) | Role::Dead => None,
+            Role::Accepting | Role::Dead => None,
         }
     }
 
     /// The handshake is not done yet. Early data may have come nevertheless.
     pub fn is_handshaking(&self) -> bool {
-        self.facts.is_none()
+        self.common().is_none_or(CommonState::is_handshaking)
     }
 
-    /// Requests that were read before the handshake ended may be replays (`$ssl_early_data`).
-    pub fn is_early(&self) -> bool {
-        self.early && self.common().is_none_or(CommonState::is_handshaking)
-    }
-
-    /// What is known of the connection; `None` while the handshake goes on and nothing can be said.
-    pub fn facts(&self) -> Option<&Facts> {
-        self.facts.as_deref()
+    /// What is known of the connection; `None` while the handshake goes on and nothing has come that could be a request.
+    pub fn facts(&self) -> Option<&Arc<Facts>> {
+        self.facts.as_ref()
     }
 
     /// What the client said first.
@@ -281,26 +279,42 @@ impl TlsStream {
         if matches!(self.role, Role::Dead) {
             return Err(TlsError::Dead);
         }
-        if let Role::Accepting(_) = self.role {
+        if let Role::Accepting = self.role {
             self.pending.extend_from_slice(ciphertext);
-            if !self.accept()? {
-                return Ok(received);
-            }
-            self.run_pending(plain, &mut received)?;
-        } else if self.pending.is_empty() {
+            received.hello = self.look()?;
+            return Ok(received);
+        }
+        if self.pending.is_empty() {
             let used = self.run(ciphertext, plain, &mut received)?;
             self.pending.extend_from_slice(ciphertext.get(used..).unwrap_or_default());
         } else {
             self.pending.extend_from_slice(ciphertext);
             self.run_pending(plain, &mut received)?;
         }
+        self.settle(before, was_handshaking, plain.len(), &mut received);
+        Ok(received)
+    }
+
+    /// Goes on with a server's handshake, after [`Received::hello`].
+    ///
+    /// # Errors
+    /// As [`TlsStream::receive`]; also when the choice is to refuse.
+    pub fn choose(&mut self, choice: Choice, plain: &mut Vec<u8>) -> Result<Received, TlsError> {
+        let before = plain.len();
+        let mut received = Received::default();
+        self.accept(choice)?;
+        self.run_pending(plain, &mut received)?;
+        self.settle(before, true, plain.len(), &mut received);
+        Ok(received)
+    }
+
+    fn settle(&mut self, before: usize, was_handshaking: bool, after: usize, received: &mut Received) {
         if self.pending.is_empty() && self.pending.capacity() > KEPT_MAX {
             self.pending = Vec::new();
         }
-        received.plain = plain.len() - before;
+        received.plain = after - before;
         received.handshake_done = was_handshaking && !self.is_handshaking();
         received.closed = self.received_close;
-        Ok(received)
     }
 
     fn run_pending(&mut self, plain: &mut Vec<u8>, received: &mut Received) -> Result<(), TlsError> {
@@ -312,19 +326,26 @@ impl TlsStream {
         result.map(|_| ())
     }
 
-    /// Reads the ClientHello and chooses the rules. `false`: it is not whole yet.
-    fn accept(&mut self) -> Result<bool, TlsError> {
-        let Role::Accepting(chooser) = &self.role else { return Ok(true) };
-        let hello = match hello::peek(&self.pending) {
-            Peek::More => return Ok(false),
-            Peek::Hello(hello) => hello,
-            Peek::NotTls => return Err(self.fail(TlsError::NotTls)),
+    /// Reads the ClientHello. `false`: it is not whole yet.
+    fn look(&mut self) -> Result<bool, TlsError> {
+        match hello::peek(&self.pending) {
+            Peek::More => Ok(false),
+            Peek::Hello(hello) => {
+                self.hello = Some(hello);
+                Ok(true)
+            }
+            Peek::NotTls => Err(self.fail(TlsError::NotTls)),
             Peek::Broken(alert) => {
                 self.alert(alert);
-                return Err(self.fail(TlsError::Protocol("a ClientHello that cannot be read".into())));
+                Err(self.fail(TlsError::Protocol("a ClientHello that cannot be read".into())))
             }
-        };
-        let choice = chooser(&hello);
+        }
+    }
+
+    fn accept(&mut self, choice: Choice) -> Result<(), TlsError> {
+        if !matches!(self.role, Role::Accepting) || self.hello.is_none() {
+            return Err(TlsError::Dead);
+        }
         let (rules, config) = match choice {
             Choice::Rules(rules) => {
                 let config = rules.config();
@@ -355,10 +376,9 @@ impl TlsStream {
             }
         };
         self.record = rules.record;
-        self.hello = Some(hello);
         self.rules = Some(rules);
         self.role = Role::Server(Box::new(connection));
-        Ok(true)
+        Ok(())
     }
 
     /// A fatal alert in the clear: before there are keys.
@@ -392,7 +412,7 @@ impl TlsStream {
                     let UnbufferedStatus { discard, state, .. } = c.process_tls_records(rest);
                     (discard, step(state, &mut self.output, plain, &mut self.received_close))
                 }
-                Role::Accepting(_) | Role::Dead => break,
+                Role::Accepting | Role::Dead => break,
             };
             used += discard;
             match step {
@@ -406,21 +426,26 @@ impl TlsStream {
                 break;
             }
         }
-        if let Some(id) = current::end() {
+        let (session, signature) = current::end();
+        if let Some(id) = session {
             self.session_id = id;
         }
-        self.early |= received.early;
+        self.signature = signature.or(self.signature);
         if let Some(why) = failed {
             return Err(self.fail(why));
         }
-        if self.facts.is_none() && self.common().is_some_and(|c| !c.is_handshaking()) {
-            self.finish()?;
+        let done = !self.is_handshaking();
+        if self.facts.is_none() && (done || received.early) {
+            self.finish(!done)?;
+        }
+        if let (true, Some(facts)) = (done, &self.facts) {
+            facts.early.store(false, Ordering::Relaxed);
         }
         Ok(used)
     }
 
-    /// The handshake is done: what is known now does not change.
-    fn finish(&mut self) -> Result<(), TlsError> {
+    /// What is known now does not change. With `early` the handshake is still to end.
+    fn finish(&mut self, early: bool) -> Result<(), TlsError> {
         let Some(common) = self.common() else { return Ok(()) };
         let mut facts = Facts {
             protocol: match common.protocol_version() {
@@ -433,6 +458,8 @@ impl TlsStream {
             alpn: common.alpn_protocol().map(Box::from),
             resumed: common.handshake_kind() == Some(HandshakeKind::Resumed),
             session_id: self.session_id.clone().into(),
+            signature: self.signature.filter(|_| self.rules.is_some()),
+            early: AtomicBool::new(early),
             ..Facts::default()
         };
         let certificate = common.peer_certificates().map(|c| c.iter().map(own).collect::<Vec<_>>());
@@ -446,12 +473,12 @@ impl TlsStream {
             }
         }
         if let Some(rules) = &self.rules {
-            facts.rules = rules.fingerprint;
+            facts.rules = rules.asks;
             if let (Some(chain), true) = (certificate, rules.verify != VerifyClient::Off) {
                 facts.peer = verify_client(rules, chain)?;
             }
         }
-        self.facts = Some(Box::new(facts));
+        self.facts = Some(Arc::new(facts));
         // What the client said has been copied; it is not needed any more.
         self.hello = None;
         self.session_id = Vec::new();
@@ -530,7 +557,7 @@ impl TlsStream {
                     let status = c.process_tls_records(pending);
                     (status.discard, write_in(status.state, output, size, &write))
                 }
-                Role::Accepting(_) | Role::Dead => return Err(TlsError::Dead),
+                Role::Accepting | Role::Dead => return Err(TlsError::Dead),
             };
             pending.drain(..discard);
             let Some(result) = result? else { continue };
@@ -560,9 +587,12 @@ fn verify_client(
 ) -> Result<Option<Box<PeerCertificate>>, TlsError> {
     let chain: Result<Vec<Certificate>, _> = chain.into_iter().map(Certificate::parse).collect();
     let mut chain = chain.map_err(|why| TlsError::Protocol(why.into()))?;
-    let verdict = rules.trust.verify(&chain, (rules.clock.0)() as i64, Purpose::Client);
+    let now = (rules.clock.0)() as i64;
+    let verdict = rules.trust.verify(&chain, now, Purpose::Client);
+    let path = if rules.keep_path && verdict.is_ok() { rules.trust.path(&chain, now) } else { Vec::new() };
     chain.truncate(1);
-    Ok(chain.pop().map(|certificate| Box::new(PeerCertificate { certificate, verdict })))
+    let peer = |certificate| PeerCertificate { certificate, verdict, path, asked: OnceLock::new() };
+    Ok(chain.pop().map(|certificate| Box::new(peer(certificate))))
 }
 
 /// What both roles' `WriteTraffic` can do.

@@ -20,6 +20,24 @@ fn rules(settings: &ServerSettings, clock: &Clock) -> Arc<ServerRules> {
     ServerRules::build(settings, clock, &mut Vec::new()).expect("rules")
 }
 
+/// Picks the rules for a ClientHello.
+type Chooser = Arc<dyn Fn(&ClientHello) -> Choice>;
+
+/// Gives bytes to a server, and the rules when it asks for them.
+fn give(
+    server: &mut TlsStream,
+    chooser: &Chooser,
+    bytes: &mut [u8],
+    plain: &mut Vec<u8>,
+) -> Result<Received, TlsError> {
+    let received = server.receive(bytes, plain)?;
+    if !received.hello {
+        return Ok(received);
+    }
+    let choice = chooser(server.hello().expect("a hello"));
+    server.choose(choice, plain)
+}
+
 fn always(rules: &Arc<ServerRules>) -> Chooser {
     let rules = Arc::clone(rules);
     Arc::new(move |_| Choice::Rules(Arc::clone(&rules)))
@@ -35,6 +53,7 @@ fn target(name: &str) -> Target {
 
 /// Two ends of one connection, with what each has read.
 struct Pair {
+    chooser: Chooser,
     server: TlsStream,
     client: TlsStream,
     at_server: Vec<u8>,
@@ -47,8 +66,8 @@ struct Pair {
 impl Pair {
     fn new(chooser: Chooser, rules: &ClientRules, target: &Target) -> Pair {
         let client = TlsStream::client(rules, target, None).expect("a client");
-        let server = TlsStream::server(chooser);
-        Pair { server, client, at_server: Vec::new(), at_client: Vec::new(), early: false, cut: usize::MAX }
+        let server = TlsStream::server();
+        Pair { chooser, server, client, at_server: Vec::new(), at_client: Vec::new(), early: false, cut: usize::MAX }
     }
 
     /// Carries bytes both ways until nothing moves.
@@ -62,7 +81,7 @@ impl Pair {
             self.server.advance(to_client.len());
             let mut result = Ok(());
             for part in to_server.chunks(self.cut) {
-                match self.server.receive(&mut part.to_vec(), &mut self.at_server) {
+                match give(&mut self.server, &self.chooser, &mut part.to_vec(), &mut self.at_server) {
                     Ok(received) => self.early |= received.early,
                     Err(why) => result = result.and(Err(why)),
                 }
@@ -230,9 +249,7 @@ fn the_rules_are_chosen_by_name_or_the_handshake_is_rejected() {
 
 #[test]
 fn what_is_not_tls_is_told_apart() {
-    let (clock, _) = clock();
-    let (_, settings) = simple();
-    let mut server = TlsStream::server(always(&rules(&settings, &clock)));
+    let mut server = TlsStream::server();
     assert_eq!(server.receive(&mut b"GET / HTTP/1.1\r\n".to_vec(), &mut Vec::new()), Err(TlsError::NotTls));
     assert!(!server.wants_write(), "no alert for those who would not understand it");
     assert_eq!(server.receive(&mut [1], &mut Vec::new()), Err(TlsError::Dead));
@@ -355,7 +372,8 @@ fn early_data_is_marked_and_not_taken_twice() {
     let connect = || UnbufferedClientConnection::new(Arc::clone(&config), "localhost".try_into().expect("a name"));
     let over = |early: &[u8]| {
         let mut client = connect().expect("a client");
-        let mut server = TlsStream::server(always(&rules));
+        let mut server = TlsStream::server();
+        let chooser = always(&rules);
         let (mut to_server, mut to_client, mut at_server) = (Vec::new(), Vec::new(), Vec::new());
         let (mut said, mut marked) = (false, false);
         for _ in 0..100 {
@@ -385,16 +403,17 @@ fn early_data_is_marked_and_not_taken_twice() {
                 }
             }
             to_client.drain(..discard);
-            let received = server.receive(&mut std::mem::take(&mut to_server), &mut at_server).expect("taken");
+            let received =
+                give(&mut server, &chooser, &mut std::mem::take(&mut to_server), &mut at_server).expect("taken");
             if received.early {
                 marked = true;
-                assert!(server.is_early());
+                assert!(server.facts().is_some_and(|f| f.is_early()));
             }
             to_client.extend_from_slice(server.output());
             let n = server.output().len();
             server.advance(n);
         }
-        assert!(!server.is_early());
+        assert!(server.facts().is_some_and(|f| !f.is_early()));
         (said && marked, at_server)
     };
     assert_eq!(over(b"early"), (false, Vec::new()));

@@ -54,6 +54,12 @@ impl Arity {
     pub const fn exact(n: usize) -> Arity {
         Arity::Counts(1 << n)
     }
+    /// As [`Arity`]'s display, with the noun: `1 argument`, `2 or more arguments`.
+    pub fn words(self) -> String {
+        let text = self.to_string();
+        let one = text == "1" || text == "no";
+        format!("{text} argument{}", if one { "" } else { "s" })
+    }
     pub const fn takes(self, n: usize) -> bool {
         match self {
             Arity::Counts(mask) => n < 16 && mask & (1 << n) != 0,

@@ -15,6 +15,7 @@ pub mod resolving;
 pub mod slicing;
 pub mod static_coded;
 pub mod sticky;
+pub mod tls;
 pub mod upgraded;
 pub mod upstream_state;
 pub mod zones;

@@ -105,6 +105,11 @@ impl Pass {
             self.sent += n as u64;
             moved = true;
         }
+        if self.to_client.is_empty()
+            && let Poll::Ready(Err(e)) = self.client.poll_flush(cx)
+        {
+            return Err(e);
+        }
         if !self.to_server.is_empty() {
             match self.stream.try_write(&self.to_server) {
                 Ok(n) => {

@@ -27,8 +27,9 @@ Gates:
 More than one load machine:
   tidegate bench worker --help
 
-Exit status: 0 valid and all requirements hold; 1 a requirement fails or worse than the baseline; 2 wrong arguments;
-3 the run cannot decide (client-bound, port-bound, too noisy): try again; 4 nobody answered or more than 1 % failed.";
+Exit status: 0 all requirements hold; 1 a requirement fails or worse than the baseline; 2 wrong arguments or files; 3 the run cannot
+decide (disturbed, client-bound, port-bound, too noisy): try again; 4 nobody answered, or more than 1 % failed or were never sent;
+130, 143 stopped by INT or TERM, with what there was.";
 
 /// See `--help`.
 #[derive(Parser, Clone, Debug)]
@@ -41,18 +42,18 @@ pub struct Options {
     /// Connections of a closed loop; most connections at a time in an open one [default: 50, open loop 1000].
     #[arg(short, long, value_name = "N", value_parser = whole, help_heading = "Load")]
     pub connections: Option<usize>,
-    /// How long each point is measured.
-    #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = time, help_heading = "Load")]
-    pub duration: f64,
-    /// Stop after so many requests (closed loop).
-    #[arg(short = 'n', long, value_name = "N", value_parser = whole, help_heading = "Load")]
+    /// How long each point is measured [default: 10s; with --requests as long as those take].
+    #[arg(short, long, value_name = "TIME", value_parser = time, help_heading = "Load")]
+    pub duration: Option<f64>,
+    /// Stop after so many requests, warm-up not included.
+    #[arg(short = 'n', long, value_name = "N", value_parser = positive, conflicts_with_all = ["conn_rate", "stages", "find"], help_heading = "Load")]
     pub requests: Option<usize>,
     /// Open loop: requests per second, by plan.
     #[arg(short, long, value_name = "RATE", value_parser = count, conflicts_with_all = ["conn_rate", "users"], help_heading = "Load")]
     pub rate: Option<f64>,
-    /// Spacing of an open loop: `poisson` as independent users have it, or `fixed`.
-    #[arg(long, value_name = "KIND", default_value = "poisson", value_parser = ["poisson", "fixed"], help_heading = "Load")]
-    pub arrivals: String,
+    /// Spacing of an open loop: `poisson` as independent users have it, or `fixed` [default: poisson].
+    #[arg(long, value_name = "KIND", value_parser = ["poisson", "fixed"], help_heading = "Load")]
+    pub arrivals: Option<String>,
     /// New connections per second, by plan.
     #[arg(long, value_name = "RATE", value_parser = count, conflicts_with = "users", help_heading = "Load")]
     pub conn_rate: Option<f64>,
@@ -66,7 +67,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Load")]
     pub ramp: Option<f64>,
     /// Load over time, instead of --duration: `100@10s,100..500@30s` in connections, users or per second.
-    #[arg(long, value_name = "LIST", conflicts_with_all = ["sweep", "find", "ramp"], help_heading = "Load")]
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["sweep", "find", "ramp", "duration"], help_heading = "Load")]
     pub stages: Option<String>,
     /// Requests on one connection before it is closed; 0 for no limit [default: 0; with --conn-rate 1].
     #[arg(long, value_name = "N", value_parser = whole, help_heading = "Load")]
@@ -75,11 +76,11 @@ pub struct Options {
     #[arg(long, conflicts_with = "calls", help_heading = "Load")]
     pub no_keepalive: bool,
     /// Requests in flight on each connection (closed loop).
-    #[arg(long, value_name = "N", default_value = "1", value_parser = whole, help_heading = "Load")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive, help_heading = "Load")]
     pub pipeline: usize,
-    /// Time before each point that is not measured.
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = time, help_heading = "Load")]
-    pub warmup: f64,
+    /// Time before each point that is not measured [default: 500ms; none with --requests].
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Load")]
+    pub warmup: Option<f64>,
     /// Seed of everything random.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub seed: u64,
@@ -88,10 +89,10 @@ pub struct Options {
     #[arg(long, value_name = "LIST", help_heading = "Experiment")]
     pub sweep: Option<String>,
     /// Repeat every point; rounds go through all points in turn, so that drift of the machine hits all alike.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = whole, help_heading = "Experiment")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive, help_heading = "Experiment")]
     pub rounds: usize,
     /// Search the highest rate that keeps an objective such as `p99<5ms` or `p99.9<20ms,errors<0.1%`.
-    #[arg(long, value_name = "OBJECTIVE", conflicts_with_all = ["sweep", "conn_rate", "users"], help_heading = "Experiment")]
+    #[arg(long, value_name = "OBJECTIVE", conflicts_with_all = ["sweep", "conn_rate", "users", "rate", "rounds", "baseline"], help_heading = "Experiment")]
     pub find: Option<String>,
 
     /// Method.
@@ -104,13 +105,20 @@ pub struct Options {
     #[arg(short = 'b', long, value_name = "TEXT", default_value = "", help_heading = "Request")]
     pub body: String,
     /// File with [[request]] tables: path, weight, method, headers, body, expect (TOML).
-    #[arg(long, value_name = "FILE", help_heading = "Request")]
+    #[arg(long, value_name = "FILE", help_heading = "Request", conflicts_with_all =
+        ["paths", "replay", "method", "body", "expect_status", "expect_length", "expect_contains", "expect_hash"])]
     pub request_file: Option<PathBuf>,
+    /// File with [[step]] tables: the requests of a session, each sent after the answer to the one before. As --request-file, and
+    /// extract = { token = "json:/token" } for {{var:token}} in later steps (header:, cookie:, json:, regex:), think = "1s".
+    #[arg(long, value_name = "FILE", help_heading = "Request", conflicts_with_all = ["rate", "find", "request_file", "paths",
+        "replay", "method", "body", "expect_status", "expect_length", "expect_contains", "expect_hash"])]
+    pub session: Option<PathBuf>,
     /// File with one path a line, optionally with a weight in front.
-    #[arg(long, value_name = "FILE", help_heading = "Request")]
+    #[arg(long, value_name = "FILE", conflicts_with = "replay", help_heading = "Request")]
     pub paths: Option<PathBuf>,
     /// Repeat the requests of an access log with their own timing.
-    #[arg(long, value_name = "LOG", conflicts_with_all = ["rate", "conn_rate", "users", "sweep", "find", "stages"], help_heading = "Request")]
+    #[arg(long, value_name = "LOG", conflicts_with_all =
+        ["rate", "conn_rate", "users", "sweep", "find", "stages", "duration", "method", "body", "ramp", "expect_status"], help_heading = "Request")]
     pub replay: Option<PathBuf>,
     /// Format of the log (nginx's log_format) [default: combined].
     #[arg(long, value_name = "FORMAT", requires = "replay", help_heading = "Request")]
@@ -155,7 +163,7 @@ pub struct Options {
     pub ciphers: Vec<String>,
 
     /// Client threads, one a processor [default: as many as there are for it].
-    #[arg(short, long, value_name = "N", value_parser = whole, help_heading = "Client")]
+    #[arg(short, long, value_name = "N", value_parser = positive, help_heading = "Client")]
     pub threads: Option<usize>,
     /// Processors to pin the client's threads to: `1` or `2,3`.
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Client")]
@@ -169,12 +177,18 @@ pub struct Options {
     /// Connect to this address instead of the URL's.
     #[arg(long, value_name = "IP:PORT", help_heading = "Client")]
     pub connect_to: Option<SocketAddr>,
+    /// Connect to this unix socket; the URL still says what is asked for, and of which host.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["connect_to", "source"], help_heading = "Client")]
+    pub unix: Option<PathBuf>,
     /// Close connections by reset, which leaves no ports in TIME_WAIT.
     #[arg(long, help_heading = "Client")]
     pub reset: bool,
     /// Process of the server to watch [default: what listens on the port, if it is local].
     #[arg(long, value_name = "PID", value_delimiter = ',', help_heading = "Client")]
     pub pid: Vec<u32>,
+    /// A status page of the server (stub_status, or metrics in Prometheus' text format) to watch meanwhile, for a server elsewhere.
+    #[arg(long, value_name = "URL", help_heading = "Client")]
+    pub watch: Option<String>,
     /// Workers that share the load, `HOST:PORT`; see `bench worker`.
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "secret", help_heading = "Client")]
     pub workers: Vec<String>,
@@ -211,7 +225,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Gate")]
     pub baseline: Option<PathBuf>,
     /// How much worse than the baseline is still good.
-    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = share, help_heading = "Gate")]
+    #[arg(long, value_name = "SHARE", default_value = "2%", requires = "baseline", value_parser = share, help_heading = "Gate")]
     pub by: f64,
 }
 
@@ -239,6 +253,10 @@ fn whole(text: &str) -> Result<usize, String> {
     value.map(|v| v as usize).ok_or_else(|| format!("`{text}` is not a whole number"))
 }
 
+fn positive(text: &str) -> Result<usize, String> {
+    whole(text).and_then(|n| if n > 0 { Ok(n) } else { Err(format!("`{text}` is not positive")) })
+}
+
 /// A time: `500ms`, `10s`, `2m`.
 pub fn time(text: &str) -> Result<f64, String> {
     parse_seconds(text).ok_or_else(|| format!("`{text}` is not a time such as 500ms, 10s or 2m"))
@@ -258,9 +276,21 @@ mod tests {
         Options::command().debug_assert();
         let parse = |text: &str| parse(&text.split_whitespace().map(OsString::from).collect::<Vec<_>>());
         let o = parse("http://h/ -c 10k -d 2m --think 5ms").unwrap();
-        assert_eq!((o.connections, o.duration), (Some(10_000), 120.0));
+        assert_eq!((o.connections, o.duration), (Some(10_000), Some(120.0)));
         assert_eq!(parse("--help").unwrap_err(), OK);
-        for wrong in ["", "http://h/ -c 1.5", "http://h/ -r 5 --conn-rate 5", "http://h/ --workers a:1"] {
+        for wrong in [
+            "",
+            "http://h/ -c 1.5",
+            "http://h/ -r 5 --conn-rate 5",
+            "http://h/ --workers a:1",
+            "http://h/ -n 0",
+            "http://h/ -n 5 --conn-rate 5",
+            "http://h/ --rounds 0",
+            "http://h/ --find p99<5ms --rounds 3",
+            "http://h/ --request-file a --paths b",
+            "http://h/ --request-file a -X POST",
+            "http://h/ --by 3%",
+        ] {
             assert_eq!(parse(wrong).unwrap_err(), USAGE, "{wrong}");
         }
     }

@@ -1,17 +1,19 @@
 //! Carrying a plan out: points in rounds, the server watched, everything put into a report.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::plan::Plan;
 use super::{find, live, worker};
 use crate::engine::job::Job;
-use crate::engine::run::{Outcome, run};
+use crate::engine::run::{Control, Outcome, run};
+use crate::interrupt;
 use crate::observe::kernel::Counters;
 use crate::observe::machine::Machine;
 use crate::observe::processes::{Group, is_local};
+use crate::observe::status::Page;
 use crate::report::build::{self, Watch};
 use crate::report::model::{Point, Report, Round, Target};
 use crate::report::verdict::judge;
@@ -26,12 +28,12 @@ const MEMORY_EVERY: u32 = 4;
 /// A sentence when a run cannot be made at all.
 pub fn report(plan: &Plan, command: &[String]) -> Result<Report, String> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let (points, capacity) = match &plan.find {
+    let found = match &plan.find {
         Some(objective) => find::search(plan, objective)?,
         None => {
             let points = points(plan)?;
             let capacity = build::greatest(&points);
-            (points, capacity)
+            find::Search { points, capacity, ..find::Search::default() }
         }
     };
     let job = plan.base();
@@ -52,8 +54,12 @@ pub fn report(plan: &Plan, command: &[String]) -> Result<Report, String> {
         load: plan.sentence(),
         quantity: plan.quantity.into(),
         open_loop: plan.open_loop,
-        points,
-        capacity,
+        points: found.points,
+        capacity: found.capacity,
+        search: found.sentence,
+        undecided: found.undecided,
+        interrupted: interrupt::told(),
+        notes: plan.notes.clone(),
     })
 }
 
@@ -72,15 +78,22 @@ fn tls_words(job: &Job) -> String {
 /// All points in all rounds: each round goes through all points, so that drift hits them alike.
 fn points(plan: &Plan) -> Result<Vec<Point>, String> {
     let mut rounds: Vec<Vec<Round>> = vec![Vec::new(); plan.values.len()];
-    for round in 0..plan.rounds {
+    'all: for round in 0..plan.rounds {
         for (i, value) in plan.values.iter().enumerate() {
+            if interrupt::told() {
+                break 'all;
+            }
             let label = live::label(plan, *value, round);
-            rounds[i].push(measure(plan, &plan.job(*value, round), &label)?);
+            let measured = measure(plan, &plan.job(*value, round), &label)?;
+            // What was cut short stands beside whole rounds only where there is no other.
+            if !measured.interrupted || (rounds[i].is_empty() && measured.due > 0) {
+                rounds[i].push(measured);
+            }
         }
     }
     let point =
         |(value, rounds): (&f64, Vec<Round>)| Point { value: *value, verdict: judge(&rounds, plan.open_loop), rounds };
-    Ok(plan.values.iter().zip(rounds).map(point).collect())
+    Ok(plan.values.iter().zip(rounds).filter(|(_, rounds)| !rounds.is_empty()).map(point).collect())
 }
 
 /// One run of one job, here or on the plan's workers, with the server watched.
@@ -89,40 +102,44 @@ fn points(plan: &Plan) -> Result<Vec<Point>, String> {
 /// A sentence when the run cannot be made.
 pub fn measure(plan: &Plan, job: &Job, label: &str) -> Result<Round, String> {
     let view = live::View::new(plan.live, label, job);
-    let stop = Arc::new(AtomicBool::new(false));
-    watched(plan.server.clone(), job, || {
+    let control = Control::until(interrupt::flag());
+    watched(plan.server.clone(), plan.page.clone(), job, &control.began, || {
         if plan.workers.is_empty() {
-            run(job, stop.clone(), |moment| view.show(moment))
+            run(job, &control, |moment| view.show(moment))
         } else {
-            worker::coordinate(&plan.workers, &plan.secret, job)
+            worker::coordinate(&plan.workers, &plan.secret, job, &control)
         }
     })
     .map(|seen| {
         let mut round = build::round(&seen.outcome, plan.open_loop, &seen.watch, seen.kernel);
         round.settle_others(seen.wall);
+        round.interrupted = interrupt::told();
         round
     })
 }
 
-/// Runs `work` while a thread looks at the server and the kernel's counters are read before and after.
+/// Runs `work` while a thread looks at the server, from the moment that `began` names, and the kernel's counters are read before and
+/// after.
 ///
 /// # Errors
 /// What `work` says.
 pub fn watched(
     server: Option<Group>,
+    page: Option<Page>,
     job: &Job,
+    began: &Arc<OnceLock<Instant>>,
     work: impl FnOnce() -> Result<Outcome, String>,
 ) -> Result<Watched, String> {
     let done = Arc::new(AtomicBool::new(false));
     let watch: Arc<Mutex<Watch>> = Arc::default();
     let (before, begin) = (Counters::read(), Instant::now());
-    let handle = server.map(|group| {
-        let (done, watch) = (done.clone(), watch.clone());
+    let handle = (server.is_some() || page.is_some()).then(|| {
+        let (done, watch, began) = (done.clone(), watch.clone(), began.clone());
         let (warmup, length) = (job.warmup, job.profile.seconds());
-        let mut group = group;
+        let mut group = server.unwrap_or_else(|| Group::by_pids(&[]));
         // Finding the processes takes time: do it before anything is measured.
         group.pids();
-        thread::spawn(move || look_on(group, warmup, length, &done, &watch))
+        thread::spawn(move || look_on(group, page, &began, (warmup, length), &done, &watch))
     });
     let outcome = work();
     done.store(true, Ordering::Relaxed);
@@ -144,8 +161,19 @@ pub struct Watched {
     pub wall: f64,
 }
 
-fn look_on(mut group: Group, warmup: f64, length: f64, done: &AtomicBool, watch: &Mutex<Watch>) {
-    let start = Instant::now() + Duration::from_secs_f64(warmup);
+fn look_on(
+    mut group: Group,
+    page: Option<Page>,
+    began: &OnceLock<Instant>,
+    (warmup, length): (f64, f64),
+    done: &AtomicBool,
+    watch: &Mutex<Watch>,
+) {
+    while began.get().is_none() && !done.load(Ordering::Relaxed) {
+        thread::park_timeout(Duration::from_millis(2));
+    }
+    let Some(began) = began.get() else { return };
+    let start = *began + Duration::from_secs_f64(warmup);
     let end = start + Duration::from_secs_f64(length);
     let mut number = 0;
     let mut next = start;
@@ -157,11 +185,14 @@ fn look_on(mut group: Group, warmup: f64, length: f64, done: &AtomicBool, watch:
         let last = done.load(Ordering::Relaxed) || now >= end;
         let mut look = group.look(number % MEMORY_EVERY == 0 || last);
         let at = now.saturating_duration_since(start).as_secs_f64();
+        // A page costs the server a request: once a second, and at the ends.
+        let status = page.as_ref().filter(|_| number % MEMORY_EVERY == 0 || last).and_then(|p| p.read().ok());
         if let Ok(mut watch) = watch.lock() {
             if look.memory == 0.0 {
                 look.memory = watch.looks.last().map_or(0.0, |l| l.1.memory);
             }
             watch.looks.push((at, look));
+            watch.statuses.extend(status);
         }
         if last {
             return;

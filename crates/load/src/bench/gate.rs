@@ -1,6 +1,6 @@
 //! Gates: requirements on a report, comparison with a baseline, and what they mean for the exit status.
 
-use figures::stats::{Interval, mean_interval};
+use figures::stats::Interval;
 use figures::units::{Unit, parse_count, parse_seconds, parse_share, significant};
 
 use crate::report::model::{Point, Report, Round};
@@ -89,6 +89,16 @@ fn condition(text: &str) -> Result<Condition, String> {
     let metric = metric(name.trim()).ok_or_else(|| {
         wrong("the figure is none of p50, p99, p99.9 …, mean, deviation, max, errors, rps, cpu, memory")
     })?;
+    // A bare 5 might be milliseconds (wrk, k6) or seconds: who writes the unit is not misunderstood.
+    let unit = value.trim().ends_with(|c: char| c.is_alphabetic() || c == '%');
+    match metric {
+        Metric::Rps => {}
+        _ if unit => {}
+        Metric::Errors if value.trim().parse().is_ok_and(|share: f64| share < 1.0) => {}
+        Metric::Errors => return Err(wrong("the share wants a unit, as in errors<1%")),
+        Metric::Memory => return Err(wrong("the size wants a unit, as in memory<20MB")),
+        _ => return Err(wrong("the time wants a unit, as in p99<5ms")),
+    }
     let number = match metric {
         Metric::Quantile(_) | Metric::Mean | Metric::Deviation | Metric::Max | Metric::Cpu => parse_seconds(value),
         Metric::Errors => parse_share(value),
@@ -160,7 +170,7 @@ impl Condition {
             Metric::Max => Some(latency?.max),
             Metric::Errors => Some(r.error_share()),
             Metric::Rps => Some(r.good_rps),
-            Metric::Cpu => Some(r.server.as_ref()?.cpu_per_request),
+            Metric::Cpu => r.server.as_ref()?.cpu_per_request,
             Metric::Memory => Some(r.server.as_ref()?.memory_peak),
         }
     }
@@ -220,8 +230,19 @@ fn judge(condition: &Condition, at_rate: bool, point: &Point) -> (Outcome, Strin
             condition.write(i.high)
         ),
     };
+    let is_time = matches!(condition.metric, Metric::Quantile(_) | Metric::Mean | Metric::Deviation | Metric::Max);
+    if is_time && condition.below && point.verdict.failed && condition.met(i.mid) {
+        let share = point.rounds.iter().map(Round::error_share).fold(0.0, f64::max);
+        let why =
+            format!("{figure}, of those who were answered: {} of the requests were not", Unit::Share.write(share));
+        return (Outcome::Fails, why);
+    }
+    if is_time && condition.below && point.verdict.word == "overloaded" {
+        return (Outcome::Fails, format!("{figure}; the server did not keep up with the load"));
+    }
     // Limits of the client can only make latencies and rates look worse than the server is.
-    if !point.verdict.usable && !condition.met(i.mid) {
+    let theirs = matches!(point.verdict.word.as_str(), "error-bound" | "not repeatable");
+    if !point.verdict.usable && !theirs && !condition.met(i.mid) {
         return (Outcome::Undecided, format!("{figure}, but the run is {}", point.verdict.word));
     }
     if at_rate && point.verdict.word == "overloaded" {
@@ -236,60 +257,127 @@ fn judge(condition: &Condition, at_rate: bool, point: &Point) -> (Outcome, Strin
     }
 }
 
-/// Compares with an earlier report, point by point: the rate of closed loops, latency at p99 of open ones, and the server's CPU
-/// time a request. Worse by more than `by` fails if the intervals support it.
+/// A figure that is compared with an earlier one: its name, whether more of it is better, and where it stands.
+type Compared = (&'static str, bool, fn(&Round) -> Option<f64>);
+
+/// Compares with an earlier report, point by point: the rate of closed loops, the latencies of both (median, mean and p99), the
+/// share of errors, and the server's CPU time a request. Worse by more than `by` fails if the intervals support it; good is what they
+/// show to be no worse than that. Anything else is undecided.
 pub fn baseline(old: &Report, new: &Report, by: f64) -> Vec<Judgement> {
     let mut out = Vec::new();
+    let undecided = |what: String, why: String| Judgement { outcome: Outcome::Undecided, what, why };
     for point in &new.points {
-        let Some(before) = old.points.iter().find(|p| (p.value / point.value - 1.0).abs() < 0.01) else { continue };
-        let mut figures: Vec<(&str, bool, fn(&Round) -> Option<f64>)> = Vec::new();
-        if new.open_loop {
-            figures.push(("p99", false, |r| r.latency.as_ref().map(|l| l.p99)));
-        } else {
-            figures.push(("requests/s", true, |r| Some(r.good_rps)));
+        let at = crate::report::text::grouped(point.value);
+        let Some(before) = old.points.iter().find(|p| (p.value / point.value - 1.0).abs() < 0.01) else {
+            out.push(undecided(format!("{at} against the baseline"), "the baseline has no such point".into()));
+            continue;
+        };
+        // What is not repeatable has wide intervals, which say so themselves.
+        let spoilt = |p: &Point| !p.verdict.usable && p.verdict.word != "not repeatable";
+        if spoilt(before) {
+            let why = format!("the baseline itself was {} there: measure it again", before.verdict.word);
+            out.push(undecided(format!("{at} against the baseline"), why));
+            continue;
         }
-        figures.push(("CPU time a request", false, |r| r.server.as_ref().map(|s| s.cpu_per_request)));
+        out.push(errors(format!("errors at {at} against the baseline"), before, point));
+        match (before.verdict.word.as_str(), point.verdict.word.as_str()) {
+            ("overloaded", "overloaded") => {
+                let why = "overloaded then and now: the figures are the queue's".into();
+                out.push(undecided(format!("{at} against the baseline"), why));
+                continue;
+            }
+            (_, "overloaded") => {
+                let (what, why) =
+                    (format!("the load at {at} against the baseline"), "the server kept up with it then".into());
+                out.push(Judgement { outcome: Outcome::Fails, what, why });
+                continue;
+            }
+            _ => {}
+        }
+        let mut figures: Vec<Compared> = vec![
+            ("p50", false, |r| r.latency.as_ref().map(|l| l.p50)),
+            ("mean", false, |r| r.latency.as_ref().map(|l| l.mean)),
+            ("p99", false, |r| r.latency.as_ref().map(|l| l.p99)),
+            ("CPU time a request", false, |r| r.server.as_ref()?.cpu_per_request),
+        ];
+        if !new.open_loop {
+            figures.insert(0, ("requests/s", true, |r| Some(r.good_rps)));
+        }
+        let count = figures.len();
         for (name, more_is_better, of) in figures {
             let values = |p: &Point| p.rounds.iter().map(of).collect::<Option<Vec<f64>>>();
             let (Some(a), Some(b)) = (values(before), values(point)) else { continue };
-            let what = format!("{name} at {} against the baseline", crate::report::text::grouped(point.value));
-            out.push(compare(what, &a, &b, more_is_better, by));
+            let what = format!("{name} at {at} against the baseline");
+            let mut judgement = compare(what, &a, &b, more_is_better, by, count);
+            // What the client lacks, and what else runs, can only make a server look worse.
+            if spoilt(point) && judgement.outcome == Outcome::Fails {
+                judgement.outcome = Outcome::Undecided;
+                judgement.why = format!("{}, but the run is {}", judgement.why, point.verdict.word);
+            }
+            out.push(judgement);
         }
     }
-    if out.is_empty() {
-        let why = "the two reports have no point in common".into();
-        out.push(Judgement { outcome: Outcome::Undecided, what: "baseline".into(), why });
+    for lost in old.points.iter().filter(|p| !new.points.iter().any(|n| (p.value / n.value - 1.0).abs() < 0.01)) {
+        let what = format!("{} of the baseline", crate::report::text::grouped(lost.value));
+        out.push(undecided(what, "not measured now".into()));
     }
     out
 }
 
-fn compare(what: String, old: &[f64], new: &[f64], more_is_better: bool, by: f64) -> Judgement {
-    let ratio = ratio_interval(old, new);
-    // Above 1 is worse from here on.
-    let worse = if more_is_better { ratio.map(|r| 1.0 / r) } else { ratio };
-    let percent = |r: f64| format!("{}{} %", if r >= 1.0 { "+" } else { "−" }, significant((r - 1.0).abs() * 100.0));
-    let runs = old.len().min(new.len());
-    let spread =
-        if runs >= 2 { format!(" ({} to {})", percent(ratio.low), percent(ratio.high)) } else { String::new() };
-    let figure = format!("{}{spread}", percent(ratio.mid));
-    let limit = 1.0 + by;
-    let (outcome, why) = match () {
-        () if !ratio.mid.is_finite() => (Outcome::Undecided, "a figure is zero".into()),
-        () if runs < 3 && worse.mid > limit => (Outcome::Fails, format!("{figure}, from fewer than three rounds")),
-        () if runs < 3 => (Outcome::Holds, format!("{figure}, from fewer than three rounds")),
-        () if worse.low > limit || (worse.mid > limit && worse.low > 1.0) => (Outcome::Fails, figure),
-        () if worse.mid > limit => (Outcome::Undecided, format!("{figure}: too noisy to call")),
-        () => (Outcome::Holds, figure),
+/// More errors than then: when the shares of every round now lie above those of every round then, and by more than one in a thousand.
+fn errors(what: String, old: &Point, new: &Point) -> Judgement {
+    let shares = |p: &Point| p.rounds.iter().map(Round::error_share).collect::<Vec<f64>>();
+    let (a, b) = (shares(old), shares(new));
+    let most = a.iter().copied().fold(0.0, f64::max);
+    let least = b.iter().copied().fold(f64::INFINITY, f64::min);
+    let (was, is) = (figures::stats::mean(&a), figures::stats::mean(&b));
+    let why = format!("{} then, {} now", Unit::Share.write(was), Unit::Share.write(is));
+    let outcome = match () {
+        () if least > most + 0.001 => Outcome::Fails,
+        () if is > was + 0.001 => Outcome::Undecided,
+        () => Outcome::Holds,
     };
     Judgement { outcome, what, why }
 }
 
-/// Ratio of the geometric means with its 95 % interval (Welch on the logarithms).
-fn ratio_interval(old: &[f64], new: &[f64]) -> Interval {
+/// Rounds on either side without which nothing is concluded.
+const ROUNDS_MIN: usize = 3;
+
+/// One figure of `count` that are looked at together: the more there are, the surer each must be to fail, lest one of them fails by
+/// chance.
+fn compare(what: String, old: &[f64], new: &[f64], more_is_better: bool, by: f64, count: usize) -> Judgement {
+    let undecided = |why: String| Judgement { outcome: Outcome::Undecided, what: what.clone(), why };
+    let (ratio, strict) = (ratio_interval(old, new, 0.95), ratio_interval(old, new, 1.0 - 0.05 / count as f64));
+    if !ratio.mid.is_finite() {
+        return undecided("a figure is zero".into());
+    }
+    // Above 1 is worse from here on.
+    let turn = |i: Interval| {
+        if more_is_better { Interval { low: 1.0 / i.high, mid: 1.0 / i.mid, high: 1.0 / i.low } } else { i }
+    };
+    let (worse, strict) = (turn(ratio), turn(strict));
+    let percent = |r: f64| format!("{}{} %", if r >= 1.0 { "+" } else { "−" }, significant((r - 1.0).abs() * 100.0));
+    if old.len().min(new.len()) < ROUNDS_MIN {
+        return undecided(format!("{}, from fewer than three rounds on a side (--rounds 5)", percent(ratio.mid)));
+    }
+    let figure = format!("{} ({} to {})", percent(ratio.mid), percent(ratio.low), percent(ratio.high));
+    let limit = 1.0 + by;
+    match () {
+        () if worse.mid > limit && strict.low > 1.0 => Judgement { outcome: Outcome::Fails, what, why: figure },
+        () if worse.high <= limit => Judgement { outcome: Outcome::Holds, what, why: figure },
+        () => {
+            let why =
+                "the interval holds more than is allowed: more rounds, longer points, or a greater --by would decide";
+            undecided(format!("{figure}: {why}"))
+        }
+    }
+}
+
+/// Ratio of the geometric means with its interval (Welch on the logarithms).
+fn ratio_interval(old: &[f64], new: &[f64], confidence: f64) -> Interval {
     let logs = |v: &[f64]| v.iter().map(|x| x.ln()).collect::<Vec<f64>>();
     let (a, b) = (logs(old), logs(new));
-    let (ia, ib) = (mean_interval(&a, 0.95), mean_interval(&b, 0.95));
-    let mid = ib.mid - ia.mid;
+    let mid = figures::stats::mean(&b) - figures::stats::mean(&a);
     if a.len() < 2 || b.len() < 2 {
         return Interval::exact(mid.exp());
     }
@@ -297,7 +385,7 @@ fn ratio_interval(old: &[f64], new: &[f64]) -> Interval {
     let (va, vb) = (variance(&a), variance(&b));
     let degrees =
         (va + vb).powi(2) / (va * va / (a.len() - 1) as f64 + vb * vb / (b.len() - 1) as f64).max(f64::MIN_POSITIVE);
-    let half = figures::stats::t_quantile(0.975, degrees.max(1.0)) * (va + vb).sqrt();
+    let half = figures::stats::t_quantile(0.5 + confidence / 2.0, degrees.max(1.0)) * (va + vb).sqrt();
     Interval { low: mid - half, mid, high: mid + half }.map(f64::exp)
 }
 
@@ -310,7 +398,7 @@ mod tests {
         let rounds = p99.iter().map(|p| Round {
             rps: 1000.0,
             good_rps: 1000.0,
-            latency: Some(Times { p99: *p, ..Times::default() }),
+            latency: Some(Times { p50: *p, mean: *p, p99: *p, ..Times::default() }),
             ..Round::default()
         });
         let verdict =
@@ -328,6 +416,10 @@ mod tests {
             open_loop: true,
             points: vec![Point { value, rounds: rounds.collect(), verdict }],
             capacity: None,
+            search: String::new(),
+            undecided: false,
+            interrupted: false,
+            notes: Vec::new(),
         }
     }
 
@@ -364,14 +456,115 @@ mod tests {
     }
 
     #[test]
+    fn a_number_wants_its_unit() {
+        for bare in ["p99<5", "mean<0.5", "cpu<20", "errors<1", "memory<20"] {
+            assert!(requirement(bare).unwrap_err().contains("unit"), "{bare}");
+        }
+        for good in ["p99<5ms", "errors<0.01", "errors<1%", "rps>5000", "rps>50k", "memory<20MB", "cpu<20us"] {
+            requirement(good).unwrap_or_else(|e| panic!("{good}: {e}"));
+        }
+    }
+
+    #[test]
+    fn a_latency_of_the_few_who_were_answered_holds_nothing() {
+        // 488 of 674 due requests were never sent.
+        let mut over = report(100.0, &[4.0], "overloaded");
+        over.points[0].verdict.failed = true;
+        let round = &mut over.points[0].rounds[0];
+        (round.due, round.in_time) = (674, 186);
+        round.failures.insert("due but never sent".into(), 488);
+        let judged = requirements(&[requirement("p50<20s").unwrap()], &over);
+        assert!(judged[0].outcome == Outcome::Fails && judged[0].why.contains("72.4 %"), "{judged:?}");
+        assert_eq!(outcome("errors<1%", &over), Outcome::Fails);
+        // All answered, but later and later.
+        assert_eq!(outcome("p99<20s", &report(100.0, &[4.0], "overloaded")), Outcome::Fails);
+    }
+
+    #[test]
     fn a_baseline_finds_regressions_and_not_noise() {
         let result = |old: &[f64], new: &[f64]| {
-            worst(&baseline(&report(100.0, old, "valid"), &report(100.0, new, "valid"), 0.02)).unwrap()
+            worst(&baseline(&report(100.0, old, "valid"), &report(100.0, new, "valid"), 0.05)).unwrap()
         };
         assert_eq!(result(&[0.010, 0.0101, 0.0099], &[0.0100, 0.0101, 0.0100]), Outcome::Holds);
         assert_eq!(result(&[0.010, 0.0101, 0.0099], &[0.0110, 0.0111, 0.0109]), Outcome::Fails);
         assert_eq!(result(&[0.010, 0.0101, 0.0099], &[0.0090, 0.0091, 0.0089]), Outcome::Holds);
         assert_eq!(result(&[0.010, 0.013, 0.008], &[0.014, 0.009, 0.0098]), Outcome::Undecided);
-        assert_eq!(result(&[0.010], &[0.011]), Outcome::Fails);
+        // The mean is no worse, but a tripling is not excluded.
+        assert_eq!(result(&[0.010, 0.013, 0.008], &[0.005, 0.025, 0.008]), Outcome::Undecided);
+        assert_eq!(result(&[0.010], &[0.011]), Outcome::Undecided, "one round decides nothing");
+    }
+
+    #[test]
+    fn a_baseline_that_was_spoilt_itself_decides_nothing() {
+        let good = report(100.0, &[0.010, 0.010, 0.010], "valid");
+        for word in ["client-bound", "disturbed"] {
+            let mut bad = good.clone();
+            bad.points[0].verdict = Verdict { word: word.into(), usable: false, ..Verdict::default() };
+            let judged = baseline(&bad, &good, 0.02);
+            assert!(judged[0].outcome == Outcome::Undecided && judged[0].why.contains(word), "{judged:?}");
+            // Nor does a run that is disturbed now fail by it.
+            bad.points[0].rounds = report(100.0, &[0.020, 0.020, 0.021], "valid").points[0].rounds.clone();
+            assert_eq!(worst(&baseline(&good, &bad, 0.02)), Some(Outcome::Undecided));
+        }
+        let over = report(100.0, &[3.0, 3.0, 3.0], "overloaded");
+        assert_eq!(worst(&baseline(&good, &over, 0.02)), Some(Outcome::Fails));
+        let mut failing = good.clone();
+        failing.points[0].rounds.iter_mut().for_each(|r| {
+            (r.due, r.failures) = (1000, [("reset".to_string(), 8)].into());
+        });
+        assert_eq!(worst(&baseline(&good, &failing, 0.02)), Some(Outcome::Fails), "errors are looked at");
+        let elsewhere = baseline(&good, &report(200.0, &[0.01], "valid"), 0.02);
+        assert!(
+            elsewhere.iter().any(|j| j.why.contains("no such point"))
+                && elsewhere.iter().any(|j| j.why.contains("not measured"))
+        );
+    }
+
+    /// A server on the virtual network that takes `service` nanoseconds with some jitter, one request after the other, in an open
+    /// loop; one report of four rounds.
+    fn measured(service: u64, seed: u64) -> Report {
+        use crate::engine::job::Model;
+        use crate::engine::profile::{Arrivals, Profile};
+        use crate::engine::run::Outcome as Measured;
+        use crate::engine::sim::{Sim, job, ok, play};
+        let rounds = (0..4).map(|round| {
+            let mut rng = figures::rng::Rng::new(seed * 100 + round);
+            // Rounds differ as restarts of a server do.
+            let speed = 1.0 + 0.01 * rng.normal();
+            let mut free_at = 0;
+            let sim = Sim::new(Box::new(move |now, _, _| {
+                free_at = now.max(free_at) + (service as f64 * speed * (0.9 + 0.2 * rng.unit())) as u64;
+                vec![(free_at, ok())]
+            }));
+            let mut job = job(100, 20.0);
+            job.model = Model::Open { arrivals: Arrivals::Poisson };
+            job.profile = Profile::constant(40.0, 20.0);
+            job.seed = seed * 100 + round;
+            let (total, done) = play(sim, &job);
+            let outcome = Measured { total, seconds: done.measured as f64 * 1e-9, ..Measured::default() };
+            crate::report::build::round(&outcome, true, &Default::default(), Default::default())
+        });
+        let mut report = report(40.0, &[], "valid");
+        report.points[0].rounds = rounds.collect();
+        report.points[0].verdict = crate::report::verdict::judge(&report.points[0].rounds, true);
+        report
+    }
+
+    #[test]
+    fn the_gates_truth() {
+        // From 5 to 6 ms fails by 10 % at four rounds, every time.
+        for seed in 0..10 {
+            let judged = baseline(&measured(5_000_000, seed), &measured(6_000_000, seed + 1000), 0.1);
+            assert_eq!(worst(&judged), Some(Outcome::Fails), "{judged:?}");
+            let median = judged.iter().find(|j| j.what.starts_with("p50")).unwrap();
+            assert_eq!(median.outcome, Outcome::Fails, "{median:?}");
+        }
+        // An unchanged server fails in none of fifty runs.
+        for seed in 0..50 {
+            for by in [0.1, 0.02] {
+                let judged = baseline(&measured(5_000_000, seed), &measured(5_000_000, seed + 1000), by);
+                assert_ne!(worst(&judged), Some(Outcome::Fails), "{seed}: {judged:?}");
+            }
+        }
     }
 }

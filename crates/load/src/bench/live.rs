@@ -66,7 +66,7 @@ impl View {
             self.label,
             bar(moment.at / self.length.max(1e-9)),
             Unit::PerSecond.write(*state.rates.last().unwrap_or(&0.0)),
-            sparks(&state.rates),
+            sparks(&state.rates, SPARKS),
             time(0.5),
             time(0.99),
             time(1.0),
@@ -90,9 +90,10 @@ fn bar(share: f64) -> String {
     format!("[{}{}] {:.0} %", "█".repeat(full), "░".repeat(30 - full), share.clamp(0.0, 1.0) * 100.0)
 }
 
-fn sparks(rates: &[f64]) -> String {
+/// Rates as little columns, the last `places` of them.
+pub fn sparks(rates: &[f64], places: usize) -> String {
     const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let shown = &rates[rates.len().saturating_sub(SPARKS)..];
+    let shown = &rates[rates.len().saturating_sub(places)..];
     let most = shown.iter().copied().fold(0.0, f64::max);
     shown.iter().map(|r| LEVELS[((r / most.max(1e-9)) * 7.0).round().clamp(0.0, 7.0) as usize]).collect()
 }
@@ -105,8 +106,8 @@ mod tests {
     fn bars_and_sparks() {
         assert!(bar(0.5).starts_with("[███████████████░"));
         assert!(bar(9.0).ends_with("100 %"));
-        assert_eq!(sparks(&[0.0, 50.0, 100.0]), "▁▅█");
-        assert_eq!(sparks(&[]), "");
-        assert_eq!(sparks(&vec![1.0; 500]).chars().count(), SPARKS);
+        assert_eq!(sparks(&[0.0, 50.0, 100.0], SPARKS), "▁▅█");
+        assert_eq!(sparks(&[], SPARKS), "");
+        assert_eq!(sparks(&vec![1.0; 500], SPARKS).chars().count(), SPARKS);
     }
 }

@@ -26,7 +26,7 @@ pub const WORSE: i32 = 1;
 pub const USAGE: i32 = 2;
 /// The run was made, but cannot decide: client-bound, port-bound, not repeatable, too noisy. Try again.
 pub const INVALID: i32 = 3;
-/// The run failed: nobody answered, more than one request in a hundred failed, a file could not be used.
+/// The run failed: nobody answered, more than one request in a hundred failed or was never sent, a file could not be written.
 pub const FAILED: i32 = 4;
 
 /// Runs `tidegate bench` with the arguments after the subcommand's name; returns the exit status.
@@ -65,8 +65,19 @@ pub fn main(args: Vec<OsString>) -> i32 {
     if options.show {
         return show(&plan);
     }
+    // What would be complained about at the end is complained about now.
+    let before = match ready(&options) {
+        Ok(before) => before,
+        Err(message) => {
+            eprintln!("tidegate bench: {message}");
+            return USAGE;
+        }
+    };
+    crate::interrupt::watch();
+    raise_descriptors();
     let words: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let done = execute::report(&plan, &words).and_then(|report| finish(&options, &plan, &report));
+    plan.notes.iter().for_each(|note| eprintln!("tidegate bench: {note}"));
+    let done = execute::report(&plan, &words).and_then(|report| finish(&options, &plan, &report, before.as_ref()));
     done.unwrap_or_else(|message| {
         eprintln!("tidegate bench: {message}");
         FAILED
@@ -95,8 +106,37 @@ fn show(plan: &plan::Plan) -> i32 {
     status
 }
 
+/// Reads the baseline, and sees whether the files for the results can be written.
+fn ready(options: &cli::Options) -> Result<Option<Report>, String> {
+    for path in [&options.json, &options.csv, &options.html].into_iter().flatten() {
+        let new = !path.exists();
+        let open = fs::OpenOptions::new().append(true).create(true).open(path);
+        open.map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        if new {
+            let _ = fs::remove_file(path);
+        }
+    }
+    let before = options.baseline.as_deref().map(read_report).transpose()?;
+    match &before {
+        Some(report) if report.points.iter().all(|p| p.rounds.is_empty()) => {
+            let path = options.baseline.as_deref().unwrap_or(Path::new(""));
+            Err(format!("{}: the baseline holds no measured point", path.display()))
+        }
+        _ => Ok(before),
+    }
+}
+
+/// As many descriptors as this process may have: a load generator needs one a connection.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    }
+}
+
 /// Prints, writes the files, and decides the exit status.
-fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report) -> Result<i32, String> {
+fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Option<&Report>) -> Result<i32, String> {
     if !options.quiet {
         print!("{}", crate::report::text::summary(report));
     }
@@ -104,27 +144,47 @@ fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report) -> Result<
         Some(path) => fs::write(path, content()).map_err(|e| format!("{}: {e}", path.display())),
         None => Ok(()),
     };
-    write(&options.json, &|| serde_json::to_string(report).unwrap_or_default() + "\n")?;
-    write(&options.csv, &|| crate::report::csv::table(report).csv())?;
-    write(&options.html, &|| crate::report::html::page(report))?;
+    // One file that cannot be written does not cost the others.
+    let json = write(&options.json, &|| serde_json::to_string(report).unwrap_or_default() + "\n");
+    let csv = write(&options.csv, &|| crate::report::csv::table(report).csv());
+    let html = write(&options.html, &|| crate::report::html::page(report));
+    json.and(csv).and(html)?;
 
     let mut judgement = gate::requirements(&plan.requirements, report);
-    if let Some(path) = &options.baseline {
-        judgement.extend(gate::baseline(&read_report(path)?, report, options.by));
+    if let Some(before) = before {
+        judgement.extend(gate::baseline(before, report, options.by));
     }
     for j in &judgement {
         println!("{}", j.sentence());
     }
-    let gated = !judgement.is_empty();
-    let any = |of: fn(&Verdict) -> bool| report.points.iter().any(|p| of(&p.verdict));
-    Ok(match gate::worst(&judgement) {
+    Ok(crate::interrupt::status().unwrap_or_else(|| status(report, plan.searches(), gate::worst(&judgement))))
+}
+
+/// The exit status of a run that came to its end.
+fn status(report: &Report, searched: bool, gates: Option<gate::Outcome>) -> i32 {
+    let any = |of: &dyn Fn(&Verdict) -> bool| report.points.iter().any(|p| of(&p.verdict));
+    // The points beyond the knee belong to the picture of a sweep.
+    let overloaded = report.points.iter().all(|p| p.verdict.failed && p.verdict.word == "overloaded");
+    match gates {
         Some(gate::Outcome::Fails) => WORSE,
+        _ if report.points.is_empty() => FAILED,
+        Some(gate::Outcome::Undecided) if searched => INVALID,
+        // Of a search only what it found counts: it has tried rates that are too high.
+        _ if searched && report.undecided => INVALID,
+        _ if searched => {
+            if report.capacity.is_some() {
+                OK
+            } else {
+                WORSE
+            }
+        }
+        _ if overloaded || any(&|v| v.failed && v.word == "error-bound") => FAILED,
         Some(gate::Outcome::Undecided) => INVALID,
-        _ if any(|v| v.failed && v.word == "error-bound") || report.points.is_empty() => FAILED,
         // Requests failed for want of something that this machine lacks: the server has not been asked.
-        _ if any(|v| v.failed || v.word == "port-bound") || gated && any(|v| !v.usable) => INVALID,
+        _ if any(&|v| v.failed && v.word != "overloaded" || v.word == "port-bound") => INVALID,
+        Some(_) if any(&|v| !v.usable) => INVALID,
         _ => OK,
-    })
+    }
 }
 
 /// Reads a report that `--json` wrote.

@@ -1,11 +1,16 @@
 //! From options to a plan: the job of every point, in which order, and what to watch.
 
+use std::path::Path;
+
 use super::cli::{Options, time};
 use super::gate::{self, Condition, Requirement};
 use super::{replay, requests};
 use crate::engine::job::{Job, Model, Think};
 use crate::engine::profile::{Arrivals, Profile, Stage};
+use crate::engine::run::prepare;
+use crate::engine::tls;
 use crate::observe::processes::{Group, is_local};
+use crate::observe::status::Page;
 
 /// Everything that a run needs.
 #[derive(Clone, Debug)]
@@ -21,11 +26,14 @@ pub struct Plan {
     pub url: String,
     pub quantity: &'static str,
     pub open_loop: bool,
-    /// The server's processes, if they can be watched.
+    /// The server's processes, if they can be watched, and its status page.
     pub server: Option<Group>,
+    pub page: Option<Page>,
     pub live: bool,
     pub workers: Vec<String>,
     pub secret: String,
+    /// What the reader of the report should know.
+    pub notes: Vec<String>,
     /// Shape of the load when it is neither constant nor a sweep.
     fixed_profile: bool,
     duration: f64,
@@ -58,7 +66,7 @@ impl Plan {
             Some(text) => Some(Find { text: text.clone(), conditions: gate::conditions(text)? }),
             None => None,
         };
-        let arrivals = if o.arrivals == "fixed" { Arrivals::Fixed } else { Arrivals::Poisson };
+        let arrivals = if o.arrivals.as_deref() == Some("fixed") { Arrivals::Fixed } else { Arrivals::Poisson };
         let plain = o.rate.is_none() && o.conn_rate.is_none() && o.users.is_none() && o.connections.is_none();
         let asked: Vec<f64> = requirements.iter().filter_map(|r| r.at).collect();
         let by_requirement = plain && o.sweep.is_none() && find.is_none() && o.stages.is_none() && !asked.is_empty();
@@ -67,7 +75,7 @@ impl Plan {
             None => None,
         };
         let model = match () {
-            () if o.conn_rate.is_some() => Model::Connections { arrivals },
+            () if o.conn_rate.is_some() => Model::Connections { arrivals, think: think(o.think.as_deref())? },
             () if o.rate.is_some() || find.is_some() || by_requirement => Model::Open { arrivals },
             () => Model::Closed { think: think(o.think.as_deref())? },
         };
@@ -77,13 +85,17 @@ impl Plan {
             None if by_requirement => asked,
             None => vec![value],
         };
-        let mut profile = Profile::constant(value, o.duration);
+        // A number of requests ends a point; the length only bounds it then.
+        let length = o.duration.unwrap_or(if o.requests.is_some() { 3600.0 } else { 10.0 });
+        let mut profile = Profile::constant(value, length);
         if let Some(text) = &o.stages {
             profile = Profile::parse(text)?;
             values = vec![profile.highest()];
         }
-        let (mut model, mut duration) = (model, o.duration);
+        let (mut model, mut duration) = (model, length);
+        let mut notes = Vec::new();
         if let Some(log) = log {
+            notes.extend(log.left_out());
             duration = log.seconds;
             values = vec![log.at.len() as f64 / log.seconds.max(1e-9)];
             profile = Profile::constant(values[0], log.seconds);
@@ -96,7 +108,8 @@ impl Plan {
         let open_loop = model.is_open();
         let default_connections = if open_loop { 1000 } else { 50 };
         let threads = o.threads.unwrap_or_else(|| threads(&target.address)).max(1);
-        let calls = if o.no_keepalive { 1 } else { o.calls.unwrap_or(usize::from(o.conn_rate.is_some())) };
+        let steps = if o.session.is_some() { list.len() } else { 1 };
+        let calls = if o.no_keepalive { 1 } else { o.calls.unwrap_or(if o.conn_rate.is_some() { steps } else { 0 }) };
         let server = match (o.pid.as_slice(), is_local(&target.address)) {
             ([], true) => Some(Group::by_port(target.address.port())),
             ([], false) => None,
@@ -106,14 +119,20 @@ impl Plan {
             Some(path) => requests::read(path)?.trim().to_string(),
             None => String::new(),
         };
-        let quantity = model.quantity();
+        let quantity = if o.users.is_some() { "users" } else { model.quantity() };
         let base = Job {
             requests: list,
+            session: o.session.is_some(),
             headers: o.headers.clone(),
             connections_max: o.connections.or(o.users).unwrap_or(default_connections),
             calls: calls as u32,
             pipeline: o.pipeline.max(1),
-            warmup: if o.ramp.is_some() { 0.0 } else { o.warmup },
+            warmup: match (o.ramp, o.warmup) {
+                (Some(_), _) => 0.0,
+                (None, Some(warmup)) => warmup,
+                (None, None) if o.requests.is_some() => 0.0,
+                (None, None) => 0.5,
+            },
             timeout: o.timeout,
             connect_timeout: o.connect_timeout,
             budget: o.requests.map(|n| n as u64),
@@ -131,6 +150,11 @@ impl Plan {
             profile,
             ..Job::closed(target, 1, 1.0)
         };
+        refuse(o, &base)?;
+        let page = o.watch.as_deref().map(Page::new).transpose()?;
+        if let (Some(page), Some(url)) = (&page, &o.watch) {
+            page.read().map_err(|e| format!("--watch {url}: {e}"))?;
+        }
         Ok(Plan {
             values,
             rounds: o.rounds.max(1),
@@ -141,14 +165,21 @@ impl Plan {
             quantity,
             open_loop,
             server,
+            page,
             live: !o.no_live && !o.quiet,
             workers: o.workers.clone(),
             secret,
+            notes,
             fixed_profile: o.stages.is_some() || o.replay.is_some(),
             duration,
             ramp: o.ramp.unwrap_or(0.0),
             base,
         })
+    }
+
+    /// Whether a search is made.
+    pub fn searches(&self) -> bool {
+        self.find.is_some()
     }
 
     /// The job of the point at `value`, in a round. Rounds differ in their seed, so that their plans are independent.
@@ -188,7 +219,7 @@ impl Plan {
             }
             Model::Closed { .. } => format!("Closed loop, {point} connections"),
             Model::Open { arrivals } => format!("Open loop, {point} requests/s, {}", spacing(arrivals)),
-            Model::Connections { arrivals } => {
+            Model::Connections { arrivals, .. } => {
                 format!("Open loop, {point} connections/s with {} requests each, {}", j.calls, spacing(arrivals))
             }
             Model::Replay { at } => format!("Replay of {} requests", at.len()),
@@ -224,6 +255,49 @@ impl Plan {
     pub fn with_duration(&self, seconds: f64) -> Plan {
         Plan { duration: seconds, ..self.clone() }
     }
+}
+
+/// Refuses what would have no effect, or could not work.
+fn refuse(o: &Options, base: &Job) -> Result<(), String> {
+    let open = base.model.is_open();
+    let words = |option: &str, why: &str| Err(format!("{option} {why}"));
+    if open && o.pipeline > 1 {
+        return words("--pipeline", "is for closed loops: an open loop takes any connection that is free");
+    }
+    if open && o.think.is_some() && o.conn_rate.is_none() {
+        return words(
+            "--think",
+            "is for closed loops and for calls of --conn-rate: an open loop has no users who wait",
+        );
+    }
+    if o.session.is_some() && o.pipeline > 1 {
+        return words("--pipeline", "sends before the answer is there, on which the next step of a --session depends");
+    }
+    if !open && o.arrivals.is_some() {
+        return words("--arrivals", "is for open loops (-r, --conn-rate)");
+    }
+    if base.target.tls.is_none() && (o.cacert.is_some() || o.resume || !o.tls.is_empty() || !o.ciphers.is_empty()) {
+        return words("--cacert, --resume, --tls and --ciphers", "need a URL that begins with https://");
+    }
+    if let Some(cpu) = o.pin.iter().find(|cpu| !Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists()) {
+        return Err(format!("--pin {cpu}: this machine has no processor of that number"));
+    }
+    if let Some(pid) = o.pid.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        return Err(format!("--pid {pid}: there is no such process"));
+    }
+    if !o.workers.is_empty() && !o.pin.is_empty() {
+        return words("--pin", "is for threads of this machine, not for --workers");
+    }
+    if o.workers.is_empty() {
+        for source in &o.source {
+            let bound = std::net::TcpListener::bind((*source, 0));
+            bound.map_err(|e| format!("--source {source}: not an address of this machine ({e})"))?;
+        }
+    }
+    if let Some(tls) = &base.target.tls {
+        tls::client(tls, &base.target.host, &[b"http/1.1"])?;
+    }
+    prepare(base).map(|_| ())
 }
 
 /// As many threads as processors, but half of them when the server shares the machine.
@@ -314,6 +388,31 @@ mod tests {
         assert!(matches!(p.base.model, Model::Open { .. }) && p.values == [200.0]);
         assert_ne!(p.job(1.0, 0).seed, p.job(1.0, 1).seed);
         assert!(plan("http://127.0.0.1:1/ --think 1s,sometimes").is_err());
-        assert!(plan("http://127.0.0.1:1/ http://127.0.0.1:2/").is_err());
+        let two = plan("http://127.0.0.1:1/ http://127.0.0.1:2/").unwrap_err();
+        assert!(two.contains("127.0.0.1:2") && two.contains("127.0.0.1:1"), "{two}");
+        let n = plan("http://127.0.0.1:1/ -n 50").unwrap();
+        assert_eq!((n.base.warmup, n.base.budget, n.base.profile.seconds()), (0.0, Some(50), 3600.0));
+        assert_eq!(plan("http://127.0.0.1:1/ -n 50 --warmup 1s -d 5s").unwrap().base.warmup, 1.0);
+    }
+
+    #[test]
+    fn what_has_no_effect_or_cannot_work_is_refused_before_the_run() {
+        for (options, word) in [
+            ("-r 100 --pipeline 4", "--pipeline"),
+            ("-r 100 --think 1s", "--think"),
+            ("-c 5 --arrivals fixed", "--arrivals"),
+            ("--resume", "https"),
+            ("--pin 4095", "4095"),
+            ("--pid 4194304", "4194304"),
+            ("--source 192.0.2.1", "192.0.2.1"),
+            ("-H nonsense", "nonsense"),
+            ("-H X:{{nope}}", "nope"),
+            ("--expect-hash xyz", "xyz"),
+            ("--require p99<5", "unit"),
+        ] {
+            let why = plan(&format!("http://127.0.0.1:1/ {options}")).unwrap_err();
+            assert!(why.contains(word), "{options}: {why}");
+        }
+        assert!(plan("https://127.0.0.1:1/ --tls 1.4").unwrap_err().contains("1.4"));
     }
 }

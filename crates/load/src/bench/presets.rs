@@ -129,6 +129,25 @@ fn httperf(args: &[String]) -> Result<Vec<String>, String> {
             }
             "--num-conns" | "--num-conn" => connections = number(&name, &a.value(&name, value)?)?,
             "--num-calls" | "--num-call" => calls = a.value(&name, value)?,
+            "--wsess" => {
+                // Sessions, calls in each, and the pause between two calls: a session keeps its connection here.
+                let text = a.value(&name, value)?;
+                let parts: Vec<&str> = text.split(',').collect();
+                let [sessions, each, think] = parts[..] else {
+                    return Err(format!("--wsess {text}: sessions,calls,seconds are wanted"));
+                };
+                (connections, calls) = (number(&name, sessions)?, each.to_string());
+                push(&mut out, "--think", format!("{think}s"));
+            }
+            "--wset" => {
+                let text = a.value(&name, value)?;
+                let files = number(&name, text.split(',').next().unwrap_or(""))?;
+                if files < 1.0 {
+                    return Err(format!("--wset {text}: the number of files is not positive"));
+                }
+                // httperf spreads them over directories of ten digits each; here their number is their name.
+                uri = format!("{}/{{{{rand:0:{}}}}}.html", uri.trim_end_matches('/'), files - 1.0);
+            }
             "--timeout" => {
                 let t = a.value(&name, value)?;
                 push(&mut out, "--timeout", t);

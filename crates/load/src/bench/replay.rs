@@ -18,8 +18,31 @@ pub struct Log {
     /// Different requests.
     pub requests: Vec<RequestSpec>,
     pub seconds: f64,
-    /// Lines that were left out: not of the format, or a method that changes things.
-    pub skipped: usize,
+    /// Lines that were left out: of another method than GET and HEAD, by method; not of the format; beyond the most that are taken.
+    pub methods: BTreeMap<String, usize>,
+    pub broken: usize,
+    pub beyond: usize,
+}
+
+impl Log {
+    /// What was left out, in a sentence; `None` when nothing was.
+    pub fn left_out(&self) -> Option<String> {
+        let mut parts: Vec<String> = self.methods.iter().map(|(method, n)| format!("{n} {method}")).collect();
+        if self.broken > 0 {
+            parts.push(format!("{} not of the format", self.broken));
+        }
+        if self.beyond > 0 {
+            parts.push(format!("{} beyond the first {REQUESTS_MAX}", self.beyond));
+        }
+        let all = self.methods.values().sum::<usize>() + self.broken + self.beyond;
+        (all > 0).then(|| {
+            let of = all + self.at.len();
+            format!(
+                "{all} of {of} lines of the log were left out: {} (only GET and HEAD are repeated)",
+                parts.join(", ")
+            )
+        })
+    }
 }
 
 /// Reads a log. Only GET and HEAD are repeated: a log does not hold the bodies of other requests, and repeating those could
@@ -42,13 +65,26 @@ pub fn read(path: &Path, format: Option<&str>, speed: f64) -> Result<Log, String
 pub fn parse(text: &str, format: &str, speed: f64) -> Result<Log, String> {
     let format = Format::compile(format)?;
     let mut numbers: BTreeMap<(String, String, u16), u32> = BTreeMap::new();
-    let mut log = Log { at: Vec::new(), requests: Vec::new(), seconds: 0.0, skipped: 0 };
+    let mut log = Log {
+        at: Vec::new(),
+        requests: Vec::new(),
+        seconds: 0.0,
+        methods: BTreeMap::new(),
+        broken: 0,
+        beyond: text.lines().count().saturating_sub(REQUESTS_MAX),
+    };
     let mut times: Vec<f64> = Vec::new();
     for line in text.lines().take(REQUESTS_MAX) {
-        let Some(entry) = format.read(line).filter(|e| matches!(e.method.as_str(), "GET" | "HEAD")) else {
-            log.skipped += usize::from(!line.is_empty());
+        let Some(entry) = format.read(line) else {
+            log.broken += usize::from(!line.is_empty());
             continue;
         };
+        if !matches!(entry.method.as_str(), "GET" | "HEAD") {
+            // A log is written by whoever asks: few names are kept.
+            let known = log.methods.len() < 12 || log.methods.contains_key(&entry.method);
+            *log.methods.entry(if known { entry.method } else { "other".into() }).or_default() += 1;
+            continue;
+        }
         let key = (entry.method, entry.path, entry.status);
         let number = *numbers.entry(key.clone()).or_insert_with(|| {
             let mut spec = RequestSpec::get(&key.1.replace("{{", "%7B%7B"));
@@ -210,7 +246,10 @@ mod tests {
         let log = parse(LOG, COMBINED, 1.0).unwrap();
         assert_eq!(log.at, [(0.0, 0), (0.5, 1), (2.0, 0)]);
         assert_eq!(log.requests[1].expect.status, [404]);
-        assert_eq!((log.requests.len(), log.skipped), (2, 2));
+        assert_eq!((log.requests.len(), log.methods["POST"], log.broken), (2, 1, 1));
+        let said = log.left_out().unwrap();
+        assert!(said.starts_with("2 of 5 lines") && said.contains("1 POST, 1 not of the format"), "{said}");
+        assert_eq!(parse(LOG.lines().next().unwrap(), COMBINED, 1.0).unwrap().left_out(), None);
         assert_eq!(parse(LOG, COMBINED, 4.0).unwrap().at[2].0, 0.5);
     }
 

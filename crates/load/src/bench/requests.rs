@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::cli::Options;
 use crate::engine::job::{Target, Tls};
-use crate::engine::request::{Expect, RequestSpec};
+use crate::engine::request::{Expect, Prepared, RequestSpec};
 
 /// The parts of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,10 +67,13 @@ pub fn target(options: &Options) -> Result<(Target, Vec<Url>), String> {
     let urls: Vec<Url> = options.urls.iter().map(|u| Url::parse(u)).collect::<Result<_, _>>()?;
     let first = urls.first().ok_or("no URL")?;
     if let Some(other) = urls.iter().find(|u| (u.tls, &u.host, u.port) != (first.tls, &first.host, first.port)) {
-        return Err(format!("all URLs must name one server; {} is another than {}", other.host, first.host));
+        let name = |u: &Url| format!("{}://{}:{}", if u.tls { "https" } else { "http" }, u.host, u.port);
+        return Err(format!("all URLs must name one server; {} is another than {}", name(other), name(first)));
     }
     let address = match options.connect_to {
         Some(address) => address,
+        // Nothing is resolved or connected to by address, and what watches this machine finds nothing by port.
+        None if options.unix.is_some() => SocketAddr::from(([127, 0, 0, 1], 0)),
         None => resolve(&first.host, first.port)?,
     };
     let tls = match first.tls {
@@ -82,12 +85,19 @@ pub fn target(options: &Options) -> Result<(Target, Vec<Url>), String> {
             ciphers: options.ciphers.clone(),
         }),
     };
-    let target = Target { host: first.host.clone(), port: first.port, address, tls, sources: options.source.clone() };
+    let target = Target {
+        host: first.host.clone(),
+        port: first.port,
+        address,
+        tls,
+        unix: options.unix.clone(),
+        sources: options.source.clone(),
+    };
     Ok((target, urls))
 }
 
 /// Resolves a name; IPv4 is preferred because that is what test servers listen on.
-fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
+pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
     let all: Vec<SocketAddr> =
         (host, port).to_socket_addrs().map_err(|e| format!("`{host}` does not resolve: {e}"))?.collect();
     let preferred = all.iter().find(|a| a.is_ipv4()).or(all.first());
@@ -98,6 +108,26 @@ fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
 #[serde(deny_unknown_fields)]
 struct RequestFile {
     request: Vec<RequestSpec>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SessionFile {
+    step: Vec<RequestSpec>,
+}
+
+/// The steps of a session; every variable must be set before it is used.
+fn session(text: &str) -> Result<Vec<RequestSpec>, String> {
+    let parsed: SessionFile = toml::from_str(text).map_err(|e| e.to_string())?;
+    let mut known: Vec<&str> = Vec::new();
+    for (i, step) in parsed.step.iter().enumerate() {
+        let prepared = Prepared::new(step, "h", &[], false)?;
+        if let Some(name) = prepared.variables().find(|name| !known.contains(name)) {
+            return Err(format!("step {} uses {{{{var:{name}}}}}, which no step before it extracts", i + 1));
+        }
+        known.extend(step.extract.keys().map(String::as_str));
+    }
+    if parsed.step.is_empty() { Err("there is no step in it".into()) } else { Ok(parsed.step) }
 }
 
 /// All requests that the options describe.
@@ -122,22 +152,37 @@ pub fn requests(options: &Options, urls: &[Url]) -> Result<Vec<RequestSpec>, Str
         headers: Vec::new(),
         body: body.clone(),
         expect: expect.clone(),
+        ..RequestSpec::get("")
     };
+    if let Some(file) = &options.session {
+        return session(&read(file)?).map_err(|e| format!("{}: {e}", file.display()));
+    }
     if let Some(file) = &options.request_file {
         let parsed: RequestFile = toml::from_str(&read(file)?).map_err(|e| format!("{}: {e}", file.display()))?;
+        if let Some(request) = parsed.request.iter().find(|r| !r.extract.is_empty() || !r.think.is_empty()) {
+            let (file, path) = (file.display(), &request.path);
+            return Err(format!("{file}: extract and think of {path} belong to the steps of a --session"));
+        }
+        if parsed.request.is_empty() {
+            return Err(format!("{}: there is no request in it", file.display()));
+        }
         return Ok(parsed.request);
     }
     if let Some(file) = &options.paths {
         let text = read(file)?;
         let lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
-        return Ok(lines
+        let list: Vec<RequestSpec> = lines
             .map(|line| match line.split_once(char::is_whitespace) {
                 Some((weight, path)) if weight.parse::<f64>().is_ok() => {
                     plain(path.trim(), weight.parse().unwrap_or(1.0))
                 }
                 _ => plain(line, 1.0),
             })
-            .collect());
+            .collect();
+        if list.is_empty() {
+            return Err(format!("{}: there is no path in it", file.display()));
+        }
+        return Ok(list);
     }
     Ok(urls.iter().map(|u| plain(&u.path, 1.0)).collect())
 }
@@ -169,5 +214,17 @@ mod tests {
         let parsed: RequestFile = toml::from_str(text).unwrap();
         assert_eq!((parsed.request[0].weight, parsed.request[0].expect.status[0]), (3.0, 404));
         assert!(toml::from_str::<RequestFile>("[[request]]\npth='/a'\n").is_err());
+    }
+
+    #[test]
+    fn sessions_use_what_was_extracted_before() {
+        let steps = |text: &str| session(text);
+        let login = "[[step]]\nmethod='POST'\npath='/login'\nextract={token='json:/t'}\nthink='1s'\n";
+        let next = "[[step]]\npath='/a?t={{var:token}}'\n";
+        assert_eq!(steps(&format!("{login}{next}")).unwrap().len(), 2);
+        assert!(steps(&format!("{next}{login}")).unwrap_err().contains("step 1 uses {{var:token}}"));
+        for bad in ["[[step]]\npath='/'\nextract={x='y'}\n", "[[step]]\npath='/'\nthink='x'\n", ""] {
+            assert!(steps(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -8,6 +8,7 @@ use crate::engine::failure::{Failure, Failures};
 use crate::engine::latency::Latency;
 use crate::engine::record::{Record, Statuses};
 use crate::engine::run::{Moment, Outcome};
+use crate::engine::timeline::Timeline;
 use crate::engine::transport::Cost;
 
 /// An [`Outcome`] that can be sent.
@@ -18,6 +19,9 @@ pub struct WireOutcome {
     seconds: f64,
     busy: Vec<f64>,
     client_cpu: f64,
+    waited: Vec<f64>,
+    timeline: Timeline,
+    interval: f64,
     ports: u64,
     users: u64,
     starved: u64,
@@ -37,8 +41,9 @@ struct WireMoment {
 struct WireRecord {
     /// corrected, raw, lag, first byte, connect, handshake; empty text for an empty histogram.
     histograms: [String; 6],
-    /// answers, good, due, sent, connections, body bytes, other bytes, idle closed, connects timed, their CPU time, local addresses.
-    counts: [u64; 11],
+    /// answers, good, due, sent, connections, body bytes, other bytes, idle closed, connects timed, their CPU time, local addresses,
+    /// in time, late.
+    counts: [u64; 13],
     failures: BTreeMap<Failure, u64>,
     statuses: Statuses,
 }
@@ -72,6 +77,8 @@ impl WireRecord {
                 r.connect_cost.calls,
                 r.connect_cost.cpu,
                 r.connect_cost.sources,
+                r.in_time,
+                r.late,
             ],
             failures: r.failures.seen().collect(),
             statuses: r.statuses.clone(),
@@ -81,8 +88,21 @@ impl WireRecord {
     fn unpack(&self) -> Result<Record, String> {
         let read = |t: &String| if t.is_empty() { Ok(Latency::default()) } else { Latency::decode(t) };
         let [corrected, raw, lag, first_byte, connect, handshake] = &self.histograms;
-        let [answers, good, due, sent, connections, body_bytes, other_bytes, idle_closed, calls, cpu, sources] =
-            self.counts;
+        let [
+            answers,
+            good,
+            due,
+            sent,
+            connections,
+            body_bytes,
+            other_bytes,
+            idle_closed,
+            calls,
+            cpu,
+            sources,
+            in_time,
+            late,
+        ] = self.counts;
         let mut failures = Failures::default();
         self.failures.iter().for_each(|(class, n)| failures.add_many(*class, *n));
         let mut record = Record::default();
@@ -93,6 +113,7 @@ impl WireRecord {
         record.connect = read(connect)?;
         record.handshake = read(handshake)?;
         (record.answers, record.good, record.due, record.sent) = (answers, good, due, sent);
+        (record.in_time, record.late) = (in_time, late);
         (record.connections, record.idle_closed) = (connections, idle_closed);
         (record.body_bytes, record.other_bytes) = (body_bytes, other_bytes);
         record.connect_cost = Cost { calls, cpu, sources };
@@ -118,6 +139,9 @@ impl WireOutcome {
             seconds: o.seconds,
             busy: o.busy.clone(),
             client_cpu: o.client_cpu,
+            waited: o.waited.clone(),
+            timeline: o.timeline.clone(),
+            interval: o.interval,
             ports: o.ports,
             users: o.users,
             starved: o.starved,
@@ -140,6 +164,9 @@ impl WireOutcome {
             seconds: self.seconds,
             busy: self.busy.clone(),
             client_cpu: self.client_cpu,
+            waited: self.waited.clone(),
+            timeline: self.timeline.clone(),
+            interval: self.interval,
             ports: self.ports,
             users: self.users,
             starved: self.starved,
@@ -151,6 +178,7 @@ impl WireOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::timeline::Coarse;
 
     #[test]
     fn outcomes_survive_the_wire() {
@@ -163,6 +191,9 @@ mod tests {
         record.settle();
         let moment = Moment { at: 1.0, seconds: 1.0, record: record.clone(), open: 3, pending: 4 };
         let outcome = Outcome {
+            waited: vec![0.25],
+            interval: 0.5,
+            timeline: Timeline(vec![Coarse::default()]),
             total: record,
             moments: vec![moment],
             seconds: 1.0,
@@ -180,6 +211,7 @@ mod tests {
         assert_eq!((back.total.answers, back.total.due, back.moments[0].open), (5, 7, 3));
         assert_eq!(back.total.corrected.quantile(0.99), outcome.total.corrected.quantile(0.99));
         assert_eq!(back.total.raw().count(), 2);
+        assert_eq!((back.waited, back.interval, back.timeline.0.len()), (vec![0.25], 0.5, 1));
         assert_eq!(back.total.failures.of(Failure::Reset), 1);
         assert_eq!(back.total.statuses.sorted(), [(404, 1)]);
     }

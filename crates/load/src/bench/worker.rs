@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::wire::WireOutcome;
 use super::{FAILED, OK, USAGE};
 use crate::engine::job::Job;
-use crate::engine::run::{Outcome, prepare, run};
+use crate::engine::run::{Control, Outcome, prepare, run};
 
 /// Longest message; an outcome of an hour stays below.
 const MESSAGE_MAX: u64 = 256 * 1024 * 1024;
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Serialize, Deserialize)]
 struct Hello {
-    /// `tidegate-bench/2`.
+    /// `tidegate-bench/3`.
     protocol: String,
     number: String,
     threads: usize,
@@ -47,7 +47,7 @@ enum Reply {
     Done(Box<WireOutcome>),
 }
 
-const PROTOCOL: &str = "tidegate-bench/2";
+const PROTOCOL: &str = "tidegate-bench/3";
 
 /// A worker waits for jobs of a coordinator (`tidegate bench --workers HOST:PORT,... --secret FILE URL`) and makes its share of
 /// their load.
@@ -151,9 +151,9 @@ fn serve(stream: TcpStream, secret: &str, longest: f64, threads: usize) -> Resul
     }
     link.send(&Reply::Ready)?;
     let _go: String = link.receive()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let watch = link.watch(&stop)?;
-    let outcome = run(&job, stop, |_| ());
+    let control = Control::default();
+    let watch = link.watch(&control.stop)?;
+    let outcome = run(&job, &control, |_| ());
     if watch.end() {
         return Err("the coordinator left in the middle of a run, which was stopped".into());
     }
@@ -180,11 +180,12 @@ impl LinkWatch {
 
 /// Gives every worker its share of a job, starts all, merges what they report.
 ///
-/// There is no outcome without all of them: with a worker less the load was not the one that was asked for.
+/// There is no outcome without all of them: with a worker less the load was not the one that was asked for. When `control` says
+/// stop, all workers are told, and report what they have.
 ///
 /// # Errors
 /// A sentence that names the worker which could not be reached, refused, failed or was lost.
-pub fn coordinate(workers: &[String], secret: &str, job: &Job) -> Result<Outcome, String> {
+pub fn coordinate(workers: &[String], secret: &str, job: &Job, control: &Control) -> Result<Outcome, String> {
     let mut links = Vec::new();
     let mut hellos = Vec::new();
     for name in workers {
@@ -210,6 +211,7 @@ pub fn coordinate(workers: &[String], secret: &str, job: &Job) -> Result<Outcome
         link.send(&"go")?;
     }
     let skew = begin.elapsed();
+    control.began.get_or_init(Instant::now);
     if skew > Duration::from_millis(50) {
         eprintln!("tidegate bench: the workers started up to {} ms apart", skew.as_millis());
     }
@@ -219,17 +221,31 @@ pub fn coordinate(workers: &[String], secret: &str, job: &Job) -> Result<Outcome
     }
     let closers: Vec<TcpStream> = links.iter().filter_map(|l| l.writer.try_clone().ok()).collect();
     let (sender, replies) = mpsc::channel();
+    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for (mut link, name) in links.into_iter().zip(workers) {
             let sender = sender.clone();
             scope.spawn(move || drop(sender.send((name, link.receive::<Reply>()))));
         }
         drop(sender);
+        scope.spawn(|| pass_on(&control.stop, &over, &closers));
         let merged = collect(&replies, begin);
+        over.store(true, Ordering::Relaxed);
         // Workers whose link ends stop; without that one loss would leave the others at work for nobody.
         closers.iter().for_each(|s| drop(s.shutdown(Shutdown::Both)));
         merged
     })
+}
+
+/// Tells the workers to stop, by a line, when this side is told to.
+fn pass_on(stop: &AtomicBool, over: &AtomicBool, links: &[TcpStream]) {
+    while !over.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) {
+            links.iter().for_each(|mut link| drop(link.write_all(b"\n")));
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Merges what the workers report, until all have reported or one of them will not.
@@ -291,7 +307,8 @@ impl Link {
         set.map_err(|e| e.to_string())
     }
 
-    /// Sets `stop` when the other side closes, while a run keeps this thread busy.
+    /// Sets `stop` when the other side closes, or says anything (which means the same, but it waits for the figures), while a run
+    /// keeps this thread busy.
     fn watch(&self, stop: &Arc<AtomicBool>) -> Result<LinkWatch, String> {
         let mut stream = self.writer.try_clone().map_err(|e| e.to_string())?;
         self.patience(Duration::from_millis(200))?;
@@ -303,7 +320,7 @@ impl Link {
                     Err(e)
                         if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {
                     }
-                    // Nothing is to come but the end.
+                    Ok(1..) => stop.store(true, Ordering::Relaxed),
                     _ => {
                         stop.store(true, Ordering::Relaxed);
                         return true;

@@ -1,4 +1,4 @@
-//! The measuring tools as a program of their own: `tidegate-load bench|lab|plan …`, for machines that only make load.
+//! The measuring tools as a program of their own: `tidegate-load bench|lab|plan|top …`, for machines that only make load.
 
 fn main() {
     let mut args = std::env::args_os().skip(1);
@@ -6,10 +6,11 @@ fn main() {
     let rest: Vec<_> = args.collect();
     let status = match command.as_ref().and_then(|c| c.to_str()) {
         Some("bench") => load::bench_main(rest),
+        Some("top") => load::top_main(rest),
         Some("lab") => load::lab_main(rest),
         Some("plan") => planner::plan_main(rest),
         _ => {
-            eprintln!("usage: tidegate-load bench|lab|plan [--help]");
+            eprintln!("usage: tidegate-load bench|lab|plan|top [--help]");
             2
         }
     };

@@ -11,8 +11,8 @@ use net::socket::set_bind_address_no_port;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, ipproto, recv, send, socket_with,
-    sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, ipproto, recv, send,
+    socket_with, sockopt,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -35,6 +35,7 @@ const PORTLESS: u64 = 5_000_000;
 pub struct Epoll {
     epoll: OwnedFd,
     address: SocketAddr,
+    unix: Option<SocketAddrUnix>,
     ports: Ports,
     sockets: Vec<Option<OwnedFd>>,
     /// Counts the sockets that each slot has had, so that an event of a former one is not taken for the present one's.
@@ -67,6 +68,7 @@ impl Epoll {
         Ok(Epoll {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             address: job.target.address,
+            unix: job.target.unix.as_ref().map(SocketAddrUnix::new).transpose()?,
             ports,
             sockets: Vec::new(),
             epochs: Vec::new(),
@@ -102,8 +104,14 @@ impl Epoll {
     }
 
     fn open(&mut self, slot: Slot) -> Result<(), Errno> {
-        let family = if self.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        if let Some(path) = &self.unix {
+            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            // A full accept queue says EAGAIN here, where TCP would let the connection wait.
+            connect(&socket, path)?;
+            return self.register(slot, socket, 0);
+        }
+        let family = if self.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         sockopt::set_tcp_nodelay(&socket, true)?;
         let number = self.ports.choose(self.made, &self.live);
@@ -123,6 +131,11 @@ impl Epoll {
         {
             return Err(error);
         }
+        self.register(slot, socket, number)
+    }
+
+    /// Puts a socket, connected from address number `number`, into a slot.
+    fn register(&mut self, slot: Slot, socket: OwnedFd, number: usize) -> Result<(), Errno> {
         if self.sockets.len() <= slot {
             self.sockets.resize_with(slot + 1, || None);
             self.epochs.resize(slot + 1, 0);
@@ -152,7 +165,8 @@ fn nanoseconds(t: Timespec) -> u64 {
 
 fn connect_class(error: Errno) -> Failure {
     match error {
-        Errno::CONNREFUSED => Failure::ConnectRefused,
+        // A unix socket whose accept queue is full says AGAIN.
+        Errno::CONNREFUSED | Errno::AGAIN => Failure::ConnectRefused,
         Errno::TIMEDOUT => Failure::ConnectTimeout,
         Errno::ADDRNOTAVAIL | Errno::ADDRINUSE => Failure::PortsExhausted,
         Errno::MFILE | Errno::NFILE => Failure::DescriptorsExhausted,
@@ -172,6 +186,10 @@ impl Transport for Epoll {
 
     fn cpu(&self) -> u64 {
         nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
+    }
+
+    fn waited(&self) -> u64 {
+        crate::observe::processes::schedule(std::path::Path::new("/proc/thread-self")).1
     }
 
     fn connect(&mut self, slot: Slot) -> Result<(), Failure> {

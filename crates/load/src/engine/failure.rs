@@ -33,6 +33,8 @@ pub enum Failure {
     Status,
     /// Complete and with the right status, but another body than expected.
     Body,
+    /// Right, but without a value that later requests of the session need.
+    Extract,
     /// Still without answer when the run ended.
     Unfinished,
     /// Due by the plan, but never sent: no connection became free.
@@ -41,7 +43,7 @@ pub enum Failure {
 
 impl Failure {
     /// All classes, in the order of reports.
-    pub const ALL: [Failure; 15] = [
+    pub const ALL: [Failure; 16] = [
         Failure::ConnectRefused,
         Failure::ConnectTimeout,
         Failure::Connect,
@@ -55,6 +57,7 @@ impl Failure {
         Failure::Protocol,
         Failure::Status,
         Failure::Body,
+        Failure::Extract,
         Failure::Unfinished,
         Failure::Unsent,
     ];
@@ -75,6 +78,7 @@ impl Failure {
             Failure::Protocol => "broken answer",
             Failure::Status => "unexpected status",
             Failure::Body => "unexpected body",
+            Failure::Extract => "nothing to extract",
             Failure::Unfinished => "unfinished at the end",
             Failure::Unsent => "due but never sent",
         }
@@ -129,11 +133,11 @@ mod tests {
             assert_eq!(class as usize, i, "the order of ALL is the order of the enum");
             f.add_many(class, i as u64 + 1);
         }
-        assert_eq!(f.total(), (1..=15).sum::<u64>());
-        assert_eq!(f.of(Failure::Unsent), 15);
+        assert_eq!(f.total(), (1..=16).sum::<u64>());
+        assert_eq!(f.of(Failure::Unsent), 16);
         let mut g = f;
         g.merge(&f);
         assert_eq!(g.of(Failure::Tls), 12);
-        assert_eq!(f.seen().count(), 15);
+        assert_eq!(f.seen().count(), 16);
     }
 }

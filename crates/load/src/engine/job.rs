@@ -12,6 +12,9 @@ use super::request::RequestSpec;
 pub struct Job {
     pub target: Target,
     pub requests: Vec<RequestSpec>,
+    /// The requests are the steps of a session, in their order, each after the answer to the one before.
+    #[serde(default)]
+    pub session: bool,
     /// Header fields of every request.
     pub headers: Vec<String>,
     pub model: Model,
@@ -52,6 +55,9 @@ pub struct Target {
     pub port: u16,
     pub address: SocketAddr,
     pub tls: Option<Tls>,
+    /// Path of a unix socket to connect to instead of `address`.
+    #[serde(default)]
+    pub unix: Option<std::path::PathBuf>,
     /// Local addresses to connect from, in turn; more of them give more ports.
     pub sources: Vec<std::net::IpAddr>,
 }
@@ -86,8 +92,12 @@ pub enum Model {
     Closed { think: Think },
     /// Requests by schedule, whatever the answers do.
     Open { arrivals: Arrivals },
-    /// Connections by schedule, each with `calls` requests.
-    Connections { arrivals: Arrivals },
+    /// Connections by schedule, each with `calls` requests, with a pause between them.
+    Connections {
+        arrivals: Arrivals,
+        #[serde(default)]
+        think: Think,
+    },
     /// Requests at given times (seconds from the start) with given numbers.
     Replay { at: Vec<(f64, u32)> },
 }
@@ -122,6 +132,7 @@ impl Job {
         Job {
             target,
             requests: vec![RequestSpec::get("/")],
+            session: false,
             headers: Vec::new(),
             model: Model::Closed { think: Think::default() },
             profile: Profile::constant(connections as f64, seconds),

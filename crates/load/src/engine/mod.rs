@@ -12,12 +12,16 @@ pub mod profile;
 pub mod record;
 pub mod request;
 pub mod run;
+pub mod session;
 pub mod template;
+pub mod timeline;
 pub mod tls;
 pub mod transport;
 pub mod world;
 
 #[cfg(test)]
-mod sim;
+mod conservation;
+#[cfg(test)]
+pub mod sim;
 #[cfg(test)]
 mod truth;

@@ -40,6 +40,9 @@ impl Ports {
     fn with(job: &Job, range: u64, reuse: bool) -> Ports {
         let mut sources = job.target.sources.clone();
         let mut each = 0;
+        if job.target.unix.is_some() {
+            return Ports { available: 0, sources: Vec::new(), each };
+        }
         if sources.is_empty() && job.target.address.ip().is_loopback() && job.target.address.is_ipv4() {
             let (at_a_time, closed) = needed(job, reuse);
             let share = range as f64 * TAKEN_MAX;
@@ -87,14 +90,20 @@ fn range(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::job::Target;
+    use crate::engine::job::{Target, Think};
     use crate::engine::profile::{Arrivals, Profile};
 
     fn job(address: &str, connections: usize) -> Job {
-        let target =
-            Target { host: "h".into(), port: 80, address: address.parse().unwrap(), tls: None, sources: Vec::new() };
+        let target = Target {
+            host: "h".into(),
+            port: 80,
+            address: address.parse().unwrap(),
+            tls: None,
+            unix: None,
+            sources: Vec::new(),
+        };
         let mut job = Job::closed(target, connections, 1.0);
-        job.model = Model::Connections { arrivals: Arrivals::Fixed };
+        job.model = Model::Connections { arrivals: Arrivals::Fixed, think: Think::default() };
         job.profile = Profile::constant(30_000.0, 1.0);
         job.calls = 1;
         job

@@ -13,11 +13,11 @@ pub struct Record {
     pub corrected: Latency,
     /// From the send to the last byte, only where it differs from `corrected`; see [`Record::raw`].
     raw_apart: Latency,
-    /// Times that are the same from the plan and from the send.
+    /// Times that are the same from the plan, from the send, and to the first byte.
     same: Latency,
     /// From the plan to the moment at which the engine took the request up: the generator's own lateness.
     pub lag: Latency,
-    /// From the plan to the first byte, of answers that came in several pieces; others count with their whole time.
+    /// From the plan to the first byte of the answer.
     pub first_byte: Latency,
     /// From the start of a connection until it stood (TCP), and the TLS handshake after that.
     pub connect: Latency,
@@ -27,6 +27,10 @@ pub struct Record {
     pub good: u64,
     /// Requests that were due, that were sent, connections that were made, within the interval.
     pub due: u64,
+    /// Of the due requests: those whose right answer came within the run, and those that were owed one and got it after its end.
+    /// With the failures they add up to `due`.
+    pub in_time: u64,
+    pub late: u64,
     pub sent: u64,
     pub connections: u64,
     /// Bytes of bodies and of everything else received.
@@ -42,7 +46,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// A time that is the same from the plan and from the send (closed loop on a standing connection).
+    /// A time that is the same from the plan and from the send (closed loop on a standing connection), of an answer that came in
+    /// one piece.
     #[inline]
     pub fn both(&mut self, nanoseconds: u64) {
         self.same.record(nanoseconds);
@@ -59,12 +64,14 @@ impl Record {
     pub fn settle(&mut self) {
         self.corrected.merge(&self.same);
         self.raw_apart.merge(&self.same);
+        self.first_byte.merge(&self.same);
         self.same = Latency::default();
     }
 
     /// Gives up the distributions that a time series does not show, once they are part of the total.
     pub fn slim(&mut self) {
         let empty = Record::default();
+        self.corrected = empty.corrected;
         self.raw_apart = empty.raw_apart;
         self.lag = empty.lag;
         self.first_byte = empty.first_byte;
@@ -94,6 +101,8 @@ impl Record {
         self.answers += other.answers;
         self.good += other.good;
         self.due += other.due;
+        self.in_time += other.in_time;
+        self.late += other.late;
         self.sent += other.sent;
         self.connections += other.connections;
         self.body_bytes += other.body_bytes;

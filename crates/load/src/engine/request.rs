@@ -1,9 +1,12 @@
 //! What is asked, and what counts as an answer: requests with weights, headers, bodies, templates and expectations.
 
+use std::collections::BTreeMap;
+
 use figures::rng::Rng;
 use serde::{Deserialize, Serialize};
 use wire_h1::{Method, RequestWriter};
 
+use super::session::{Extractor, Variables};
 use super::template::Template;
 
 /// One kind of request as the user described it.
@@ -25,6 +28,12 @@ pub struct RequestSpec {
     pub body: String,
     #[serde(default)]
     pub expect: Expect,
+    /// In a session: variables for the requests after this one, and where they stand in the answer (see [`Extractor::parse`]).
+    #[serde(default)]
+    pub extract: BTreeMap<String, String>,
+    /// In a session: pause after the answer, such as `200ms`.
+    #[serde(default)]
+    pub think: String,
 }
 
 fn get() -> String {
@@ -45,6 +54,8 @@ impl RequestSpec {
             headers: Vec::new(),
             body: String::new(),
             expect: Expect::default(),
+            extract: BTreeMap::new(),
+            think: String::new(),
         }
     }
 }
@@ -101,6 +112,9 @@ pub struct Prepared {
     pub method: Method,
     pub expect: Expect,
     pub expect_hash: Option<u64>,
+    /// What the answer gives to later requests, and the seconds to pause after it.
+    pub extract: Vec<(String, Extractor)>,
+    pub think: f64,
     /// The whole request, when nothing in it changes.
     constant: Option<Vec<u8>>,
     target: Template,
@@ -134,7 +148,15 @@ impl Prepared {
             Some(text) => Some(u64::from_str_radix(text, 16).map_err(|_| format!("hash `{text}` is not hexadecimal"))?),
             None => None,
         };
+        let extract = spec.extract.iter().map(|(name, from)| Ok((name.clone(), Extractor::parse(from)?)));
+        let extract: Vec<(String, Extractor)> = extract.collect::<Result<_, String>>()?;
+        let think = match spec.think.as_str() {
+            "" => 0.0,
+            text => figures::units::parse_seconds(text).ok_or_else(|| format!("think = \"{text}\" is not a time"))?,
+        };
         let mut prepared = Prepared {
+            extract,
+            think,
             method: method(&spec.method),
             expect: spec.expect.clone(),
             expect_hash,
@@ -145,7 +167,10 @@ impl Prepared {
             method_name: spec.method.as_bytes().to_vec(),
         };
         let mut bytes = Vec::new();
-        if !prepared.write(0, &mut Rng::new(0), &mut bytes) {
+        // A variable stands for something, where nothing would not do.
+        let mut some = Variables::default();
+        prepared.variables().for_each(|name| some.set(name, b"x".to_vec()));
+        if !prepared.write(0, &some, &mut Rng::new(0), &mut bytes) {
             return Err(format!("the request `{} {}` cannot be written as given", spec.method, spec.path));
         }
         let fixed = prepared.target.constant().is_some()
@@ -155,6 +180,20 @@ impl Prepared {
         Ok(prepared)
     }
 
+    /// The variables that it uses.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        let values = self.headers.iter().map(|(_, value)| value);
+        values.chain([&self.target, &self.body]).flat_map(Template::variables)
+    }
+
+    /// Whether somebody looks at the bytes of the answer's body, and at those of its head.
+    pub fn wants_body(&self) -> bool {
+        self.expect.wants_body() || self.extract.iter().any(|(_, from)| from.wants_body())
+    }
+    pub fn wants_head(&self) -> bool {
+        self.extract.iter().any(|(_, from)| !from.wants_body())
+    }
+
     /// The whole request, when nothing in it changes from one to the next.
     #[inline]
     pub fn constant(&self) -> Option<&[u8]> {
@@ -162,15 +201,15 @@ impl Prepared {
     }
 
     /// Appends one filled request. False when a filling made it unsendable (a random part cannot, a fixed one was checked).
-    pub fn write(&self, sequence: u64, rng: &mut Rng, out: &mut Vec<u8>) -> bool {
+    pub fn write(&self, sequence: u64, variables: &Variables, rng: &mut Rng, out: &mut Vec<u8>) -> bool {
         let mut body = Vec::new();
-        self.body.fill(sequence, rng, &mut body);
+        self.body.fill(sequence, variables, rng, &mut body);
         let mut text = Vec::new();
-        self.target.fill(sequence, rng, &mut text);
+        self.target.fill(sequence, variables, rng, &mut text);
         let mut writer = RequestWriter::new(out, &self.method_name, &text, 1);
         for (name, value) in &self.headers {
             text.clear();
-            value.fill(sequence, rng, &mut text);
+            value.fill(sequence, variables, rng, &mut text);
             writer.field(name, &text);
         }
         let framed = self.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(b"content-length"));
@@ -248,7 +287,7 @@ mod tests {
         let p = Prepared::new(&spec, "h", &[], false).unwrap();
         assert!(p.constant().is_none());
         let mut out = Vec::new();
-        assert!(p.write(123, &mut Rng::new(1), &mut out));
+        assert!(p.write(123, &Variables::default(), &mut Rng::new(1), &mut out));
         assert_eq!(out, b"POST /a/123 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nn=123");
     }
 

@@ -2,16 +2,34 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
+use std::time::Instant;
 
 use super::epoll::Epoll;
 use super::job::Job;
 use super::ports::Ports;
 use super::record::{Interval, Record};
 use super::request::Prepared;
+use super::timeline::Timeline;
 use super::world::{Done, World};
 use crate::protocol::h1::H1;
+
+/// How the caller and a run tell each other about its beginning and its end.
+#[derive(Clone, Debug, Default)]
+pub struct Control {
+    /// Set by the caller: end early, but in good order.
+    pub stop: Arc<AtomicBool>,
+    /// Set by the run: when its warm-up began. Before that a closed loop makes its connections.
+    pub began: Arc<OnceLock<Instant>>,
+}
+
+impl Control {
+    /// One that ends when `stop` is set.
+    pub fn until(stop: Arc<AtomicBool>) -> Control {
+        Control { stop, began: Arc::default() }
+    }
+}
 
 /// One interval of the time series, over all worlds.
 #[derive(Clone, Debug)]
@@ -20,7 +38,7 @@ pub struct Moment {
     pub at: f64,
     /// Length of the interval in seconds.
     pub seconds: f64,
-    /// Settled; when the run is over only `corrected` and the counts are left.
+    /// Settled; when the run is over only the counts are left.
     pub record: Record,
     /// Connections that stood at its end, requests that waited for one.
     pub open: usize,
@@ -39,6 +57,11 @@ pub struct Outcome {
     pub busy: Vec<f64>,
     /// CPU seconds of all client threads in the measured part.
     pub client_cpu: f64,
+    /// Share of the measured time for which each client thread waited for a processor that others had.
+    pub waited: Vec<f64>,
+    /// Latency over the time at which requests were due, in intervals of `interval` seconds.
+    pub timeline: Timeline,
+    pub interval: f64,
     /// Local ports of all addresses that the connections may come from.
     pub ports: u64,
     /// Users of a closed loop, and how many of them waited for more than half of the run in vain.
@@ -75,6 +98,9 @@ impl Outcome {
         self.seconds = self.seconds.max(other.seconds);
         self.busy.extend(other.busy);
         self.client_cpu += other.client_cpu;
+        self.waited.extend(other.waited);
+        self.timeline.merge(&other.timeline);
+        self.interval = self.interval.max(other.interval);
         self.ports += other.ports;
         self.users += other.users;
         self.starved += other.starved;
@@ -95,12 +121,11 @@ pub fn prepare(job: &Job) -> Result<Arc<[Prepared]>, String> {
     job.requests.iter().map(|r| Prepared::new(r, &authority, &job.headers, close)).collect()
 }
 
-/// Runs a job to its end. `live` is called with each interval as soon as all worlds have reported it; `stop` ends the run early
-/// but in good order.
+/// Runs a job to its end. `live` is called with each interval as soon as all worlds have reported it.
 ///
 /// # Errors
 /// A sentence when a request, the TLS configuration or the system's limits do not allow the run.
-pub fn run(job: &Job, stop: Arc<AtomicBool>, mut live: impl FnMut(&Moment)) -> Result<Outcome, String> {
+pub fn run(job: &Job, control: &Control, mut live: impl FnMut(&Moment)) -> Result<Outcome, String> {
     let requests = prepare(job)?;
     let job = Arc::new(job.clone());
     let threads = job.threads.max(1);
@@ -109,12 +134,16 @@ pub fn run(job: &Job, stop: Arc<AtomicBool>, mut live: impl FnMut(&Moment)) -> R
     let mut handles = Vec::new();
     for world in 0..threads {
         let (job, requests, sender) = (job.clone(), requests.clone(), sender.clone());
-        let (stop, ready, go) = (stop.clone(), ready.clone(), go.clone());
+        let (control, ready, go) = (control.clone(), ready.clone(), go.clone());
         let body = move || -> Result<Done, String> {
             pin(&job, world);
             let made = Epoll::new(&job, world).map_err(|e| format!("epoll: {e}")).and_then(|net| {
                 let sink = Box::new(move |interval| drop(sender.send(interval)));
-                World::<Epoll, H1>::new(net, job, requests, world, sink, stop)
+                World::<Epoll, H1>::new(net, job, requests, world, sink, control.stop.clone())
+            });
+            let made = made.map(|mut world| {
+                world.prepare();
+                world
             });
             if made.is_err() {
                 go.store(false, Ordering::Relaxed);
@@ -122,6 +151,7 @@ pub fn run(job: &Job, stop: Arc<AtomicBool>, mut live: impl FnMut(&Moment)) -> R
             // All worlds start together, or none does.
             ready.wait();
             let world = made?;
+            control.began.get_or_init(Instant::now);
             if go.load(Ordering::Relaxed) { Ok(world.run()) } else { Ok(Done::default()) }
         };
         let handle = thread::Builder::new().name(format!("load-{world}")).spawn(body);
@@ -135,11 +165,14 @@ pub fn run(job: &Job, stop: Arc<AtomicBool>, mut live: impl FnMut(&Moment)) -> R
     }
     let mut outcome = collector.finish(&mut live);
     outcome.ports = Ports::of(&job).available;
+    outcome.interval = job.interval.max(0.001);
     for handle in handles {
         let done = handle.join().map_err(|_| "a client thread panicked".to_string())??;
         outcome.seconds = outcome.seconds.max(done.measured as f64 * 1e-9);
         outcome.busy.push(done.cpu as f64 / done.measured.max(1) as f64);
         outcome.client_cpu += done.cpu as f64 * 1e-9;
+        outcome.waited.push(done.waited as f64 / done.measured.max(1) as f64);
+        outcome.timeline.merge(&done.timeline);
         outcome.users += done.users;
         outcome.starved += done.starved;
         outcome.tls_error = outcome.tls_error.or(done.tls_error);

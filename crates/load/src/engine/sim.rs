@@ -33,8 +33,8 @@ pub type Script = Box<dyn FnMut(u64, Slot, &str) -> Vec<(u64, Act)>>;
 pub struct Sim {
     clock: u64,
     script: Script,
-    /// The client is held up once: from when on, for how long.
-    pub hold_up: Option<(u64, u64)>,
+    /// The client is held up: from when on, for how long; by time.
+    pub hold_ups: Vec<(u64, u64)>,
     /// Time from connect to established, and whether connects are refused.
     pub connect_delay: u64,
     pub refuse: bool,
@@ -62,7 +62,7 @@ impl Sim {
         Sim {
             clock: 0,
             script,
-            hold_up: None,
+            hold_ups: Vec::new(),
             connect_delay: 0,
             refuse: false,
             ports: usize::MAX,
@@ -89,6 +89,9 @@ impl Transport for Sim {
     }
 
     fn cpu(&self) -> u64 {
+        0
+    }
+    fn waited(&self) -> u64 {
         0
     }
     fn connect(&mut self, slot: Slot) -> Result<(), Failure> {
@@ -125,7 +128,10 @@ impl Transport for Sim {
         self.receive(slot, buffer)
     }
     fn send(&mut self, slot: Slot, bytes: &[u8]) -> Io {
-        if let Some((_, length)) = self.hold_up.take_if(|(from, _)| *from <= self.clock) {
+        while let Some((from, length)) = self.hold_ups.first().copied()
+            && from <= self.clock
+        {
+            self.hold_ups.remove(0);
             self.clock += length;
         }
         self.connections[slot].request.extend_from_slice(bytes);
@@ -183,13 +189,24 @@ pub fn status(status: u16, body: &str) -> Act {
 
 /// A job for the virtual network.
 pub fn job(connections: usize, seconds: f64) -> Job {
-    let target =
-        Target { host: "test".into(), port: 80, address: ([127, 0, 0, 1], 80).into(), tls: None, sources: Vec::new() };
+    let target = Target {
+        host: "test".into(),
+        port: 80,
+        address: ([127, 0, 0, 1], 80).into(),
+        tls: None,
+        unix: None,
+        sources: Vec::new(),
+    };
     Job::closed(target, connections, seconds)
 }
 
 /// Runs one world; gives back the merged and settled record and what the world said.
 pub fn play(sim: Sim, job: &Job) -> (Record, Done) {
+    play_until(sim, job, Arc::default())
+}
+
+/// The same, until somebody says stop.
+pub fn play_until(sim: Sim, job: &Job, stop: Arc<AtomicBool>) -> (Record, Done) {
     let intervals: Arc<Mutex<Vec<Interval>>> = Arc::default();
     let sink = intervals.clone();
     let world = World::<Sim, H1>::new(
@@ -198,9 +215,11 @@ pub fn play(sim: Sim, job: &Job) -> (Record, Done) {
         prepare(job).unwrap(),
         0,
         Box::new(move |i| sink.lock().unwrap().push(i)),
-        Arc::new(AtomicBool::new(false)),
+        stop,
     );
-    let done = world.unwrap().run();
+    let mut world = world.unwrap();
+    world.prepare();
+    let done = world.run();
     let mut record = Record::default();
     intervals.lock().unwrap().iter().for_each(|i| record.merge(&i.record));
     record.settle();

@@ -1,8 +1,10 @@
-//! Templates in paths, headers and bodies: `{{seq}}`, `{{rand:1:100}}`, `{{pick:a|b|c}}`, `{{hex:16}}`.
+//! Templates in paths, headers and bodies: `{{seq}}`, `{{rand:1:100}}`, `{{pick:a|b|c}}`, `{{hex:16}}`, `{{var:token}}`.
 //!
 //! Compiled once; a request without placeholders is sent from one ready buffer.
 
 use figures::rng::Rng;
+
+use super::session::Variables;
 
 /// One piece of a compiled template.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +17,8 @@ enum Piece {
     Pick(Vec<Vec<u8>>),
     /// So many hexadecimal digits.
     Hex(usize),
+    /// What an earlier answer of the session gave.
+    Variable(String),
 }
 
 /// A compiled template.
@@ -53,8 +57,13 @@ impl Template {
         }
     }
 
+    /// The variables that it uses.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        self.pieces.iter().filter_map(|p| if let Piece::Variable(name) = p { Some(name.as_str()) } else { None })
+    }
+
     /// Appends one filling. `sequence` is the number for `{{seq}}`.
-    pub fn fill(&self, sequence: u64, rng: &mut Rng, out: &mut Vec<u8>) {
+    pub fn fill(&self, sequence: u64, variables: &Variables, rng: &mut Rng, out: &mut Vec<u8>) {
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text),
@@ -66,6 +75,7 @@ impl Template {
                 Piece::Pick(choices) => {
                     out.extend_from_slice(&choices[rng.below(choices.len() as u64) as usize]);
                 }
+                Piece::Variable(name) => out.extend_from_slice(variables.get(name)),
                 Piece::Hex(digits) => {
                     out.extend((0..*digits).map(|_| b"0123456789abcdef"[rng.below(16) as usize]));
                 }
@@ -75,8 +85,11 @@ impl Template {
 }
 
 fn placeholder(text: &str) -> Result<Piece, String> {
-    let unknown =
-        || format!("`{{{{{text}}}}}` is not one of {{{{seq}}}}, {{{{rand:1:100}}}}, {{{{pick:a|b}}}}, {{{{hex:16}}}}");
+    let unknown = || {
+        format!(
+            "`{{{{{text}}}}}` is not one of {{{{seq}}}}, {{{{rand:1:100}}}}, {{{{pick:a|b}}}}, {{{{hex:16}}}}, {{{{var:name}}}}"
+        )
+    };
     let (name, rest) = text.split_once(':').unwrap_or((text, ""));
     match name {
         "seq" if rest.is_empty() => Ok(Piece::Sequence),
@@ -86,6 +99,9 @@ fn placeholder(text: &str) -> Result<Piece, String> {
             if low <= high { Ok(Piece::Range(low, high)) } else { Err(unknown()) }
         }
         "pick" if !rest.is_empty() => Ok(Piece::Pick(rest.split('|').map(|c| c.as_bytes().to_vec()).collect())),
+        "var" if !rest.is_empty() && rest.chars().all(|c| c.is_alphanumeric() || c == '_') => {
+            Ok(Piece::Variable(rest.into()))
+        }
         "hex" => match rest.parse() {
             Ok(digits @ 1..=1024) => Ok(Piece::Hex(digits)),
             _ => Err(unknown()),
@@ -100,7 +116,7 @@ mod tests {
 
     fn fill(text: &str, sequence: u64) -> String {
         let mut out = Vec::new();
-        Template::parse(text).unwrap().fill(sequence, &mut Rng::new(1), &mut out);
+        Template::parse(text).unwrap().fill(sequence, &Variables::default(), &mut Rng::new(1), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -117,7 +133,8 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        for bad in ["{{", "{{nope}}", "{{rand:9:1}}", "{{hex:0}}", "{{pick:}}", "{{rand:1}}"] {
+        for bad in ["{{", "{{nope}}", "{{rand:9:1}}", "{{hex:0}}", "{{pick:}}", "{{rand:1}}", "{{var:}}", "{{var:a b}}"]
+        {
             assert!(Template::parse(bad).is_err(), "{bad}");
         }
     }

@@ -118,7 +118,7 @@ fn users_come_and_go_with_the_profile() {
 #[test]
 fn a_connection_run_opens_one_connection_for_each_arrival() {
     let mut job = job(100, 10.0);
-    job.model = Model::Connections { arrivals: Arrivals::Fixed };
+    job.model = Model::Connections { arrivals: Arrivals::Fixed, think: Think::default() };
     job.profile = Profile::constant(200.0, 10.0);
     job.calls = 3;
     let mut sim = stalling(2 * MS, 0, S);
@@ -149,7 +149,10 @@ fn users_who_wait_in_vain_are_counted() {
 #[test]
 fn the_end_of_a_run_cuts_nobody_off() {
     // Connections take 5 ms, so at the end of the run some are always being made: their requests are owed an answer too.
-    for model in [Model::Closed { think: Think::default() }, Model::Connections { arrivals: Arrivals::Fixed }] {
+    for model in [
+        Model::Closed { think: Think::default() },
+        Model::Connections { arrivals: Arrivals::Fixed, think: Think::default() },
+    ] {
         let mut sim = stalling(MS, 0, S);
         sim.connect_delay = 5 * MS;
         let mut job = job(20, 1.0);
@@ -217,7 +220,7 @@ fn requests_of_a_stalled_connection_move_to_others() {
 fn the_generators_own_lateness_is_part_of_the_time_and_shown_apart() {
     // The client is held up for half a second (paging, a busy core); 500 requests become due meanwhile.
     let mut sim = stalling(100_000, 0, S);
-    sim.hold_up = Some((S, S / 2));
+    sim.hold_ups = vec![(S, S / 2)];
     let mut job = job(1000, 3.0);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(1000.0, 3.0);

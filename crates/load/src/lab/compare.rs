@@ -10,7 +10,7 @@ use crate::observe::machine::Machine;
 use crate::report::model::{Bounds, Point, Round};
 use crate::report::verdict::{BUSY_MAX, OTHERS_MAX};
 
-/// One figure of one server against the base server, over pairs of neighbouring turns.
+/// One figure of one server against another (`base`), over pairs of neighbouring turns.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Comparison {
     pub server: String,
@@ -19,11 +19,21 @@ pub struct Comparison {
     pub figure: String,
     /// Level of load, or none for all levels together.
     pub value: Option<f64>,
-    /// This server's figure over the base's, with its 95 % interval; and the estimate that ignores wild pairs.
+    /// This server's figure over the other's, with its 95 % interval; and the estimate that ignores wild pairs.
     pub ratio: Bounds,
     pub robust: f64,
     pub pairs: usize,
     pub sentence: String,
+    /// `better`, `worse`, or why there is no ranking.
+    #[serde(default)]
+    pub so: String,
+}
+
+impl Comparison {
+    /// Whether there are pairs enough for an interval.
+    pub fn has_interval(&self) -> bool {
+        self.pairs >= 3
+    }
 }
 
 type Figure = (&'static str, bool, fn(&Round) -> Option<f64>);
@@ -31,27 +41,50 @@ type Figure = (&'static str, bool, fn(&Round) -> Option<f64>);
 const RATE: Figure = ("requests/s", true, |r| Some(r.good_rps));
 // Not where many wait in vain: leaving them out would make a server that answers few the quicker one.
 const TAIL: Figure = ("p99", false, |r| r.latency.as_ref().filter(|_| !r.starves()).map(|l| l.p99));
-const CPU: Figure = ("server CPU a request", false, |r| r.server.as_ref().map(|s| s.cpu_per_request));
+const MEAN: Figure = ("mean", false, |r| r.latency.as_ref().filter(|_| !r.starves()).map(|l| l.mean));
+const CPU: Figure = ("server CPU a request", false, |r| r.server.as_ref()?.cpu_per_request);
 const MEMORY: Figure = ("server memory", false, |r| r.server.as_ref().map(|s| s.memory_peak));
 
-/// Compares every line with the base server's: at each level, and over all levels.
+/// Compares every pair of lines, those with the base server first: at each level, and over all levels.
 pub fn pairs(lines: &[Line], base: &str, open_loop: bool) -> Vec<Comparison> {
+    let mut order: Vec<&Line> = lines.iter().filter(|l| l.server == base).collect();
+    order.extend(lines.iter().filter(|l| l.server != base));
+    let figures: Vec<Figure> = if open_loop { vec![MEAN, TAIL, CPU, MEMORY] } else { vec![RATE, TAIL, CPU, MEMORY] };
     let mut out = Vec::new();
-    let Some(first) = lines.iter().find(|l| l.server == base) else { return out };
-    let figures: Vec<Figure> = if open_loop { vec![TAIL, CPU, MEMORY] } else { vec![RATE, TAIL, CPU, MEMORY] };
-    for line in lines.iter().filter(|l| l.server != base) {
-        for figure in &figures {
-            let mut levels = Vec::new();
-            for (p, q) in first.points.iter().zip(&line.points) {
-                let pairs = pairs_of(p, q, figure.2);
-                out.extend(one(line, base, figure, Some(p.value), &pairs));
-                levels.push(pairs);
+    for (i, first) in order.iter().enumerate() {
+        for line in &order[i + 1..] {
+            for figure in &figures {
+                let mut levels = Vec::new();
+                for p in &first.points {
+                    // A run that was stopped may have reached a level with one server only.
+                    let Some(q) = line.points.iter().find(|q| q.value == p.value) else { continue };
+                    let pairs = pairs_of(p, q, figure.2);
+                    let doubt = [p, q].into_iter().find_map(|point| doubt(point, figure));
+                    out.extend(one(line, &first.server, figure, Some(p.value), &pairs, doubt));
+                    if doubt.is_none() {
+                        levels.push(pairs);
+                    } else {
+                        levels.push(vec![None; pairs.len()]);
+                    }
+                }
+                // Over all levels: one ratio a round, the geometric mean over levels, so that rounds stay the unit.
+                out.extend(one(line, &first.server, figure, None, &by_round(&levels), None));
             }
-            // Over all levels: one ratio a round, the geometric mean over levels, so that rounds stay the unit.
-            out.extend(one(line, base, figure, None, &by_round(&levels)));
         }
     }
     out
+}
+
+/// Why a point supports no ranking by a figure: what else ran, or what the client lacked, is in rates and times, but hardly in CPU
+/// time and memory.
+fn doubt(point: &Point, figure: &Figure) -> Option<&'static str> {
+    let of_machine = matches!(figure.0, "requests/s" | "mean" | "p99");
+    match point.verdict.word.as_str() {
+        "disturbed" if of_machine => Some("disturbed"),
+        "client-bound" if of_machine => Some("client-bound"),
+        "port-bound" if of_machine => Some("port-bound"),
+        _ => None,
+    }
 }
 
 /// The two figures of each round; `None` where one is missing or not positive (a round without a right answer has no latency).
@@ -75,6 +108,7 @@ fn one(
     figure: &Figure,
     value: Option<f64>,
     pairs: &[Option<(f64, f64)>],
+    doubt: Option<&str>,
 ) -> Option<Comparison> {
     let (name, more_is_better, _) = figure;
     let (a, b): (Vec<f64>, Vec<f64>) = pairs.iter().flatten().copied().unzip();
@@ -83,15 +117,17 @@ fn one(
         return None;
     }
     let at = value.map_or("over all levels".into(), |v| format!("at {}", grouped(v as i64)));
-    let interval =
-        format!("{} ({} to {})", significant(c.ratio.mid), significant(c.ratio.low), significant(c.ratio.high));
-    let sentence = match c.verdict {
-        Verdict::TooFew => format!("{name} {at}: {} × {base}, from fewer than three pairs", significant(c.ratio.mid)),
-        Verdict::Undecided => format!("{name} {at}: {interval} × {base}; the pairs support no ranking"),
-        Verdict::Greater | Verdict::Less => {
-            let better = (c.verdict == Verdict::Greater) == *more_is_better;
-            format!("{name} {at}: {interval} × {base}, {}", if better { "better" } else { "worse" })
-        }
+    let so = match (doubt, c.verdict) {
+        (_, Verdict::TooFew) => "fewer than three pairs".to_string(),
+        (Some(word), _) => format!("{word}: no ranking"),
+        (None, Verdict::Undecided) => "no ranking".into(),
+        (None, verdict) if (verdict == Verdict::Greater) == *more_is_better => "better".into(),
+        (None, _) => "worse".into(),
+    };
+    // Two pairs have an interval by the formula, which nobody should read.
+    let interval = match c.verdict {
+        Verdict::TooFew => significant(c.ratio.mid),
+        _ => format!("{} ({} to {})", significant(c.ratio.mid), significant(c.ratio.low), significant(c.ratio.high)),
     };
     Some(Comparison {
         server: line.server.clone(),
@@ -101,7 +137,8 @@ fn one(
         ratio: c.ratio.into(),
         robust: c.robust,
         pairs: c.pairs,
-        sentence,
+        sentence: format!("{name} {at}: {interval} × {base}, {so}"),
+        so,
     })
 }
 
@@ -182,8 +219,7 @@ pub fn bottleneck(points: &[Point], cpus: usize, machine: &Machine) -> String {
     let others = of(&|r| r.others.unwrap_or(0.0));
     if others > OTHERS_MAX {
         return format!(
-            "{at} other programs on this machine used {others:.2} processors (server {server:.2} of {allowed:.0}): rates and times say \
-             little here, CPU time a request is the figure to go by."
+            "{at} other programs were in the way (they used {others:.2} processors, the server {server:.2} of {allowed:.0})."
         );
     }
     let highest = points.iter().all(|p| p.value <= point.value);
@@ -214,7 +250,7 @@ mod tests {
             client_busy: vec![busy],
             server: Some(ServerUse {
                 processors,
-                cpu_per_request: processors / x,
+                cpu_per_request: Some(processors / x),
                 memory_peak: 1e6,
                 ..ServerUse::default()
             }),
@@ -247,6 +283,35 @@ mod tests {
         let cpu = c.iter().find(|c| c.figure == "server CPU a request" && c.value == Some(1.0)).unwrap();
         assert!(cpu.ratio.mid < 1.0 && cpu.sentence.ends_with("better"), "{}", cpu.sentence);
         assert_eq!(c.iter().filter(|c| c.value.is_some()).count(), 6, "rate, CPU and memory at two levels");
+    }
+
+    #[test]
+    fn every_pair_is_compared_and_no_disturbed_one_ranked() {
+        let of = |name: &str, factor: f64| {
+            line(name, vec![point(1.0, &[100.0 * factor, 101.0 * factor, 99.0 * factor], 1.0, 0.5)])
+        };
+        let lines = [of("a", 1.0), of("b", 1.2), of("c", 1.5)];
+        let c = pairs(&lines, "b", false);
+        let named: Vec<(&str, &str)> = c
+            .iter()
+            .filter(|c| c.figure == "requests/s" && c.value.is_none())
+            .map(|c| (c.server.as_str(), c.base.as_str()))
+            .collect();
+        assert_eq!(named, [("a", "b"), ("c", "b"), ("c", "a")], "the base first, and the others with each other");
+        let mut disturbed = lines.clone();
+        disturbed[2].points[0].verdict.word = "disturbed".into();
+        let c = pairs(&disturbed, "a", false);
+        let rate = c.iter().find(|c| c.server == "c" && c.base == "a" && c.figure == "requests/s").unwrap();
+        assert_eq!(rate.so, "disturbed: no ranking");
+        assert!(!c.iter().any(|c| c.server == "c" && c.figure == "requests/s" && c.value.is_none()));
+        let cpu = c.iter().find(|c| c.server == "c" && c.base == "a" && c.figure.contains("CPU")).unwrap();
+        assert_eq!(cpu.so, "better", "CPU time survives it");
+        let few = [of("a", 1.0), of("b", 2.0)].map(|mut l| {
+            l.points[0].rounds.truncate(2);
+            l
+        });
+        let c = pairs(&few, "a", false);
+        assert!(c.iter().all(|c| !c.has_interval() && !c.sentence.contains(" to ")), "{:?}", c[0]);
     }
 
     #[test]

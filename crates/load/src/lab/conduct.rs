@@ -1,11 +1,10 @@
 //! Running an experiment turn by turn: in every round and at every level each server has its turn, in random order, so that
 //! drift of the machine hits all of them alike and figures can be compared in pairs.
 
+use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use figures::rng::Rng;
 use figures::units::parse_seconds;
@@ -13,13 +12,15 @@ use serde::{Deserialize, Serialize};
 
 use super::Options;
 use super::compare::{self, Comparison};
+use super::dry;
 use super::file::{Lab, Server, Workload};
 use super::probe::{self, Seen};
 use super::servers::{self, Ground, Running, installed, split};
 use crate::bench::execute::watched;
 use crate::engine::job::{Job, Model, Target, Think, Tls};
 use crate::engine::profile::{Arrivals, Profile};
-use crate::engine::run::run;
+use crate::engine::run::{Control, run};
+use crate::interrupt;
 use crate::observe::machine::Machine;
 use crate::observe::processes::Group;
 use crate::report::build;
@@ -43,6 +44,9 @@ pub struct Results {
     pub missing: Vec<String>,
     /// Answers that differ between servers.
     pub differences: Vec<String>,
+    /// The experiment was stopped before its end.
+    #[serde(default)]
+    pub interrupted: bool,
 }
 
 /// One server.
@@ -86,11 +90,11 @@ fn processors(options: &Options, machine: &Machine) -> (Vec<usize>, Vec<usize>) 
     (or(&options.server_cpus, (0..half).collect()), or(&options.client_cpus, client))
 }
 
-/// Runs an experiment; files go to `out`, `base` is the directory of the experiment's file.
+/// Runs an experiment, or only says what it would do; files go to `out`, `base` is the directory of the experiment's file.
 ///
 /// # Errors
 /// A sentence when it cannot be made at all.
-pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<Results, String> {
+pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<Option<Results>, String> {
     let machine = Machine::read();
     let (server_cpus, client_cpus) = processors(options, &machine);
     let clash = server_cpus.iter().any(|a| client_cpus.iter().any(|b| machine.share_a_core(*a, *b)));
@@ -98,10 +102,16 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
         eprintln!("tidegate lab: servers and client are on threads of the same cores; they will disturb each other");
     }
     let ground = Ground::prepare(lab, &out.join("work"), base, &server_cpus)?;
+    if options.dry_run {
+        print!("{}", dry::plan(lab, &ground, &server_cpus, &client_cpus));
+        return Ok(None);
+    }
+    fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
+    ground.build(lab)?;
     let mut missing = Vec::new();
     let mut present: Vec<&Server> = Vec::new();
     for server in &lab.servers {
-        if installed(&ground.fill(&server.command, &server.name)) {
+        if !server.backend.is_empty() || installed(&ground.fill(&server.command, &server.name)) {
             present.push(server);
         } else {
             missing.push(format!("{}: its program is not installed", server.name));
@@ -111,12 +121,11 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
     for backend in &lab.backends {
         backends.push(ground.start(backend)?);
     }
-    let backend_pids: Vec<u32> = backends.iter().map(Running::pid).collect();
     let mut bench = Bench {
         lab,
         ground: &ground,
         client_cpus: client_cpus.clone(),
-        backend_pids,
+        backends: &backends,
         rng: Rng::new(options.seed),
         seed: options.seed,
     };
@@ -132,14 +141,17 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
             false
         }
     });
-    if present.is_empty() {
+    if present.is_empty() && !interrupt::told() {
         return Err(format!("no server works: {}", missing.join("; ")));
+    }
+    if interrupt::told() {
+        missing.clear();
     }
     missing.iter().for_each(|m| eprintln!("tidegate lab: left out {m}"));
     let greatest = bench.greatest(&present)?;
     let rounds = bench.rounds(&present, &greatest)?;
     drop(backends);
-    Ok(assemble(lab, &ground, &present, &seen, rounds, missing, machine, server_cpus, client_cpus))
+    Ok(Some(assemble(lab, &ground, &present, &seen, rounds, missing, machine, server_cpus, client_cpus)))
 }
 
 /// Rounds by workload, server and level.
@@ -149,12 +161,20 @@ struct Bench<'a> {
     lab: &'a Lab,
     ground: &'a Ground,
     client_cpus: Vec<usize>,
-    backend_pids: Vec<u32>,
+    backends: &'a [Running],
     rng: Rng,
     seed: u64,
 }
 
 impl Bench<'_> {
+    /// Starts a server, or takes the backend that it is.
+    fn start(&self, server: &Server) -> Result<Running, String> {
+        match self.backends.iter().find(|b| b.name == server.backend) {
+            Some(backend) => Ok(Running::backend(&server.name, backend)),
+            None => self.ground.start(server),
+        }
+    }
+
     fn target(&self, server: &Server, workload: &Workload) -> Target {
         let port = self.ground.port(&server.name);
         Target {
@@ -162,6 +182,7 @@ impl Bench<'_> {
             port,
             address: SocketAddr::from(([127, 0, 0, 1], port)),
             tls: server.tls.then(|| Tls { resume: workload.resume, ..Tls::default() }),
+            unix: None,
             sources: Vec::new(),
         }
     }
@@ -174,7 +195,7 @@ impl Bench<'_> {
         let model = match workload.load.as_str() {
             "connections" | "users" => Model::Closed { think },
             "rate" => Model::Open { arrivals },
-            _ => Model::Connections { arrivals },
+            _ => Model::Connections { arrivals, think },
         };
         let calls = workload.calls.unwrap_or(u32::from(workload.load == "connection-rate"));
         let threads = if self.lab.threads == 0 { self.client_cpus.len() } else { self.lab.threads };
@@ -200,7 +221,7 @@ impl Bench<'_> {
 
     /// Starts a server, asks every workload's first request once, and stops it.
     fn look(&self, server: &Server) -> Result<Vec<Option<Seen>>, String> {
-        let running = self.ground.start(server)?;
+        let running = self.start(server)?;
         let mut answers = Vec::new();
         for workload in &self.lab.workloads {
             if !workload.includes(&server.name) {
@@ -228,10 +249,13 @@ impl Bench<'_> {
             let mut most: f64 = 0.0;
             if workload.values.iter().any(|v| v.is_share()) {
                 for server in present.iter().filter(|s| workload.includes(&s.name)) {
-                    let _running = self.ground.start(server)?;
+                    if interrupt::told() {
+                        break;
+                    }
+                    let _running = self.start(server)?;
                     let mut job = self.job(server, workload, 64.0, 0.7, 0);
                     job.model = Model::Closed { think: Think::default() };
-                    let outcome = run(&job, Arc::new(AtomicBool::new(false)), |_| ())?;
+                    let outcome = run(&job, &Control::until(interrupt::flag()), |_| ())?;
                     let per_second = if workload.load == "connection-rate" {
                         outcome.total.connections as f64 / outcome.seconds.max(1e-9)
                     } else {
@@ -257,13 +281,20 @@ impl Bench<'_> {
         let mut all: Rounds = (0..levels.len()).map(|w| present.iter().map(|_| empty(w)).collect()).collect();
         let turns: usize = levels.iter().map(Vec::len).sum::<usize>() * present.len() * self.lab.rounds;
         let mut turn = 0;
-        for round in 0..self.lab.rounds {
+        'all: for round in 0..self.lab.rounds {
+            if interrupt::told() {
+                break;
+            }
             // Servers are started afresh for every round: what a start happens to fix (memory layout, which worker gets which
             // connection) is part of the spread then.
             let mut running: Vec<Option<Running>> = present.iter().map(|_| None).collect();
             if !self.lab.isolate {
                 for (slot, server) in running.iter_mut().zip(present) {
-                    *slot = Some(self.ground.start(server)?);
+                    match self.start(server) {
+                        Ok(started) => *slot = Some(started),
+                        Err(_) if interrupt::told() => break 'all,
+                        Err(why) => return Err(why),
+                    }
                 }
             }
             for w in 0..levels.len() {
@@ -277,10 +308,17 @@ impl Bench<'_> {
                         progress(turn, turns, &format!("{} {} {}", present[s].name, workload.name, value));
                         let alone = match &running[s] {
                             Some(_) => None,
-                            None => Some(self.ground.start(present[s])?),
+                            None => match self.start(present[s]) {
+                                Err(_) if interrupt::told() => break 'all,
+                                started => Some(started?),
+                            },
                         };
                         let server = alone.as_ref().or(running[s].as_ref()).map_or(0, Running::pid);
                         let result = self.measure(present[s], workload, *value, round, server)?;
+                        if interrupt::told() {
+                            // A turn that was cut short has no pair.
+                            break 'all;
+                        }
                         all[w][s][l].1.push(result);
                     }
                 }
@@ -301,14 +339,17 @@ impl Bench<'_> {
         let (seconds, _) = self.lab.times();
         let job = self.job(server, workload, value, seconds, round);
         let group = Group::by_pids(&[pid]);
-        let mut behind = Group::by_pids(&self.backend_pids);
+        // A backend that is asked directly is the server then.
+        let pids: Vec<u32> = self.backends.iter().map(Running::pid).filter(|backend| *backend != pid).collect();
+        let mut behind = Group::by_pids(&pids);
         let before = behind.look(false).cpu;
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = watched(Some(group), &job, || run(&job, stop, |_| ()))?;
+        let control = Control::until(interrupt::flag());
+        let seen = watched(Some(group), None, &job, &control.began, || run(&job, &control, |_| ()))?;
         let used = (behind.look(false).cpu - before) / (seconds + job.warmup).max(1e-9);
         let mut round = build::round(&seen.outcome, workload.is_open(), &seen.watch, seen.kernel);
-        round.backend_processors = (!self.backend_pids.is_empty()).then_some(used);
+        round.backend_processors = (!pids.is_empty()).then_some(used);
         round.settle_others(seen.wall);
+        round.interrupted = interrupt::told();
         Ok(round)
     }
 }
@@ -340,13 +381,15 @@ fn assemble(
     server_cpus: Vec<usize>,
     client_cpus: Vec<usize>,
 ) -> Results {
-    let base = if present.iter().any(|s| s.name == lab.base) { lab.base.clone() } else { present[0].name.clone() };
+    let first = present.first().map_or(lab.base.clone(), |s| s.name.clone());
+    let base = if present.iter().any(|s| s.name == lab.base) { lab.base.clone() } else { first };
     let mut workloads = Vec::new();
     for (w, (workload, by_server)) in lab.workloads.iter().zip(rounds).enumerate() {
         let mut lines: Vec<Line> = Vec::new();
         for (s, levels) in by_server.into_iter().enumerate().filter(|(s, _)| workload.includes(&present[*s].name)) {
             let points: Vec<Point> = levels
                 .into_iter()
+                .filter(|(_, rounds)| !rounds.is_empty())
                 .map(|(value, rounds)| Point { value, verdict: judge(&rounds, workload.is_open()), rounds })
                 .collect();
             let bottleneck = compare::bottleneck(&points, server_cpus.len(), &machine);
@@ -377,7 +420,12 @@ fn assemble(
                 name: s.name.clone(),
                 version: version(s),
                 note: s.note.clone(),
-                command: ground.fill(&s.command, &s.name).replace(&ground.directory.display().to_string(), "@DIR@"),
+                command: if s.backend.is_empty() {
+                    ground.fill(&s.command, &s.name)
+                } else {
+                    format!("(the backend {} itself)", s.backend)
+                }
+                .replace(&ground.directory.display().to_string(), "@DIR@"),
                 capacity: capacity(&s.name),
             })
             .collect(),
@@ -388,6 +436,7 @@ fn assemble(
         machine,
         server_cpus,
         client_cpus,
+        interrupted: interrupt::told(),
     }
 }
 

@@ -54,8 +54,12 @@ pub struct Lab {
 #[serde(deny_unknown_fields)]
 pub struct Server {
     pub name: String,
-    /// Run without a shell, split at white space; must stay in the foreground.
+    /// Run without a shell, split at white space; must stay in the foreground. Empty for a server that is a backend itself.
+    #[serde(default)]
     pub command: String,
+    /// The backend of this name takes part as a server of its own: what is behind the others, asked directly.
+    #[serde(default)]
+    pub backend: String,
     /// Its own files: name to content.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
@@ -218,6 +222,21 @@ pub fn read(text: &str) -> Result<Lab, String> {
     if names.iter().any(|n| n.is_empty() || n.contains(['/', '@'])) {
         return Err("names of servers must not be empty or hold / or @".into());
     }
+    for server in &lab.servers {
+        match (server.command.is_empty(), server.backend.is_empty()) {
+            (true, true) => return Err(format!("server `{}` has neither command nor backend", server.name)),
+            (false, false) => {
+                return Err(format!("server `{}` has a command and a backend: it is one of them", server.name));
+            }
+            (true, false) if !lab.backends.iter().any(|b| b.name == server.backend) => {
+                return Err(format!("server `{}`: no backend is called `{}`", server.name, server.backend));
+            }
+            _ => {}
+        }
+    }
+    if let Some(bad) = lab.backends.iter().find(|b| b.command.is_empty() || !b.backend.is_empty()) {
+        return Err(format!("backend `{}` needs a command of its own", bad.name));
+    }
     if !lab.base.is_empty() && !lab.servers.iter().any(|s| s.name == lab.base) {
         return Err(format!("base = \"{}\" is not a server", lab.base));
     }
@@ -239,6 +258,9 @@ pub fn read(text: &str) -> Result<Lab, String> {
         }
         if let Some(name) = w.servers.iter().find(|n| !lab.servers.iter().any(|s| s.name == **n)) {
             return Err(format!("workload `{}`: no server is called `{name}`", w.name));
+        }
+        if w.requests.iter().any(|r| !r.extract.is_empty() || !r.think.is_empty()) {
+            return Err(format!("workload `{}`: extract and think of requests are for sessions of bench", w.name));
         }
         positive("timeout", &w.timeout)?;
         if !w.think.is_empty() {
@@ -295,6 +317,9 @@ mod tests {
         assert!(bad("load='rate'", "load='speed'").contains("speed"));
         assert!(bad("command='a'", "comand='a'").contains("comand"));
         assert!(bad("path='/'", "").contains("neither path"));
+        assert!(bad("command='a'", "").contains("neither command"));
+        assert!(bad("command='a'", "backend='b'").contains("no backend"));
+        assert!(bad("command='a'", "command='a'\nbackend='b'").contains("one of them"));
         assert!(bad("'50%'", "'x'").contains("not a level"));
         assert!(bad("title='t'", "title='t'\nbase='z'").contains("base"));
         assert!(bad("[[workload]]", "[[server]]\nname='a'\ncommand='b'\n[[workload]]").contains("two servers"));

@@ -3,15 +3,16 @@
 //! [`file`] is the format, [`servers`] starts and stops what is measured, [`conduct`] runs the experiment turn by turn,
 //! [`compare`] says what the pairs show and what the bottleneck is, [`report`] draws.
 
+pub mod answer;
 pub mod compare;
 pub mod conduct;
+pub mod dry;
 pub mod file;
 pub mod probe;
 pub mod report;
 pub mod servers;
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
@@ -27,7 +28,8 @@ Examples:
 The directory gets report.html, report.json, report.csv and every plot as an SVG file. Servers whose program is not installed are
 left out, with a word. Everything listens on 127.0.0.1 only and is stopped at the end.
 
-Exit status: 0 done; 2 wrong arguments; 4 the experiment could not be made.";
+Exit status: 0 done; 2 wrong arguments; 4 the experiment could not be made; 130, 143 stopped by INT or TERM, with a report of what
+there was.";
 
 /// See `--help`.
 #[derive(Parser, Clone, Debug)]
@@ -56,6 +58,9 @@ pub struct Options {
     pub server_cpus: Vec<usize>,
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub client_cpus: Vec<usize>,
+    /// Say what would be done, with which commands, files and ports, and how long it takes; start and write nothing.
+    #[arg(long)]
+    pub dry_run: bool,
     /// One short round, to see whether everything works.
     #[arg(long)]
     pub quick: bool,
@@ -74,8 +79,9 @@ pub fn main(args: Vec<OsString>) -> i32 {
             return if e.use_stderr() { USAGE } else { OK };
         }
     };
+    crate::interrupt::watch();
     match run(&options) {
-        Ok(()) => OK,
+        Ok(()) => crate::interrupt::status().unwrap_or(OK),
         Err(message) => {
             eprintln!("tidegate lab: {message}");
             FAILED
@@ -91,9 +97,8 @@ fn run(options: &Options) -> Result<(), String> {
         let stem = options.file.file_stem().map_or("lab".into(), |s| s.to_string_lossy().into_owned());
         PathBuf::from(format!("{stem}-results"))
     });
-    fs::create_dir_all(&out).map_err(|e| format!("{}: {e}", out.display()))?;
     let base = options.file.parent().unwrap_or(Path::new("."));
-    let results = conduct::conduct(&lab, options, &out, base)?;
+    let Some(results) = conduct::conduct(&lab, options, &out, base)? else { return Ok(()) };
     report::write(&results, &out)?;
     print!("{}", report::text(&results));
     println!("\n{}", out.join("report.html").display());

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::job::Tls;
 use crate::engine::request::{Expect, Fnv, Prepared, RequestSpec};
+use crate::engine::session::Variables;
 use crate::engine::tls;
 use crate::protocol::h1::{H1, HeadCache};
 use crate::protocol::{Encoded, Event, Protocol as _};
@@ -28,6 +29,19 @@ pub struct Seen {
 /// # Errors
 /// A sentence when there is no complete answer within five seconds.
 pub fn ask(address: SocketAddr, host: &str, tls_spec: Option<&Tls>, spec: &RequestSpec) -> Result<Seen, String> {
+    fetch(address, host, tls_spec, spec).map(|(seen, _)| seen)
+}
+
+/// The same, with the beginning of the body.
+///
+/// # Errors
+/// As [`ask`].
+pub fn fetch(
+    address: SocketAddr,
+    host: &str,
+    tls_spec: Option<&Tls>,
+    spec: &RequestSpec,
+) -> Result<(Seen, Vec<u8>), String> {
     let limit = Duration::from_secs(5);
     let stream = TcpStream::connect_timeout(&address, limit).map_err(|e| e.to_string())?;
     stream
@@ -47,9 +61,13 @@ pub fn ask(address: SocketAddr, host: &str, tls_spec: Option<&Tls>, spec: &Reque
     }
 }
 
-fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &Prepared) -> Result<Seen, String> {
+/// So much of a body is kept.
+const BODY_MAX: usize = 4 * 1024 * 1024;
+
+fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &Prepared) -> Result<(Seen, Vec<u8>), String> {
+    let mut body = Vec::new();
     let (mut h1, mut cache, mut output) = (H1::new(), HeadCache::default(), Vec::new());
-    let bytes = match h1.submit(request, 0, &mut Rng::new(1), &mut output) {
+    let bytes = match h1.submit(request, 0, &Variables::default(), &mut Rng::new(1), &mut output) {
         Encoded::Ready(bytes) => bytes.to_vec(),
         Encoded::Written => output,
     };
@@ -65,15 +83,19 @@ fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &Prepared)
         let n = stream.read(&mut buffer).map_err(|e| e.to_string())?;
         if n == 0 {
             let answer = h1.end_of_input().map_err(|c| c.word().to_string())?;
-            return answer.map(|a| seen(a, fnv)).ok_or_else(|| "no answer".into());
+            return answer.map(|a| (seen(a, fnv), body)).ok_or_else(|| "no answer".into());
         }
         let mut at = 0;
         while at < n || h1.is_due() {
             let step = h1.receive(&buffer[at..n], &mut cache).map_err(|c| c.word().to_string())?;
             match step.event {
                 Event::More => {}
-                Event::Body { range, .. } => fnv.update(&buffer[at..n][range]),
-                Event::Answer(answer) => return Ok(seen(answer, fnv)),
+                Event::Body { range, .. } => {
+                    let bytes = &buffer[at..n][range];
+                    fnv.update(bytes);
+                    body.extend_from_slice(&bytes[..bytes.len().min(BODY_MAX - body.len().min(BODY_MAX))]);
+                }
+                Event::Answer(answer) => return Ok((seen(answer, fnv), body)),
             }
             at += step.consumed;
         }

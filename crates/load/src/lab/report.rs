@@ -8,6 +8,7 @@ use figures::plot::{Axis, Mark, Plot, Point as Dot, Series};
 use figures::table::Table;
 use figures::units::{Unit, bytes, count, seconds, significant};
 
+use super::answer;
 use super::conduct::{Line, Results, WorkloadResult, line_verdict};
 use crate::report::html::tone;
 use crate::report::model::{Point, Round, Times};
@@ -27,6 +28,7 @@ pub fn write(results: &Results, out: &Path) -> Result<(), String> {
     save("report.json", serde_json::to_string(results).unwrap_or_default() + "\n")?;
     save("report.csv", csv(results))?;
     for workload in &results.workloads {
+        save(&format!("{}-answer.svg", slug(&workload.name)), answer::picture(workload).svg_file())?;
         for (name, plot, _) in figures(workload, results.rounds) {
             save(&format!("{}-{name}.svg", slug(&workload.name)), plot.svg_file())?;
         }
@@ -43,6 +45,15 @@ fn slug(name: &str) -> String {
 /// The summary for a terminal.
 pub fn text(results: &Results) -> String {
     let mut out = format!("{}\n", results.title);
+    if results.interrupted {
+        out.push_str("stopped before the end: these are the figures up to then\n");
+    }
+    for w in &results.workloads {
+        out.push_str(&format!("\n{}: {}\n", w.name, answer::sentence(w)));
+    }
+    if let Some(state) = answer::machine(results) {
+        out.push_str(&format!("\n{state}\n"));
+    }
     for w in &results.workloads {
         out.push_str(&format!("\n{} ({})\n", w.name, w.quantity));
         out.push_str(&level_table(w).text());
@@ -94,7 +105,7 @@ fn level_table(w: &WorkloadResult) -> Table {
                 time(|r| r.latency.as_ref().map(|t| t.p99)),
                 time(|r| r.latency.as_ref().map(|t| t.max)),
                 interval(p, |r| Some(r.error_share()), |v| Unit::Share.write(v)),
-                time(|r| r.server.as_ref().map(|s| s.cpu_per_request)),
+                time(|r| r.server.as_ref()?.cpu_per_request),
                 interval(p, |r| r.server.as_ref().map(|s| s.processors), |v| format!("{v:.2}")),
                 interval(p, |r| r.server.as_ref().map(|s| s.memory_peak), bytes),
                 p.verdict.word.clone(),
@@ -104,49 +115,89 @@ fn level_table(w: &WorkloadResult) -> Table {
     table
 }
 
+/// The page: for each workload the answer and its picture; then the figures; then the doubts.
 fn page(results: &Results) -> String {
     let mut page = Page::new(&results.title);
+    if results.interrupted {
+        page.note(Tone::Warning, "Stopped before the end.", "These are the figures up to then.");
+    }
+    let many = results.workloads.len() > 1;
+    for w in &results.workloads {
+        if many {
+            page.subheading(&w.name);
+        }
+        page.answer(&answer::sentence(w));
+        if is_line(w) {
+            let plot = answer::picture(w);
+            page.picture(&plot.first_figure(), &plots::caption(&plot, results.rounds));
+        } else if let Some((_, plot, caption)) = figures(w, results.rounds).into_iter().next() {
+            page.picture(&plot.first_figure(), &caption);
+        }
+    }
+    if let Some(state) = answer::machine(results) {
+        page.note(Tone::Warning, "The machine was not quiet.", &state);
+    }
     for paragraph in results.about.split("\n\n").filter(|p| !p.trim().is_empty()) {
         page.paragraph(paragraph.trim());
-    }
-    for m in &results.missing {
-        page.note(Tone::Neutral, "Left out.", m);
-    }
-    page.heading("In short");
-    for w in &results.workloads {
-        page.subheading(&w.name);
-        for line in &w.lines {
-            let tone = line_verdict(line).map_or(Tone::Neutral, tone);
-            page.note(tone, &format!("{}.", line.server), &line.bottleneck);
-        }
-        let overall: Vec<&str> =
-            w.comparisons.iter().filter(|c| c.value.is_none()).map(|c| c.server.as_str()).collect();
-        if !overall.is_empty() {
-            page.table(&comparison_table(w, false));
-        }
-    }
-    for d in &results.differences {
-        page.note(Tone::Warning, "Different answers.", d);
     }
     for w in &results.workloads {
         page.heading(&w.name);
         page.paragraph(&w.requests.join(", "));
-        let list: Vec<(String, String)> =
-            figures(w, results.rounds).into_iter().map(|(_, plot, caption)| (plot.svg(), caption)).collect();
+        let skip = usize::from(!is_line(w));
+        let list: Vec<(String, String)> = figures(w, results.rounds)
+            .into_iter()
+            .skip(skip)
+            .map(|(_, plot, caption)| (plot.figure(), caption))
+            .collect();
         page.figures(&list);
         let table = level_table(w);
         let words: Vec<&Point> = w.lines.iter().flat_map(|l| &l.points).collect();
         let last = table.heads.len() - 1;
         page.table_with(&table, |r, c| (c == last).then(|| tone(&words[r].verdict)));
+        let overall = comparison_table(w, false);
+        if !overall.rows.is_empty() {
+            page.subheading("In pairs, over all levels");
+            page.table_with(&overall, |r, c| {
+                (c + 1 == overall.heads.len()).then(|| ranked(&overall.rows[r][c])).flatten()
+            });
+        }
         let comparisons = comparison_table(w, true);
         if !comparisons.rows.is_empty() {
-            page.subheading(&format!("In pairs, against {}", results.base));
-            page.table(&comparisons);
+            page.fold("In pairs, level by level", |page| page.table(&comparisons));
+        }
+    }
+    page.heading("Doubts");
+    for w in &results.workloads {
+        if many {
+            page.subheading(&w.name);
+        }
+        for line in &w.lines {
+            let tone = line_verdict(line).map_or(Tone::Neutral, tone);
+            page.note(tone, &format!("{}.", line.server), &line.bottleneck);
         }
         reasons(&mut page, w);
     }
+    for m in &results.missing {
+        page.note(Tone::Neutral, "Left out.", m);
+    }
+    for d in &results.differences {
+        page.note(Tone::Warning, "Different answers.", d);
+    }
     environment(&mut page, results);
     page.html()
+}
+
+/// Whether a workload has levels to draw lines through.
+fn is_line(w: &WorkloadResult) -> bool {
+    w.lines.len() == 1 || w.lines.iter().any(|l| l.points.len() != 1)
+}
+
+fn ranked(word: &str) -> Option<Tone> {
+    match word {
+        "better" => Some(Tone::Good),
+        "worse" => Some(Tone::Bad),
+        _ => None,
+    }
 }
 
 fn reasons(page: &mut Page, w: &WorkloadResult) {
@@ -162,20 +213,31 @@ fn reasons(page: &mut Page, w: &WorkloadResult) {
 }
 
 fn comparison_table(w: &WorkloadResult, levels: bool) -> Table {
-    let mut table =
-        Table::new(&["<server", "<figure", &w.quantity, "ratio", "95 % from", "to", "robust", "pairs", "<so"]);
+    let mut table = Table::new(&[
+        "<server",
+        "<against",
+        "<figure",
+        &w.quantity,
+        "ratio",
+        "95 % from",
+        "to",
+        "robust",
+        "pairs",
+        "<so",
+    ]);
     for c in w.comparisons.iter().filter(|c| levels == c.value.is_some()) {
-        let word = c.sentence.rsplit([',', ';']).next().unwrap_or("").trim().to_string();
+        let end = |value: f64| if c.has_interval() { significant(value) } else { "–".into() };
         table.row([
             c.server.clone(),
+            c.base.clone(),
             c.figure.clone(),
             c.value.map_or("all".into(), grouped),
             significant(c.ratio.mid),
-            significant(c.ratio.low),
-            significant(c.ratio.high),
+            end(c.ratio.low),
+            end(c.ratio.high),
             significant(c.robust),
             c.pairs.to_string(),
-            word,
+            c.so.clone(),
         ]);
     }
     table
@@ -280,7 +342,7 @@ fn csv_row(w: &WorkloadResult, l: &Line, p: &Point, i: usize, r: &Round) -> Vec<
         time(|t| t.p999),
         time(|t| t.max),
         r.failures.values().sum::<u64>().to_string(),
-        server(|s| s.cpu_per_request),
+        r.server.as_ref().and_then(|s| s.cpu_per_request).map_or(String::new(), |c| format!("{c:.9}")),
         server(|s| s.processors),
         server(|s| s.memory_peak),
         r.backend_processors.map_or(String::new(), |b| format!("{b:.3}")),
@@ -290,10 +352,10 @@ fn csv_row(w: &WorkloadResult, l: &Line, p: &Point, i: usize, r: &Round) -> Vec<
 
 /// The figures of a workload: file name, plot, caption.
 fn figures(w: &WorkloadResult, rounds: usize) -> Vec<(&'static str, Plot, String)> {
-    let bars = if rounds > 1 {
-        format!("Means of {rounds} rounds; bars are 95 % intervals.")
-    } else {
-        "One round.".to_string()
+    let bars = match rounds {
+        0 | 1 => "One round.".to_string(),
+        2 => "Means of 2 rounds.".to_string(),
+        n => format!("Means of {n} rounds; bars are 95 % intervals."),
     };
     let mut out = Vec::new();
     let single = w.lines.len() == 1;
@@ -369,7 +431,7 @@ fn figures(w: &WorkloadResult, rounds: usize) -> Vec<(&'static str, Plot, String
         ));
     }
     let memory = |r: &Round| r.server.as_ref().map(|s| s.memory_peak);
-    let cpu = |r: &Round| r.server.as_ref().map(|s| s.cpu_per_request);
+    let cpu = |r: &Round| r.server.as_ref()?.cpu_per_request;
     if w.lines.iter().any(|l| l.points.iter().any(|p| p.interval(memory).is_some())) {
         out.push((
             "memory",
@@ -419,7 +481,7 @@ fn bar_figures(w: &WorkloadResult, caption: &str) -> Vec<(&'static str, Plot, St
     let level = w.lines.first().and_then(|l| l.points.first()).map_or(0.0, |p| p.value);
     let figures: [(&str, &str, Unit, fn(&Round) -> Option<f64>); 4] = [
         ("rate", "Right answers/s", Unit::PerSecond, |r| Some(r.good_rps)),
-        ("cpu", "Server's CPU time a request", Unit::Seconds, |r| r.server.as_ref().map(|s| s.cpu_per_request)),
+        ("cpu", "Server's CPU time a request", Unit::Seconds, |r| r.server.as_ref()?.cpu_per_request),
         ("p99", "Latency at p99", Unit::Seconds, |r| r.latency.as_ref().map(|t| t.p99)),
         ("memory", "Server's memory", Unit::Bytes, |r| r.server.as_ref().map(|s| s.memory_peak)),
     ];
@@ -446,8 +508,7 @@ fn unit_word(unit: Unit) -> &'static str {
 }
 
 fn dots(line: &Line, of: impl Fn(&Round) -> Option<f64>) -> Vec<Dot> {
-    let dot = |p: &Point| p.interval(&of).map(|i| Dot { x: p.value, y: i.mid, low: i.low.max(0.0), high: i.high });
-    line.points.iter().filter_map(dot).collect()
+    line.points.iter().filter_map(|p| plots::dot(p, &of)).collect()
 }
 
 /// Whether the figure differs by more than this factor, so that only a logarithmic axis shows all.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use figures::rng::Rng;
 
 use super::file::{Lab, Server};
+use crate::interrupt;
 
 /// How long a server may take until it listens, and until it has ended.
 const START: Duration = Duration::from_secs(10);
@@ -25,13 +26,12 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Makes directory, files and ports, and runs the set-up commands.
+    /// Chooses ports and works out what stands between `@` signs; nothing is written yet.
     ///
     /// # Errors
-    /// A sentence about what could not be made.
+    /// A sentence when there is no port, or a name stands for nothing.
     pub fn prepare(lab: &Lab, directory: &Path, base: &Path, cpus: &[usize]) -> Result<Ground, String> {
-        fs::create_dir_all(directory).map_err(|e| format!("{}: {e}", directory.display()))?;
-        let absolute = |p: &Path| fs::canonicalize(p).unwrap_or_else(|_| p.to_path_buf());
+        let absolute = |p: &Path| std::path::absolute(p).unwrap_or_else(|_| p.to_path_buf());
         let directory = absolute(directory);
         let mut ground = Ground {
             directory: directory.clone(),
@@ -58,7 +58,23 @@ impl Ground {
                 }
             }
         }
+        for server in lab.servers.iter().filter(|s| !s.backend.is_empty()) {
+            let port = ground.port(&server.backend);
+            ground.values.insert(format!("PORT:{}", server.name), port.to_string());
+            ground.ports.insert(server.name.clone(), port);
+        }
         drop(held);
+        ground.check(lab)?;
+        Ok(ground)
+    }
+
+    /// Writes the files and runs the set-up commands.
+    ///
+    /// # Errors
+    /// A sentence about what could not be made.
+    pub fn build(&self, lab: &Lab) -> Result<(), String> {
+        fs::create_dir_all(&self.directory).map_err(|e| format!("{}: {e}", self.directory.display()))?;
+        let ground = self;
         for (name, content) in &lab.files {
             ground.write(name, content, "")?;
         }
@@ -70,13 +86,57 @@ impl Ground {
         for command in &lab.setup {
             let words: Vec<String> = split(&ground.fill(command, ""));
             let Some((program, args)) = words.split_first() else { continue };
-            let output = self::program(program, args).current_dir(&directory).output();
+            let output = self::program(program, args).current_dir(&self.directory).output();
             let output = output.map_err(|e| format!("setup `{command}`: {e}"))?;
             if !output.status.success() {
                 return Err(format!("setup `{command}`: {}", String::from_utf8_lossy(&output.stderr).trim()));
             }
         }
-        Ok(ground)
+        Ok(())
+    }
+
+    /// Whether every `@PORT…@` and every other name in capitals between `@` signs stands for something: what is passed on as it is
+    /// becomes a server's riddle.
+    fn check(&self, lab: &Lab) -> Result<(), String> {
+        let texts = |s: &Server| -> Vec<String> {
+            s.files.iter().flat_map(|(name, text)| [name.clone(), text.clone()]).chain([s.command.clone()]).collect()
+        };
+        let own = lab.backends.iter().chain(&lab.servers).map(|s| (s.name.as_str(), texts(s)));
+        let common = lab.files.iter().flat_map(|(name, text)| [name.clone(), text.clone()]).chain(lab.setup.clone());
+        for (server, texts) in own.chain([("", common.collect())]) {
+            for text in &texts {
+                if let Some(name) = self.unknown(text, server) {
+                    let place =
+                        if server.is_empty() { "files or setup".to_string() } else { format!("server `{server}`") };
+                    return Err(format!("{place}: @{name}@ stands for nothing (no server or backend of that name?)"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first `@NAME@` of a text that has no value.
+    fn unknown(&self, text: &str, server: &str) -> Option<String> {
+        let mut rest = text;
+        while let Some(start) = rest.find('@') {
+            rest = &rest[start + 1..];
+            let Some(end) = rest.find('@') else { return None };
+            let name = &rest[..end];
+            let word = name.split(':').next().unwrap_or("");
+            let looks = word.starts_with("PORT") || ["DIR", "FILE", "CPUS"].contains(&word);
+            if looks && name.len() < 80 && !name.contains('\n') {
+                let key = if word.starts_with("PORT") && !name.contains(':') {
+                    format!("{name}:{server}")
+                } else {
+                    name.into()
+                };
+                if !self.values.contains_key(&key) {
+                    return Some(name.into());
+                }
+                rest = &rest[end + 1..];
+            }
+        }
+        None
     }
 
     /// The port of a server.
@@ -143,13 +203,18 @@ impl Ground {
         // A group of its own, so that children which outlive it can be ended with it.
         command.process_group(0);
         let child = spawn_on(&self.cpus, command).map_err(|e| format!("{program}: {e}"))?;
-        let mut running = Running { name: server.name.clone(), port: self.port(&server.name), child };
+        interrupt::started(child.id());
+        let pid = child.id();
+        let mut running = Running { name: server.name.clone(), port: self.port(&server.name), pid, child: Some(child) };
         let begin = Instant::now();
         loop {
             if TcpStream::connect(("127.0.0.1", running.port)).is_ok() {
                 return Ok(running);
             }
-            let ended = running.child.try_wait().ok().flatten();
+            let ended = running.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            if interrupt::told() {
+                return Err(format!("{}: stopped before it listened", server.name));
+            }
             if ended.is_some() || begin.elapsed() > START {
                 let said = fs::read_to_string(&log).unwrap_or_default();
                 let said: Vec<&str> = said.lines().rev().take(5).collect();
@@ -162,18 +227,21 @@ impl Ground {
     }
 }
 
-/// Starts a command on these processors: a child inherits them from the thread that starts it.
+/// Starts a command on these processors: a child inherits them from the thread that starts it. It is told to end when this thread
+/// does, so that not even a lab that was killed leaves servers behind.
 fn spawn_on(cpus: &[usize], mut command: Command) -> std::io::Result<Child> {
-    let cpus = cpus.to_vec();
-    let starter = std::thread::spawn(move || {
-        if !cpus.is_empty() {
-            let mut set = rustix::thread::CpuSet::new();
-            cpus.iter().for_each(|c| set.set(*c));
-            let _ = rustix::thread::sched_setaffinity(None, &set);
-        }
-        command.spawn()
-    });
-    starter.join().unwrap_or_else(|_| Err(std::io::Error::other("the starting thread panicked")))
+    net::process::end_with_parent(&mut command);
+    let own = rustix::thread::sched_getaffinity(None);
+    if !cpus.is_empty() {
+        let mut set = rustix::thread::CpuSet::new();
+        cpus.iter().for_each(|c| set.set(*c));
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+    let child = command.spawn();
+    if let Ok(own) = own {
+        let _ = rustix::thread::sched_setaffinity(None, &own);
+    }
+    child
 }
 
 /// Words of a command; quotes keep white space together.
@@ -229,29 +297,37 @@ pub fn program(name: &str, args: &[String]) -> Command {
 pub struct Running {
     pub name: String,
     pub port: u16,
-    child: Child,
+    pid: u32,
+    /// None for a backend that takes part as a server: it is stopped by whoever started it.
+    child: Option<Child>,
 }
 
 impl Running {
+    /// A backend as a server.
+    pub fn backend(name: &str, backend: &Running) -> Running {
+        Running { name: name.into(), port: backend.port, pid: backend.pid, child: None }
+    }
+
     /// Its first process.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
     }
 
     /// Asks it to end, and ends its whole group if it does not.
     fn stop(&mut self) {
         use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-        let Some(pid) = Pid::from_raw(self.child.id() as i32) else { return };
+        let (Some(child), Some(pid)) = (&mut self.child, Pid::from_raw(self.pid as i32)) else { return };
         let _ = kill_process(pid, Signal::TERM);
         let begin = Instant::now();
         while begin.elapsed() < STOP {
-            if matches!(self.child.try_wait(), Ok(Some(_))) {
+            if matches!(child.try_wait(), Ok(Some(_))) {
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
         let _ = kill_process_group(pid, Signal::KILL);
-        let _ = self.child.wait();
+        let _ = child.wait();
+        interrupt::ended(self.pid);
     }
 }
 
@@ -282,6 +358,8 @@ mod tests {
         )
         .unwrap();
         let ground = Ground::prepare(&lab, &directory, Path::new("."), &[0]).unwrap();
+        assert!(!directory.exists(), "nothing is written yet");
+        ground.build(&lab).unwrap();
         assert_eq!(fs::metadata(directory.join("html/5kb")).unwrap().len(), 5120);
         assert!(directory.join("made").is_dir());
         let port = ground.port("b");
@@ -290,5 +368,26 @@ mod tests {
         assert!(fs::read_to_string(directory.join("x.txt")).unwrap().ends_with("mail@example"));
         assert!(ground.write("../x", "", "").is_err() && ground.write("/tmp/x", "", "").is_err());
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn names_that_stand_for_nothing_are_no_riddle_for_a_server() {
+        let lab = |command: &str| {
+            read(&format!(
+                "title='t'\n[[backend]]\nname='b'\ncommand='b'\n[[server]]\nname='a'\ncommand='{command}'\n\
+                 [[server]]\nname='direct'\nbackend='b'\n\
+                 [[workload]]\nname='w'\nload='rate'\npath='/'\nvalues=[1]\n"
+            ))
+            .unwrap()
+        };
+        let prepare = |command: &str| Ground::prepare(&lab(command), Path::new("/nowhere"), Path::new("."), &[0]);
+        for bad in ["a @PORT:c@", "a @PORT10@", "a @PORT:@"] {
+            assert!(
+                prepare(bad).is_err_and(|why| why.contains("server `a`") && why.contains("stands for nothing")),
+                "{bad}"
+            );
+        }
+        let ground = prepare("a @PORT:b@ @PORT2@ @DIR@ me@host you@HOST").unwrap();
+        assert_eq!(ground.port("direct"), ground.port("b"), "the backend itself");
     }
 }

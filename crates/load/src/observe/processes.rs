@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +12,8 @@ use serde::{Deserialize, Serialize};
 pub struct Group {
     port: Option<u16>,
     roots: Vec<u32>,
-    /// Highest CPU time seen of each process (nanoseconds), so that those which ended still count.
-    seen: BTreeMap<u32, u64>,
+    /// Highest CPU time and time in run queues seen of each process (nanoseconds), so that those which ended still count.
+    seen: BTreeMap<u32, (u64, u64)>,
 }
 
 /// One look at a group.
@@ -20,6 +21,8 @@ pub struct Group {
 pub struct Look {
     /// CPU time of all processes since they started, in seconds.
     pub cpu: f64,
+    /// Seconds for which they could have run, but others had the processors, since they started.
+    pub waited: f64,
     /// Memory that would be freed if the group ended (proportional set size), in bytes; resident size where that cannot be read.
     pub memory: f64,
     pub processes: usize,
@@ -60,29 +63,37 @@ impl Group {
     pub fn look(&mut self, with_memory: bool) -> Look {
         let mut look = Look::default();
         for pid in self.pids() {
-            let Some((nanoseconds, threads)) = cpu(pid) else { continue };
+            let Some((nanoseconds, waited, threads)) = cpu(pid) else { continue };
             look.processes += 1;
             look.threads += threads;
             let slot = self.seen.entry(pid).or_default();
-            *slot = nanoseconds.max(*slot);
+            *slot = (nanoseconds.max(slot.0), waited.max(slot.1));
             if with_memory {
                 look.memory += memory(pid).unwrap_or(0.0);
             }
         }
-        look.cpu = self.seen.values().map(|n| *n as f64 * 1e-9).sum();
+        look.cpu = self.seen.values().map(|n| n.0 as f64 * 1e-9).sum();
+        look.waited = self.seen.values().map(|n| n.1 as f64 * 1e-9).sum();
         look
     }
 }
 
-/// CPU nanoseconds of a process and its number of threads. schedstat counts in nanoseconds where stat has steps of 10 ms.
-fn cpu(pid: u32) -> Option<(u64, usize)> {
-    let (mut sum, mut threads) = (0, 0);
+/// Nanoseconds of a process on processors and in run queues, and its number of threads.
+fn cpu(pid: u32) -> Option<(u64, u64, usize)> {
+    let (mut sum, mut waited, mut threads) = (0, 0, 0);
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
-        let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-        sum += text.split_whitespace().next().and_then(|t| t.parse::<u64>().ok()).unwrap_or(0);
-        threads += 1;
+        let (on, off) = schedule(&task.path());
+        (sum, waited, threads) = (sum + on, waited + off, threads + 1);
     }
-    Some((sum, threads))
+    Some((sum, waited, threads))
+}
+
+/// Nanoseconds of a thread (its folder in /proc) on a processor, and in a run queue. schedstat counts in nanoseconds where stat has
+/// steps of 10 ms; it is all zero where the kernel does not count.
+pub fn schedule(task: &Path) -> (u64, u64) {
+    let text = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+    let mut words = text.split_whitespace().map(|t| t.parse().unwrap_or(0));
+    (words.next().unwrap_or(0), words.next().unwrap_or(0))
 }
 
 fn memory(pid: u32) -> Option<f64> {

@@ -14,6 +14,7 @@ use wire_h1::{
 use super::{Answer, Encoded, Event, Protocol, Step};
 use crate::engine::failure::Failure;
 use crate::engine::request::Prepared;
+use crate::engine::session::Variables;
 
 /// One HTTP/1.1 connection.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct H1 {
     state: State,
     /// The beginning of a head that has not arrived as a whole.
     partial: Vec<u8>,
+    /// The head that somebody wants to see.
+    head: Vec<u8>,
     current: Meaning,
     body: u64,
     overhead: u64,
@@ -32,6 +35,7 @@ pub struct H1 {
 struct Waiting {
     method: Method,
     wants_body: bool,
+    wants_head: bool,
 }
 
 #[derive(Debug)]
@@ -124,6 +128,13 @@ impl H1 {
         Ok(result)
     }
 
+    fn keep_head(&mut self, bytes: &[u8]) {
+        if self.waiting.front().is_some_and(|w| w.wants_head) {
+            self.head.clear();
+            self.head.extend_from_slice(bytes);
+        }
+    }
+
     fn begin(&mut self, meaning: Meaning, head_length: usize) -> Option<Event> {
         self.current = meaning;
         self.overhead += head_length as u64;
@@ -165,6 +176,7 @@ impl Protocol for H1 {
             waiting: VecDeque::new(),
             state: State::Head,
             partial: Vec::new(),
+            head: Vec::new(),
             current: Meaning { status: 0, length: BodyLength::None, reusable: true },
             body: 0,
             overhead: 0,
@@ -172,15 +184,27 @@ impl Protocol for H1 {
     }
 
     #[inline]
-    fn submit<'a>(&mut self, request: &'a Prepared, sequence: u64, rng: &mut Rng, output: &mut Vec<u8>) -> Encoded<'a> {
-        self.waiting.push_back(Waiting { method: request.method, wants_body: request.expect.wants_body() });
+    fn submit<'a>(
+        &mut self,
+        request: &'a Prepared,
+        sequence: u64,
+        variables: &Variables,
+        rng: &mut Rng,
+        output: &mut Vec<u8>,
+    ) -> Encoded<'a> {
+        let (wants_body, wants_head) = (request.wants_body(), request.wants_head());
+        self.waiting.push_back(Waiting { method: request.method, wants_body, wants_head });
         match request.constant() {
             Some(bytes) => Encoded::Ready(bytes),
             None => {
-                request.write(sequence, rng, output);
+                request.write(sequence, variables, rng, output);
                 Encoded::Written
             }
         }
+    }
+
+    fn head(&self) -> &[u8] {
+        &self.head
     }
 
     fn receive(&mut self, input: &[u8], cache: &mut HeadCache) -> Result<Step, Failure> {
@@ -195,6 +219,7 @@ impl Protocol for H1 {
                 match Self::parse(input, method, cache)? {
                     Some((length, meaning)) => {
                         at = length;
+                        self.keep_head(&input[..length]);
                         if let Some(event) = self.begin(meaning, length) {
                             return Ok(Step { consumed: at, event });
                         }
@@ -211,7 +236,8 @@ impl Protocol for H1 {
                     Some((length, meaning)) => {
                         // A head that was complete before would have been taken then.
                         at = length.saturating_sub(before);
-                        self.partial.clear();
+                        let head = std::mem::take(&mut self.partial);
+                        self.keep_head(&head[..length]);
                         if let Some(event) = self.begin(meaning, length) {
                             return Ok(Step { consumed: at, event });
                         }
@@ -332,7 +358,7 @@ mod tests {
     }
 
     fn submit(h1: &mut H1, method: &str, wants_body: bool) {
-        h1.submit(&request(method, wants_body), 0, &mut Rng::new(1), &mut Vec::new());
+        h1.submit(&request(method, wants_body), 0, &Variables::default(), &mut Rng::new(1), &mut Vec::new());
     }
 
     const TWO: &[u8] = b"HTTP/1.1 200 OK\r\nDate: Mon, 01 Jan 2024 00:00:00 GMT\r\nContent-Length: 5\r\n\r\nhello\

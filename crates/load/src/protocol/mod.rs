@@ -11,6 +11,7 @@ use figures::rng::Rng;
 
 use crate::engine::failure::Failure;
 use crate::engine::request::Prepared;
+use crate::engine::session::Variables;
 
 /// A complete answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +63,17 @@ pub trait Protocol: Sized {
     fn new() -> Self;
 
     /// Encodes a request. `lane` of later answers counts from the oldest request without answer.
-    fn submit<'a>(&mut self, request: &'a Prepared, sequence: u64, rng: &mut Rng, output: &mut Vec<u8>) -> Encoded<'a>;
+    fn submit<'a>(
+        &mut self,
+        request: &'a Prepared,
+        sequence: u64,
+        variables: &Variables,
+        rng: &mut Rng,
+        output: &mut Vec<u8>,
+    ) -> Encoded<'a>;
+
+    /// The head of the last answer to a request that asked to see it ([`Prepared::wants_head`]).
+    fn head(&self) -> &[u8];
 
     /// Takes a prefix of the input. Called again with the rest until everything is consumed; never consumes nothing without an
     /// event for non-empty input.

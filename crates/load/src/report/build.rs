@@ -1,15 +1,40 @@
 //! From what the engine yields to what a report holds.
 
-use super::model::{Bounds, Capacity, Point, Ports, Round, ServerUse, Tick, Times};
+use super::model::{Bounds, Capacity, Point, Ports, Round, ServerUse, StatusUse, Tick, Times};
 use crate::engine::latency::Latency;
 use crate::engine::run::{Moment, Outcome};
+use crate::engine::timeline::Coarse;
 use crate::observe::kernel::Counters;
 use crate::observe::processes::Look;
+use crate::observe::status::Status;
 
 /// Looks at the server during a round: seconds from the start of the measured part, and what was seen.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     pub looks: Vec<(f64, Look)>,
+    /// What the server's status page said, by a clock of its own.
+    pub statuses: Vec<(f64, Status)>,
+}
+
+/// What a status page says about a round.
+fn by_status(watch: &Watch) -> Option<StatusUse> {
+    let (first, last) = (watch.statuses.first()?, watch.statuses.last()?);
+    let span = last.0 - first.0;
+    let grown = |of: fn(&Status) -> Option<f64>| Some(of(&last.1)? - of(&first.1)?).filter(|n| *n >= 0.0);
+    if span <= 0.0 {
+        return None;
+    }
+    let most = |of: fn(&Status) -> Option<f64>| watch.statuses.iter().filter_map(|s| of(&s.1)).reduce(f64::max);
+    let (requests, cpu) = (grown(|s| s.requests), grown(|s| s.cpu));
+    Some(StatusUse {
+        requests_per_second: requests.map(|n| n / span),
+        connections_per_second: grown(|s| s.accepted).map(|n| n / span),
+        active: most(|s| s.active),
+        dropped: grown(|s| s.accepted).zip(grown(|s| s.handled)).map(|(a, h)| (a - h).max(0.0)),
+        processors: cpu.map(|cpu| cpu / span),
+        cpu_per_request: cpu.zip(requests.filter(|n| *n > 0.0)).map(|(cpu, n)| cpu / n),
+        memory: most(|s| s.memory),
+    })
 }
 
 /// The figures of a distribution; `None` when it is empty.
@@ -45,6 +70,8 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
     Round {
         seconds,
         due: t.due,
+        in_time: t.in_time,
+        late: t.late,
         answers: t.answers,
         good: t.good,
         connections: t.connections,
@@ -63,7 +90,10 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         connect: times(&t.connect),
         handshake: times(&t.handshake),
         client_busy: outcome.busy.clone(),
-        client_cpu_per_request: outcome.client_cpu / t.answers.max(1) as f64,
+        client_waited: outcome.waited.clone(),
+        client_cpu_per_request: (t.answers > 0).then(|| outcome.client_cpu / t.answers as f64),
+        growth: outcome.timeline.slope(outcome.interval),
+        interrupted: false,
         users: outcome.users,
         tls_error: outcome.tls_error.clone(),
         starved: outcome.starved,
@@ -75,10 +105,11 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
                 .then(|| t.connect_cost.cpu as f64 * 1e-9 / t.connect_cost.calls as f64),
         },
         server: server_use(watch, outcome),
+        status: by_status(watch),
         backend_processors: None,
         others: None,
         kernel,
-        series: series(&outcome.moments, watch),
+        series: series(outcome, watch),
     }
 }
 
@@ -95,17 +126,18 @@ fn server_use(watch: &Watch, outcome: &Outcome) -> Option<ServerUse> {
         processes: watch.looks.iter().map(|l| l.1.processes).max().unwrap_or(0),
         threads: watch.looks.iter().map(|l| l.1.threads).max().unwrap_or(0),
         cpu,
-        cpu_per_request: cpu / outcome.total.answers.max(1) as f64,
+        cpu_per_request: (outcome.total.answers > 0).then(|| cpu / outcome.total.answers as f64),
         processors,
+        waited: (last.1.waited - first.1.waited) / span,
         memory_before: first.1.memory,
         memory_peak: watch.looks.iter().map(|l| l.1.memory).fold(0.0, f64::max),
     })
 }
 
-/// One interval of the time series.
-pub fn tick(moment: &Moment, watch: &Watch) -> Tick {
+/// One interval of the time series; `due` are the times of the requests that were due in it.
+pub fn tick(moment: &Moment, due: Option<&Coarse>, watch: &Watch) -> Tick {
     let (r, seconds) = (&moment.record, moment.seconds.max(1e-9));
-    let finite = |v: f64| if v.is_finite() { v } else { 0.0 };
+    let finite = |f: &dyn Fn(&Coarse) -> f64| due.map(f).filter(|v| v.is_finite());
     let near = |t: f64| {
         watch.looks.iter().min_by(|a, b| (a.0 - t).abs().total_cmp(&(b.0 - t).abs())).filter(|l| (l.0 - t).abs() < 1.5)
     };
@@ -120,11 +152,10 @@ pub fn tick(moment: &Moment, watch: &Watch) -> Tick {
         rps: r.answers as f64 / seconds,
         connections_per_second: r.connections as f64 / seconds,
         failures: r.failures.total(),
-        mean: finite(r.corrected.mean()),
-        deviation: finite(r.corrected.deviation()),
-        p50: finite(r.corrected.quantile(0.5)),
-        p99: finite(r.corrected.quantile(0.99)),
-        max: finite(r.corrected.range().1),
+        mean: finite(&|d| d.mean()),
+        p50: finite(&|d| d.quantile(0.5)),
+        p99: finite(&|d| d.quantile(0.99)),
+        max: finite(&|d| d.max()),
         open: moment.open,
         pending: moment.pending,
         processors,
@@ -132,8 +163,8 @@ pub fn tick(moment: &Moment, watch: &Watch) -> Tick {
     }
 }
 
-fn series(moments: &[Moment], watch: &Watch) -> Vec<Tick> {
-    moments.iter().map(|m| tick(m, watch)).collect()
+fn series(outcome: &Outcome, watch: &Watch) -> Vec<Tick> {
+    outcome.moments.iter().enumerate().map(|(i, m)| tick(m, outcome.timeline.0.get(i), watch)).collect()
 }
 
 /// The greatest usable rate among the points, as a capacity without objective.
@@ -148,7 +179,7 @@ pub fn capacity(point: &Point, objective: String, rps: Bounds) -> Capacity {
     Capacity {
         rps,
         objective,
-        cpu_seconds_per_request: point.interval(|r| r.server.as_ref().map(|s| s.cpu_per_request)).map(|i| i.mid),
+        cpu_seconds_per_request: point.interval(|r| r.server.as_ref()?.cpu_per_request).map(|i| i.mid),
         bytes_per_response: point.interval(|r| Some(r.bytes_per_response)).map_or(0.0, |i| i.mid),
     }
 }

@@ -4,7 +4,7 @@ use figures::table::Table;
 
 use super::model::{Report, Round, Times};
 
-const HEADS: [&str; 32] = [
+const HEADS: [&str; 37] = [
     "value",
     "round",
     "<verdict",
@@ -14,6 +14,10 @@ const HEADS: [&str; 32] = [
     "good_rps",
     "connections_per_s",
     "bytes_per_s",
+    "due",
+    "answered_in_time",
+    "answered_late",
+    "never_sent",
     "errors",
     "error_share",
     "mean_s",
@@ -33,6 +37,7 @@ const HEADS: [&str; 32] = [
     "connect_p50_s",
     "handshake_p50_s",
     "client_busy",
+    "client_waited",
     "server_cpu_per_request_s",
     "server_processors",
     "server_memory_peak_bytes",
@@ -64,7 +69,11 @@ fn cells(value: f64, number: usize, verdict: &str, r: &Round) -> Vec<String> {
         format!("{:.1}", r.good_rps),
         format!("{:.1}", r.connections_per_second),
         format!("{:.0}", r.bytes_per_second),
-        r.failures.values().sum::<u64>().to_string(),
+        r.due.to_string(),
+        r.in_time.to_string(),
+        r.late.to_string(),
+        r.unsent().to_string(),
+        r.failed().to_string(),
         format!("{:.6}", r.error_share()),
         time(l, |t| t.mean),
         time(l, |t| t.deviation),
@@ -83,7 +92,8 @@ fn cells(value: f64, number: usize, verdict: &str, r: &Round) -> Vec<String> {
         time(&r.connect, |t| t.p50),
         time(&r.handshake, |t| t.p50),
         format!("{:.3}", r.client_busy.iter().copied().fold(0.0, f64::max)),
-        server(&|s| format!("{:.9}", s.cpu_per_request)),
+        format!("{:.3}", r.client_waited.iter().copied().fold(0.0, f64::max)),
+        server(&|s| s.cpu_per_request.map_or(String::new(), |c| format!("{c:.9}"))),
         server(&|s| format!("{:.3}", s.processors)),
         server(&|s| format!("{:.0}", s.memory_peak)),
         r.kernel.listen_overflows.to_string(),

@@ -1,6 +1,7 @@
 //! The report as one self-contained page.
 
 use figures::page::{Page, Tone};
+use figures::plot::Plot;
 use figures::table::Table;
 use figures::units::{Unit, bytes, count, seconds};
 
@@ -8,39 +9,63 @@ use super::model::{Point, Report, Round, Times, Verdict};
 use super::plots;
 use super::text::{grouped, middle};
 
-/// The whole page.
+/// The whole page: the answer with its picture, then the figures, then the doubts.
 pub fn page(report: &Report) -> String {
     let mut page = Page::new(&report.title);
+    page.answer(&super::answer::sentence(report));
+    if report.interrupted {
+        page.note(Tone::Warning, "Stopped before the end.", "These are the figures up to then.");
+    }
+    if !report.points.is_empty() {
+        let (plot, caption) = picture(report);
+        page.picture(&plot.first_figure(), &caption);
+    }
     page.paragraph(&format!("{} {}", report.load, report.target.url));
-    if let [point] = report.points.as_slice() {
-        verdict(&mut page, &point.verdict);
-        if let Some(round) = middle(point) {
-            page.cards(&cards(report, point, round));
-        }
-    } else {
-        sweep_verdicts(&mut page, report);
+    if let [point] = report.points.as_slice()
+        && let Some(round) = middle(point)
+    {
+        page.cards(&cards(report, point, round));
     }
-    if let Some(c) = report.capacity.as_ref().filter(|c| !c.objective.is_empty()) {
-        page.note(
-            Tone::Good,
-            "Capacity",
-            &format!(
-                "{} requests/s within {} (between {} and {})",
-                count(c.rps.mid),
-                c.objective,
-                count(c.rps.low),
-                count(c.rps.high)
-            ),
-        );
+    if !report.points.is_empty() {
+        figures(&mut page, report);
+        tables(&mut page, report);
     }
-    if let Some(word) = super::text::stopped_by(report) {
-        let text = format!("The search ended at a run that was {word}: the server may be able to do more.");
-        page.note(Tone::Warning, "Not the server.", &text);
-    }
-    figures(&mut page, report);
-    tables(&mut page, report);
+    doubts(&mut page, report);
     environment(&mut page, report);
     page.html()
+}
+
+/// The picture that shows the answer.
+fn picture(report: &Report) -> (Plot, String) {
+    let rounds = report.points.iter().map(|p| p.rounds.len()).max().unwrap_or(1);
+    if report.points.len() == 1 {
+        let plot = plots::percentiles(&plots::percentile_curves(report));
+        return (plot, "Each sample is one request; nothing is interpolated.".into());
+    }
+    if report.quantity == "connections/s offered" {
+        let plot = plots::reply_time(report);
+        let caption = plots::caption(&plot, rounds);
+        return (plot, format!("{caption} A growing deviation is the first sign of saturation."));
+    }
+    let plot = plots::rate_and_latency(report);
+    let caption = plots::caption(&plot, rounds);
+    (plot, caption)
+}
+
+/// What speaks against the figures.
+fn doubts(page: &mut Page, report: &Report) {
+    page.heading("Doubts");
+    if let [point] = report.points.as_slice() {
+        verdict(page, &point.verdict);
+    } else if !report.points.is_empty() {
+        sweep_verdicts(page, report);
+    }
+    if report.undecided {
+        page.note(Tone::Warning, "Undecided.", report.search.trim_start_matches("undecided: "));
+    }
+    for note in &report.notes {
+        page.note(Tone::Neutral, "Note.", note);
+    }
 }
 
 /// How a verdict looks.
@@ -61,10 +86,18 @@ fn sweep_verdicts(page: &mut Page, report: &Report) {
     if odd.is_empty() {
         page.note(Tone::Good, "Verdict: valid.", "Every point.");
     }
+    // The same doubt about many points is one doubt.
+    let mut said: Vec<(&Verdict, Vec<String>, String)> = Vec::new();
     for point in odd {
         let reason = point.verdict.reasons.first().cloned().unwrap_or_default();
-        let at = format!("At {}: {}.", grouped(point.value), point.verdict.word);
-        page.note(tone(&point.verdict), &at, &reason);
+        match said.iter_mut().find(|(verdict, ..)| verdict.word == point.verdict.word) {
+            Some((_, values, _)) => values.push(grouped(point.value)),
+            None => said.push((&point.verdict, vec![grouped(point.value)], reason)),
+        }
+    }
+    for (verdict, values, reason) in said {
+        let first = if values.len() > 1 { format!("(at {}) ", values[0]) } else { String::new() };
+        page.note(tone(verdict), &format!("At {}: {}.", values.join("; "), verdict.word), &format!("{first}{reason}"));
     }
 }
 
@@ -89,7 +122,7 @@ fn cards(report: &Report, point: &Point, r: &Round) -> Vec<(String, String, Stri
     ));
     if let Some(s) = &r.server {
         cards.push((
-            seconds(s.cpu_per_request),
+            s.cpu_per_request.map_or("–".into(), seconds),
             "server CPU/request".into(),
             format!("{:.2} processors", s.processors),
         ));
@@ -100,42 +133,43 @@ fn cards(report: &Report, point: &Point, r: &Round) -> Vec<(String, String, Stri
 
 fn figures(page: &mut Page, report: &Report) {
     let rounds = report.points.iter().map(|p| p.rounds.len()).max().unwrap_or(1);
-    let bars = if rounds > 1 {
-        format!("Means of {rounds} rounds; bars are 95 % intervals.")
-    } else {
-        "One run a point.".into()
-    };
     let mut list: Vec<(String, String)> = Vec::new();
     if report.points.len() > 1 {
-        list.push((plots::rate_and_latency(report).svg(), bars.clone()));
+        if report.quantity == "connections/s offered" {
+            let plot = plots::rate_and_latency(report);
+            list.push((plot.figure(), plots::caption(&plot, rounds)));
+        }
         if report.open_loop {
             list.push((
-                plots::answered_against_offered(report).svg(),
+                plots::answered_against_offered(report).figure(),
                 "Where the curve leaves the diagonal the server is full.".into(),
             ));
         }
         let samples: u64 =
             report.points.iter().flat_map(|p| &p.rounds).filter_map(|r| r.latency.as_ref()).map(|t| t.count).sum();
-        list.push((
-            plots::reply_time(report).svg(),
-            format!(
-                "Over {} samples in all. A growing deviation is the first sign of saturation.",
-                count(samples as f64)
-            ),
-        ));
+        let reply = plots::reply_time(report);
+        list.extend((report.quantity != "connections/s offered").then(|| {
+            (
+                reply.figure(),
+                format!(
+                    "Over {} samples in all. A growing deviation is the first sign of saturation.",
+                    count(samples as f64)
+                ),
+            )
+        }));
         if let Some((memory, cpu)) = plots::server(report) {
-            list.push((memory.svg(), "Proportional set size of all its processes.".into()));
-            list.push((cpu.svg(), "User and system time of all its processes; falls as batches grow.".into()));
+            list.push((memory.figure(), "Proportional set size of all its processes.".into()));
+            list.push((cpu.figure(), "User and system time of all its processes; falls as batches grow.".into()));
         }
     }
-    list.push((
-        plots::percentiles(&plots::percentile_curves(report)).svg(),
-        "Each sample is one request; nothing is interpolated.".into(),
-    ));
+    if report.points.len() > 1 {
+        let plot = plots::percentiles(&plots::percentile_curves(report));
+        list.push((plot.figure(), "Each sample is one request; nothing is interpolated.".into()));
+    }
     if let [point] = report.points.as_slice()
         && let Some(round) = middle(point)
     {
-        list.extend(plots::over_time(&round.series, report.open_loop).iter().map(|p| (p.svg(), String::new())));
+        list.extend(plots::over_time(&round.series, report.open_loop).iter().map(|p| (p.figure(), String::new())));
     }
     page.heading("Figures");
     page.figures(&list);
@@ -204,10 +238,10 @@ fn tables(page: &mut Page, report: &Report) {
             list(r.failure_words().map(|(c, n)| format!("{c}: {}", count(n as f64))).collect()),
             bytes(r.bytes_per_second),
             count(r.connections_per_second),
-            s.map_or("–".into(), |s| seconds(s.cpu_per_request)),
+            s.map_or("–".into(), |s| s.cpu_per_request.map_or("–".into(), seconds)),
             s.map_or("–".into(), |s| format!("{:.2}", s.processors)),
             s.map_or("–".into(), |s| bytes(s.memory_peak)),
-            seconds(r.client_cpu_per_request),
+            r.client_cpu_per_request.map_or("–".into(), seconds),
             Unit::Share.write(r.client_busy.iter().copied().fold(0.0, f64::max)),
             point.verdict.word.clone(),
         ]);
@@ -218,6 +252,11 @@ fn tables(page: &mut Page, report: &Report) {
 
 fn environment(page: &mut Page, report: &Report) {
     page.heading("How it was measured");
+    for point in &report.points {
+        if let Some(s) = middle(point).and_then(|r| r.status.as_ref()) {
+            page.paragraph(&format!("The server's status page, at {}: {}.", grouped(point.value), s.words()));
+        }
+    }
     page.paragraph(&report.machine.sentence());
     if report.target.loopback {
         page.paragraph(

@@ -12,7 +12,7 @@ use crate::observe::kernel::Counters;
 use crate::observe::machine::Machine;
 
 /// A whole `bench` run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     pub tool: String,
     pub version: String,
@@ -30,6 +30,18 @@ pub struct Report {
     pub points: Vec<Point>,
     /// What the server can do by this report.
     pub capacity: Option<Capacity>,
+    /// What a search found out, in a sentence; empty when nothing was searched.
+    #[serde(default)]
+    pub search: String,
+    /// The search came to no end: the machine was too noisy, the client too slow.
+    #[serde(default)]
+    pub undecided: bool,
+    /// The run was told to stop before its end.
+    #[serde(default)]
+    pub interrupted: bool,
+    /// What belongs beside the figures and is no verdict: lines of a log that were left out.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// Whom the report is about.
@@ -53,11 +65,21 @@ pub struct Point {
 }
 
 impl Point {
-    /// Mean and 95 % interval over rounds of a figure; `None` when a round lacks it.
+    /// Mean and 95 % interval over rounds of a figure; `None` when a round lacks it. Figures that are all positive (times, rates)
+    /// are taken by their logarithms, so that no interval reaches below zero; their mean is the geometric one.
     pub fn interval(&self, of: impl Fn(&Round) -> Option<f64>) -> Option<Interval> {
         let values: Option<Vec<f64>> = self.rounds.iter().map(of).collect();
         let values = values.filter(|v| !v.is_empty())?;
+        if values.iter().all(|v| *v > 0.0) {
+            let logs: Vec<f64> = values.iter().map(|v| v.ln()).collect();
+            return Some(figures::stats::mean_interval(&logs, 0.95).map(f64::exp));
+        }
         Some(figures::stats::mean_interval(&values, 0.95))
+    }
+
+    /// Whether an interval over the rounds says anything.
+    pub fn has_interval(&self) -> bool {
+        self.rounds.len() >= 3
     }
     /// Answers per second.
     pub fn rps(&self) -> Interval {
@@ -72,6 +94,12 @@ pub struct Round {
     pub seconds: f64,
     /// Requests that were due; answers, right answers and new connections within the measured part.
     pub due: u64,
+    /// Of the due requests, those that got their right answer within the run, and those that got it after its end. What is due is
+    /// `in_time` + `late` + all `failures`.
+    #[serde(default)]
+    pub in_time: u64,
+    #[serde(default)]
+    pub late: u64,
     pub answers: u64,
     pub good: u64,
     pub connections: u64,
@@ -96,8 +124,18 @@ pub struct Round {
     pub handshake: Option<Times>,
     /// Share of the time that each client thread was on a processor.
     pub client_busy: Vec<f64>,
-    /// Client's CPU seconds per answer.
-    pub client_cpu_per_request: f64,
+    /// Share of the time for which each client thread waited for a processor that others had.
+    #[serde(default)]
+    pub client_waited: Vec<f64>,
+    /// How much longer requests waited for each second that they were due later: the growth of a queue.
+    #[serde(default)]
+    pub growth: Option<f64>,
+    /// Client's CPU seconds per answer; absent without an answer.
+    #[serde(default)]
+    pub client_cpu_per_request: Option<f64>,
+    /// The round was cut short.
+    #[serde(default)]
+    pub interrupted: bool,
     /// Users of a closed loop, and how many of them waited for more than half of the round in vain: figures of answers do not show
     /// them.
     #[serde(default)]
@@ -111,6 +149,9 @@ pub struct Round {
     #[serde(default)]
     pub ports: Ports,
     pub server: Option<ServerUse>,
+    /// What the server's status page said (`--watch`).
+    #[serde(default)]
+    pub status: Option<StatusUse>,
     /// Processors that what stands behind the server used (lab only).
     #[serde(default)]
     pub backend_processors: Option<f64>,
@@ -143,9 +184,31 @@ impl Round {
         self.starved as f64 > STARVED_MAX * self.users as f64
     }
 
+    /// Requests without a right answer.
+    pub fn failed(&self) -> u64 {
+        self.failures.values().sum()
+    }
+
     /// Requests without a right answer as a share of those that were due.
     pub fn error_share(&self) -> f64 {
-        self.failures.values().sum::<u64>() as f64 / (self.due.max(self.answers)).max(1) as f64
+        self.failed() as f64 / self.due.max(1) as f64
+    }
+
+    /// Due requests that were not even sent.
+    pub fn unsent(&self) -> u64 {
+        self.failures.get(Failure::Unsent.word()).copied().unwrap_or(0)
+    }
+
+    /// Where the due requests went: all of them, as a sum.
+    pub fn account(&self) -> String {
+        use figures::units::grouped;
+        let n = |n: u64| grouped(n as i64);
+        let mut parts = vec![format!("{} answered", n(self.in_time))];
+        if self.late > 0 {
+            parts.push(format!("{} answered after the end", n(self.late)));
+        }
+        parts.extend(self.failure_words().map(|(class, count)| format!("{} {class}", n(count))));
+        format!("{} due = {}", n(self.due), parts.join(" + "))
     }
 }
 
@@ -186,13 +249,49 @@ pub struct Times {
 pub struct ServerUse {
     pub processes: usize,
     pub threads: usize,
-    /// CPU seconds in the measured part, and per answer; and how many processors that is on average.
+    /// CPU seconds in the measured part, and per answer (absent without an answer); and how many processors that is on average.
     pub cpu: f64,
-    pub cpu_per_request: f64,
+    #[serde(default)]
+    pub cpu_per_request: Option<f64>,
     pub processors: f64,
+    /// For how many processors' time its threads could have run, but others had them.
+    #[serde(default)]
+    pub waited: f64,
     /// Memory before, and the most that was seen.
     pub memory_before: f64,
     pub memory_peak: f64,
+}
+
+/// What a server said of itself during a round; what its page does not tell is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StatusUse {
+    /// By the server's own count, ours and everybody's.
+    pub requests_per_second: Option<f64>,
+    pub connections_per_second: Option<f64>,
+    /// Most connections at a time, and those that were accepted but not handled.
+    pub active: Option<f64>,
+    pub dropped: Option<f64>,
+    pub processors: Option<f64>,
+    pub cpu_per_request: Option<f64>,
+    pub memory: Option<f64>,
+}
+
+impl StatusUse {
+    /// In words.
+    pub fn words(&self) -> String {
+        use figures::units::{bytes, grouped, seconds};
+        let n = |v: f64| grouped(v.round() as i64);
+        let parts = [
+            self.requests_per_second.map(|v| format!("{} requests/s by its own count", n(v))),
+            self.connections_per_second.map(|v| format!("{} new connections/s", n(v))),
+            self.active.map(|v| format!("up to {} connections", n(v))),
+            self.dropped.filter(|v| *v > 0.0).map(|v| format!("{} dropped", n(v))),
+            self.processors.map(|v| format!("{v:.2} processors")),
+            self.cpu_per_request.map(|v| format!("{} CPU a request", seconds(v))),
+            self.memory.map(bytes),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// One interval of the time series.
@@ -204,11 +303,11 @@ pub struct Tick {
     pub rps: f64,
     pub connections_per_second: f64,
     pub failures: u64,
-    pub mean: f64,
-    pub deviation: f64,
-    pub p50: f64,
-    pub p99: f64,
-    pub max: f64,
+    /// Latency of the requests that were due in the interval, whenever they were answered; absent where none was due.
+    pub mean: Option<f64>,
+    pub p50: Option<f64>,
+    pub p99: Option<f64>,
+    pub max: Option<f64>,
     pub open: usize,
     pub pending: usize,
     /// Processors that the server used, and its memory; absent when it was not watched.
@@ -219,7 +318,7 @@ pub struct Tick {
 /// What to think of a figure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// `valid`, `client-bound`, `port-bound`, `error-bound`, `overloaded`, `not repeatable`.
+    /// `valid`, `disturbed`, `client-bound`, `port-bound`, `error-bound`, `overloaded`, `not repeatable`.
     pub word: String,
     /// Why, in a sentence; further remarks follow.
     pub reasons: Vec<String>,

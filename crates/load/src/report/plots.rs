@@ -10,9 +10,25 @@ use crate::engine::latency::Latency;
 /// Shorter times are drawn as this: nobody cares, and they would stretch the axis.
 const SHORTEST: f64 = 1e-6;
 
-/// A measured figure of a point with its interval over rounds.
-fn dot(point: &Point, of: &dyn Fn(&Round) -> Option<f64>) -> Option<Dot> {
-    point.interval(of).map(|i| Dot { x: point.value, y: i.mid, low: i.low.max(0.0), high: i.high })
+/// A measured figure of a point with its interval over rounds, where there are rounds enough for one. Hollow where it is not the
+/// server's: the client was the limit, something else ran, too much failed, or a queue grew.
+pub fn dot(point: &Point, of: &dyn Fn(&Round) -> Option<f64>) -> Option<Dot> {
+    let hollow = !point.verdict.usable || point.verdict.word == "overloaded";
+    point.interval(of).map(|i| {
+        let (low, high) = if point.has_interval() { (i.low.max(0.0), i.high) } else { (i.mid, i.mid) };
+        Dot { x: point.value, y: i.mid, low, high, hollow }
+    })
+}
+
+/// What belongs under a figure of means.
+pub fn caption(plot: &Plot, rounds: usize) -> String {
+    let bars = match rounds {
+        0 | 1 => "One run a point.".to_string(),
+        2 => "Means of 2 rounds.".to_string(),
+        n => format!("Means of {n} rounds; bars are 95 % intervals."),
+    };
+    let hollow = " Hollow: not the server's figure (client-bound, disturbed, failing), or overloaded.";
+    if plot.has_hollow() { bars + hollow } else { bars }
 }
 
 fn dots(report: &Report, of: &dyn Fn(&Round) -> Option<f64>) -> Vec<Dot> {
@@ -30,6 +46,15 @@ fn quantity_axis(report: &Report) -> Axis {
     }
 }
 
+/// An axis of latencies: logarithmic when their means span more than a factor of twenty, lest one level hides the others.
+pub fn time_axis(label: &str, points: &[&Point]) -> Axis {
+    let mean = |p: &&&Point| p.interval(|r| r.latency.as_ref().map(|t| t.mean)).map(|i| i.mid);
+    let means: Vec<f64> = points.iter().filter_map(|p| mean(&p)).filter(|m| *m > 0.0).collect();
+    let low = means.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = means.iter().copied().fold(0.0, f64::max);
+    if high > 20.0 * low { Axis::log(label, Unit::Seconds) } else { Axis::linear(label, Unit::Seconds) }
+}
+
 /// Requests/s and latency against the quantity, on two axes: the classic picture of a sweep.
 pub fn rate_and_latency(report: &Report) -> Plot {
     let mut plot = Plot::new(
@@ -37,7 +62,7 @@ pub fn rate_and_latency(report: &Report) -> Plot {
         quantity_axis(report),
         Axis::linear("requests per second", Unit::PerSecond),
     );
-    plot.y2 = Some(Axis::linear("latency", Unit::Seconds));
+    plot.y2 = Some(time_axis("latency", report.points.iter().collect::<Vec<_>>().as_slice()));
     plot.series.push(Series::new("requests/s", Mark::Line, dots(report, &|r| Some(r.rps))));
     let time = |f: fn(&Times) -> f64| move |r: &Round| r.latency.as_ref().map(f);
     plot.series.push(Series::new("mean latency", Mark::Line, dots(report, &time(|t| t.mean))).right());
@@ -50,12 +75,12 @@ pub fn reply_time(report: &Report) -> Plot {
     let mut plot = Plot::new(
         &format!("Reply time and its deviation against {}", report.quantity),
         quantity_axis(report),
-        Axis::linear("time", Unit::Seconds),
+        time_axis("time", report.points.iter().collect::<Vec<_>>().as_slice()),
     );
     let band = report.points.iter().filter_map(|p| {
         let mean = p.interval(|r| r.latency.as_ref().map(|t| t.mean))?.mid;
         let deviation = p.interval(|r| r.latency.as_ref().map(|t| t.deviation))?.mid;
-        Some(Dot { x: p.value, y: mean, low: (mean - deviation).max(0.0), high: mean + deviation })
+        Some(Dot { low: (mean - deviation).max(0.0), high: mean + deviation, ..Dot::new(p.value, mean) })
     });
     plot.series.push(Series::new("± one deviation", Mark::Band, band.collect()).colour(0));
     plot.series.push(Series::new("mean", Mark::Line, dots(report, &|r| r.latency.as_ref().map(|t| t.mean))).colour(0));
@@ -96,11 +121,7 @@ pub fn server(report: &Report) -> Option<(Plot, Plot)> {
         quantity_axis(report),
         Axis::linear("CPU time", Unit::Seconds),
     );
-    b.series.push(Series::new(
-        "CPU time a request",
-        Mark::Line,
-        dots(report, &|r| r.server.as_ref().map(|s| s.cpu_per_request)),
-    ));
+    b.series.push(Series::new("CPU time a request", Mark::Line, dots(report, &|r| r.server.as_ref()?.cpu_per_request)));
     Some((a, b))
 }
 
@@ -132,9 +153,10 @@ pub fn over_time(series: &[Tick], open_loop: bool) -> Vec<Plot> {
     if open_loop {
         rate.series.push(Series::new("offered", Mark::Curve, line(&|t| t.offered)).dashed());
     }
-    let mut latency = Plot::new("Latency over time", time(), Axis::log("latency", Unit::Seconds));
-    // An interval without answers has no latency; the line has a gap there.
-    let some = |v: f64| if v > 0.0 { v } else { f64::NAN };
+    let mut latency =
+        Plot::new("Latency over the time at which requests were due", time(), Axis::log("latency", Unit::Seconds));
+    // By the time at which requests were due: a stall is a mountain. Only where nothing was due the line has a gap.
+    let some = |v: Option<f64>| v.filter(|v| *v > 0.0).unwrap_or(f64::NAN);
     latency.series.push(Series::new("p50", Mark::Curve, line(&|t| some(t.p50))));
     latency.series.push(Series::new("p99", Mark::Curve, line(&|t| some(t.p99))));
     latency.series.push(Series::new("max", Mark::Curve, line(&|t| some(t.max))).dashed());

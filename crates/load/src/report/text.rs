@@ -3,39 +3,28 @@
 use std::fmt::Write as _;
 
 use figures::table::Table;
-use figures::units::{Unit, bytes, count, seconds};
+use figures::units::{Unit, bytes, seconds};
 
 use super::model::{Point, Report, Round, Times};
 
 /// The whole summary: one point in full, several as a table.
 pub fn summary(report: &Report) -> String {
     let mut out = format!("{}\n{}\n", report.load, report.target.url);
+    if !report.points.is_empty() {
+        let _ = writeln!(out, "\n{}", super::answer::sentence(report));
+    }
     match report.points.as_slice() {
         [] => out.push_str("nothing was measured\n"),
         [point] => one(report, point, &mut out),
         points => many(report, points, &mut out),
     }
-    if let Some(c) = report.capacity.as_ref().filter(|c| !c.objective.is_empty()) {
-        let _ = writeln!(
-            out,
-            "\nHighest rate within {}: {} requests/s (between {} and {})",
-            c.objective,
-            count(c.rps.mid),
-            count(c.rps.low),
-            count(c.rps.high)
-        );
-        if let Some(word) = stopped_by(report) {
-            let _ = writeln!(out, "The search ended at a run that was {word}: the server may be able to do more.");
-        }
+    for note in &report.notes {
+        let _ = writeln!(out, "\nnote: {note}");
+    }
+    if report.interrupted {
+        out.push_str("\nstopped before the end: these are the figures up to then\n");
     }
     out
-}
-
-/// The verdict of the lowest rate that broke the objective of a search, when it was not the server that broke it.
-pub fn stopped_by(report: &Report) -> Option<&str> {
-    let high = report.capacity.as_ref().filter(|c| !c.objective.is_empty())?.rps.high;
-    let point = report.points.iter().find(|p| p.value == high)?;
-    (point.verdict.word == "client-bound" || point.verdict.word == "port-bound").then_some(point.verdict.word.as_str())
 }
 
 fn one(report: &Report, point: &Point, out: &mut String) {
@@ -83,23 +72,27 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     for (class, n) in r.failure_words() {
         let _ = writeln!(out, "  failed  {class}: {}", grouped(n as f64));
     }
+    let _ = writeln!(out, "  sum     {}", r.account());
     if let Some(s) = &r.server {
         let _ = writeln!(
             out,
             "  server  {} CPU a request, {:.2} processors, {} at its peak ({} processes, {} threads)",
-            seconds(s.cpu_per_request),
+            s.cpu_per_request.map_or("–".into(), seconds),
             s.processors,
             bytes(s.memory_peak),
             s.processes,
             s.threads
         );
     }
+    if let Some(s) = &r.status {
+        let _ = writeln!(out, "  status page  {}", s.words());
+    }
     let busy: Vec<String> = r.client_busy.iter().map(|b| format!("{:.0} %", b * 100.0)).collect();
     let from = if r.ports.sources > 1 { format!(", from {} local addresses", r.ports.sources) } else { String::new() };
     let _ = writeln!(
         out,
         "  client  {} CPU a request, threads busy {}{from}",
-        seconds(r.client_cpu_per_request),
+        r.client_cpu_per_request.map_or("–".into(), seconds),
         busy.join(" ")
     );
     verdict(point, out);
@@ -126,8 +119,9 @@ fn many(report: &Report, points: &[Point], out: &mut String) {
         };
         let spread =
             if point.rounds.len() > 1 { Unit::Share.write(point.rps().relative_half_width()) } else { String::new() };
-        let server =
-            |f: fn(&super::model::ServerUse) -> f64| point.interval(|r| r.server.as_ref().map(f)).map(|i| i.mid);
+        let server = |f: fn(&super::model::ServerUse) -> Option<f64>| {
+            point.interval(|r| r.server.as_ref().and_then(f)).map(|i| i.mid)
+        };
         table.row([
             grouped(point.value),
             grouped(point.rps().mid),
@@ -138,16 +132,23 @@ fn many(report: &Report, points: &[Point], out: &mut String) {
             time(|t| t.p999),
             Unit::Share.write(r.error_share()),
             server(|s| s.cpu_per_request).map_or("–".into(), seconds),
-            server(|s| s.memory_peak).map_or("–".into(), bytes),
+            server(|s| Some(s.memory_peak)).map_or("–".into(), bytes),
             point.verdict.word.clone(),
         ]);
     }
     let _ = write!(out, "\n{}", table.text());
-    let odd: Vec<&Point> = points.iter().filter(|p| p.verdict.word != "valid").collect();
-    for point in odd {
-        if let Some(reason) = point.verdict.reasons.first() {
-            let _ = writeln!(out, "  at {}: {}", grouped(point.value), reason);
+    // The same verdict of many points is said once.
+    let mut said: Vec<&str> = vec!["valid"];
+    for point in points {
+        let word = point.verdict.word.as_str();
+        if said.contains(&word) {
+            continue;
         }
+        said.push(word);
+        let same = points.iter().filter(|p| p.verdict.word == word).count();
+        let more = if same > 1 { format!(" (and {} more)", same - 1) } else { String::new() };
+        let reason = point.verdict.reasons.first().map_or("", |r| r.as_str());
+        let _ = writeln!(out, "  {word} at {}{more}: {reason}", grouped(point.value));
     }
 }
 

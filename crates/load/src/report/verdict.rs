@@ -28,6 +28,16 @@ pub const CONNECT_MAX: f64 = 150e-6;
 
 /// Processors used by other programs that deserve a word.
 pub const OTHERS_MAX: f64 = 0.15;
+/// Share of the time for which a client thread may wait for a processor that others have.
+pub const WAITED_MAX: f64 = 0.05;
+/// The same when it is the server that has them.
+const SHARED_MAX: f64 = 0.25;
+/// The same for the server's threads, as a share of the time that they would have run.
+const SERVER_WAITED_MAX: f64 = 0.10;
+/// Share of a processor that the hypervisor may give to others.
+const STEAL_MAX: f64 = 0.10;
+/// Seconds that requests may wait longer for each second they are due later: 1 % above what the server can do.
+const GROWTH_MAX: f64 = 0.01;
 
 const MORE_PORTS: &str = "add addresses with --source, keep connections, or close them with --reset";
 
@@ -74,11 +84,16 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
         let all: u64 = r.failures.values().sum();
         (all - backlog(r)) as f64 / r.due.max(r.answers).max(1) as f64
     });
-    let failed = errors > ERRORS_MAX || rounds.iter().any(|r| r.good == 0);
+    let spoilt = errors > ERRORS_MAX || rounds.iter().any(|r| r.good == 0);
+    // For the exit status and the requirements a request that was never sent has failed like any other.
+    let failed = spoilt || worst(&Round::error_share) > ERRORS_MAX;
     if errors > ERRORS_MAX {
         note("error-bound", format!("{} of the requests failed", Unit::Share.write(errors)));
-    } else if failed {
+    } else if spoilt {
         note("error-bound", "there was no right answer at all".into());
+    }
+    if let Some(reason) = rounds.iter().find_map(disturbed) {
+        note("disturbed", reason);
     }
     let busy = worst(&|r| r.client_busy.iter().copied().fold(0.0, f64::max));
     if busy > BUSY_MAX {
@@ -96,23 +111,21 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
         (lag > LAG_MIN && lag > latency * LAG_SHARE_MAX).then_some((lag, latency))
     });
     if let Some((lag, latency)) = late {
+        let waited = worst(&|r| r.client_waited.iter().copied().fold(0.0, f64::max)) > WAITED_MAX / 5.0;
+        let others = worst(&|r| r.others.unwrap_or(0.0)) > OTHERS_MAX;
+        // A client that is not busy is late because something else ran.
+        let word = if busy <= BUSY_MAX && (waited || others) { "disturbed" } else { "client-bound" };
         note(
-            "client-bound",
+            word,
             format!("the generator was late by {} at p99, with a latency of {} at p99", seconds(lag), seconds(latency)),
         );
     }
-    // A few requests are always on their way when the run ends.
-    let answered = rounds
-        .iter()
-        .filter(|r| r.answers + ON_THE_WAY < r.due)
-        .map(|r| r.answers as f64 / r.due.max(1) as f64)
-        .fold(f64::INFINITY, f64::min);
-    if open_loop && answered < ANSWERED_MIN {
+    if let Some(r) = rounds.iter().filter(|r| open_loop && falls_behind(r)).max_by_key(|r| r.failed() + r.late) {
         note(
             "overloaded",
             format!(
-                "only {} of the offered rate was answered in time: latencies show the length of the queue and of the run",
-                Unit::Share.write(answered)
+                "the server did not keep up with the offered rate: {}; latencies show the length of the queue and of the run",
+                r.account()
             ),
         );
     }
@@ -125,15 +138,62 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
             ),
         );
     }
-    let rates: Vec<f64> = rounds.iter().map(|r| r.rps).collect();
+    // Of an open loop not the chance in its arrivals counts, but the share that was answered.
+    let rate = |r: &Round| if open_loop { r.rps / r.offered.max(1e-9) } else { r.rps };
+    let rates: Vec<f64> = rounds.iter().map(rate).collect();
     let spread = mean_interval(&rates, 0.95).relative_half_width();
     if rates.len() >= 3 && spread > SPREAD_MAX {
         note("not repeatable", format!("the rounds scatter by ± {} (95 %)", Unit::Share.write(spread)));
     }
-    let usable = !matches!(word, "client-bound" | "port-bound" | "error-bound" | "not repeatable");
+    let usable = is_usable(word);
     let word = if word.is_empty() { "valid" } else { word }.to_string();
     remarks(rounds, &mut reasons);
     Verdict { word, reasons, usable, failed }
+}
+
+/// Whether a rate with this verdict may be called the server's.
+pub fn is_usable(word: &str) -> bool {
+    !matches!(word, "client-bound" | "disturbed" | "port-bound" | "error-bound" | "not repeatable")
+}
+
+/// Whether an open loop got behind its plan because of the server: answers are missing in the window, and not only because each takes
+/// its time. A queue grows from one second to the next, or ends in requests that were never sent or never answered.
+pub fn falls_behind(r: &Round) -> bool {
+    // A few requests are always on their way when the run ends.
+    let missing = r.answers + ON_THE_WAY < r.due && (r.answers as f64) < r.due as f64 * ANSWERED_MIN;
+    let of = |class: Failure| r.failures.get(class.word()).copied().unwrap_or(0);
+    let lost = (of(Failure::Unsent) + of(Failure::Unfinished) + of(Failure::Timeout)) as f64
+        > (1.0 - ANSWERED_MIN) * r.due as f64;
+    missing && (lost || r.growth.is_none_or(|growth| growth > GROWTH_MAX))
+}
+
+/// What else ran on the processors, when it was in the way of the client or of the server.
+fn disturbed(r: &Round) -> Option<String> {
+    let share = |v: f64| Unit::Share.write(v);
+    let client = r.client_waited.iter().copied().fold(0.0, f64::max);
+    let others = r.others.filter(|others| *others > OTHERS_MAX);
+    // Two sides on one processor are a way to measure, though not a good one; other programs are none.
+    let own = others.is_none() && r.server.is_some();
+    if client > if own { SHARED_MAX } else { WAITED_MAX } {
+        let who = match (others, &r.server) {
+            (Some(others), _) => format!("other programs used {others:.2} processors meanwhile"),
+            (None, Some(_)) => "the server had them: give each side its own (--pin)".to_string(),
+            (None, None) => "something else had them".to_string(),
+        };
+        return Some(format!("a client thread waited for a processor for {} of the time: {who}", share(client)));
+    }
+    if let (Some(others), Some(server)) = (others, &r.server) {
+        let waited = server.waited / (server.processors + server.waited).max(1e-9);
+        if server.waited > 0.01 && waited > SERVER_WAITED_MAX {
+            return Some(format!(
+                "the server waited for a processor for {} of the time that it could have run: other programs used {others:.2} \
+                 processors meanwhile",
+                share(waited)
+            ));
+        }
+    }
+    let steal = r.kernel.steal / r.seconds.max(1e-9);
+    (steal > STEAL_MAX).then(|| format!("the hypervisor took {} of a processor away", share(steal)))
 }
 
 /// Connects timed out while ports were used again within the time for which the other side, or a firewall between, keeps them.
@@ -154,6 +214,9 @@ fn used_again(r: &Round) -> Option<String> {
 
 /// Facts that do not spoil a figure but belong beside it.
 fn remarks(rounds: &[Round], reasons: &mut Vec<String>) {
+    if let Some(r) = rounds.iter().find(|r| r.interrupted) {
+        reasons.push(format!("it was stopped after {}", seconds(r.seconds)));
+    }
     if rounds.len() == 1 {
         reasons.push("one run: its spread is not known (--rounds 5 would show it)".into());
     }
@@ -164,11 +227,19 @@ fn remarks(rounds: &[Round], reasons: &mut Vec<String>) {
         ));
     }
     let steal = rounds.iter().map(|r| r.kernel.steal / r.seconds.max(1e-9)).fold(0.0, f64::max);
-    if steal > 0.02 {
+    if steal > 0.02 && steal <= STEAL_MAX {
         reasons.push(format!("the hypervisor took {} of a processor away", Unit::Share.write(steal)));
     }
+    let waited = rounds.iter().flat_map(|r| &r.client_waited).copied().fold(0.0, f64::max);
+    if waited > WAITED_MAX && !reasons.iter().any(|r| r.contains("waited for a processor")) {
+        reasons.push(format!(
+            "the client waited for a processor for {} of the time, which the server had: give each side its own (--pin)",
+            Unit::Share.write(waited)
+        ));
+    }
     let others = rounds.iter().filter_map(|r| r.others).fold(0.0, f64::max);
-    if others > OTHERS_MAX {
+    let said = reasons.iter().any(|r| r.contains("other programs"));
+    if others > OTHERS_MAX && !said {
         reasons.push(format!("other programs on this machine used {others:.2} processors meanwhile"));
     }
     let throttled = rounds.iter().map(|r| r.kernel.throttled).fold(0.0, f64::max);
@@ -181,15 +252,17 @@ fn remarks(rounds: &[Round], reasons: &mut Vec<String>) {
 mod tests {
     use super::*;
     use crate::observe::kernel::Counters;
-    use crate::report::model::{Ports, Times};
+    use crate::report::model::{Ports, ServerUse, Times};
 
     fn round(rps: f64) -> Round {
         Round {
             seconds: 1.0,
             due: rps as u64,
+            in_time: rps as u64,
             answers: rps as u64,
             good: rps as u64,
             rps,
+            offered: 1000.0,
             client_busy: vec![0.3],
             latency: Some(Times { p99: 0.010, ..Times::default() }),
             lag: Some(Times { p99: 0.000_5, ..Times::default() }),
@@ -227,6 +300,7 @@ mod tests {
         let over =
             Round { answers: 900, failures: [(Failure::Unsent.word().to_string(), 100)].into(), ..round(1000.0) };
         assert_eq!(word(std::slice::from_ref(&over), true), "overloaded");
+        assert!(judge(&[over], true).failed, "what was never sent has failed");
         let starving = Round { users: 1000, starved: 700, ..round(1000.0) };
         assert_eq!(word(std::slice::from_ref(&starving), false), "overloaded");
         assert_eq!(word(&[Round { starved: 10, ..starving }], false), "valid");
@@ -240,6 +314,32 @@ mod tests {
         let v = judge(&[r], true);
         assert_eq!(v.word, "overloaded");
         assert!(v.reasons[0].contains("length of the queue"));
+    }
+
+    #[test]
+    fn a_slow_answer_is_no_queue() {
+        // Three seconds for each answer: those of the last three seconds come after the end, and nothing waits for anything.
+        let flat = Round { due: 1000, answers: 700, late: 300, growth: Some(0.0), ..round(700.0) };
+        assert_eq!(word(std::slice::from_ref(&flat), true), "valid");
+        assert_eq!(word(&[Round { growth: Some(0.3), ..flat.clone() }], true), "overloaded");
+        let lost = [(Failure::Unfinished.word().to_string(), 300)].into();
+        assert_eq!(word(&[Round { late: 0, failures: lost, ..flat }], true), "overloaded");
+    }
+
+    #[test]
+    fn who_has_no_processor_is_disturbed() {
+        let server = |waited| Some(ServerUse { processors: 0.8, waited, ..ServerUse::default() });
+        let starved = Round { client_waited: vec![0.4], others: Some(1.0), ..round(1000.0) };
+        let v = judge(std::slice::from_ref(&starved), false);
+        assert!(v.word == "disturbed" && !v.usable && v.reasons[0].contains("other programs"), "{v:?}");
+        assert_eq!(v.reasons.iter().filter(|r| r.contains("other programs")).count(), 1, "said once");
+        let shared = Round { others: Some(0.0), server: server(0.0), ..starved };
+        assert!(judge(&[shared], false).reasons[0].contains("--pin"));
+        let pushed = Round { server: server(0.3), others: Some(0.9), ..round(1000.0) };
+        assert_eq!(word(std::slice::from_ref(&pushed), false), "disturbed");
+        assert_eq!(word(&[Round { others: Some(0.0), ..pushed }], false), "valid", "its own threads are many");
+        let late = Round { lag: Some(Times { p99: 0.002, ..Times::default() }), others: Some(0.5), ..round(1000.0) };
+        assert_eq!(word(&[late], true), "disturbed");
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn text(entry: &Entry) -> String {
     };
     line("default", entry.default().map_or("none", |text| if text.is_empty() { "\"\"" } else { text }));
     line("context", &entry.contexts());
-    line("takes", &format!("{} argument(s)", entry.known.arity));
+    line("takes", &entry.known.arity.words());
     line("module", entry.known.module);
     if !entry.known.since.is_empty() {
         line("since", &format!("nginx {}", entry.known.since));

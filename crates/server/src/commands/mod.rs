@@ -58,6 +58,12 @@ const COMMANDS: &[Command] = &[
         run: |arguments| load::lab_main(arguments.to_vec()),
     },
     Command {
+        name: "top",
+        summary: "watch a running server: requests, latency, connections, CPU time",
+        help: Help::Own,
+        run: |arguments| load::top_main(arguments.to_vec()),
+    },
+    Command {
         name: "plan",
         summary: "how many machines a load needs, and what they cost",
         help: Help::Own,

@@ -154,6 +154,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let schema = schema();
     let mut checked = check(&schema, &mut cx, &items, Contexts::main);
     let mut complaints = std::mem::take(&mut checked.complaints);
+    values::fold_modules(&mut complaints);
     if complaints.iter().any(|c| c.level == Level::Emerg) {
         return failed(complaints, files, false);
     }

@@ -204,18 +204,48 @@ const KNOWN_MODULES: [&str; 15] = [
     "ngx_http_ssl_module",
 ];
 
+const IGNORED: &str = "\"load_module\" is ignored: ";
+const BUILT_IN: &str = "is built in, as far as it is supported";
+const FOREIGN: &str = "is not part of this program";
+
+/// One line for all modules that are not loaded: distributions name twenty of them, and what matters would stand below.
+pub fn fold_modules(complaints: &mut Vec<conf_schema::Complaint>) {
+    let mut names: [Vec<String>; 2] = Default::default();
+    let mut first = None;
+    for (i, complaint) in complaints.iter().enumerate() {
+        let Some((name, what)) = complaint.text.strip_prefix(IGNORED).and_then(|rest| rest.split_once("\" ")) else {
+            continue;
+        };
+        names[usize::from(what == FOREIGN)].push(format!("{name}\""));
+        first.get_or_insert(i);
+    }
+    let Some(first) = first.filter(|_| names.iter().map(Vec::len).sum::<usize>() > 1) else { return };
+    let of = |names: &[String], one: &str, many: &str| match names.len() {
+        0 => None,
+        1 => Some(format!("{} {one}", names[0])),
+        _ => Some(format!("{} {many}", names.join(", "))),
+    };
+    let parts = [
+        of(&names[0], BUILT_IN, "are built in, as far as they are supported"),
+        of(&names[1], FOREIGN, "are not part of this program"),
+    ];
+    let text = format!("{IGNORED}{}", parts.into_iter().flatten().collect::<Vec<_>>().join("; "));
+    let mut at = 0;
+    complaints.retain(|complaint| {
+        at += 1;
+        at == first + 1 || !complaint.text.starts_with(IGNORED)
+    });
+    complaints[first].text = text;
+}
+
 impl Value for Modules {
     const SYNTAX: &'static str = "file";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let file = arg(d, 0)?.text().into_owned();
         let stem = file.rsplit('/').next().unwrap_or_default().trim_end_matches(".so").to_string();
-        if KNOWN_MODULES.contains(&stem.as_str()) {
-            cx.warn(d, format!("\"load_module\" is ignored: \"{stem}\" is built in, as far as it is supported"));
-        } else {
-            let text = format!("\"load_module\" is ignored: \"{stem}\" is not part of this program");
-            cx.warn(d, text);
-        }
+        let what = if KNOWN_MODULES.contains(&stem.as_str()) { BUILT_IN } else { FOREIGN };
+        cx.warn(d, format!("{IGNORED}\"{stem}\" {what}"));
         Ok(Modules(vec![file]))
     }
     fn append(&mut self, later: Self) {

@@ -205,6 +205,9 @@ impl Loop {
             return;
         }
         say!(Notice, "gracefully shutting down");
+        if matches!(self.superior, Superior::Master(_)) {
+            net::title::set("tidegate: worker process is shutting down");
+        }
         self.ending = Ending::Graceful;
         let timeout_ms = self.config.core.shutdown_timeout_ms;
         self.listeners.let_go();

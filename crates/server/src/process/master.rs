@@ -24,6 +24,9 @@ const BACK_OFF_LAST: Duration = Duration::from_secs(10);
 /// After TERM, how long workers get before KILL.
 const TERMINATE_PATIENCE: Duration = Duration::from_millis(1500);
 
+/// How long a worker may take to say whether it serves a new configuration: it reads and plans it anew.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
 /// How this process came to be.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
@@ -59,6 +62,8 @@ struct Master {
     workers: Vec<Worker>,
     /// A configuration that the worker has been sent and has not answered yet.
     pending: Option<(Config, Listeners)>,
+    /// When that answer is no longer waited for.
+    answer_by: Option<Instant>,
     /// HUP came while another reload was under way.
     again: bool,
     /// The worker is to be replaced by a new process.
@@ -91,6 +96,7 @@ pub fn run(
         standing,
         workers: Vec::new(),
         pending: None,
+        answer_by: None,
         again: false,
         replace: false,
         back_off: BACK_OFF_FIRST,
@@ -101,6 +107,8 @@ pub fn run(
         idle: false,
         new_binary: None,
     };
+    let words: Vec<_> = master.program.arguments.iter().map(|word| word.to_string_lossy()).collect();
+    net::title::set(&format!("tidegate: master process {}", words.join(" ")));
     let mut master = match master.start_worker() {
         Ok(master) => master,
         Err(code) => return code,
@@ -188,7 +196,8 @@ impl Master {
         if self.pending.is_some() {
             fds.extend(self.workers.iter().map(|w| PollFd::from_borrowed_fd(w.commander.as_fd(), PollFlags::IN)));
         }
-        let next = [self.restart_at, self.kill_at].into_iter().flatten().min();
+        let answer_by = self.answer_by.filter(|_| self.pending.is_some());
+        let next = [self.restart_at, self.kill_at, answer_by].into_iter().flatten().min();
         let timeout = next.map(|at| {
             let left = at.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
@@ -284,7 +293,10 @@ impl Master {
         let sent = copies(&listeners, &seats)
             .and_then(|seats| worker.commander.reload(&config.texts, &seats, &reload::log_copies(&config.logs)));
         match sent {
-            Ok(()) => self.pending = Some((config, listeners)),
+            Ok(()) => {
+                self.pending = Some((config, listeners));
+                self.answer_by = Some(Instant::now() + ANSWER_PATIENCE);
+            }
             Err(e) => say!(Alert, "the worker process takes no orders {}; the old configuration stays", os(&e)),
         }
     }
@@ -296,6 +308,15 @@ impl Master {
         }
         let Some(worker) = self.workers.iter().find(|w| !w.exiting) else { return };
         match worker.commander.answer() {
+            Ok(None) if self.answer_by.is_some_and(|by| by <= Instant::now()) => {
+                let (pid, seconds) = (worker.pid, ANSWER_PATIENCE.as_secs());
+                say!(Alert, "worker process {pid} has not answered a reload for {seconds} s and is replaced");
+                // Another process begins with the new configuration; this one is told to go.
+                if let Some((config, listeners)) = self.pending.take() {
+                    self.commit(config, listeners);
+                    self.replace = true;
+                }
+            }
             Ok(None) => {}
             Ok(Some(Ok(()))) => {
                 if let Some((config, listeners)) = self.pending.take() {

@@ -112,7 +112,7 @@ pub fn neighbours(r: &Request, head: &ResponseHead, buf: &[u8]) -> Vec<Vec<u8>> 
 /// The request target of a reference, if it leads to the request's own host.
 fn target_of(r: &Request, reference: &[u8]) -> Option<Vec<u8>> {
     let reference = reference.split(|c| *c == b'#').next()?;
-    let scheme = if r.connection().tls { &b"https://"[..] } else { b"http://" };
+    let scheme = if r.connection().tls.is_some() { &b"https://"[..] } else { b"http://" };
     let lower = reference.to_ascii_lowercase();
     let rest = if lower.starts_with(scheme) { Some(&reference[scheme.len()..]) } else { reference.strip_prefix(b"//") };
     let absolute = match rest {

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use super::connection::Connection;
 use super::{Due, Flight, PENDING_MAX, World};
 use crate::engine::failure::Failure;
 use crate::engine::job::Model;
@@ -22,6 +23,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             }
         }
         if let Some(slot) = self.free.pop() {
+            self.connections[slot].restart();
             self.connections[slot].waiting.push_back(due);
             self.waiting += 1;
             self.connect(slot, now);
@@ -47,25 +49,48 @@ impl<T: Transport, P: Protocol> World<T, P> {
         loop {
             let connection = &self.connections[slot];
             let busy = connection.flights.len() + connection.waiting.len();
-            if !connection.active || busy >= self.job.pipeline.max(1) || self.budget == 0 || now >= self.to {
+            let counted = planned >= self.from;
+            if !connection.active || busy >= self.job.pipeline.max(1) || now >= self.to || (counted && self.budget == 0)
+            {
                 return;
             }
-            self.budget -= 1;
-            let due = Due { planned, request: self.chooser.choose(&mut self.rng) };
-            if planned >= self.from {
+            let (open, live) = (connection.is_open(), connection.is_live());
+            let request = self.next_request(slot);
+            let due = Due { planned, request, counted };
+            if counted {
+                self.budget -= 1;
                 self.record.due += 1;
             }
-            if connection.is_open() {
+            if open {
                 self.send(slot, due, now);
             } else {
-                let live = connection.is_live();
                 self.connections[slot].waiting.push_back(due);
                 self.waiting += 1;
                 if !live {
                     self.connect(slot, now);
+                    if !self.connections[slot].is_live() {
+                        // It failed at once, and the user comes back after a pause.
+                        return;
+                    }
                 }
             }
         }
+    }
+
+    /// The request that comes next in a slot: by the session, or by chance.
+    fn next_request(&mut self, slot: Slot) -> u32 {
+        if self.job.session { self.connections[slot].step } else { self.chooser.choose(&mut self.rng) }
+    }
+
+    /// The next request of a connection that was made by the plan.
+    pub(super) fn call_again(&mut self, slot: Slot, planned: u64, now: u64) {
+        if now >= self.to || !self.connections[slot].is_idle() {
+            return;
+        }
+        let request = self.next_request(slot);
+        let counted = planned >= self.from;
+        self.record.due += u64::from(counted);
+        self.send(slot, Due { planned, request, counted }, now);
     }
 
     /// Sends a request on a standing connection.
@@ -82,7 +107,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
         let sequence = self.sequence;
         self.sequence += self.place.1 as u64;
-        match connection.protocol.submit(request, sequence, &mut self.rng, &mut output) {
+        match connection.protocol.submit(request, sequence, &connection.variables, &mut self.rng, &mut output) {
             Encoded::Ready(bytes) => self.write(slot, bytes),
             Encoded::Written => self.write(slot, &output),
         }
@@ -95,8 +120,15 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let Some(flight) = connection.flights.remove(answer.lane) else { return };
         self.in_flight -= 1;
         connection.calls += 1;
-        let failure =
-            judge(&self.requests[flight.due.request as usize % self.requests.len()], &answer, &connection.body);
+        let request = &self.requests[flight.due.request as usize % self.requests.len()];
+        let mut failure = judge(request, &answer, &connection.body);
+        if self.job.session {
+            failure = failure.or_else(|| proceed(request, connection, self.requests.len()));
+            if failure.is_some() {
+                connection.restart();
+            }
+        }
+        connection.think = request.think;
         connection.body.clear();
         let record = &mut self.record;
         if now >= self.from && now < self.to {
@@ -108,18 +140,21 @@ impl<T: Transport, P: Protocol> World<T, P> {
             record.statuses.add(answer.status);
         }
         let planned = flight.due.planned;
-        if planned >= self.from && planned < self.to {
-            if let Some(class) = failure {
-                record.failures.add(class);
+        if flight.due.counted {
+            match failure {
+                Some(class) => record.failures.add(class),
+                None if now < self.to => record.in_time += 1,
+                None => record.late += 1,
             }
-            if flight.sent == planned {
+            // Without body and head there was no first byte apart from the last one.
+            let first = if flight.first == 0 { now } else { flight.first };
+            if flight.sent == planned && first == now {
                 record.both(now - planned);
             } else {
                 record.apart(now - planned, now - flight.sent);
+                record.first_byte.record(first - planned);
             }
-            if flight.first != now && flight.first != 0 {
-                record.first_byte.record(flight.first - planned);
-            }
+            self.timeline.record((planned - self.from) / self.interval, now - planned);
         }
         let used_up = self.job.calls > 0 && self.connections[slot].calls >= self.job.calls;
         if answer.reusable && !used_up {
@@ -145,7 +180,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             return;
         }
         match self.job.model {
-            Model::Closed { think } if think.mean > 0.0 => self.pause(slot, now),
+            Model::Closed { think } if think.mean > 0.0 || self.connections[slot].think > 0.0 => self.pause(slot, now),
             Model::Closed { .. } => {
                 if self.connections[slot].active {
                     self.fill(slot, now, now);
@@ -153,14 +188,11 @@ impl<T: Transport, P: Protocol> World<T, P> {
                     self.close(slot);
                 }
             }
-            Model::Connections { .. } => {
-                // The next request of a session follows the answer; only the first follows the plan.
-                let request = self.chooser.choose(&mut self.rng);
-                if now >= self.from {
-                    self.record.due += 1;
-                }
-                self.send(slot, Due { planned: now, request }, now);
+            // The next request of a session follows the answer; only the first follows the plan.
+            Model::Connections { think, .. } if think.mean > 0.0 || self.connections[slot].think > 0.0 => {
+                self.pause(slot, now);
             }
+            Model::Connections { .. } => self.call_again(slot, now, now),
             Model::Open { .. } | Model::Replay { .. } => match self.pending.pop_front() {
                 Some(due) => self.send(slot, due, now),
                 None => self.idle.push_back((slot, self.connections[slot].epoch)),
@@ -182,27 +214,44 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     fn pause(&mut self, slot: Slot, now: u64) {
-        let Model::Closed { think } = self.job.model else { return };
-        let mean = think.mean * 1e9;
+        let (Model::Closed { think } | Model::Connections { think, .. }) = self.job.model else { return };
+        let own = self.connections[slot].think;
+        let mean = if own > 0.0 { own } else { think.mean } * 1e9;
         let pause = if think.random { mean * self.rng.exponential() } else { mean };
-        self.wake.push(Reverse((now + pause as u64, slot)));
+        self.wake.push(Reverse((now + pause as u64, slot, self.connections[slot].epoch)));
     }
 
-    /// Counts a request that got no answer. What was merely too slow is kept with the time it had waited: leaving it out
+    /// Counts a request that got no answer by `until`. What was merely too slow is kept with the time it had waited: leaving it out
     /// would cut the tail where it matters.
-    pub(super) fn fail(&mut self, due: Due, sent: Option<u64>, class: Failure, now: u64) {
-        if due.planned < self.from || due.planned >= self.to {
+    pub(super) fn fail(&mut self, due: Due, sent: Option<u64>, class: Failure, until: u64) {
+        if !due.counted {
             return;
         }
         self.record.failures.add(class);
         if matches!(class, Failure::Timeout | Failure::Unfinished | Failure::Unsent | Failure::ConnectTimeout) {
-            let waited = now - due.planned;
+            let waited = until.saturating_sub(due.planned);
             match sent {
-                Some(sent) => self.record.apart(waited, now - sent),
+                Some(sent) => self.record.apart(waited, until.saturating_sub(sent)),
                 None => self.record.corrected.record(waited),
             }
+            self.timeline.record((due.planned - self.from) / self.interval, waited);
         }
     }
+}
+
+/// Takes from a right answer what later requests of the session need, and goes on to the next step.
+fn proceed<P: Protocol>(request: &Prepared, connection: &mut Connection<P>, steps: usize) -> Option<Failure> {
+    for (name, from) in &request.extract {
+        match from.extract(connection.protocol.head(), &connection.body) {
+            Some(value) => connection.variables.set(name, value),
+            None => return Some(Failure::Extract),
+        }
+    }
+    connection.step += 1;
+    if connection.step as usize >= steps {
+        connection.restart();
+    }
+    None
 }
 
 /// Whether an answer is what was expected.

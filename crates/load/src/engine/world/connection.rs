@@ -7,6 +7,7 @@ use rustls::ClientConnection;
 
 use super::{BACKOFF, Due, Flight, World};
 use crate::engine::failure::Failure;
+use crate::engine::session::Variables;
 use crate::engine::transport::{Io, Ready, Slot, Transport};
 use crate::protocol::{Event, Protocol};
 use std::cmp::Reverse;
@@ -45,6 +46,11 @@ pub(super) struct Connection<P> {
     pub(super) served: bool,
     /// The body of the answer that is arriving, if somebody wants to see it.
     pub(super) body: Vec<u8>,
+    /// The step of the session that comes next, and what its answers gave so far.
+    pub(super) step: u32,
+    /// Seconds to pause after the last answer.
+    pub(super) think: f64,
+    pub(super) variables: Variables,
 }
 
 impl<P: Protocol> Connection<P> {
@@ -62,7 +68,16 @@ impl<P: Protocol> Connection<P> {
             active: false,
             served: false,
             body: Vec::new(),
+            step: 0,
+            think: 0.0,
+            variables: Variables::default(),
         }
+    }
+
+    /// The session begins anew.
+    pub(super) fn restart(&mut self) {
+        self.step = 0;
+        self.variables.clear();
     }
     #[inline]
     pub(super) fn is_open(&self) -> bool {
@@ -121,9 +136,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
 
     fn established(&mut self, slot: Slot, now: u64) {
         let connection = &mut self.connections[slot];
-        if now >= self.from {
-            self.record.connect.record(now - connection.started);
-        }
+        // Also those before the measured part: kept connections are made once.
+        self.record.connect.record(now - connection.started);
         let Some(client) = &self.tls else {
             connection.state = State::Open;
             return self.opened(slot, now);
@@ -281,9 +295,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             if shaken && self.connections[slot].epoch == epoch {
                 let connection = &mut self.connections[slot];
                 connection.state = State::Open;
-                if now >= self.from {
-                    self.record.handshake.record(now - connection.started);
-                }
+                self.record.handshake.record(now - connection.started);
                 self.opened(slot, now);
             }
             if !plain.is_empty() && self.connections[slot].epoch == epoch {
@@ -353,18 +365,24 @@ impl<T: Transport, P: Protocol> World<T, P> {
 
     /// Ends a connection because of a failure, which all its requests share.
     pub(super) fn break_off(&mut self, slot: Slot, class: Failure, now: u64) {
+        self.break_off_at(slot, class, now, now);
+    }
+
+    /// The same when the failure came about at `until`, before `now`: a limit of time is looked at in steps.
+    fn break_off_at(&mut self, slot: Slot, class: Failure, now: u64, until: u64) {
         let connection = &mut self.connections[slot];
         let fresh = connection.calls == 0;
+        connection.restart();
         let flights: Vec<Flight> = connection.flights.drain(..).collect();
         let waiting: Vec<Due> = connection.waiting.drain(..).collect();
         self.close(slot);
         self.in_flight -= flights.len();
         self.waiting -= waiting.len();
-        flights.into_iter().for_each(|f| self.fail(f.due, Some(f.sent), class, now));
-        waiting.into_iter().for_each(|d| self.fail(d, None, class, now));
+        flights.into_iter().for_each(|f| self.fail(f.due, Some(f.sent), class, until));
+        waiting.into_iter().for_each(|d| self.fail(d, None, class, until));
         if fresh && !self.job.model.is_open() {
             // Users do not hammer a server that gives them nothing.
-            self.wake.push(Reverse((now + BACKOFF, slot)));
+            self.wake.push(Reverse((now + BACKOFF, slot, 0)));
         } else {
             self.after_close(slot, now);
         }
@@ -393,10 +411,14 @@ impl<T: Transport, P: Protocol> World<T, P> {
             match connection.state {
                 State::Connecting | State::Handshaking if now - connection.started >= connect => {
                     let class = if connection.tls.is_some() { Failure::Tls } else { Failure::ConnectTimeout };
-                    self.break_off(slot, class, now);
+                    let until = connection.started + connect;
+                    self.break_off_at(slot, class, now, until);
                 }
-                State::Open if connection.flights.front().is_some_and(|f| now - f.sent >= timeout) => {
-                    self.break_off(slot, Failure::Timeout, now);
+                State::Open => {
+                    let sent = connection.flights.front().map(|f| f.sent).filter(|sent| now - sent >= timeout);
+                    if let Some(sent) = sent {
+                        self.break_off_at(slot, Failure::Timeout, now, sent + timeout);
+                    }
                 }
                 _ => {}
             }

@@ -20,6 +20,7 @@ use super::job::{Job, Model};
 use super::profile::{Profile, Schedule, Stage};
 use super::record::{Interval, Record};
 use super::request::{Chooser, Prepared};
+use super::timeline::Timeline;
 use super::tls;
 use super::transport::{Slot, Transport};
 use crate::protocol::Protocol;
@@ -32,6 +33,10 @@ const TAKEN_AT_ONCE: usize = 256;
 const BACKOFF: u64 = 20_000_000;
 /// Bytes read at once.
 const READ: usize = 64 * 1024;
+/// Connections that are being made at a time before a closed loop begins: more would overrun accept queues.
+const MADE_AT_ONCE: usize = 128;
+/// Nanoseconds after which a closed loop begins although connections are missing.
+const PREPARATION_MAX: u64 = 10_000_000_000;
 
 /// A request that is due.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +44,8 @@ struct Due {
     /// When the plan wanted it.
     planned: u64,
     request: u32,
+    /// It belongs to the measured part.
+    counted: bool,
 }
 
 /// A request without answer.
@@ -68,6 +75,10 @@ pub struct Done {
     /// Length of the measured part in nanoseconds (shorter than planned when a budget ran out) and this thread's CPU time in it.
     pub measured: u64,
     pub cpu: u64,
+    /// Time in it for which this thread could have run, but other threads had its processor.
+    pub waited: u64,
+    /// Latency over the time at which requests were due.
+    pub timeline: Timeline,
     /// Users of a closed loop at the end, and how many of them have waited for more than half of the measured part in vain.
     pub users: u64,
     pub starved: u64,
@@ -90,8 +101,8 @@ pub struct World<T: Transport, P: Protocol> {
     free: Vec<Slot>,
     pending: VecDeque<Due>,
     source: Source,
-    /// Users who think or back off, by time.
-    wake: BinaryHeap<Reverse<(u64, Slot)>>,
+    /// Users and sessions who think or back off, by time; with the epoch of the slot's connection then.
+    wake: BinaryHeap<Reverse<(u64, Slot, u32)>>,
     profile: Profile,
     place: (usize, usize),
     users: usize,
@@ -105,6 +116,7 @@ pub struct World<T: Transport, P: Protocol> {
     from: u64,
     to: u64,
     record: Record,
+    timeline: Timeline,
     interval: u64,
     index: usize,
     sink: Box<dyn FnMut(Interval) + Send>,
@@ -137,7 +149,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let seed = job.seed.wrapping_add(number as u64);
         let source = match &job.model {
             Model::Closed { .. } => Source::Answers,
-            Model::Open { arrivals } | Model::Connections { arrivals } => {
+            Model::Open { arrivals } | Model::Connections { arrivals, .. } => {
                 Source::Schedule(Schedule::new(profile.clone(), *arrivals, number, of, job.seed))
             }
             Model::Replay { at } => {
@@ -177,6 +189,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             from: 0,
             to: 0,
             record: Record::default(),
+            timeline: Timeline::default(),
             interval: (job.interval.max(0.001) * 1e9) as u64,
             index: 0,
             sink,
@@ -189,6 +202,37 @@ impl<T: Transport, P: Protocol> World<T, P> {
         })
     }
 
+    /// Makes the connections of the users who are there at the beginning of a closed loop, so that thousands of handshakes are not
+    /// a part of what is measured. What cannot be made is tried again, and counted, in the run.
+    pub fn prepare(&mut self) {
+        if !matches!(self.source, Source::Answers) || self.job.calls == 1 {
+            return;
+        }
+        let users = part(self.profile.value(0.0).round() as usize, self.place.0, self.place.1);
+        let wanted = users.min(self.connections.len()).min(self.budget.min(usize::MAX as u64) as usize);
+        let limit = self.net.now() + ((self.job.connect_timeout * 1e9) as u64).min(PREPARATION_MAX);
+        let (mut begun, mut ready) = (0, Vec::with_capacity(256));
+        loop {
+            let now = self.net.now();
+            let making = self.connections[..begun].iter().filter(|c| c.is_live() && !c.is_open()).count();
+            if (begun == wanted && making == 0) || now >= limit || self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let next = wanted.min(begun + MADE_AT_ONCE.saturating_sub(making));
+            for slot in begun..next {
+                self.connect(slot, now);
+            }
+            begun = next.max(begun);
+            self.check_timeouts(now);
+            self.net.wait(limit.min(now + 20_000_000), &mut ready);
+            for event in &ready {
+                self.handle(*event);
+            }
+        }
+        // Users come by themselves.
+        self.wake.clear();
+    }
+
     /// Runs to the end: warm-up, the measured part, and waiting for what is in flight.
     pub fn run(mut self) -> Done {
         self.origin = self.net.now();
@@ -196,13 +240,14 @@ impl<T: Transport, P: Protocol> World<T, P> {
         self.to = self.origin + (self.profile.seconds() * 1e9) as u64;
         let tick = ((self.job.timeout.min(self.job.connect_timeout) * 1e8) as u64).clamp(1_000_000, 50_000_000);
         let ramping = matches!(self.source, Source::Answers);
-        let (mut next_tick, mut cpu, mut warm) = (self.origin, self.net.cpu(), self.from == self.origin);
+        let (mut next_tick, mut warm) = (self.origin, self.from == self.origin);
+        let (mut cpu, mut waited) = (self.net.cpu(), self.net.waited());
         let mut ready = Vec::with_capacity(256);
         self.admit_users(self.origin);
         loop {
             let mut now = self.net.now();
             if !warm && now >= self.from {
-                (warm, cpu) = (true, self.net.cpu());
+                (warm, cpu, waited) = (true, self.net.cpu(), self.net.waited());
             }
             if now >= next_tick {
                 next_tick = now + tick;
@@ -238,6 +283,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let mut done = Done {
             measured: ended.saturating_sub(self.from),
             cpu: self.net.cpu() - cpu,
+            waited: self.net.waited().saturating_sub(waited),
+            timeline: Timeline::default(),
             users: self.users as u64,
             starved: self.starved(ended),
             tls_error: None,
@@ -245,6 +292,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         self.to = ended;
         self.drain();
         done.tls_error = self.tls_error.take();
+        done.timeline = std::mem::take(&mut self.timeline);
         done
     }
 
@@ -307,12 +355,17 @@ impl<T: Transport, P: Protocol> World<T, P> {
     #[inline]
     fn take_up(&mut self, mut now: u64) {
         self.serve_pending(now);
-        while let Some(Reverse((at, slot))) = self.wake.peek().copied() {
+        while let Some(Reverse((at, slot, epoch))) = self.wake.peek().copied() {
             if at > now {
                 break;
             }
             self.wake.pop();
-            self.fill(slot, at, now);
+            match self.source {
+                Source::Answers => self.fill(slot, at, now),
+                _ if self.connections[slot].epoch == epoch => self.call_again(slot, at, now),
+                // The server closed the connection in the pause: the session is over.
+                _ => {}
+            }
         }
         // At an impossible rate something is always due; answers must have their turn too.
         for _ in 0..TAKEN_AT_ONCE {
@@ -321,7 +374,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 Source::Schedule(s) => match s.peek() {
                     Some(t) if self.origin + t <= now => {
                         s.take();
-                        (self.origin + t, self.chooser.choose(&mut self.rng))
+                        // A session begins with its first step.
+                        let request = if self.job.session { 0 } else { self.chooser.choose(&mut self.rng) };
+                        (self.origin + t, request)
                     }
                     _ => return,
                 },
@@ -333,15 +388,16 @@ impl<T: Transport, P: Protocol> World<T, P> {
                     _ => return,
                 },
             };
-            if planned >= self.to || self.budget == 0 {
+            let counted = planned >= self.from;
+            if planned >= self.to || (counted && self.budget == 0) {
                 return;
             }
-            self.budget -= 1;
-            if planned >= self.from {
+            if counted {
+                self.budget -= 1;
                 self.record.due += 1;
                 self.record.lag.record(now - planned);
             }
-            self.serve(Due { planned, request }, now);
+            self.serve(Due { planned, request, counted }, now);
             // Sending takes time, which makes the next one late: that has to show.
             now = self.net.now();
         }

@@ -16,6 +16,8 @@ pub struct Demand {
     pub addresses: Vec<(String, u64)>,
     /// Servers behind us that are named in the configuration; 0: nothing is proxied.
     pub upstreams: u64,
+    /// All of them are on this machine's loopback.
+    pub upstreams_local: bool,
     /// Connections to them are kept open.
     pub keeps_upstreams: bool,
     /// Something is answered from files.
@@ -69,6 +71,7 @@ impl Demand {
                 seen.visit(directive);
             }
             demand.upstreams = seen.servers.len() as u64;
+            demand.upstreams_local = seen.servers.iter().all(|server| is_loopback(server));
             demand.keeps_upstreams = seen.keeps;
             demand.files = seen.locations_with_answers < seen.locations || seen.locations == 0;
             demand.head_bytes = seen.head_bytes.unwrap_or(HEAD_BYTES);
@@ -156,6 +159,13 @@ impl Seen {
             self.visit(d);
         }
     }
+}
+
+fn is_loopback(server: &[u8]) -> bool {
+    server.starts_with(b"127.")
+        || server.starts_with(b"[::1]")
+        || server == b"localhost"
+        || server.starts_with(b"localhost:")
 }
 
 fn product(count: &[u8], size: &[u8]) -> Option<u64> {

@@ -41,9 +41,18 @@ const WATCHES_MIN: u64 = 8192;
 /// Everything there is to say, in the order of the report.
 pub fn examine(machine: &Machine, demand: &Demand) -> Vec<Finding> {
     let mut out = Vec::new();
-    for check in
-        [descriptors, all_descriptors, accept_queue, handshakes, ports, resting_ports, tracking, memory, watches]
-    {
+    for check in [
+        descriptors,
+        all_descriptors,
+        accept_queue,
+        handshakes,
+        ports,
+        resting_ports,
+        own_ports,
+        tracking,
+        memory,
+        watches,
+    ] {
         out.extend(check(machine, demand));
     }
     out.extend(processors(machine, demand));
@@ -134,15 +143,44 @@ fn ports(machine: &Machine, demand: &Demand) -> Option<Finding> {
     let mut f = finding("ports to upstreams", number(here), number(needed), Some(here), here >= needed);
     f.why = format!("{} ports for each of {} servers behind us", number(each), demand.upstreams);
     f.remedy =
-        "sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\", more servers, or proxy_bind with several addresses"
+        "sysctl -w net.ipv4.ip_local_port_range=\"10240 65535\", more servers, or proxy_bind with several addresses"
             .into();
+    Some(f)
+}
+
+/// Below this port servers listen: one that outgoing connections may take is gone when its server starts again.
+const SERVICES_BELOW: u64 = 10_000;
+
+fn own_ports(machine: &Machine, demand: &Demand) -> Option<Finding> {
+    let (first, last) = machine.ports?;
+    let own = demand.addresses.iter().filter_map(|(address, _)| address.rsplit_once(':')?.1.parse::<u64>().ok());
+    let mut taken: Vec<u64> = own.filter(|port| (first..=last).contains(port)).collect();
+    taken.sort_unstable();
+    taken.dedup();
+    if taken.is_empty() && first >= SERVICES_BELOW {
+        return None;
+    }
+    let mut f = finding("outgoing ports", format!("{first}-{last}"), format!("{SERVICES_BELOW}+"), None, true);
+    f.verdict = Verdict::Note;
+    let list = taken.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    f.why = match taken.is_empty() {
+        true => {
+            "outgoing connections may take ports that servers listen on (such as 8080), which then cannot start".into()
+        }
+        false => format!("outgoing connections may take {list}, on which we listen: a restart then finds it in use"),
+    };
+    f.remedy = match taken.is_empty() {
+        true => "sysctl -w net.ipv4.ip_local_port_range=\"10240 65535\"".into(),
+        false => format!("sysctl -w net.ipv4.ip_local_reserved_ports={list}"),
+    };
     Some(f)
 }
 
 fn resting_ports(machine: &Machine, demand: &Demand) -> Option<Finding> {
     let (first, last) = machine.ports.filter(|_| demand.upstreams > 0)?;
     let rate = (last.saturating_sub(first) + 1).saturating_mul(demand.upstreams) / REST_SECONDS;
-    let reused = machine.reuse == Some(1);
+    // The value 2, which kernels begin with, is for loopback only.
+    let reused = machine.reuse == Some(1) || (machine.reuse == Some(2) && demand.upstreams_local);
     let here = if reused { "reused".to_string() } else { format!("{}/s", number(rate)) };
     let mut f = finding("new upstream connections", here, "-".into(), None, true);
     if !reused && !demand.keeps_upstreams {
@@ -322,6 +360,29 @@ mod tests {
         assert_eq!(of(&examine(&machine(), &demand()), "ports to upstreams").connections, Some(28_232));
         let files = Demand { upstreams: 0, ..demand() };
         assert!(examine(&machine(), &files).iter().all(|f| !f.name.contains("upstream")));
+    }
+
+    #[test]
+    fn ports_on_loopback_do_not_rest_where_the_kernel_reuses_them() {
+        let of_reuse = |reuse, local| {
+            let machine = Machine { reuse: Some(reuse), ..machine() };
+            of(&examine(&machine, &Demand { upstreams_local: local, ..demand() }), "new upstream connections")
+        };
+        assert_eq!((of_reuse(2, true).here.as_str(), of_reuse(2, true).verdict), ("reused", Verdict::Fine));
+        assert_eq!((of_reuse(2, false).here.as_str(), of_reuse(2, false).verdict), ("470/s", Verdict::Note));
+        assert_eq!(of_reuse(1, false).verdict, Verdict::Fine);
+        assert_eq!(of_reuse(0, true).verdict, Verdict::Note);
+    }
+
+    #[test]
+    fn outgoing_connections_may_not_take_what_servers_listen_on() {
+        assert!(examine(&machine(), &demand()).iter().all(|f| f.name != "outgoing ports"));
+        let wide = Machine { ports: Some((1024, 65_535)), ..machine() };
+        let low = of(&examine(&wide, &demand()), "outgoing ports");
+        assert!(low.verdict == Verdict::Note && low.remedy.contains("10240"), "{low:?}");
+        let high = Demand { addresses: vec![("0.0.0.0:40080".into(), 511)], ..demand() };
+        let own = of(&examine(&machine(), &high), "outgoing ports");
+        assert!(own.remedy.ends_with("ip_local_reserved_ports=40080"), "{own:?}");
     }
 
     #[test]

@@ -1,0 +1,167 @@
+//! The bytes between a client's socket and its protocol: as they are, or through TLS. Everything above reads and writes here
+//! and need not know which.
+
+use crate::secure::Secure;
+use crate::world::{Owner, World};
+use net::lot::Key;
+use net::socket;
+use runtime::budget;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+/// What one read takes at most.
+pub const READ_BYTES: usize = 32 * 1024;
+/// A read that has less room gets more.
+const READ_BYTES_MIN: usize = 8 * 1024;
+
+/// A client's connection, as far as it carries bytes.
+#[derive(Clone)]
+pub struct Link {
+    pub world: Rc<World>,
+    pub key: Key,
+    /// `None`: the bytes are on the socket as they are.
+    pub secure: Option<Rc<Secure>>,
+}
+
+impl Link {
+    pub fn of(world: &Rc<World>, key: Key) -> Link {
+        let secure = match world.lot.owner(key) {
+            Some(Owner::Secure(secure)) => Some(secure),
+            _ => None,
+        };
+        Link { world: world.clone(), key, secure }
+    }
+
+    fn fd(&self) -> io::Result<RawFd> {
+        self.world.lot.raw(self.key).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Appends what has come, without waiting; `Ok(0)` is the end.
+    ///
+    /// # Errors
+    /// `WouldBlock`, also when the task has had its share of the turn; a broken connection.
+    pub fn recv(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        if !budget::is_left() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let fd = self.fd()?;
+        if let Some(secure) = &self.secure {
+            return secure.recv(&self.world, self.key, fd, buf);
+        }
+        if buf.capacity() - buf.len() < READ_BYTES_MIN {
+            buf.reserve(READ_BYTES);
+        }
+        let room = buf.capacity() - buf.len();
+        let got = socket::recv_spare(fd, buf);
+        self.world.note_read(self.key, &got, room);
+        got
+    }
+
+    /// Writes what is taken at the moment. `more`: another write follows at once.
+    ///
+    /// # Errors
+    /// `WouldBlock`; a broken connection.
+    pub fn send(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        let fd = self.fd()?;
+        let sent = match (&self.secure, pieces) {
+            (Some(secure), _) => secure.send(fd, pieces),
+            (None, [one]) => socket::send(fd, one, more),
+            (None, many) => socket::send_vectored(fd, many, more),
+        };
+        self.note_written(&sent);
+        sent
+    }
+
+    /// Sends a part of a file from the kernel's memory; only where [`Link::has_sendfile`]. Advances `offset`.
+    ///
+    /// # Errors
+    /// As [`Link::send`].
+    pub fn sendfile(&self, file: &std::fs::File, offset: &mut u64, length: usize) -> io::Result<usize> {
+        let sent = socket::sendfile(self.fd()?, file, offset, length.min(SENDFILE_BYTES_MAX));
+        self.note_written(&sent);
+        sent
+    }
+    pub fn has_sendfile(&self) -> bool {
+        self.secure.is_none()
+    }
+
+    fn note_written(&self, sent: &io::Result<usize>) {
+        self.world.step();
+        match sent {
+            Ok(n) => budget::spend(*n),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.world.lot.blocked(self.key),
+            Err(_) => {}
+        }
+    }
+
+    /// Something that was taken is not on the socket yet.
+    pub fn has_unsent(&self) -> bool {
+        self.secure.as_ref().is_some_and(|secure| secure.has_unsent())
+    }
+
+    /// Writes what was taken and held back.
+    ///
+    /// # Errors
+    /// `WouldBlock`; a broken connection.
+    pub fn flush(&self) -> io::Result<()> {
+        let Some(secure) = &self.secure else { return Ok(()) };
+        let flushed = secure.flush(self.fd()?);
+        self.note_written(&flushed.as_ref().map(|()| 0).map_err(|e| e.kind().into()));
+        flushed
+    }
+
+    /// As [`Link::flush`], waiting.
+    ///
+    /// # Errors
+    /// A broken connection.
+    pub async fn flushed(&self) -> io::Result<()> {
+        loop {
+            match self.flush() {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if !poll_fn(|cx| self.poll_writable(cx)).await {
+                        return Err(io::ErrorKind::NotConnected.into());
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// The connection is idle: what it can do without is given back.
+    pub fn shrink(&self) {
+        if let Some(secure) = &self.secure {
+            secure.shrink();
+        }
+    }
+
+    /// Nothing more will be sent: the peer sees the end, and may still send.
+    pub fn shutdown_write(&self) {
+        let Ok(fd) = self.fd() else { return };
+        if let Some(secure) = &self.secure {
+            secure.say_goodbye(fd);
+        }
+        socket::shutdown_write(fd);
+    }
+
+    /// Waits until the client has sent something; `false` when the connection is gone. A task that has had its share waits
+    /// for the next turn.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        ready!(budget::poll_proceed(cx));
+        self.world.lot.poll_readable(self.key, cx)
+    }
+    /// Waits until the client takes something; otherwise as [`Link::poll_readable`].
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        ready!(budget::poll_proceed(cx));
+        self.world.lot.poll_writable(self.key, cx)
+    }
+    /// Waits until the client has closed its side.
+    pub fn poll_closing(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.world.lot.poll_closing(self.key, cx)
+    }
+}
+
+/// What one `sendfile` sends at most: the thread looks at its other connections in between.
+const SENDFILE_BYTES_MAX: usize = 2 * budget::BYTES as usize;

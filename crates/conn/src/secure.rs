@@ -1,0 +1,274 @@
+//! A client's connection with TLS: the handshake, and records around the bytes of the protocol.
+//!
+//! The handshake needs no task: its messages are answered as they come, by a parked connection. A request over TLS is one
+//! read and one write like any other; between requests the buffers of the TLS session are given back.
+
+use crate::link::READ_BYTES;
+use crate::task::{self, Start};
+use crate::world::{Owner, World};
+use crate::{head_in, inline};
+use http_engine::Connection;
+use net::lot::Key;
+use net::socket;
+use observe::Level;
+use runtime::budget;
+use std::cell::{Cell, RefCell};
+use std::io::{self, IoSlice};
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use tls::{Received, TlsError, TlsStream};
+
+/// Ciphertext of one connection that waits for its socket, at most, before nothing more is taken.
+const UNSENT_BYTES_MAX: usize = 64 * 1024;
+/// Plaintext that is encrypted at one go: what the socket takes at once, mostly.
+const SEND_BYTES_MAX: usize = 80 * 1024;
+/// What a handshake's arithmetic costs of a turn's share (a signature and a key exchange: a good half of a millisecond).
+const HANDSHAKE_COST: usize = budget::BYTES as usize / 2;
+
+/// See the module's documentation.
+pub struct Secure {
+    /// Replaced when the handshake is done, by one that has its facts.
+    connection: RefCell<Rc<Connection>>,
+    stream: RefCell<TlsStream>,
+    /// The first byte has been looked at.
+    begun: Cell<bool>,
+    /// Ciphertext that came with a PROXY protocol header.
+    unread: RefCell<Vec<u8>>,
+}
+
+impl Secure {
+    /// `unread`: bytes that were read from the socket before TLS began.
+    pub fn new(connection: Rc<Connection>, unread: &[u8]) -> Secure {
+        Secure {
+            connection: RefCell::new(connection),
+            stream: RefCell::new(TlsStream::server()),
+            begun: Cell::new(false),
+            unread: RefCell::new(unread.to_vec()),
+        }
+    }
+    pub fn connection(&self) -> Rc<Connection> {
+        self.connection.borrow().clone()
+    }
+    pub fn has_unsent(&self) -> bool {
+        self.stream.borrow().wants_write()
+    }
+    /// Gives the session's buffers back: the connection is idle.
+    pub fn shrink(&self) {
+        self.stream.borrow_mut().shrink();
+    }
+
+    /// # Errors
+    /// As [`Link::flush`].
+    pub fn flush(&self, fd: RawFd) -> io::Result<()> {
+        write_out(&mut self.stream.borrow_mut(), fd)
+    }
+
+    /// # Errors
+    /// As [`Link::send`].
+    pub fn send(&self, fd: RawFd, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut stream = self.stream.borrow_mut();
+        if stream.output().len() >= UNSENT_BYTES_MAX {
+            write_out(&mut stream, fd)?;
+        }
+        let mut left = SEND_BYTES_MAX;
+        let mut taken: smallvec::SmallVec<[IoSlice<'_>; 8]> = smallvec::SmallVec::new();
+        for piece in pieces {
+            let part = piece.get(..left.min(piece.len())).unwrap_or_default();
+            left -= part.len();
+            taken.push(IoSlice::new(part));
+            if left == 0 {
+                break;
+            }
+        }
+        let sent = stream.send(&taken).map_err(io::Error::other)?;
+        match write_out(&mut stream, fd) {
+            // It is taken; the rest leaves with the next write.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(sent),
+            Err(e) => Err(e),
+            Ok(()) => Ok(sent),
+        }
+    }
+
+    /// # Errors
+    /// As [`Link::recv`]; a broken handshake or record is `InvalidData`, and has been logged.
+    pub fn recv(&self, world: &Rc<World>, key: Key, fd: RawFd, plain: &mut Vec<u8>) -> io::Result<usize> {
+        loop {
+            if !self.stream.borrow().wants_read() {
+                return Ok(0);
+            }
+            if !budget::is_left() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let mut cipher = world.cipher_buf.borrow_mut();
+            if cipher.is_empty() {
+                cipher.resize(READ_BYTES, 0);
+            }
+            let got = self.read(world, key, fd, &mut cipher)?;
+            if got == 0 {
+                self.ended(world);
+                return Ok(0);
+            }
+            let received = self.receive(world, cipher.get_mut(..got).unwrap_or_default(), plain);
+            drop(cipher);
+            // Handshake messages, alerts, answers to key updates.
+            let flushed = self.flush(fd);
+            if flushed.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
+                world.lot.blocked(key);
+            }
+            let received = received?;
+            if received.plain > 0 {
+                return Ok(received.plain);
+            }
+            if received.closed {
+                return Ok(0);
+            }
+        }
+    }
+
+    fn read(&self, world: &World, key: Key, fd: RawFd, cipher: &mut [u8]) -> io::Result<usize> {
+        let unread = std::mem::take(&mut *self.unread.borrow_mut());
+        if unread.is_empty() {
+            let got = socket::recv(fd, cipher);
+            world.note_read(key, &got, cipher.len());
+            return got;
+        }
+        let n = unread.len().min(cipher.len());
+        let (now, later) = unread.split_at(n);
+        cipher.get_mut(..n).unwrap_or_default().copy_from_slice(now);
+        *self.unread.borrow_mut() = later.to_vec();
+        Ok(n)
+    }
+
+    fn receive(&self, world: &Rc<World>, cipher: &mut [u8], plain: &mut Vec<u8>) -> io::Result<Received> {
+        let (result, is_handshaking) = {
+            let mut stream = self.stream.borrow_mut();
+            let is_handshaking = stream.is_handshaking();
+            (stream.receive(cipher, plain), is_handshaking)
+        };
+        let result = match result {
+            Ok(received) if received.hello => self.choose(world, plain),
+            result => result,
+        };
+        match result {
+            Ok(received) => {
+                // Requests in early data know of the connection, too.
+                if received.handshake_done || received.early {
+                    self.handshake_done();
+                }
+                Ok(received)
+            }
+            Err(e) => {
+                self.log(world, &e, is_handshaking);
+                Err(io::ErrorKind::InvalidData.into())
+            }
+        }
+    }
+
+    /// The ClientHello is there: its server's rules go on with the handshake.
+    fn choose(&self, world: &Rc<World>, plain: &mut Vec<u8>) -> Result<Received, TlsError> {
+        budget::spend(HANDSHAKE_COST);
+        let connection = self.connection();
+        let plan = world.plan.borrow().clone();
+        let choice = {
+            let stream = self.stream.borrow();
+            plan.as_ref().zip(stream.hello()).and_then(|(plan, hello)| plan.tls_choice(&connection, hello))
+        };
+        // The listener is gone or has no TLS any more.
+        let choice = choice.unwrap_or(tls::Choice::Fail);
+        self.stream.borrow_mut().choose(choice, plain)
+    }
+
+    fn handshake_done(&self) {
+        let facts = self.stream.borrow().facts().cloned();
+        let old = self.connection();
+        *self.connection.borrow_mut() = Rc::new(Connection { tls: facts, ..(*old).clone() });
+    }
+
+    fn ended(&self, world: &World) {
+        if self.stream.borrow().is_handshaking() {
+            self.say(world, Level::Info, "peer closed connection in SSL handshake");
+        }
+    }
+
+    fn log(&self, world: &World, e: &TlsError, is_handshaking: bool) {
+        let call = if is_handshaking { "SSL_do_handshake" } else { "SSL_read" };
+        self.say(world, level_of(e), &format!("{call}() failed (SSL: {e})"));
+    }
+
+    fn say(&self, world: &World, level: Level, words: &str) {
+        let connection = self.connection();
+        let client = http_engine::variables::peer_text(&connection);
+        let during = if self.stream.borrow().is_handshaking() { " while SSL handshaking" } else { "" };
+        let local = &connection.local;
+        world.log(level, connection.number, format_args!("{words}{during}, client: {client}, server: {local}"));
+    }
+
+    /// `close_notify`, as far as the socket takes it at once.
+    pub fn say_goodbye(&self, fd: RawFd) {
+        if let Ok(mut stream) = self.stream.try_borrow_mut()
+            && stream.close_notify().is_ok()
+        {
+            let _ = write_out(&mut stream, fd);
+        }
+    }
+}
+
+/// What a client does wrong is its own affair; what we cannot do is ours.
+fn level_of(e: &TlsError) -> Level {
+    match e {
+        TlsError::Verify(_) | TlsError::NotTls | TlsError::Rejected | TlsError::Alert(_) | TlsError::Protocol(_) => {
+            Level::Info
+        }
+        TlsError::Dead => Level::Crit,
+    }
+}
+
+/// One write, mostly.
+fn write_out(stream: &mut TlsStream, fd: RawFd) -> io::Result<()> {
+    while stream.wants_write() {
+        let n = socket::send(fd, stream.output(), false)?;
+        stream.advance(n);
+    }
+    Ok(())
+}
+
+/// A parked connection with TLS turned readable.
+pub fn readable(world: &Rc<World>, key: Key, secure: &Rc<Secure>) {
+    let connection = secure.connection();
+    if !secure.begun.get() {
+        let unread = secure.unread.borrow().first().copied();
+        let first = unread.or_else(|| world.lot.raw(key).and_then(socket::peek));
+        match first {
+            // A handshake's record, or the hello of SSL 2 (nginx: `ngx_http_ssl_handshake`).
+            Some(0x16 | 0x80..) => secure.begun.set(true),
+            // Plain HTTP is answered in plain: with 497.
+            Some(_) => {
+                connection.begun.keep(&secure.unread.take());
+                http_engine::counters::own(|c| http_engine::counters::up(&c.reading));
+                world.lot.set_owner(key, Owner::Client(connection.clone()));
+                return inline::readable(world, key, &connection, None);
+            }
+            None => {}
+        }
+    }
+    inline::readable(world, key, &connection, Some(secure));
+    if !world.lot.is_parked(key) {
+        return;
+    }
+    if secure.has_unsent() {
+        // The peer takes its time; its deadline stays.
+        task::spawn(world, key, &secure.connection(), Start::Flush(world.lot.deadline(key)));
+    } else {
+        secure.shrink();
+    }
+}
+
+/// A handshake that takes too long is closed like a head that does (nginx: `ssl_handshake_timeout`).
+pub fn timed_out(world: &Rc<World>, key: Key, secure: &Rc<Secure>) {
+    if secure.stream.borrow().is_handshaking() {
+        secure.say(world, Level::Info, "client timed out");
+    }
+    head_in::timed_out(world, key, &secure.connection());
+}
+
+const _: () = assert!(READ_BYTES >= 16 * 1024 + 256, "a record fits a read");

@@ -1,0 +1,146 @@
+//! TLS as the http area sees it: which server a handshake is for, and which requests its connection may carry.
+//!
+//! The handshake itself is the connection's; it asks [`HttpPlan::tls_choice`] once the ClientHello is there, and
+//! [`misdirected`] and [`refused`] for every request (nginx: `ngx_http_ssl_servername`, `ngx_http_process_request`).
+
+use crate::path;
+use crate::plan::{HttpPlan, Listener};
+use crate::request::{Connection, Request};
+use observe::Level;
+use std::any::Any;
+use std::rc::Rc;
+use std::sync::Arc;
+use tls::certs::CertificateSet;
+use tls::{Choice, ClientHello, Facts, ServerRules, VerifyClient};
+
+/// How a server answers TLS connections.
+pub struct ServerTls {
+    /// `ssl_verify_client`: asked of every request, whatever the handshake was made with.
+    pub verify: VerifyClient,
+    /// `None`: it has no certificate, and the default server's rules stand in.
+    pub rules: Option<Arc<ServerRules>>,
+    /// Hosts that its certificate should be for.
+    pub names: Vec<String>,
+    /// What the feature keeps for the server.
+    pub extension: Option<Arc<dyn Any + Send + Sync>>,
+    /// Its certificates are known only once a connection is there (`ssl_certificate` with variables).
+    pub certificates: Option<Box<dyn LoadCertificates>>,
+}
+
+/// Loads the certificates of one connection.
+pub trait LoadCertificates: Send + Sync {
+    /// # Errors
+    /// nginx's words for the error log.
+    fn load(&self, r: &mut Request) -> Result<CertificateSet, String>;
+}
+
+/// The name that a client sent in its handshake, when it can be that of a server.
+pub fn sent_name(connection: &Connection) -> Option<Vec<u8>> {
+    name(connection.tls.as_ref()?.server_name.as_deref())
+}
+
+fn name(sent: Option<&str>) -> Option<Vec<u8>> {
+    let mut name = Vec::new();
+    path::host(sent?.as_bytes(), &mut name)?;
+    Some(name)
+}
+
+impl HttpPlan {
+    fn rules_of(&self, server: usize) -> Option<(&ServerTls, &Arc<ServerRules>)> {
+        let tls = self.servers.get(server)?.tls.as_deref()?;
+        Some((tls, tls.rules.as_ref()?))
+    }
+
+    /// The rules by which a ClientHello is answered. `connection` has no TLS facts yet. `None`: this plan does not listen
+    /// there, or has no TLS for it.
+    pub fn tls_choice(self: &Arc<Self>, connection: &Rc<Connection>, hello: &ClientHello) -> Option<Choice> {
+        let listener = self.listener_of(connection).filter(|l| l.ssl)?;
+        let name = name(hello.server_name.as_deref());
+        // Expressions and variables want a request to work on.
+        let mut r = Box::<Request>::default();
+        let facts = Facts { server_name: hello.server_name.as_deref().map(Box::from), ..Facts::default() };
+        r.connection = Some(Rc::new(Connection { tls: Some(Arc::new(facts)), ..(**connection).clone() }));
+        r.plan = Some(Rc::new(Arc::clone(self)));
+        r.started = base::clock::now();
+        let found = name.and_then(|name| listener.names.find(&name, &mut r).ok().flatten());
+        r.server = found.unwrap_or(listener.default_server);
+        r.location = r.srv().location;
+        // A server without certificates of its own goes by the default server's.
+        let (tls, rules) = self.rules_of(r.server).or_else(|| self.rules_of(listener.default_server))?;
+        if rules.reject {
+            return Some(Choice::Reject);
+        }
+        let Some(dynamic) = &tls.certificates else { return Some(Choice::Rules(Arc::clone(rules))) };
+        Some(match dynamic.load(&mut r) {
+            Ok(set) => Choice::WithCertificates(Arc::clone(rules), set),
+            Err(why) => {
+                r.log(Level::Error, format_args!("{why} while SSL handshaking"));
+                Choice::Fail
+            }
+        })
+    }
+}
+
+/// A request for a server that asks other things of clients than the one that the handshake was made with: 421 (nginx:
+/// `ngx_http_set_virtual_server`). Also when a reload has changed what is asked.
+pub fn misdirected(listener: &Listener, r: &Request) -> bool {
+    let connection = r.connection();
+    let Some(facts) = &connection.tls else { return false };
+    if r.srv().tls.as_ref().is_none_or(|tls| tls.verify == VerifyClient::Off) {
+        return false;
+    }
+    let renamed = !r.host.is_empty() && sent_name(connection).is_some_and(|name| name != r.host);
+    let plan = r.plan();
+    let rules = plan.rules_of(r.server).or_else(|| plan.rules_of(listener.default_server));
+    let misdirected = renamed || rules.is_some_and(|(_, rules)| facts.rules != rules.asks);
+    if misdirected {
+        r.log(
+            Level::Info,
+            format_args!(
+                "client attempted to request the server name different from the one that was negotiated while reading client \
+                 request headers"
+            ),
+        );
+    }
+    misdirected
+}
+
+/// The status with which a request is refused for what its connection lacks: 497 without TLS where there must be some, 495
+/// for a certificate that did not verify, 496 for none.
+pub fn refused(listener: &Listener, r: &Request) -> Option<u16> {
+    let connection = r.connection();
+    let Some(facts) = &connection.tls else {
+        if !listener.ssl {
+            return None;
+        }
+        r.log(
+            Level::Info,
+            format_args!("client sent plain HTTP request to HTTPS port while reading client request headers"),
+        );
+        return Some(497);
+    };
+    let verify = r.srv().tls.as_ref()?.verify;
+    match &facts.peer {
+        _ if verify == VerifyClient::Off => None,
+        Some(peer) if peer.fault().is_none() => None,
+        Some(peer) if verify == VerifyClient::OptionalNoCa && peer.verdict.is_missing_authority() => None,
+        Some(peer) => {
+            let (number, reason) = (peer.verdict.0, peer.fault().unwrap_or_default());
+            r.log(
+                Level::Info,
+                format_args!(
+                    "client SSL certificate verify error: ({number}:{reason}) while reading client request headers"
+                ),
+            );
+            Some(495)
+        }
+        None if verify == VerifyClient::On => {
+            r.log(
+                Level::Info,
+                format_args!("client sent no required SSL certificate while reading client request headers"),
+            );
+            Some(496)
+        }
+        None => None,
+    }
+}

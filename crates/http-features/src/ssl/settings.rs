@@ -1,0 +1,295 @@
+//! From the directives of a server to its rules (nginx: `ngx_http_ssl_merge_srv_conf`).
+
+use super::asking::Responder;
+use super::cache::OcspCache;
+use super::ocsp::{Answers, AskAuthorities};
+use super::stapling::Staples;
+use super::{Ocsp, SslConf, Verify};
+use crate::shared::tls::{self as shared, Commanded, Dynamic};
+use crate::shared::zones;
+use conf_schema::value::Text;
+use conf_schema::{Complaint, Cx, Level, Problem};
+use http_engine::Request;
+use http_engine::tls::{LoadCertificates, ServerTls};
+use std::any::Any;
+use std::sync::Arc;
+use tls::certs::{CertificateSet, KeyPair};
+use tls::{ServerRules, ServerSettings, SessionCache, SessionStore, TICKET_KEY_SIZES, TicketKeys, VerifyClient};
+
+/// Octets that a session takes in a cache, about: for caches that are said in sessions.
+const SESSION_BYTES: u64 = 256;
+
+/// What is offered to clients that ask, without HTTP/2.
+const ALPN: [&[u8]; 3] = [b"http/1.1", b"http/1.0", b"http/0.9"];
+
+struct Loaders(Vec<Dynamic>);
+
+impl LoadCertificates for Loaders {
+    fn load(&self, r: &mut Request) -> Result<CertificateSet, String> {
+        let mut pairs = Vec::new();
+        for one in &self.0 {
+            match one.load(r)? {
+                Some(pair) => pairs.push(pair),
+                None => return Err("cannot load certificate \"\": its name is empty".into()),
+            }
+        }
+        Ok(CertificateSet::new(pairs))
+    }
+}
+
+fn warn(cx: &mut Cx, text: String) {
+    let complaint = Complaint { level: Level::Warn, ..Complaint::emerg(text) };
+    if !cx.warnings.contains(&complaint) {
+        cx.warnings.push(complaint);
+    }
+}
+
+fn text(value: &Option<Text>) -> Option<String> {
+    value.as_ref().map(|t| t.str().into_owned()).filter(|t| !t.is_empty())
+}
+
+/// The rules of one server; `None`: it has no certificate and rejects nothing.
+pub(super) fn server(conf: &SslConf, cx: &mut Cx) -> Result<Option<ServerTls>, Problem> {
+    let certificates = conf.ssl_certificate.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
+    let keys = conf.ssl_certificate_key.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
+    if let Some(bare) = certificates.last().filter(|_| keys.len() < certificates.len()) {
+        return Err(Problem::says(format!("no \"ssl_certificate_key\" is defined for certificate \"{}\"", bare.text)));
+    }
+    let verify = match conf.ssl_verify_client {
+        Verify::Off => VerifyClient::Off,
+        Verify::On => VerifyClient::On,
+        Verify::Optional => VerifyClient::Optional,
+        Verify::OptionalNoCa => VerifyClient::OptionalNoCa,
+    };
+    if certificates.is_empty() && !conf.ssl_reject_handshake {
+        let asks = verify != VerifyClient::Off;
+        return Ok(asks.then_some(ServerTls {
+            verify,
+            rules: None,
+            names: Vec::new(),
+            extension: None,
+            certificates: None,
+        }));
+    }
+    let mut settings = ServerSettings {
+        protocols: conf.ssl_protocols.settings(),
+        ciphers: conf.ssl_ciphers.str().into_owned(),
+        prefer_server_ciphers: conf.ssl_prefer_server_ciphers,
+        groups: conf.ssl_ecdh_curve.str().into_owned(),
+        session_timeout: conf.ssl_session_timeout.0,
+        alpn: ALPN.iter().map(|p| p.to_vec()).collect(),
+        early_data: conf.ssl_early_data,
+        buffer_size: usize::try_from(conf.ssl_buffer_size.0).unwrap_or(usize::MAX),
+        reject_handshake: conf.ssl_reject_handshake,
+        compress_certificates: conf.ssl_certificate_compression,
+        verify,
+        ..ServerSettings::default()
+    };
+    let mut loaders = Vec::new();
+    let passwords = conf.ssl_password_file.as_ref();
+    if certificates.iter().chain(keys.iter().take(certificates.len())).any(|p| p.is_dynamic()) {
+        for (certificate, key) in certificates.iter().zip(keys) {
+            loaders.push(Dynamic::new(certificate, key, passwords, &conf.ssl_certificate_cache, &cx.conf_prefix));
+            settings.certificate_names.push(certificate.text.clone());
+        }
+    } else {
+        for (certificate, key) in certificates.iter().zip(keys) {
+            settings.certificates.push(shared::key_pair(cx, certificate, key, passwords)?);
+        }
+    }
+    clients(conf, cx, &mut settings)?;
+    other_files(conf, cx)?;
+    let commands = conf.ssl_conf_command.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
+    let mut tickets = conf.ssl_session_tickets;
+    command(Commanded::read(cx, commands)?, cx, conf, &mut settings, &mut tickets)?;
+    sessions(conf, cx, &mut settings, tickets)?;
+    let extension = stapling(conf, cx, &mut settings)?;
+    let mut warnings = Vec::new();
+    let rules = ServerRules::build(&settings, &shared::clock(), &mut warnings).map_err(Problem::says)?;
+    for text in warnings {
+        warn(cx, text);
+    }
+    let certificates: Option<Box<dyn LoadCertificates>> =
+        if loaders.is_empty() { None } else { Some(Box::new(Loaders(loaders))) };
+    Ok(Some(ServerTls { verify, rules: Some(rules), names: Vec::new(), extension, certificates }))
+}
+
+/// Who clients may be.
+fn clients(conf: &SslConf, cx: &mut Cx, settings: &mut ServerSettings) -> Result<(), Problem> {
+    settings.verify_depth = u32::try_from(conf.ssl_verify_depth.0).unwrap_or(u32::MAX);
+    let (client, trusted) = (text(&conf.ssl_client_certificate), text(&conf.ssl_trusted_certificate));
+    if matches!(settings.verify, VerifyClient::On | VerifyClient::Optional) && client.is_none() && trusted.is_none() {
+        return Err(Problem::says("no ssl_client_certificate or ssl_trusted_certificate for ssl_verify_client"));
+    }
+    if let Some(file) = client.filter(|_| settings.verify != VerifyClient::Off) {
+        settings.client_authorities = shared::authorities(cx, &file)?;
+    }
+    if let Some(file) = trusted {
+        settings.trusted = shared::authorities(cx, &file)?;
+    }
+    if let Some(file) = text(&conf.ssl_crl) {
+        settings.revocations = shared::crls(cx, &file)?;
+    }
+    if conf.ssl_ocsp != Ocsp::Off {
+        if settings.verify == VerifyClient::OptionalNoCa {
+            return Err(Problem::says("\"ssl_ocsp\" is incompatible with \"ssl_verify_client optional_no_ca\""));
+        }
+        settings.keep_path = true;
+    }
+    Ok(())
+}
+
+/// Files of directives that have no effect here: they must be what they are called nevertheless.
+fn other_files(conf: &SslConf, cx: &mut Cx) -> Result<(), Problem> {
+    if let Some(file) = text(&conf.ssl_dhparam) {
+        let path = cx.conf_full_name(&file);
+        let shown = path.display();
+        let bytes =
+            shared::read(cx, &file).map_err(|why| Problem::says(format!("BIO_new_file(\"{shown}\") failed: {why}")))?;
+        let blocks = tls::pem::blocks(&bytes).unwrap_or_default();
+        if !blocks.iter().any(|b| b.label.ends_with("DH PARAMETERS")) {
+            return Err(Problem::says(format!("PEM_read_bio_DHparams(\"{shown}\") failed")));
+        }
+        warn(cx, "\"ssl_dhparam\" has no effect: keys are exchanged over elliptic curves and ML-KEM only".into());
+    }
+    if conf.ssl_ech_file.is_some() {
+        warn(cx, "\"ssl_ech_file\" is not supported on this platform, ignored".into());
+    }
+    Ok(())
+}
+
+fn command(
+    commanded: Commanded,
+    cx: &mut Cx,
+    conf: &SslConf,
+    settings: &mut ServerSettings,
+    tickets: &mut bool,
+) -> Result<(), Problem> {
+    if let Some(ciphers) = commanded.ciphers {
+        settings.ciphers = ciphers;
+    }
+    settings.ciphersuites = commanded.ciphersuites;
+    if let Some(groups) = commanded.groups {
+        settings.groups = groups;
+    }
+    settings.protocols.tls12 = commanded.tls12.unwrap_or(settings.protocols.tls12);
+    settings.protocols.tls13 = commanded.tls13.unwrap_or(settings.protocols.tls13);
+    settings.prefer_server_ciphers = commanded.server_preference.unwrap_or(settings.prefer_server_ciphers);
+    *tickets = commanded.tickets.unwrap_or(*tickets);
+    match (commanded.certificate, commanded.key) {
+        (Some(certificate), Some(key)) => {
+            settings.certificates.push(shared::key_pair(cx, &certificate, &key, conf.ssl_password_file.as_ref())?);
+        }
+        (None, None) => {}
+        _ => {
+            return Err(Problem::says(
+                "\"ssl_conf_command\": \"Certificate\" and \"PrivateKey\" must be given together",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn sessions(conf: &SslConf, cx: &mut Cx, settings: &mut ServerSettings, tickets: bool) -> Result<(), Problem> {
+    let said = conf.ssl_session_cache.clone().unwrap_or_default();
+    let make = |size: u64| SessionCache::new(usize::try_from(size).unwrap_or(usize::MAX));
+    settings.sessions = match (&said.shared, said.builtin) {
+        (Some((name, size)), _) => {
+            SessionStore::Cache(zones::state("ssl_session_cache", name, *size, b"", || make(*size)))
+        }
+        (None, Some(count)) => SessionStore::Cache(Arc::new(make(count.saturating_mul(SESSION_BYTES)))),
+        (None, None) => SessionStore::None,
+    };
+    if !tickets {
+        return Ok(());
+    }
+    let files = conf.ssl_session_ticket_key.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
+    if files.is_empty() {
+        // The keys of a shared cache outlive a reload with it.
+        settings.tickets = Some(match &said.shared {
+            Some((name, size)) => zones::state("ssl_ticket_keys", name, *size, b"", TicketKeys::automatic),
+            None => Arc::new(TicketKeys::automatic()),
+        });
+        return Ok(());
+    }
+    let mut keys = Vec::new();
+    for file in files {
+        let path = cx.conf_full_name(&file.str());
+        let shown = path.display();
+        let bytes = cx.store.read(&path).map_err(|why| Problem::says(format!("open() \"{shown}\" failed ({why})")))?;
+        if !TICKET_KEY_SIZES.contains(&bytes.len()) {
+            return Err(Problem::says(format!("\"{shown}\" must be 48 or 80 bytes")));
+        }
+        keys.push(bytes.to_vec());
+    }
+    let keys = TicketKeys::from_files(&keys).map_err(|_| Problem::says("ticket keys must be 48 or 80 bytes"))?;
+    settings.tickets = Some(Arc::new(keys));
+    Ok(())
+}
+
+/// Whom to ask about clients; `None`: nobody.
+///
+/// # Errors
+/// nginx's words for a responder that is none.
+pub(super) fn asking(conf: &SslConf) -> Result<Option<AskAuthorities>, Problem> {
+    if conf.ssl_ocsp == Ocsp::Off || conf.ssl_verify_client == Verify::Off {
+        return Ok(None);
+    }
+    let answers = match &conf.ssl_ocsp_cache {
+        OcspCache::Off => None,
+        OcspCache::Shared(name, size) => Some(zones::state("ssl_ocsp_cache", name, *size, b"", || Answers::new(*size))),
+    };
+    Ok(Some(AskAuthorities {
+        leaf: conf.ssl_ocsp == Ocsp::Leaf,
+        responder: responder(&conf.ssl_ocsp_responder, "ssl_ocsp_responder")?,
+        answers,
+    }))
+}
+
+fn responder(url: &Option<Text>, directive: &str) -> Result<Option<Responder>, Problem> {
+    let Some(url) = text(url) else { return Ok(None) };
+    Responder::resolved(&url).map(Some).map_err(|why| Problem::says(format!("{why} in \"{directive}\"")))
+}
+
+/// What goes with the certificates: a file's answer, or those that are fetched; what cannot be had is warned of.
+fn stapling(
+    conf: &SslConf,
+    cx: &mut Cx,
+    settings: &mut ServerSettings,
+) -> Result<Option<Arc<dyn Any + Send + Sync>>, Problem> {
+    if !conf.ssl_stapling {
+        return Ok(None);
+    }
+    if conf.ssl_certificate_compression {
+        return Err(Problem::says("\"ssl_stapling\" is incompatible with \"ssl_certificate_compression\""));
+    }
+    if let Some(file) = text(&conf.ssl_stapling_file) {
+        let path = cx.conf_full_name(&file);
+        let shown = path.display();
+        let bytes = cx.store.read(&path);
+        let bytes = bytes.map_err(|why| Problem::says(format!("BIO_new_file(\"{shown}\", \"rb\") failed ({why})")))?;
+        if !tls::ocsp_response(&bytes) {
+            return Err(Problem::says(format!("d2i_OCSP_RESPONSE_bio(\"{shown}\") failed")));
+        }
+        let staple = |pair: KeyPair| pair.with_ocsp(Some(bytes.to_vec()));
+        settings.certificates = std::mem::take(&mut settings.certificates).into_iter().map(staple).collect();
+        return Ok(None);
+    }
+    let staples = Staples {
+        responder: responder(&conf.ssl_stapling_responder, "ssl_stapling_responder")?,
+        verify: conf.ssl_stapling_verify,
+        known: settings.trusted.iter().chain(&settings.client_authorities).cloned().collect(),
+    };
+    for (pair, name) in settings.certificates.iter().zip(conf.ssl_certificate.iter().flat_map(|l| &l.0)) {
+        let Some(leaf) = pair.leaf() else { continue };
+        if staples.issuer(pair).is_none() {
+            warn(
+                cx,
+                format!("\"ssl_stapling\" ignored, issuer certificate not found for certificate \"{}\"", name.text),
+            );
+        } else if let Err(why) = staples.responder(leaf) {
+            warn(cx, format!("\"ssl_stapling\" ignored, {why} \"{}\"", name.text));
+        }
+    }
+    Ok(Some(Arc::new(staples)))
+}

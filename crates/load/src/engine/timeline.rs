@@ -1,0 +1,157 @@
+//! Latency over the time at which requests were due: a stall is a mountain there, where a series by arrival has a gap.
+//!
+//! Kept in coarse buckets (four bits of precision), because every interval of a run has its own.
+
+use serde::{Deserialize, Serialize};
+
+/// Buckets of each power of two.
+const PER_OCTAVE: u64 = 16;
+/// Intervals at most; what is due later counts into the last one.
+const INTERVALS_MAX: usize = 4096;
+
+/// A distribution of times, to one part in sixteen; count, sum and maximum are exact.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Coarse {
+    pub count: u64,
+    sum: f64,
+    max: u64,
+    buckets: Vec<u32>,
+}
+
+fn bucket(nanoseconds: u64) -> usize {
+    let v = nanoseconds.max(PER_OCTAVE);
+    let exponent = u64::from(63 - v.leading_zeros());
+    ((exponent - 4) * PER_OCTAVE + ((v >> (exponent - 4)) & (PER_OCTAVE - 1))) as usize
+}
+
+/// The middle of a bucket, in nanoseconds.
+fn middle(bucket: usize) -> f64 {
+    let (exponent, part) = (bucket as u64 / PER_OCTAVE, bucket as u64 % PER_OCTAVE);
+    (PER_OCTAVE + part) as f64 * (exponent as f64).exp2() + (exponent as f64).exp2() / 2.0
+}
+
+impl Coarse {
+    /// Adds one time.
+    pub fn record(&mut self, nanoseconds: u64) {
+        let at = bucket(nanoseconds);
+        if self.buckets.len() <= at {
+            self.buckets.resize(at + 1, 0);
+        }
+        self.buckets[at] = self.buckets[at].saturating_add(1);
+        self.count += 1;
+        self.sum += nanoseconds as f64;
+        self.max = self.max.max(nanoseconds);
+    }
+
+    /// Adds all times of another.
+    pub fn merge(&mut self, other: &Coarse) {
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(a, b)| *a = a.saturating_add(*b));
+        self.count += other.count;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
+    /// Seconds at quantile `q`; NaN when empty.
+    pub fn quantile(&self, q: f64) -> f64 {
+        let wanted = (q * self.count as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (i, n) in self.buckets.iter().enumerate() {
+            seen += u64::from(*n);
+            if seen >= wanted {
+                return middle(i).min(self.max as f64) * 1e-9;
+            }
+        }
+        if self.count == 0 { f64::NAN } else { self.max as f64 * 1e-9 }
+    }
+
+    /// Mean in seconds; NaN when empty.
+    pub fn mean(&self) -> f64 {
+        if self.count == 0 { f64::NAN } else { self.sum / self.count as f64 * 1e-9 }
+    }
+
+    /// The longest time in seconds; NaN when empty.
+    pub fn max(&self) -> f64 {
+        if self.count == 0 { f64::NAN } else { self.max as f64 * 1e-9 }
+    }
+}
+
+/// One distribution for each interval of the measured part, by the time at which requests were due.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Timeline(pub Vec<Coarse>);
+
+impl Timeline {
+    /// Adds a time to the interval with this number.
+    #[inline]
+    pub fn record(&mut self, interval: u64, nanoseconds: u64) {
+        let at = (interval as usize).min(INTERVALS_MAX - 1);
+        if self.0.len() <= at {
+            self.0.resize_with(at + 1, Coarse::default);
+        }
+        self.0[at].record(nanoseconds);
+    }
+
+    /// Adds another, interval by interval.
+    pub fn merge(&mut self, other: &Timeline) {
+        if self.0.len() < other.0.len() {
+            self.0.resize_with(other.0.len(), Coarse::default);
+        }
+        self.0.iter_mut().zip(&other.0).for_each(|(a, b)| a.merge(b));
+    }
+
+    /// How much longer a request waits for each second that it is due later: least squares over the means of the intervals of
+    /// `seconds` each, weighted by their requests. A queue that grows has a slope; a server that is merely slow has none. `None`
+    /// with fewer than four intervals.
+    pub fn slope(&self, seconds: f64) -> Option<f64> {
+        let points: Vec<(f64, f64, f64)> = self
+            .0
+            .iter()
+            .enumerate()
+            .filter(|(_, c)| c.count > 0)
+            .map(|(i, c)| ((i as f64 + 0.5) * seconds, c.mean(), c.count as f64))
+            .collect();
+        if points.len() < 4 {
+            return None;
+        }
+        let weight: f64 = points.iter().map(|p| p.2).sum();
+        let mean = |f: &dyn Fn(&(f64, f64, f64)) -> f64| points.iter().map(|p| f(p) * p.2).sum::<f64>() / weight;
+        let (x, y) = (mean(&|p| p.0), mean(&|p| p.1));
+        let (xx, xy) = (mean(&|p| (p.0 - x).powi(2)), mean(&|p| (p.0 - x) * (p.1 - y)));
+        (xx > 0.0).then_some(xy / xx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_right_to_a_sixteenth() {
+        for v in [16u64, 17, 31, 32, 1000, 123_456, 1 << 40, u64::MAX / 2] {
+            assert!((middle(bucket(v)) / v as f64 - 1.0).abs() < 0.07, "{v}");
+        }
+        let mut c = Coarse::default();
+        (1..=1000u64).for_each(|i| c.record(i * 1000));
+        assert!((c.quantile(0.5) / 0.0005 - 1.0).abs() < 0.07 && (c.mean() - 0.000_500_5).abs() < 1e-9);
+        assert_eq!((c.max(), c.count), (0.001, 1000));
+        assert!(Coarse::default().quantile(0.5).is_nan());
+    }
+
+    #[test]
+    fn a_queue_that_grows_has_a_slope_and_a_slow_server_has_none() {
+        let (mut flat, mut grows) = (Timeline::default(), Timeline::default());
+        for i in 0..100u64 {
+            flat.record(i / 10, 3_000_000_000);
+            // A tenth of a second longer for each interval of one second.
+            grows.record(i / 10, (i / 10) * 100_000_000);
+        }
+        assert!(flat.slope(1.0).unwrap().abs() < 1e-9);
+        assert!((grows.slope(1.0).unwrap() - 0.1).abs() < 1e-6);
+        assert_eq!(Timeline::default().slope(1.0), None);
+        let mut sum = flat.clone();
+        sum.merge(&grows);
+        assert_eq!(sum.0.iter().map(|c| c.count).sum::<u64>(), 200);
+    }
+}

@@ -1,0 +1,177 @@
+//! What a server says of itself: nginx's `stub_status` page (ngx_http_stub_status_module), or metrics in Prometheus' text format.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bench::requests::Url;
+use crate::engine::job::Tls;
+use crate::engine::request::RequestSpec;
+use crate::lab::probe;
+
+/// Counters since the server's start, and what there is now. What the page does not say is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Connections that were accepted and handled, and requests, since the start.
+    pub accepted: Option<f64>,
+    pub handled: Option<f64>,
+    pub requests: Option<f64>,
+    /// Connections now: all, and by what they do.
+    pub active: Option<f64>,
+    pub reading: Option<f64>,
+    pub writing: Option<f64>,
+    pub waiting: Option<f64>,
+    /// CPU seconds since the start and resident memory in bytes (metrics only).
+    pub cpu: Option<f64>,
+    pub memory: Option<f64>,
+}
+
+/// Names under which exporters tell each figure; the nginx exporter's, the client libraries', and common others.
+const NAMES: [(&str, &[&str]); 9] = [
+    ("accepted", &["nginx_connections_accepted", "nginx_connections_accepted_total"]),
+    ("handled", &["nginx_connections_handled", "nginx_connections_handled_total"]),
+    ("requests", &["nginx_http_requests_total", "http_requests_total", "haproxy_process_requests_total"]),
+    ("active", &["nginx_connections_active"]),
+    ("reading", &["nginx_connections_reading"]),
+    ("writing", &["nginx_connections_writing"]),
+    ("waiting", &["nginx_connections_waiting"]),
+    ("cpu", &["process_cpu_seconds_total"]),
+    ("memory", &["process_resident_memory_bytes"]),
+];
+
+impl Status {
+    /// Reads either kind of page.
+    ///
+    /// # Errors
+    /// A sentence when it is neither.
+    pub fn parse(text: &str) -> Result<Status, String> {
+        let status = if text.starts_with("Active connections:") { Status::stub(text) } else { Status::metrics(text) };
+        if status == Status::default() {
+            return Err("the page is neither stub_status nor metrics (location = /status { stub_status; })".into());
+        }
+        Ok(status)
+    }
+
+    fn stub(text: &str) -> Status {
+        let mut status = Status::default();
+        let mut lines = text.lines();
+        let number = |word: Option<&str>| word.and_then(|w| w.parse::<f64>().ok());
+        while let Some(line) = lines.next() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                ["Active", "connections:", n] => status.active = number(Some(n)),
+                ["server", "accepts", "handled", "requests", ..] => {
+                    let mut counts = lines.next().unwrap_or("").split_whitespace();
+                    status.accepted = number(counts.next());
+                    status.handled = number(counts.next());
+                    status.requests = number(counts.next());
+                }
+                ["Reading:", reading, "Writing:", writing, "Waiting:", waiting] => {
+                    status.reading = number(Some(reading));
+                    status.writing = number(Some(writing));
+                    status.waiting = number(Some(waiting));
+                }
+                _ => {}
+            }
+        }
+        status
+    }
+
+    /// Sums of all series of a name: a metric may be split by its labels.
+    fn metrics(text: &str) -> Status {
+        let mut status = Status::default();
+        for line in text.lines().filter(|l| !l.starts_with('#')) {
+            let name = &line[..line.find(['{', ' ', '\t']).unwrap_or(line.len())];
+            let rest = line.rfind('}').map_or(&line[name.len()..], |at| &line[at + 1..]);
+            let Some(value) = rest.split_whitespace().next().and_then(|v| v.parse::<f64>().ok()) else { continue };
+            let Some((figure, _)) = NAMES.iter().find(|(_, names)| names.contains(&name)) else { continue };
+            let slot = match *figure {
+                "accepted" => &mut status.accepted,
+                "handled" => &mut status.handled,
+                "requests" => &mut status.requests,
+                "active" => &mut status.active,
+                "reading" => &mut status.reading,
+                "writing" => &mut status.writing,
+                "waiting" => &mut status.waiting,
+                "cpu" => &mut status.cpu,
+                _ => &mut status.memory,
+            };
+            *slot = Some(slot.unwrap_or(0.0) + value);
+        }
+        status
+    }
+}
+
+/// A status page, and how to get it.
+#[derive(Clone, Debug)]
+pub struct Page {
+    url: Url,
+    address: std::net::SocketAddr,
+    tls: Option<Tls>,
+    begin: Instant,
+}
+
+impl Page {
+    /// A page by its URL.
+    ///
+    /// # Errors
+    /// A sentence when the URL cannot be read or its host not be resolved.
+    pub fn new(url: &str) -> Result<Page, String> {
+        let url = Url::parse(url)?;
+        let address = crate::bench::requests::resolve(&url.host, url.port)?;
+        let tls = url.tls.then(Tls::default);
+        Ok(Page { url, address, tls, begin: Instant::now() })
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> std::net::SocketAddr {
+        self.address
+    }
+
+    /// Host, path, and whether TLS is spoken.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Seconds since this was made, and what the page says now.
+    ///
+    /// # Errors
+    /// A sentence when there is no such page.
+    pub fn read(&self) -> Result<(f64, Status), String> {
+        let host = format!("{}:{}", self.url.host, self.url.port);
+        let spec = RequestSpec::get(&self.url.path);
+        let (seen, body) = probe::fetch(self.address, &host, self.tls.as_ref(), &spec)?;
+        if seen.status != 200 {
+            return Err(format!("{}{} answers {}", host, self.url.path, seen.status));
+        }
+        Ok((self.begin.elapsed().as_secs_f64(), Status::parse(&String::from_utf8_lossy(&body))?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stub_status_as_nginx_writes_it() {
+        let text = "Active connections: 291 \nserver accepts handled requests\n 16630948 16630946 31070465 \n\
+                    Reading: 6 Writing: 179 Waiting: 106 \n";
+        let s = Status::parse(text).unwrap();
+        assert_eq!((s.active, s.accepted, s.handled), (Some(291.0), Some(16_630_948.0), Some(16_630_946.0)));
+        assert_eq!(
+            (s.requests, s.reading, s.writing, s.waiting),
+            (Some(31_070_465.0), Some(6.0), Some(179.0), Some(106.0))
+        );
+        assert_eq!(s.cpu, None);
+    }
+
+    #[test]
+    fn metrics_of_exporters() {
+        let text = "# HELP nginx_http_requests_total x\n# TYPE nginx_http_requests_total counter\nnginx_http_requests_total 12\n\
+                    http_requests_total{code=\"200\",path=\"/a b}\"} 5 1700000000\nhttp_requests_total{code=\"500\"} 2\n\
+                    process_cpu_seconds_total 1.5e1\nother 3\n";
+        let s = Status::parse(text).unwrap();
+        assert_eq!((s.requests, s.cpu, s.active), (Some(19.0), Some(15.0), None));
+        assert!(Status::parse("<html>hello</html>").is_err() && Status::parse("").is_err());
+    }
+}

@@ -1,0 +1,188 @@
+//! How a run ends: by signals in every phase, by limits of the system, by numbers of requests; and what is there then.
+//!
+//! Signals are sent when the server has seen what tells the phase, not after a time.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+use load::bench::read_report;
+use load::report::model::Report;
+
+/// Answers the first `answered` requests, and no more; tells of each request.
+struct Server {
+    address: SocketAddr,
+    seen: Receiver<u64>,
+    connections: Arc<AtomicUsize>,
+}
+
+fn server(answered: u64) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, seen) = channel();
+    let (count, sender) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(sender)));
+    let connections = Arc::<AtomicUsize>::default();
+    let made = connections.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            made.fetch_add(1, Ordering::SeqCst);
+            let (count, sender) = (count.clone(), sender.clone());
+            std::thread::spawn(move || {
+                let mut stream: TcpStream = stream;
+                let (mut buffer, mut request) = ([0; 4096], Vec::new());
+                while let Ok(n @ 1..) = stream.read(&mut buffer) {
+                    request.extend_from_slice(&buffer[..n]);
+                    while let Some(end) = request.windows(4).position(|w| w == b"\r\n\r\n") {
+                        request.drain(..end + 4);
+                        let number = count.fetch_add(1, Ordering::SeqCst) + 1;
+                        let _ = sender.lock().unwrap().send(number);
+                        if number <= answered
+                            && stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").is_err()
+                        {
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    Server { address, seen, connections }
+}
+
+struct Run {
+    child: Child,
+    folder: PathBuf,
+}
+
+fn start(name: &str, server: &Server, arguments: &[&str]) -> Run {
+    let folder = std::env::temp_dir().join(format!("endings-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str| folder.join(name).display().to_string();
+    let child = Command::new(env!("CARGO_BIN_EXE_tidegate-load"))
+        .args(["bench", &format!("http://{}/", server.address), "--no-live", "--timeout", "60s"])
+        .args(["--json", &file("r.json"), "--csv", &file("r.csv"), "--html", &file("r.html")])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    Run { child, folder }
+}
+
+impl Run {
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Exit status, summary, report; all files must be there.
+    fn end(self) -> (i32, String, Report) {
+        let output = self.child.wait_with_output().unwrap();
+        let report = read_report(&self.folder.join("r.json")).unwrap();
+        assert!(std::fs::read_to_string(self.folder.join("r.csv")).unwrap().starts_with("value,"));
+        assert!(std::fs::read_to_string(self.folder.join("r.html")).unwrap().contains("</html>"));
+        std::fs::remove_dir_all(&self.folder).unwrap();
+        (output.status.code().unwrap_or(-1), String::from_utf8(output.stdout).unwrap(), report)
+    }
+}
+
+fn wait_for(server: &Server, number: u64) {
+    while server.seen.recv().unwrap() < number {}
+}
+
+#[test]
+fn a_run_that_is_stopped_reports_what_it_has() {
+    use rustix::process::Signal;
+    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let server = server(u64::MAX);
+        let run = start(&format!("measuring-{status}"), &server, &["-c", "2", "-d", "300s", "--warmup", "0s"]);
+        wait_for(&server, 100);
+        run.signal(signal);
+        let (code, text, report) = run.end();
+        assert_eq!(code, status);
+        let round = &report.points[0].rounds[0];
+        assert!(report.interrupted && round.interrupted && round.good >= 90, "{}", round.good);
+        assert_eq!(round.due, round.in_time + round.late + round.failed());
+        assert!(text.contains("stopped before the end") && text.contains("sum"), "{text}");
+    }
+}
+
+#[test]
+fn in_the_warm_up_there_is_nothing_to_report_but_the_files() {
+    let server = server(u64::MAX);
+    let run = start("warm-up", &server, &["-c", "2", "-d", "300s", "--warmup", "300s"]);
+    wait_for(&server, 10);
+    run.signal(rustix::process::Signal::INT);
+    let (code, text, report) = run.end();
+    assert_eq!((code, report.points.len()), (130, 0));
+    assert!(text.contains("nothing was measured"), "{text}");
+}
+
+#[test]
+fn while_answers_are_waited_for_the_end_comes_at_once() {
+    // Ten requests of an open loop, none answered: after the plan's second the run waits for a minute.
+    let server = server(0);
+    let run = start("drain", &server, &["-r", "10", "--arrivals", "fixed", "-d", "1s", "--warmup", "0s"]);
+    wait_for(&server, 10);
+    run.signal(rustix::process::Signal::INT);
+    let (code, _, report) = run.end();
+    let round = &report.points[0].rounds[0];
+    assert_eq!((code, round.due), (130, round.failed()));
+    assert!(round.due >= 9, "{}", round.due);
+}
+
+#[test]
+fn finished_points_of_a_sweep_are_kept() {
+    let server = server(50);
+    let run = start("sweep", &server, &["--sweep", "1,2,3", "-n", "50", "-d", "300s"]);
+    wait_for(&server, 51);
+    run.signal(rustix::process::Signal::TERM);
+    let (code, text, report) = run.end();
+    assert_eq!((code, report.points.len()), (143, 2), "{text}");
+    let first = &report.points[0].rounds[0];
+    assert!(first.good == 50 && !first.interrupted && report.points[1].rounds[0].interrupted);
+}
+
+#[test]
+fn a_number_of_requests_is_a_number_of_requests() {
+    let counted = server(u64::MAX);
+    let run = start("number", &counted, &["-n", "50", "-c", "2"]);
+    let (code, _, report) = run.end();
+    let round = &report.points[0].rounds[0];
+    assert_eq!((code, round.good, round.due, round.failed()), (0, 50, 50, 0));
+    assert_eq!(counted.seen.try_iter().count(), 50, "the server saw as many");
+    // In an open loop, and with a warm-up, which is not part of it.
+    let warm = server(u64::MAX);
+    let run = start("number-open", &warm, &["-n", "50", "-r", "500", "--warmup", "100ms"]);
+    let (_, _, report) = run.end();
+    assert_eq!(report.points[0].rounds[0].due, 50);
+    assert!(warm.seen.try_iter().count() > 50);
+}
+
+#[test]
+fn without_descriptors_a_closed_loop_ends_and_says_so() {
+    let server = server(u64::MAX);
+    let folder = std::env::temp_dir().join(format!("endings-{}-descriptors", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let json = folder.join("r.json");
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 40; exec \"$0\" bench \"$1\" -c 60 -d 1s --warmup 0s --no-live --json \"$2\""])
+        .arg(env!("CARGO_BIN_EXE_tidegate-load"))
+        .arg(format!("http://{}/", server.address))
+        .arg(&json)
+        .output()
+        .unwrap();
+    let report = read_report(&json).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let (point, round) = (&report.points[0], &report.points[0].rounds[0]);
+    assert!(round.good > 0 && round.failures["no descriptor left"] > 0, "{:?}", round.failures);
+    assert!((0.9..3.0).contains(&round.seconds), "the length that was asked for: {}", round.seconds);
+    assert!(point.verdict.reasons[0].contains("ulimit"), "{:?}", point.verdict);
+    assert!(server.connections.load(Ordering::SeqCst) < 60);
+    assert!(!output.stdout.is_empty());
+}
