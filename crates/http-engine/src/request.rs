@@ -322,6 +322,10 @@ pub struct Request {
     pub counted: bool,
     /// Its head was read together with an earlier request (`$pipe`).
     pub pipelined: bool,
+    /// It holds something that others wait for (`limit_conn`): the next request of its connection begins when it is over.
+    pub alone: bool,
+    /// Bytes that came from the client and went to it after a response that turned the connection into a tunnel.
+    pub tunnelled: (u64, u64),
 }
 
 /// nginx: `NGX_HTTP_MAX_URI_CHANGES`.
@@ -553,6 +557,8 @@ impl Request {
             etag_alone,
             counted,
             pipelined,
+            alone,
+            tunnelled,
             post_action,
             old_location,
             body_bytes,
@@ -574,7 +580,8 @@ impl Request {
         (*completed, *ignore_conditions, *counted, *pipelined) = (false, false, false, false);
         (*expect_trailers, *post_action, *etag_alone) = (false, false, false);
         (*left_location, *hold_output, *abandoned, *handler_lost) = (false, false, false, false);
-        (*undecided, *args_given) = (false, false);
+        (*undecided, *args_given, *alone) = (false, false, false);
+        *tunnelled = (0, 0);
         (*redirects_left, *rewrite_rounds_left) = (0, 0);
         (*error_status, *access_status) = (0, 0);
         (*length, *bytes_sent, *body_bytes_sent, *header_size) = (0, 0, 0, 0);
