@@ -687,7 +687,7 @@ pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
         // A request that names no host is for the server that the handshake chose.
         match crate::tls::sent_name(r.connection()) {
             Some(name) => listener.names.find(&name, r),
-            None => Ok(None),
+            None => listener.names.find(b"", r),
         }
     } else {
         listener.names.find(&host, r)
