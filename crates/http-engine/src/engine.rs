@@ -362,7 +362,9 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                     continue;
                 }
                 r.append_to_alias = false;
-                r.old_location = std::mem::take(&mut r.out.location);
+                if !r.post_action {
+                    r.old_location = std::mem::take(&mut r.out.location);
+                }
                 r.path = path;
                 // An empty one that is kept (an index file's) stays one.
                 r.args_given = !args.is_empty() || (r.args_given && r.args.is_empty());

@@ -115,6 +115,11 @@ pub fn difference(requests: &[&Ask], theirs: &Run, ours: &Run) -> Option<String>
         if ours.refused.as_ref().is_some_and(|words| words.contains("is not supported by")) {
             return None;
         }
+        if let (Some(theirs), Some(ours)) = (&theirs.refused, &ours.refused)
+            && named_earlier(theirs, ours)
+        {
+            return None;
+        }
         return Some(format!("  nginx:    {}\n  tidegate: {}", shown(theirs), shown(ours)));
     }
     for (ask, (theirs, ours)) in requests.iter().zip(theirs.answers.iter().zip(&ours.answers)) {
@@ -141,6 +146,15 @@ fn length_is_known(theirs: &[u8], ours: &[u8]) -> bool {
     let length = format!("Content-Length: {}", our_body.len());
     their_head.split("\r\n").filter(chunked).eq(our_head.split("\r\n").filter(|line| *line != length))
         && their_body.strip_suffix("\r\n\r\n") == Some(our_body)
+}
+
+/// What is wrong with a block as a whole nginx finds at the end of the http block, and names that line; we name the block's own.
+fn named_earlier(theirs: &str, ours: &str) -> bool {
+    let split = |words: &str| {
+        let (before, line) = words.trim_end().rsplit_once(':')?;
+        Some((before.to_string(), line.parse::<u32>().ok()?))
+    };
+    matches!((split(theirs), split(ours)), (Some((a, at)), Some((b, line))) if a == b && line < at)
 }
 
 /// The first line that differs.

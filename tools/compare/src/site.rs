@@ -82,6 +82,7 @@ http {{
     log_format compare '$status|$request|$request_uri|$uri|$args|$server_protocol|$request_length|$request_method|\
          $sent_http_content_type|$sent_http_location|$content_length|$remote_user|$own';
     access_log @dir/access.log compare;
+    proxy_cache_path @dir/cache keys_zone=one:1m;
     {http}
     server {{
         listen 127.0.0.1:@port;

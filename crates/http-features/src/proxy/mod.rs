@@ -243,6 +243,10 @@ impl ProxyConf {
     }
 }
 
+/// Settings whose buffers were looked at; kept in `Cx`.
+#[derive(Default)]
+struct Fitting(Vec<Arc<ProxyConf>>);
+
 /// `proxy_pass URL`
 #[derive(Clone)]
 pub struct PassTo(pub Arc<Target>);
@@ -309,8 +313,13 @@ impl Feature for Proxy {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<ProxyConf>() else { return Ok(()) };
+        // Also where nothing is passed on, as in nginx; what is inherited as a whole was looked at.
+        let seen = block.cx.get::<Fitting>();
+        if !seen.0.iter().any(|known| Arc::ptr_eq(known, &conf)) {
+            seen.0.push(conf.clone());
+            conf.buffers_fit()?;
+        }
         let Some(Own(PassTo(target))) = conf.proxy_pass.clone() else { return Ok(()) };
-        conf.buffers_fit()?;
         let location = &mut block.location;
         let bound = target.bind(block.cx)?;
         let folder = Folder { path: conf.proxy_temp_path.path.clone(), needed: false };
