@@ -63,8 +63,9 @@ fn start(name: &str, server: &Server, arguments: &[&str]) -> Run {
     std::fs::create_dir_all(&folder).unwrap();
     let file = |name: &str| folder.join(name).display().to_string();
     let child = Command::new(env!("CARGO_BIN_EXE_tidegate-load"))
-        .args(["bench", &format!("http://{}/", server.address), "--no-live", "--timeout", "60s"])
+        .args(["bench", &format!("http://{}/", server.address), "--no-live"])
         .args(["--json", &file("r.json"), "--csv", &file("r.csv"), "--html", &file("r.html")])
+        .args(if arguments.contains(&"--timeout") { &[][..] } else { &["--timeout", "60s"] })
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -162,6 +163,46 @@ fn a_number_of_requests_is_a_number_of_requests() {
     let (_, _, report) = run.end();
     assert_eq!(report.points[0].rounds[0].due, 50);
     assert!(warm.seen.try_iter().count() > 50);
+}
+
+#[test]
+fn a_run_ends_when_what_it_must_not_do_happens() {
+    // The first fifty answers come, the rest do not.
+    let server = server(50);
+    let arguments = ["-c", "60", "-d", "300s", "--warmup", "0s", "--abort-on", "errors>30%", "--interval", "100ms"];
+    let metrics = std::env::temp_dir().join(format!("endings-{}.jsonl", std::process::id()));
+    let metrics_text = metrics.display().to_string();
+    let run = start("abort", &server, &[&arguments[..], &["--timeout", "100ms", "--metrics", &metrics_text]].concat());
+    let (code, text, report) = run.end();
+    assert_eq!(code, 1);
+    assert!(report.interrupted && report.notes.iter().any(|n| n.starts_with("stopped by errors>30%")), "{text}");
+    let lines = std::fs::read_to_string(&metrics).unwrap();
+    std::fs::remove_file(&metrics).unwrap();
+    assert!(lines.lines().count() >= 1 && lines.contains("\"rps\""), "{lines}");
+}
+
+#[test]
+fn saved_runs_stand_side_by_side() {
+    let server = server(u64::MAX);
+    let folder = std::env::temp_dir().join(format!("endings-{}-compare", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str| folder.join(name).display().to_string();
+    let bench = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate-load")).arg("bench").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let url = format!("http://{}/", server.address);
+    for name in ["a.json", "b.json"] {
+        let text = bench(&[&url, "-n", "200", "-c", "2", "--json", &file(name), "--spectrum", "--ms", "--no-live"]);
+        assert!(text.contains("1/(1-Percentile)") && text.contains("Total count    =          200"), "{text}");
+        assert!(!text.contains(" µs"), "all in milliseconds: {text}");
+    }
+    let text = bench(&["compare", &file("a.json"), &file("b.json"), "--names", "old,new", "--html", &file("c.html")]);
+    assert!(text.contains("old  2 connections") && text.contains("new  2 connections"), "{text}");
+    let page = std::fs::read_to_string(folder.join("c.html")).unwrap();
+    assert!(page.contains(">old</text>") && page.contains(">new</text>"), "both curves");
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
