@@ -28,7 +28,8 @@ impl Instant {
 }
 
 thread_local! {
-    static NOW: Cell<Reading> = const { Cell::new(Reading { mono: Instant(0), wall: 0, compared: Instant(0) }) };
+    static NOW: Cell<Reading> =
+        const { Cell::new(Reading { mono: Instant(0), wall: 0, compared: Instant(0), frozen: false }) };
 }
 
 #[derive(Clone, Copy)]
@@ -38,6 +39,8 @@ struct Reading {
     wall: u64,
     /// When the wall clock was looked at last.
     compared: Instant,
+    /// A test says what time it is.
+    frozen: bool,
 }
 
 /// Microseconds since 1970 at [`Instant`] 0. One for all threads: what one of them does later is later for all.
@@ -54,6 +57,9 @@ fn start() -> std::time::Instant {
 
 /// Reads the clocks; everything below returns this reading until the next one.
 pub fn update() {
+    if NOW.get().frozen {
+        return;
+    }
     let mono = Instant(start().elapsed().as_micros() as u64 + 1);
     let mut now = NOW.get();
     if now.wall == 0 || mono.micros_since(now.compared) >= COMPARED_MICROS {
@@ -67,6 +73,27 @@ pub fn update() {
     now.mono = mono;
     now.wall = (EPOCH.load(Ordering::Relaxed) + mono.0) / 1000;
     NOW.set(now);
+}
+
+/// For tests: time stands still for this thread, until [`set_frozen`] moves it or [`thaw`] lets it go.
+pub fn freeze() {
+    thaw();
+    NOW.set(Reading { frozen: true, ..NOW.get() });
+}
+
+/// For tests: moves the time of a thread whose time stands still. It never goes back.
+pub fn set_frozen(to: Instant) {
+    let now = NOW.get();
+    if now.frozen && to > now.mono {
+        let wall = now.wall + to.millis_since(now.mono);
+        NOW.set(Reading { mono: to, wall, ..now });
+    }
+}
+
+/// For tests: ends what [`freeze`] began.
+pub fn thaw() {
+    NOW.set(Reading { frozen: false, ..NOW.get() });
+    update();
 }
 
 /// The monotonic time of this turn.

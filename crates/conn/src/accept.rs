@@ -97,13 +97,14 @@ pub fn accept(world: &Rc<World>, door_key: Key, door: &Door) {
             world.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             return rest(world, door_key, door);
         }
-        take_in(world, accepted, door);
+        take_in(world, accepted, &door.listener);
     }
 }
 
-fn take_in(world: &Rc<World>, accepted: socket::Accepted, door: &Door) {
+/// Takes a connection in that came to this listener.
+pub fn take_in(world: &Rc<World>, accepted: socket::Accepted, listener: &ListenerRef) {
     let raw = accepted.fd.as_raw_fd();
-    let address = door.listener.address();
+    let address = listener.address();
     // A listener on the wildcard address: which address the client chose is asked for once.
     let local = match &**address {
         Address::Ip(ip) if ip.ip().is_unspecified() => {
@@ -115,7 +116,7 @@ fn take_in(world: &Rc<World>, accepted: socket::Accepted, door: &Door) {
         number: World::next_number(),
         peer: accepted.peer,
         local,
-        listener: ListenerRef::clone(&door.listener),
+        listener: listener.clone(),
         requests: Cell::new(0),
         nodelay: Cell::new(false),
         started: clock::now(),

@@ -51,14 +51,31 @@ pub fn take(connection: &Connection) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A head that never came whole is logged, with a status that nobody is sent.
+/// A head that never came whole is logged, with a status that nobody is sent, and with what its whole lines said.
 pub fn never_came(world: &World, connection: &Rc<Connection>, bytes: &[u8], status: u16, words: &str) {
     let Some(mut r) = world.request(connection) else { return };
-    use_default_server(&mut r, connection);
-    r.buf.extend_from_slice(bytes);
-    r.length = r.buf.len() as u64;
+    use_default_server(&mut r);
     r.out.status = status;
-    r.log(Level::Info, format_args!("{words} while reading client request headers"));
+    let start = bytes.iter().position(|c| !matches!(c, b'\r' | b'\n')).unwrap_or(bytes.len());
+    let lines = bytes.iter().rposition(|c| *c == b'\n').filter(|at| *at > start);
+    let mut what = "line";
+    if let Some(at) = lines {
+        r.buf.extend_from_slice(&bytes[..=at]);
+        r.buf.extend_from_slice(b"\r\n");
+        let parsed = HeadParser::default().parse(&r.buf, &HeadLimits::default(), &mut r.head);
+        r.method = r.head.method;
+        if parsed.is_ok() && set_path(&mut r).is_ok() {
+            what = "headers";
+            r.length = (at + 1 - start) as u64;
+            let _ = choose_server(&mut r);
+        }
+    }
+    if what == "line" {
+        r.buf.clear();
+        r.buf.extend_from_slice(bytes);
+        only_the_line(&mut r, bytes.len());
+    }
+    r.log(Level::Info, format_args!("{words} while reading client request {what}"));
     world.finished(r);
 }
 
@@ -93,10 +110,11 @@ pub fn read(
         Ok(Progress::Partial) => (Head::Partial, Some(r)),
         Ok(Progress::Done { consumed }) => {
             r.buf.extend_from_slice(&bytes[..consumed]);
-            r.length = consumed as u64;
+            // Empty lines before it do not count.
+            r.length = (consumed as u64).saturating_sub(u64::from(r.head.line.start));
             connection.requests.set(connection.requests.get() + 1);
             for span in parser.invalid_fields() {
-                log_invalid(&mut r, *span, connection);
+                log_invalid(&mut r, *span);
             }
             match begin(&mut r) {
                 Ok(()) => (Head::Request(r, consumed), None),
@@ -105,17 +123,16 @@ pub fn read(
         }
         Err(e) => {
             r.buf.extend_from_slice(bytes);
-            r.length = bytes.len() as u64;
             connection.requests.set(connection.requests.get() + 1);
-            let status = refused(&mut r, &e);
+            let status = refused(&mut r, &e, parser.at(), limits);
             (Head::Refused(r, status), None)
         }
     }
 }
 
 #[cold]
-fn log_invalid(r: &mut Request, span: wire_h1::Span, connection: &Connection) {
-    use_default_server(r, connection);
+fn log_invalid(r: &mut Request, span: wire_h1::Span) {
+    use_default_server(r);
     let text = String::from_utf8_lossy(span.of(&r.buf)).into_owned();
     r.log(
         Level::Info,
@@ -123,71 +140,162 @@ fn log_invalid(r: &mut Request, span: wire_h1::Span, connection: &Connection) {
     );
 }
 
-fn use_default_server(r: &mut Request, connection: &Connection) {
+fn use_default_server(r: &mut Request) {
     let plan = r.plan_rc();
-    r.server = plan.listener_of(connection).map_or(0, |l| l.default_server);
+    r.server = plan.listener_of(r.connection()).map_or(0, |l| l.default_server);
     r.location = plan.servers[r.server].location;
 }
 
-/// A head that cannot be parsed: logged, and the status to answer with.
-#[cold]
-fn refused(r: &mut Request, e: &HeadError) -> u16 {
-    let connection = r.connection.clone();
-    if let Some(connection) = connection {
-        use_default_server(r, &connection);
+/// Where the line that holds this place ends, its line end included.
+fn line_end(buf: &[u8], at: usize) -> usize {
+    let rest = buf.get(at..).unwrap_or_default();
+    at + rest.iter().position(|c| *c == b'\n').map_or(rest.len(), |lf| lf + 1)
+}
+
+/// Of a request line that makes no sense only its text is known, as in nginx: up to the first CR or LF, or to `end`. That the name of
+/// the protocol was reached is known, too: `$server_protocol` is then empty.
+fn only_the_line(r: &mut Request, end: usize) {
+    let start = r.buf.iter().position(|c| !matches!(c, b'\r' | b'\n')).unwrap_or(r.buf.len());
+    let text = r.buf.get(start..end).unwrap_or_default();
+    let length = text.iter().position(|c| matches!(c, b'\r' | b'\n')).unwrap_or(text.len());
+    let protocol = r.head.protocol;
+    let reached = protocol.of(&r.buf).starts_with(b"H");
+    r.head.clear();
+    r.head.line = wire_h1::Span { start: start as u32, end: (start + length) as u32 };
+    if reached {
+        r.head.protocol = wire_h1::Span { start: protocol.start, end: protocol.start };
     }
+    (r.method, r.length) = (r.head.method, 0);
+}
+
+/// A head that cannot be parsed: logged, and the status to answer with. `at` is where the line begins that is wrong.
+#[cold]
+fn refused(r: &mut Request, e: &HeadError, at: usize, limits: &HeadLimits) -> u16 {
+    use_default_server(r);
+    r.keep_alive = false;
     let mut words = Vec::new();
     e.log(&r.buf, &mut words);
-    r.version =
-        if r.head.version == Version::Http09 && r.head.line.is_empty() { Version::Http10 } else { r.head.version };
-    if r.version == Version::Http09 {
-        r.version = Version::Http10;
+    let words = String::from_utf8_lossy(&words);
+    if e.is_of_line() {
+        let end = if *e == HeadError::LineTooLong { at + limits.line_max } else { r.buf.len() };
+        only_the_line(r, end.min(r.buf.len()));
+        r.version = if *e == HeadError::InvalidMethodHttp09 { Version::Http09 } else { Version::Http10 };
+        r.log(Level::Info, format_args!("{words} while reading client request line"));
+        return e.status();
     }
-    r.method = r.head.method;
-    r.keep_alive = false;
-    let what = if e.is_of_line() { "line" } else { "headers" };
-    r.log(Level::Info, format_args!("{} while reading client request {what}", String::from_utf8_lossy(&words)));
+    (r.method, r.version) = (r.head.method, r.head.version);
+    if set_path(r).is_err() {
+        return bad_path(r);
+    }
+    // Lines that could be read, and were found wrong then, count.
+    let read = match e {
+        HeadError::DuplicateField { .. } | HeadError::TooManyFields => line_end(&r.buf, at),
+        _ => at,
+    };
+    r.length = (read as u64).saturating_sub(u64::from(r.head.line.start));
+    let _ = choose_server(r);
+    r.log(Level::Info, format_args!("{words} while reading client request headers"));
     e.status()
 }
 
-/// Everything between the parser and the phases (nginx: `ngx_http_process_request_header`).
-fn begin(r: &mut Request) -> Result<(), u16> {
-    r.method = r.head.method;
-    r.version = r.head.version;
-    // The host of an absolute URI wins over the Host field.
+/// The URI is none.
+#[cold]
+fn bad_path(r: &mut Request) -> u16 {
+    r.head.target = wire_h1::Span::default();
+    r.path.clear();
+    bad_line(r, "client sent invalid request")
+}
+
+/// The request line was understood and is wrong: nothing that follows it counts.
+#[cold]
+fn bad_line(r: &mut Request, words: &str) -> u16 {
+    use_default_server(r);
+    r.head.fields.clear();
+    r.length = (line_end(&r.buf, r.head.line.end as usize) as u64).saturating_sub(u64::from(r.head.line.start));
+    r.log(Level::Info, format_args!("{words} while reading client request line"));
+    400
+}
+
+/// The `Host` field is wrong: those that follow it do not count.
+#[cold]
+fn bad_host(r: &mut Request, field: wire_h1::Span) -> u16 {
+    let index = r.head.fields.all.iter().position(|f| f.value == field);
+    r.head.fields.truncate(index.map_or(usize::MAX, |index| index + 1));
+    r.length = (line_end(&r.buf, field.end as usize) as u64).saturating_sub(u64::from(r.head.line.start));
+    r.log(Level::Info, format_args!("client sent invalid host header while reading client request headers"));
+    400
+}
+
+/// The canonical path and the query.
+fn set_path(r: &mut Request) -> Result<(), path::BadPath> {
+    let raw = r.head.path;
+    let mut canonical = std::mem::take(&mut r.path);
+    canonical.clear();
+    let done = if r.head.complex {
+        let plan = r.plan_rc();
+        let server = plan.listener_of(r.connection()).map_or(0, |l| l.default_server);
+        // Of the address's first server, as in nginx: the host is not known yet.
+        let merge = plan.locations[plan.servers[server].location].core.conf.merge_slashes;
+        path::canonical(if raw.is_empty() { b"/" } else { raw.of(&r.buf) }, merge, &mut canonical)
+    } else {
+        canonical.extend_from_slice(raw.of(&r.buf));
+        Ok(())
+    };
+    r.path = canonical;
+    let args = r.head.args;
+    r.args.extend_from_slice(args.of(&r.buf));
+    done
+}
+
+/// Chooses the server by the host: that of an absolute URI wins over the `Host` field. `Err`: the host is none.
+fn choose_server(r: &mut Request) -> Result<(), ()> {
     let named = if !r.head.authority.is_empty() { Some(r.head.authority) } else { r.head.fields.first(Known::Host) };
-    let mut bad_host = false;
+    let mut right = Ok(());
     if let Some(span) = named {
         let mut host = std::mem::take(&mut r.host);
         match checked_host(span.of(&r.buf), &mut host) {
             Some(port) => r.host_port = port,
             None => {
-                bad_host = true;
+                right = Err(());
                 host.clear();
             }
         }
         r.host = host;
     }
     let plan = r.plan_rc();
+    if let Some(listener) = plan.listener_of(r.connection()) {
+        r.server = build::server_for(listener, r);
+        r.location = r.srv().location;
+    }
+    right
+}
+
+/// Everything between the parser and the phases (nginx: `ngx_http_process_request_uri`, `ngx_http_process_request_header`).
+fn begin(r: &mut Request) -> Result<(), u16> {
+    r.method = r.head.method;
+    r.version = r.head.version;
+    if set_path(r).is_err() {
+        return Err(bad_path(r));
+    }
     // The request was made for a plan that listens there.
+    let plan = r.plan_rc();
     let Some(listener) = plan.listener_of(r.connection()) else { return Err(400) };
-    r.server = build::server_for(listener, r);
-    r.location = r.srv().location;
+    let field = r.head.fields.first(Known::Host);
+    if choose_server(r).is_err() {
+        return Err(match field {
+            Some(field) if r.head.authority.is_empty() => bad_host(r, field),
+            _ => bad_line(r, "client sent invalid host in request line"),
+        });
+    }
     if http_engine::tls::misdirected(listener, r) {
         return Err(421);
     }
-    if bad_host {
-        r.log(Level::Info, format_args!("client sent invalid host header while reading client request headers"));
-        return Err(400);
-    }
+    // An absolute URI does not excuse a broken Host field.
     if !r.head.authority.is_empty()
-        && let Some(span) = r.head.fields.first(Known::Host)
+        && let Some(field) = field
+        && path::host(field.of(&r.buf), &mut Vec::new()).is_none()
     {
-        // An absolute URI does not excuse a broken Host field.
-        if path::host(span.of(&r.buf), &mut Vec::new()).is_none() {
-            r.log(Level::Info, format_args!("client sent invalid host header while reading client request headers"));
-            return Err(400);
-        }
+        return Err(bad_host(r, field));
     }
     let length = match wire_h1::check_request(&r.head, &r.buf, r.srv().allow_connect) {
         Ok(length) => length,
@@ -205,25 +313,6 @@ fn begin(r: &mut Request) -> Result<(), u16> {
         length => Some(length),
     };
     r.body = RequestBody::None;
-    let merge = r.loc().core.conf.merge_slashes;
-    let raw = r.head.path;
-    let mut canonical = std::mem::take(&mut r.path);
-    if r.head.complex {
-        let text = if raw.is_empty() { b"/" } else { raw.of(&r.buf) };
-        let done = path::canonical(text, merge, &mut canonical);
-        r.path = canonical;
-        if done.is_err() {
-            r.path.clear();
-            r.log(Level::Info, format_args!("client sent invalid request while reading client request line"));
-            return Err(400);
-        }
-    } else {
-        canonical.clear();
-        canonical.extend_from_slice(raw.of(&r.buf));
-        r.path = canonical;
-    }
-    let args = r.head.args;
-    r.args.extend_from_slice(args.of(&r.buf));
     match http_engine::tls::refused(listener, r) {
         Some(status) => Err(status),
         None => Ok(()),

@@ -79,6 +79,8 @@ pub struct BodyState {
     pub read: std::cell::Cell<u64>,
     /// Bytes sent before the response (`$bytes_sent`).
     pub sent: std::cell::Cell<u64>,
+    /// The client has closed its side, or the connection broke, before the body's end: nobody waits for an answer.
+    pub cut: std::cell::Cell<bool>,
 }
 
 impl BodyState {
@@ -88,7 +90,13 @@ impl BodyState {
             BodyLength::Exact(n) => Framing::Left(n),
             BodyLength::Chunked => Framing::Chunked(Box::new(ChunkedDecoder::new(Role::Server))),
         };
-        BodyState { framing: RefCell::new(framing), expects: expects.into(), read: 0.into(), sent: 0.into() }
+        BodyState {
+            framing: RefCell::new(framing),
+            expects: expects.into(),
+            read: 0.into(),
+            sent: 0.into(),
+            cut: false.into(),
+        }
     }
     pub fn done(&self) -> bool {
         matches!(*self.framing.borrow(), Framing::Done)
@@ -174,6 +182,10 @@ impl Reader {
             Reader::say_continue_even_if_empty(link, state);
         }
     }
+    fn cut(&self) -> Poll<Option<Result<Bytes, u16>>> {
+        self.state.cut.set(true);
+        Poll::Ready(Some(Err(499)))
+    }
     /// The same also for a body that is known to be empty: its reader was asked for it all the same.
     fn say_continue_even_if_empty(link: &Link, state: &BodyState) {
         if state.expects.replace(false) {
@@ -209,10 +221,10 @@ impl BodyReader for Reader {
                 Err(status) => return Poll::Ready(Some(Err(status))),
             }
             match self.input.borrow_mut().read_some(&self.link) {
-                Ok(0) => return Poll::Ready(Some(Err(400))),
+                Ok(0) => return self.cut(),
                 Ok(_) => continue,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Poll::Ready(Some(Err(400))),
+                Err(_) => return self.cut(),
             }
             let timeout = self.timeout;
             let sleep = self.sleep.get_or_insert_with(|| runtime::time::sleep(timeout));
@@ -221,7 +233,7 @@ impl BodyReader for Reader {
             }
             match self.link.poll_readable(cx) {
                 Poll::Ready(true) => {}
-                Poll::Ready(false) => return Poll::Ready(Some(Err(400))),
+                Poll::Ready(false) => return self.cut(),
                 Poll::Pending => return Poll::Pending,
             }
         }

@@ -13,6 +13,8 @@ mod input;
 mod link;
 mod output;
 mod secure;
+pub mod sim;
 mod task;
 pub mod thread;
+mod turn;
 mod world;

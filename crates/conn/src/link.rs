@@ -89,6 +89,7 @@ impl Link {
     }
 
     fn note_written(&self, sent: &io::Result<usize>) {
+        self.world.step();
         match sent {
             Ok(n) => budget::spend(*n),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.world.lot.blocked(self.key),

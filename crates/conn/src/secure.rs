@@ -151,7 +151,8 @@ impl Secure {
         };
         match result {
             Ok(received) => {
-                if received.handshake_done {
+                // Requests in early data know of the connection, too.
+                if received.handshake_done || received.early {
                     self.handshake_done();
                 }
                 Ok(received)

@@ -282,7 +282,12 @@ impl Client {
         let (mut r, body) = engine::finish(outcome).await;
         r.counted = true;
         let Some(body) = body else {
+            r.length += state.read.get();
             let timed_out = r.out.status == 408;
+            if state.cut.get() {
+                r.out.status = 400;
+                r.log(Level::Info, format_args!("client prematurely closed connection"));
+            }
             if r.out.status == 0 {
                 r.out.status = 444;
             } else {

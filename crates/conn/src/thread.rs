@@ -1,24 +1,19 @@
-//! A worker thread: one loop that waits once for everything, and then, turn by turn, does what has come.
-//!
-//! A turn: commands; one wait, until something happens or the next deadline; the clock; connections and listeners that turned
-//! readable; deadlines (after the events: what has come in time is not too late because the thread was); tasks. Events and
-//! tasks each have a share of a turn, so that neither those nor the commands wait for long, whatever the load.
+//! A worker thread: what it serves, what it can be told, and what a reload and QUIT mean for its connections. Its loop is in
+//! `turn.rs`.
 
+use crate::turn::{Progress, Turns};
 use crate::world::{Door, Owner, World};
-use crate::{accept, head_in, inline, secure};
-use base::clock::{self, Instant};
+use crate::{accept, inline, secure};
+use base::clock;
 use http_engine::{HttpPlan, ListenerRef};
 use net::listen::{Address, ListenSpec};
 use net::lot::Key;
 use observe::{ErrorLog, Level};
-use runtime::{budget, task, time};
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 /// A listening socket of this thread.
 #[derive(Debug)]
@@ -85,155 +80,10 @@ pub fn run(init: ThreadInit) {
     }
 }
 
-/// How long events, and then tasks, may take before the other gets its share and the sockets are looked at again.
-const SHARE_MICROS: u64 = 1000;
-/// The clock is read so seldom within a share.
-const CLOCK_SLICES: u32 = 16;
-
-/// A part of a turn.
-struct Share {
-    until: Instant,
-    slices: u32,
-}
-
-impl Share {
-    fn begin() -> Share {
-        Share { until: Instant(clock::now().0 + SHARE_MICROS), slices: 0 }
-    }
-    /// After a slice of work: whether the share is used up.
-    fn is_over(&mut self) -> bool {
-        self.slices += 1;
-        if !self.slices.is_multiple_of(CLOCK_SLICES) && budget::is_left() {
-            return false;
-        }
-        clock::update();
-        clock::now() >= self.until
-    }
-}
-
-fn serve(mut init: ThreadInit) -> std::io::Result<()> {
-    clock::update();
-    let thread = runtime::Thread::enter()?;
-    let world = Rc::new(World::new(init.serving)?);
-    let before = net::outbound::watch_with(&world.lot);
-    world.lot.add_copy(thread.remote().event().try_clone()?)?;
-    watch_files(&world)?;
-    for bound in init.listeners {
-        open(&world, bound)?;
-    }
-    let ended = turns(&thread, &world, &mut init.commands);
-    // What still runs is dropped here, with its connections.
-    net::outbound::watch_again(before);
-    for key in world.lot.keys() {
-        world.close(key);
-    }
-    world.lot.forget_all_wakers();
-    drop(thread);
-    ended
-}
-
-fn turns(
-    thread: &runtime::Thread,
-    world: &Rc<World>,
-    commands: &mut tokio::sync::mpsc::UnboundedReceiver<Command>,
-) -> std::io::Result<()> {
-    let told = thread.loop_waker();
-    let waker = told.waker();
-    let mut found = Vec::with_capacity(net::lot::EVENTS_MAX);
-    // Connections and listeners with something to read, in the order in which it came.
-    let mut ready = VecDeque::with_capacity(net::lot::EVENTS_MAX);
-    let mut due = Vec::new();
-    let mut stop_at = None;
-    loop {
-        if told.take() {
-            while let Poll::Ready(command) = commands.poll_recv(&mut Context::from_waker(&waker)) {
-                clock::update();
-                match command {
-                    Some(Command::Serve { serving, listeners, keep }) => reload(world, serving, listeners, &keep),
-                    Some(Command::Quit { timeout_ms }) => {
-                        begin_quit(world);
-                        if timeout_ms > 0 {
-                            stop_at = Some(clock::now().plus_millis(timeout_ms));
-                        }
-                    }
-                    Some(Command::Flush(done)) => {
-                        if let Some(plan) = world.plan.borrow().as_ref() {
-                            http_engine::flush_logs(plan);
-                        }
-                        drop(done);
-                    }
-                    Some(Command::Terminate) | None => return Ok(()),
-                }
-            }
-        }
-        let left = !ready.is_empty() || task::any_ready() || is_done(world);
-        let until = if left || !thread.remote().begin_sleep() {
-            Some(Instant::default())
-        } else {
-            let dues = [world.lot.next_due(), time::next(), stop_at, world.paused_until.get(), world.next_cutoff()];
-            dues.into_iter().flatten().min()
-        };
-        world.lot.wait(until, &mut found)?;
-        thread.remote().end_sleep();
-        // Not before: what has happened must not have happened later than now.
-        clock::update();
-        // Before any request is answered: what has changed must not be answered as it was.
-        if let Some(files) = world.files.get()
-            && let Some(at) = found.iter().position(|key| *key == files)
-        {
-            guarded(world, found.swap_remove(at), act);
-        }
-        ready.extend(found.drain(..));
-        let mut share = Share::begin();
-        while let Some(key) = ready.pop_front() {
-            budget::renew();
-            guarded(world, key, act);
-            if share.is_over() {
-                break;
-            }
-        }
-        let now = clock::now();
-        if stop_at.is_some_and(|at| at <= now) {
-            return Ok(());
-        }
-        if world.paused_until.get().is_some_and(|at| at <= now) {
-            world.paused_until.set(None);
-            accept::resume(world);
-        }
-        world.cut_off(now);
-        if world.lot.next_due().is_some_and(|at| at <= now) {
-            world.lot.due(now, &mut due);
-            for key in due.drain(..) {
-                match world.lot.owner(key) {
-                    Some(Owner::Client(connection)) => {
-                        guarded(world, key, |world, key| head_in::timed_out(world, key, &connection));
-                    }
-                    Some(Owner::Secure(secure)) => {
-                        guarded(world, key, |world, key| secure::timed_out(world, key, &secure));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        thread.begin_turn();
-        let mut share = Share::begin();
-        while task::run_one() {
-            if share.is_over() {
-                break;
-            }
-        }
-        if is_done(world) {
-            if let Some(plan) = world.plan.borrow().as_ref() {
-                http_engine::flush_logs(plan);
-            }
-            return Ok(());
-        }
-    }
-}
-
-/// After QUIT: nobody is left to be served.
-fn is_done(world: &World) -> bool {
-    world.quitting.get() && world.tasks.get() == 0 && world.lot.has_no_owned()
+fn serve(init: ThreadInit) -> std::io::Result<()> {
+    let mut turns = Turns::begin(init)?;
+    while turns.turn(true)? != Progress::Ended {}
+    Ok(())
 }
 
 /// A panic (which the process's hook has logged) costs the connection it came from, not the thread, and never a listener.
@@ -246,7 +96,7 @@ pub(crate) fn guarded(world: &Rc<World>, key: Key, act: impl FnOnce(&Rc<World>, 
     }
 }
 
-fn act(world: &Rc<World>, key: Key) {
+pub(crate) fn act(world: &Rc<World>, key: Key) {
     if !world.lot.begin(key) {
         return;
     }
@@ -260,7 +110,11 @@ fn act(world: &Rc<World>, key: Key) {
 }
 
 /// Turns the thread's file cache on, as the plan says, and listens for what changes.
-fn watch_files(world: &Rc<World>) -> std::io::Result<()> {
+pub(crate) fn watch_files(world: &Rc<World>) -> std::io::Result<()> {
+    // What is still sent is not worth it.
+    if world.quitting.get() {
+        return Ok(());
+    }
     let (bytes, recheck) = world.plan.borrow().as_ref().map_or((0, 0), |plan| (plan.cache_bytes, plan.cache_recheck));
     http_engine::files::recheck_after(recheck);
     http_engine::files::keep_contents(bytes > 0);
@@ -274,7 +128,7 @@ fn watch_files(world: &Rc<World>) -> std::io::Result<()> {
     Ok(())
 }
 
-fn open(world: &Rc<World>, bound: Bound) -> std::io::Result<()> {
+pub(crate) fn open(world: &Rc<World>, bound: Bound) -> std::io::Result<()> {
     let door = Rc::new(Door {
         listener: ListenerRef::new(Rc::new(bound.spec.address)),
         shared: bound.shared,
@@ -287,7 +141,7 @@ fn open(world: &Rc<World>, bound: Bound) -> std::io::Result<()> {
 
 /// Swaps the plan. Connections stay: they find their listener in it by its address. What fails is said and costs what it
 /// concerns, not the thread.
-fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[Address]) {
+pub(crate) fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[Address]) {
     let old = world.plan.borrow().clone();
     world.begin_cutoff();
     *world.plan.borrow_mut() = serving.http.clone().map(Rc::new);
@@ -335,7 +189,7 @@ fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[Ad
 }
 
 /// QUIT: no new connections; idle ones are closed, the others after their response.
-fn begin_quit(world: &Rc<World>) {
+pub(crate) fn begin_quit(world: &Rc<World>) {
     world.quitting.set(true);
     if let Some(files) = world.files.take() {
         world.lot.remove(files);

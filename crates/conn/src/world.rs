@@ -71,6 +71,8 @@ pub struct World {
     /// Tasks that work on connections.
     pub tasks: Cell<usize>,
     pub paused_until: Cell<Option<Instant>>,
+    /// A test's wish for a panic after so many steps; 0: none.
+    pub panic_at: Cell<u64>,
     /// Reloads whose older connections have a time to be gone: that time, and the first number of the newer ones.
     cutoffs: RefCell<Vec<(Instant, u64)>>,
 }
@@ -92,12 +94,14 @@ impl World {
             quitting: Cell::new(false),
             tasks: Cell::new(0),
             paused_until: Cell::new(None),
+            panic_at: Cell::new(0),
             cutoffs: RefCell::new(Vec::new()),
         })
     }
 
     /// Notes what a read of a client's socket says: one that left room has taken all there was, unless the end follows.
     pub fn note_read(&self, key: Key, got: &std::io::Result<usize>, room: usize) {
+        self.step();
         match got {
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => self.lot.drained(key),
             Ok(n) if *n < room && *n > 0 && !self.lot.closing(key) => self.lot.drained(key),
@@ -152,8 +156,22 @@ impl World {
         }
     }
 
+    /// A step of a connection: a read, a write, a request's begin or end. Tests have one of them panic.
+    #[inline]
+    pub fn step(&self) {
+        match self.panic_at.get() {
+            0 => {}
+            1 => {
+                self.panic_at.set(0);
+                panic!("a test's panic");
+            }
+            left => self.panic_at.set(left - 1),
+        }
+    }
+
     /// A request, new or recycled, with its connection and plan.
     pub fn request(&self, connection: &Rc<Connection>) -> Option<Box<Request>> {
+        self.step();
         let plan = self.plan.borrow().as_ref()?.clone();
         // Its address was given up by a reload: there is no server for it any more.
         plan.listener_of(connection)?;
@@ -165,6 +183,7 @@ impl World {
     }
     /// Tells the loggers of a finished request and keeps its memory.
     pub fn finished(&self, mut r: Box<Request>) {
+        self.step();
         let plan = r.plan_rc();
         for logger in &plan.locations[r.location].loggers {
             logger.log(&mut r);

@@ -559,12 +559,12 @@ impl Builder<'_> {
         }
         for draft in by_address.iter().filter(|draft| draft.ssl) {
             let default = draft.default.or(draft.servers.first().copied()).unwrap_or(0);
-            let tls = |server: usize| self.servers.get(server).and_then(|s| s.tls.as_ref());
-            let bare = match tls(default) {
+            let rules = |server: usize| self.servers.get(server)?.tls.as_ref()?.rules.as_ref();
+            let bare = match rules(default) {
                 None => Some(default),
-                Some(tls) if tls.rules.has_certificates() => None,
+                Some(rules) if rules.has_certificates() => None,
                 // The default server rejects; the others must have something to answer with.
-                Some(_) => draft.servers.iter().copied().find(|server| self.servers[*server].tls.is_none()),
+                Some(_) => draft.servers.iter().copied().find(|server| rules(*server).is_none()),
             };
             if let Some(server) = bare {
                 let text = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";

@@ -12,7 +12,31 @@ use std::borrow::Cow;
 /// It would end a line, or the text for whoever reads C strings.
 #[inline]
 pub fn ends_line(text: &[u8]) -> bool {
-    memchr::memchr3(b'\r', b'\n', 0, text).is_some()
+    match memchr::memchr3(b'\r', b'\n', 0, text) {
+        None => false,
+        Some(at) => !is_folded_certificate(text, at),
+    }
+}
+
+/// `$ssl_client_cert` is folded: each line but the first begins with a tab. Its lines are Base64 and cannot be taken for fields,
+/// whoever reads them; no other text may go over lines.
+#[cold]
+fn is_folded_certificate(text: &[u8], at: usize) -> bool {
+    const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+    const END: &[u8] = b"\t-----END CERTIFICATE-----";
+    if !text[..at].ends_with(BEGIN) {
+        return false;
+    }
+    let mut rest = &text[at..];
+    while let Some(line) = rest.strip_prefix(b"\n") {
+        if let Some(after) = line.strip_prefix(END) {
+            return !ends_line(after);
+        }
+        let Some(line) = line.strip_prefix(b"\t") else { return false };
+        let n = line.iter().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/' | b'=')).count();
+        rest = &line[n..];
+    }
+    false
 }
 
 /// The same text with those bytes percent-encoded.
@@ -79,6 +103,12 @@ mod tests {
         assert_eq!(encoded(b"/a%0d\t b"), &b"/a%0d\t b"[..]);
         assert_eq!(one_line(b"default-src 'self';\r\n    img-src *;\n"), &b"default-src 'self'; img-src *;"[..]);
         assert_eq!(one_line(b" a  b "), &b" a  b "[..]);
+        let certificate = b"x:-----BEGIN CERTIFICATE-----\n\tMII/+\n\tAA==\n\t-----END CERTIFICATE-----x";
+        assert!(!ends_line(certificate));
+        assert!(ends_line(&[&certificate[..], b"\n"].concat()));
+        assert!(ends_line(b"-----BEGIN CERTIFICATE-----\n\tMII\n\tA: b\n\t-----END CERTIFICATE-----"));
+        assert!(ends_line(b"-----BEGIN CERTIFICATE-----\n\tMII") && ends_line(b"-----BEGIN CERTIFICATE-----\nMII"));
+        assert!(ends_line(b"a\n\tb"));
         assert!(ends_line(b"a\0") && ends_line(b"\r") && !ends_line(b"a\tb"));
     }
 }

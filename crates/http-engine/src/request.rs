@@ -302,6 +302,8 @@ pub struct Request {
     pub old_location: crate::Str,
     /// The body, when a handler has read it whole into memory (`$request_body`).
     pub body_bytes: Option<Bytes>,
+    /// Bytes of a body without `Content-Length` that a handler has read so far (`$content_length`).
+    pub body_received: Option<u64>,
     /// `try_files` found a file below an `alias` that stands for the whole URI.
     pub append_to_alias: bool,
     /// How deep a rewrite script is in its `if` blocks, and whether it has not rewritten anything yet.
@@ -551,6 +553,7 @@ impl Request {
             post_action,
             old_location,
             body_bytes,
+            body_received,
             tunnel,
             append_to_alias,
             scratch,
@@ -558,7 +561,7 @@ impl Request {
         } = self;
         *script = ScriptState::default();
         *append_to_alias = false;
-        (*old_location, *body_bytes, *tunnel) = (crate::Str::default(), None, None);
+        (*old_location, *body_bytes, *body_received, *tunnel) = (crate::Str::default(), None, None, None);
         (*plan, *connection, *body, *body_length, *watch) = (None, None, RequestBody::None, None, None);
         (*server, *location, *handler) = (0, 0, 0);
         (*method, *version, *phase) = (Method::default(), Version::default(), crate::engine::Phase::default());

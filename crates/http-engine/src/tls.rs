@@ -14,7 +14,10 @@ use tls::{Choice, ClientHello, Facts, ServerRules, VerifyClient};
 
 /// How a server answers TLS connections.
 pub struct ServerTls {
-    pub rules: Arc<ServerRules>,
+    /// `ssl_verify_client`: asked of every request, whatever the handshake was made with.
+    pub verify: VerifyClient,
+    /// `None`: it has no certificate, and the default server's rules stand in.
+    pub rules: Option<Arc<ServerRules>>,
     /// Its certificates are known only once a connection is there (`ssl_certificate` with variables).
     pub certificates: Option<Box<dyn LoadCertificates>>,
 }
@@ -38,6 +41,11 @@ fn name(sent: Option<&str>) -> Option<Vec<u8>> {
 }
 
 impl HttpPlan {
+    fn rules_of(&self, server: usize) -> Option<(&ServerTls, &Arc<ServerRules>)> {
+        let tls = self.servers.get(server)?.tls.as_deref()?;
+        Some((tls, tls.rules.as_ref()?))
+    }
+
     /// The rules by which a ClientHello is answered. `connection` has no TLS facts yet. `None`: this plan does not listen
     /// there, or has no TLS for it.
     pub fn tls_choice(self: &Arc<Self>, connection: &Rc<Connection>, hello: &ClientHello) -> Option<Choice> {
@@ -53,14 +61,13 @@ impl HttpPlan {
         r.server = found.unwrap_or(listener.default_server);
         r.location = r.srv().location;
         // A server without certificates of its own goes by the default server's.
-        let own = self.servers.get(r.server).and_then(|s| s.tls.as_ref());
-        let tls = own.or(self.servers.get(listener.default_server).and_then(|s| s.tls.as_ref()))?;
-        if tls.rules.reject {
+        let (tls, rules) = self.rules_of(r.server).or_else(|| self.rules_of(listener.default_server))?;
+        if rules.reject {
             return Some(Choice::Reject);
         }
-        let Some(dynamic) = &tls.certificates else { return Some(Choice::Rules(Arc::clone(&tls.rules))) };
+        let Some(dynamic) = &tls.certificates else { return Some(Choice::Rules(Arc::clone(rules))) };
         Some(match dynamic.load(&mut r) {
-            Ok(set) => Choice::WithCertificates(Arc::clone(&tls.rules), set),
+            Ok(set) => Choice::WithCertificates(Arc::clone(rules), set),
             Err(why) => {
                 r.log(Level::Error, format_args!("{why} while SSL handshaking"));
                 Choice::Fail
@@ -74,10 +81,13 @@ impl HttpPlan {
 pub fn misdirected(listener: &Listener, r: &Request) -> bool {
     let connection = r.connection();
     let Some(facts) = &connection.tls else { return false };
-    let tls = r.srv().tls.as_ref().or_else(|| r.plan().servers.get(listener.default_server)?.tls.as_ref());
-    let Some(tls) = tls.filter(|tls| tls.rules.verify != VerifyClient::Off) else { return false };
+    if r.srv().tls.as_ref().is_none_or(|tls| tls.verify == VerifyClient::Off) {
+        return false;
+    }
     let renamed = !r.host.is_empty() && sent_name(connection).is_some_and(|name| name != r.host);
-    let misdirected = renamed || facts.rules != tls.rules.asks;
+    let plan = r.plan();
+    let rules = plan.rules_of(r.server).or_else(|| plan.rules_of(listener.default_server));
+    let misdirected = renamed || rules.is_some_and(|(_, rules)| facts.rules != rules.asks);
     if misdirected {
         r.log(
             Level::Info,
@@ -104,8 +114,7 @@ pub fn refused(listener: &Listener, r: &Request) -> Option<u16> {
         );
         return Some(497);
     };
-    let tls = r.srv().tls.as_ref()?;
-    let verify = tls.rules.verify;
+    let verify = r.srv().tls.as_ref()?.verify;
     match &facts.peer {
         _ if verify == VerifyClient::Off => None,
         Some(peer) if peer.verdict.is_ok() => None,

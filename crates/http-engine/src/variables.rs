@@ -164,7 +164,7 @@ fn connection_time(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn content_length(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put_some(out, r.header(Known::ContentLength))
+    put_some(out, r.header(Known::ContentLength)) || r.body_received.is_some_and(|n| put_number(out, n))
 }
 
 fn content_type(r: &mut Request, out: &mut Vec<u8>) -> bool {
@@ -213,7 +213,8 @@ pub fn bytes_path(bytes: &[u8]) -> &std::path::Path {
 }
 
 fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put(out, &r.path)
+    // Of a request whose line made no sense there is none; one that climbs above the root is empty.
+    put(out, &r.path) && !(r.path.is_empty() && r.head.method_span.is_empty())
 }
 
 fn host(r: &mut Request, out: &mut Vec<u8>) -> bool {
@@ -441,7 +442,8 @@ fn request_time(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put(out, r.head.request_uri().of(&r.buf))
+    // Of a request whose line made no sense there is none.
+    !r.head.target.is_empty() && put(out, r.head.request_uri().of(&r.buf))
 }
 
 fn scheme(r: &mut Request, out: &mut Vec<u8>) -> bool {
@@ -521,7 +523,8 @@ fn server_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn server_protocol(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put(out, if r.version == Version::Http09 { b"HTTP/0.9" } else { r.head.protocol.of(&r.buf) })
+    // Where the line was broken in the protocol's name it is empty; without one (HTTP/0.9) there is none.
+    r.version != Version::Http09 && r.head.protocol.start > 0 && put(out, r.head.protocol.of(&r.buf))
 }
 
 fn status(r: &mut Request, out: &mut Vec<u8>) -> bool {

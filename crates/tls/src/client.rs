@@ -11,6 +11,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, SupportedProtocolVersion};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Configurations by peer that are kept; beyond it all are made anew, and their sessions are lost.
@@ -71,6 +72,8 @@ pub struct Target {
 
 /// The rules of one location, shared by its connections.
 pub struct ClientRules {
+    /// No two rules of a process have the same.
+    pub id: u64,
     provider: Arc<CryptoProvider>,
     versions: Vec<&'static SupportedProtocolVersion>,
     trust: Option<Arc<Trust>>,
@@ -113,7 +116,9 @@ impl ClientRules {
                 depth: settings.verify_depth,
             })
         });
+        static IDS: AtomicU64 = AtomicU64::new(1);
         Ok(Arc::new(ClientRules {
+            id: IDS.fetch_add(1, Ordering::Relaxed),
             provider: Arc::new(provider),
             versions,
             trust,

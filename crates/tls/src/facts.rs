@@ -115,16 +115,14 @@ impl Facts {
 }
 
 impl PeerCertificate {
-    /// `$ssl_client_raw_cert`: PEM without the last line's end.
+    /// `$ssl_client_raw_cert`: PEM.
     pub fn raw(&self) -> String {
-        let mut text = pem::encode("CERTIFICATE", self.certificate.der());
-        text.truncate(text.trim_end().len());
-        text
+        pem::encode("CERTIFICATE", self.certificate.der())
     }
 
     /// `$ssl_client_cert`: every line but the first begins with a tab, so that it can stand in a header field.
     pub fn folded(&self) -> String {
-        self.raw().replace('\n', "\n\t")
+        self.raw().trim_end().replace('\n', "\n\t")
     }
 
     /// `$ssl_client_escaped_cert`: percent-encoded, with the last line's end.

@@ -215,8 +215,13 @@ impl ServerRules {
         let verifier: Arc<dyn ClientCertVerifier> = if settings.verify == VerifyClient::Off {
             WebPkiClientVerifier::no_client_auth()
         } else {
-            let subjects = settings.client_authorities.iter().map(|c| DistinguishedName::from(c.subject().to_vec()));
-            Arc::new(ClientVerifier { subjects: subjects.collect() })
+            let mut subjects: Vec<DistinguishedName> = Vec::new();
+            for authority in &settings.client_authorities {
+                if !subjects.iter().any(|known| known.as_ref() == authority.subject()) {
+                    subjects.push(DistinguishedName::from(authority.subject().to_vec()));
+                }
+            }
+            Arc::new(ClientVerifier { subjects })
         };
         let mut config = ServerConfig::builder_with_details(Arc::new(provider), Arc::new(Clock2(Arc::clone(clock))))
             .with_protocol_versions(&versions)

@@ -15,10 +15,12 @@ pub mod peer;
 pub mod pool;
 pub mod queue;
 pub mod resolver;
+mod secure;
 pub mod stream;
 
 pub use balance::{Active, Choice, Method, Turn};
 pub use group::{Extras, Found, Group, Line, Source};
 pub use peer::{Checked, Peer, PeerSpec};
 pub use pool::{KeepAlive, Patience, Pooled};
+pub use secure::HandshakeError;
 pub use stream::{Address, Options, Stream};

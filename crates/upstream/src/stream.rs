@@ -1,5 +1,6 @@
 //! A connection to an upstream server.
 
+use crate::secure::{HandshakeError, Secure};
 use net::outbound::Outbound;
 use runtime::budget;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
@@ -9,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::task::{Context, Poll};
+use tls::TlsStream;
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -40,9 +42,20 @@ pub struct Options {
     pub send_buffer: usize,
 }
 
-/// A connected socket, watched by the event queue of its thread.
+/// A connected socket, watched by the event queue of its thread; with TLS on it or without.
 #[derive(Debug)]
-pub struct Stream(Outbound);
+pub struct Stream {
+    outbound: Outbound,
+    secure: Option<Box<Secure>>,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(secure) = &self.secure {
+            secure.close(&self.outbound);
+        }
+    }
+}
 
 /// Says which of the calls failed, and why it does.
 fn transparent(e: io::Error) -> io::Error {
@@ -101,16 +114,27 @@ impl Stream {
     /// # Errors
     /// As the system gives them; a thread without an event queue cannot connect.
     pub async fn connect(to: &Address, options: &Options) -> io::Result<Stream> {
-        connect(to, options).await.map(Stream)
+        connect(to, options).await.map(|outbound| Stream { outbound, secure: None })
+    }
+    /// Makes the handshake; what is written and read from then on is plaintext.
+    ///
+    /// # Errors
+    /// See [`HandshakeError`].
+    pub async fn handshake(&mut self, tls: TlsStream) -> Result<(), HandshakeError> {
+        self.secure = Some(Box::new(Secure::handshake(&self.outbound, Box::new(tls)).await?));
+        Ok(())
     }
     /// What is written next must not wait for the acknowledgement of what was written before: called before a second
     /// write that no answer has come in between.
     pub fn hurry(&self) {
-        self.0.hurry();
+        self.outbound.hurry();
     }
     /// Nobody waits for it for a while.
     pub fn rest(&self) {
-        self.0.rest();
+        if let Some(secure) = &self.secure {
+            secure.shrink();
+        }
+        self.outbound.rest();
     }
     /// Reads without waiting.
     ///
@@ -121,13 +145,18 @@ impl Stream {
         if !budget::is_left() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let got = self.0.try_recv(buf);
+        let got = match &self.secure {
+            None => self.outbound.try_recv(buf),
+            Some(secure) => secure.recv(&self.outbound, buf),
+        };
         budget::spend(*got.as_ref().unwrap_or(&0));
         got
     }
     /// Nothing has come, and nothing has ended. Costs no system call as long as no event has said otherwise.
     pub fn is_quiet(&self) -> bool {
-        self.0.is_quiet()
+        let Some(secure) = &self.secure else { return self.outbound.is_quiet() };
+        // What has come may be a ticket, and no reason to part.
+        matches!(secure.recv(&self.outbound, &mut Vec::new()), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
     }
     /// # Errors
     /// As [`Stream::try_read_buf`].
@@ -135,17 +164,24 @@ impl Stream {
         if !budget::is_left() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let sent = self.0.try_send(buf);
+        let sent = match &self.secure {
+            None => self.outbound.try_send(buf),
+            Some(secure) => secure.send(&self.outbound, buf),
+        };
         budget::spend(*sent.as_ref().unwrap_or(&0));
         sent
     }
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         std::task::ready!(budget::poll_proceed(cx));
-        self.0.poll_readable(cx).map(Ok)
+        match &self.secure {
+            None => self.outbound.poll_readable(cx),
+            Some(secure) => secure.poll_readable(&self.outbound, cx),
+        }
+        .map(Ok)
     }
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         std::task::ready!(budget::poll_proceed(cx));
-        self.0.poll_writable(cx).map(Ok)
+        self.outbound.poll_writable(cx).map(Ok)
     }
     /// # Errors
     /// A broken connection.

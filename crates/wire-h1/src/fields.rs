@@ -38,6 +38,16 @@ impl Fields {
         self.first = [0; Known::COUNT];
     }
 
+    /// Forgets all but the first `count` fields.
+    pub fn truncate(&mut self, count: usize) {
+        self.all.truncate(count);
+        for slot in &mut self.first {
+            if usize::from(*slot) > count {
+                *slot = 0;
+            }
+        }
+    }
+
     /// Adds a field. At most 65,535 are counted; the parsers stop before.
     #[inline]
     pub fn push(&mut self, field: Field) {

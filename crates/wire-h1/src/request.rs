@@ -100,6 +100,11 @@ impl HeadParser {
         matches!(self.state, State::Fields | State::Done)
     }
 
+    /// Where the line begins that is being read, or that could not be.
+    pub fn at(&self) -> usize {
+        self.start
+    }
+
     /// A byte of the request line has been seen; before that, a closed connection is no request at all.
     pub fn started(&self) -> bool {
         self.state != State::Empty
@@ -238,7 +243,13 @@ impl HeadParser {
             let (_, line_first) = limits.line_limit(self.start, limits.line_max);
             return if line_first { HeadError::LineTooLong } else { HeadError::HeadTooLarge };
         }
-        field_too_long(buf, self.start, limits)
+        match field_too_long(buf, self.start, limits) {
+            // nginx names the line at which its buffers are used up.
+            HeadError::HeadTooLarge if self.start < limits.total_max => {
+                HeadError::FieldTooLong(Span::at(self.start, limits.total_max.min(buf.len())))
+            }
+            e => e,
+        }
     }
 
     /// What can be said about a line whose end has not arrived.

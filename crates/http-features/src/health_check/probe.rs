@@ -98,7 +98,13 @@ async fn ask(
             };
             let connected = timeout(times.connect, Stream::connect(&address, &Options::default())).await;
             let connected = connected.map_err(|_| "connecting timed out")?;
-            let stream = connected.map_err(|e| format!("connect() failed {}", os(&e)))?;
+            let mut stream = connected.map_err(|e| format!("connect() failed {}", os(&e)))?;
+            if let Some(wanted) = prober.tls(r, address.to_string())? {
+                let tls = wanted.stream().map_err(|why| why.to_string())?;
+                let shaken =
+                    timeout(times.connect, stream.handshake(tls)).await.map_err(|_| "the SSL handshake timed out")?;
+                shaken.map_err(|why| format!("SSL_do_handshake() failed: {why}"))?;
+            }
             clock::update();
             Kept { stream, opened: clock::now() }
         }

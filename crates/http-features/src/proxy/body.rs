@@ -284,7 +284,9 @@ impl UpstreamBody {
 const MORE_THAN_ANNOUNCED: &str = "upstream sent more data than specified in \"Content-Length\" header";
 
 fn say(r: &Request, level: Level, words: &str) {
-    let url = r.thing::<UpstreamState>().and_then(|state| Some(shown_url(&state.tries.last()?.address, &state.uri)));
+    let url = r
+        .thing::<UpstreamState>()
+        .and_then(|state| Some(shown_url(state.tls, &state.tries.last()?.address, &state.uri)));
     r.log_of(level, format_args!("{words} while reading upstream"), url.as_deref());
 }
 

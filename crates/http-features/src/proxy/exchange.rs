@@ -8,15 +8,19 @@ use crate::shared::balancing::{self, Choices};
 use crate::shared::binding::BindTo;
 use crate::shared::body_store::{self, BodyStore};
 use crate::shared::caching::{self, Asking};
+use crate::shared::tls::Wanted;
 use crate::shared::upgraded::{BUFFER_BYTES, Upgraded};
 use crate::shared::upstream_state::{self, Try, UpstreamState, shown_url};
 use base::clock;
+use bytes::Bytes;
 use http_engine::{Body, Flow, Request, RequestBody};
 use observe::{Level, os};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use upstream::{Active, Options, Peer, Pooled, Stream, pool};
+use tls::TlsError;
+use tls::verify::Verdict;
+use upstream::{Active, HandshakeError, Options, Peer, Pooled, Stream, pool};
 use wire_h1::{BodyLength, Method};
 
 /// What went wrong with one server.
@@ -117,6 +121,7 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
         state.begin();
         state.host = Some(aim.origin.host.clone());
         state.port = Some(aim.origin.port.clone());
+        state.tls = aim.origin.tls;
     }
     let outgoing = match outgoing(plan, r).await {
         Ok(outgoing) => outgoing,
@@ -131,7 +136,7 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
     loop {
         let Some(active) = choices.next().await else {
             let name = &group.name;
-            let url = shown_url(name, &aim.uri);
+            let url = shown_url(aim.origin.tls, name, &aim.uri);
             r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(&url));
             if let Some(state) = UpstreamState::of(r) {
                 state.push(Try { status: 502, response_ms: Some(0), ..Try::new(name.as_str().into(), clock::now()) });
@@ -197,6 +202,9 @@ async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
         return Ok(here.map_or(Outgoing::Streamed(length), Outgoing::Stored));
     }
     if matches!(r.body, RequestBody::None) && body_store::kept(r).is_none() {
+        if length == BodyLength::Exact(0) {
+            r.body_bytes = Some(Bytes::new());
+        }
         // `Content-Length: 0` is passed on as it is.
         return Ok(if length == BodyLength::Exact(0) { Outgoing::Text(Vec::new()) } else { Outgoing::Nothing });
     }
@@ -248,18 +256,29 @@ async fn ask(
     outgoing: &Outgoing,
 ) -> Result<Answer, Failure> {
     let group = &aim.named.group;
-    let scope = if group.keepalive.local { plan.scope } else { 0 };
+    let mut scope = if group.keepalive.local { plan.scope } else { 0 };
     let started = clock::now();
     if let Some(state) = UpstreamState::of(r) {
         state.push(Try::new(peer.text.clone(), started));
         state.answer = None;
+    }
+    let wanted = match wanted(plan, r, aim, peer) {
+        Ok(wanted) => wanted,
+        Err(why) => {
+            note(r, peer, aim, &why, "SSL handshaking to");
+            return Err(Failure::Final(500));
+        }
+    };
+    if let Some(wanted) = &wanted {
+        // Connections under other rules, or to other names, are not this one's.
+        scope ^= wanted.scope();
     }
     // A kept connection may have been closed by its server this very moment: then a new one is tried at once, if the
     // request may be sent twice.
     loop {
         let (mut connection, fresh) = match pool::take(group, &peer.spec.address, scope) {
             Some(connection) => (connection, false),
-            None => (connect(plan, r, aim, peer, scope).await?, true),
+            None => (connect(plan, r, aim, peer, scope, wanted.as_ref()).await?, true),
         };
         connection.requests += 1;
         let sent = UpstreamState::last(r).map_or(0, |one| one.bytes_sent);
@@ -294,6 +313,7 @@ async fn connect(
     aim: &Aim<'_>,
     peer: &Peer,
     scope: usize,
+    wanted: Option<&Wanted>,
 ) -> Result<Box<Pooled>, Failure> {
     let conf = &plan.conf;
     let (from, transparent) = BindTo::of(&conf.proxy_bind, r);
@@ -305,7 +325,7 @@ async fn connect(
         send_buffer: conf.proxy_socket_sndbuf.0 as usize,
     };
     let connecting = Stream::connect(&peer.spec.address, &options);
-    let stream = match runtime::time::timeout(conf.proxy_connect_timeout.duration(), connecting).await {
+    let mut stream = match runtime::time::timeout(conf.proxy_connect_timeout.duration(), connecting).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(e)) => {
             let refused = transparent && e.kind() == std::io::ErrorKind::PermissionDenied;
@@ -323,7 +343,47 @@ async fn connect(
             return Err(Failure::Timeout);
         }
     };
+    if let Some(wanted) = wanted {
+        handshake(plan, r, aim, peer, &mut stream, wanted).await?;
+    }
     Ok(Pooled::new(stream, &aim.named.group, peer.spec.address.clone(), scope))
+}
+
+/// What a connection must be like when it is one over TLS.
+fn wanted(plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, peer: &Peer) -> Result<Option<Wanted>, String> {
+    let Some(tls) = plan.tls.as_ref().filter(|_| aim.origin.tls) else { return Ok(None) };
+    tls.wanted(r, &aim.origin.host, peer.spec.address.to_string()).map(Some)
+}
+
+/// The handshake (nginx: `ngx_http_upstream_ssl_init_connection`).
+async fn handshake(
+    plan: &PassPlan,
+    r: &mut Request,
+    aim: &Aim<'_>,
+    peer: &Peer,
+    stream: &mut Stream,
+    wanted: &Wanted,
+) -> Result<(), Failure> {
+    const DOING: &str = "SSL handshaking to";
+    let tls =
+        wanted.stream().map_err(|why| note(r, peer, aim, &format!("SSL_do_handshake() failed (SSL: {why})"), DOING))?;
+    let words = match runtime::time::timeout(plan.conf.proxy_connect_timeout.duration(), stream.handshake(tls)).await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(HandshakeError::Closed)) => "peer closed connection in SSL handshake".into(),
+        Ok(Err(HandshakeError::Io(e))) => format!("SSL_do_handshake() failed {}", os(&e)),
+        Ok(Err(HandshakeError::Tls(TlsError::Verify(Verdict::HOST)))) => {
+            format!("upstream SSL certificate does not match \"{}\"", wanted.name())
+        }
+        Ok(Err(HandshakeError::Tls(TlsError::Verify(verdict)))) => {
+            format!("upstream SSL certificate verify error: ({}:{})", verdict.0, verdict.reason())
+        }
+        Ok(Err(HandshakeError::Tls(why))) => format!("SSL_do_handshake() failed (SSL: {why})"),
+        Err(_) => {
+            note(r, peer, aim, "upstream timed out (110: Connection timed out)", DOING);
+            return Err(Failure::Timeout);
+        }
+    };
+    Err(note(r, peer, aim, &words, DOING))
 }
 
 fn is_idempotent(r: &Request) -> bool {
@@ -352,7 +412,7 @@ pub fn note(r: &mut Request, peer: &Peer, aim: &Aim<'_>, words: &str, doing: &st
 }
 
 fn note_at(level: Level, r: &mut Request, peer: &Peer, aim: &Aim<'_>, words: &str, doing: &str) -> Failure {
-    let url = shown_url(&peer.text, &aim.uri);
+    let url = shown_url(aim.origin.tls, &peer.text, &aim.uri);
     r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
     if let Some(one) = UpstreamState::last(r) {
         one.status = 502;

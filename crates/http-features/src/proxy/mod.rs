@@ -19,7 +19,8 @@ use crate::shared::binding::BindTo;
 use crate::shared::caching::{self, Caching, Storing};
 use crate::shared::groups::Named;
 use crate::shared::probing::{Prober, Probing, Timeouts};
-use conf_schema::value::{Buffers, Flag, List, Msec, Number, Offset, Own, Size, Words};
+use crate::shared::tls::{CacheOf, Command, Passwords, Pem, Said, TlsProtocols, UpstreamTls, Wanted};
+use conf_schema::value::{Buffers, Flag, List, Msec, Number, Offset, Own, Size, Text, Words};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::clean;
 use http_engine::core_table::TempPath;
@@ -145,6 +146,34 @@ directives! {
         proxy_headers_hash_max_size: Number = "512",
         /// As `proxy_headers_hash_max_size`.
         proxy_headers_hash_bucket_size: Number = "64",
+        /// The certificate that is shown to a server over https, with those between it and its authority.
+        proxy_ssl_certificate: Pem,
+        /// Its key.
+        proxy_ssl_certificate_key: Pem,
+        /// Keeps certificates that depend on variables.
+        proxy_ssl_certificate_cache: CacheOf = "off",
+        /// Cipher suites of TLSv1.2 in OpenSSL's language.
+        proxy_ssl_ciphers: Text = "DEFAULT",
+        /// Commands of OpenSSL: see `ssl_conf_command`.
+        proxy_ssl_conf_command: List<Command>,
+        /// Revoked certificates: a list for every authority of a chain.
+        proxy_ssl_crl: Text,
+        /// The name that the server's certificate is for, and that is sent to it.
+        proxy_ssl_name: Template,
+        /// Passwords of encrypted keys, one a line.
+        proxy_ssl_password_file: Passwords,
+        /// Versions of the protocol. Those before TLSv1.2 are not available.
+        proxy_ssl_protocols: TlsProtocols = "TLSv1.2 TLSv1.3",
+        /// Whether the name is sent in the handshake (SNI).
+        proxy_ssl_server_name: Flag = "off",
+        /// Whether sessions are resumed.
+        proxy_ssl_session_reuse: Flag = "on",
+        /// Authorities of servers.
+        proxy_ssl_trusted_certificate: Text,
+        /// Whether the server's certificate is verified.
+        proxy_ssl_verify: Flag = "off",
+        /// Certificates that may stand between a server's and its authority.
+        proxy_ssl_verify_depth: Number = "1",
     }
 }
 
@@ -152,6 +181,26 @@ directives! {
 const WRITE_SIZE: u64 = 8 * 1024;
 
 impl ProxyConf {
+    /// What is said of TLS.
+    fn tls(&self) -> Said<'_> {
+        Said {
+            prefix: "proxy_ssl",
+            certificate: self.proxy_ssl_certificate.as_ref(),
+            certificate_key: self.proxy_ssl_certificate_key.as_ref(),
+            certificate_cache: &self.proxy_ssl_certificate_cache,
+            ciphers: &self.proxy_ssl_ciphers,
+            conf_command: self.proxy_ssl_conf_command.as_ref().map(|l| l.0.as_slice()).unwrap_or_default(),
+            crl: self.proxy_ssl_crl.as_ref(),
+            name: self.proxy_ssl_name.as_ref(),
+            password_file: self.proxy_ssl_password_file.as_ref(),
+            protocols: self.proxy_ssl_protocols,
+            server_name: self.proxy_ssl_server_name,
+            session_reuse: self.proxy_ssl_session_reuse,
+            trusted_certificate: self.proxy_ssl_trusted_certificate.as_ref(),
+            verify: self.proxy_ssl_verify,
+            verify_depth: self.proxy_ssl_verify_depth.0,
+        }
+    }
     /// Whether the sizes of buffers and files go together.
     ///
     /// # Errors
@@ -270,7 +319,13 @@ impl Feature for Proxy {
         if let Some(origin) = bound.origin() {
             location.things.push(Arc::new(origin));
         }
+        // A URL with variables may turn out to be one of https.
+        let tls = match &*target {
+            Target::Fixed(url) if !url.tls => None,
+            _ => Some(conf.tls().build(block.cx)?),
+        };
         let mut plan = PassPlan::new(conf, bound, redirects);
+        plan.tls = tls;
         plan.caching = location.thing::<Arc<Caching>>().cloned();
         plan.storing = location.thing::<Arc<Storing>>().cloned();
         location.passes = true;
@@ -296,6 +351,8 @@ pub struct PassPlan {
     pub hidden: NameSet,
     pub caching: Option<Arc<Caching>>,
     pub storing: Option<Arc<Storing>>,
+    /// How connections over https are made.
+    pub tls: Option<UpstreamTls>,
 }
 
 const HIDDEN: &[&str] = &[
@@ -320,7 +377,7 @@ impl PassPlan {
         let hidden = hidden.filter(|name| !shown.has_name(name)).collect();
         static SCOPES: AtomicUsize = AtomicUsize::new(1);
         let scope = SCOPES.fetch_add(1, Ordering::Relaxed);
-        PassPlan { conf, target, scope, redirects, set, overridden, hidden, caching: None, storing: None }
+        PassPlan { conf, target, scope, redirects, set, overridden, hidden, caching: None, storing: None, tls: None }
     }
 }
 
@@ -348,6 +405,14 @@ impl Prober for PassPlan {
             out.extend_from_slice(b"Connection: close\r\n\r\n");
         }
         out
+    }
+    fn tls(&self, r: &mut Request, address: String) -> Result<Option<Wanted>, String> {
+        match (&self.target, &self.tls) {
+            (target::Bound::Fixed { origin, .. }, Some(tls)) if origin.tls => {
+                tls.wanted(r, &origin.host, address).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
     fn timeouts(&self) -> Timeouts {
         Timeouts {

@@ -63,9 +63,9 @@ pub fn rules(
     let default = match target {
         Target::Fixed(url) => {
             let (from, to) = match url.uri.as_deref() {
-                Some(uri) => (format!("http://{}{uri}", url.host), location),
+                Some(uri) => (format!("{}{}{uri}", url.scheme(), url.host), location),
                 // Without a URI part the paths are the same on both sides.
-                None => (format!("http://{}/", url.host), &b"/"[..]),
+                None => (format!("{}{}/", url.scheme(), url.host), &b"/"[..]),
             };
             Some(RedirectRule::Prefix(Template::literal(from.as_bytes()), Template::literal(to)))
         }

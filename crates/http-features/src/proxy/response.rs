@@ -63,7 +63,9 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
 
 /// Says something about a head, with the server that sent it.
 fn say(r: &Request, level: Level, words: &str) {
-    let url = r.thing::<UpstreamState>().and_then(|state| Some(shown_url(&state.tries.last()?.address, &state.uri)));
+    let url = r
+        .thing::<UpstreamState>()
+        .and_then(|state| Some(shown_url(state.tls, &state.tries.last()?.address, &state.uri)));
     r.log_of(level, format_args!("{words} while reading response header from upstream"), url.as_deref());
 }
 

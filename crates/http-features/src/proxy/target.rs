@@ -22,6 +22,8 @@ pub struct Url {
     pub host: String,
     /// `None`: no URI part was given.
     pub uri: Option<String>,
+    /// The scheme is https.
+    pub tls: bool,
 }
 
 impl Target {
@@ -46,8 +48,8 @@ impl Target {
                 Bound::Computed { template: template.clone(), groups: Arc::new(cx.get::<Groups>().clone()) }
             }
             Target::Fixed(url) => {
-                let named = hosts::bind(cx, &url.host)?;
-                Bound::Fixed { named, uri: url.uri.clone(), origin: Origin::of(&url.host) }
+                let named = hosts::bind(cx, &url.host, default_port(url.tls))?;
+                Bound::Fixed { named, uri: url.uri.clone(), origin: Origin::of(&url.host, url.tls) }
             }
         })
     }
@@ -57,11 +59,9 @@ impl Url {
     /// # Errors
     /// nginx's words.
     pub fn parse(text: &str) -> Result<Url, String> {
-        let rest = match text.get(..7) {
-            Some(scheme) if scheme.eq_ignore_ascii_case("http://") => &text[7..],
-            _ if text.get(..8).is_some_and(|s| s.eq_ignore_ascii_case("https://")) => {
-                return Err("https protocol requires SSL support".into());
-            }
+        let (rest, tls) = match text.get(..7) {
+            Some(scheme) if scheme.eq_ignore_ascii_case("http://") => (&text[7..], false),
+            _ if text.get(..8).is_some_and(|s| s.eq_ignore_ascii_case("https://")) => (&text[8..], true),
             _ => return Err("invalid URL prefix".into()),
         };
         if let Some(path) = rest.strip_prefix("unix:") {
@@ -72,7 +72,7 @@ impl Url {
             if path.is_empty() {
                 return Err("no path in the unix domain socket".into());
             }
-            return Ok(Url { host: format!("unix:{path}"), uri });
+            return Ok(Url { host: format!("unix:{path}"), uri, tls });
         }
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (host, uri) = rest.split_at(end);
@@ -80,7 +80,11 @@ impl Url {
             return Err(format!("no host in upstream \"{rest}\""));
         }
         let uri = (!uri.is_empty()).then(|| if uri.starts_with('?') { format!("/{uri}") } else { uri.into() });
-        Ok(Url { host: host.into(), uri })
+        Ok(Url { host: host.into(), uri, tls })
+    }
+    /// `http://` or `https://`.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls { "https://" } else { "http://" }
     }
 }
 
@@ -106,24 +110,28 @@ pub struct Origin {
     pub written: Arc<str>,
     pub host: Arc<str>,
     pub port: Arc<str>,
+    /// The scheme is https.
+    pub tls: bool,
 }
 
-/// Of http.
-const DEFAULT_PORT: u16 = 80;
+const fn default_port(tls: bool) -> u16 {
+    if tls { 443 } else { 80 }
+}
 
 impl Origin {
-    pub fn of(written: &str) -> Origin {
+    pub fn of(written: &str, tls: bool) -> Origin {
+        let default = if tls { "443" } else { "80" };
         // The default port is not named, written or not; a socket of the file system has none.
         let (host, port) = match written.rsplit_once(':') {
             _ if written.starts_with("unix:") => ("localhost", ""),
-            Some((host, port)) if port.parse() == Ok(DEFAULT_PORT) => (host, "80"),
+            Some((host, port)) if port.parse() == Ok(default_port(tls)) => (host, default),
             // The last colon of "[::1]" is not followed by a port.
             Some((_, port)) if !port.ends_with(']') => (written, port),
-            _ => (written, "80"),
+            _ => (written, default),
         };
         let shared: Arc<str> = written.into();
         let host = if host == written { shared.clone() } else { host.into() };
-        Origin { host, port: port.into(), written: shared }
+        Origin { host, port: port.into(), written: shared, tls }
     }
 }
 
@@ -173,20 +181,21 @@ async fn computed(template: &Template, groups: &Groups, r: &mut Request) -> Resu
     if url.uri.is_none() && !rest.is_empty() {
         return Err(no("invalid host".into()));
     }
-    let named = hosts::named(groups, r, &url.host).await?;
+    let named = hosts::named(groups, r, &url.host, default_port(url.tls)).await?;
     let uri = match url.uri {
         None => unparsed(r),
         Some(uri) => [uri.as_bytes(), rest].concat(),
     };
-    Ok(Aim { named: Cow::Owned(named), origin: Origin::of(&url.host), uri })
+    Ok(Aim { named: Cow::Owned(named), origin: Origin::of(&url.host, url.tls), uri })
 }
 
 /// See [`Bound::key`].
 pub fn key(origin: &Origin, uri: &[u8]) -> Vec<u8> {
     // Sockets of the file system are told apart by their paths, whatever `Host` they get.
+    let scheme: &[u8] = if origin.tls { b"https://" } else { b"http://" };
     match origin.written.starts_with("unix:") {
-        true => [b"http://", origin.written.as_bytes(), b":", uri].concat(),
-        false => [b"http://", origin.host.as_bytes(), uri].concat(),
+        true => [scheme, origin.written.as_bytes(), b":", uri].concat(),
+        false => [scheme, origin.host.as_bytes(), uri].concat(),
     }
 }
 
@@ -227,7 +236,7 @@ mod tests {
 
     #[test]
     fn urls() {
-        let url = |host: &str, uri: Option<&str>| Ok(Url { host: host.into(), uri: uri.map(Into::into) });
+        let url = |host: &str, uri: Option<&str>| Ok(Url { host: host.into(), uri: uri.map(Into::into), tls: false });
         for (text, want) in [
             ("http://a", url("a", None)),
             ("http://a:80/", url("a:80", Some("/"))),
@@ -235,6 +244,7 @@ mod tests {
             ("http://a?c", url("a", Some("/?c"))),
             ("http://unix:/s", url("unix:/s", None)),
             ("http://unix:/s:/b", url("unix:/s", Some("/b"))),
+            ("https://a:443/", Ok(Url { tls: true, ..url("a:443", Some("/")).expect("a URL") })),
             ("ftp://a", Err("invalid URL prefix".into())),
             ("http:///b", Err("no host in upstream \"/b\"".into())),
         ] {
@@ -244,7 +254,8 @@ mod tests {
 
     #[test]
     fn keys() {
-        let key = |written: &str, uri: &[u8]| super::key(&Origin::of(written), uri);
+        let key = |written: &str, uri: &[u8]| super::key(&Origin::of(written, false), uri);
+        assert_eq!(super::key(&Origin::of("a:443", true), b"/b"), b"https://a/b");
         assert_eq!(key("a:81", b"/b"), b"http://a:81/b");
         assert_eq!(key("a:80", b"/b"), key("a", b"/b"));
         // Two sockets of the file system are two servers, though both are "localhost" to themselves.
@@ -262,7 +273,7 @@ mod tests {
             ("[::1]:81", "[::1]:81", "81"),
             ("unix:/tmp/a:80", "localhost", ""),
         ] {
-            let origin = Origin::of(written);
+            let origin = Origin::of(written, false);
             assert_eq!((&*origin.host, &*origin.port), (host, port), "{written}");
         }
     }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use wire_h1::BodyLength;
 
 /// The bytes.
 #[derive(Debug, Default)]
@@ -188,20 +189,34 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
     })
     .await?;
     if limit != 0 && here.len() as u64 > limit {
-        let length = here.len();
-        r.log(Level::Error, format_args!("client intended to send too large chunked body: {length} bytes"));
+        too_large(r, 0, here.len() as u64);
         return Err(413);
     }
     if !ended {
         r.body = RequestBody::Unread(Box::new(Begun { here: Bytes::from(here), reader }));
         return Ok(None);
     }
+    received(r, here.len() as u64);
+    // More than the buffer would have been passed on piece by piece, and nobody could have asked for it.
+    let asked_for = here.len() as u64 <= r.loc().core.conf.client_body_buffer_size.0;
     let mut store = BodyStore::default();
     (store.length, store.memory) = (here.len() as u64, here);
     let store = Rc::new(store);
-    r.body_bytes = store.in_memory().map(Bytes::copy_from_slice);
+    r.body_bytes = store.in_memory().filter(|_| asked_for).map(Bytes::copy_from_slice);
     r.share(store.clone());
     Ok(Some(store))
+}
+
+/// Notes how much of a body of unknown length has come.
+fn received(r: &mut Request, length: u64) {
+    if r.body_length == Some(BodyLength::Chunked) {
+        r.body_received = Some(length);
+    }
+}
+
+/// Words for a body that grows beyond `client_max_body_size`.
+fn too_large(r: &Request, before: u64, more: u64) {
+    r.log(Level::Error, format_args!("client intended to send too large chunked body: {before}+{more} bytes"));
 }
 
 /// A body of which some bytes were read.
@@ -226,19 +241,27 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
     };
     let core = r.loc().core.clone();
     let limit = core.conf.client_max_body_size.0;
+    // What fits into the buffer of the head needs no other, nor a file.
+    let beside_head = core.conf.client_header_buffer_size.0.saturating_sub(r.length);
+    received(r, 0);
     loop {
         match std::future::poll_fn(|cx| reader.poll_read(cx)).await {
             None => return Ok(store),
-            Some(Err(status)) => return Err(status),
+            Some(Err(status)) => {
+                if status == 499 {
+                    r.body_bytes = store.in_memory().map(Bytes::copy_from_slice);
+                }
+                return Err(status);
+            }
             Some(Ok(bytes)) => {
                 if limit != 0 && store.len() + bytes.len() as u64 > limit {
-                    let length = store.len() + bytes.len() as u64;
-                    r.log(Level::Error, format_args!("client intended to send too large chunked body: {length} bytes"));
+                    too_large(r, store.len(), bytes.len() as u64);
                     return Err(413);
                 }
+                received(r, store.len() + bytes.len() as u64);
                 let folder = &core.conf.client_body_temp_path;
                 let in_memory = match core.conf.client_body_in_file_only {
-                    BodyInFile::Off => core.conf.client_body_buffer_size.0,
+                    BodyInFile::Off => core.conf.client_body_buffer_size.0.max(beside_head),
                     BodyInFile::On | BodyInFile::Clean => 0,
                 };
                 store.permanent = core.conf.client_body_in_file_only == BodyInFile::On;

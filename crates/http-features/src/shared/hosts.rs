@@ -4,6 +4,7 @@ use super::groups::{self, Groups, Named, host_and_port};
 use super::resolving::Resolving;
 use conf_schema::{Cx, Problem};
 use http_engine::Request;
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +21,19 @@ fn implied(host: &str) -> Result<Group, String> {
     Ok(Group::new(host, vec![line], Method::RoundRobin, KeepAlive::none(), false))
 }
 
+/// The host with the port of its scheme, where none is written and it is not 80.
+fn with_port(host: &str, default_port: u16) -> Cow<'_, str> {
+    match host_and_port(host) {
+        Ok((_, None)) if default_port != 80 && !host.starts_with("unix:") => format!("{host}:{default_port}").into(),
+        _ => host.into(),
+    }
+}
+
 /// The servers of a host that is known when the configuration is read: a group of that name, or the host's addresses.
 ///
 /// # Errors
 /// nginx's words for a host that is none.
-pub fn bind(cx: &mut Cx, host: &str) -> Result<Named, Problem> {
+pub fn bind(cx: &mut Cx, host: &str, default_port: u16) -> Result<Named, Problem> {
     if let Some(named) = cx.get::<Groups>().get(host) {
         return Ok(named.clone());
     }
@@ -33,6 +42,7 @@ pub fn bind(cx: &mut Cx, host: &str) -> Result<Named, Problem> {
     {
         return Err(Problem::says(format!("upstream \"{name}\" may not have port {port}")).at(0));
     }
+    let host = &*with_port(host, default_port);
     let group = implied(host).map_err(|why| Problem::says(format!("{why} in upstream \"{host}\"")).at(0))?;
     let named = Named::plain(Arc::new(group));
     let groups = cx.get::<Groups>();
@@ -46,8 +56,12 @@ pub fn bind(cx: &mut Cx, host: &str) -> Result<Named, Problem> {
 ///
 /// # Errors
 /// See [`NoAim`].
-pub async fn named(groups: &Groups, r: &mut Request, host: &str) -> Result<Named, NoAim> {
-    match groups.get(host).cloned().or_else(|| groups.implied(host)) {
+pub async fn named(groups: &Groups, r: &mut Request, host: &str, default_port: u16) -> Result<Named, NoAim> {
+    if let Some(named) = groups.get(host) {
+        return Ok(named.clone());
+    }
+    let host = &*with_port(host, default_port);
+    match groups.implied(host) {
         Some(named) => Ok(named),
         None => Ok(Named::plain(Arc::new(found(r, host).await?))),
     }

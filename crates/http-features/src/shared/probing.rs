@@ -2,6 +2,7 @@
 //! `Location::things` by whatever passes requests on.
 
 use super::groups::Named;
+use super::tls::Wanted;
 use http_engine::Request;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,11 @@ pub trait Prober: Send + Sync {
     fn named(&self) -> Option<Named>;
     /// The bytes of a request for this URI; `close`: the server is told that it is the only one.
     fn request(&self, r: &mut Request, uri: &str, close: bool) -> Vec<u8>;
+    /// What a connection to this address must be like when the servers are asked over TLS.
+    ///
+    /// # Errors
+    /// Words for the error log.
+    fn tls(&self, r: &mut Request, address: String) -> Result<Option<Wanted>, String>;
     fn timeouts(&self) -> Timeouts;
     /// The most that the head of a response may take.
     fn head_max(&self) -> usize;

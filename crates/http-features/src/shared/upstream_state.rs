@@ -64,6 +64,8 @@ pub struct UpstreamState {
     /// `$proxy_host`, `$proxy_port`
     pub host: Option<Arc<str>>,
     pub port: Option<Arc<str>>,
+    /// The scheme is https.
+    pub tls: bool,
     /// The request target of the last try, once its answer is being passed on: for the error log.
     pub uri: Vec<u8>,
     /// The next try is the first one of another group.
@@ -94,9 +96,10 @@ impl UpstreamState {
 }
 
 /// The URL that a server was asked for, as the error log shows it.
-pub fn shown_url(server: &str, uri: &[u8]) -> String {
+pub fn shown_url(tls: bool, server: &str, uri: &[u8]) -> String {
     let end = if server.starts_with("unix:") { ":" } else { "" };
-    format!("http://{server}{end}{}", String::from_utf8_lossy(uri))
+    let scheme = if tls { "https" } else { "http" };
+    format!("{scheme}://{server}{end}{}", String::from_utf8_lossy(uri))
 }
 
 /// Writes one figure of every try, separated as nginx does.

@@ -12,7 +12,8 @@ const SOON_DAYS: i64 = 7;
 /// Warnings about the certificates of a server.
 pub(super) fn certificates(tls: &ServerTls, names: &[ServerName], cx: &mut Cx) {
     let now = base::clock::unix_seconds();
-    let set = tls.rules.certificates();
+    let Some(rules) = &tls.rules else { return };
+    let set = rules.certificates();
     for leaf in set.pairs().iter().filter_map(|p| p.leaf()) {
         if let Some(text) = ending(leaf, now) {
             let complaint = Complaint { level: Level::Warn, ..Complaint::emerg(text) };

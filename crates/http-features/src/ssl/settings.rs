@@ -50,8 +50,15 @@ pub(super) fn server(conf: &SslConf, cx: &mut Cx) -> Result<Option<ServerTls>, P
     if let Some(bare) = certificates.last().filter(|_| keys.len() < certificates.len()) {
         return Err(Problem::says(format!("no \"ssl_certificate_key\" is defined for certificate \"{}\"", bare.text)));
     }
+    let verify = match conf.ssl_verify_client {
+        Verify::Off => VerifyClient::Off,
+        Verify::On => VerifyClient::On,
+        Verify::Optional => VerifyClient::Optional,
+        Verify::OptionalNoCa => VerifyClient::OptionalNoCa,
+    };
     if certificates.is_empty() && !conf.ssl_reject_handshake {
-        return Ok(None);
+        let asks = verify != VerifyClient::Off;
+        return Ok(asks.then_some(ServerTls { verify, rules: None, certificates: None }));
     }
     let mut settings = ServerSettings {
         protocols: conf.ssl_protocols.settings(),
@@ -64,13 +71,14 @@ pub(super) fn server(conf: &SslConf, cx: &mut Cx) -> Result<Option<ServerTls>, P
         buffer_size: usize::try_from(conf.ssl_buffer_size.0).unwrap_or(usize::MAX),
         reject_handshake: conf.ssl_reject_handshake,
         compress_certificates: conf.ssl_certificate_compression,
+        verify,
         ..ServerSettings::default()
     };
     let mut loaders = Vec::new();
     let passwords = conf.ssl_password_file.as_ref();
     if certificates.iter().chain(keys.iter().take(certificates.len())).any(|p| p.is_dynamic()) {
         for (certificate, key) in certificates.iter().zip(keys) {
-            loaders.push(Dynamic::new(certificate, key, passwords, conf.ssl_certificate_cache, &cx.conf_prefix));
+            loaders.push(Dynamic::new(certificate, key, passwords, &conf.ssl_certificate_cache, &cx.conf_prefix));
             settings.certificate_names.push(certificate.text.clone());
         }
     } else {
@@ -92,17 +100,11 @@ pub(super) fn server(conf: &SslConf, cx: &mut Cx) -> Result<Option<ServerTls>, P
     }
     let certificates: Option<Box<dyn LoadCertificates>> =
         if loaders.is_empty() { None } else { Some(Box::new(Loaders(loaders))) };
-    Ok(Some(ServerTls { rules, certificates }))
+    Ok(Some(ServerTls { verify, rules: Some(rules), certificates }))
 }
 
 /// Who clients may be.
 fn clients(conf: &SslConf, cx: &mut Cx, settings: &mut ServerSettings) -> Result<(), Problem> {
-    settings.verify = match conf.ssl_verify_client {
-        Verify::Off => VerifyClient::Off,
-        Verify::On => VerifyClient::On,
-        Verify::Optional => VerifyClient::Optional,
-        Verify::OptionalNoCa => VerifyClient::OptionalNoCa,
-    };
     settings.verify_depth = u32::try_from(conf.ssl_verify_depth.0).unwrap_or(u32::MAX);
     let (client, trusted) = (text(&conf.ssl_client_certificate), text(&conf.ssl_trusted_certificate));
     if matches!(settings.verify, VerifyClient::On | VerifyClient::Optional) && client.is_none() && trusted.is_none() {

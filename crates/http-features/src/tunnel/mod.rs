@@ -82,7 +82,7 @@ impl Feature for Tunnel {
                 if block.cx.get::<Groups>().get(&host).is_none() && has_no_port(&host) {
                     return Err(Problem::says(format!("no port in upstream \"{host}\"")));
                 }
-                To::Fixed(hosts::bind(block.cx, &host)?)
+                To::Fixed(hosts::bind(block.cx, &host, 80)?)
             }
             None => To::Computed(target, Arc::new(block.cx.get::<Groups>().clone())),
         };
@@ -147,7 +147,7 @@ async fn aim(plan: &Plan, r: &mut Request) -> Result<Named, NoAim> {
             if groups.get(&host).is_none() && has_no_port(&host) {
                 return Err(NoAim { words: format!("no port in upstream \"{host}\""), status: 500 });
             }
-            hosts::named(groups, r, &host).await
+            hosts::named(groups, r, &host, 80).await
         }
     }
 }

@@ -26,12 +26,77 @@ fn stamp(path: &Path) -> Option<Stamp> {
     Some(Stamp { inode: found.ino(), modified: found.mtime() })
 }
 
+#[derive(Debug)]
 struct Kept {
     pair: KeyPair,
     /// Of the certificate's and the key's file; `None` where it is `data:`.
     stamps: [Option<Stamp>; 2],
     checked: i64,
     used: i64,
+    /// Rises with each use: of two that were used in one second, who was last.
+    turn: u64,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_id: HashMap<Id, Kept>,
+    turn: u64,
+}
+
+/// A certificate and a key by their names, each absolute.
+type Id = (Vec<u8>, Vec<u8>);
+
+/// Certificates and keys that were loaded for connections.
+#[derive(Debug)]
+pub struct CertificateCache {
+    /// Certificates and keys together, as nginx counts them.
+    pub max: usize,
+    /// Seconds without use after which one goes, and after which its file is looked at again.
+    pub inactive: u64,
+    pub valid: u64,
+    kept: Mutex<Entries>,
+}
+
+impl CertificateCache {
+    pub fn new(max: usize, inactive: u64, valid: u64) -> CertificateCache {
+        CertificateCache { max, inactive, valid, kept: Mutex::default() }
+    }
+
+    fn get(&self, id: Id, load: impl FnOnce() -> Result<KeyPair, String>) -> Result<KeyPair, String> {
+        let now = clock::unix_seconds();
+        let within = |seconds: u64, since: i64| now.saturating_sub(since) <= i64::try_from(seconds).unwrap_or(i64::MAX);
+        let mut entries = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.turn += 1;
+        let Entries { by_id: kept, turn } = &mut *entries;
+        let turn = *turn;
+        if let Some(entry) = kept.get_mut(&id) {
+            let fresh = within(self.valid, entry.checked) || entry.stamps == [None, None] || {
+                entry.checked = now;
+                entry.stamps == stamps(&id)
+            };
+            if fresh {
+                (entry.used, entry.turn) = (now, turn);
+                return Ok(entry.pair.clone());
+            }
+            kept.remove(&id);
+        }
+        let stamps = stamps(&id);
+        let pair = load()?;
+        kept.retain(|_, entry| within(self.inactive, entry.used));
+        // An entry is a certificate and a key.
+        while !kept.is_empty() && 2 * kept.len() + 2 > self.max {
+            let oldest = kept.iter().min_by_key(|(_, entry)| entry.turn).map(|(id, _)| id.clone());
+            let Some(oldest) = oldest else { break };
+            kept.remove(&oldest);
+        }
+        kept.insert(id, Kept { pair: pair.clone(), stamps, checked: now, used: now, turn });
+        Ok(pair)
+    }
+}
+
+fn stamps((certificate, key): &Id) -> [Option<Stamp>; 2] {
+    [certificate, key]
+        .map(|word| if word.starts_with(b"data:") { None } else { stamp(Path::new(&*String::from_utf8_lossy(word))) })
 }
 
 /// The certificate of one connection.
@@ -41,7 +106,6 @@ pub struct Dynamic {
     passwords: Passwords,
     conf_prefix: PathBuf,
     cache: CacheOf,
-    kept: Mutex<HashMap<(Vec<u8>, Vec<u8>), Kept>>,
 }
 
 impl Dynamic {
@@ -49,7 +113,7 @@ impl Dynamic {
         certificate: &Pem,
         key: &Pem,
         passwords: Option<&Passwords>,
-        cache: CacheOf,
+        cache: &CacheOf,
         conf_prefix: &Path,
     ) -> Dynamic {
         Dynamic {
@@ -57,8 +121,7 @@ impl Dynamic {
             key: key.template.clone(),
             passwords: passwords.cloned().unwrap_or_default(),
             conf_prefix: conf_prefix.to_path_buf(),
-            cache,
-            kept: Mutex::default(),
+            cache: cache.clone(),
         }
     }
 
@@ -67,60 +130,32 @@ impl Dynamic {
     /// # Errors
     /// nginx's words for the error log.
     pub fn load(&self, r: &mut Request) -> Result<Option<KeyPair>, String> {
-        let certificate = self.certificate.eval(r);
-        let key = self.key.eval(r);
+        let certificate = self.full(self.certificate.eval(r));
+        let key = self.full(self.key.eval(r));
         if certificate.is_empty() {
             return Ok(None);
         }
-        self.pair(&certificate, &key).map(Some)
-    }
-
-    fn path(&self, word: &[u8]) -> PathBuf {
-        let text = String::from_utf8_lossy(word);
-        if text.starts_with('/') { PathBuf::from(&*text) } else { self.conf_prefix.join(&*text) }
-    }
-
-    fn stamps(&self, words: [&[u8]; 2]) -> [Option<Stamp>; 2] {
-        words.map(|word| if word.starts_with(b"data:") { None } else { stamp(&self.path(word)) })
-    }
-
-    fn pair(&self, certificate: &[u8], key: &[u8]) -> Result<KeyPair, String> {
-        let CacheOf::Entries { max, inactive, valid } = self.cache else { return self.read(certificate, key) };
-        let now = clock::unix_seconds();
-        let id = (certificate.to_vec(), key.to_vec());
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = kept.get_mut(&id) {
-            let within =
-                |seconds: u64, since: i64| now.saturating_sub(since) <= i64::try_from(seconds).unwrap_or(i64::MAX);
-            let fresh = within(valid, entry.checked) || entry.stamps == [None, None] || {
-                entry.checked = now;
-                entry.stamps == self.stamps([certificate, key])
-            };
-            if fresh {
-                entry.used = now;
-                return Ok(entry.pair.clone());
-            }
-            kept.remove(&id);
+        let read = || self.read(&certificate, &key);
+        match &self.cache {
+            CacheOf::Off => read(),
+            CacheOf::On(cache) => cache.get((certificate.clone(), key.clone()), read),
         }
-        let pair = self.read(certificate, key)?;
-        let idle = |entry: &Kept| now.saturating_sub(entry.used) > i64::try_from(inactive).unwrap_or(i64::MAX);
-        kept.retain(|_, entry| !idle(entry));
-        if kept.len() >= max {
-            let oldest = kept.iter().min_by_key(|(_, entry)| entry.used).map(|(id, _)| id.clone());
-            if let Some(oldest) = oldest {
-                kept.remove(&oldest);
-            }
+        .map(Some)
+    }
+
+    /// The name made absolute.
+    fn full(&self, word: Vec<u8>) -> Vec<u8> {
+        if word.is_empty() || word.starts_with(b"/") || unavailable(&String::from_utf8_lossy(&word)).is_some() {
+            return word;
         }
-        let stamps = self.stamps([certificate, key]);
-        kept.insert(id, Kept { pair: pair.clone(), stamps, checked: now, used: now });
-        Ok(pair)
+        if word.starts_with(b"data:") {
+            return word;
+        }
+        self.conf_prefix.join(&*String::from_utf8_lossy(&word)).into_os_string().into_encoded_bytes()
     }
 
     fn read(&self, certificate: &[u8], key: &[u8]) -> Result<KeyPair, String> {
-        let text = |word: &[u8]| {
-            let word = String::from_utf8_lossy(word).into_owned();
-            if word.starts_with("data:") { word } else { self.path(word.as_bytes()).display().to_string() }
-        };
+        let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
         let (c, k) = (text(certificate), text(key));
         let file = |path: &str| {
             let found = std::fs::metadata(path)?;

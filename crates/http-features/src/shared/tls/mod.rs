@@ -4,11 +4,13 @@
 mod commands;
 mod dynamic;
 mod files;
+mod upstream;
 mod values;
 
 pub use commands::{Command, Commanded};
 pub use dynamic::Dynamic;
 pub use files::{authorities, crls, key_pair, read};
+pub use upstream::{Said, UpstreamTls, Wanted};
 pub use values::{CacheOf, Passwords, Pem, TlsProtocols};
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! The kinds of words.
 
+use super::dynamic::CertificateCache;
 use conf_schema::value::{arg, parse_sec};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::Template;
@@ -70,16 +71,11 @@ impl Value for Passwords {
     }
 }
 
-/// `ssl_certificate_cache`: certificates that were loaded for connections, kept for a while.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// `ssl_certificate_cache`: certificates that were loaded for connections, kept for a while. Blocks that inherit it share it.
+#[derive(Clone, Debug)]
 pub enum CacheOf {
     Off,
-    /// Times in seconds.
-    Entries {
-        max: usize,
-        inactive: u64,
-        valid: u64,
-    },
+    On(Arc<CertificateCache>),
 }
 
 impl Value for CacheOf {
@@ -100,7 +96,7 @@ impl Value for CacheOf {
         if max == 0 {
             return Err(Problem::says(format!("\"{}\" must have the \"max\" parameter", d.name.text())));
         }
-        Ok(CacheOf::Entries { max, inactive, valid })
+        Ok(CacheOf::On(Arc::new(CertificateCache::new(max, inactive, valid))))
     }
 }
 
@@ -112,12 +108,15 @@ mod tests {
     #[test]
     fn caches_are_read_as_nginx_reads_them() {
         let read = |text: &str| {
-            CacheOf::parse(&mut Cx::default(), &synthetic("ssl_certificate_cache", text))
-                .map_err(|p| format!("{:?}", p.words))
+            let read = CacheOf::parse(&mut Cx::default(), &synthetic("ssl_certificate_cache", text));
+            read.map_err(|p| format!("{:?}", p.words)).map(|cache| match cache {
+                CacheOf::Off => None,
+                CacheOf::On(cache) => Some((cache.max, cache.inactive, cache.valid)),
+            })
         };
-        assert_eq!(read("off"), Ok(CacheOf::Off));
-        assert_eq!(read("max=3"), Ok(CacheOf::Entries { max: 3, inactive: 10, valid: 60 }));
-        assert_eq!(read("max=3 inactive=1m valid=2s"), Ok(CacheOf::Entries { max: 3, inactive: 60, valid: 2 }));
+        assert_eq!(read("off"), Ok(None));
+        assert_eq!(read("max=3"), Ok(Some((3, 10, 60))));
+        assert_eq!(read("max=3 inactive=1m valid=2s"), Ok(Some((3, 60, 2))));
         assert!(read("valid=2s").expect_err("no max").contains("must have the \\\"max\\\" parameter"));
         assert!(read("max=0").expect_err("none").contains("invalid parameter \\\"max=0\\\""));
     }

@@ -1,0 +1,134 @@
+//! A worker thread's loop stepped by a test: time passes when the test says so, and nothing runs between its steps.
+//!
+//! Connections are socket pairs, which the kernel passes bytes through at once: with the same steps, the same happens.
+
+use crate::accept;
+use crate::thread::{Command, Serving, ThreadInit};
+use crate::turn::{Progress, Turns};
+use base::clock::{self, Instant};
+use http_engine::ListenerRef;
+use net::listen::Address;
+use net::socket::Accepted;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+/// Turns without an end mean that the loop does not come to rest.
+const TURNS_MAX: usize = 100_000;
+
+/// See the module's documentation.
+pub struct Sim {
+    turns: Turns,
+    commands: UnboundedSender<Command>,
+    ended: bool,
+}
+
+impl Sim {
+    /// Time stands still from here on, for this thread.
+    ///
+    /// # Errors
+    /// When the system has no more descriptors.
+    pub fn new(serving: Serving) -> io::Result<Sim> {
+        clock::freeze();
+        let (commands, receiver) = unbounded_channel();
+        let init = ThreadInit { index: 0, serving, listeners: Vec::new(), commands: receiver, cpus: None };
+        Ok(Sim { turns: Turns::begin(init)?, commands, ended: false })
+    }
+
+    /// A client that has connected to a listener of the plan.
+    ///
+    /// # Errors
+    /// When the system has no more descriptors.
+    pub fn connect(&mut self, address: &Address) -> io::Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        theirs.set_nonblocking(true)?;
+        let listener = ListenerRef::new(Rc::new(address.clone()));
+        runtime::budget::renew();
+        accept::take_in(&self.turns.world, Accepted { fd: ours.into(), peer: None }, &listener);
+        Ok(theirs)
+    }
+
+    /// Tells the thread something; it hears it in its next turn.
+    pub fn tell(&mut self, command: Command) {
+        let _ = self.commands.send(command);
+    }
+
+    /// Turns until nothing is left to do at this point in time; how many it took.
+    ///
+    /// # Errors
+    /// When the loop fails, or does not come to rest.
+    pub fn settle(&mut self) -> io::Result<usize> {
+        for turns in 0..TURNS_MAX {
+            if self.ended {
+                return Ok(turns);
+            }
+            match self.turns.turn(false)? {
+                Progress::None => return Ok(turns),
+                Progress::Some => {}
+                Progress::Ended => self.ended = true,
+            }
+        }
+        Err(io::Error::other("the loop does not come to rest"))
+    }
+
+    /// Lets time pass, deadline by deadline, settling at each.
+    ///
+    /// # Errors
+    /// As [`Sim::settle`].
+    pub fn pass(&mut self, millis: u64) -> io::Result<()> {
+        let end = clock::now().plus_millis(millis);
+        loop {
+            self.settle()?;
+            if self.ended {
+                clock::set_frozen(end);
+                return Ok(());
+            }
+            // A deadline that was moved away is looked at in vain and then again.
+            let next = self.turns.next_due().map_or(end, |due| due.max(Instant(clock::now().0 + 1000)).min(end));
+            clock::set_frozen(next);
+            self.settle()?;
+            if next >= end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The thread's work has ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+    /// Tasks that work on connections.
+    pub fn tasks(&self) -> usize {
+        self.turns.world.tasks.get()
+    }
+    /// Entries of the event queue that are not connections of our own making.
+    pub fn owned(&self) -> usize {
+        self.turns.world.lot.owned()
+    }
+    /// Clients that are connected.
+    pub fn clients(&self) -> usize {
+        let world = &self.turns.world;
+        world
+            .lot
+            .keys()
+            .into_iter()
+            .filter(|key| world.lot.owner(*key).is_some_and(|o| o.connection().is_some()))
+            .count()
+    }
+    /// The thread's code panics at this step from now on: a read, a write, a request's begin or end. 0: not at all.
+    pub fn panic_at(&self, step: u64) {
+        self.turns.world.panic_at.set(step);
+    }
+    /// Time passes while the thread is kept busy by something else: it has not looked at anything meanwhile.
+    pub fn stall(&mut self, millis: u64) {
+        clock::set_frozen(clock::now().plus_millis(millis));
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        clock::thaw();
+    }
+}

@@ -1,0 +1,238 @@
+//! A worker thread's loop: it waits once for everything, and then, turn by turn, does what has come.
+//!
+//! A turn: commands; one wait, until something happens or the next deadline; the clock; connections and listeners that turned
+//! readable; deadlines (after the events: what has come in time is not too late because the thread was); tasks. Events and
+//! tasks each have a share of a turn, so that neither those nor the commands wait for long, whatever the load.
+
+use crate::thread::{Command, ThreadInit, act, begin_quit, guarded, open, reload, watch_files};
+use crate::world::{Owner, World};
+use crate::{accept, head_in, secure};
+use base::clock::{self, Instant};
+use net::lot::Key;
+use runtime::{LoopWaker, budget, task, time};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// How long events, and then tasks, may take before the other gets its share and the sockets are looked at again.
+const SHARE_MICROS: u64 = 1000;
+/// The clock is read so seldom within a share.
+const CLOCK_SLICES: u32 = 16;
+
+/// A part of a turn.
+struct Share {
+    until: Instant,
+    slices: u32,
+}
+
+impl Share {
+    fn begin() -> Share {
+        Share { until: Instant(clock::now().0 + SHARE_MICROS), slices: 0 }
+    }
+    /// After a slice of work: whether the share is used up.
+    fn is_over(&mut self) -> bool {
+        self.slices += 1;
+        if !self.slices.is_multiple_of(CLOCK_SLICES) && budget::is_left() {
+            return false;
+        }
+        clock::update();
+        clock::now() >= self.until
+    }
+}
+
+/// What a turn has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing had come and nothing was due.
+    None,
+    Some,
+    /// The thread has nothing to do any more.
+    Ended,
+}
+
+/// A worker thread's loop with all it has.
+pub struct Turns {
+    thread: Option<runtime::Thread>,
+    pub world: Rc<World>,
+    commands: tokio::sync::mpsc::UnboundedReceiver<Command>,
+    told: Arc<LoopWaker>,
+    waker: Waker,
+    found: Vec<Key>,
+    /// Connections and listeners with something to read, in the order in which it came.
+    ready: VecDeque<Key>,
+    due: Vec<Key>,
+    stop_at: Option<Instant>,
+    before: Option<net::outbound::Before>,
+}
+
+impl Turns {
+    /// # Errors
+    /// When the system has no more descriptors.
+    pub fn begin(init: ThreadInit) -> std::io::Result<Turns> {
+        clock::update();
+        let thread = runtime::Thread::enter()?;
+        let world = Rc::new(World::new(init.serving)?);
+        let before = net::outbound::watch_with(&world.lot);
+        world.lot.add_copy(thread.remote().event().try_clone()?)?;
+        watch_files(&world)?;
+        for bound in init.listeners {
+            open(&world, bound)?;
+        }
+        let told = thread.loop_waker();
+        Ok(Turns {
+            waker: told.waker(),
+            told,
+            thread: Some(thread),
+            world,
+            commands: init.commands,
+            found: Vec::with_capacity(net::lot::EVENTS_MAX),
+            ready: VecDeque::with_capacity(net::lot::EVENTS_MAX),
+            due: Vec::new(),
+            stop_at: None,
+            before: Some(before),
+        })
+    }
+
+    /// When something is due that no event tells of.
+    pub fn next_due(&self) -> Option<Instant> {
+        let world = &self.world;
+        let dues = [world.lot.next_due(), time::next(), self.stop_at, world.paused_until.get(), world.next_cutoff()];
+        dues.into_iter().flatten().min()
+    }
+
+    /// One turn. `waits`: it may sleep when nothing is left to do.
+    ///
+    /// # Errors
+    /// As epoll gives them.
+    pub fn turn(&mut self, waits: bool) -> std::io::Result<Progress> {
+        let mut progress = Progress::None;
+        if self.told.take() {
+            while let Poll::Ready(command) = self.commands.poll_recv(&mut Context::from_waker(&self.waker)) {
+                progress = Progress::Some;
+                clock::update();
+                if self.obey(command) {
+                    return Ok(Progress::Ended);
+                }
+            }
+        }
+        let Some(thread) = &self.thread else { return Ok(Progress::Ended) };
+        let world = &self.world;
+        let left = !waits || !self.ready.is_empty() || task::any_ready() || is_done(world);
+        let until = if left || !thread.remote().begin_sleep() { Some(Instant::default()) } else { self.next_due() };
+        world.lot.wait(until, &mut self.found)?;
+        thread.remote().end_sleep();
+        // Not before: what has happened must not have happened later than now.
+        clock::update();
+        // Before any request is answered: what has changed must not be answered as it was.
+        if let Some(files) = world.files.get()
+            && let Some(at) = self.found.iter().position(|key| *key == files)
+        {
+            guarded(world, self.found.swap_remove(at), act);
+        }
+        self.ready.extend(self.found.drain(..));
+        let mut share = Share::begin();
+        while let Some(key) = self.ready.pop_front() {
+            progress = Progress::Some;
+            budget::renew();
+            guarded(world, key, act);
+            if share.is_over() {
+                break;
+            }
+        }
+        if self.stop_at.is_some_and(|at| at <= clock::now()) {
+            return Ok(Progress::Ended);
+        }
+        if self.deadlines() {
+            progress = Progress::Some;
+        }
+        let (Some(thread), world) = (&self.thread, &self.world) else { return Ok(Progress::Ended) };
+        thread.begin_turn();
+        let mut share = Share::begin();
+        while task::run_one() {
+            progress = Progress::Some;
+            if share.is_over() {
+                break;
+            }
+        }
+        if is_done(world) {
+            if let Some(plan) = world.plan.borrow().as_ref() {
+                http_engine::flush_logs(plan);
+            }
+            return Ok(Progress::Ended);
+        }
+        if task::any_ready() || world.lot.has_pending() || !self.ready.is_empty() {
+            progress = Progress::Some;
+        }
+        Ok(progress)
+    }
+
+    /// Acts on a command; whether the thread ends at once.
+    fn obey(&mut self, command: Option<Command>) -> bool {
+        let world = &self.world;
+        match command {
+            Some(Command::Serve { serving, listeners, keep }) => reload(world, serving, listeners, &keep),
+            Some(Command::Quit { timeout_ms }) => {
+                begin_quit(world);
+                if timeout_ms > 0 {
+                    self.stop_at = Some(clock::now().plus_millis(timeout_ms));
+                }
+            }
+            Some(Command::Flush(done)) => {
+                if let Some(plan) = world.plan.borrow().as_ref() {
+                    http_engine::flush_logs(plan);
+                }
+                drop(done);
+            }
+            Some(Command::Terminate) | None => return true,
+        }
+        false
+    }
+
+    /// Closes connections whose time is up, and wakes listeners that rest; whether there were any.
+    fn deadlines(&mut self) -> bool {
+        let (world, now) = (&self.world, clock::now());
+        let mut any = false;
+        if world.paused_until.get().is_some_and(|at| at <= now) {
+            world.paused_until.set(None);
+            accept::resume(world);
+            any = true;
+        }
+        world.cut_off(now);
+        if world.lot.next_due().is_some_and(|at| at <= now) {
+            world.lot.due(now, &mut self.due);
+            for key in self.due.drain(..) {
+                any = true;
+                match world.lot.owner(key) {
+                    Some(Owner::Client(connection)) => {
+                        guarded(world, key, |world, key| head_in::timed_out(world, key, &connection));
+                    }
+                    Some(Owner::Secure(secure)) => {
+                        guarded(world, key, |world, key| secure::timed_out(world, key, &secure));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        any
+    }
+}
+
+impl Drop for Turns {
+    /// What still runs is dropped, with its connections.
+    fn drop(&mut self) {
+        if let Some(before) = self.before.take() {
+            net::outbound::watch_again(before);
+        }
+        for key in self.world.lot.keys() {
+            self.world.close(key);
+        }
+        self.world.lot.forget_all_wakers();
+        drop(self.thread.take());
+    }
+}
+
+/// After QUIT: nobody is left to be served.
+fn is_done(world: &World) -> bool {
+    world.quitting.get() && world.tasks.get() == 0 && world.lot.has_no_owned()
+}

@@ -1,0 +1,459 @@
+//! Connections in simulated time: every timeout of a client's side, and thousands of random courses with reloads, QUIT, resets
+//! and panics in the middle. A failing course prints its seed; `TIDEGATE_SIM_SEED=N` runs that one alone.
+
+use conn::sim::Sim;
+use conn::thread::{Command, Serving};
+use net::listen::Address;
+use server::conf::{self, Invocation};
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+/// A folder with a file that is larger than a socket takes.
+static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = std::env::temp_dir().join(format!("tidegate-simulation-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("big"), big()).expect("a file");
+    let huge = std::fs::File::create(folder.join("huge")).expect("a file");
+    huge.set_len(1 << 30).expect("a sparse file");
+    folder
+});
+
+fn big() -> Vec<u8> {
+    (0..400_000u32).map(|n| b'a' + (n % 23) as u8).collect()
+}
+
+fn first() -> Address {
+    Address::Ip(([127, 0, 0, 1], 8001).into())
+}
+fn second() -> Address {
+    Address::Ip(([127, 0, 0, 1], 8002).into())
+}
+
+/// What a thread serves by this configuration; `servers` stands in the http block.
+fn serving(servers: &str) -> Serving {
+    let folder = FOLDER.display();
+    let text = format!("error_log /dev/null crit; events {{ }} http {{ access_log off; root {folder}; {servers} }}");
+    let path = |name: &str| FOLDER.join(name);
+    let invocation = Invocation {
+        prefix: FOLDER.clone(),
+        conf_file: path("nginx.conf"),
+        error_log: None,
+        pid: path("pid"),
+        globals: Vec::new(),
+        text: Some(text.into_bytes()),
+    };
+    let reading =
+        conf::read(&conf_syntax::Disk, conf_schema::Store::default(), &invocation, observe::LogFiles::default());
+    let config = reading.config.unwrap_or_else(|failure| panic!("{:?}", failure.complaints));
+    Serving {
+        http: config.http,
+        error_log: config.error_log,
+        connections_max: config.core.worker_connections,
+        multi_accept: config.core.multi_accept,
+        timer_resolution_ms: 0,
+        shutdown_timeout_ms: config.core.shutdown_timeout_ms,
+    }
+}
+
+fn sim(directives: &str) -> Sim {
+    let servers = format!(
+        "server {{ listen 127.0.0.1:8001; {directives}
+         location /answer {{ return 200 here; }} location /read {{ proxy_pass http://127.0.0.1:1; }} }}"
+    );
+    Sim::new(serving(&servers)).expect("a thread")
+}
+
+/// Everything that has come; whether it is the end.
+fn drain(stream: &mut UnixStream) -> (Vec<u8>, bool) {
+    let (mut all, mut buf) = (Vec::new(), [0; 4096]);
+    loop {
+        match stream.read(&mut buf) {
+            Ok(0) => return (all, true),
+            Ok(n) => all.extend_from_slice(buf.get(..n).expect("read")),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return (all, false),
+            Err(_) => return (all, true),
+        }
+    }
+}
+fn is_open(stream: &mut UnixStream) -> bool {
+    let (bytes, ended) = drain(stream);
+    assert!(bytes.is_empty(), "{}", String::from_utf8_lossy(&bytes));
+    !ended
+}
+fn answered(stream: &mut UnixStream, status: u16) -> bool {
+    let (bytes, ended) = drain(stream);
+    assert!(bytes.starts_with(format!("HTTP/1.1 {status}").as_bytes()), "{}", String::from_utf8_lossy(&bytes));
+    !ended
+}
+
+const GET: &[u8] = b"GET /answer HTTP/1.1\r\nHost: a\r\n\r\n";
+
+#[test]
+fn a_head_has_client_header_timeout_however_it_drips() {
+    let mut sim = sim("client_header_timeout 7s;");
+    let mut silent = sim.connect(&first()).expect("connected");
+    let mut dripping = sim.connect(&first()).expect("connected");
+    for byte in GET.iter().take(13) {
+        dripping.write_all(&[*byte]).expect("sent");
+        sim.pass(500).expect("rest");
+        assert!(is_open(&mut dripping) && is_open(&mut silent));
+    }
+    sim.pass(499).expect("rest");
+    assert!(is_open(&mut dripping) && is_open(&mut silent));
+    sim.pass(2).expect("rest");
+    assert!(!is_open(&mut dripping) && !is_open(&mut silent));
+    // On a kept connection it runs from the first byte.
+    let mut kept = sim.connect(&first()).expect("connected");
+    kept.write_all(GET).expect("sent");
+    sim.pass(20_000).expect("rest");
+    assert!(answered(&mut kept, 200));
+    kept.write_all(b"GET").expect("sent");
+    sim.pass(6_999).expect("rest");
+    assert!(is_open(&mut kept));
+    sim.pass(2).expect("rest");
+    assert!(!is_open(&mut kept));
+    assert_eq!((sim.clients(), sim.tasks()), (0, 0));
+}
+
+#[test]
+fn a_kept_connection_has_keepalive_timeout() {
+    let mut sim = sim("keepalive_timeout 11s;");
+    let mut stream = sim.connect(&first()).expect("connected");
+    for _ in 0..3 {
+        stream.write_all(GET).expect("sent");
+        sim.settle().expect("rest");
+        assert!(answered(&mut stream, 200));
+        sim.pass(10_999).expect("rest");
+        assert!(is_open(&mut stream));
+    }
+    sim.pass(2).expect("rest");
+    assert!(!is_open(&mut stream));
+}
+
+#[test]
+fn what_came_in_time_is_answered_however_late_the_thread_is() {
+    let mut sim = sim("keepalive_timeout 11s; client_header_timeout 7s;");
+    let mut kept = sim.connect(&first()).expect("connected");
+    let mut new = sim.connect(&first()).expect("connected");
+    kept.write_all(GET).expect("sent");
+    sim.settle().expect("rest");
+    assert!(answered(&mut kept, 200));
+    kept.write_all(GET).expect("sent");
+    new.write_all(GET).expect("sent");
+    sim.stall(60_000);
+    sim.settle().expect("rest");
+    assert!(answered(&mut kept, 200) && answered(&mut new, 200));
+}
+
+#[test]
+fn a_body_has_client_body_timeout_between_two_reads() {
+    let mut sim = sim("client_body_timeout 5s;");
+    let mut stream = sim.connect(&first()).expect("connected");
+    stream.write_all(b"POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n").expect("sent");
+    for _ in 0..3 {
+        stream.write_all(b"x").expect("sent");
+        sim.pass(4_999).expect("rest");
+        assert!(is_open(&mut stream));
+    }
+    sim.pass(2).expect("rest");
+    assert!(!is_open(&mut stream), "closed without an answer, as nginx does");
+    assert_eq!((sim.clients(), sim.tasks()), (0, 0));
+}
+
+#[test]
+fn a_client_that_takes_nothing_has_send_timeout() {
+    let mut sim = sim("send_timeout 4s;");
+    let mut stream = sim.connect(&first()).expect("connected");
+    stream.write_all(b"GET /huge HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+    sim.pass(3_999).expect("rest");
+    let mut got = drain(&mut stream).0.len();
+    for _ in 0..2 {
+        // It goes on from here: each write that was taken begins the time anew.
+        sim.pass(3_999).expect("rest");
+        let (bytes, ended) = drain(&mut stream);
+        assert!(!bytes.is_empty() && !ended);
+        got += bytes.len();
+    }
+    sim.pass(4_001).expect("rest");
+    let (bytes, ended) = drain(&mut stream);
+    assert!(ended && got + bytes.len() < 1 << 30);
+    assert_eq!((sim.clients(), sim.tasks()), (0, 0));
+}
+
+#[test]
+fn what_a_refused_client_still_sends_is_read_for_lingering_time() {
+    let mut sim = sim("lingering_time 10s; lingering_timeout 3s;");
+    let head = b"POST /answer HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1000000\r\n\r\n";
+    let (mut silent, mut dripping) =
+        (sim.connect(&first()).expect("connected"), sim.connect(&first()).expect("connected"));
+    silent.write_all(head).expect("sent");
+    dripping.write_all(head).expect("sent");
+    sim.pass(2_999).expect("rest");
+    assert_eq!(sim.clients(), 2);
+    dripping.write_all(b"x").expect("sent");
+    sim.pass(2).expect("rest");
+    assert_eq!(sim.clients(), 1, "silence has ended the one");
+    for _ in 0..3 {
+        dripping.write_all(b"x").expect("sent");
+        sim.pass(2_300).expect("rest");
+    }
+    assert_eq!(sim.clients(), 1);
+    dripping.write_all(b"x").expect("sent");
+    sim.pass(200).expect("rest");
+    assert_eq!((sim.clients(), sim.tasks()), (0, 0), "the whole time has ended the other");
+    assert!(drain(&mut dripping).0.starts_with(b"HTTP/1.1 200"));
+}
+
+#[test]
+fn quit_leaves_kept_connections_keepalive_min_timeout_and_requests_worker_shutdown_timeout() {
+    let mut sim = sim("keepalive_min_timeout 3s; send_timeout 100s;");
+    let mut kept = sim.connect(&first()).expect("connected");
+    kept.write_all(GET).expect("sent");
+    let mut busy = sim.connect(&first()).expect("connected");
+    busy.write_all(b"GET /huge HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+    sim.settle().expect("rest");
+    assert!(answered(&mut kept, 200));
+    sim.tell(Command::Quit { timeout_ms: 20_000 });
+    sim.pass(2_999).expect("rest");
+    assert!(is_open(&mut kept));
+    sim.pass(2).expect("rest");
+    assert!(!is_open(&mut kept));
+    sim.pass(16_990).expect("rest");
+    assert!(!sim.has_ended());
+    sim.pass(20).expect("rest");
+    assert!(sim.has_ended());
+}
+
+/// Small random numbers, the same for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+    fn chance(&mut self, percent: u64) -> bool {
+        self.next() % 100 < percent
+    }
+}
+
+/// What a request is to be answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// The configuration's own words, for this listener.
+    Words(&'static str),
+    Big,
+    Refused,
+}
+
+struct Course {
+    stream: Option<UnixStream>,
+    to_send: Vec<u8>,
+    sent: usize,
+    wanted: Vec<Wanted>,
+    got: Vec<u8>,
+    ended: bool,
+    /// It was torn down by the client.
+    torn: bool,
+}
+
+fn requests(random: &mut Random, name: &'static str) -> (Vec<u8>, Vec<Wanted>) {
+    let (mut bytes, mut wanted) = (Vec::new(), Vec::new());
+    for _ in 0..1 + random.below(4) {
+        match random.below(6) {
+            0 | 1 => {
+                bytes.extend_from_slice(
+                    b"GET /words?x=1 HTTP/1.1\r\nHost: a\r\nX-Long: aaaaaaaaaaaaaaaaaaaaaaaaaa\r\n\r\n",
+                );
+                wanted.push(Wanted::Words(name));
+            }
+            2 => {
+                bytes.extend_from_slice(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
+                wanted.push(Wanted::Big);
+            }
+            3 => {
+                bytes.extend_from_slice(
+                    b"POST /words HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\nGET / HTTP/1.1\r\n\r\n..",
+                );
+                wanted.push(Wanted::Words(name));
+            }
+            4 => {
+                bytes.extend_from_slice(
+                    b"POST /words HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1;x=y\r\n!\r\n0\r\n\r\n",
+                );
+                wanted.push(Wanted::Words(name));
+            }
+            _ => {
+                bytes.extend_from_slice(b"GET /words HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n");
+                wanted.push(Wanted::Refused);
+                return (bytes, wanted);
+            }
+        }
+    }
+    (bytes, wanted)
+}
+
+impl Course {
+    fn send(&mut self, random: &mut Random) {
+        let Some(stream) = &mut self.stream else { return };
+        let left = self.to_send.get(self.sent..).unwrap_or_default();
+        let most = if random.chance(20) { left.len() } else { 1 + random.below(left.len().min(60)) };
+        if let Ok(n) = stream.write(left.get(..most.min(left.len())).unwrap_or_default()) {
+            self.sent += n;
+        }
+    }
+    fn receive(&mut self, random: &mut Random) {
+        let Some(stream) = &mut self.stream else { return };
+        let mut buf = vec![0; if random.chance(70) { 100_000 } else { 1 + random.below(3000) }];
+        match stream.read(&mut buf) {
+            Ok(0) => self.ended = true,
+            Ok(n) => self.got.extend_from_slice(buf.get(..n).unwrap_or_default()),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => self.ended = true,
+        }
+    }
+    /// How many whole answers have come. Each must be the one that was asked for, in order, of one configuration.
+    fn check(&self, big: &[u8], plans: usize) -> usize {
+        let (mut rest, mut plan) = (self.got.as_slice(), 0);
+        for (n, wanted) in self.wanted.iter().enumerate() {
+            let Some(end) = rest.windows(4).position(|w| w == b"\r\n\r\n") else { return n };
+            let head = String::from_utf8_lossy(rest.get(..end).unwrap_or_default()).into_owned();
+            let status = if *wanted == Wanted::Refused { "HTTP/1.1 400 " } else { "HTTP/1.1 200 " };
+            assert!(head.starts_with(status), "answer {n}: {head}");
+            let length = head.lines().find_map(|l| l.strip_prefix("Content-Length: ")).expect("a length");
+            let length: usize = length.parse().expect("a number");
+            let Some(body) = rest.get(end + 4..end + 4 + length) else { return n };
+            match wanted {
+                Wanted::Words(name) => {
+                    let words = String::from_utf8_lossy(body).into_owned();
+                    let number = words.strip_prefix(name).and_then(|w| w.trim().parse().ok());
+                    let number: usize = number.unwrap_or_else(|| panic!("answer {n} of {name}: {words}"));
+                    assert!(number >= plan && number < plans, "answer {n}: {words} after plan {plan} of {plans}");
+                    plan = number;
+                }
+                Wanted::Big => assert!(body == big, "answer {n}"),
+                Wanted::Refused => {}
+            }
+            rest = rest.get(end + 4 + length..).unwrap_or_default();
+        }
+        assert!(rest.is_empty(), "more than was asked for: {}", String::from_utf8_lossy(rest));
+        self.wanted.len()
+    }
+}
+
+/// Two listeners; every plan has them in another order.
+fn plan(number: usize) -> Serving {
+    let server = |port: u16, name: &str| {
+        format!("server {{ listen 127.0.0.1:{port}; location /words {{ return 200 \"{name} {number}\"; }} }}")
+    };
+    let mut servers = vec![server(8001, "one"), server(8002, "two"), server(8100 + number as u16, "other")];
+    let turns = number % servers.len();
+    servers.rotate_left(turns);
+    serving(&servers.concat())
+}
+
+const PLANS: usize = 4;
+
+fn course(seed: u64, plans: &[Serving], big: &[u8]) {
+    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut sim = Sim::new(plans.first().expect("a plan").clone()).expect("a thread");
+    let (reloads, quits, panics) = (random.chance(50), random.chance(25), random.chance(25));
+    if panics {
+        sim.panic_at(1 + random.next() % 40);
+    }
+    let mut clients: Vec<Course> = (0..1 + random.below(3))
+        .map(|_| {
+            let (address, name) = if random.chance(50) { (first(), "one") } else { (second(), "two") };
+            let (to_send, wanted) = requests(&mut random, name);
+            let stream = Some(sim.connect(&address).expect("connected"));
+            Course { stream, to_send, sent: 0, wanted, got: Vec::new(), ended: false, torn: false }
+        })
+        .collect();
+    let (mut current, mut quit) = (1, false);
+    let mut steps = 0;
+    while clients
+        .iter()
+        .any(|c| c.stream.is_some() && !c.ended && (c.sent < c.to_send.len() || c.check(big, current) < c.wanted.len()))
+    {
+        steps += 1;
+        assert!(steps < 20_000, "no progress");
+        let one = random.below(clients.len());
+        let client = clients.get_mut(one).expect("a client");
+        match random.below(8) {
+            0..=2 => client.send(&mut random),
+            3..=5 => client.receive(&mut random),
+            6 => sim.pass(random.next() % 50).expect("rest"),
+            _ if reloads && current < plans.len() && random.chance(5) => {
+                let serving = plans.get(current).expect("a plan").clone();
+                sim.tell(Command::Serve { serving, listeners: Vec::new(), keep: vec![first(), second()] });
+                current += 1;
+                // What arrives from here on is judged by the new plan.
+            }
+            _ if quits && !quit && random.chance(2) => {
+                sim.tell(Command::Quit { timeout_ms: 0 });
+                quit = true;
+            }
+            _ if random.chance(1) => {
+                client.torn = true;
+                if random.chance(50) {
+                    client.stream = None;
+                } else if let Some(stream) = &client.stream {
+                    let _ = stream.shutdown(Shutdown::Write);
+                }
+            }
+            _ => {}
+        }
+        if random.chance(60) {
+            sim.settle().expect("rest");
+        }
+    }
+    let mut harmed = 0;
+    for client in &mut clients {
+        if let Some(stream) = &mut client.stream {
+            sim.settle().expect("rest");
+            client.got.extend_from_slice(&drain(stream).0);
+        }
+        let whole = client.check(big, current);
+        if whole < client.wanted.len() && !client.torn && !quit {
+            harmed += 1;
+        }
+    }
+    assert!(harmed <= usize::from(panics), "{harmed} clients were not answered");
+    drop(clients);
+    sim.panic_at(0);
+    sim.pass(200_000).expect("rest");
+    assert_eq!((sim.clients(), sim.tasks()), (0, 0), "something is left");
+    if !quit {
+        sim.tell(Command::Quit { timeout_ms: 0 });
+    }
+    sim.settle().expect("rest");
+    assert!(sim.has_ended(), "the thread has not ended: {}", sim.owned());
+}
+
+#[test]
+fn random_courses() {
+    // Panics are a part of it; what they would print is not.
+    std::panic::set_hook(Box::new(|info| {
+        let words = info.payload().downcast_ref::<&str>().copied().unwrap_or_default();
+        if words != "a test's panic" {
+            eprintln!("{info}");
+        }
+    }));
+    let plans: Vec<Serving> = (0..PLANS).map(plan).collect();
+    let big = big();
+    let only = std::env::var("TIDEGATE_SIM_SEED").ok().and_then(|seed| seed.parse().ok());
+    let count = std::env::var("TIDEGATE_SIM_COUNT").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000);
+    let seeds = only.map_or(0..count, |seed: u64| seed..seed + 1);
+    for seed in seeds {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| course(seed, &plans, &big)));
+        assert!(done.is_ok(), "seed {seed} fails: TIDEGATE_SIM_SEED={seed}");
+    }
+}

@@ -1,0 +1,185 @@
+//! TLS on a connection to an upstream server.
+
+use net::outbound::Outbound;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll};
+use tls::{TlsError, TlsStream};
+
+/// Ciphertext that one read takes, at least: a record is decrypted when it is whole.
+const READ_BYTES_MIN: usize = 4 * 1024;
+/// Ciphertext that waits for the socket, above which nothing more is encrypted.
+const UNSENT_MAX: usize = 128 * 1024;
+/// Plaintext that one write encrypts.
+const WRITE_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// Where ciphertext is read to and decrypted.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Why a handshake failed.
+#[derive(Debug)]
+pub enum HandshakeError {
+    Tls(TlsError),
+    Io(io::Error),
+    /// The server closed the connection in the middle of it.
+    Closed,
+}
+
+impl std::fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            HandshakeError::Tls(why) => why.fmt(f),
+            HandshakeError::Io(why) => why.fmt(f),
+            HandshakeError::Closed => f.write_str("the server closed the connection"),
+        }
+    }
+}
+
+impl std::error::Error for HandshakeError {}
+
+/// The state of TLS, beside the socket that carries it.
+#[derive(Debug)]
+pub(crate) struct Secure(RefCell<Box<TlsStream>>);
+
+fn broken(why: &TlsError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("(SSL: {why})"))
+}
+
+impl Secure {
+    /// Makes the handshake. The client's last message goes with the first request.
+    ///
+    /// # Errors
+    /// See [`HandshakeError`].
+    pub async fn handshake(outbound: &Outbound, mut tls: Box<TlsStream>) -> Result<Secure, HandshakeError> {
+        let mut nothing = Vec::new();
+        while tls.is_handshaking() {
+            match flush(&mut tls, outbound) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| outbound.poll_writable(cx)).await;
+                    continue;
+                }
+                Err(e) => return Err(HandshakeError::Io(e)),
+            }
+            match receive(&mut tls, outbound, &mut nothing, READ_BYTES_MIN) {
+                Ok(_) if !tls.wants_read() => return Err(HandshakeError::Closed),
+                Ok(0) => return Err(HandshakeError::Closed),
+                Ok(_) => {}
+                Err(Failed::Tls(why)) => {
+                    let _ = flush(&mut tls, outbound);
+                    return Err(HandshakeError::Tls(why));
+                }
+                Err(Failed::Io(e)) if e.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| outbound.poll_readable(cx)).await;
+                }
+                Err(Failed::Io(e)) => return Err(HandshakeError::Io(e)),
+            }
+        }
+        Ok(Secure(RefCell::new(tls)))
+    }
+
+    /// Reads plaintext without waiting; `Ok(0)` is the end.
+    pub fn recv(&self, outbound: &Outbound, buf: &mut Vec<u8>) -> io::Result<usize> {
+        let tls = &mut **self.0.borrow_mut();
+        let before = buf.len();
+        while tls.wants_read() {
+            let room = buf.capacity() - buf.len();
+            match receive(tls, outbound, buf, room.max(READ_BYTES_MIN)) {
+                Ok(0) => return Ok(0),
+                Ok(_) if buf.len() > before => {
+                    let _ = flush(tls, outbound);
+                    return Ok(buf.len() - before);
+                }
+                // Part of a record, or something that is not data: a ticket, say.
+                Ok(_) => {}
+                Err(Failed::Io(e)) => return Err(e),
+                Err(Failed::Tls(why)) => {
+                    let _ = flush(tls, outbound);
+                    return Err(broken(&why));
+                }
+            }
+        }
+        Ok(0)
+    }
+
+    /// Takes plaintext. What the socket does not take at once is kept and goes with the next write, or while something is waited
+    /// for.
+    pub fn send(&self, outbound: &Outbound, buf: &[u8]) -> io::Result<usize> {
+        let tls = &mut **self.0.borrow_mut();
+        if tls.output().len() >= UNSENT_MAX {
+            flush(tls, outbound)?;
+        }
+        let taken = buf.get(..buf.len().min(WRITE_BYTES)).unwrap_or(buf);
+        tls.send(&[IoSlice::new(taken)]).map_err(|why| broken(&why))?;
+        match flush(tls, outbound) {
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
+            _ => Ok(taken.len()),
+        }
+    }
+
+    pub fn poll_readable(&self, outbound: &Outbound, cx: &mut Context<'_>) -> Poll<()> {
+        let tls = &mut **self.0.borrow_mut();
+        while tls.wants_write() {
+            match flush(tls, outbound) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if outbound.poll_writable(cx).is_pending() {
+                        break;
+                    }
+                }
+                // Reading tells of it.
+                Err(_) => return Poll::Ready(()),
+            }
+        }
+        outbound.poll_readable(cx)
+    }
+
+    /// The connection is idle.
+    pub fn shrink(&self) {
+        self.0.borrow_mut().shrink();
+    }
+
+    /// Says goodbye, as far as the socket takes it.
+    pub fn close(&self, outbound: &Outbound) {
+        let tls = &mut **self.0.borrow_mut();
+        if tls.close_notify().is_ok() {
+            let _ = flush(tls, outbound);
+        }
+    }
+}
+
+enum Failed {
+    Tls(TlsError),
+    Io(io::Error),
+}
+
+/// Reads once; how much ciphertext came.
+fn receive(tls: &mut TlsStream, outbound: &Outbound, plain: &mut Vec<u8>, room: usize) -> Result<usize, Failed> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        scratch.clear();
+        // A read takes what fits: the room is the caller's, so that no more is decrypted than it asked for.
+        if scratch.capacity() < room {
+            scratch.reserve_exact(room);
+        }
+        let mut bytes = std::mem::take(scratch);
+        let got = outbound.try_recv(&mut bytes).map_err(Failed::Io);
+        let got = got.and_then(|n| tls.receive(&mut bytes, plain).map(|_| n).map_err(Failed::Tls));
+        *scratch = bytes;
+        got
+    })
+}
+
+fn flush(tls: &mut TlsStream, outbound: &Outbound) -> io::Result<()> {
+    while tls.wants_write() {
+        match outbound.try_send(tls.output()) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => tls.advance(n),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}

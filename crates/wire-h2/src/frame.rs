@@ -1,0 +1,104 @@
+//! Frames (RFC 9113, 4 and 6).
+
+/// Octets of a frame's header.
+pub const HEADER: usize = 9;
+/// SETTINGS_MAX_FRAME_SIZE before anybody has said otherwise, and the least that it may be.
+pub const FRAME_SIZE: usize = 16_384;
+/// The most that it may be.
+pub const FRAME_SIZE_MAX: u32 = (1 << 24) - 1;
+/// The largest window.
+pub const WINDOW_MAX: i64 = (1 << 31) - 1;
+/// The window of a connection and of each stream at the beginning.
+pub const WINDOW: i64 = 65_535;
+
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const PRIORITY: u8 = 2;
+pub const RST_STREAM: u8 = 3;
+pub const SETTINGS: u8 = 4;
+pub const PUSH_PROMISE: u8 = 5;
+pub const PING: u8 = 6;
+pub const GOAWAY: u8 = 7;
+pub const WINDOW_UPDATE: u8 = 8;
+pub const CONTINUATION: u8 = 9;
+
+pub const END_STREAM: u8 = 1;
+pub const ACK: u8 = 1;
+pub const END_HEADERS: u8 = 4;
+pub const PADDED: u8 = 8;
+pub const WITH_PRIORITY: u8 = 32;
+
+pub const SETTINGS_HEADER_TABLE_SIZE: u16 = 1;
+pub const SETTINGS_ENABLE_PUSH: u16 = 2;
+pub const SETTINGS_MAX_CONCURRENT_STREAMS: u16 = 3;
+pub const SETTINGS_INITIAL_WINDOW_SIZE: u16 = 4;
+pub const SETTINGS_MAX_FRAME_SIZE: u16 = 5;
+pub const SETTINGS_MAX_HEADER_LIST_SIZE: u16 = 6;
+
+/// Why a stream or a connection ends (RFC 9113, 7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ErrorCode {
+    NoError = 0,
+    Protocol = 1,
+    Internal = 2,
+    FlowControl = 3,
+    StreamClosed = 5,
+    FrameSize = 6,
+    RefusedStream = 7,
+    Cancel = 8,
+    Compression = 9,
+    EnhanceYourCalm = 11,
+}
+
+/// The header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub length: usize,
+    pub kind: u8,
+    pub flags: u8,
+    pub stream: u32,
+}
+
+impl Head {
+    /// `None`: it is not whole yet.
+    pub fn read(bytes: &[u8]) -> Option<Head> {
+        let [a, b, c, kind, flags, s, t, u, v, ..] = *bytes else { return None };
+        Some(Head {
+            length: usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c),
+            kind,
+            flags,
+            stream: u32::from_be_bytes([s & 0x7f, t, u, v]),
+        })
+    }
+    pub fn has(self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Appends a frame's header.
+pub fn put_head(length: usize, kind: u8, flags: u8, stream: u32, out: &mut Vec<u8>) {
+    let [_, a, b, c] = (length as u32).to_be_bytes();
+    let [s, t, u, v] = stream.to_be_bytes();
+    out.extend_from_slice(&[a, b, c, kind, flags, s, t, u, v]);
+}
+
+/// Appends a frame of one number.
+pub fn put_number(kind: u8, stream: u32, number: u32, out: &mut Vec<u8>) {
+    put_head(4, kind, 0, stream, out);
+    out.extend_from_slice(&number.to_be_bytes());
+}
+
+/// The first four octets as a number.
+pub fn number(payload: &[u8]) -> Option<u32> {
+    payload.first_chunk().copied().map(u32::from_be_bytes)
+}
+
+/// The payload without its padding. `None`: there is more padding than payload.
+pub fn unpadded(head: Head, payload: &[u8]) -> Option<&[u8]> {
+    if !head.has(PADDED) {
+        return Some(payload);
+    }
+    let (padding, rest) = payload.split_first()?;
+    rest.get(..rest.len().checked_sub(usize::from(*padding))?)
+}

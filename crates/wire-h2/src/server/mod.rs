@@ -1,0 +1,260 @@
+//! The server's side of one connection: its state, its bounds, and the bodies of its requests. What comes in is in
+//! `receive.rs`, what goes out in `send.rs`.
+
+mod receive;
+mod send;
+
+use crate::frame::{self, ErrorCode};
+use crate::hpack::{Decoder, Encoder, List};
+use crate::request::{Malformed, Request};
+use crate::stream::Stream;
+use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+
+/// What a client sends first (RFC 9113, 3.4).
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Bounds on what a client may ask of us.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Streams at a time (`http2_max_concurrent_streams`).
+    pub streams_max: u32,
+    /// Octets of names and values of a request (nginx: all of `large_client_header_buffers`).
+    pub list_max: usize,
+    /// Octets of one name and value (nginx: one of them).
+    pub field_max: usize,
+    /// `max_headers`
+    pub fields_max: usize,
+    pub underscores: bool,
+    pub ignore_invalid: bool,
+    /// Octets of a request's body that a client may send before anybody reads it (`http2_body_preread_size`).
+    pub stream_window: u32,
+}
+
+impl Default for Limits {
+    /// nginx's defaults.
+    fn default() -> Self {
+        Limits {
+            streams_max: 128,
+            list_max: 32 * 1024,
+            field_max: 8 * 1024,
+            fields_max: 1000,
+            underscores: false,
+            ignore_invalid: true,
+            stream_window: 65_536,
+        }
+    }
+}
+
+/// Streams that we have reset and that are remembered: frames that were on their way are no error.
+const RESET_KEPT: usize = 64;
+
+/// What the peer has done.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "heads are what most events are, and none waits for long")]
+pub enum Event {
+    /// A request. `end`: it has no body.
+    Head { stream: u32, list: List, request: Result<Request, Malformed>, end: bool },
+    /// Body has come, or its end; see [`Server::take_body`].
+    Body(u32),
+    /// The stream is gone.
+    Reset(u32),
+    /// Something may be sent again on a stream that had no window.
+    Capacity(u32),
+    /// The client begins no more streams.
+    Goaway,
+}
+
+/// The connection cannot go on; GOAWAY is in the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionError {
+    pub code: ErrorCode,
+    /// For the error log.
+    pub words: &'static str,
+}
+
+/// What may be taken of a request's body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    Bytes(Bytes),
+    /// Nothing has come yet.
+    Later,
+    End,
+    /// It is not what its `content-length` said.
+    Broken,
+    /// The stream is gone.
+    Gone,
+}
+
+/// A header block that is coming.
+struct Block {
+    stream: u32,
+    bytes: Vec<u8>,
+    end_stream: bool,
+    continuations: u32,
+}
+
+/// One connection, as a server has it.
+pub struct Server {
+    limits: Limits,
+    preface: usize,
+    /// The beginning of a frame of which the rest has not come.
+    pending: Vec<u8>,
+    block: Option<Block>,
+    decoder: Decoder,
+    encoder: Encoder,
+    streams: HashMap<u32, Stream>,
+    /// The highest stream that the client has begun.
+    last: u32,
+    settings_seen: bool,
+    send_window: i64,
+    recv_window: i64,
+    peer_window: i64,
+    peer_frame: usize,
+    events: VecDeque<Event>,
+    out: Vec<u8>,
+    out_start: usize,
+    reset: VecDeque<u32>,
+    idle_frames: u64,
+    resets: u64,
+    answered: u64,
+    sent: u64,
+    going: bool,
+    failed: bool,
+}
+
+impl Server {
+    pub fn new(limits: Limits) -> Server {
+        let mut out = Vec::with_capacity(256);
+        let settings = [
+            (frame::SETTINGS_MAX_CONCURRENT_STREAMS, limits.streams_max),
+            (frame::SETTINGS_INITIAL_WINDOW_SIZE, limits.stream_window),
+        ];
+        frame::put_head(settings.len() * 6, frame::SETTINGS, 0, 0, &mut out);
+        for (name, value) in settings {
+            out.extend_from_slice(&name.to_be_bytes());
+            out.extend_from_slice(&value.to_be_bytes());
+        }
+        // The connection's window is as wide as it can be: streams have their own.
+        frame::put_number(frame::WINDOW_UPDATE, 0, (frame::WINDOW_MAX - frame::WINDOW) as u32, &mut out);
+        Server {
+            limits,
+            preface: 0,
+            pending: Vec::new(),
+            block: None,
+            decoder: Decoder::default(),
+            encoder: Encoder::default(),
+            streams: HashMap::new(),
+            last: 0,
+            settings_seen: false,
+            send_window: frame::WINDOW,
+            recv_window: frame::WINDOW_MAX,
+            peer_window: frame::WINDOW,
+            peer_frame: frame::FRAME_SIZE,
+            events: VecDeque::new(),
+            out,
+            out_start: 0,
+            reset: VecDeque::new(),
+            idle_frames: 0,
+            resets: 0,
+            answered: 0,
+            sent: 0,
+            going: false,
+            failed: false,
+        }
+    }
+
+    /// The stream of an HTTP/1.1 request that asked for HTTP/2 (`Upgrade: h2c`) is stream 1; its body has come.
+    pub fn upgraded(&mut self) {
+        let mut stream = Stream::new(1, self.peer_window, 0);
+        stream.recv_closed = true;
+        self.streams.insert(1, stream);
+        self.last = 1;
+    }
+
+    /// Octets to be sent.
+    pub fn output(&self) -> &[u8] {
+        self.out.get(self.out_start..).unwrap_or_default()
+    }
+    /// So many of them were sent.
+    pub fn advance(&mut self, n: usize) {
+        self.out_start += n;
+        self.sent += n as u64;
+        if self.out_start >= self.out.len() {
+            self.out.clear();
+            self.out_start = 0;
+        }
+    }
+    /// Gives buffers back: the connection is idle.
+    pub fn shrink(&mut self) {
+        if self.out.is_empty() {
+            self.out = Vec::new();
+        }
+        self.pending.shrink_to_fit();
+        self.streams.shrink_to(8);
+    }
+    /// Nothing is asked for at the moment.
+    pub fn is_idle(&self) -> bool {
+        self.streams.is_empty()
+    }
+    /// A frame or a header block has begun to come.
+    pub fn is_within_frame(&self) -> bool {
+        !self.pending.is_empty() || self.block.is_some() || self.preface < PREFACE.len()
+    }
+    /// Streams that are open.
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+    /// Requests that were answered to their end.
+    pub fn answered(&self) -> u64 {
+        self.answered
+    }
+    /// No more streams are taken.
+    pub fn is_going(&self) -> bool {
+        self.going
+    }
+
+    /// What has happened, in order.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The next part of a request's body. What is taken is given back to the client's window.
+    pub fn take_body(&mut self, id: u32) -> Taken {
+        let Some(stream) = self.streams.get_mut(&id) else { return Taken::Gone };
+        if stream.promised.is_some_and(|promised| stream.received > promised) {
+            return Taken::Broken;
+        }
+        if let Some(bytes) = stream.body.pop_front() {
+            stream.buffered -= bytes.len();
+            stream.credit += bytes.len() as i64;
+            self.give_credit(id);
+            return Taken::Bytes(bytes);
+        }
+        match stream.recv_closed {
+            true if stream.promised.is_some_and(|promised| stream.received != promised) => Taken::Broken,
+            true => Taken::End,
+            false => {
+                self.give_credit(id);
+                Taken::Later
+            }
+        }
+    }
+
+    /// What a request's `content-length` says; `take_body` holds the client to it.
+    pub fn promise(&mut self, id: u32, length: u64) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.promised = Some(length);
+        }
+    }
+
+    fn give_credit(&mut self, id: u32) {
+        let least = i64::from(self.limits.stream_window / 2).max(1);
+        let Some(stream) = self.streams.get_mut(&id).filter(|s| !s.recv_closed) else { return };
+        if stream.credit >= least || (stream.credit > 0 && stream.recv_window <= 0) {
+            let more = std::mem::take(&mut stream.credit);
+            stream.recv_window += more;
+            frame::put_number(frame::WINDOW_UPDATE, id, more as u32, &mut self.out);
+        }
+    }
+}

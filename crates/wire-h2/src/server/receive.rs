@@ -1,0 +1,501 @@
+//! Frames that a client sends, and what becomes of them.
+
+use super::{Block, ConnectionError, Event, PREFACE, RESET_KEPT, Server};
+use crate::frame::{self, ErrorCode, Head};
+use crate::hpack::{List, ListLimits};
+use crate::request;
+use crate::stream::Stream;
+use bytes::Bytes;
+
+/// Octets of a header block before it is decoded, in all its frames.
+const BLOCK_MAX: usize = 128 * 1024;
+/// CONTINUATION frames of one block.
+const CONTINUATIONS_MAX: u32 = 64;
+/// Frames that ask for work and bring nothing, which a client may send on credit.
+const IDLE_FRAMES_MAX: u64 = 2000;
+/// How many more it may send for each request that was answered, and for so many octets that it was sent.
+const IDLE_FRAMES_PER_REQUEST: u64 = 20;
+const OCTETS_PER_IDLE_FRAME: u64 = 256;
+/// Streams that a client may take back, or have us take back, on credit; one more for each request that was answered.
+const RESETS_MAX: u64 = 200;
+
+impl Server {
+    /// Takes octets in; all of them are used.
+    ///
+    /// # Errors
+    /// [`ConnectionError`]; what is in the output should still be sent.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
+        if self.failed {
+            return Ok(());
+        }
+        let result = self.read(bytes);
+        if let Err(error) = &result {
+            self.failed = true;
+            self.goaway(error.code);
+        }
+        result
+    }
+
+    fn read(&mut self, mut bytes: &[u8]) -> Result<(), ConnectionError> {
+        let expected = PREFACE.get(self.preface..).unwrap_or_default();
+        if !expected.is_empty() {
+            let n = expected.len().min(bytes.len());
+            let (preface, rest) = bytes.split_at(n);
+            if !expected.starts_with(preface) {
+                return Err(protocol("invalid connection preface"));
+            }
+            self.preface += n;
+            bytes = rest;
+        }
+        if self.pending.is_empty() {
+            let used = self.frames(bytes)?;
+            self.pending.extend_from_slice(bytes.get(used..).unwrap_or_default());
+            return Ok(());
+        }
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.extend_from_slice(bytes);
+        let used = self.frames(&pending)?;
+        pending.drain(..used);
+        if pending.is_empty() {
+            // It may have grown by what came with it.
+            pending = Vec::new();
+        }
+        self.pending = pending;
+        Ok(())
+    }
+
+    /// Acts on the whole frames; how many octets they were.
+    fn frames(&mut self, bytes: &[u8]) -> Result<usize, ConnectionError> {
+        let mut used = 0;
+        loop {
+            let rest = bytes.get(used..).unwrap_or_default();
+            let Some(head) = Head::read(rest) else { return Ok(used) };
+            if head.length > frame::FRAME_SIZE {
+                return Err(ConnectionError {
+                    code: ErrorCode::FrameSize,
+                    words: "client sent a frame that is too large",
+                });
+            }
+            let Some(payload) = rest.get(frame::HEADER..frame::HEADER + head.length) else { return Ok(used) };
+            self.frame(head, payload)?;
+            used += frame::HEADER + head.length;
+            let allowed = IDLE_FRAMES_MAX + self.answered * IDLE_FRAMES_PER_REQUEST + self.sent / OCTETS_PER_IDLE_FRAME;
+            if self.idle_frames > allowed || self.resets > RESETS_MAX + self.answered {
+                return Err(ConnectionError { code: ErrorCode::EnhanceYourCalm, words: "http2 flood detected" });
+            }
+        }
+    }
+
+    fn frame(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        if !self.settings_seen && (head.kind != frame::SETTINGS || head.has(frame::ACK)) {
+            return Err(protocol("client did not begin with SETTINGS"));
+        }
+        match &self.block {
+            Some(block) if head.kind != frame::CONTINUATION || head.stream != block.stream => {
+                return Err(protocol("client sent a frame in the middle of a header block"));
+            }
+            None if head.kind == frame::CONTINUATION => {
+                return Err(protocol("client sent unexpected CONTINUATION frame"));
+            }
+            _ => {}
+        }
+        match head.kind {
+            frame::DATA => self.data(head, payload),
+            frame::HEADERS => self.headers(head, payload),
+            frame::PRIORITY => self.priority(head, payload),
+            frame::RST_STREAM => self.rst_stream(head, payload),
+            frame::SETTINGS => self.settings(head, payload),
+            frame::PUSH_PROMISE => Err(protocol("client sent PUSH_PROMISE frame")),
+            frame::PING => self.ping(head, payload),
+            frame::GOAWAY => self.peer_goes(head, payload),
+            frame::WINDOW_UPDATE => self.window_update(head, payload),
+            frame::CONTINUATION => self.continuation(head, payload),
+            // 4.1: what is not known is ignored.
+            _ => {
+                self.idle_frames += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn data(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        if head.stream == 0 {
+            return Err(protocol("client sent DATA frame with incorrect identifier"));
+        }
+        let content =
+            frame::unpadded(head, payload).ok_or(protocol("client sent padded DATA frame with incorrect length"))?;
+        self.recv_window -= payload.len() as i64;
+        if self.recv_window < 0 {
+            return Err(ConnectionError {
+                code: ErrorCode::FlowControl,
+                words: "client violated connection flow control",
+            });
+        }
+        // Streams have windows of their own; the connection's is opened again on receipt, so that none of them can stall it.
+        if self.recv_window < frame::WINDOW_MAX / 4 {
+            let more = frame::WINDOW_MAX - self.recv_window;
+            self.recv_window = frame::WINDOW_MAX;
+            frame::put_number(frame::WINDOW_UPDATE, 0, more as u32, &mut self.out);
+        }
+        if content.is_empty() && !head.has(frame::END_STREAM) {
+            self.idle_frames += 1;
+        }
+        let Some(stream) = self.streams.get_mut(&head.stream) else { return self.late(head) };
+        if stream.recv_closed {
+            return self.stream_error(head.stream, ErrorCode::StreamClosed);
+        }
+        stream.recv_window -= payload.len() as i64;
+        if stream.recv_window < 0 {
+            return self.stream_error(head.stream, ErrorCode::FlowControl);
+        }
+        // Padding is nobody's to take: it is given back at once.
+        stream.credit += (payload.len() - content.len()) as i64;
+        stream.received += content.len() as u64;
+        if stream.deaf {
+            stream.credit += content.len() as i64;
+        } else if !content.is_empty() {
+            stream.buffered += content.len();
+            stream.body.push_back(Bytes::copy_from_slice(content));
+        }
+        if head.has(frame::END_STREAM) {
+            stream.recv_closed = true;
+        }
+        self.events.push_back(Event::Body(head.stream));
+        if head.has(frame::END_STREAM) {
+            self.forget_if_closed(head.stream);
+        }
+        Ok(())
+    }
+
+    /// A frame for a stream that is not there.
+    fn late(&mut self, head: Head) -> Result<(), ConnectionError> {
+        self.idle_frames += 1;
+        if head.stream > self.last || head.stream.is_multiple_of(2) {
+            return Err(protocol("client sent a frame for an idle stream"));
+        }
+        // What was on its way when we reset it is no error.
+        if head.kind != frame::DATA || self.reset.contains(&head.stream) || self.going {
+            return Ok(());
+        }
+        self.resets += 1;
+        frame::put_number(frame::RST_STREAM, head.stream, ErrorCode::StreamClosed as u32, &mut self.out);
+        self.remember(head.stream);
+        Ok(())
+    }
+
+    fn headers(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        if head.stream.is_multiple_of(2) {
+            return Err(protocol("client sent HEADERS frame with incorrect identifier"));
+        }
+        let mut fragment =
+            frame::unpadded(head, payload).ok_or(protocol("client sent padded HEADERS frame with incorrect length"))?;
+        if head.has(frame::WITH_PRIORITY) {
+            let words = "client sent HEADERS frame with incorrect length";
+            let (priority, rest) =
+                fragment.split_at_checked(5).ok_or(ConnectionError { code: ErrorCode::FrameSize, words })?;
+            fragment = rest;
+            if frame::number(priority).is_some_and(|on| on & 0x7fff_ffff == head.stream) {
+                return Err(protocol("client sent HEADERS frame with incorrect dependency"));
+            }
+        }
+        if head.stream <= self.last && !self.streams.contains_key(&head.stream) && !self.reset.contains(&head.stream) {
+            return Err(ConnectionError {
+                code: ErrorCode::StreamClosed,
+                words: "client sent HEADERS frame for a closed stream",
+            });
+        }
+        let block = Block {
+            stream: head.stream,
+            bytes: fragment.to_vec(),
+            end_stream: head.has(frame::END_STREAM),
+            continuations: 0,
+        };
+        if head.has(frame::END_HEADERS) {
+            return self.block_done(block);
+        }
+        self.block = Some(block);
+        Ok(())
+    }
+
+    fn continuation(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        let Some(mut block) = self.block.take() else { return Ok(()) };
+        block.continuations += 1;
+        block.bytes.extend_from_slice(payload);
+        if block.bytes.len() > BLOCK_MAX || block.continuations > CONTINUATIONS_MAX {
+            return Err(ConnectionError {
+                code: ErrorCode::EnhanceYourCalm,
+                words: "client sent a header block that is too large",
+            });
+        }
+        if head.has(frame::END_HEADERS) {
+            return self.block_done(block);
+        }
+        self.block = Some(block);
+        Ok(())
+    }
+
+    fn block_done(&mut self, block: Block) -> Result<(), ConnectionError> {
+        let limits = ListLimits {
+            bytes_max: self.limits.list_max,
+            fields_max: self.limits.fields_max,
+            field_max: self.limits.field_max,
+        };
+        // Always, and in order: the tables must stay in step.
+        let list = self.decoder.decode(&block.bytes, &limits).map_err(|_| ConnectionError {
+            code: ErrorCode::Compression,
+            words: "client sent a header block that cannot be decoded",
+        })?;
+        if block.stream <= self.last {
+            return self.trailers(&block, &list);
+        }
+        self.last = block.stream;
+        if self.going {
+            // It knows from our GOAWAY that nobody has looked at it.
+            self.idle_frames += 1;
+            return Ok(());
+        }
+        if self.streams.len() >= self.limits.streams_max as usize {
+            self.resets += 1;
+            frame::put_number(frame::RST_STREAM, block.stream, ErrorCode::RefusedStream as u32, &mut self.out);
+            self.remember(block.stream);
+            return Ok(());
+        }
+        let mut stream = Stream::new(block.stream, self.peer_window, i64::from(self.limits.stream_window));
+        stream.recv_closed = block.end_stream;
+        let request = request::request(&list, self.limits.underscores, self.limits.ignore_invalid);
+        if request.is_err() || list.too_large {
+            stream.deaf = true;
+        }
+        self.streams.insert(block.stream, stream);
+        self.events.push_back(Event::Head { stream: block.stream, list, request, end: block.end_stream });
+        Ok(())
+    }
+
+    /// A second block on a stream: trailers, which end it.
+    fn trailers(&mut self, block: &Block, list: &List) -> Result<(), ConnectionError> {
+        let Some(stream) = self.streams.get_mut(&block.stream) else {
+            self.idle_frames += 1;
+            return Ok(());
+        };
+        if stream.recv_closed {
+            return self.stream_error(block.stream, ErrorCode::StreamClosed);
+        }
+        let is_broken = list.iter().any(|(name, _)| name.starts_with(b":") || name.iter().any(u8::is_ascii_uppercase));
+        if !block.end_stream || is_broken {
+            return self.stream_error(block.stream, ErrorCode::Protocol);
+        }
+        stream.recv_closed = true;
+        self.events.push_back(Event::Body(block.stream));
+        self.forget_if_closed(block.stream);
+        Ok(())
+    }
+
+    fn priority(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        self.idle_frames += 1;
+        if head.stream == 0 {
+            return Err(protocol("client sent PRIORITY frame with incorrect identifier"));
+        }
+        if payload.len() != 5 {
+            return Err(ConnectionError {
+                code: ErrorCode::FrameSize,
+                words: "client sent PRIORITY frame with incorrect length",
+            });
+        }
+        // RFC 9113, 5.3.2: its tree is no more; one that depends on itself is an error still.
+        if frame::number(payload).is_some_and(|on| on & 0x7fff_ffff == head.stream) {
+            return self.stream_error(head.stream, ErrorCode::Protocol);
+        }
+        Ok(())
+    }
+
+    fn rst_stream(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        if payload.len() != 4 {
+            return Err(ConnectionError {
+                code: ErrorCode::FrameSize,
+                words: "client sent RST_STREAM frame with incorrect length",
+            });
+        }
+        if head.stream == 0 {
+            return Err(protocol("client sent RST_STREAM frame with incorrect identifier"));
+        }
+        if self.streams.remove(&head.stream).is_none() {
+            return self.late(head);
+        }
+        self.resets += 1;
+        self.remember(head.stream);
+        self.events.push_back(Event::Reset(head.stream));
+        Ok(())
+    }
+
+    fn settings(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        let size = |words| ConnectionError { code: ErrorCode::FrameSize, words };
+        if head.stream != 0 {
+            return Err(protocol("client sent SETTINGS frame with incorrect identifier"));
+        }
+        self.idle_frames += 1;
+        if head.has(frame::ACK) {
+            return if payload.is_empty() {
+                Ok(())
+            } else {
+                Err(size("client sent SETTINGS frame with the ACK flag and nonzero length"))
+            };
+        }
+        if !payload.len().is_multiple_of(6) {
+            return Err(size("client sent SETTINGS frame with incorrect length"));
+        }
+        self.settings_seen = true;
+        for setting in payload.chunks_exact(6) {
+            let (Some(name), Some(value)) =
+                (setting.first_chunk::<2>(), frame::number(setting.get(2..).unwrap_or_default()))
+            else {
+                continue;
+            };
+            match u16::from_be_bytes(*name) {
+                frame::SETTINGS_HEADER_TABLE_SIZE => self.encoder.resize(value as usize),
+                frame::SETTINGS_ENABLE_PUSH if value > 1 => {
+                    return Err(protocol("client sent SETTINGS frame with incorrect ENABLE_PUSH value"));
+                }
+                frame::SETTINGS_INITIAL_WINDOW_SIZE => self.initial_window(value)?,
+                frame::SETTINGS_MAX_FRAME_SIZE => {
+                    if !(frame::FRAME_SIZE as u32..=frame::FRAME_SIZE_MAX).contains(&value) {
+                        return Err(protocol("client sent SETTINGS frame with incorrect MAX_FRAME_SIZE value"));
+                    }
+                    // Larger ones would only make a stream wait longer for its turn.
+                    self.peer_frame = (value as usize).min(frame::FRAME_SIZE);
+                }
+                frame::SETTINGS_MAX_CONCURRENT_STREAMS | frame::SETTINGS_MAX_HEADER_LIST_SIZE => {}
+                _ => {}
+            }
+        }
+        frame::put_head(0, frame::SETTINGS, frame::ACK, 0, &mut self.out);
+        Ok(())
+    }
+
+    fn initial_window(&mut self, value: u32) -> Result<(), ConnectionError> {
+        let flow = |words| ConnectionError { code: ErrorCode::FlowControl, words };
+        if i64::from(value) > frame::WINDOW_MAX {
+            return Err(flow("client sent SETTINGS frame with incorrect INITIAL_WINDOW_SIZE value"));
+        }
+        let change = i64::from(value) - self.peer_window;
+        self.peer_window = i64::from(value);
+        for stream in self.streams.values_mut() {
+            stream.send_window += change;
+            if stream.send_window > frame::WINDOW_MAX {
+                return Err(flow("a window grows beyond its limit"));
+            }
+        }
+        self.unblock();
+        Ok(())
+    }
+
+    /// Tells of the streams that waited for a window and have one now.
+    fn unblock(&mut self) {
+        if self.send_window <= 0 {
+            return;
+        }
+        for stream in self.streams.values_mut().filter(|s| s.blocked && s.send_window > 0) {
+            stream.blocked = false;
+            self.events.push_back(Event::Capacity(stream.id));
+        }
+    }
+
+    fn ping(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        if payload.len() != 8 {
+            return Err(ConnectionError {
+                code: ErrorCode::FrameSize,
+                words: "client sent PING frame with incorrect length",
+            });
+        }
+        if head.stream != 0 {
+            return Err(protocol("client sent PING frame with incorrect identifier"));
+        }
+        self.idle_frames += 1;
+        if !head.has(frame::ACK) {
+            frame::put_head(8, frame::PING, frame::ACK, 0, &mut self.out);
+            self.out.extend_from_slice(payload);
+        }
+        Ok(())
+    }
+
+    fn peer_goes(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        if payload.len() < 8 {
+            return Err(ConnectionError {
+                code: ErrorCode::FrameSize,
+                words: "client sent GOAWAY frame with incorrect length",
+            });
+        }
+        if head.stream != 0 {
+            return Err(protocol("client sent GOAWAY frame with incorrect identifier"));
+        }
+        self.idle_frames += 1;
+        self.events.push_back(Event::Goaway);
+        Ok(())
+    }
+
+    fn window_update(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        let Some(more) = frame::number(payload).filter(|_| payload.len() == 4) else {
+            return Err(ConnectionError {
+                code: ErrorCode::FrameSize,
+                words: "client sent WINDOW_UPDATE frame with incorrect length",
+            });
+        };
+        let more = i64::from(more & 0x7fff_ffff);
+        self.idle_frames += 1;
+        if head.stream == 0 {
+            if more == 0 {
+                return Err(protocol("client sent WINDOW_UPDATE frame with incorrect window increment 0"));
+            }
+            self.send_window += more;
+            if self.send_window > frame::WINDOW_MAX {
+                return Err(ConnectionError {
+                    code: ErrorCode::FlowControl,
+                    words: "client violated flow control for connection",
+                });
+            }
+            self.unblock();
+            return Ok(());
+        }
+        let Some(stream) = self.streams.get_mut(&head.stream) else { return self.late(head) };
+        if more == 0 {
+            return self.stream_error(head.stream, ErrorCode::Protocol);
+        }
+        stream.send_window += more;
+        if stream.send_window > frame::WINDOW_MAX {
+            return self.stream_error(head.stream, ErrorCode::FlowControl);
+        }
+        if stream.blocked && stream.send_window > 0 && self.send_window > 0 {
+            stream.blocked = false;
+            self.events.push_back(Event::Capacity(head.stream));
+        }
+        Ok(())
+    }
+
+    /// The peer has broken the rules on one stream: that one ends.
+    fn stream_error(&mut self, stream: u32, code: ErrorCode) -> Result<(), ConnectionError> {
+        // What it has us reset counts as if it had done so itself.
+        self.resets += 1;
+        frame::put_number(frame::RST_STREAM, stream, code as u32, &mut self.out);
+        self.remember(stream);
+        if self.streams.remove(&stream).is_some() {
+            self.events.push_back(Event::Reset(stream));
+        }
+        Ok(())
+    }
+
+    pub(super) fn remember(&mut self, stream: u32) {
+        if self.reset.len() >= RESET_KEPT {
+            self.reset.pop_front();
+        }
+        self.reset.push_back(stream);
+    }
+
+    pub(super) fn forget_if_closed(&mut self, stream: u32) {
+        if self.streams.get(&stream).is_some_and(|s| s.is_closed() && s.body.is_empty()) {
+            self.streams.remove(&stream);
+        }
+    }
+}
+
+fn protocol(words: &'static str) -> ConnectionError {
+    ConnectionError { code: ErrorCode::Protocol, words }
+}

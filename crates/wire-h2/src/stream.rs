@@ -1,0 +1,52 @@
+//! What a connection keeps of each stream.
+
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// A stream that is not closed on both sides.
+#[derive(Debug)]
+pub struct Stream {
+    pub id: u32,
+    /// What may still be sent; negative after the peer has made its windows smaller.
+    pub send_window: i64,
+    /// What the peer may still send.
+    pub recv_window: i64,
+    /// The peer has ended its side.
+    pub recv_closed: bool,
+    /// We have ended ours.
+    pub send_closed: bool,
+    /// Its request was refused by its head: what follows is dropped.
+    pub deaf: bool,
+    /// The request's `content-length`, and what has come of it.
+    pub promised: Option<u64>,
+    pub received: u64,
+    /// Body that nobody has taken yet.
+    pub body: VecDeque<Bytes>,
+    pub buffered: usize,
+    /// Taken, and not yet given back to the peer's window.
+    pub credit: i64,
+    /// The caller waits for its window to open.
+    pub blocked: bool,
+}
+
+impl Stream {
+    pub fn new(id: u32, send_window: i64, recv_window: i64) -> Stream {
+        Stream {
+            id,
+            send_window,
+            recv_window,
+            recv_closed: false,
+            send_closed: false,
+            deaf: false,
+            promised: None,
+            received: 0,
+            body: VecDeque::new(),
+            buffered: 0,
+            credit: 0,
+            blocked: false,
+        }
+    }
+    pub fn is_closed(&self) -> bool {
+        self.recv_closed && self.send_closed
+    }
+}
