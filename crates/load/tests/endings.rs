@@ -206,6 +206,15 @@ fn saved_runs_stand_side_by_side() {
 }
 
 #[test]
+fn who_does_not_read_the_summary_costs_nobody_the_files() {
+    let server = server(u64::MAX);
+    let mut run = start("head", &server, &["-n", "20", "-c", "1"]);
+    drop(run.child.stdout.take());
+    let (code, _, report) = run.end();
+    assert_eq!((code, report.points[0].rounds[0].good), (0, 20));
+}
+
+#[test]
 fn without_descriptors_a_closed_loop_ends_and_says_so() {
     let server = server(u64::MAX);
     let folder = std::env::temp_dir().join(format!("endings-{}-descriptors", std::process::id()));

@@ -111,6 +111,13 @@ fn show(plan: &plan::Plan) -> i32 {
     status
 }
 
+/// Prints, whether or not somebody still reads (`| head`).
+pub fn say(text: &str) {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
 /// Reads the baseline, and sees whether the files for the results can be written.
 fn ready(options: &cli::Options) -> Result<Option<Report>, String> {
     for path in [&options.json, &options.csv, &options.html, &options.metrics].into_iter().flatten() {
@@ -142,24 +149,22 @@ fn raise_descriptors() {
 
 /// Prints, writes the files, and decides the exit status.
 fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Option<&Report>) -> Result<i32, String> {
-    if options.ms {
-        figures::units::times_in_milliseconds(true);
-    }
-    if !options.quiet {
-        print!("{}", crate::report::text::summary(report));
-    }
-    if options.spectrum {
-        print!("{}", crate::report::text::spectra(report));
-    }
-    figures::units::times_in_milliseconds(false);
     let write = |path: &Option<std::path::PathBuf>, content: &dyn Fn() -> String| match path {
         Some(path) => fs::write(path, content()).map_err(|e| format!("{}: {e}", path.display())),
         None => Ok(()),
     };
-    // One file that cannot be written does not cost the others.
+    // The files first: who reads the summary may go away. One file that cannot be written does not cost the others.
     let json = write(&options.json, &|| serde_json::to_string(report).unwrap_or_default() + "\n");
     let csv = write(&options.csv, &|| crate::report::csv::table(report).csv());
     let html = write(&options.html, &|| crate::report::html::page(report));
+    figures::units::times_in_milliseconds(options.ms);
+    if !options.quiet {
+        say(&crate::report::text::summary(report));
+    }
+    if options.spectrum {
+        say(&crate::report::text::spectra(report));
+    }
+    figures::units::times_in_milliseconds(false);
     json.and(csv).and(html)?;
 
     let mut judgement = gate::requirements(&plan.requirements, report);
@@ -167,7 +172,7 @@ fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Op
         judgement.extend(gate::baseline(before, report, options.by));
     }
     for j in &judgement {
-        println!("{}", j.sentence());
+        say(&(j.sentence() + "\n"));
     }
     Ok(crate::interrupt::status()
         .or(crate::interrupt::reason().map(|_| WORSE))

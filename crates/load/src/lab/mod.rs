@@ -100,7 +100,7 @@ fn run(options: &Options) -> Result<(), String> {
     let base = options.file.parent().unwrap_or(Path::new("."));
     let Some(results) = conduct::conduct(&lab, options, &out, base)? else { return Ok(()) };
     report::write(&results, &out)?;
-    print!("{}", report::text(&results));
-    println!("\n{}", out.join("report.html").display());
+    let page = out.join("report.html");
+    crate::bench::say(&format!("{}\n{}\n", report::text(&results), page.display()));
     Ok(())
 }
