@@ -20,7 +20,7 @@ Loads:
   tidegate bench URL --find 'p99<5ms'                         the highest rate that keeps the objective
   tidegate bench URL --replay access.log --speed 2            an access log with its own timing, twice as fast
 Flags of other tools:
-  tidegate bench wrk -t2 -c100 -d30s URL                      also wrk2, httperf, ab, jmeter
+  tidegate bench wrk -t2 -c100 -d30s URL                      also wrk2, httperf, ab, jmeter, oha, hey, fortio, nighthawk
 Gates:
   tidegate bench URL --require 'p99<5ms@20000rps' --require 'errors<0.1%'
   tidegate bench URL -c 100 --rounds 5 --baseline before.json --by 2%

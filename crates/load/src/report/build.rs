@@ -1,9 +1,9 @@
 //! From what the engine yields to what a report holds.
 
-use super::model::{Bounds, Capacity, Point, Ports, Round, ServerUse, StatusUse, Tick, Times};
+use super::model::{Bounds, Capacity, Point, Ports, RequestUse, Round, ServerUse, StatusUse, Tick, Times};
 use crate::engine::latency::Latency;
 use crate::engine::run::{Moment, Outcome};
-use crate::engine::timeline::Coarse;
+use crate::engine::timeline::{Coarse, Kind};
 use crate::observe::kernel::Counters;
 use crate::observe::processes::Look;
 use crate::observe::status::Status;
@@ -94,6 +94,7 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         client_cpu_per_request: (t.answers > 0).then(|| outcome.client_cpu / t.answers as f64),
         growth: outcome.timeline.slope(outcome.interval),
         interrupted: false,
+        requests: outcome.kinds.0.iter().map(request_use).collect(),
         users: outcome.users,
         tls_error: outcome.tls_error.clone(),
         starved: outcome.starved,
@@ -110,6 +111,19 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         others: None,
         kernel,
         series: series(outcome, watch),
+    }
+}
+
+fn request_use(kind: &Kind) -> RequestUse {
+    let l = &kind.latency;
+    let finite = |v: f64| Some(v).filter(|v| v.is_finite());
+    RequestUse {
+        answers: l.count,
+        failed: kind.failed,
+        mean: finite(l.mean()),
+        p50: finite(l.quantile(0.5)),
+        p99: finite(l.quantile(0.99)),
+        max: finite(l.max()),
     }
 }
 

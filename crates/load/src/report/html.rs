@@ -208,6 +208,12 @@ fn tables(page: &mut Page, report: &Report) {
         add("TLS handshake", &r.handshake);
     }
     page.table(&table);
+    if let [point] = report.points.as_slice()
+        && let Some(r) = middle(point).filter(|r| !r.requests.is_empty())
+    {
+        page.subheading("By request");
+        page.table(&super::text::requests(report, r));
+    }
     page.heading("Answers and resources");
     let mut table = Table::new(&[
         &report.quantity,

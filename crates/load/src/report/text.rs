@@ -64,6 +64,9 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     if !table.rows.is_empty() {
         let _ = write!(out, "\n{}", table.text());
     }
+    if !r.requests.is_empty() {
+        let _ = write!(out, "\n{}", requests(report, r).text());
+    }
     out.push('\n');
     let statuses: Vec<String> = r.statuses.iter().map(|(s, n)| format!("{s}: {}", grouped(*n as f64))).collect();
     if !statuses.is_empty() {
@@ -157,6 +160,25 @@ fn verdict(point: &Point, out: &mut String) {
     for reason in &point.verdict.reasons {
         let _ = writeln!(out, "    {reason}");
     }
+}
+
+/// The requests of a round, where there are several.
+pub fn requests(report: &Report, round: &Round) -> Table {
+    let mut table = Table::new(&["<  request", "answers", "failed", "mean", "p50", "p99", "max"]);
+    let time = |v: Option<f64>| v.map_or("–".into(), seconds);
+    for (i, r) in round.requests.iter().enumerate() {
+        let name = report.target.requests.get(i).map_or("?", String::as_str);
+        table.row([
+            format!("  {name}"),
+            grouped(r.answers as f64),
+            grouped(r.failed as f64),
+            time(r.mean),
+            time(r.p50),
+            time(r.p99),
+            time(r.max),
+        ]);
+    }
+    table
 }
 
 /// The distributions of all points in the text form of HdrHistogram's tools (as wrk2 prints it): milliseconds, share, count, and the
