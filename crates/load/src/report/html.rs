@@ -115,6 +115,13 @@ fn cards(report: &Report, point: &Point, r: &Round) -> Vec<(String, String, Stri
         cards.push((seconds(t.p99), "p99".into(), format!("p99.9 {}", seconds(t.p999))));
         cards.push((seconds(t.max), "longest".into(), format!("of {}", count(t.count as f64))));
     }
+    if let Some(t) = r.handshake.as_ref().filter(|_| !report.target.tls.is_empty()) {
+        let first = r.connect.as_ref().map_or(String::new(), |c| format!("after {} for TCP", seconds(c.p50)));
+        cards.push((seconds(t.p50), "TLS handshake".into(), first));
+    }
+    if let Some(t) = &r.first_byte {
+        cards.push((seconds(t.p50), "first byte".into(), format!("p99 {}", seconds(t.p99))));
+    }
     cards.push((
         Unit::Share.write(r.error_share()),
         "errors".into(),
