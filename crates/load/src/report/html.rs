@@ -25,6 +25,7 @@ pub fn page(report: &Report) -> String {
         && let Some(round) = middle(point)
     {
         page.cards(&cards(report, point, round));
+        page.paragraph(&format!("{}.", round.account()));
     }
     if !report.points.is_empty() {
         figures(&mut page, report);
@@ -282,5 +283,55 @@ fn environment(page: &mut Page, report: &Report) {
     page.preformatted(&report.command.join(" "));
     if report.target.requests.len() > 1 {
         page.details("Requests", &report.target.requests.join("\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(values: &[f64]) -> Report {
+        let point = |value: &f64| {
+            let mut latency = crate::engine::latency::Latency::default();
+            (1..100).for_each(|i| latency.record(i * 10_000));
+            let round = Round {
+                rps: value * 10.0,
+                good: 100,
+                due: 100,
+                in_time: 99,
+                late: 1,
+                latency: crate::report::build::times(&latency),
+                ..Round::default()
+            };
+            let verdict = crate::report::verdict::judge(std::slice::from_ref(&round), false);
+            Point { value: *value, rounds: vec![round], verdict }
+        };
+        Report {
+            title: "t".into(),
+            quantity: "connections".into(),
+            points: values.iter().map(point).collect(),
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn the_answer_comes_first_then_its_picture_the_figures_the_doubts() {
+        for values in [&[50.0][..], &[1.0, 10.0, 100.0]] {
+            let html = page(&report(values));
+            let at = |what: &str| html.find(what).unwrap_or_else(|| panic!("{what} is missing"));
+            let order = [
+                at("class=\"answer\""),
+                at("<figure class=\"first\""),
+                at("<h2>Figures"),
+                at("<h2>Doubts"),
+                at("<h2>How it was measured"),
+            ];
+            assert!(order.is_sorted(), "{order:?}");
+            for form in ["fig full", "fig wide", "fig narrow"] {
+                assert!(html.contains(form), "{form}");
+            }
+        }
+        assert!(page(&report(&[50.0])).contains("100 due = 99 answered + 1 answered after the end."));
+        assert!(page(&report(&[])).contains("Nothing was measured."));
     }
 }
