@@ -3,6 +3,7 @@
 use crate::verify::Verdict;
 use crate::x509::{Certificate, name, time};
 use crate::{ciphers, groups, pem};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Facts of one connection. Small: it lives as long as the connection.
@@ -37,6 +38,10 @@ pub struct Facts {
 pub struct PeerCertificate {
     pub certificate: Certificate,
     pub verdict: Verdict,
+    /// From the leaf to its anchor: kept where its revocation is asked for (`ssl_ocsp`).
+    pub path: Vec<Certificate>,
+    /// What was found when its authorities were asked; `Some`: why it is refused.
+    pub asked: OnceLock<Option<&'static str>>,
 }
 
 /// Values of GREASE (RFC 8701) are sent by browsers and mean nothing; OpenSSL shows them as numbers, and so do we.
@@ -108,13 +113,23 @@ impl Facts {
     pub fn client_verify(&self) -> String {
         match &self.peer {
             None => "NONE".into(),
-            Some(peer) if peer.verdict.is_ok() => "SUCCESS".into(),
-            Some(peer) => format!("FAILED:{}", peer.verdict.reason()),
+            Some(peer) => match peer.fault() {
+                None => "SUCCESS".into(),
+                Some(reason) => format!("FAILED:{reason}"),
+            },
         }
     }
 }
 
 impl PeerCertificate {
+    /// Why it is refused: by its verification, or by its authorities.
+    pub fn fault(&self) -> Option<&'static str> {
+        if !self.verdict.is_ok() {
+            return Some(self.verdict.reason());
+        }
+        self.asked.get().copied().flatten()
+    }
+
     /// `$ssl_client_raw_cert`: PEM.
     pub fn raw(&self) -> String {
         pem::encode("CERTIFICATE", self.certificate.der())

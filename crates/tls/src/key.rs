@@ -43,6 +43,15 @@ impl std::fmt::Display for KeyError {
     }
 }
 
+/// Whether the first private key of a PEM text needs a password.
+pub fn is_encrypted(text: &[u8]) -> bool {
+    let blocks = pem::blocks(text).unwrap_or_default();
+    let key = blocks.iter().find(|b| b.label.ends_with("PRIVATE KEY"));
+    key.is_some_and(|b| {
+        b.label == "ENCRYPTED PRIVATE KEY" || b.header("Proc-Type").is_some_and(|v| v.ends_with("ENCRYPTED"))
+    })
+}
+
 /// Loads the first private key of a PEM text. Passwords are tried in their order.
 ///
 /// # Errors
@@ -217,6 +226,7 @@ mod tests {
             let passwords: Vec<Vec<u8>> = password.map(|p: &str| vec![b"wrong".to_vec(), p.into()]).unwrap_or_default();
             let key = load(&text, &passwords).unwrap_or_else(|why| panic!("{args:?}: {why}"));
             assert_eq!(key.algorithm(), algorithm, "{args:?}");
+            assert_eq!(is_encrypted(&text), password.is_some(), "{args:?}");
             if password.is_some() {
                 assert_eq!(load(&text, &[]).err(), Some(KeyError::NeedsPassword), "{args:?}");
                 assert_eq!(load(&text, &[b"wrong".to_vec()]).err(), Some(KeyError::WrongPassword), "{args:?}");

@@ -27,8 +27,8 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedS
 use rustls::{CertificateError, CommonState, HandshakeKind, ProtocolVersion};
 use std::io::IoSlice;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Octets of plaintext in a record, at most (RFC 8446, 5.1).
 const RECORD_MAX: usize = 16_384;
@@ -295,14 +295,14 @@ impl TlsStream {
         Ok(received)
     }
 
-    /// Goes on with a server's handshake, after [`Received::hello`].
+    /// Goes on with a server's handshake, after [`Received::hello`]. `h2`: HTTP/2 is offered (ALPN), before what the rules offer.
     ///
     /// # Errors
     /// As [`TlsStream::receive`]; also when the choice is to refuse.
-    pub fn choose(&mut self, choice: Choice, plain: &mut Vec<u8>) -> Result<Received, TlsError> {
+    pub fn choose(&mut self, choice: Choice, h2: bool, plain: &mut Vec<u8>) -> Result<Received, TlsError> {
         let before = plain.len();
         let mut received = Received::default();
-        self.accept(choice)?;
+        self.accept(choice, h2)?;
         self.run_pending(plain, &mut received)?;
         self.settle(before, true, plain.len(), &mut received);
         Ok(received)
@@ -342,17 +342,17 @@ impl TlsStream {
         }
     }
 
-    fn accept(&mut self, choice: Choice) -> Result<(), TlsError> {
+    fn accept(&mut self, choice: Choice, h2: bool) -> Result<(), TlsError> {
         if !matches!(self.role, Role::Accepting) || self.hello.is_none() {
             return Err(TlsError::Dead);
         }
         let (rules, config) = match choice {
             Choice::Rules(rules) => {
-                let config = rules.config();
+                let config = rules.config(h2);
                 (rules, config)
             }
             Choice::WithCertificates(rules, set) => {
-                let config = rules.config_with(set);
+                let config = rules.config_with(set, h2);
                 (rules, config)
             }
             Choice::Reject => {
@@ -587,9 +587,12 @@ fn verify_client(
 ) -> Result<Option<Box<PeerCertificate>>, TlsError> {
     let chain: Result<Vec<Certificate>, _> = chain.into_iter().map(Certificate::parse).collect();
     let mut chain = chain.map_err(|why| TlsError::Protocol(why.into()))?;
-    let verdict = rules.trust.verify(&chain, (rules.clock.0)() as i64, Purpose::Client);
+    let now = (rules.clock.0)() as i64;
+    let verdict = rules.trust.verify(&chain, now, Purpose::Client);
+    let path = if rules.keep_path && verdict.is_ok() { rules.trust.path(&chain, now) } else { Vec::new() };
     chain.truncate(1);
-    Ok(chain.pop().map(|certificate| Box::new(PeerCertificate { certificate, verdict })))
+    let peer = |certificate| PeerCertificate { certificate, verdict, path, asked: OnceLock::new() };
+    Ok(chain.pop().map(|certificate| Box::new(peer(certificate))))
 }
 
 /// What both roles' `WriteTraffic` can do.

@@ -153,8 +153,10 @@ directives! {
         /// Keeps certificates that depend on variables.
         proxy_ssl_certificate_cache: CacheOf = "off",
         /// Cipher suites of TLSv1.2 in OpenSSL's language.
+        /// Differs: as `ssl_ciphers`.
         proxy_ssl_ciphers: Text = "DEFAULT",
-        /// Commands of OpenSSL: see `ssl_conf_command`.
+        /// Commands of OpenSSL.
+        /// Differs: as `ssl_conf_command`.
         proxy_ssl_conf_command: List<Command>,
         /// Revoked certificates: a list for every authority of a chain.
         proxy_ssl_crl: Text,
@@ -162,7 +164,8 @@ directives! {
         proxy_ssl_name: Template,
         /// Passwords of encrypted keys, one a line.
         proxy_ssl_password_file: Passwords,
-        /// Versions of the protocol. Those before TLSv1.2 are not available.
+        /// Versions of the protocol.
+        /// Differs: those before TLSv1.2 are not available; with others listed they are left out, with a warning.
         proxy_ssl_protocols: TlsProtocols = "TLSv1.2 TLSv1.3",
         /// Whether the name is sent in the handshake (SNI).
         proxy_ssl_server_name: Flag = "off",

@@ -1,11 +1,15 @@
 //! ssl (nginx: `ngx_http_ssl_module`): connections to clients over TLS.
 //!
 //! `settings.rs` makes rules of the directives, `cache.rs` reads `ssl_session_cache`, `variables.rs` shows what is known of a
-//! connection, `report.rs` says what is wrong with a certificate that loads. What the rules do is in the crate `tls`.
+//! connection, `report.rs` says what is wrong with a certificate that loads. `asking.rs` asks authorities: about clients
+//! (`ocsp.rs`) and about our own certificates (`stapling.rs`). What the rules do is in the crate `tls`.
 
+mod asking;
 mod cache;
+mod ocsp;
 mod report;
 mod settings;
+mod stapling;
 mod variables;
 
 use crate::shared::tls::{CacheOf, Command, Passwords, Pem, TlsProtocols};
@@ -13,7 +17,7 @@ use cache::{OcspCache, Sessions};
 use conf_schema::value::{Flag, List, Number, Sec, Size, Text};
 use conf_schema::{Area, Contexts, Problem, Table, directives};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature};
+use http_engine::{BlockPlan, Feature, HttpBuild};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -36,19 +40,23 @@ directives! {
         ssl_certificate_key: List<Pem>,
         /// Keeps certificates that depend on variables.
         ssl_certificate_cache: CacheOf = "off",
-        /// Encrypted ClientHello: not available, ignored with a warning.
+        /// Keys of encrypted ClientHellos.
+        /// No effect: not available, with a warning.
         ssl_ech_file: List<Text>,
         /// Passwords of encrypted keys, one a line.
         ssl_password_file: Passwords,
         /// Whether certificates are sent compressed to clients that can read it (RFC 8879, zlib).
         ssl_certificate_compression: Flag = "off",
-        /// Parameters of key exchange over finite fields, which is not available: the file is checked, and a warning says so.
+        /// Parameters of key exchange over finite fields.
+        /// No effect: keys are exchanged over elliptic curves and ML-KEM only; the file is checked, and a warning says so.
         ssl_dhparam: Text,
         /// Groups of the key exchange, in order of preference; `auto`: X25519MLKEM768, X25519, P-256, P-384.
         ssl_ecdh_curve: Text = "auto",
-        /// Versions of the protocol. Those before TLSv1.2 are not available: others hold in their place, with a warning.
+        /// Versions of the protocol.
+        /// Differs: those before TLSv1.2 are not available; with others listed they are left out, with a warning.
         ssl_protocols: TlsProtocols = "TLSv1.2 TLSv1.3",
         /// Cipher suites of TLSv1.2 in OpenSSL's language.
+        /// Differs: available are ECDHE with AES-GCM and ChaCha20-Poly1305; what a string selects besides is left out.
         ssl_ciphers: Text = "HIGH:!aNULL:!MD5",
         /// Octets in a record: small ones arrive sooner, large ones cost less.
         ssl_buffer_size: Size = "16k",
@@ -88,7 +96,8 @@ directives! {
         ssl_stapling_verify: Flag = "off",
         /// Whether requests are taken before the handshake has ended (0-RTT). They may be replays: see `$ssl_early_data`.
         ssl_early_data: Flag = "off",
-        /// Commands of OpenSSL: Certificate, PrivateKey, CipherString, Ciphersuites, Curves, Groups, MinProtocol, MaxProtocol, Protocol
+        /// Commands of OpenSSL.
+        /// Differs: Certificate, PrivateKey, CipherString, Ciphersuites, Curves, Groups, MinProtocol, MaxProtocol, Protocol
         /// and the Options SessionTicket and ServerPreference mean something here; others are errors.
         ssl_conf_command: List<Command>,
         /// Whether handshakes for this server are rejected.
@@ -106,13 +115,21 @@ impl Feature for Ssl {
     fn variables(&self) -> &'static [Builtin] {
         variables::ROWS
     }
+    fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        http.background.push(Arc::new(stapling::Stapler));
+        Ok(())
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<SslConf>() else { return Ok(()) };
         if block.context != Contexts::server {
             return Ok(());
         }
-        if let Some(tls) = settings::server(conf, block.cx)? {
-            report::certificates(&tls, block.server_names, block.cx);
+        if let Some(mut tls) = settings::server(conf, block.cx)? {
+            tls.names = report::hosts(block.server_names);
+            report::certificates(&tls, block.cx);
+            if let (Some(ask), Some(rewrite)) = (settings::asking(conf)?, &mut block.server_rewrite) {
+                rewrite.insert(0, Arc::new(ocsp::Ask(Arc::new(ask))));
+            }
             block.location.things.push(Arc::new(Arc::new(tls)));
         }
         Ok(())

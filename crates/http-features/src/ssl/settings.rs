@@ -1,5 +1,9 @@
 //! From the directives of a server to its rules (nginx: `ngx_http_ssl_merge_srv_conf`).
 
+use super::asking::Responder;
+use super::cache::OcspCache;
+use super::ocsp::{Answers, AskAuthorities};
+use super::stapling::Staples;
 use super::{Ocsp, SslConf, Verify};
 use crate::shared::tls::{self as shared, Commanded, Dynamic};
 use crate::shared::zones;
@@ -7,6 +11,7 @@ use conf_schema::value::Text;
 use conf_schema::{Complaint, Cx, Level, Problem};
 use http_engine::Request;
 use http_engine::tls::{LoadCertificates, ServerTls};
+use std::any::Any;
 use std::sync::Arc;
 use tls::certs::{CertificateSet, KeyPair};
 use tls::{ServerRules, ServerSettings, SessionCache, SessionStore, TICKET_KEY_SIZES, TicketKeys, VerifyClient};
@@ -58,7 +63,13 @@ pub(super) fn server(conf: &SslConf, cx: &mut Cx) -> Result<Option<ServerTls>, P
     };
     if certificates.is_empty() && !conf.ssl_reject_handshake {
         let asks = verify != VerifyClient::Off;
-        return Ok(asks.then_some(ServerTls { verify, rules: None, certificates: None }));
+        return Ok(asks.then_some(ServerTls {
+            verify,
+            rules: None,
+            names: Vec::new(),
+            extension: None,
+            certificates: None,
+        }));
     }
     let mut settings = ServerSettings {
         protocols: conf.ssl_protocols.settings(),
@@ -92,7 +103,7 @@ pub(super) fn server(conf: &SslConf, cx: &mut Cx) -> Result<Option<ServerTls>, P
     let mut tickets = conf.ssl_session_tickets;
     command(Commanded::read(cx, commands)?, cx, conf, &mut settings, &mut tickets)?;
     sessions(conf, cx, &mut settings, tickets)?;
-    stapling(conf, cx, &mut settings)?;
+    let extension = stapling(conf, cx, &mut settings)?;
     let mut warnings = Vec::new();
     let rules = ServerRules::build(&settings, &shared::clock(), &mut warnings).map_err(Problem::says)?;
     for text in warnings {
@@ -100,7 +111,7 @@ pub(super) fn server(conf: &SslConf, cx: &mut Cx) -> Result<Option<ServerTls>, P
     }
     let certificates: Option<Box<dyn LoadCertificates>> =
         if loaders.is_empty() { None } else { Some(Box::new(Loaders(loaders))) };
-    Ok(Some(ServerTls { verify, rules: Some(rules), certificates }))
+    Ok(Some(ServerTls { verify, rules: Some(rules), names: Vec::new(), extension, certificates }))
 }
 
 /// Who clients may be.
@@ -123,9 +134,7 @@ fn clients(conf: &SslConf, cx: &mut Cx, settings: &mut ServerSettings) -> Result
         if settings.verify == VerifyClient::OptionalNoCa {
             return Err(Problem::says("\"ssl_ocsp\" is incompatible with \"ssl_verify_client optional_no_ca\""));
         }
-        // To go on without it would let in whom an authority has shut out.
-        return Err(Problem::says("\"ssl_ocsp\" is not available yet")
-            .hint("lists of revoked certificates are: see \"ssl_crl\""));
+        settings.keep_path = true;
     }
     Ok(())
 }
@@ -218,31 +227,69 @@ fn sessions(conf: &SslConf, cx: &mut Cx, settings: &mut ServerSettings, tickets:
     Ok(())
 }
 
-/// What goes with the certificate: a file's answer. Without one nothing is stapled, and a warning says so.
-fn stapling(conf: &SslConf, cx: &mut Cx, settings: &mut ServerSettings) -> Result<(), Problem> {
+/// Whom to ask about clients; `None`: nobody.
+///
+/// # Errors
+/// nginx's words for a responder that is none.
+pub(super) fn asking(conf: &SslConf) -> Result<Option<AskAuthorities>, Problem> {
+    if conf.ssl_ocsp == Ocsp::Off || conf.ssl_verify_client == Verify::Off {
+        return Ok(None);
+    }
+    let answers = match &conf.ssl_ocsp_cache {
+        OcspCache::Off => None,
+        OcspCache::Shared(name, size) => Some(zones::state("ssl_ocsp_cache", name, *size, b"", || Answers::new(*size))),
+    };
+    Ok(Some(AskAuthorities {
+        leaf: conf.ssl_ocsp == Ocsp::Leaf,
+        responder: responder(&conf.ssl_ocsp_responder, "ssl_ocsp_responder")?,
+        answers,
+    }))
+}
+
+fn responder(url: &Option<Text>, directive: &str) -> Result<Option<Responder>, Problem> {
+    let Some(url) = text(url) else { return Ok(None) };
+    Responder::resolved(&url).map(Some).map_err(|why| Problem::says(format!("{why} in \"{directive}\"")))
+}
+
+/// What goes with the certificates: a file's answer, or those that are fetched; what cannot be had is warned of.
+fn stapling(
+    conf: &SslConf,
+    cx: &mut Cx,
+    settings: &mut ServerSettings,
+) -> Result<Option<Arc<dyn Any + Send + Sync>>, Problem> {
     if !conf.ssl_stapling {
-        return Ok(());
+        return Ok(None);
     }
     if conf.ssl_certificate_compression {
         return Err(Problem::says("\"ssl_stapling\" is incompatible with \"ssl_certificate_compression\""));
     }
-    let Some(file) = text(&conf.ssl_stapling_file) else {
-        warn(
-            cx,
-            "\"ssl_stapling\" ignored, answers are not asked for yet; \"ssl_stapling_file\" gives one with the certificate".into(),
-        );
-        return Ok(());
-    };
-    let path = cx.conf_full_name(&file);
-    let shown = path.display();
-    let bytes = cx
-        .store
-        .read(&path)
-        .map_err(|why| Problem::says(format!("BIO_new_file(\"{shown}\", \"rb\") failed ({why})")))?;
-    if !tls::ocsp_response(&bytes) {
-        return Err(Problem::says(format!("d2i_OCSP_RESPONSE_bio(\"{shown}\") failed")));
+    if let Some(file) = text(&conf.ssl_stapling_file) {
+        let path = cx.conf_full_name(&file);
+        let shown = path.display();
+        let bytes = cx.store.read(&path);
+        let bytes = bytes.map_err(|why| Problem::says(format!("BIO_new_file(\"{shown}\", \"rb\") failed ({why})")))?;
+        if !tls::ocsp_response(&bytes) {
+            return Err(Problem::says(format!("d2i_OCSP_RESPONSE_bio(\"{shown}\") failed")));
+        }
+        let staple = |pair: KeyPair| pair.with_ocsp(Some(bytes.to_vec()));
+        settings.certificates = std::mem::take(&mut settings.certificates).into_iter().map(staple).collect();
+        return Ok(None);
     }
-    let staple = |pair: KeyPair| pair.with_ocsp(Some(bytes.to_vec()));
-    settings.certificates = std::mem::take(&mut settings.certificates).into_iter().map(staple).collect();
-    Ok(())
+    let staples = Staples {
+        responder: responder(&conf.ssl_stapling_responder, "ssl_stapling_responder")?,
+        verify: conf.ssl_stapling_verify,
+        known: settings.trusted.iter().chain(&settings.client_authorities).cloned().collect(),
+    };
+    for (pair, name) in settings.certificates.iter().zip(conf.ssl_certificate.iter().flat_map(|l| &l.0)) {
+        let Some(leaf) = pair.leaf() else { continue };
+        if staples.issuer(pair).is_none() {
+            warn(
+                cx,
+                format!("\"ssl_stapling\" ignored, issuer certificate not found for certificate \"{}\"", name.text),
+            );
+        } else if let Err(why) = staples.responder(leaf) {
+            warn(cx, format!("\"ssl_stapling\" ignored, {why} \"{}\"", name.text));
+        }
+    }
+    Ok(Some(Arc::new(staples)))
 }

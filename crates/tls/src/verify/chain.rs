@@ -60,6 +60,12 @@ impl Trust {
         verdict
     }
 
+    /// The certificates from the leaf to its anchor, as they were verified; only of use when [`Trust::verify`] found no fault.
+    pub fn path(&self, chain: &[Certificate], now: i64) -> Vec<Certificate> {
+        let Some((leaf, others)) = chain.split_first() else { return Vec::new() };
+        self.build(leaf, others, now).certificates.into_iter().cloned().collect()
+    }
+
     /// Up from the leaf: anchors first, then what the peer sent (`build_chain`).
     fn build<'a>(&'a self, leaf: &'a Certificate, others: &'a [Certificate], now: i64) -> Path<'a> {
         let mut path = Path { certificates: vec![leaf], foreign: 1, trusted: false };

@@ -43,6 +43,12 @@ struct Entries {
     turn: u64,
 }
 
+/// A certificate with its key as they came from their files.
+struct Loaded {
+    pair: KeyPair,
+    encrypted: bool,
+}
+
 /// A certificate and a key by their names, each absolute.
 type Id = (Vec<u8>, Vec<u8>);
 
@@ -62,7 +68,7 @@ impl CertificateCache {
         CertificateCache { max, inactive, valid, kept: Mutex::default() }
     }
 
-    fn get(&self, id: Id, load: impl FnOnce() -> Result<KeyPair, String>) -> Result<KeyPair, String> {
+    fn get(&self, id: Id, load: impl FnOnce() -> Result<Loaded, String>) -> Result<KeyPair, String> {
         let now = clock::unix_seconds();
         let within = |seconds: u64, since: i64| now.saturating_sub(since) <= i64::try_from(seconds).unwrap_or(i64::MAX);
         let mut entries = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +87,11 @@ impl CertificateCache {
             kept.remove(&id);
         }
         let stamps = stamps(&id);
-        let pair = load()?;
+        let Loaded { pair, encrypted } = load()?;
+        // Who has the password is asked each time.
+        if encrypted {
+            return Ok(pair);
+        }
         kept.retain(|_, entry| within(self.inactive, entry.used));
         // An entry is a certificate and a key.
         while !kept.is_empty() && 2 * kept.len() + 2 > self.max {
@@ -137,7 +147,7 @@ impl Dynamic {
         }
         let read = || self.read(&certificate, &key);
         match &self.cache {
-            CacheOf::Off => read(),
+            CacheOf::Off => read().map(|loaded| loaded.pair),
             CacheOf::On(cache) => cache.get((certificate.clone(), key.clone()), read),
         }
         .map(Some)
@@ -154,7 +164,7 @@ impl Dynamic {
         self.conf_prefix.join(&*String::from_utf8_lossy(&word)).into_os_string().into_encoded_bytes()
     }
 
-    fn read(&self, certificate: &[u8], key: &[u8]) -> Result<KeyPair, String> {
+    fn read(&self, certificate: &[u8], key: &[u8]) -> Result<Loaded, String> {
         let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
         let (c, k) = (text(certificate), text(key));
         let file = |path: &str| {
@@ -169,10 +179,12 @@ impl Dynamic {
             return Err(why);
         }
         let key = pem(&k, file).map_err(|why| format!("cannot load certificate key \"{k}\": {why}"))?;
-        KeyPair::load(&chain, &key, &self.passwords.0).map_err(|why| match why {
+        let encrypted = tls::key::is_encrypted(&key);
+        let pair = KeyPair::load(&chain, &key, &self.passwords.0).map_err(|why| match why {
             LoadError::Mismatch => format!("SSL_use_PrivateKey(\"{k}\") failed (SSL: error:05800074:x509 certificate routines::key values mismatch)"),
             why => sentence(&why, &c, &k),
-        })
+        })?;
+        Ok(Loaded { pair, encrypted })
     }
 }
 

@@ -1,5 +1,6 @@
 //! `tidegate doctor [-c FILE]`: what this machine allows, what a configuration needs, which limit binds first, what lifts it.
 
+mod certificates;
 mod demand;
 mod examine;
 mod machine;
@@ -21,6 +22,7 @@ Usage: tidegate doctor [-c FILE] [-p PREFIX] [-g DIRECTIVES] [--json]
 
 Compares what this machine allows (open files, queues, ports, memory, the firewall's table ...)
 with what the configuration needs, says which limit binds first, and the command that lifts it.
+Certificates that end soon, are for other names or lack their chain are named as well.
 Run it as the user and in the container or unit that serves: limits differ between them.
 
   -c, -p, -g   as for the server itself
@@ -49,7 +51,8 @@ pub fn run(arguments: &[OsString]) -> i32 {
         }
     };
     let demand = Demand::of(&invocation, config);
-    let findings = examine(&Machine::read(), &demand);
+    let mut findings = examine(&Machine::read(), &demand);
+    findings.extend(certificates::examine(config, base::clock::unix_seconds()));
     let name = invocation.conf_file.display().to_string();
     if json {
         println!("{}", as_json(&name, &demand, &findings));

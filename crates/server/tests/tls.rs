@@ -1,0 +1,330 @@
+//! TLS of whole processes, towards clients and towards servers, with a client of our own.
+
+mod support;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use std::io::{IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use support::{Site, free_port, text, wait};
+use tls::{ClientRules, ClientSettings, Target, TlsStream};
+
+/// An authority that issues what a test needs.
+struct Authority {
+    params: CertificateParams,
+    key: KeyPair,
+    pem: String,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        Authority::called("the authority")
+    }
+    fn called(name: &str) -> Authority {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.clone().self_signed(&key).expect("signed").pem();
+        Authority { params, key, pem }
+    }
+    /// A certificate and its key.
+    fn issue(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(vec![name.to_string()]).expect("a name");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let issuer = Issuer::from_params(&self.params, &self.key);
+        (params.signed_by(&key, &issuer).expect("signed").pem(), key.serialize_pem())
+    }
+    /// The same as files of a site: `NAME.crt`, `NAME.key`.
+    fn put(&self, site: &Site, name: &str) {
+        let (certificate, key) = self.issue(name);
+        site.write(&format!("conf/{name}.crt"), &certificate);
+        site.write(&format!("conf/{name}.key"), &key);
+    }
+}
+
+fn clock() -> tls::Clock {
+    Arc::new(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
+}
+
+struct Client {
+    rules: Arc<ClientRules>,
+    port: u16,
+}
+
+impl Client {
+    fn new(port: u16, authority: &Authority, certificate: Option<(String, String)>) -> Client {
+        let trusted = tls::certs::certificates(authority.pem.as_bytes()).expect("PEM");
+        let certificate = certificate
+            .map(|(c, k)| tls::certs::KeyPair::load(c.as_bytes(), k.as_bytes(), &[]).expect("a certificate"));
+        let settings = ClientSettings { verify: true, trusted, certificate, ..ClientSettings::default() };
+        Client { rules: ClientRules::build(&settings, &clock(), &mut Vec::new()).expect("rules"), port }
+    }
+
+    /// One request on a connection of its own; the whole answer.
+    fn get(&self, sni: &str, host: &str, uri: &str) -> Result<String, String> {
+        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).map_err(|e| e.to_string())?;
+        socket.set_read_timeout(Some(Duration::from_secs(20))).map_err(|e| e.to_string())?;
+        let target = Target { peer: "here".into(), name: sni.into(), send_name: true };
+        let mut stream = TlsStream::client(&self.rules, &target, None).map_err(|e| e.to_string())?;
+        let (mut answer, mut sent) = (Vec::new(), false);
+        loop {
+            if !sent && !stream.is_handshaking() {
+                let request = format!("GET {uri} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+                stream.send(&[IoSlice::new(request.as_bytes())]).map_err(|e| e.to_string())?;
+                sent = true;
+            }
+            socket.write_all(stream.output()).map_err(|e| e.to_string())?;
+            stream.advance(stream.output().len());
+            let mut bytes = vec![0; 16 * 1024];
+            let n = socket.read(&mut bytes).map_err(|e| e.to_string())?;
+            let received = stream.receive(&mut bytes[..n], &mut answer).map_err(|e| e.to_string())?;
+            if received.closed || n == 0 {
+                // The end of the bytes is not the end of the answer unless the server has said so.
+                assert!(received.closed || !sent, "no close_notify");
+                return Ok(text(&answer));
+            }
+        }
+    }
+}
+
+const MAIN: &str = "daemon off; worker_processes 2;";
+
+#[test]
+fn names_choose_servers_and_their_certificates() {
+    let port = free_port();
+    let authority = Authority::new();
+    let site = Site::new(
+        MAIN,
+        &format!(
+            "http {{ ssl_session_cache shared:S:1m;
+            server {{ listen 127.0.0.1:{port} ssl; server_name a.example; ssl_certificate a.example.crt;
+                ssl_certificate_key a.example.key;
+                return 200 \"a $ssl_server_name $ssl_protocol $ssl_session_reused $https $ssl_client_verify\"; }}
+            server {{ listen 127.0.0.1:{port} ssl; server_name *.b.example; ssl_certificate $ssl_server_name.crt;
+                ssl_certificate_key $ssl_server_name.key; return 200 \"b $ssl_server_name $ssl_cipher $ssl_curve\"; }}
+            server {{ listen 127.0.0.1:{port} ssl; server_name no.example; ssl_reject_handshake on; }} }}"
+        ),
+    );
+    authority.put(&site, "a.example");
+    authority.put(&site, "x.b.example");
+    let running = site.start();
+    let client = Client::new(port, &authority, None);
+    let body = |sni: &str| wait("an answer", || client.get(sni, sni, "/"));
+    assert!(body("a.example").ends_with("a a.example TLSv1.3 . on NONE"));
+    assert!(body("a.example").ends_with("a a.example TLSv1.3 r on NONE"));
+    assert!(body("x.b.example").ends_with("b x.b.example TLS_AES_256_GCM_SHA384 X25519MLKEM768"));
+    assert_eq!(client.get("no.example", "no.example", "/").expect_err("rejected"), "alert UnrecognisedName");
+    // The variable names a file that is not there.
+    assert_eq!(client.get("y.b.example", "y.b.example", "/").expect_err("no certificate"), "alert InternalError");
+    site.wait_for_log("y.b.example.crt\": BIO_new_file() failed (SSL: error:80000002:system library::No such file", 1);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn clients_are_asked_for_certificates() {
+    let port = free_port();
+    let authority = Authority::new();
+    let site = Site::new(
+        MAIN,
+        &format!(
+            "http {{ ssl_certificate a.example.crt; ssl_certificate_key a.example.key; ssl_client_certificate ca.crt;
+            server {{ listen 127.0.0.1:{port} ssl; server_name a.example; return 200 open; }}
+            server {{ listen 127.0.0.1:{port} ssl; server_name on.example; ssl_certificate on.example.crt;
+                ssl_certificate_key on.example.key; ssl_verify_client on;
+                return 200 \"$ssl_client_verify $ssl_client_s_dn\"; }} }}"
+        ),
+    );
+    authority.put(&site, "a.example");
+    authority.put(&site, "on.example");
+    site.write("conf/ca.crt", &authority.pem);
+    let running = site.start();
+    let nobody = Client::new(port, &authority, None);
+    let user = Client::new(port, &authority, Some(authority.issue("user")));
+    let stranger = Client::new(port, &authority, Some(Authority::new().issue("stranger")));
+    let starts = |answer: Result<String, String>, status: &str, words: &str| {
+        let answer = answer.expect("an answer");
+        assert!(answer.starts_with(status) && answer.contains(words), "{answer}");
+    };
+    wait("an answer", || nobody.get("a.example", "a.example", "/"));
+    starts(user.get("on.example", "on.example", "/"), "HTTP/1.1 200", "SUCCESS CN=user");
+    starts(nobody.get("on.example", "on.example", "/"), "HTTP/1.1 400", "No required SSL certificate was sent");
+    starts(stranger.get("on.example", "on.example", "/"), "HTTP/1.1 400", "The SSL certificate error");
+    // Who got in by another door does not go through this one.
+    starts(user.get("a.example", "on.example", "/"), "HTTP/1.1 421", "Misdirected");
+    starts(user.get("on.example", "a.example", "/"), "HTTP/1.1 200", "open");
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn plain_http_on_the_port_is_told_so() {
+    let port = free_port();
+    let authority = Authority::new();
+    let site = Site::new(
+        MAIN,
+        &format!(
+            "http {{ server {{ listen 127.0.0.1:{port} ssl; ssl_certificate a.example.crt;
+                ssl_certificate_key a.example.key; return 200 secret; }} }}"
+        ),
+    );
+    authority.put(&site, "a.example");
+    let running = site.start();
+    let (status, body) = wait("an answer", || support::client::get(port));
+    assert!(status == 400 && body.contains("The plain HTTP request was sent to HTTPS port"), "{body}");
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn a_reload_brings_the_certificate_that_is_on_the_disk() {
+    let port = free_port();
+    let (old, new) = (Authority::new(), Authority::called("another"));
+    let site = Site::new(
+        MAIN,
+        &format!(
+            "http {{ server {{ listen 127.0.0.1:{port} ssl; ssl_certificate a.example.crt;
+                ssl_certificate_key a.example.key; return 200 ok; }} }}"
+        ),
+    );
+    old.put(&site, "a.example");
+    let running = site.start();
+    wait("an answer", || Client::new(port, &old, None).get("a.example", "a.example", "/"));
+    let refused = Client::new(port, &new, None).get("a.example", "a.example", "/");
+    assert_eq!(refused, Err("certificate verify error: (21:unable to verify the first certificate)".into()));
+    new.put(&site, "a.example");
+    running.signal("HUP");
+    wait("the new certificate", || Client::new(port, &new, None).get("a.example", "a.example", "/"));
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn servers_are_asked_over_tls_and_verified() {
+    let (front, back) = (free_port(), free_port());
+    let (authority, other) = (Authority::new(), Authority::called("another"));
+    let site = Site::new(
+        MAIN,
+        &format!(
+            "http {{ proxy_ssl_name a.example; proxy_ssl_server_name on; proxy_ssl_verify on; proxy_set_header Host a.example;
+            upstream kept {{ server 127.0.0.1:{back}; keepalive 4; }}
+            server {{ listen 127.0.0.1:{back} ssl; ssl_certificate a.example.crt; ssl_certificate_key a.example.key;
+                ssl_verify_client optional; ssl_client_certificate ca.crt;
+                location / {{ return 200 \"$ssl_server_name $ssl_client_verify $connection_requests $request_uri\"; }}
+                location /long {{ root html; }} }}
+            server {{ listen 127.0.0.1:{front};
+                proxy_ssl_trusted_certificate ca.crt;
+                location / {{ proxy_pass https://kept; }}
+                location /user {{ proxy_pass https://127.0.0.1:{back};
+                    proxy_ssl_certificate user.crt; proxy_ssl_certificate_key user.key; }}
+                location /name {{ proxy_pass https://127.0.0.1:{back}; proxy_ssl_name b.example; }}
+                location /other {{ proxy_pass https://127.0.0.1:{back}; proxy_ssl_trusted_certificate other.crt; }}
+                location /off {{ proxy_pass https://127.0.0.1:{back}; proxy_ssl_verify off; proxy_ssl_name b.example;
+                    proxy_set_header Host b.example; }}
+            }} }}"
+        ),
+    );
+    authority.put(&site, "a.example");
+    authority.put(&site, "user");
+    site.write("conf/ca.crt", &authority.pem);
+    site.write("conf/other.crt", &other.pem);
+    let long: String = (0..200_000).map(|n| char::from(b'a' + (n % 26) as u8)).collect();
+    site.write("html/long", &long);
+    let running = site.start();
+    let get = |uri: &str| {
+        wait("an answer", || {
+            let mut client = support::client::Client::connect(front)?;
+            client.ask(&format!("GET {uri} HTTP/1.1\r\nHost: a\r\n\r\n"))
+        })
+    };
+    assert_eq!(get("/one"), (200, "a.example NONE 1 /one".into()));
+    assert_eq!(get("/user"), (200, "a.example SUCCESS 1 /user".into()));
+    assert_eq!(get("/off"), (200, "b.example NONE 1 /off".into()));
+    assert_eq!(get("/long"), (200, long));
+    assert_eq!((get("/name").0, get("/other").0), (502, 502));
+    site.wait_for_log("upstream SSL certificate does not match \"b.example\" while SSL handshaking to upstream", 1);
+    site.wait_for_log(
+        "upstream SSL certificate verify error: (21:unable to verify the first certificate) while SSL handshaking to upstream",
+        1,
+    );
+    // Each worker thread keeps connections of its own: some request meets one that was used before.
+    wait("a connection that is used again", || match get("/again") {
+        (200, body) if !body.starts_with("a.example NONE 1 ") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn what_is_wrong_is_said_in_nginxs_words() {
+    let authority = Authority::new();
+    let try_with = |server: &str| {
+        let site = Site::new("", &format!("http {{ server {{ listen 127.0.0.1:8443 ssl; {server} }} }}"));
+        authority.put(&site, "a");
+        authority.put(&site, "b");
+        let out = site.run(&["-t"]);
+        (out.status.success(), text(&out.stderr))
+    };
+    for (server, words) in [
+        ("", "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive in "),
+        ("ssl_certificate a.crt;", "no \"ssl_certificate_key\" is defined for certificate \"a.crt\""),
+        ("ssl_certificate c.crt; ssl_certificate_key a.key;", "c.crt\": BIO_new_file() failed (SSL: error:80000002:"),
+        ("ssl_certificate a.key; ssl_certificate_key a.key;", "PEM_read_bio_X509_AUX() failed (SSL: error:0480006C:"),
+        ("ssl_certificate a.crt; ssl_certificate_key b.key;", "key values mismatch)"),
+        ("ssl_certificate a.crt; ssl_certificate_key engine:x:y;", "keys from \"engine:\" are not available"),
+        (
+            "ssl_certificate a.crt; ssl_certificate_key a.key; ssl_verify_client on;",
+            "no ssl_client_certificate or ssl_trusted_certificate for ssl_verify_client",
+        ),
+        (
+            "ssl_certificate a.crt; ssl_certificate_key a.key; ssl_protocols TLSv1;",
+            "only TLSv1.2 and TLSv1.3 are available",
+        ),
+        ("ssl_certificate a.crt; ssl_certificate_key a.key; ssl_ciphers nothing;", "no cipher match"),
+        (
+            "ssl_certificate a.crt; ssl_certificate_key a.key; ssl_ecdh_curve x;",
+            "SSL_CTX_set1_curves_list(\"x\") failed",
+        ),
+        (
+            "ssl_certificate a.crt; ssl_certificate_key a.key; ssl_conf_command A b;",
+            "SSL_CONF_cmd(\"A\", \"b\") failed",
+        ),
+    ] {
+        let (success, said) = try_with(server);
+        assert!(!success && said.contains(words), "{server}: {said}");
+    }
+    // What Debian's nginx.conf says.
+    let stock = "ssl_certificate a.crt; ssl_certificate_key a.key; \
+                 ssl_protocols TLSv1 TLSv1.1 TLSv1.2 TLSv1.3; ssl_prefer_server_ciphers on;";
+    let (success, said) = try_with(stock);
+    assert!(
+        success && said.contains("versions before TLSv1.2 are not available, TLSv1.2 and TLSv1.3 will be used"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_doctor_looks_at_certificates() {
+    let authority = Authority::new();
+    let site = Site::new(
+        "",
+        "http { server { listen 127.0.0.1:8443 ssl; server_name b.example; ssl_certificate a.example.crt;
+            ssl_certificate_key a.example.key; } }",
+    );
+    authority.put(&site, "a.example");
+    let conf = site.path("conf/nginx.conf").display().to_string();
+    let prefix = site.dir.display().to_string();
+    let out = std::process::Command::new(support::BINARY)
+        .args(["doctor", "-c", &conf, "-p", &prefix])
+        .output()
+        .expect("runs");
+    let said = text(&out.stdout);
+    assert!(said.contains("the certificate of \"CN=a.example\" is not for b.example"), "{said}");
+    assert!(said.contains("is sent alone: clients that do not know"), "{said}");
+}
