@@ -206,6 +206,38 @@ fn saved_runs_stand_side_by_side() {
 }
 
 #[test]
+fn a_client_whose_processor_somebody_else_has_is_disturbed() {
+    use std::sync::atomic::AtomicBool;
+    let all = rustix::thread::sched_getaffinity(None).unwrap();
+    let cpu = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    // Two that never rest, on the client's processor: it gets a third of it.
+    let neighbours = [(); 2].map(|()| {
+        let over = over.clone();
+        std::thread::spawn(move || {
+            let mut one = rustix::thread::CpuSet::new();
+            one.set(cpu);
+            rustix::thread::sched_setaffinity(None, &one).unwrap();
+            while !over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        })
+    });
+    let server = server(u64::MAX);
+    let run = start("disturbed", &server, &["-c", "16", "-d", "1s", "--pin", &cpu.to_string(), "--require", "rps>1G"]);
+    let (code, text, report) = run.end();
+    over.store(true, Ordering::Relaxed);
+    neighbours.into_iter().for_each(|n| n.join().unwrap());
+    let (point, round) = (&report.points[0], &report.points[0].rounds[0]);
+    if std::fs::read_to_string("/proc/self/schedstat").is_ok_and(|t| t.split_whitespace().nth(1) != Some("0")) {
+        assert!(round.client_waited[0] > 0.3, "{:?}", round.client_waited);
+        assert!(point.verdict.word == "disturbed" && !point.verdict.usable, "{:?}", point.verdict);
+        assert!(text.contains("waited for a processor"), "{text}");
+        assert_eq!(code, 3, "it fails nothing by that");
+    }
+}
+
+#[test]
 fn who_does_not_read_the_summary_costs_nobody_the_files() {
     let server = server(u64::MAX);
     let mut run = start("head", &server, &["-n", "20", "-c", "1"]);
