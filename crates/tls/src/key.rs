@@ -34,7 +34,7 @@ pub enum KeyError {
 impl std::fmt::Display for KeyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            KeyError::NoKey => f.write_str("no start line:Expecting: ANY PRIVATE KEY"),
+            KeyError::NoKey => f.write_str("unsupported:No supported data to decode. Input type: PEM"),
             KeyError::NeedsPassword => f.write_str("the key is encrypted and there is no \"ssl_password_file\""),
             KeyError::WrongPassword => f.write_str("bad decrypt"),
             KeyError::Broken(why) => f.write_str(why),

@@ -14,17 +14,18 @@
 
 use crate::certs::KeyPair;
 use crate::client::{ClientRules, Target};
+use crate::error::{INTERNAL_ERROR, TlsError, UNRECOGNIZED_NAME};
 use crate::facts::{Facts, PeerCertificate};
 use crate::hello::{self, ClientHello, Peek};
 use crate::server::{Choice, ServerRules, VerifyClient};
-use crate::verify::{Purpose, Verdict};
+use crate::verify::Purpose;
 use crate::x509::Certificate;
 use crate::{ciphers, current, groups};
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::CertificateDer;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
-use rustls::{CertificateError, CommonState, HandshakeKind, ProtocolVersion};
+use rustls::{CommonState, HandshakeKind, ProtocolVersion};
 use std::io::IoSlice;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,51 +39,6 @@ const RECORD_OVERHEAD: usize = 64;
 const STEPS_MAX: usize = 100_000;
 /// Buffers that are larger are given back as soon as they are empty.
 const KEPT_MAX: usize = 64 * 1024;
-
-/// Why a connection cannot go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TlsError {
-    /// The first bytes are those of another protocol (nginx answers 400 or 497).
-    NotTls,
-    /// `ssl_reject_handshake`.
-    Rejected,
-    /// The certificate of an upstream server was refused.
-    Verify(Verdict),
-    /// The peer ended it with an alert; its name.
-    Alert(String),
-    /// Anything else that rustls found.
-    Protocol(String),
-    /// An earlier call failed.
-    Dead,
-}
-
-impl std::fmt::Display for TlsError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            TlsError::NotTls => f.write_str("http request"),
-            TlsError::Rejected => f.write_str("callback failed"),
-            TlsError::Verify(verdict) => write!(f, "certificate verify error: ({}:{})", verdict.0, verdict.reason()),
-            TlsError::Alert(name) => write!(f, "alert {name}"),
-            TlsError::Protocol(why) => f.write_str(why),
-            TlsError::Dead => f.write_str("the connection failed before"),
-        }
-    }
-}
-
-impl std::error::Error for TlsError {}
-
-fn error_of(why: &rustls::Error) -> TlsError {
-    match why {
-        rustls::Error::AlertReceived(alert) => TlsError::Alert(format!("{alert:?}")),
-        rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
-            match other.0.downcast_ref::<crate::verify::Refused>() {
-                Some(refused) => TlsError::Verify(refused.0),
-                None => TlsError::Protocol(why.to_string()),
-            }
-        }
-        _ => TlsError::Protocol(why.to_string()),
-    }
-}
 
 /// What came of received bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -188,9 +144,9 @@ impl TlsStream {
     /// # Errors
     /// rustls cannot make a connection of these rules.
     pub fn client(rules: &ClientRules, target: &Target, certificate: Option<&KeyPair>) -> Result<TlsStream, TlsError> {
-        let config = rules.config(target, certificate).map_err(|why| error_of(&why))?;
+        let config = rules.config(target, certificate).map_err(|why| TlsError::from(&why))?;
         let (name, _) = ClientRules::server_name(target);
-        let connection = UnbufferedClientConnection::new(config, name).map_err(|why| error_of(&why))?;
+        let connection = UnbufferedClientConnection::new(config, name).map_err(|why| TlsError::from(&why))?;
         let mut stream = TlsStream::new(Role::Client(Box::new(connection)));
         stream.receive(&mut [], &mut Vec::new())?;
         Ok(stream)
@@ -372,7 +328,7 @@ impl TlsStream {
             Ok(connection) => connection,
             Err(why) => {
                 self.alert(INTERNAL_ERROR);
-                return Err(self.fail(error_of(&why)));
+                return Err(self.fail(TlsError::from(&why)));
             }
         };
         self.record = rules.record;
@@ -574,9 +530,6 @@ impl TlsStream {
     }
 }
 
-const UNRECOGNIZED_NAME: u8 = 112;
-const INTERNAL_ERROR: u8 = 80;
-
 fn own(der: &CertificateDer<'_>) -> CertificateDer<'static> {
     CertificateDer::from(der.as_ref().to_vec())
 }
@@ -617,7 +570,7 @@ fn write_in<D>(
     size: usize,
     write: impl Fn(&mut dyn Write, &mut [u8]) -> Result<usize, EncryptError>,
 ) -> Result<Option<Result<usize, EncryptError>>, TlsError> {
-    match state.map_err(|why| error_of(&why))? {
+    match state.map_err(|why| TlsError::from(&why))? {
         ConnectionState::WriteTraffic(mut traffic) => Ok(Some(write(&mut traffic, output.room(size)))),
         other => match passing(other, output)? {
             Step::Again => Ok(None),
@@ -657,10 +610,10 @@ fn step<D>(
     plain: &mut Vec<u8>,
     closed: &mut bool,
 ) -> Result<Step, TlsError> {
-    match state.map_err(|why| error_of(&why))? {
+    match state.map_err(|why| TlsError::from(&why))? {
         ConnectionState::ReadTraffic(mut traffic) => {
             while let Some(record) = traffic.next_record() {
-                plain.extend_from_slice(record.map_err(|why| error_of(&why))?.payload);
+                plain.extend_from_slice(record.map_err(|why| TlsError::from(&why))?.payload);
             }
             Ok(Step::Again)
         }
@@ -687,7 +640,7 @@ fn server_step(
         Ok(ConnectionState::ReadEarlyData(mut early)) => {
             received.early = true;
             while let Some(record) = early.next_record() {
-                plain.extend_from_slice(record.map_err(|why| error_of(&why))?.payload);
+                plain.extend_from_slice(record.map_err(|why| TlsError::from(&why))?.payload);
             }
             Ok(Step::Again)
         }

@@ -5,6 +5,7 @@ use conf_schema::{Cx, Problem};
 use std::io;
 use std::sync::Arc;
 use tls::certs::{self, KeyPair, LoadError};
+use tls::key::KeyError;
 use tls::verify::RevocationList;
 use tls::x509::Certificate;
 
@@ -30,21 +31,24 @@ pub fn pem(word: &str, read: impl FnOnce(&str) -> io::Result<Arc<[u8]>>) -> Resu
     if let Some(text) = word.strip_prefix("data:") {
         return Ok(Arc::from(text.as_bytes()));
     }
-    read(word).map_err(|why| {
-        let code = 0x8000_0000_u32 | why.raw_os_error().unwrap_or(0).unsigned_abs();
-        format!(
-            "BIO_new_file() failed (SSL: error:{code:08X}:system library::{}:calling fopen({word}, r) \
-             error:10000080:BIO routines::no such file)",
-            reason(&why)
-        )
-    })
+    read(word).map_err(|why| format!("BIO_new_file() failed {}", unopened(word, "r", &why)))
+}
+
+/// OpenSSL's words for a file that cannot be opened.
+pub fn unopened(path: &str, mode: &str, why: &io::Error) -> String {
+    let code = 0x8000_0000_u32 | why.raw_os_error().unwrap_or(0).unsigned_abs();
+    let rest = match why.kind() {
+        io::ErrorKind::NotFound => "error:10000080:BIO routines::no such file",
+        _ => "error:10080002:BIO routines::system lib",
+    };
+    format!("(SSL: error:{code:08X}:system library::{}:calling fopen({path}, {mode}) {rest})", reason(why))
 }
 
 /// The contents of a word of the configuration; relative paths begin at the configuration's folder.
 ///
 /// # Errors
 /// As [`pem`].
-pub fn read(cx: &mut Cx, word: &str) -> Result<Arc<[u8]>, String> {
+fn read(cx: &mut Cx, word: &str) -> Result<Arc<[u8]>, String> {
     if word.starts_with("data:") {
         return pem(word, |_| Ok(Arc::from([])));
     }
@@ -63,9 +67,16 @@ pub(super) fn sentence(why: &LoadError, certificate: &str, key: &str) -> String 
         LoadError::Certificate(why) => format!(
             "cannot load certificate \"{certificate}\": PEM_read_bio_X509_AUX() failed (SSL: error:0480006C:PEM routines::{why})"
         ),
-        LoadError::Key(why) => format!(
-            "cannot load certificate key \"{key}\": PEM_read_bio_PrivateKey() failed (SSL: error:0480006C:PEM routines::{why})"
-        ),
+        LoadError::Key(why) => {
+            let code = match why {
+                KeyError::NoKey => "1E08010C:DECODER",
+                KeyError::WrongPassword => "1C800064:Provider",
+                _ => "0480006C:PEM",
+            };
+            format!(
+                "cannot load certificate key \"{key}\": PEM_read_bio_PrivateKey() failed (SSL: error:{code} routines::{why})"
+            )
+        }
         LoadError::Mismatch => format!(
             "SSL_CTX_use_PrivateKey(\"{key}\") failed (SSL: error:05800074:x509 certificate routines::key values mismatch)"
         ),
