@@ -70,7 +70,7 @@ fn answer(bytes: &[u8], size: usize) {
                     match server.take_body(stream) {
                         Taken::Bytes(bytes) => assert!(bytes.len() <= 1000),
                         Taken::End => {
-                            server.send_body(stream, b"done", true);
+                            server.send_body(stream, b"done", 8192, true);
                             server.finish(stream);
                             break;
                         }
