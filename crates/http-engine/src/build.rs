@@ -689,15 +689,7 @@ pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
         return listener.default_server;
     }
     let host = std::mem::take(&mut r.host);
-    let found = if host.is_empty() {
-        // A request that names no host is for the server that the handshake chose.
-        match crate::tls::sent_name(r.connection()) {
-            Some(name) => listener.names.find(&name, r),
-            None => Ok(None),
-        }
-    } else {
-        listener.names.find(&host, r)
-    };
+    let found = listener.names.find(&host, r);
     r.host = host;
     // A name that could not be decided on is no reason to pick another server: the request ends with 500.
     r.undecided = found.is_err();

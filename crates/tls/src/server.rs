@@ -269,25 +269,6 @@ impl ServerRules {
         Arc::new(config)
     }
 
-    /// The same rules with other protocols of ALPN (`http2` on one of a server's addresses). Sessions, and certificates that are
-    /// replaced later, are shared.
-    pub fn with_alpn(&self, protocols: Vec<Vec<u8>>) -> Arc<ServerRules> {
-        let mut config = (*self.config).clone();
-        config.alpn_protocols = protocols;
-        Arc::new(ServerRules {
-            config: Arc::new(config),
-            certificates: Arc::clone(&self.certificates),
-            verify: self.verify,
-            trust: Arc::clone(&self.trust),
-            asks: self.asks,
-            dynamic: self.dynamic,
-            reject: self.reject,
-            record: self.record,
-            keep_path: self.keep_path,
-            clock: self.clock.clone(),
-        })
-    }
-
     /// For QUIC: what `quinn-proto` builds its own configuration from.
     pub fn rustls_config(&self) -> Arc<ServerConfig> {
         self.config(false)

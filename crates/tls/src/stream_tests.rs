@@ -468,10 +468,6 @@ fn ciphers_and_groups_are_those_of_the_rules() {
     let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let client = client_rules(&ClientSettings { alpn, ..verifying(&authority) }, &clock);
     let rules = rules(&settings, &clock);
-    let with_h2 = rules.with_alpn(vec![b"h2".to_vec(), b"http/1.1".to_vec()]);
-    let mut pair = Pair::new(always(&with_h2), &client, &target("localhost"));
-    pair.exchange();
-    assert_eq!(pair.facts().alpn.as_deref(), Some(&b"h2"[..]));
     let mut pair = Pair::new(always(&rules), &client, &target("localhost"));
     pair.exchange();
     let facts = pair.facts();
