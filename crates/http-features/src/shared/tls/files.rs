@@ -83,11 +83,21 @@ pub(super) fn sentence(why: &LoadError, certificate: &str, key: &str) -> String 
     }
 }
 
+/// The file that a `store:` word names: `store:file:PATH`, `store:file:///PATH`, `store:PATH`; other words as they are.
+pub(super) fn stored(key: &str) -> &str {
+    let Some(uri) = key.strip_prefix("store:") else { return key };
+    match uri.strip_prefix("file:") {
+        Some(path) => path.strip_prefix("//").unwrap_or(path),
+        None if uri.starts_with('/') => uri,
+        None => key,
+    }
+}
+
 /// Why a key cannot be had from where the word says.
 pub(super) fn unavailable(key: &str) -> Option<String> {
     let (place, _) = key.split_once(':').filter(|(place, _)| matches!(*place, "engine" | "store"))?;
     Some(format!(
-        "cannot load certificate key \"{key}\": keys from \"{place}:\" are not available, only files and \"data:\""
+        "cannot load certificate key \"{key}\": keys from \"{place}:\" are not available, only from files and \"data:\""
     ))
 }
 
@@ -96,15 +106,15 @@ pub(super) fn unavailable(key: &str) -> Option<String> {
 /// # Errors
 /// nginx's words.
 pub fn key_pair(cx: &mut Cx, certificate: &Pem, key: &Pem, passwords: Option<&Passwords>) -> Result<KeyPair, Problem> {
-    let (c, k) = (shown(cx, &certificate.text), shown(cx, &key.text));
-    if let Some(why) = unavailable(&key.text) {
+    let key = stored(&key.text);
+    let (c, k) = (shown(cx, &certificate.text), shown(cx, key));
+    if let Some(why) = unavailable(key) {
         return Err(Problem::says(why));
     }
     let chain =
         read(cx, &certificate.text).map_err(|why| Problem::says(format!("cannot load certificate \"{c}\": {why}")))?;
     KeyPair::chain(&chain).map_err(|why| Problem::says(sentence(&why, &c, &k)))?;
-    let text =
-        read(cx, &key.text).map_err(|why| Problem::says(format!("cannot load certificate key \"{k}\": {why}")))?;
+    let text = read(cx, key).map_err(|why| Problem::says(format!("cannot load certificate key \"{k}\": {why}")))?;
     let none = Passwords::default();
     KeyPair::load(&chain, &text, &passwords.unwrap_or(&none).0).map_err(|why| Problem::says(sentence(&why, &c, &k)))
 }
@@ -136,4 +146,25 @@ pub fn crls(cx: &mut Cx, word: &str) -> Result<Vec<RevocationList>, Problem> {
     let text = read(cx, word).map_err(says)?;
     RevocationList::all(&text)
         .map_err(|why| says(format!("PEM_read_bio_X509_CRL() failed (SSL: error:0480006C:PEM routines::{why})")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_of_files_are_files() {
+        for (word, path) in [
+            ("a.key", "a.key"),
+            ("store:file:/etc/a.key", "/etc/a.key"),
+            ("store:file:///etc/a.key", "/etc/a.key"),
+            ("store:file:a.key", "a.key"),
+            ("store:/etc/a.key", "/etc/a.key"),
+            ("store:pkcs11:token=x", "store:pkcs11:token=x"),
+            ("engine:pkcs11:x", "engine:pkcs11:x"),
+        ] {
+            assert_eq!(stored(word), path);
+            assert_eq!(unavailable(stored(word)).is_some(), path.contains("pkcs11"), "{word}");
+        }
+    }
 }
