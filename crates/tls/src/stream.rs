@@ -14,13 +14,14 @@
 
 use crate::certs::KeyPair;
 use crate::client::{ClientRules, Target};
+use crate::current::{self, Told};
 use crate::error::{INTERNAL_ERROR, TlsError, UNRECOGNIZED_NAME};
 use crate::facts::{Facts, PeerCertificate};
 use crate::hello::{self, ClientHello, Peek};
 use crate::server::{Choice, ServerRules, VerifyClient};
 use crate::verify::Purpose;
 use crate::x509::Certificate;
-use crate::{ciphers, current, groups};
+use crate::{ciphers, groups};
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::CertificateDer;
 use rustls::server::UnbufferedServerConnection;
@@ -108,8 +109,7 @@ pub struct TlsStream {
     facts: Option<Arc<Facts>>,
     hello: Option<Box<ClientHello>>,
     rules: Option<Arc<ServerRules>>,
-    session_id: Vec<u8>,
-    signature: Option<u16>,
+    told: Told,
     record: usize,
     received_close: bool,
     sent_close: bool,
@@ -160,8 +160,7 @@ impl TlsStream {
             facts: None,
             hello: None,
             rules: None,
-            session_id: Vec::new(),
-            signature: None,
+            told: Told::default(),
             record: RECORD_MAX,
             received_close: false,
             sent_close: false,
@@ -382,11 +381,10 @@ impl TlsStream {
                 break;
             }
         }
-        let (session, signature) = current::end();
-        if let Some(id) = session {
-            self.session_id = id;
-        }
-        self.signature = signature.or(self.signature);
+        let told = current::end();
+        self.told.session_id = told.session_id.or(self.told.session_id.take());
+        self.told.signature = told.signature.or(self.told.signature);
+        self.told.peer_signature = told.peer_signature.or(self.told.peer_signature);
         if let Some(why) = failed {
             return Err(self.fail(why));
         }
@@ -413,8 +411,9 @@ impl TlsStream {
             curve: common.negotiated_key_exchange_group().map(|g| groups::name(u16::from(g.name()))),
             alpn: common.alpn_protocol().map(Box::from),
             resumed: common.handshake_kind() == Some(HandshakeKind::Resumed),
-            session_id: self.session_id.clone().into(),
-            signature: self.signature.filter(|_| self.rules.is_some()),
+            session_id: self.told.session_id.clone().unwrap_or_default().into(),
+            signature: self.told.signature.filter(|_| self.rules.is_some()),
+            peer_signature: self.told.peer_signature,
             early: AtomicBool::new(early),
             ..Facts::default()
         };
@@ -437,7 +436,7 @@ impl TlsStream {
         self.facts = Some(Arc::new(facts));
         // What the client said has been copied; it is not needed any more.
         self.hello = None;
-        self.session_id = Vec::new();
+        self.told = Told::default();
         Ok(())
     }
 

@@ -351,6 +351,10 @@ fn clients_are_verified_and_their_verdict_survives_resumption() {
                 pair.exchange();
                 assert_eq!(pair.facts().client_verify(), want, "{tls13} {resumed}");
                 assert_eq!(pair.facts().resumed, resumed);
+                // Who resumes does not sign.
+                let signed =
+                    if resumed || issuer.is_none() { None } else { Some("ecdsa_secp256r1_sha256".to_string()) };
+                assert_eq!(pair.facts().peer_signature.map(crate::scheme_name), signed);
                 if let Some(peer) = &pair.facts().peer {
                     assert_eq!((peer.subject(), peer.subject_legacy()), ("CN=user".into(), "/CN=user".into()));
                 }
