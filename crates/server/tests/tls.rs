@@ -117,6 +117,10 @@ fn names_choose_servers_and_their_certificates() {
     let body = |sni: &str| wait("an answer", || client.get(sni, sni, "/"));
     assert!(body("a.example").ends_with("a a.example TLSv1.3 . on NONE"));
     assert!(body("a.example").ends_with("a a.example TLSv1.3 r on NONE"));
+    // Sessions and the keys of tickets outlive a reload with their cache.
+    running.signal("HUP");
+    site.wait_for_log("configuration 1 is no longer used", 1);
+    assert!(body("a.example").ends_with("a a.example TLSv1.3 r on NONE"));
     assert!(body("x.b.example").ends_with("b x.b.example TLS_AES_256_GCM_SHA384 X25519MLKEM768"));
     assert_eq!(
         client.get("no.example", "no.example", "/").expect_err("rejected"),

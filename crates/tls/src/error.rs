@@ -125,6 +125,7 @@ impl From<&Error> for TlsError {
 /// The numbers of alerts that a server sends by itself.
 pub(crate) const UNRECOGNIZED_NAME: u8 = 112;
 pub(crate) const INTERNAL_ERROR: u8 = 80;
+pub(crate) const PROTOCOL_VERSION: u8 = 70;
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@
 use crate::certs::KeyPair;
 use crate::client::{ClientRules, Target};
 use crate::current::{self, Told};
-use crate::error::{INTERNAL_ERROR, TlsError, UNRECOGNIZED_NAME};
+use crate::error::{INTERNAL_ERROR, PROTOCOL_VERSION, TlsError, UNRECOGNIZED_NAME};
 use crate::facts::{Facts, PeerCertificate};
 use crate::hello::{self, ClientHello, Peek};
 use crate::server::{Choice, ServerRules, VerifyClient};
@@ -32,6 +32,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+/// The number of TLS 1.2 on the wire.
+const TLS1_2: u16 = 0x0303;
 /// Octets of plaintext in a record, at most (RFC 8446, 5.1).
 const RECORD_MAX: usize = 16_384;
 /// What a record may add: header, explicit nonce, tag, inner type.
@@ -285,6 +287,10 @@ impl TlsStream {
     fn look(&mut self) -> Result<bool, TlsError> {
         match hello::peek(&self.pending) {
             Peek::More => Ok(false),
+            Peek::Hello(hello) if hello.versions.iter().all(|v| *v < TLS1_2) => {
+                self.alert(PROTOCOL_VERSION);
+                Err(self.fail(TlsError::UnsupportedProtocol))
+            }
             Peek::Hello(hello) => {
                 self.hello = Some(hello);
                 Ok(true)

@@ -256,6 +256,18 @@ fn what_is_not_tls_is_told_apart() {
     assert_eq!(server.receive(&mut [1], &mut Vec::new()), Err(TlsError::Dead));
 }
 
+#[test]
+fn clients_of_older_versions_are_told_so() {
+    let mut body = vec![3, 2];
+    body.extend([7; 32]);
+    body.extend([0, 0, 2, 0xc0, 0x13, 1, 0]);
+    let mut hello = vec![0x16, 3, 1, 0, body.len() as u8 + 4, 1, 0, 0, body.len() as u8];
+    hello.extend(body);
+    let mut server = TlsStream::server();
+    assert_eq!(server.receive(&mut hello, &mut Vec::new()), Err(TlsError::UnsupportedProtocol));
+    assert_eq!(server.output(), [0x15, 3, 3, 0, 2, 2, 70]);
+}
+
 /// Two connections with one client's rules: whether the second was resumed, and both session ids.
 fn twice(first: &Arc<ServerRules>, second: &Arc<ServerRules>, client: &ClientRules) -> (bool, String, String) {
     let mut one = Pair::new(always(first), client, &target("localhost"));
