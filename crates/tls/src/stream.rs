@@ -106,6 +106,8 @@ pub struct TlsStream {
     role: Role,
     /// Received, and not yet a whole record.
     pending: Vec<u8>,
+    /// A ClientHello cannot be whole with fewer octets.
+    hello_at: usize,
     output: Output,
     /// Set once the handshake is done, or early data came.
     facts: Option<Arc<Facts>>,
@@ -158,6 +160,7 @@ impl TlsStream {
         TlsStream {
             role,
             pending: Vec::new(),
+            hello_at: 0,
             output: Output::default(),
             facts: None,
             hello: None,
@@ -285,8 +288,15 @@ impl TlsStream {
 
     /// Reads the ClientHello. `false`: it is not whole yet.
     fn look(&mut self) -> Result<bool, TlsError> {
+        // One that comes in single octets is not read again with each of them.
+        if self.pending.len() < self.hello_at {
+            return Ok(false);
+        }
         match hello::peek(&self.pending) {
-            Peek::More => Ok(false),
+            Peek::More(missing) => {
+                self.hello_at = self.pending.len().saturating_add(missing);
+                Ok(false)
+            }
             Peek::Hello(hello) if hello.versions.iter().all(|v| *v < TLS1_2) => {
                 self.alert(PROTOCOL_VERSION);
                 Err(self.fail(TlsError::UnsupportedProtocol))
