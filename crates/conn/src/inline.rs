@@ -170,7 +170,7 @@ fn protocol(world: &World, connection: &Connection, bytes: &[u8]) -> Protocol {
     let is_on = {
         let plan = world.plan.borrow();
         let listener = plan.as_ref().and_then(|plan| plan.listener_of(connection));
-        listener.is_some_and(|l| l.http2 && !(l.proxy_protocol && connection.proxy.is_none()))
+        listener.is_some_and(|l| l.http2 && !l.ssl && !(l.proxy_protocol && connection.proxy.is_none()))
     };
     match is_on.then(|| h2::is_preface(bytes)) {
         Some(Some(true)) => Protocol::Http2,

@@ -180,6 +180,11 @@ pub(crate) fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>,
         if !world.lot.is_parked(key) {
             continue;
         }
+        // New connections go by the new configuration; this one ends when its streams have (nginx: its worker does).
+        if let Some(Owner::H2(h2)) = world.lot.owner(key) {
+            h2.begin_quit();
+            continue;
+        }
         let was = old.listener_of(&c).map(|l| (l.proxy_protocol, l.ssl));
         let is = new.as_ref().and_then(|new| new.listener_of(&c)).map(|l| (l.proxy_protocol, l.ssl));
         // What its first bytes mean would have changed in the middle.

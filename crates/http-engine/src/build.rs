@@ -611,6 +611,7 @@ impl Builder<'_> {
                     spec: draft.spec,
                     proxy_protocol: draft.proxy_protocol,
                     ssl: draft.ssl,
+                    http2_listen: draft.http2,
                     http2: draft.http2 || self.servers.get(default).is_some_and(|s| s.http2.on),
                     names: if draft.servers.len() > 1 { names } else { only_regexes(names) },
                 }

@@ -99,6 +99,8 @@ pub struct Listener {
     pub ssl: bool,
     /// HTTP/2 is spoken here, without TLS by clients that begin with its preface.
     pub http2: bool,
+    /// A `listen` of the address says so, for all of its servers.
+    pub http2_listen: bool,
     /// Index of the server for hosts that no name matches.
     pub default_server: usize,
     pub names: Names,

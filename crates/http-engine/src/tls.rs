@@ -71,7 +71,7 @@ impl HttpPlan {
             return Some((Choice::Reject, false));
         }
         // What the name's server says, or any `listen` of the address.
-        let h2 = listener.http2 || self.servers.get(r.server).is_some_and(|s| s.http2.on);
+        let h2 = listener.http2_listen || self.servers.get(r.server).is_some_and(|s| s.http2.on);
         let Some(dynamic) = &tls.certificates else { return Some((Choice::Rules(Arc::clone(rules)), h2)) };
         let choice = match dynamic.load(&mut r) {
             Ok(set) => Choice::WithCertificates(Arc::clone(rules), set),

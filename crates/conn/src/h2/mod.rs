@@ -108,14 +108,19 @@ pub fn begin(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure: O
 
 fn limits(world: &World, connection: &Connection) -> Limits {
     let head = crate::head_in::limits(world, connection);
+    // Without a plan nothing is served; the default's values bound what is read meanwhile.
+    let (size, count) = world.default_conf(connection).map_or((8 * 1024, 4), |core| {
+        let buffers = core.conf.large_client_header_buffers;
+        (buffers.size as usize, buffers.count as usize)
+    });
     let plan = world.plan.borrow();
     let conf =
         plan.as_ref().and_then(|plan| Some(plan.servers.get(plan.listener_of(connection)?.default_server)?.http2));
     let conf = conf.unwrap_or_default();
     Limits {
         streams_max: conf.streams_max,
-        list_max: head.total_max,
-        field_max: head.field_max,
+        list_max: size * count,
+        field_max: size,
         fields_max: head.fields_max,
         underscores: head.underscores,
         ignore_invalid: head.ignore_invalid,
@@ -139,6 +144,10 @@ pub fn readable(world: &Rc<World>, key: Key, h2: &Rc<H2>) {
 
 /// A connection's deadline has come.
 pub fn timed_out(world: &Rc<World>, key: Key, h2: &Rc<H2>) {
+    if h2.core.borrow_mut().give_up_block() {
+        h2.idle.set(false);
+        return h2.touch();
+    }
     h2.core.borrow_mut().shutdown();
     let _ = h2.write();
     world.close(key);
@@ -159,7 +168,7 @@ impl H2 {
             let event = self.core.borrow_mut().poll_event();
             let Some(event) = event else { break };
             match event {
-                Event::Head { stream, list, request, end } => self.request(stream, list, request, end),
+                Event::Head { stream, list, request, end, octets } => self.request(stream, list, request, end, octets),
                 Event::Body(id) => self.with(id, |shared| wake(&shared.body)),
                 Event::Capacity(id) => self.with(id, |shared| wake(&shared.window)),
                 Event::Reset(id) => {
@@ -298,9 +307,9 @@ impl H2 {
 
     /// Nothing is to be done: until when the connection may stay.
     fn rest(self: &Rc<Self>) {
-        let (is_idle, within, answered, going) = {
+        let (is_idle, within, going) = {
             let core = self.core.borrow();
-            (core.is_idle(), core.is_within_frame(), core.answered(), core.is_going())
+            (core.is_idle(), core.is_within_head(), core.is_going())
         };
         if !is_idle || !self.streams.borrow().is_empty() || self.unsent() > 0 || self.link.has_unsent() {
             self.idle.set(false);
@@ -320,7 +329,11 @@ impl H2 {
         }
         let conf = self.world.default_conf(&self.connection);
         let millis = conf.map_or(75_000, |core| {
-            if within || answered == 0 { core.conf.client_header_timeout.0 } else { core.conf.keepalive_timeout.millis }
+            if within || self.connection.requests.get() == 0 {
+                core.conf.client_header_timeout.0
+            } else {
+                core.conf.keepalive_timeout.millis
+            }
         });
         self.idle.set(true);
         self.world.lot.set_deadline(self.key, clock::now().plus_millis(millis));
@@ -339,6 +352,19 @@ impl H2 {
         self.core.borrow_mut().finish(id);
         self.streams.borrow_mut().remove(&id);
         self.touch();
+    }
+
+    /// How much may be sent; pending while there is no window. `None`: the stream is gone.
+    fn poll_capacity(&self, id: u32, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+        let shared = self.streams.borrow().get(&id).filter(|shared| !shared.gone.get()).cloned();
+        let Some(shared) = shared else { return Poll::Ready(None) };
+        match self.core.borrow_mut().capacity(id) {
+            Some(0) => {
+                *shared.window.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            capacity => Poll::Ready(capacity),
+        }
     }
 
     /// Sends body; how much was taken. Pending while there is no window, or too much is unsent.

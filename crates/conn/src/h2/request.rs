@@ -19,6 +19,7 @@ impl H2 {
         list: List,
         request: Result<wire_h2::Request, Malformed>,
         end: bool,
+        octets: usize,
     ) {
         count();
         let Some(mut r) = self.world.request(&self.connection) else {
@@ -27,13 +28,24 @@ impl H2 {
         let shared = Rc::new(Shared::default());
         self.streams.borrow_mut().insert(id, shared.clone());
         self.connection.requests.set(self.connection.requests.get() + 1);
-        let too_large = list.too_large;
-        let outcome = match fill(&mut r, list, &request, end) {
-            Ok(()) if too_large => {
-                r.log(Level::Info, format_args!("client sent too large header"));
-                engine::fail(r, 494)
+        self.limit_requests(&r);
+        let count = request.as_ref().map_or(0, |request| request.fields.len() + request.ignored.len());
+        let too_many = list.too_many || count > head_in::limits(&self.world, &self.connection).fields_max;
+        let filled = fill(&mut r, list, &request);
+        r.length = octets as u64;
+        let outcome = match filled {
+            Ok(()) if too_many => {
+                head_in::use_default_server(&mut r);
+                r.log(Level::Info, format_args!("client sent too many header lines"));
+                engine::fail(r, 400)
             }
             Ok(()) => match head_in::begin(&mut r) {
+                Ok(()) if !is_on(&r) => {
+                    let words =
+                        "client attempted to request the server name for which the negotiated protocol is disabled";
+                    r.log(Level::Info, format_args!("{words}"));
+                    engine::fail(r, 421)
+                }
                 Ok(()) => self.start(id, r, &shared, end),
                 Err(status) => engine::fail(r, status),
             },
@@ -44,6 +56,15 @@ impl H2 {
             }
         };
         stream::answer(self, id, outcome);
+    }
+
+    /// `keepalive_requests` and `keepalive_time`: this is the connection's last request.
+    fn limit_requests(&self, r: &Request) {
+        let Some(core) = self.world.default_conf(&self.connection) else { return };
+        let age = r.started.millis_since(self.connection.started);
+        if self.connection.requests.get() >= core.conf.keepalive_requests.0 || age > core.conf.keepalive_time.0 {
+            self.core.borrow_mut().shutdown();
+        }
     }
 
     fn start(self: &Rc<Self>, id: u32, mut r: Box<Request>, shared: &Rc<Shared>, end: bool) -> Outcome {
@@ -67,6 +88,11 @@ impl H2 {
     }
 }
 
+/// Whether the request's server speaks HTTP/2.
+fn is_on(r: &Request) -> bool {
+    r.srv().http2.on || r.plan().listener_of(r.connection()).is_some_and(|listener| listener.http2_listen)
+}
+
 fn span(place: Place) -> Span {
     Span { start: place.start as u32, end: place.end as u32 }
 }
@@ -78,18 +104,11 @@ fn append(r: &mut Request, text: &[u8]) -> Span {
 }
 
 /// Describes the request to the engine; its text stays where it was decoded. `Err`: what the log is to say.
-fn fill(
-    r: &mut Request,
-    list: List,
-    request: &Result<wire_h2::Request, Malformed>,
-    end: bool,
-) -> Result<(), &'static str> {
+fn fill(r: &mut Request, list: List, request: &Result<wire_h2::Request, Malformed>) -> Result<(), &'static str> {
     r.buf = list.arena;
     r.head.clear();
     r.head.version = Version::Http20;
     (r.version, r.keep_alive) = (Version::Http20, true);
-    r.length = r.buf.len() as u64;
-    let _ = end;
     let Ok(request) = request else {
         let why = request.as_ref().err().map_or("", |why| why.words());
         line(r, b"", b"");
@@ -98,17 +117,8 @@ fn fill(
     let method = request.method.of(&r.buf).to_vec();
     r.head.method = Method::of(&method);
     let path = request.path.of(&r.buf).to_vec();
-    let target = if request.path.start < request.path.end {
-        path
-    } else {
-        request.authority.map(|a| a.of(&r.buf).to_vec()).unwrap_or_default()
-    };
-    line(r, &method, &target);
+    line(r, &method, &path);
     r.method = r.head.method;
-    if r.head.method == Method::Connect {
-        r.head.authority = r.head.target;
-        r.head.path = Span::default();
-    }
     if request.protocol.is_some() {
         return Err("client sent \":protocol\", which was not offered");
     }

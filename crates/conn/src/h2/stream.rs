@@ -5,7 +5,7 @@ use crate::file_out::FileOut;
 use crate::pace::Pace;
 use bytes::{Buf, Bytes};
 use http_engine::engine::{self, Outcome};
-use http_engine::{Body, Piece, Request, counters, head_out};
+use http_engine::{Body, FilePart, Piece, Request, counters, head_out};
 use observe::Level;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -76,11 +76,7 @@ fn at_once(h2: &Rc<H2>, id: u32, mut r: Box<Request>, body: Body) -> Option<(Box
     }
     note_sent(&mut r, bytes.len() as u64);
     r.completed = true;
-    let closes = !r.keep_alive;
     h2.world.finished(r);
-    if closes {
-        h2.core.borrow_mut().shutdown();
-    }
     h2.finished(id);
     None
 }
@@ -125,7 +121,9 @@ async fn run(h2: &Rc<H2>, id: u32, outcome: Outcome) {
         if r.out.status == 0 {
             r.out.status = 444;
         }
-        h2.core.borrow_mut().reset(id, ErrorCode::Cancel);
+        // What the client was too slow for is its own fault (nginx: `ngx_http_v2_close_stream`).
+        let code = if r.out.status == 408 { ErrorCode::Protocol } else { ErrorCode::Internal };
+        h2.core.borrow_mut().reset(id, code);
         return h2.world.finished(r);
     };
     let sent = if r.tunnel.take().is_some() {
@@ -144,9 +142,6 @@ async fn run(h2: &Rc<H2>, id: u32, outcome: Outcome) {
     }
     if r.has_background() {
         poll_fn(|cx| r.poll_background(cx)).await;
-    }
-    if !r.keep_alive {
-        h2.core.borrow_mut().shutdown();
     }
     h2.world.finished(r);
 }
@@ -175,6 +170,7 @@ async fn send(h2: &Rc<H2>, id: u32, r: &mut Request, mut body: Body) -> bool {
         pace: if core.rate_limited || r.limit_rate.is_some() { Pace::new(r) } else { None },
         sent: 0,
         chunk: r.loc().http2_chunk,
+        ended: false,
     };
     if let Some(pace) = &mut out.pace {
         pace.sent += r.header_size;
@@ -192,7 +188,9 @@ async fn send(h2: &Rc<H2>, id: u32, r: &mut Request, mut body: Body) -> bool {
                     }
                     *left -= piece.len();
                 }
-                if !out.piece(piece, &mut body, r).await {
+                // Known to be the last, it ends the stream itself.
+                let last = promised == Some(0) && r.out.trailers.is_empty();
+                if !out.piece(piece, last, &mut body, r).await {
                     break false;
                 }
             }
@@ -202,7 +200,14 @@ async fn send(h2: &Rc<H2>, id: u32, r: &mut Request, mut body: Body) -> bool {
         r.log(Level::Alert, format_args!("{words}"));
     }
     let sent = out.sent;
-    let ended = whole && if r.out.trailers.is_empty() { out.end().await } else { send_trailers(h2, id, r) };
+    let ended = whole
+        && if out.ended {
+            true
+        } else if r.out.trailers.is_empty() {
+            out.end().await
+        } else {
+            send_trailers(h2, id, r)
+        };
     note_sent(r, sent);
     ended
 }
@@ -226,16 +231,21 @@ struct Out<'a> {
     sent: u64,
     /// Octets in a frame, at most.
     chunk: usize,
+    /// The stream was ended with the last piece.
+    ended: bool,
 }
 
 impl Out<'_> {
     /// Sends a piece, at the client's pace; `false` when the stream is gone.
-    async fn piece(&mut self, piece: Piece, body: &mut Body, r: &mut Request) -> bool {
+    async fn piece(&mut self, piece: Piece, last: bool, body: &mut Body, r: &mut Request) -> bool {
         match piece {
-            Piece::Bytes(bytes) => self.bytes(bytes, body, r).await,
+            Piece::Bytes(bytes) => self.bytes(bytes, last, body, r).await,
             Piece::File(mut part) => {
                 while part.length > 0 {
-                    let read = match self.files.prepare(&part).await {
+                    // No more is read than may be sent.
+                    let Some(room) = self.room().await else { return false };
+                    let now = FilePart { length: part.length.min(room as u64), ..part.clone() };
+                    let read = match self.files.prepare(&now).await {
                         Ok(Some(bytes)) if !bytes.is_empty() => bytes,
                         Ok(_) => return false,
                         Err(e) => {
@@ -245,7 +255,8 @@ impl Out<'_> {
                     };
                     part.start += read.len() as u64;
                     part.length -= (read.len() as u64).min(part.length);
-                    if !self.bytes(read, body, r).await {
+                    let last = last && part.length == 0;
+                    if !self.bytes(read, last, body, r).await {
                         return false;
                     }
                 }
@@ -255,7 +266,7 @@ impl Out<'_> {
         }
     }
 
-    async fn bytes(&mut self, mut bytes: Bytes, body: &mut Body, r: &mut Request) -> bool {
+    async fn bytes(&mut self, mut bytes: Bytes, last: bool, body: &mut Body, r: &mut Request) -> bool {
         while !bytes.is_empty() {
             let mut most = bytes.len();
             if let Some(pace) = &mut self.pace {
@@ -279,8 +290,9 @@ impl Out<'_> {
                 }
             }
             let part = bytes.get(..most).unwrap_or_default();
+            let ends = last && part.len() == bytes.len();
             let sending = poll_fn(|cx| {
-                let sent = self.h2.poll_send(self.id, part, self.chunk, false, cx);
+                let sent = self.h2.poll_send(self.id, part, self.chunk, ends, cx);
                 if sent.is_pending() {
                     body.poll_ahead(cx, r);
                 }
@@ -288,12 +300,19 @@ impl Out<'_> {
             });
             let Ok(Some(n)) = runtime::time::timeout(self.timeout, sending).await else { return false };
             bytes.advance(n);
+            self.ended |= ends && bytes.is_empty();
             self.sent += n as u64;
             if let Some(pace) = &mut self.pace {
                 pace.sent += n as u64;
             }
         }
         true
+    }
+
+    /// Waits until something may be sent; `None` when the stream is gone.
+    async fn room(&mut self) -> Option<usize> {
+        let room = poll_fn(|cx| self.h2.poll_capacity(self.id, cx));
+        runtime::time::timeout(self.timeout, room).await.ok().flatten()
     }
 
     async fn end(&mut self) -> bool {

@@ -48,8 +48,8 @@ directives! {
 
 /// nginx checks it in these words (`ngx_http_v2_preread_size`, `ngx_http_v2_chunk_size`).
 const PREREAD_MAX: u64 = (1 << 31) - 1;
-/// The largest payload of a frame that every client takes.
-const CHUNK_MAX: u64 = 16_384;
+/// The largest payload of a frame.
+const CHUNK_MAX: u64 = (1 << 24) - 1;
 
 /// The feature.
 pub struct Http2Feature;
@@ -63,7 +63,10 @@ impl Feature for Http2Feature {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<Http2Conf>() else { return Ok(()) };
-        block.location.http2_chunk = conf.http2_chunk_size.0.clamp(1, CHUNK_MAX) as usize;
+        if conf.http2_chunk_size.0 == 0 {
+            return Err(Problem::says("the http2 chunk size cannot be zero"));
+        }
+        block.location.http2_chunk = conf.http2_chunk_size.0.min(CHUNK_MAX) as usize;
         if block.context != Contexts::server {
             return Ok(());
         }
