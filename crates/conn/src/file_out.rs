@@ -211,7 +211,7 @@ fn bring_in(file: &File, start: u64, length: u64) -> io::Result<()> {
     let mut done = 0;
     while done < length {
         let want = (length - done).min(WINDOW) as usize;
-        match file.read_at(&mut buffer[..want], start + done)? {
+        match file.read_at(buffer.get_mut(..want).unwrap_or_default(), start + done)? {
             0 => return Ok(()),
             n => done += n as u64,
         }
@@ -233,7 +233,7 @@ fn read_aligned(file: &File, start: u64, length: usize, alignment: u64) -> io::R
     let padded = want.next_multiple_of(PAGE.max(alignment as usize));
     let mut memory = vec![0u8; padded + PAGE];
     let offset = memory.as_ptr().align_offset(PAGE).min(PAGE);
-    let n = file.read_at(&mut memory[offset..offset + padded], begin)?;
+    let n = file.read_at(memory.get_mut(offset..offset + padded).unwrap_or_default(), begin)?;
     let from = offset + (start - begin) as usize;
     let to = (offset + n).min(offset + want).max(from);
     Ok(Bytes::from(memory).slice(from..to))

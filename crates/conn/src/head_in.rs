@@ -60,7 +60,7 @@ pub fn never_came(world: &World, connection: &Rc<Connection>, bytes: &[u8], stat
     let lines = bytes.iter().rposition(|c| *c == b'\n').filter(|at| *at > start);
     let mut what = "line";
     if let Some(at) = lines {
-        r.buf.extend_from_slice(&bytes[..=at]);
+        r.buf.extend_from_slice(bytes.get(..=at).unwrap_or_default());
         r.buf.extend_from_slice(b"\r\n");
         let parsed = HeadParser::default().parse(&r.buf, &HeadLimits::default(), &mut r.head);
         r.method = r.head.method;
@@ -109,7 +109,7 @@ pub fn read(
     match parser.parse(bytes, limits, &mut r.head) {
         Ok(Progress::Partial) => (Head::Partial, Some(r)),
         Ok(Progress::Done { consumed }) => {
-            r.buf.extend_from_slice(&bytes[..consumed]);
+            r.buf.extend_from_slice(bytes.get(..consumed).unwrap_or_default());
             // Empty lines before it do not count.
             r.length = (consumed as u64).saturating_sub(u64::from(r.head.line.start));
             connection.requests.set(connection.requests.get() + 1);
@@ -144,7 +144,7 @@ fn log_invalid(r: &mut Request, span: wire_h1::Span) {
 pub fn use_default_server(r: &mut Request) {
     let plan = r.plan_rc();
     r.server = plan.listener_of(r.connection()).map_or(0, |l| l.default_server);
-    r.location = plan.servers[r.server].location;
+    r.location = plan.servers.get(r.server).map_or(0, |server| server.location);
 }
 
 /// Where the line that holds this place ends, its line end included.
@@ -236,7 +236,8 @@ fn set_path(r: &mut Request) -> Result<(), path::BadPath> {
         let plan = r.plan_rc();
         let server = plan.listener_of(r.connection()).map_or(0, |l| l.default_server);
         // Of the address's first server, as in nginx: the host is not known yet.
-        let merge = plan.locations[plan.servers[server].location].core.conf.merge_slashes;
+        let location = plan.servers.get(server).and_then(|server| plan.locations.get(server.location));
+        let merge = location.is_none_or(|location| location.core.conf.merge_slashes);
         path::canonical(if raw.is_empty() { b"/" } else { raw.of(&r.buf) }, merge, &mut canonical)
     } else {
         canonical.extend_from_slice(raw.of(&r.buf));

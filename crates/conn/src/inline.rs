@@ -20,6 +20,8 @@ use wire_h1::{HeadParser, Known, Version};
 const COPY_BYTES_MAX: usize = 1024;
 /// Bodies that are sent from the inline path at all.
 const BODY_BYTES_MAX: usize = 64 * 1024;
+/// The beginning of a head is looked at again when a line has ended, or so many bytes more have come.
+const LOOK_BYTES: usize = 1024;
 /// Pipelined requests that are answered with one write.
 const BATCH_MAX: usize = 64;
 
@@ -69,6 +71,11 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure
             return task::spawn(world, key, connection, Start::Bytes(bytes.to_vec()));
         }
     }
+    // A head ends with a line: single bytes of one are not worth looking at again.
+    let came = bytes.get(held..).unwrap_or_default();
+    if held > 0 && held / LOOK_BYTES == bytes.len() / LOOK_BYTES && !came.contains(&b'\n') {
+        return head_in::keep(world, key, connection, bytes, false);
+    }
     let mut out = world.out_buf.borrow_mut();
     out.clear();
     let mut presence = None;
@@ -79,7 +86,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure
     loop {
         let Some(r) = world.request(connection) else { return world.close(key) };
         let mut parser = HeadParser::default();
-        let (head, spare) = head_in::read(&mut parser, &limits, &bytes[at..], r, connection);
+        let (head, spare) = head_in::read(&mut parser, &limits, from(bytes, at), r, connection);
         if let Some(spare) = spare {
             world.recycle(spare);
         }
@@ -89,16 +96,16 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure
                 is_partial = true;
                 break;
             }
-            Head::Partial => return batch.send_then(&mut out, Start::Bytes(bytes[at..].to_vec())),
+            Head::Partial => return batch.send_then(&mut out, Start::Bytes(from(bytes, at).to_vec())),
             Head::Refused(r, status) => {
                 counters::own(|c| counters::up(&c.requests));
-                return batch.send_then(&mut out, Start::Refused(r, status, bytes[at..].to_vec()));
+                return batch.send_then(&mut out, Start::Refused(r, status, from(bytes, at).to_vec()));
             }
         };
         counters::own(|c| counters::up(&c.requests));
         r.pipelined = at > 0;
         if r.body_length.is_some() || r.head.fields.first(Known::Expect).is_some() {
-            return batch.send_then(&mut out, Start::Request(r, bytes[at + used..].to_vec()));
+            return batch.send_then(&mut out, Start::Request(r, from(bytes, at + used).to_vec()));
         }
         at += used;
         let watch = presence.get_or_insert_with(|| Rc::new(task::Presence { link: batch.link.clone() }));
@@ -107,11 +114,11 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure
             Outcome::Ready(r, body) => {
                 if let Some((r, body)) = batch.add(r, body, &mut out) {
                     // Too much, too slow or of unknown length: a task sends it.
-                    let start = Start::Outcome(Outcome::Ready(r, body), bytes[at..].to_vec());
+                    let start = Start::Outcome(Outcome::Ready(r, body), from(bytes, at).to_vec());
                     return batch.send_then(&mut out, start);
                 }
             }
-            outcome => return batch.send_then(&mut out, Start::Outcome(outcome, bytes[at..].to_vec())),
+            outcome => return batch.send_then(&mut out, Start::Outcome(outcome, from(bytes, at).to_vec())),
         }
         let last = batch.done.last().is_none_or(|(r, ..)| !r.keep_alive || r.alone);
         if last || at >= bytes.len() || batch.done.len() >= BATCH_MAX || batch.body.is_some() {
@@ -131,7 +138,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure
         Sent::All => {}
         Sent::Gone => return,
         Sent::Part(part) => {
-            let then = (!closing && rest > 0).then(|| Box::new(Start::Bytes(bytes[at..].to_vec())));
+            let then = (!closing && rest > 0).then(|| Box::new(Start::Bytes(from(bytes, at).to_vec())));
             return task::spawn(world, key, connection, part.start(then));
         }
     }
@@ -149,9 +156,14 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure
         return;
     }
     if rest > 0 {
-        return task::spawn(world, key, connection, Start::Bytes(bytes[at..].to_vec()));
+        return task::spawn(world, key, connection, Start::Bytes(from(bytes, at).to_vec()));
     }
     world.lot.park_idle(key, clock::now().plus_millis(idle));
+}
+
+/// What follows so many bytes.
+fn from(bytes: &[u8], at: usize) -> &[u8] {
+    bytes.get(at..).unwrap_or_default()
 }
 
 /// What a connection's first bytes are.

@@ -23,7 +23,7 @@ pub struct Input {
 
 impl Input {
     pub fn bytes(&self) -> &[u8] {
-        &self.buf[self.start..]
+        self.buf.get(self.start..).unwrap_or_default()
     }
     pub fn use_up(&mut self, n: usize) {
         self.start += n;
@@ -108,7 +108,9 @@ impl BodyState {
         let (mut decoder, mut rest) = (decoder.clone(), bytes);
         while !rest.is_empty() {
             match decoder.decode(rest) {
-                Ok(decoded) if !decoded.done && decoded.consumed > 0 => rest = &rest[decoded.consumed..],
+                Ok(decoded) if !decoded.done && decoded.consumed > 0 => {
+                    rest = rest.get(decoded.consumed..).unwrap_or_default()
+                }
                 Ok(_) => return true,
                 Err(_) => return false,
             }
@@ -130,7 +132,7 @@ impl BodyState {
                 Framing::Done => return Ok(None),
                 Framing::Left(left) => {
                     let n = (input.bytes().len() as u64).min(*left) as usize;
-                    let bytes = Bytes::copy_from_slice(&input.bytes()[..n]);
+                    let bytes = Bytes::copy_from_slice(input.bytes().get(..n).unwrap_or_default());
                     input.use_up(n);
                     self.read.set(self.read.get() + n as u64);
                     *left -= n as u64;
@@ -142,7 +144,7 @@ impl BodyState {
                 Framing::Chunked(decoder) => {
                     let decoded = decoder.decode(input.bytes()).map_err(|e| e.status())?;
                     let bytes = (!decoded.data.is_empty())
-                        .then(|| Bytes::copy_from_slice(&input.bytes()[decoded.data.clone()]));
+                        .then(|| Bytes::copy_from_slice(input.bytes().get(decoded.data.clone()).unwrap_or_default()));
                     self.read.set(self.read.get() + decoded.consumed as u64);
                     input.use_up(decoded.consumed);
                     if decoded.done {

@@ -1,9 +1,12 @@
-//! Drives the wire cores over sockets: accept, keep-alive, inline answers, lingering close; the worker threads.
+//! Drives the protocol cores over sockets: accept, TLS, keep-alive, inline answers, lingering close; the worker threads.
 //!
-//! A connection is an entry of its thread's parking lot. `inline.rs` answers what can be answered at once; everything else
-//! becomes a task (`task.rs`), which reads through `input.rs` and writes through `output.rs`, and parks the connection again.
+//! `turn.rs` is a thread's loop. A connection is an entry of its thread's parking lot; its bytes go through a `Link`, as they are or
+//! through TLS (`secure.rs`). `inline.rs` answers what can be answered at once; everything else becomes a task (`task.rs`), which
+//! reads through `input.rs` and writes through `output.rs`, and parks the connection again. `h2` speaks HTTP/2. `sim.rs` steps a
+//! thread for tests, in time of their own.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 mod accept;
 mod file_out;

@@ -448,7 +448,7 @@ impl Client {
             let parsed = wire_proxy::parse(self.input.borrow().bytes());
             match parsed {
                 Ok(Some((header, used))) => {
-                    let bytes = self.input.borrow().bytes()[..used].to_vec();
+                    let bytes = self.input.borrow().bytes().get(..used).unwrap_or_default().to_vec();
                     self.input.borrow_mut().use_up(used);
                     let old = &self.connection;
                     let connection = Rc::new(Connection {

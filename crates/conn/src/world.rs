@@ -192,8 +192,10 @@ impl World {
     pub fn finished(&self, mut r: Box<Request>) {
         self.step();
         let plan = r.plan_rc();
-        for logger in &plan.locations[r.location].loggers {
-            logger.log(&mut r);
+        if let Some(location) = plan.locations.get(r.location) {
+            for logger in &location.loggers {
+                logger.log(&mut r);
+            }
         }
         self.recycle(r);
     }

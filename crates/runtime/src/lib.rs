@@ -9,6 +9,7 @@
 //! twice, and it gives no control over what is looked at first (docs/decisions/0061).
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 pub mod budget;
 mod driver;
