@@ -140,7 +140,8 @@ fn log_invalid(r: &mut Request, span: wire_h1::Span) {
     );
 }
 
-fn use_default_server(r: &mut Request) {
+/// Before a host has named another.
+pub fn use_default_server(r: &mut Request) {
     let plan = r.plan_rc();
     r.server = plan.listener_of(r.connection()).map_or(0, |l| l.default_server);
     r.location = plan.servers[r.server].location;
@@ -274,7 +275,7 @@ fn choose_server(r: &mut Request) -> Result<(), ()> {
 }
 
 /// Everything between the parser and the phases (nginx: `ngx_http_process_request_uri`, `ngx_http_process_request_header`).
-fn begin(r: &mut Request) -> Result<(), u16> {
+pub fn begin(r: &mut Request) -> Result<(), u16> {
     r.method = r.head.method;
     r.version = r.head.version;
     if set_path(r).is_err() {

@@ -1,6 +1,7 @@
 //! The inline path: a parked connection turned readable, and what it asks for can be answered at once. The connection never
 //! becomes a task: one read, one write, and it is parked again.
 
+use crate::h2;
 use crate::head_in::{self, Head};
 use crate::link::Link;
 use crate::secure::Secure;
@@ -46,6 +47,17 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure
     let renewed = secure.map(|secure| secure.connection());
     let connection = renewed.as_ref().unwrap_or(connection);
     let bytes = buf.as_slice();
+    if connection.requests.get() == 0 {
+        match protocol(world, connection, bytes) {
+            Protocol::Http1 => {}
+            Protocol::Http2 => {
+                let bytes = bytes.to_vec();
+                drop(buf);
+                return h2::begin(world, key, connection, secure, &bytes);
+            }
+            Protocol::Unknown => return head_in::keep(world, key, connection, bytes, held == 0),
+        }
+    }
     {
         let plan = world.plan.borrow();
         let Some(listener) = plan.as_ref().and_then(|plan| plan.listener_of(connection)) else {
@@ -140,6 +152,31 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure
         return task::spawn(world, key, connection, Start::Bytes(bytes[at..].to_vec()));
     }
     world.lot.park_idle(key, clock::now().plus_millis(idle));
+}
+
+/// What a connection's first bytes are.
+enum Protocol {
+    Http1,
+    Http2,
+    /// They may become either.
+    Unknown,
+}
+
+/// TLS has agreed on the protocol; without it the first bytes say which it is, where HTTP/2 is on.
+fn protocol(world: &World, connection: &Connection, bytes: &[u8]) -> Protocol {
+    if let Some(facts) = &connection.tls {
+        return if facts.alpn.as_deref() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
+    }
+    let is_on = {
+        let plan = world.plan.borrow();
+        let listener = plan.as_ref().and_then(|plan| plan.listener_of(connection));
+        listener.is_some_and(|l| l.http2 && !l.ssl && !(l.proxy_protocol && connection.proxy.is_none()))
+    };
+    match is_on.then(|| h2::is_preface(bytes)) {
+        Some(Some(true)) => Protocol::Http2,
+        Some(None) => Protocol::Unknown,
+        _ => Protocol::Http1,
+    }
 }
 
 /// Requests that were answered and whose answers wait to be written.

@@ -7,11 +7,13 @@
 
 mod accept;
 mod file_out;
+mod h2;
 mod head_in;
 mod inline;
 mod input;
 mod link;
 mod output;
+mod pace;
 mod secure;
 pub mod sim;
 mod task;

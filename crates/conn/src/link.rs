@@ -30,6 +30,7 @@ impl Link {
     pub fn of(world: &Rc<World>, key: Key) -> Link {
         let secure = match world.lot.owner(key) {
             Some(Owner::Secure(secure)) => Some(secure),
+            Some(Owner::H2(h2)) => h2.link().secure.clone(),
             _ => None,
         };
         Link { world: world.clone(), key, secure }

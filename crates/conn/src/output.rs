@@ -2,7 +2,7 @@
 
 use crate::file_out::FileOut;
 use crate::link::Link;
-use base::clock;
+use crate::pace::Pace;
 use bytes::{Buf, Bytes};
 use http_engine::{Body, FilePart, Piece, Request, head_out};
 use observe::Level;
@@ -266,7 +266,7 @@ async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut 
     let core = r.loc().core.clone();
     let mut limiter = None;
     if core.rate_limited || r.limit_rate.is_some() {
-        limiter = Limiter::new(r);
+        limiter = Pace::new(r);
         // The head counts, too.
         push(sender, false, head, &mut limiter).await?;
     } else {
@@ -332,7 +332,7 @@ async fn push(
     sender: &mut Sender,
     chunked: bool,
     mut piece: Piece,
-    limiter: &mut Option<Limiter>,
+    limiter: &mut Option<Pace>,
 ) -> Result<(), SendError> {
     if chunked {
         let mut head = Vec::with_capacity(18);
@@ -341,7 +341,7 @@ async fn push(
     }
     if let Some(limiter) = limiter {
         while !piece.is_empty() {
-            let allowed = limiter.wait(sender).await?;
+            let allowed = wait(limiter, sender).await?;
             let portion = split(&mut piece, allowed);
             limiter.sent += portion.len();
             sender.push(portion);
@@ -371,65 +371,18 @@ fn split(piece: &mut Piece, length: u64) -> Piece {
     }
 }
 
-/// `limit_rate`: what has been sent never exceeds rate x time (nginx: `ngx_http_write_filter`).
-struct Limiter {
-    rate: u64,
-    after: u64,
-    started: clock::Instant,
-    sent: u64,
-}
-
-/// Bytes that may be sent in a second of the response, beyond those that were. Numbers of servers (`X-Accel-Limit-Rate`) may be as large
-/// as they like.
-fn allowed(rate: u64, after: u64, seconds: u64, sent: u64) -> u64 {
-    rate.saturating_mul(seconds).saturating_add(after).saturating_sub(sent)
-}
-
-impl Limiter {
-    fn new(r: &mut Request) -> Option<Limiter> {
-        let core = r.loc().core.clone();
-        let rate = match r.limit_rate {
-            Some(rate) => rate,
-            None => core.conf.limit_rate.get(r),
+/// How many bytes may be sent now; waits until there are some.
+async fn wait(pace: &Pace, sender: &mut Sender) -> Result<u64, SendError> {
+    loop {
+        let pause = match pace.allowed() {
+            Ok(allowed) => return Ok(allowed),
+            Err(pause) => pause,
         };
-        let after = core.conf.limit_rate_after.get(r);
-        clock::update();
-        (rate > 0).then(|| Limiter { rate, after, started: clock::now(), sent: 0 })
-    }
-    /// How many bytes may be sent now; waits until there are some.
-    async fn wait(&mut self, sender: &mut Sender) -> Result<u64, SendError> {
-        loop {
-            clock::update();
-            let seconds = clock::now().millis_since(self.started) / 1000 + 1;
-            let allowed = allowed(self.rate, self.after, seconds, self.sent);
-            if allowed > 0 {
-                return Ok(allowed);
-            }
-            sender.flush(false).await?;
-            // Until the second in which there is something again.
-            let next_ms = (self.sent.saturating_sub(self.after) / self.rate).saturating_mul(1000);
-            let passed_ms = clock::now().millis_since(self.started);
-            let pause = runtime::time::sleep(Duration::from_millis(next_ms.saturating_sub(passed_ms).max(1)));
-            tokio::select! {
-                biased;
-                () = pause => {}
-                _ = poll_fn(|cx| sender.link.poll_closing(cx)) => return Err(SendError::Gone),
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::allowed;
-
-    #[test]
-    fn rates_have_no_end() {
-        assert_eq!(allowed(10, 5, 3, 20), 15);
-        assert_eq!(allowed(10, 0, 1, 20), 0);
-        // It wrapped to a number below what was sent, and the connection's task ran without end.
-        for (rate, after) in [(u64::MAX, 100), (u64::MAX - 1, u64::MAX), (1 << 63, 1 << 63)] {
-            assert!(allowed(rate, after, 1, 50) > 1 << 62);
+        sender.flush(false).await?;
+        tokio::select! {
+            biased;
+            () = runtime::time::sleep(pause) => {}
+            _ = poll_fn(|cx| sender.link.poll_closing(cx)) => return Err(SendError::Gone),
         }
     }
 }

@@ -174,8 +174,8 @@ impl Secure {
             plan.as_ref().zip(stream.hello()).and_then(|(plan, hello)| plan.tls_choice(&connection, hello))
         };
         // The listener is gone or has no TLS any more.
-        let choice = choice.unwrap_or(tls::Choice::Fail);
-        self.stream.borrow_mut().choose(choice, plain)
+        let (choice, h2) = choice.unwrap_or((tls::Choice::Fail, false));
+        self.stream.borrow_mut().choose(choice, h2, plain)
     }
 
     fn handshake_done(&self) {

@@ -1,5 +1,6 @@
 //! A connection as a task: whenever something must wait. It ends by closing the connection or by parking it.
 
+use crate::h2;
 use crate::head_in::{self, Head};
 use crate::input::{BodyState, Input, Reader};
 use crate::link::Link;
@@ -65,6 +66,11 @@ pub fn spawn(world: &Rc<World>, key: Key, connection: &Rc<Connection>, start: St
                 guard.closes.set(false);
                 world.lot.park(key, until);
             }
+            End::Http2 => {
+                guard.closes.set(false);
+                world.lot.park(key, clock::Instant(u64::MAX));
+                h2::begin(&world, key, &client.connection, None, client.input.borrow().bytes());
+            }
             End::Begun => {
                 guard.closes.set(false);
                 let connection = &client.connection;
@@ -102,6 +108,8 @@ enum End {
     Park(u64),
     /// Park, and close then.
     ParkUntil(clock::Instant),
+    /// The bytes that were read begin HTTP/2.
+    Http2,
     /// Park with the beginning of a head, of which the rest is awaited.
     Begun,
     Linger,
@@ -428,13 +436,13 @@ impl Client {
 
     /// On a listener with `proxy_protocol` a connection begins with such a header.
     async fn proxy_header(&mut self) -> Result<(), End> {
-        let (expected, has_ssl) = {
+        let (expected, has_ssl, has_http2) = {
             let plan = self.world.plan.borrow();
             let Some(listener) = plan.as_ref().and_then(|plan| plan.listener_of(&self.connection)) else {
                 return Err(End::Close);
             };
             let is_first = self.connection.proxy.is_none() && self.connection.requests.get() == 0;
-            (listener.proxy_protocol && is_first, listener.ssl)
+            (listener.proxy_protocol && is_first, listener.ssl, listener.http2)
         };
         if expected {
             let parsed = wire_proxy::parse(self.input.borrow().bytes());
@@ -464,7 +472,12 @@ impl Client {
                         return Err(End::ParkUntil(self.world.lot.deadline(self.key)));
                     }
                     self.world.lot.set_owner(self.key, Owner::Client(connection));
-                    return Ok(());
+                    let bytes = self.input.borrow();
+                    return match has_http2.then(|| h2::is_preface(bytes.bytes())) {
+                        Some(Some(true)) => Err(End::Http2),
+                        Some(None) => Err(End::Begun),
+                        _ => Ok(()),
+                    };
                 }
                 Ok(None) => return Err(End::Begun),
                 Err(e) => {

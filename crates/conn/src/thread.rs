@@ -3,7 +3,7 @@
 
 use crate::turn::{Progress, Turns};
 use crate::world::{Door, Owner, World};
-use crate::{accept, inline, secure};
+use crate::{accept, h2, inline, secure};
 use base::clock;
 use http_engine::{HttpPlan, ListenerRef};
 use net::listen::{Address, ListenSpec};
@@ -103,6 +103,7 @@ pub(crate) fn act(world: &Rc<World>, key: Key) {
     match world.lot.owner(key) {
         Some(Owner::Client(connection)) => inline::readable(world, key, &connection, None),
         Some(Owner::Secure(secure)) => secure::readable(world, key, &secure),
+        Some(Owner::H2(h2)) => h2::readable(world, key, &h2),
         Some(Owner::Listener(door)) => accept::accept(world, key, &door),
         Some(Owner::Files) => http_engine::files::changed(),
         None => {}
@@ -179,6 +180,11 @@ pub(crate) fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>,
         if !world.lot.is_parked(key) {
             continue;
         }
+        // New connections go by the new configuration; this one ends when its streams have (nginx: its worker does).
+        if let Some(Owner::H2(h2)) = world.lot.owner(key) {
+            h2.begin_quit();
+            continue;
+        }
         let was = old.listener_of(&c).map(|l| (l.proxy_protocol, l.ssl));
         let is = new.as_ref().and_then(|new| new.listener_of(&c)).map(|l| (l.proxy_protocol, l.ssl));
         // What its first bytes mean would have changed in the middle.
@@ -202,6 +208,10 @@ pub(crate) fn begin_quit(world: &Rc<World>) {
     for key in world.lot.keys() {
         let Some(c) = world.lot.owner(key).and_then(|owner| owner.connection()) else { continue };
         if !world.lot.is_parked(key) {
+            continue;
+        }
+        if let Some(Owner::H2(h2)) = world.lot.owner(key) {
+            h2.begin_quit();
             continue;
         }
         // One that has not asked for anything yet may, once; and so may one that is about to.

@@ -6,7 +6,7 @@
 
 use crate::thread::{Command, ThreadInit, act, begin_quit, guarded, open, reload, watch_files};
 use crate::world::{Owner, World};
-use crate::{accept, head_in, secure};
+use crate::{accept, h2, head_in, secure};
 use base::clock::{self, Instant};
 use net::lot::Key;
 use runtime::{LoopWaker, budget, task, time};
@@ -155,6 +155,12 @@ impl Turns {
                 break;
             }
         }
+        // What their streams have said leaves now, with one write for each connection.
+        let dirty = world.dirty.take();
+        for h2 in &dirty {
+            progress = Progress::Some;
+            h2.end_of_turn();
+        }
         if is_done(world) {
             if let Some(plan) = world.plan.borrow().as_ref() {
                 http_engine::flush_logs(plan);
@@ -210,6 +216,7 @@ impl Turns {
                     Some(Owner::Secure(secure)) => {
                         guarded(world, key, |world, key| secure::timed_out(world, key, &secure));
                     }
+                    Some(Owner::H2(h2)) => guarded(world, key, |world, key| h2::timed_out(world, key, &h2)),
                     _ => {}
                 }
             }

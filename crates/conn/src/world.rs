@@ -1,5 +1,6 @@
 //! What a worker thread keeps: its parking lot, its plan, its pools.
 
+use crate::h2::H2;
 use crate::link::READ_BYTES;
 use crate::secure::Secure;
 use crate::thread::Serving;
@@ -26,6 +27,8 @@ pub enum Owner {
     Client(Rc<Connection>),
     /// A client whose bytes come through TLS.
     Secure(Rc<Secure>),
+    /// A client that speaks HTTP/2, with or without TLS.
+    H2(Rc<H2>),
     /// The kernel reports changed files.
     Files,
 }
@@ -36,6 +39,7 @@ impl Owner {
         match self {
             Owner::Client(connection) => Some(connection.clone()),
             Owner::Secure(secure) => Some(secure.connection()),
+            Owner::H2(h2) => Some(h2.connection()),
             Owner::Listener(_) | Owner::Files => None,
         }
     }
@@ -71,6 +75,8 @@ pub struct World {
     /// Tasks that work on connections.
     pub tasks: Cell<usize>,
     pub paused_until: Cell<Option<Instant>>,
+    /// Connections that have something to send at the end of the turn.
+    pub dirty: RefCell<Vec<Rc<H2>>>,
     /// A test's wish for a panic after so many steps; 0: none.
     pub panic_at: Cell<u64>,
     /// Reloads whose older connections have a time to be gone: that time, and the first number of the newer ones.
@@ -94,6 +100,7 @@ impl World {
             quitting: Cell::new(false),
             tasks: Cell::new(0),
             paused_until: Cell::new(None),
+            dirty: RefCell::new(Vec::new()),
             panic_at: Cell::new(0),
             cutoffs: RefCell::new(Vec::new()),
         })
@@ -208,10 +215,19 @@ impl World {
     }
     /// Closes a client's socket.
     pub fn close(&self, key: Key) {
-        if let Some(Owner::Secure(secure)) = self.lot.owner(key)
-            && let Some(fd) = self.lot.raw(key)
-        {
-            secure.say_goodbye(fd);
+        match self.lot.owner(key) {
+            Some(Owner::H2(h2)) => {
+                h2.let_go();
+                if let (Some(secure), Some(fd)) = (&h2.link().secure, self.lot.raw(key)) {
+                    secure.say_goodbye(fd);
+                }
+            }
+            Some(Owner::Secure(secure)) => {
+                if let Some(fd) = self.lot.raw(key) {
+                    secure.say_goodbye(fd);
+                }
+            }
+            _ => {}
         }
         if let Some(connection) = self.lot.remove(key).and_then(|owner| owner.connection()) {
             counters::own(|c| counters::down(&c.active));

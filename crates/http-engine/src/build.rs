@@ -226,7 +226,6 @@ impl Builder<'_> {
         let rate_limited = !matches!(conf.limit_rate, crate::values::SizeTemplate::Fixed(0));
         let core = Arc::new(Core {
             root,
-            server_line: [b"Server: ", word.as_slice(), b"\r\n"].concat(),
             signature: word.clone(),
             types: conf.types.clone().unwrap_or_else(Types::builtin),
             default_type: conf.default_type.0.as_slice().into(),
@@ -323,6 +322,7 @@ impl Builder<'_> {
             },
             allow_connect: false,
             tls: None,
+            http2: crate::plan::Http2::default(),
             rewrite: Vec::new(),
         });
         self.server_names.clone_from(&names);
@@ -352,6 +352,7 @@ impl Builder<'_> {
             name: shown.map(|k| k.name().to_vec()).unwrap_or_default(),
             regex: matches!(shown, Some(LocationKind::Regex(_))),
             named: matches!(shown, Some(LocationKind::Named(_))),
+            http2_chunk: 8192,
             exact: matches!(shown, Some(LocationKind::Exact(_))),
             internal: core.conf.internal.is_some(),
             core,
@@ -490,6 +491,7 @@ impl Builder<'_> {
         if is_server {
             self.servers[server].rewrite = server_rewrite;
             self.servers[server].tls = location.thing::<Arc<crate::tls::ServerTls>>().cloned();
+            self.servers[server].http2 = location.thing::<crate::plan::Http2>().copied().unwrap_or_default();
         }
     }
 
@@ -501,6 +503,7 @@ impl Builder<'_> {
             default: Option<usize>,
             proxy_protocol: bool,
             ssl: bool,
+            http2: bool,
             servers: Vec<usize>,
         }
         let mut by_address: Vec<Draft> = Vec::new();
@@ -512,6 +515,7 @@ impl Builder<'_> {
                 options_set: false,
                 proxy_protocol: false,
                 ssl: false,
+                http2: false,
                 at: At { line: draft.at.line, ..At::default() },
             };
             let listens = if draft.listens.is_empty() { std::slice::from_ref(&implied) } else { &draft.listens };
@@ -524,6 +528,7 @@ impl Builder<'_> {
                             default: None,
                             proxy_protocol: false,
                             ssl: false,
+                            http2: false,
                             servers: Vec::new(),
                         });
                         by_address.len() - 1
@@ -539,6 +544,7 @@ impl Builder<'_> {
                     entry.servers.push(server);
                     entry.proxy_protocol |= listen.proxy_protocol;
                     entry.ssl |= listen.ssl;
+                    entry.http2 |= listen.http2;
                     if listen.options_set {
                         if entry.options_set {
                             let text = format!("duplicate listen options for {}", spec.address);
@@ -601,11 +607,14 @@ impl Builder<'_> {
                         }
                     }
                 }
+                let default = draft.default.or(draft.servers.first().copied()).unwrap_or(0);
                 Listener {
-                    default_server: draft.default.or(draft.servers.first().copied()).unwrap_or(0),
+                    default_server: default,
                     spec: draft.spec,
                     proxy_protocol: draft.proxy_protocol,
                     ssl: draft.ssl,
+                    http2_listen: draft.http2,
+                    http2: draft.http2 || self.servers.get(default).is_some_and(|s| s.http2.on),
                     names: if draft.servers.len() > 1 { names } else { only_regexes(names) },
                 }
             })

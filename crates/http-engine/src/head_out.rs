@@ -9,20 +9,23 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use wire_h1::Version;
 
-/// Appends the head to `out`. HTTP/0.9 has none.
-pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
-    if r.version < Version::Http10 {
-        return;
-    }
-    let start = out.len();
-    let plan = r.plan_rc();
-    let core = &plan.locations[r.location].core;
+/// What holds for every head before it is written.
+pub fn prepare(r: &mut Request, closing: bool) {
     if !matches!(r.out.status, 200 | 206 | 304) {
         r.out.last_modified = None;
     }
     if closing {
         r.keep_alive = false;
     }
+}
+
+/// Appends the head to `out`. HTTP/0.9 has none.
+pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
+    if r.version < Version::Http10 {
+        return;
+    }
+    let start = out.len();
+    prepare(r, closing);
     out.extend_from_slice(b"HTTP/1.1 ");
     match r.out.status_line.as_ref().filter(|line| !clean::ends_line(line.bytes())) {
         Some(line) => out.extend_from_slice(line.bytes()),
@@ -40,33 +43,42 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
         },
     }
     out.extend_from_slice(b"\r\n");
+    fields(r, true, &mut |name, value| {
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    });
+    out.extend_from_slice(b"\r\n");
+    r.header_size = (out.len() - start) as u64;
+}
+
+/// Tells the fields of a response in nginx's order, names in the usual case. `connection`: also those that speak of the
+/// connection, which HTTP/2 has not. No line break is in any of them.
+pub fn fields(r: &mut Request, connection: bool, tell: &mut impl FnMut(&[u8], &[u8])) {
+    let plan = r.plan_rc();
+    let core = &plan.locations[r.location].core;
     let o = &r.out;
     if o.server.bytes().is_empty() && !o.no_server {
-        out.extend_from_slice(&core.server_line);
+        tell(b"Server", &core.signature);
     }
     if o.date.bytes().is_empty() && !o.no_date {
-        out.extend_from_slice(b"Date: ");
-        clock::cached_at(base::clock::unix_seconds(), |now| out.extend_from_slice(&now.http));
-        out.extend_from_slice(b"\r\n");
+        clock::cached_at(base::clock::unix_seconds(), |now| tell(b"Date", &now.http));
     }
     if !o.content_type.bytes().is_empty() && !clean::ends_line(o.content_type.bytes()) {
-        out.extend_from_slice(b"Content-Type: ");
-        out.extend_from_slice(o.content_type.bytes());
         if !o.charset.bytes().is_empty() && !clean::ends_line(o.charset.bytes()) {
-            out.extend_from_slice(b"; charset=");
-            out.extend_from_slice(o.charset.bytes());
+            tell(b"Content-Type", &[o.content_type.bytes(), b"; charset=", o.charset.bytes()].concat());
+        } else {
+            tell(b"Content-Type", o.content_type.bytes());
         }
-        out.extend_from_slice(b"\r\n");
     }
     if let Some(length) = o.content_length {
-        out.extend_from_slice(b"Content-Length: ");
-        number(length, out);
-        out.extend_from_slice(b"\r\n");
+        tell(b"Content-Length", digits(length, &mut [0; 20]));
     }
     if o.last_modified_text.bytes().is_empty()
         && let Some(modified) = o.last_modified
     {
-        line(out, b"Last-Modified: ", &date_text(modified));
+        tell(b"Last-Modified", &date_text(modified));
     }
     if o.location.bytes().is_empty() && !r.old_location.bytes().is_empty() && matches!(o.status, 301..=308) {
         r.out.location = std::mem::take(&mut r.old_location);
@@ -74,33 +86,23 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
     // What is made absolute is ours, and stands here; another one stands where it was set.
     let own_location = r.out.location.bytes().starts_with(b"/") && core.conf.absolute_redirect;
     if own_location {
-        location(r, out);
+        let absolute = location(r);
+        tell(b"Location", &absolute);
+        // For the log: what was sent.
+        r.out.location = absolute.into();
     }
-    if r.chunked {
-        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
-    }
-    if r.out.status == 101 {
-        out.extend_from_slice(b"Connection: upgrade\r\n");
-    } else if r.keep_alive {
-        out.extend_from_slice(b"Connection: keep-alive\r\n");
-        let header = core.conf.keepalive_timeout.header;
-        if header != 0 {
-            out.extend_from_slice(b"Keep-Alive: timeout=");
-            number(header, out);
-            out.extend_from_slice(b"\r\n");
-        }
-    } else {
-        out.extend_from_slice(b"Connection: close\r\n");
+    if connection {
+        connection_fields(r, tell);
     }
     r.out.settle();
     let o = &r.out;
     if o.vary_encoding {
-        out.extend_from_slice(b"Vary: Accept-Encoding\r\n");
+        tell(b"Vary", b"Accept-Encoding");
     }
     let mut slots = o.slots().filter(|(slot, _)| !(own_location && *slot == Slot::Location)).peekable();
     for (index, field) in o.fields.iter().enumerate() {
         while let Some((slot, _)) = slots.next_if(|(_, before)| *before <= index) {
-            write_slot(o, slot, out);
+            tell_slot(o, slot, tell);
         }
         let (name, value) = (field.name.bytes(), field.value.bytes());
         // Features have seen to it already, and said which directive it was: this is for what they forgot.
@@ -108,62 +110,73 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
             r.dropped("response head", name, value);
             continue;
         }
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
+        tell(name, value);
     }
     for (slot, _) in slots {
-        write_slot(o, slot, out);
-    }
-    out.extend_from_slice(b"\r\n");
-    r.header_size = (out.len() - start) as u64;
-}
-
-fn write_slot(o: &OutHead, slot: Slot, out: &mut Vec<u8>) {
-    match slot {
-        Slot::Location => line(out, b"Location: ", &clean::encoded(o.location.bytes())),
-        Slot::Server => line(out, b"Server: ", o.server.bytes()),
-        Slot::Date => line(out, b"Date: ", o.date.bytes()),
-        Slot::LastModified => line(out, b"Last-Modified: ", o.last_modified_text.bytes()),
-        Slot::Etag => line(out, b"ETag: ", o.etag.bytes()),
-        Slot::ContentEncoding => line(out, b"Content-Encoding: ", o.content_encoding.bytes()),
-        Slot::AcceptRanges => out.extend_from_slice(b"Accept-Ranges: bytes\r\n"),
+        tell_slot(o, slot, tell);
     }
 }
 
-fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    if clean::ends_line(value) {
-        return;
+fn connection_fields(r: &Request, tell: &mut impl FnMut(&[u8], &[u8])) {
+    if r.chunked {
+        tell(b"Transfer-Encoding", b"chunked");
     }
-    out.extend_from_slice(name);
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
+    if r.out.status == 101 {
+        tell(b"Connection", b"upgrade");
+    } else if r.keep_alive {
+        tell(b"Connection", b"keep-alive");
+        let header = r.loc().core.conf.keepalive_timeout.header;
+        if header != 0 {
+            let mut value = b"timeout=".to_vec();
+            number(header, &mut value);
+            tell(b"Keep-Alive", &value);
+        }
+    } else {
+        tell(b"Connection", b"close");
+    }
+}
+
+fn tell_slot(o: &OutHead, slot: Slot, tell: &mut impl FnMut(&[u8], &[u8])) {
+    let (name, value): (&[u8], &[u8]) = match slot {
+        Slot::Location => return tell(b"Location", &clean::encoded(o.location.bytes())),
+        Slot::Server => (b"Server", o.server.bytes()),
+        Slot::Date => (b"Date", o.date.bytes()),
+        Slot::LastModified => (b"Last-Modified", o.last_modified_text.bytes()),
+        Slot::Etag => (b"ETag", o.etag.bytes()),
+        Slot::ContentEncoding => (b"Content-Encoding", o.content_encoding.bytes()),
+        Slot::AcceptRanges => (b"Accept-Ranges", b"bytes"),
+    };
+    if !clean::ends_line(value) {
+        tell(name, value);
+    }
 }
 
 /// Decimal digits.
-pub fn number(mut n: u64, out: &mut Vec<u8>) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    loop {
+pub fn number(n: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(digits(n, &mut [0; 20]));
+}
+
+/// The same, written to the end of a buffer.
+fn digits(mut n: u64, buf: &mut [u8; 20]) -> &[u8] {
+    let mut at = buf.len();
+    for place in buf.iter_mut().rev() {
         at -= 1;
-        digits[at] = b'0' + (n % 10) as u8;
+        *place = b'0' + (n % 10) as u8;
         n /= 10;
         if n == 0 {
             break;
         }
     }
-    out.extend_from_slice(&digits[at..]);
+    buf.get(at..).unwrap_or_default()
 }
 
-/// The `Location` line of a path, which becomes an absolute URL.
-fn location(r: &mut Request, out: &mut Vec<u8>) {
-    let value = std::mem::take(&mut r.out.location);
-    let target = value.bytes();
+/// The `Location` of a path, which becomes an absolute URL.
+fn location(r: &Request) -> Vec<u8> {
+    let mut url = Vec::with_capacity(128);
+    let out = &mut url;
+    let target = r.out.location.bytes();
     let plan = r.plan_rc();
     let conf = &plan.locations[r.location].core.conf;
-    out.extend_from_slice(b"Location: ");
-    let start = out.len();
     let tls = r.connection().tls.is_some();
     out.extend_from_slice(if tls { b"https://" } else { b"http://" });
     if conf.server_name_in_redirect {
@@ -185,9 +198,7 @@ fn location(r: &mut Request, out: &mut Vec<u8>) {
         number(u64::from(address.port()), out);
     }
     out.extend_from_slice(&clean::encoded(target));
-    // For the log: what was sent.
-    r.out.location = out.get(start..).unwrap_or_default().to_vec().into();
-    out.extend_from_slice(b"\r\n");
+    url
 }
 
 /// A time as text; the last few are remembered, because a site's files are asked for again and again.

@@ -16,6 +16,8 @@ pub struct Listen {
     pub options_set: bool,
     pub proxy_protocol: bool,
     pub ssl: bool,
+    /// `http2`, which the directive of that name replaces.
+    pub http2: bool,
     pub at: conf_schema::At,
 }
 
@@ -55,6 +57,7 @@ impl Value for Listen {
             options_set: false,
             proxy_protocol: false,
             ssl: false,
+            http2: false,
             at: conf_schema::At { span: d.span, line: d.line },
         };
         let mut option = specs.first().cloned().unwrap_or_else(|| ListenSpec::new(Address::Unix(PathBuf::new())));
@@ -100,7 +103,10 @@ impl Listen {
                 self.ssl = true;
                 return Ok(());
             }
-            ("http2", None) => return Err(Problem::says("the \"http2\" parameter requires ngx_http_v2_module")),
+            ("http2", None) => {
+                self.http2 = true;
+                return Ok(());
+            }
             ("quic", None) => return Err(Problem::says("the \"quic\" parameter requires ngx_http_v3_module")),
             ("setfib" | "accept_filter", Some(_)) => {
                 return Err(Problem::says(format!("{name} is not supported on this platform, ignored"))

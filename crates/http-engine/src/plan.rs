@@ -97,9 +97,31 @@ pub struct Listener {
     pub proxy_protocol: bool,
     /// `listen ... ssl`: connections begin with a handshake.
     pub ssl: bool,
+    /// HTTP/2 is spoken here, without TLS by clients that begin with its preface.
+    pub http2: bool,
+    /// A `listen` of the address says so, for all of its servers.
+    pub http2_listen: bool,
     /// Index of the server for hosts that no name matches.
     pub default_server: usize,
     pub names: Names,
+}
+
+/// What a server allows HTTP/2 connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Http2 {
+    /// `http2`
+    pub on: bool,
+    /// `http2_max_concurrent_streams`
+    pub streams_max: u32,
+    /// Octets of a body that a client may send before anybody reads it (`http2_body_preread_size`).
+    pub preread_bytes: u32,
+}
+
+impl Default for Http2 {
+    /// nginx's defaults.
+    fn default() -> Self {
+        Http2 { on: false, streams_max: 128, preread_bytes: 65_536 }
+    }
 }
 
 /// A `server` block.
@@ -112,6 +134,8 @@ pub struct Server {
     pub limits: wire_h1::HeadLimits,
     /// CONNECT is a method like others (`tunnel_pass`).
     pub allow_connect: bool,
+    /// What it allows HTTP/2 connections.
+    pub http2: Http2,
     /// How TLS connections to it are answered; `None`: it has no certificate, and that of the default server stands in.
     pub tls: Option<Arc<crate::tls::ServerTls>>,
     /// What the server level of its rewrite directives does.
@@ -126,6 +150,8 @@ pub struct Location {
     /// The name was a regular expression: `alias` then replaces the whole URI.
     pub regex: bool,
     pub named: bool,
+    /// `http2_chunk_size`
+    pub http2_chunk: usize,
     pub exact: bool,
     pub internal: bool,
     pub server: usize,
@@ -173,8 +199,6 @@ pub struct LimitExcept {
 pub struct Core {
     pub conf: CoreConf,
     pub root: crate::values::Root,
-    /// Text of the `Server` field with name and line end, ready to be written.
-    pub server_line: Vec<u8>,
     /// The same word at the foot of error pages.
     pub signature: Vec<u8>,
     pub types: crate::values::Types,

@@ -51,9 +51,9 @@ impl HttpPlan {
         Some((tls, tls.rules.as_ref()?))
     }
 
-    /// The rules by which a ClientHello is answered. `connection` has no TLS facts yet. `None`: this plan does not listen
+    /// The rules by which a ClientHello is answered, and whether HTTP/2 is offered. `connection` has no TLS facts yet. `None`: this plan does not listen
     /// there, or has no TLS for it.
-    pub fn tls_choice(self: &Arc<Self>, connection: &Rc<Connection>, hello: &ClientHello) -> Option<Choice> {
+    pub fn tls_choice(self: &Arc<Self>, connection: &Rc<Connection>, hello: &ClientHello) -> Option<(Choice, bool)> {
         let listener = self.listener_of(connection).filter(|l| l.ssl)?;
         let name = name(hello.server_name.as_deref());
         // Expressions and variables want a request to work on.
@@ -68,16 +68,19 @@ impl HttpPlan {
         // A server without certificates of its own goes by the default server's.
         let (tls, rules) = self.rules_of(r.server).or_else(|| self.rules_of(listener.default_server))?;
         if rules.reject {
-            return Some(Choice::Reject);
+            return Some((Choice::Reject, false));
         }
-        let Some(dynamic) = &tls.certificates else { return Some(Choice::Rules(Arc::clone(rules))) };
-        Some(match dynamic.load(&mut r) {
+        // What the name's server says, or any `listen` of the address.
+        let h2 = listener.http2_listen || self.servers.get(r.server).is_some_and(|s| s.http2.on);
+        let Some(dynamic) = &tls.certificates else { return Some((Choice::Rules(Arc::clone(rules)), h2)) };
+        let choice = match dynamic.load(&mut r) {
             Ok(set) => Choice::WithCertificates(Arc::clone(rules), set),
             Err(why) => {
                 r.log(Level::Error, format_args!("{why} while SSL handshaking"));
                 Choice::Fail
             }
-        })
+        };
+        Some((choice, h2))
     }
 }
 

@@ -24,6 +24,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::gzip_static::GzipStatic,
     &crate::headers::Headers,
     &crate::health_check::HealthCheck,
+    &crate::http2::Http2Feature,
     &crate::index::Index,
     &crate::limit_conn::LimitConn,
     &crate::limit_req::LimitReq,

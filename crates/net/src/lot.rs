@@ -528,7 +528,9 @@ impl<T: Clone> Lot<T> {
                         entry.flags |= QUEUED;
                         ready.push(key);
                     }
-                    return [None, None, None];
+                    // Reading is the loop's; a task may wait for room to write.
+                    let write = entry.wakers.as_mut().filter(|_| flags & WRITABLE != 0).and_then(|w| w.write.take());
+                    return [None, write, None];
                 }
                 match &mut entry.wakers {
                     Some(w) => [

@@ -142,6 +142,8 @@ pub enum Choice {
 #[derive(Debug)]
 pub struct ServerRules {
     config: Arc<ServerConfig>,
+    /// The same, and HTTP/2 is offered first.
+    config_h2: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
     pub verify: VerifyClient,
     pub(crate) trust: Arc<Trust>,
@@ -239,7 +241,10 @@ impl ServerRules {
         let record = settings.buffer_size.clamp(512, RECORD_MAX);
         config.max_fragment_size = (record < RECORD_MAX).then_some(record + RECORD_HEADER);
         sessions(&mut config, settings, fingerprint, clock);
+        let mut config_h2 = config.clone();
+        config_h2.alpn_protocols.insert(0, b"h2".to_vec());
         Ok(Arc::new(ServerRules {
+            config_h2: Arc::new(config_h2),
             config: Arc::new(config),
             certificates,
             verify: settings.verify,
@@ -253,20 +258,20 @@ impl ServerRules {
         }))
     }
 
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.config)
+    pub(crate) fn config(&self, h2: bool) -> Arc<ServerConfig> {
+        Arc::clone(if h2 { &self.config_h2 } else { &self.config })
     }
 
     /// The configuration with certificates of one connection.
-    pub(crate) fn config_with(&self, set: CertificateSet) -> Arc<ServerConfig> {
-        let mut config = (*self.config).clone();
+    pub(crate) fn config_with(&self, set: CertificateSet, h2: bool) -> Arc<ServerConfig> {
+        let mut config = (*self.config(h2)).clone();
         config.cert_resolver = Arc::new(Resolver { set: Arc::new(set), suites: Arc::clone(&self.certificates.suites) });
         Arc::new(config)
     }
 
     /// For QUIC: what `quinn-proto` builds its own configuration from.
     pub fn rustls_config(&self) -> Arc<ServerConfig> {
-        self.config()
+        self.config(false)
     }
 
     /// There is something to show to clients, now or once one is there.

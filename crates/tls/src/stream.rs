@@ -295,14 +295,14 @@ impl TlsStream {
         Ok(received)
     }
 
-    /// Goes on with a server's handshake, after [`Received::hello`].
+    /// Goes on with a server's handshake, after [`Received::hello`]. `h2`: HTTP/2 is offered (ALPN), before what the rules offer.
     ///
     /// # Errors
     /// As [`TlsStream::receive`]; also when the choice is to refuse.
-    pub fn choose(&mut self, choice: Choice, plain: &mut Vec<u8>) -> Result<Received, TlsError> {
+    pub fn choose(&mut self, choice: Choice, h2: bool, plain: &mut Vec<u8>) -> Result<Received, TlsError> {
         let before = plain.len();
         let mut received = Received::default();
-        self.accept(choice)?;
+        self.accept(choice, h2)?;
         self.run_pending(plain, &mut received)?;
         self.settle(before, true, plain.len(), &mut received);
         Ok(received)
@@ -342,17 +342,17 @@ impl TlsStream {
         }
     }
 
-    fn accept(&mut self, choice: Choice) -> Result<(), TlsError> {
+    fn accept(&mut self, choice: Choice, h2: bool) -> Result<(), TlsError> {
         if !matches!(self.role, Role::Accepting) || self.hello.is_none() {
             return Err(TlsError::Dead);
         }
         let (rules, config) = match choice {
             Choice::Rules(rules) => {
-                let config = rules.config();
+                let config = rules.config(h2);
                 (rules, config)
             }
             Choice::WithCertificates(rules, set) => {
-                let config = rules.config_with(set);
+                let config = rules.config_with(set, h2);
                 (rules, config)
             }
             Choice::Reject => {

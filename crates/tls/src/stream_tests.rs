@@ -35,7 +35,7 @@ fn give(
         return Ok(received);
     }
     let choice = chooser(server.hello().expect("a hello"));
-    server.choose(choice, plain)
+    server.choose(choice, false, plain)
 }
 
 fn always(rules: &Arc<ServerRules>) -> Chooser {

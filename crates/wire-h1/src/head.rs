@@ -98,6 +98,8 @@ pub enum Version {
     Http10,
     #[default]
     Http11,
+    /// Requests of HTTP/2 are described by the same head.
+    Http20,
 }
 
 /// A request head: offsets into the buffer it was parsed from.

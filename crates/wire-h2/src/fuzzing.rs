@@ -68,9 +68,9 @@ fn answer(bytes: &[u8], size: usize) {
                 }
                 Event::Body(stream) | Event::Capacity(stream) => loop {
                     match server.take_body(stream) {
-                        Taken::Bytes(bytes) => assert!(bytes.len() <= 1000),
+                        Taken::Bytes(bytes) => assert!(bytes.len() <= 16_384),
                         Taken::End => {
-                            server.send_body(stream, b"done", true);
+                            server.send_body(stream, b"done", 8192, true);
                             server.finish(stream);
                             break;
                         }

@@ -25,6 +25,8 @@ pub struct Stream {
     pub buffered: usize,
     /// Taken, and not yet given back to the peer's window.
     pub credit: i64,
+    /// Somebody reads the body.
+    pub asked: bool,
     /// The caller waits for its window to open.
     pub blocked: bool,
 }
@@ -43,6 +45,7 @@ impl Stream {
             body: VecDeque::new(),
             buffered: 0,
             credit: 0,
+            asked: false,
             blocked: false,
         }
     }

@@ -49,12 +49,22 @@ impl Default for Limits {
 /// Streams that we have reset and that are remembered: frames that were on their way are no error.
 const RESET_KEPT: usize = 64;
 
+/// What a body that is read may have on its way beside `stream_window`, at least.
+const READ_WINDOW: i64 = 65_536;
+
 /// What the peer has done.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "heads are what most events are, and none waits for long")]
 pub enum Event {
     /// A request. `end`: it has no body.
-    Head { stream: u32, list: List, request: Result<Request, Malformed>, end: bool },
+    Head {
+        stream: u32,
+        list: List,
+        request: Result<Request, Malformed>,
+        end: bool,
+        /// Octets of the block as it came.
+        octets: usize,
+    },
     /// Body has come, or its end; see [`Server::take_body`].
     Body(u32),
     /// The stream is gone.
@@ -106,7 +116,7 @@ pub struct Server {
     streams: HashMap<u32, Stream>,
     /// The highest stream that the client has begun.
     last: u32,
-    settings_seen: bool,
+    settings_acked: bool,
     send_window: i64,
     recv_window: i64,
     peer_window: i64,
@@ -146,7 +156,7 @@ impl Server {
             encoder: Encoder::default(),
             streams: HashMap::new(),
             last: 0,
-            settings_seen: false,
+            settings_acked: false,
             send_window: frame::WINDOW,
             recv_window: frame::WINDOW_MAX,
             peer_window: frame::WINDOW,
@@ -197,9 +207,15 @@ impl Server {
     pub fn is_idle(&self) -> bool {
         self.streams.is_empty()
     }
-    /// A frame or a header block has begun to come.
-    pub fn is_within_frame(&self) -> bool {
-        !self.pending.is_empty() || self.block.is_some() || self.preface < PREFACE.len()
+    /// The preface or a header block has begun to come.
+    pub fn is_within_head(&self) -> bool {
+        // One that was given up takes what time it wants.
+        let counts = |stream: u32| !self.reset.contains(&stream);
+        let is_head =
+            |head: frame::Head| matches!(head.kind, frame::HEADERS | frame::CONTINUATION) && counts(head.stream);
+        self.block.as_ref().is_some_and(|block| counts(block.stream))
+            || self.preface < PREFACE.len()
+            || frame::Head::read(&self.pending).map_or(!self.pending.is_empty(), is_head)
     }
     /// Streams that are open.
     pub fn streams(&self) -> usize {
@@ -224,6 +240,10 @@ impl Server {
         let Some(stream) = self.streams.get_mut(&id) else { return Taken::Gone };
         if stream.promised.is_some_and(|promised| stream.received > promised) {
             return Taken::Broken;
+        }
+        // Somebody reads: more than what may come unasked for may be on its way.
+        if !std::mem::replace(&mut stream.asked, true) && !stream.recv_closed {
+            stream.credit += READ_WINDOW.max(i64::from(self.limits.stream_window));
         }
         if let Some(bytes) = stream.body.pop_front() {
             stream.buffered -= bytes.len();

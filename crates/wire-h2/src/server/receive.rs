@@ -2,13 +2,15 @@
 
 use super::{Block, ConnectionError, Event, PREFACE, RESET_KEPT, Server};
 use crate::frame::{self, ErrorCode, Head};
-use crate::hpack::{List, ListLimits};
+use crate::hpack::{Broken, List, ListLimits};
 use crate::request;
 use crate::stream::Stream;
 use bytes::Bytes;
 
 /// Octets of a header block before it is decoded, in all its frames.
 const BLOCK_MAX: usize = 128 * 1024;
+/// `:method`, `:scheme`, `:authority`, `:path`, `:protocol`.
+const PSEUDO_MAX: usize = 5;
 /// CONTINUATION frames of one block.
 const CONTINUATIONS_MAX: u32 = 64;
 /// Frames that ask for work and bring nothing, which a client may send on credit.
@@ -70,6 +72,9 @@ impl Server {
         loop {
             let rest = bytes.get(used..).unwrap_or_default();
             let Some(head) = Head::read(rest) else { return Ok(used) };
+            if head.kind == frame::PUSH_PROMISE {
+                return Err(protocol("client sent PUSH_PROMISE frame"));
+            }
             if head.length > frame::FRAME_SIZE {
                 return Err(ConnectionError {
                     code: ErrorCode::FrameSize,
@@ -87,9 +92,6 @@ impl Server {
     }
 
     fn frame(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
-        if !self.settings_seen && (head.kind != frame::SETTINGS || head.has(frame::ACK)) {
-            return Err(protocol("client did not begin with SETTINGS"));
-        }
         match &self.block {
             Some(block) if head.kind != frame::CONTINUATION || head.stream != block.stream => {
                 return Err(protocol("client sent a frame in the middle of a header block"));
@@ -105,7 +107,6 @@ impl Server {
             frame::PRIORITY => self.priority(head, payload),
             frame::RST_STREAM => self.rst_stream(head, payload),
             frame::SETTINGS => self.settings(head, payload),
-            frame::PUSH_PROMISE => Err(protocol("client sent PUSH_PROMISE frame")),
             frame::PING => self.ping(head, payload),
             frame::GOAWAY => self.peer_goes(head, payload),
             frame::WINDOW_UPDATE => self.window_update(head, payload),
@@ -199,10 +200,7 @@ impl Server {
             }
         }
         if head.stream <= self.last && !self.streams.contains_key(&head.stream) && !self.reset.contains(&head.stream) {
-            return Err(ConnectionError {
-                code: ErrorCode::StreamClosed,
-                words: "client sent HEADERS frame for a closed stream",
-            });
+            return Err(protocol("client sent HEADERS frame with incorrect identifier"));
         }
         let block = Block {
             stream: head.stream,
@@ -215,6 +213,24 @@ impl Server {
         }
         self.block = Some(block);
         Ok(())
+    }
+
+    /// A header block takes too long: its stream is reset, and what still comes of it is read for the tables' sake. `false`:
+    /// none is coming.
+    pub fn give_up_block(&mut self) -> bool {
+        let stream = match (&self.block, Head::read(&self.pending)) {
+            (Some(block), _) => block.stream,
+            (None, Some(head)) if head.kind == frame::HEADERS => head.stream,
+            _ => return false,
+        };
+        if self.reset.contains(&stream) {
+            return false;
+        }
+        self.last = self.last.max(stream);
+        self.resets += 1;
+        frame::put_number(frame::RST_STREAM, stream, ErrorCode::Protocol as u32, &mut self.out);
+        self.remember(stream);
+        true
     }
 
     fn continuation(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
@@ -237,18 +253,26 @@ impl Server {
     fn block_done(&mut self, block: Block) -> Result<(), ConnectionError> {
         let limits = ListLimits {
             bytes_max: self.limits.list_max,
-            fields_max: self.limits.fields_max,
+            // The fields of the request line are not counted.
+            fields_max: self.limits.fields_max + PSEUDO_MAX,
             field_max: self.limits.field_max,
         };
+        let is_new = block.stream > self.last;
+        self.last = self.last.max(block.stream);
         // Always, and in order: the tables must stay in step.
-        let list = self.decoder.decode(&block.bytes, &limits).map_err(|_| ConnectionError {
-            code: ErrorCode::Compression,
+        let list = self.decoder.decode(&block.bytes, &limits).map_err(|why| ConnectionError {
+            code: if why == Broken::Cut { ErrorCode::FrameSize } else { ErrorCode::Compression },
             words: "client sent a header block that cannot be decoded",
         })?;
-        if block.stream <= self.last {
+        if list.too_large {
+            return Err(ConnectionError {
+                code: ErrorCode::EnhanceYourCalm,
+                words: "client exceeded large_client_header_buffers",
+            });
+        }
+        if !is_new {
             return self.trailers(&block, &list);
         }
-        self.last = block.stream;
         if self.going {
             // It knows from our GOAWAY that nobody has looked at it.
             self.idle_frames += 1;
@@ -260,14 +284,24 @@ impl Server {
             self.remember(block.stream);
             return Ok(());
         }
+        // Until it has read our settings it may send more than we want to keep.
+        if !self.settings_acked && !block.end_stream && i64::from(self.limits.stream_window) < frame::WINDOW {
+            frame::put_number(frame::RST_STREAM, block.stream, ErrorCode::RefusedStream as u32, &mut self.out);
+            self.remember(block.stream);
+            return Ok(());
+        }
         let mut stream = Stream::new(block.stream, self.peer_window, i64::from(self.limits.stream_window));
         stream.recv_closed = block.end_stream;
         let request = request::request(&list, self.limits.underscores, self.limits.ignore_invalid);
-        if request.is_err() || list.too_large {
-            stream.deaf = true;
-        }
+        stream.deaf = request.is_err();
         self.streams.insert(block.stream, stream);
-        self.events.push_back(Event::Head { stream: block.stream, list, request, end: block.end_stream });
+        self.events.push_back(Event::Head {
+            stream: block.stream,
+            list,
+            request,
+            end: block.end_stream,
+            octets: block.bytes.len(),
+        });
         Ok(())
     }
 
@@ -334,6 +368,7 @@ impl Server {
         }
         self.idle_frames += 1;
         if head.has(frame::ACK) {
+            self.settings_acked = true;
             return if payload.is_empty() {
                 Ok(())
             } else {
@@ -343,7 +378,6 @@ impl Server {
         if !payload.len().is_multiple_of(6) {
             return Err(size("client sent SETTINGS frame with incorrect length"));
         }
-        self.settings_seen = true;
         for setting in payload.chunks_exact(6) {
             let (Some(name), Some(value)) =
                 (setting.first_chunk::<2>(), frame::number(setting.get(2..).unwrap_or_default()))
@@ -360,8 +394,7 @@ impl Server {
                     if !(frame::FRAME_SIZE as u32..=frame::FRAME_SIZE_MAX).contains(&value) {
                         return Err(protocol("client sent SETTINGS frame with incorrect MAX_FRAME_SIZE value"));
                     }
-                    // Larger ones would only make a stream wait longer for its turn.
-                    self.peer_frame = (value as usize).min(frame::FRAME_SIZE);
+                    self.peer_frame = value as usize;
                 }
                 frame::SETTINGS_MAX_CONCURRENT_STREAMS | frame::SETTINGS_MAX_HEADER_LIST_SIZE => {}
                 _ => {}

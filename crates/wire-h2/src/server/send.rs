@@ -32,6 +32,14 @@ impl Server {
         sent
     }
 
+    /// Sends a response that comes before the answer (RFC 9110, 15.2).
+    pub fn send_interim<'a>(&mut self, id: u32, status: u16, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) {
+        if self.streams.contains_key(&id) && (100..200).contains(&status) && status != 101 {
+            let status = status.to_string();
+            self.send_block(id, Some(status.as_bytes()), fields, false);
+        }
+    }
+
     /// Sends what stands behind a body.
     pub fn send_trailers<'a>(&mut self, id: u32, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> usize {
         if !self.streams.contains_key(&id) {
@@ -83,8 +91,8 @@ impl Server {
         self.out.len() - start
     }
 
-    /// Sends body, as much as the windows take; how much that was. `end`: it is the last, when all of it was taken.
-    pub fn send_body(&mut self, id: u32, body: &[u8], end: bool) -> usize {
+    /// Sends body, as much as the windows take, in frames of `frame_max` octets at most; how much that was. `end`: it is the last, when all of it was taken.
+    pub fn send_body(&mut self, id: u32, body: &[u8], frame_max: usize, end: bool) -> usize {
         let Some(capacity) = self.capacity(id) else { return 0 };
         let n = body.len().min(capacity);
         let (now, later) = body.split_at(n);
@@ -92,7 +100,7 @@ impl Server {
         if now.is_empty() && !ends {
             return 0;
         }
-        let mut parts = now.chunks(self.peer_frame).peekable();
+        let mut parts = now.chunks(self.peer_frame.min(frame_max.max(1))).peekable();
         if parts.peek().is_none() {
             frame::put_head(0, frame::DATA, frame::END_STREAM, id, &mut self.out);
         }

@@ -1,0 +1,97 @@
+//! What a stream's client sends behind its head, and whether it is still there.
+
+use super::{H2, Shared};
+use bytes::Bytes;
+use http_engine::BodyReader;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use wire_h1::{HeadLimits, Progress, ResponseHead, ResponseParser};
+use wire_h2::Taken;
+
+/// A request's body, for whoever reads it. What is read opens the client's window again.
+pub struct Body {
+    h2: Rc<H2>,
+    id: u32,
+    shared: Rc<Shared>,
+    timeout: Duration,
+    sleep: Option<runtime::time::Sleep>,
+}
+
+impl Body {
+    pub fn new(h2: Rc<H2>, id: u32, shared: Rc<Shared>, timeout: Duration) -> Body {
+        Body { h2, id, shared, timeout, sleep: None }
+    }
+}
+
+impl BodyReader for Body {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
+        std::task::ready!(runtime::budget::poll_proceed(cx));
+        let taken = self.h2.core.borrow_mut().take_body(self.id);
+        match taken {
+            Taken::Bytes(bytes) => {
+                self.sleep = None;
+                runtime::budget::spend(bytes.len());
+                self.h2.touch();
+                Poll::Ready(Some(Ok(bytes)))
+            }
+            Taken::End => Poll::Ready(None),
+            Taken::Broken => Poll::Ready(Some(Err(400))),
+            Taken::Gone => Poll::Ready(Some(Err(499))),
+            Taken::Later => {
+                self.h2.touch();
+                if self.shared.gone.get() {
+                    return Poll::Ready(Some(Err(499)));
+                }
+                let timeout = self.timeout;
+                let sleep = self.sleep.get_or_insert_with(|| runtime::time::sleep(timeout));
+                if Pin::new(sleep).poll(cx).is_ready() {
+                    return Poll::Ready(Some(Err(408)));
+                }
+                *self.shared.body.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Sees whether the stream is still there, and sends what comes before its answer.
+pub struct Watch {
+    h2: Rc<H2>,
+    id: u32,
+    shared: Rc<Shared>,
+}
+
+impl Watch {
+    pub fn new(h2: Rc<H2>, id: u32, shared: Rc<Shared>) -> Watch {
+        Watch { h2, id, shared }
+    }
+}
+
+impl http_engine::Watch for Watch {
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.shared.gone.get() {
+            return Poll::Ready(());
+        }
+        *self.shared.watch.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+    fn poll_interim(&self, _: &mut Context<'_>, bytes: &mut Bytes) -> Poll<()> {
+        let (mut head, mut parser) = (ResponseHead::default(), ResponseParser::default());
+        let text = std::mem::take(bytes);
+        if let Ok(Progress::Done { .. }) = parser.parse(&text, &HeadLimits::default(), &mut head) {
+            let fields: Vec<_> = head
+                .fields
+                .all
+                .iter()
+                .map(|field| (field.name.of(&text).to_ascii_lowercase(), field.value.of(&text)))
+                .collect();
+            let fields = fields.iter().map(|(name, value)| (name.as_slice(), *value));
+            self.h2.core.borrow_mut().send_interim(self.id, head.status, fields);
+            self.h2.touch();
+        }
+        Poll::Ready(())
+    }
+}

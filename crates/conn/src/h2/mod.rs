@@ -1,0 +1,406 @@
+//! HTTP/2 over a client's connection. The connection stays parked: the thread's loop feeds what has come to the protocol core
+//! (`wire-h2`), starts each request at once, and sends what all streams have to say with one write at the end of the turn. A
+//! request that must wait is a task (`stream.rs`); its end, also by a panic, is the end of its stream and of nothing else.
+
+mod body;
+mod request;
+mod stream;
+
+use crate::link::Link;
+use crate::secure::Secure;
+use crate::task::{self, Start};
+use crate::world::{Owner, World};
+use base::clock;
+use http_engine::{Connection, counters};
+use net::lot::Key;
+use observe::Level;
+use runtime::budget;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use wire_h2::{ConnectionError, Event, Limits, Server};
+
+/// Octets that wait for the socket; streams wait while there are more.
+const UNSENT_BYTES_MAX: usize = 64 * 1024;
+
+/// What a request and the connection share of a stream.
+#[derive(Default)]
+struct Shared {
+    gone: Cell<bool>,
+    /// Who waits: for body, for a window, for the client's going away.
+    body: RefCell<Option<Waker>>,
+    window: RefCell<Option<Waker>>,
+    watch: RefCell<Option<Waker>>,
+}
+
+impl Shared {
+    fn go(&self) {
+        self.gone.set(true);
+        for waker in [&self.body, &self.window, &self.watch] {
+            wake(waker);
+        }
+    }
+}
+
+fn wake(waker: &RefCell<Option<Waker>>) {
+    let waker = waker.borrow_mut().take();
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+/// One connection.
+pub struct H2 {
+    world: Rc<World>,
+    key: Key,
+    link: Link,
+    connection: Rc<Connection>,
+    core: RefCell<Server>,
+    streams: RefCell<HashMap<u32, Rc<Shared>>>,
+    /// Streams that wait until less is unsent.
+    room: RefCell<Vec<Waker>>,
+    /// A task waits for the socket.
+    writing: Cell<bool>,
+    dirty: Cell<bool>,
+    /// The client will begin no more streams.
+    peer_goes: Cell<bool>,
+    lost: Cell<bool>,
+    /// When the idle connection may be closed is known already.
+    idle: Cell<bool>,
+}
+
+/// Whether these first octets of a connection are those of HTTP/2; `None`: it cannot be told yet.
+pub fn is_preface(bytes: &[u8]) -> Option<bool> {
+    let n = bytes.len().min(wire_h2::PREFACE.len());
+    if bytes.get(..n) != wire_h2::PREFACE.get(..n) {
+        return Some(false);
+    }
+    (n == wire_h2::PREFACE.len()).then_some(true)
+}
+
+/// A connection speaks HTTP/2 from its first octets on, which are these.
+pub fn begin(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>, bytes: &[u8]) {
+    let h2 = Rc::new(H2 {
+        world: world.clone(),
+        key,
+        link: Link { world: world.clone(), key, secure: secure.cloned() },
+        connection: connection.clone(),
+        core: RefCell::new(Server::new(limits(world, connection))),
+        streams: RefCell::default(),
+        room: RefCell::default(),
+        writing: Cell::new(false),
+        dirty: Cell::new(false),
+        peer_goes: Cell::new(false),
+        lost: Cell::new(false),
+        idle: Cell::new(false),
+    });
+    world.lot.set_owner(key, Owner::H2(h2.clone()));
+    // Small frames follow each other; none must wait for the acknowledgement of another.
+    world.no_delay(key, connection);
+    h2.receive(bytes);
+    h2.touch();
+    world.lot.again_if_readable(key);
+}
+
+fn limits(world: &World, connection: &Connection) -> Limits {
+    let head = crate::head_in::limits(world, connection);
+    // Without a plan nothing is served; the default's values bound what is read meanwhile.
+    let (size, count) = world.default_conf(connection).map_or((8 * 1024, 4), |core| {
+        let buffers = core.conf.large_client_header_buffers;
+        (buffers.size as usize, buffers.count as usize)
+    });
+    let plan = world.plan.borrow();
+    let conf =
+        plan.as_ref().and_then(|plan| Some(plan.servers.get(plan.listener_of(connection)?.default_server)?.http2));
+    let conf = conf.unwrap_or_default();
+    Limits {
+        streams_max: conf.streams_max,
+        list_max: size * count,
+        field_max: size,
+        fields_max: head.fields_max,
+        underscores: head.underscores,
+        ignore_invalid: head.ignore_invalid,
+        stream_window: conf.preread_bytes,
+    }
+}
+
+/// A connection turned readable.
+pub fn readable(world: &Rc<World>, key: Key, h2: &Rc<H2>) {
+    let Ok(mut buf) = world.read_buf.try_borrow_mut() else { return };
+    buf.clear();
+    match h2.link.recv(&mut buf) {
+        Ok(n) if n > 0 => h2.receive(&buf),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+        _ => return world.close(key),
+    }
+    drop(buf);
+    h2.touch();
+    world.lot.again_if_readable(key);
+}
+
+/// A connection's deadline has come.
+pub fn timed_out(world: &Rc<World>, key: Key, h2: &Rc<H2>) {
+    if h2.core.borrow_mut().give_up_block() {
+        h2.idle.set(false);
+        return h2.touch();
+    }
+    h2.core.borrow_mut().shutdown();
+    let _ = h2.write();
+    world.close(key);
+}
+
+impl H2 {
+    pub fn connection(&self) -> Rc<Connection> {
+        self.connection.clone()
+    }
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Takes octets in and acts on what they say.
+    fn receive(self: &Rc<Self>, bytes: &[u8]) {
+        let result = self.core.borrow_mut().receive(bytes);
+        loop {
+            let event = self.core.borrow_mut().poll_event();
+            let Some(event) = event else { break };
+            match event {
+                Event::Head { stream, list, request, end, octets } => self.request(stream, list, request, end, octets),
+                Event::Body(id) => self.with(id, |shared| wake(&shared.body)),
+                Event::Capacity(id) => self.with(id, |shared| wake(&shared.window)),
+                Event::Reset(id) => {
+                    let shared = self.streams.borrow_mut().remove(&id);
+                    if let Some(shared) = shared {
+                        shared.go();
+                    }
+                }
+                Event::Goaway => self.peer_goes.set(true),
+            }
+        }
+        if let Err(error) = result {
+            self.fail(&error);
+        }
+    }
+
+    fn with(&self, id: u32, act: impl FnOnce(&Shared)) {
+        let shared = self.streams.borrow().get(&id).cloned();
+        if let Some(shared) = shared {
+            act(&shared);
+        }
+    }
+
+    /// The client has broken the rules of the connection: it is told, and the connection closed.
+    fn fail(self: &Rc<Self>, error: &ConnectionError) {
+        let client = http_engine::variables::peer_text(&self.connection);
+        let (words, local) = (error.words, &self.connection.local);
+        self.world.log(
+            Level::Info,
+            self.connection.number,
+            format_args!("{words} while processing HTTP/2 connection, client: {client}, server: {local}"),
+        );
+        let _ = self.write();
+        self.let_go();
+        if self.lost.replace(true) {
+            return;
+        }
+        // What it still sends is read, so that it sees why.
+        task::spawn(&self.world, self.key, &self.connection, Start::Linger);
+    }
+
+    /// Ends all streams: their requests learn that nobody waits any more.
+    pub fn let_go(&self) {
+        let all: Vec<_> = self.streams.borrow_mut().drain().collect();
+        for (_, shared) in all {
+            shared.go();
+        }
+        for waker in self.room.take() {
+            waker.wake();
+        }
+    }
+
+    /// The connection has something to send, or to decide, at the end of the turn.
+    pub fn touch(self: &Rc<Self>) {
+        if !self.dirty.replace(true) {
+            self.world.dirty.borrow_mut().push(self.clone());
+        }
+    }
+
+    /// The end of a turn in which something was done: one write for all streams.
+    pub fn end_of_turn(self: &Rc<Self>) {
+        self.dirty.set(false);
+        if self.lost.get() || self.world.lot.raw(self.key).is_none() {
+            return;
+        }
+        match self.write() {
+            Ok(()) => self.make_room(),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.wait_for_socket(),
+            Err(_) => return self.world.close(self.key),
+        }
+        self.rest();
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let mut core = self.core.borrow_mut();
+        while !core.output().is_empty() {
+            let n = self.link.send(&[IoSlice::new(core.output())], false)?;
+            core.advance(n);
+        }
+        drop(core);
+        self.link.flush()
+    }
+
+    fn unsent(&self) -> usize {
+        self.core.borrow().output().len()
+    }
+
+    /// A task writes what the socket did not take.
+    fn wait_for_socket(self: &Rc<Self>) {
+        if self.writing.replace(true) {
+            return;
+        }
+        let h2 = self.clone();
+        runtime::task::spawn_local(async move {
+            let timeout = h2.send_timeout();
+            let end = loop {
+                match runtime::time::timeout(timeout, poll_fn(|cx| h2.link.poll_writable(cx))).await {
+                    Ok(true) => {}
+                    Ok(false) => break false,
+                    Err(_) => {
+                        h2.world.log(Level::Info, h2.connection.number, format_args!("client timed out"));
+                        break false;
+                    }
+                }
+                match h2.write() {
+                    Ok(()) => break true,
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                        if h2.unsent() < UNSENT_BYTES_MAX / 2 {
+                            h2.make_room();
+                        }
+                    }
+                    Err(_) => break false,
+                }
+            };
+            h2.writing.set(false);
+            if end {
+                h2.make_room();
+                h2.touch();
+            } else {
+                h2.world.close(h2.key);
+            }
+        });
+    }
+
+    fn make_room(&self) {
+        for waker in self.room.take() {
+            waker.wake();
+        }
+    }
+
+    fn send_timeout(&self) -> Duration {
+        self.world
+            .default_conf(&self.connection)
+            .map_or(Duration::from_secs(60), |core| core.conf.send_timeout.duration())
+    }
+
+    /// Nothing is to be done: until when the connection may stay.
+    fn rest(self: &Rc<Self>) {
+        let (is_idle, within, going) = {
+            let core = self.core.borrow();
+            (core.is_idle(), core.is_within_head(), core.is_going())
+        };
+        if !is_idle || !self.streams.borrow().is_empty() || self.unsent() > 0 || self.link.has_unsent() {
+            self.idle.set(false);
+            // Streams have times of their own.
+            self.world.lot.set_deadline(self.key, clock::Instant(u64::MAX));
+            return;
+        }
+        if going || self.peer_goes.get() || self.world.quitting.get() {
+            self.core.borrow_mut().shutdown();
+            let _ = self.write();
+            self.lost.set(true);
+            return task::spawn(&self.world, self.key, &self.connection, Start::Linger);
+        }
+        if within && self.idle.get() {
+            // Drops that come now and then do not keep it.
+            return;
+        }
+        let conf = self.world.default_conf(&self.connection);
+        let millis = conf.map_or(75_000, |core| {
+            if within || self.connection.requests.get() == 0 {
+                core.conf.client_header_timeout.0
+            } else {
+                core.conf.keepalive_timeout.millis
+            }
+        });
+        self.idle.set(true);
+        self.world.lot.set_deadline(self.key, clock::now().plus_millis(millis));
+        self.core.borrow_mut().shrink();
+        self.link.shrink();
+    }
+
+    /// QUIT: no more streams; those that are there go on.
+    pub fn begin_quit(self: &Rc<Self>) {
+        self.core.borrow_mut().shutdown();
+        self.touch();
+    }
+
+    /// The request of a stream is done, or given up.
+    fn finished(self: &Rc<Self>, id: u32) {
+        self.core.borrow_mut().finish(id);
+        self.streams.borrow_mut().remove(&id);
+        self.touch();
+    }
+
+    /// How much may be sent; pending while there is no window. `None`: the stream is gone.
+    fn poll_capacity(&self, id: u32, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+        let shared = self.streams.borrow().get(&id).filter(|shared| !shared.gone.get()).cloned();
+        let Some(shared) = shared else { return Poll::Ready(None) };
+        match self.core.borrow_mut().capacity(id) {
+            Some(0) => {
+                *shared.window.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            capacity => Poll::Ready(capacity),
+        }
+    }
+
+    /// Sends body; how much was taken. Pending while there is no window, or too much is unsent.
+    fn poll_send(
+        self: &Rc<Self>,
+        id: u32,
+        body: &[u8],
+        frame_max: usize,
+        end: bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<usize>> {
+        std::task::ready!(budget::poll_proceed(cx));
+        let Some(shared) = self.streams.borrow().get(&id).cloned() else { return Poll::Ready(None) };
+        if shared.gone.get() {
+            return Poll::Ready(None);
+        }
+        if self.unsent() >= UNSENT_BYTES_MAX {
+            self.room.borrow_mut().push(cx.waker().clone());
+            self.touch();
+            return Poll::Pending;
+        }
+        let mut core = self.core.borrow_mut();
+        let Some(capacity) = core.capacity(id) else { return Poll::Ready(None) };
+        if capacity == 0 && !body.is_empty() {
+            *shared.window.borrow_mut() = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let n = core.send_body(id, body, frame_max, end);
+        drop(core);
+        budget::spend(n + 256);
+        self.touch();
+        Poll::Ready(Some(n))
+    }
+}
+
+/// Counts a request.
+fn count() {
+    counters::own(|c| counters::up(&c.requests));
+}

@@ -1,0 +1,188 @@
+//! From a header list to a request that the engine can start.
+
+use super::body::{Body, Watch};
+use super::stream;
+use super::{H2, Shared, count};
+use crate::head_in;
+use http_engine::engine::{self, Outcome};
+use http_engine::{Request, RequestBody};
+use observe::Level;
+use std::rc::Rc;
+use wire_h1::{BodyLength, Field, Known, Method, Span, Version, known};
+use wire_h2::{List, Malformed, Place};
+
+impl H2 {
+    /// A request has come.
+    pub(super) fn request(
+        self: &Rc<Self>,
+        id: u32,
+        list: List,
+        request: Result<wire_h2::Request, Malformed>,
+        end: bool,
+        octets: usize,
+    ) {
+        count();
+        let Some(mut r) = self.world.request(&self.connection) else {
+            return self.core.borrow_mut().reset(id, wire_h2::ErrorCode::RefusedStream);
+        };
+        let shared = Rc::new(Shared::default());
+        self.streams.borrow_mut().insert(id, shared.clone());
+        self.connection.requests.set(self.connection.requests.get() + 1);
+        self.limit_requests(&r);
+        let count = request.as_ref().map_or(0, |request| request.fields.len() + request.ignored.len());
+        let too_many = list.too_many || count > head_in::limits(&self.world, &self.connection).fields_max;
+        let filled = fill(&mut r, list, &request);
+        r.length = octets as u64;
+        let outcome = match filled {
+            Ok(()) if too_many => {
+                head_in::use_default_server(&mut r);
+                r.log(Level::Info, format_args!("client sent too many header lines"));
+                engine::fail(r, 400)
+            }
+            Ok(()) => match head_in::begin(&mut r) {
+                Ok(()) if !is_on(&r) => {
+                    let words =
+                        "client attempted to request the server name for which the negotiated protocol is disabled";
+                    r.log(Level::Info, format_args!("{words}"));
+                    engine::fail(r, 421)
+                }
+                Ok(()) => self.start(id, r, &shared, end),
+                Err(status) => engine::fail(r, status),
+            },
+            Err(words) => {
+                head_in::use_default_server(&mut r);
+                r.log(Level::Info, format_args!("{words}"));
+                engine::fail(r, 400)
+            }
+        };
+        stream::answer(self, id, outcome);
+    }
+
+    /// `keepalive_requests` and `keepalive_time`: this is the connection's last request.
+    fn limit_requests(&self, r: &Request) {
+        let Some(core) = self.world.default_conf(&self.connection) else { return };
+        let age = r.started.millis_since(self.connection.started);
+        if self.connection.requests.get() >= core.conf.keepalive_requests.0 || age > core.conf.keepalive_time.0 {
+            self.core.borrow_mut().shutdown();
+        }
+    }
+
+    fn start(self: &Rc<Self>, id: u32, mut r: Box<Request>, shared: &Rc<Shared>, end: bool) -> Outcome {
+        r.watch = Some(Rc::new(Watch::new(self.clone(), id, shared.clone())));
+        if !end {
+            match r.body_length {
+                Some(BodyLength::Exact(length)) => self.core.borrow_mut().promise(id, length),
+                // Its end is the stream's.
+                _ => r.body_length = Some(BodyLength::Chunked),
+            }
+            let timeout = r.loc().core.conf.client_body_timeout.duration();
+            r.body = RequestBody::Unread(Box::new(Body::new(self.clone(), id, shared.clone(), timeout)));
+        } else if matches!(r.body_length, Some(BodyLength::Exact(1..))) {
+            r.log(
+                Level::Info,
+                format_args!("client prematurely closed stream: no body came of the length that was said"),
+            );
+            return engine::fail(r, 400);
+        }
+        engine::start(r)
+    }
+}
+
+/// Whether the request's server speaks HTTP/2.
+fn is_on(r: &Request) -> bool {
+    r.srv().http2.on || r.plan().listener_of(r.connection()).is_some_and(|listener| listener.http2_listen)
+}
+
+fn span(place: Place) -> Span {
+    Span { start: place.start as u32, end: place.end as u32 }
+}
+
+fn append(r: &mut Request, text: &[u8]) -> Span {
+    let start = r.buf.len() as u32;
+    r.buf.extend_from_slice(text);
+    Span { start, end: r.buf.len() as u32 }
+}
+
+/// Describes the request to the engine; its text stays where it was decoded. `Err`: what the log is to say.
+fn fill(r: &mut Request, list: List, request: &Result<wire_h2::Request, Malformed>) -> Result<(), &'static str> {
+    r.buf = list.arena;
+    r.head.clear();
+    r.head.version = Version::Http20;
+    (r.version, r.keep_alive) = (Version::Http20, true);
+    let Ok(request) = request else {
+        let why = request.as_ref().err().map_or("", |why| why.words());
+        line(r, b"", b"");
+        return Err(why);
+    };
+    let method = request.method.of(&r.buf).to_vec();
+    r.head.method = Method::of(&method);
+    let path = request.path.of(&r.buf).to_vec();
+    line(r, &method, &path);
+    r.method = r.head.method;
+    if request.protocol.is_some() {
+        return Err("client sent \":protocol\", which was not offered");
+    }
+    let mut cookies: Vec<Span> = Vec::new();
+    let mut host: Option<Span> = None;
+    for index in &request.fields {
+        let Some((name, value)) = list.fields.get(*index) else { continue };
+        let field = Field { name: span(*name), value: span(*value), known: known(name.of(&r.buf)) };
+        match field.known {
+            Known::Cookie => cookies.push(field.value),
+            Known::Host if host.replace(field.value).is_some() => return Err("client sent duplicate \"host\" header"),
+            Known::Host => {}
+            _ => r.head.fields.push(field),
+        }
+        if field.known == Known::Cookie && cookies.len() == 1 {
+            r.head.fields.push(field);
+        }
+    }
+    for index in &request.ignored {
+        let Some((name, _)) = list.fields.get(*index) else { continue };
+        let name = String::from_utf8_lossy(name.of(&r.buf)).into_owned();
+        r.log(Level::Info, format_args!("client sent invalid header: \"{name}\""));
+    }
+    match (request.authority.filter(|a| a.start < a.end).map(span), host) {
+        (None, None) => return Err("client sent neither \":authority\" nor \"Host\" header"),
+        (Some(authority), Some(host)) if authority.of(&r.buf) != host.of(&r.buf) => {
+            return Err("client sent \":authority\" and \"Host\" headers with different values");
+        }
+        (authority, host) => {
+            let name = append(r, b"host");
+            let value = authority.or(host).unwrap_or_default();
+            r.head.fields.push(Field { name, value, known: Known::Host });
+        }
+    }
+    // 8.2.3: they may come in pieces and are one field for everybody else.
+    if cookies.len() > 1 {
+        let joined = cookies.iter().map(|c| c.of(&r.buf)).collect::<Vec<_>>().join(&b"; "[..]);
+        let value = append(r, &joined);
+        let first = r.head.fields.all.iter_mut().find(|field| field.known == Known::Cookie);
+        if let Some(field) = first {
+            field.value = value;
+        }
+    }
+    Ok(())
+}
+
+/// The request line as HTTP/1 would have it: for `$request` and its parts.
+fn line(r: &mut Request, method: &[u8], target: &[u8]) {
+    let start = r.buf.len() as u32;
+    r.head.method_span = append(r, method);
+    r.buf.push(b' ');
+    r.head.target = append(r, target);
+    r.buf.push(b' ');
+    r.head.protocol = append(r, b"HTTP/2.0");
+    r.head.line = Span { start, end: r.buf.len() as u32 };
+    let from = r.head.target.start;
+    let at = |place: Option<usize>| place.map(|at| from + at as u32);
+    let fragment = at(target.iter().position(|c| *c == b'#')).unwrap_or(r.head.target.end);
+    let query = at(target.iter().position(|c| *c == b'?')).filter(|query| *query < fragment);
+    r.head.path = Span { start: from, end: query.unwrap_or(fragment) };
+    r.head.args = query.map_or(Span::default(), |query| Span { start: query + 1, end: fragment });
+    let path = r.head.path.of(&r.buf);
+    r.head.complex = target.contains(&b'#')
+        || path.is_empty()
+        || path.contains(&b'%')
+        || path.windows(2).any(|two| matches!(two, b"//" | b"/."));
+}
