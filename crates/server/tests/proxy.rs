@@ -147,3 +147,35 @@ fn bytes_of_a_computed_uri_stay_as_they_are() {
     thread.join().expect("the origin's view");
     running.quit();
 }
+
+#[test]
+fn bytes_of_a_tunnel_are_counted() {
+    const HEAD: &str = "HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n";
+    let (to, thread) = origin(|mut stream| {
+        let asked = read_until(&mut stream, "\r\n\r\n");
+        stream.write_all(HEAD.as_bytes()).expect("written");
+        if !asked.ends_with("12345") {
+            read_until(&mut stream, "12345");
+        }
+        stream.write_all(b"123456789").expect("written");
+    });
+    let port = free_port();
+    let http = format!(
+        "http {{ log_format z '$upstream_bytes_sent $upstream_bytes_received'; access_log logs/z.log z;
+            server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{to};
+                proxy_set_header Upgrade x; proxy_set_header Connection upgrade; }} }} }}"
+    );
+    let site = Site::new("daemon off;", &http);
+    let running = site.start();
+    let mut client = connect(port);
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\n\r\n").expect("written");
+    read_until(&mut client, "\r\n\r\n");
+    client.write_all(b"12345").expect("written");
+    read_until(&mut client, "123456789");
+    drop(client);
+    thread.join().expect("the origin's view");
+    let request = format!("GET / HTTP/1.1\r\nHost: 127.0.0.1:{to}\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n");
+    let line = support::wait("the line", || site.read("logs/z.log").lines().next().map(str::to_string).ok_or("none"));
+    assert_eq!(line, format!("{} {}", request.len() + 5, HEAD.len() + 9));
+    running.quit();
+}

@@ -182,7 +182,6 @@ const LINES: &[&str] = &[
     "open_file_cache_errors on;",
     "open_file_cache_min_uses 2;",
     "open_file_cache_valid 1s;",
-    "post_action /auth/yes;",
     "postpone_output 0;",
     "read_ahead 1k;",
     "request_pool_size 8k;",
