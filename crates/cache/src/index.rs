@@ -10,6 +10,9 @@ const NONE: u32 = u32::MAX;
 /// All nodes by last use, and of these the ones whose bytes are in memory.
 const ALL: usize = 0;
 const HOT: usize = 1;
+/// The hot ones that hold an open file: who is the oldest of them is not to be searched for under the lock.
+const FILES: usize = 2;
+const LISTS: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
 struct Links {
@@ -21,7 +24,7 @@ struct Links {
 #[derive(Debug)]
 pub struct Node {
     pub hash: Hash,
-    links: [Links; 2],
+    links: [Links; LISTS],
     /// Unix seconds after which it goes, unless it is used again.
     pub expire: i64,
     /// How often it was asked for.
@@ -50,7 +53,7 @@ impl Node {
         let links = Links { newer: NONE, older: NONE };
         Node {
             hash,
-            links: [links; 2],
+            links: [links; LISTS],
             expire: 0,
             uses: 0,
             count: 0,
@@ -82,13 +85,17 @@ pub enum Oldest {
     Free(Hash, i64),
 }
 
+fn holds_file(stored: &Stored) -> bool {
+    matches!(stored.content, Content::File(_))
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct Shard {
     table: HashTable<u32>,
     nodes: Vec<Option<Node>>,
     free: Vec<u32>,
-    ends: [Ends; 2],
+    ends: [Ends; LISTS],
     /// Bytes of memory that hot entries take here.
     pub hot_bytes: u64,
     /// Open files that hot entries hold here.
@@ -102,7 +109,7 @@ impl Default for Shard {
             table: HashTable::new(),
             nodes: Vec::new(),
             free: Vec::new(),
-            ends: [none; 2],
+            ends: [none; LISTS],
             hot_bytes: 0,
             hot_files: 0,
         }
@@ -126,8 +133,12 @@ impl Shard {
     pub fn touch(&mut self, hash: &Hash) -> Option<&mut Node> {
         let index = self.find(hash)?;
         self.newest(ALL, index);
-        if self.at(index)?.hot.is_some() {
+        let hot = self.at(index)?.hot.as_deref().map(holds_file);
+        if hot.is_some() {
             self.newest(HOT, index);
+        }
+        if hot == Some(true) {
+            self.newest(FILES, index);
         }
         self.at(index)
     }
@@ -163,12 +174,15 @@ impl Shard {
     pub fn heat(&mut self, hash: &Hash, stored: Arc<Stored>) {
         self.cool(hash);
         let Some(index) = self.find(hash) else { return };
-        let (cost, file) = (stored.cost(), u64::from(matches!(stored.content, Content::File(_))));
+        let (cost, file) = (stored.cost(), holds_file(&stored));
         if let Some(node) = self.at(index) {
             node.hot = Some(stored);
             self.hot_bytes += cost;
-            self.hot_files += file;
+            self.hot_files += u64::from(file);
             self.link(HOT, index);
+            if file {
+                self.link(FILES, index);
+            }
         }
     }
     /// Forgets the bytes of a node.
@@ -177,7 +191,10 @@ impl Shard {
         let stored = self.at(index)?.hot.take()?;
         self.unlink(HOT, index);
         self.hot_bytes = self.hot_bytes.saturating_sub(stored.cost());
-        self.hot_files = self.hot_files.saturating_sub(u64::from(matches!(stored.content, Content::File(_))));
+        if holds_file(&stored) {
+            self.unlink(FILES, index);
+            self.hot_files = self.hot_files.saturating_sub(1);
+        }
         Some(stored)
     }
     /// The hot node that was used longest ago.
@@ -187,14 +204,8 @@ impl Shard {
     }
     /// The hot node with an open file that was used longest ago.
     pub fn oldest_hot_file(&mut self) -> Option<Hash> {
-        let mut index = self.ends[HOT].oldest;
-        loop {
-            let node = self.at(index)?;
-            if node.hot.as_ref().is_some_and(|stored| matches!(stored.content, Content::File(_))) {
-                return Some(node.hash);
-            }
-            index = node.links[HOT].newer;
-        }
+        let index = self.ends[FILES].oldest;
+        self.at(index).map(|node| node.hash)
     }
     /// The node that was used longest ago and that nobody works on; `busy_max` that are worked on are passed over.
     pub fn oldest(&mut self, busy_max: u32) -> Oldest {
@@ -285,5 +296,41 @@ mod tests {
         }
         assert!(shard.nodes.len() <= 100, "places are used again");
         assert!((0..100).all(|n| shard.get(&hash(n)).is_some()));
+    }
+
+    #[test]
+    fn files_have_an_order_of_their_own() {
+        let file = |open: bool| {
+            let null = || Arc::new(std::fs::File::open("/dev/null").expect("opened"));
+            let content = if open { Content::File(null()) } else { Content::Memory(Default::default()) };
+            Arc::new(Stored {
+                hash: hash(0),
+                key: Box::default(),
+                meta: Default::default(),
+                head: Default::default(),
+                content,
+                body_start: 0,
+                body_len: 0,
+                inode: 0,
+                disk_size: 0,
+                looked: Default::default(),
+                digest: Default::default(),
+            })
+        };
+        let mut shard = Shard::default();
+        for n in 0..6 {
+            shard.insert(hash(n));
+            shard.heat(&hash(n), file(n % 2 == 1));
+        }
+        assert_eq!((shard.hot_files, shard.oldest_hot_file()), (3, Some(hash(1))));
+        shard.touch(&hash(1));
+        assert_eq!(shard.oldest_hot_file(), Some(hash(3)));
+        shard.heat(&hash(3), file(false));
+        assert_eq!((shard.hot_files, shard.oldest_hot_file()), (2, Some(hash(5))));
+        shard.remove(&hash(5));
+        assert_eq!((shard.hot_files, shard.oldest_hot_file()), (1, Some(hash(1))));
+        shard.cool(&hash(1));
+        assert_eq!((shard.hot_files, shard.oldest_hot_file()), (0, None));
+        assert!(shard.oldest_hot().is_some());
     }
 }

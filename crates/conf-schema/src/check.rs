@@ -210,10 +210,13 @@ impl Checker<'_> {
             }
             self.missing.push((known.name, self.complaints.len(), 0));
             let text = format!("\"{name}\" directive is not supported by {}", self.schema.program);
-            return Err(Problem::says(text).hint(format!(
-                "it is known (module {}), but this version does not do it: remove it, or use a version that does",
-                known.module
-            )));
+            return Err(Problem::says(text).hint(match vocabulary::why_not(known.name) {
+                Some(why) => format!("it is known (module {}): {why}", known.module),
+                None => format!(
+                    "it is known (module {}), but this version does not do it: remove it, or use a version that does",
+                    known.module
+                ),
+            }));
         }
         cx.at = At { span: d.span, line: d.line };
         cx.context = block.context;
@@ -231,9 +234,10 @@ impl Checker<'_> {
                 return Err(Problem::duplicate().hint("one block holds it all; put the contents together"));
             }
             let mut child = self.blank(inner, Some(d));
-            let outer = cx.enter();
+            let (outer, words) = (cx.enter(), d.args.iter().map(|word| word.bytes.clone()).collect());
+            let around = std::mem::replace(&mut cx.around, words);
             self.items(cx, items, &mut child);
-            cx.block = outer;
+            (cx.block, cx.around) = (outer, around);
             block.children.push(child);
         }
         Ok(())

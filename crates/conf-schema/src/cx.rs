@@ -23,6 +23,8 @@ pub struct Cx {
     /// Number of the block that the directive stands in: what was said in one block before can be told by it.
     pub block: usize,
     blocks: usize,
+    /// The words behind the name of the block that the directive stands in (`~ \.php$` of a location).
+    pub around: Vec<Vec<u8>>,
     /// How many inner blocks the enclosing block has had so far: the index that this directive's own block will get.
     pub child_index: usize,
     /// The directive that is being read.

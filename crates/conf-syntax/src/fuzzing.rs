@@ -124,25 +124,31 @@ fn quote(word: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
+/// Whether two trees say the same; nothing is copied, for deep ones would be copied once a level.
 fn same(a: &[Item], b: &[Item]) -> bool {
-    let only = |items: &'_ [Item]| -> Vec<Directive> {
-        let directives = items.iter().filter_map(|item| match item {
-            Item::Directive(d) => Some(d.clone()),
+    fn only(items: &[Item]) -> impl Iterator<Item = &Directive> {
+        items.iter().filter_map(|item| match item {
+            Item::Directive(d) => Some(d),
             _ => None,
-        });
-        directives.collect()
-    };
-    let (a, b) = (only(a), only(b));
-    a.len() == b.len()
-        && a.iter().zip(&b).all(|(x, y)| {
-            let words = |d: &Directive| -> Vec<Vec<u8>> {
-                std::iter::once(&d.name).chain(&d.args).map(|word| word.bytes.clone()).collect()
-            };
-            let blocks = match (&x.block, &y.block) {
-                (Some(x), Some(y)) => same(x, y),
-                (None, None) => true,
-                _ => false,
-            };
-            words(x) == words(y) && blocks
         })
+    }
+    fn words(d: &Directive) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(&d.name).chain(&d.args).map(|word| word.bytes.as_slice())
+    }
+    let (mut a, mut b) = (only(a), only(b));
+    loop {
+        let (x, y) = match (a.next(), b.next()) {
+            (Some(x), Some(y)) => (x, y),
+            (None, None) => return true,
+            _ => return false,
+        };
+        let blocks = match (&x.block, &y.block) {
+            (Some(x), Some(y)) => same(x, y),
+            (None, None) => true,
+            _ => false,
+        };
+        if !blocks || !words(x).eq(words(y)) {
+            return false;
+        }
+    }
 }

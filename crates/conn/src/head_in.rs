@@ -245,6 +245,9 @@ fn set_path(r: &mut Request) -> Result<(), path::BadPath> {
     r.path = canonical;
     let args = r.head.args;
     r.args.extend_from_slice(args.of(&r.buf));
+    r.args_given = r.head.target.of(&r.buf).contains(&b'?');
+    // "http://host?query": as written it begins with the question mark, which is no request target.
+    r.path_changed |= raw.is_empty() && r.args_given;
     done
 }
 

@@ -113,7 +113,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure
             }
             outcome => return batch.send_then(&mut out, Start::Outcome(outcome, bytes[at..].to_vec())),
         }
-        let last = batch.done.last().is_none_or(|(r, ..)| !r.keep_alive);
+        let last = batch.done.last().is_none_or(|(r, ..)| !r.keep_alive || r.alone);
         if last || at >= bytes.len() || batch.done.len() >= BATCH_MAX || batch.body.is_some() {
             break;
         }

@@ -332,6 +332,7 @@ impl Client {
             r.length += received;
             r.bytes_sent += sent;
             r.body_bytes_sent += sent;
+            r.tunnelled = (received, sent);
             self.world.finished(r);
             return Some(End::Close);
         }

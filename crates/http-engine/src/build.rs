@@ -412,7 +412,7 @@ impl Builder<'_> {
                     let inner_root = self.root_of(&inner_levels, said, &outer_kind, &root);
                     let (inner, _) = self.location(child, &inner_levels, server, None, Some(&outer_kind), inner_root);
                     children.push(inner);
-                    nameless.push(inner);
+                    nameless.push((inner, child.context == Contexts::limit_except));
                     if child.context == Contexts::limit_except {
                         limit_except = child.directive.map(|d| (d, inner));
                     }
@@ -427,19 +427,21 @@ impl Builder<'_> {
             }
         }
         self.features(block, levels, index, &children);
-        if self.locations[index].passes {
-            self.pass_on(index, &nameless);
-        }
+        self.pass_on(index, &nameless);
         (index, tree)
     }
 
-    /// What passes a location's requests on does so in its `if` and `limit_except` blocks, too.
-    fn pass_on(&mut self, from: usize, nameless: &[usize]) {
-        let (content, things) = (self.locations[from].content.clone(), self.locations[from].things.clone());
-        for inner in nameless {
+    /// What answers in a location does so in its `if` blocks, too; what passes requests on also in its `limit_except`.
+    fn pass_on(&mut self, from: usize, nameless: &[(usize, bool)]) {
+        let Location { content, things, passes, .. } = &self.locations[from];
+        let (content, things, passes) = (content.clone(), things.clone(), *passes);
+        for (inner, is_limit) in nameless {
             let inner = &mut self.locations[*inner];
-            if inner.content.is_none() {
-                inner.content.clone_from(&content);
+            if inner.content.is_some() || (*is_limit && !passes) {
+                continue;
+            }
+            inner.content.clone_from(&content);
+            if passes {
                 // Its own come first.
                 inner.things.extend(things.iter().cloned());
             }
@@ -690,7 +692,14 @@ pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
         return listener.default_server;
     }
     let host = std::mem::take(&mut r.host);
-    let found = listener.names.find(&host, r);
+    let mut found = listener.names.find(&host, r);
+    // A request that names no host, where no server is for such, stays with the server that the handshake chose.
+    if host.is_empty()
+        && found.as_ref().is_ok_and(Option::is_none)
+        && let Some(name) = crate::tls::sent_name(r.connection())
+    {
+        found = listener.names.find(&name, r);
+    }
     r.host = host;
     // A name that could not be decided on is no reason to pick another server: the request ends with 500.
     r.undecided = found.is_err();

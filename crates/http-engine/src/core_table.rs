@@ -204,6 +204,9 @@ pub struct AliasValue(pub Root);
 struct Folders(hashbrown::HashMap<usize, bool>);
 
 fn folder(cx: &mut Cx, d: &Directive, alias: bool) -> Result<Root, Problem> {
+    if alias && crate::values::in_named_location(cx) {
+        return Err(Problem::says("the \"alias\" directive cannot be used inside the named location"));
+    }
     let block = cx.block;
     if let Some(earlier) = cx.get::<Folders>().0.insert(block, alias).filter(|earlier| *earlier != alias) {
         let (name, earlier) = (d.name.text(), if earlier { "alias" } else { "root" });

@@ -218,19 +218,13 @@ fn nobody_answers(r: &mut Request) -> Flow {
 fn find_location(r: &mut Request) -> Flow {
     r.match_again = false;
     let Ok(route) = route::find(r) else { return Flow::Status(500) };
+    let mut slash = false;
     match route {
         Route::Server => r.location = r.srv().location,
         Route::Location(location) => r.location = location,
         Route::Slash(location) => {
+            slash = true;
             r.location = location;
-            let mut target = Vec::new();
-            crate::path::escape_uri(&r.loc().name.clone(), &mut target);
-            if !r.args.is_empty() {
-                target.push(b'?');
-                target.extend_from_slice(&r.args);
-            }
-            r.out.location = target.into();
-            return Flow::Status(301);
         }
     }
     if r.loc().internal && !r.internal {
@@ -247,6 +241,16 @@ fn find_location(r: &mut Request) -> Flow {
         r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
         r.expect_tested = true;
         return Flow::Status(413);
+    }
+    if slash {
+        let mut target = Vec::new();
+        crate::path::escape_uri(&r.loc().name.clone(), &mut target);
+        if !r.args.is_empty() {
+            target.push(b'?');
+            target.extend_from_slice(&r.args);
+        }
+        r.out.location = target.into();
+        return Flow::Status(301);
     }
     r.phase = Phase::Rewrite;
     Flow::Declined
@@ -358,8 +362,12 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                     continue;
                 }
                 r.append_to_alias = false;
-                r.old_location = std::mem::take(&mut r.out.location);
+                if !r.post_action {
+                    r.old_location = std::mem::take(&mut r.out.location);
+                }
                 r.path = path;
+                // An empty one that is kept (an index file's) stays one.
+                r.args_given = !args.is_empty() || (r.args_given && r.args.is_empty());
                 r.args = args;
                 r.internal = true;
                 r.path_changed = true;
@@ -469,6 +477,7 @@ fn frame(r: &mut Request, mut body: Body) -> Body {
         r.head_only = true;
     }
     if r.expect_trailers
+        && !r.is_head()
         && !matches!(r.out.status, 204 | 304)
         && r.out.status >= 200
         && r.version >= Version::Http11

@@ -88,6 +88,8 @@ pub fn fields(r: &mut Request, connection: bool, tell: &mut impl FnMut(&[u8], &[
     if own_location {
         let absolute = location(r);
         tell(b"Location", &absolute);
+        // For the log: what was sent.
+        r.out.location = absolute.into();
     }
     if connection {
         connection_fields(r, tell);

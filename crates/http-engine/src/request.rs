@@ -226,6 +226,8 @@ pub struct Request {
     /// The canonical path (`$uri`), its query (`$args`).
     pub path: Vec<u8>,
     pub args: Vec<u8>,
+    /// There is a query, though it may be empty: `$args` has a value.
+    pub args_given: bool,
     /// The path was changed by a rewrite, or is not as written: `$request_uri` must not be passed on.
     pub path_changed: bool,
     /// A rewrite changed the path, and the location stayed (`break`): its name no longer stands in the path.
@@ -320,6 +322,10 @@ pub struct Request {
     pub counted: bool,
     /// Its head was read together with an earlier request (`$pipe`).
     pub pipelined: bool,
+    /// It holds something that others wait for (`limit_conn`): the next request of its connection begins when it is over.
+    pub alone: bool,
+    /// Bytes that came from the client and went to it after a response that turned the connection into a tunnel.
+    pub tunnelled: (u64, u64),
 }
 
 /// nginx: `NGX_HTTP_MAX_URI_CHANGES`.
@@ -509,6 +515,7 @@ impl Request {
             host_port,
             path,
             args,
+            args_given,
             path_changed,
             match_again,
             left_location,
@@ -550,6 +557,8 @@ impl Request {
             etag_alone,
             counted,
             pipelined,
+            alone,
+            tunnelled,
             post_action,
             old_location,
             body_bytes,
@@ -571,7 +580,8 @@ impl Request {
         (*completed, *ignore_conditions, *counted, *pipelined) = (false, false, false, false);
         (*expect_trailers, *post_action, *etag_alone) = (false, false, false);
         (*left_location, *hold_output, *abandoned, *handler_lost) = (false, false, false, false);
-        *undecided = false;
+        (*undecided, *args_given, *alone) = (false, false, false);
+        *tunnelled = (0, 0);
         (*redirects_left, *rewrite_rounds_left) = (0, 0);
         (*error_status, *access_status) = (0, 0);
         (*length, *bytes_sent, *body_bytes_sent, *header_size) = (0, 0, 0, 0);

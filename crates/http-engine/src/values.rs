@@ -141,6 +141,16 @@ fn server_name(cx: &mut Cx, text: &[u8]) -> Result<ServerName, Problem> {
     }
 }
 
+/// Whether a directive that is being read stands in a named location (`@name`).
+pub fn in_named_location(cx: &Cx) -> bool {
+    cx.context == conf_schema::Contexts::location && cx.around.first().is_some_and(|word| word.starts_with(b"@"))
+}
+
+/// The same of a location that is given by a regular expression.
+pub fn in_regex_location(cx: &Cx) -> bool {
+    cx.context == conf_schema::Contexts::location && cx.around.first().is_some_and(|word| word.starts_with(b"~"))
+}
+
 /// What follows `location`.
 #[derive(Clone, Debug)]
 pub enum LocationKind {
@@ -257,24 +267,30 @@ impl Value for ErrorPages {
 #[derive(Clone, Debug, Default)]
 pub struct Types(pub Arc<HashMap<Vec<u8>, Arc<[u8]>>>);
 
+/// Extensions that the `types` of a block have had, with their types; kept in `Cx`.
+#[derive(Default)]
+struct TypesSeen(HashMap<(usize, Vec<u8>), Arc<[u8]>>);
+
 impl Value for Types {
     const SYNTAX: &'static str = "{ type extension ...; }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let mut types: HashMap<Vec<u8>, Arc<[u8]>> = HashMap::new();
+        let block = cx.block;
         let items = d.block.as_deref().unwrap_or_default();
         for line in conf_syntax::directives(items) {
             let media: Arc<[u8]> = line.name.bytes.as_slice().into();
             for word in &line.args {
                 let extension = word.bytes.to_ascii_lowercase();
-                if let Some(old) = types.get(&extension) {
+                let earlier = cx.get::<TypesSeen>().0.insert((block, extension.clone()), media.clone());
+                if let Some(old) = earlier {
                     cx.warn(
                         line,
                         format!(
                             "duplicate extension \"{}\", content type: \"{}\", previous content type: \"{}\"",
                             word.text(),
                             line.name.text(),
-                            String::from_utf8_lossy(old)
+                            String::from_utf8_lossy(&old)
                         ),
                     );
                 }

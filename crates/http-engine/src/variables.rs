@@ -120,11 +120,12 @@ pub fn find_arg<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 
 fn args(r: &mut Request, out: &mut Vec<u8>) -> bool {
     // Without a question mark there is no query: not even an empty one.
-    put(out, &r.args) && (!r.args.is_empty() || r.head.request_uri().of(&r.buf).contains(&b'?'))
+    put(out, &r.args) && (!r.args.is_empty() || r.args_given)
 }
 
 fn set_args(r: &mut Request, value: Vec<u8>) {
     r.args = value;
+    r.args_given = true;
     r.path_changed = true;
 }
 

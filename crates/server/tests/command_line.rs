@@ -218,6 +218,14 @@ fn explanations_and_suggestions() {
 }
 
 #[test]
+fn a_directive_that_is_left_out_for_a_reason() {
+    let site = Site::new("", "http { aio_write on; server { listen 127.0.0.1:1; } }");
+    let words = text(&site.run(&["-t", "--explain"]).stderr);
+    assert!(words.contains("\"aio_write\" directive is not supported by"), "{words}");
+    assert!(words.contains("and nobody waits for the disk: remove it"), "{words}");
+}
+
+#[test]
 fn a_variable_that_nginx_has_and_we_have_not() {
     let site = Site::new("", "http { server { listen 127.0.0.1:1; return 200 $geoip_city; } }");
     let words = text(&site.run(&["-t", "--explain"]).stderr);

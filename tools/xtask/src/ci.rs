@@ -19,7 +19,10 @@ pub fn run(_: &[String]) -> Result<(), String> {
     // A workspace of its own, which nothing else builds.
     step("cargo", &["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml"])?;
     step("cargo", &["build", "--quiet", "--workspace", "--bins"])?;
-    step("cargo", &["test", "--workspace"])
+    step("cargo", &["test", "--workspace"])?;
+    let compared: Vec<&str> =
+        ["xtask", "compare", "--in-ci"].into_iter().chain(crate::compare::CI.iter().copied()).collect();
+    step("cargo", &compared)
 }
 
 fn step(program: &str, args: &[&str]) -> Result<(), String> {

@@ -4,6 +4,7 @@
 
 mod bench;
 mod ci;
+mod compare;
 mod deb;
 mod docs;
 mod oracle;
@@ -15,6 +16,11 @@ use std::process::ExitCode;
 const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
     ("bench", "CPU time and memory against nginx, in pairs: [SCENARIO...] [--pairs N] [--seconds S]", bench::run),
     ("ci", "everything that must hold before a change lands: format, lints, tests", ci::run),
+    (
+        "compare",
+        "generated configurations, run by us and a real nginx: [--seed N] [--count N] [--only TEXT]",
+        compare::run,
+    ),
     ("deb", "build a Debian package of the release binary", deb::run),
     ("docs", "write docs/reference.md and docs/compatibility.md from the directive tables", docs::run),
     (

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use md5::{Digest, Md5};
 use sha1::Sha1;
+use yescrypt::{PasswordVerifier, Yescrypt};
 
 /// What came of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,11 @@ pub fn check(password: &[u8], stored: &[u8]) -> Verdict {
         }
     } else if let Some(encoded) = stored.strip_prefix(b"{SHA}") {
         BASE64.decode(encoded).is_ok_and(|digest| equal(&Sha1::digest(password), &digest))
+    } else if stored.is_empty() {
+        // A user without a password gets in with none.
+        false
+    } else if stored.starts_with(b"$y$") {
+        yescrypt(password, stored)
     } else {
         return unix(password, stored);
     };
@@ -52,6 +58,15 @@ fn unix(password: &[u8], stored: &[u8]) -> Verdict {
         Err(_) if stored.starts_with("$1$") => Verdict::Wrong,
         Err(_) => Verdict::Unreadable,
     }
+}
+
+/// yescrypt, which newer systems' password files hold.
+fn yescrypt(password: &[u8], stored: &[u8]) -> bool {
+    /// 32 bytes in crypt's base64: of a shorter digest, an empty one at last, less and less would be compared.
+    const DIGEST_CHARS: usize = 43;
+    let Ok(stored) = std::str::from_utf8(stored) else { return false };
+    stored.rsplit('$').next().is_some_and(|digest| digest.len() == DIGEST_CHARS)
+        && Yescrypt::default().verify_password(password, stored).is_ok()
 }
 
 /// Compares without telling by its duration where the first difference is.
@@ -119,6 +134,23 @@ mod tests {
             assert_eq!(check(b"password", stored.as_bytes()), Verdict::Right, "{stored}");
             assert_eq!(check(b"passwort", stored.as_bytes()), Verdict::Wrong, "{stored}");
         }
+    }
+
+    #[test]
+    fn yescrypt_as_crypt_makes_it() {
+        let stored = b"$y$j9T$F5Jx5fExrKuPp53xLKQ..1$GmcwIgvdUC9qLWcKCi6gklUa1dM3ziD43YxYNURLKy0";
+        assert!(is_slow(stored));
+        assert_eq!(check(b"secret", stored), Verdict::Right);
+        assert_eq!(check(b"secrets", stored), Verdict::Wrong);
+        for cut in ["$y$j9T$F5Jx5fExrKuPp53xLKQ..1$", "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$Gmcw", "$y$j9T", "$y$", "$y$$$"] {
+            assert_eq!(check(b"secret", cut.as_bytes()), Verdict::Wrong, "{cut}");
+        }
+    }
+
+    #[test]
+    fn an_empty_form_is_wrong() {
+        assert_eq!(check(b"", b""), Verdict::Wrong);
+        assert_eq!(check(b"x", b""), Verdict::Wrong);
     }
 
     #[test]

@@ -12,7 +12,9 @@ use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
 use observe::{Level, os};
 use std::any::Any;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use wire_h1::Method;
 
 directives! {
@@ -83,16 +85,70 @@ impl Handler for Ask {
         let stored = stored.to_vec();
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
+                let Some(turn) = turns().enter().await else {
+                    r.log(Level::Error, format_args!("{PASSWORDS_WAITING_MAX} passwords wait to be checked already"));
+                    return (r, Flow::Status(503));
+                };
                 let pool = net::pool::named(net::pool::DEFAULT);
                 let verdict = match pool.map(|pool| pool.run(move || crypt::check(&password, &stored))) {
                     Some(Ok(work)) => work.await.unwrap_or(Verdict::Unreadable),
                     _ => Verdict::Unreadable,
                 };
+                drop(turn);
                 let flow = answer(&mut r, verdict, &user, &realm);
                 (r, flow)
             })
         }))
     }
+}
+
+/// Requests whose slow passwords wait to be checked, in the whole process; what comes beyond is answered with 503. At 50 ms a check
+/// they wait some seconds.
+pub const PASSWORDS_WAITING_MAX: usize = 256;
+
+/// Checks that run at once: one a processor, for each keeps one busy; and the threads of the pool are there for files, too.
+const CHECKS_AT_ONCE_MAX: usize = 16;
+
+/// A queue with an end.
+struct Turns {
+    running: Semaphore,
+    waiting: AtomicUsize,
+    waiting_max: usize,
+}
+
+/// A place in the queue, until it is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Turns {
+    fn new(running: usize, waiting_max: usize) -> Turns {
+        Turns { running: Semaphore::new(running), waiting: AtomicUsize::new(0), waiting_max }
+    }
+    /// Waits for a turn, which is over when it is dropped; `None`: too many wait.
+    async fn enter(&self) -> Option<SemaphorePermit<'_>> {
+        if let Ok(turn) = self.running.try_acquire() {
+            return Some(turn);
+        }
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _place = Waiting(&self.waiting);
+        if before >= self.waiting_max {
+            return None;
+        }
+        self.running.acquire().await.ok()
+    }
+}
+
+fn turns() -> &'static Turns {
+    static TURNS: OnceLock<Turns> = OnceLock::new();
+    TURNS.get_or_init(|| {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Turns::new(processors.min(CHECKS_AT_ONCE_MAX), PASSWORDS_WAITING_MAX)
+    })
 }
 
 fn answer(r: &mut Request, verdict: Verdict, user: &[u8], realm: &[u8]) -> Flow {
@@ -136,7 +192,24 @@ fn find<'a>(users: &'a [u8], user: &[u8]) -> Option<&'a [u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::find;
+    use super::*;
+    use std::future::Future;
+    use std::task::{Context, Poll, Waker};
+
+    #[test]
+    fn the_queue_of_checks_has_an_end() {
+        let turns = Turns::new(1, 2);
+        let mut cx = Context::from_waker(Waker::noop());
+        let (mut first, mut second, mut third) =
+            (Box::pin(turns.enter()), Box::pin(turns.enter()), Box::pin(turns.enter()));
+        let Poll::Ready(Some(running)) = first.as_mut().poll(&mut cx) else { panic!("nobody was before it") };
+        assert!(second.as_mut().poll(&mut cx).is_pending() && third.as_mut().poll(&mut cx).is_pending());
+        assert!(matches!(Box::pin(turns.enter()).as_mut().poll(&mut cx), Poll::Ready(None)), "two wait already");
+        drop(third);
+        assert!(Box::pin(turns.enter()).as_mut().poll(&mut cx).is_pending(), "whoever leaves makes room");
+        drop(running);
+        assert!(matches!(second.as_mut().poll(&mut cx), Poll::Ready(Some(_))));
+    }
 
     #[test]
     fn lines_of_a_user_file() {

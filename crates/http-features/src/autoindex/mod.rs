@@ -25,6 +25,7 @@ directives! {
     /// What the module is told in a block.
     pub struct AutoindexConf from AutoindexInput {
         /// Whether folders without an index file are listed.
+        /// Differs: a listing goes out with its length, instead of in chunks.
         autoindex: Flag = "off",
         /// Whether HTML listings give sizes in bytes, instead of rounded to kilobytes, megabytes and gigabytes.
         autoindex_exact_size: Flag = "on",

@@ -90,8 +90,9 @@ impl Handler for Look {
                         r.log(Level::Error, format_args!("\"{shown}\" is forbidden {}", os(&e)));
                         return Flow::Status(403);
                     }
-                    Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP | libc::EINVAL) | None => {
-                        if !folder_seen && let Some(flow) = missing_folder(r, &folder) {
+                    Some(libc::ENOTDIR | libc::ENAMETOOLONG) => return not_found(r, &file, &e),
+                    Some(libc::ENOENT | libc::ELOOP | libc::EINVAL) | None => {
+                        if !folder_seen && let Some(flow) = missing_folder(r, &folder, &file) {
                             return flow;
                         }
                         folder_seen = true;
@@ -109,7 +110,7 @@ impl Handler for Look {
 }
 
 /// The folder itself is not there: 404 instead of a listing's 403.
-fn missing_folder(r: &mut Request, folder: &[u8]) -> Option<Flow> {
+fn missing_folder(r: &mut Request, folder: &[u8], file: &[u8]) -> Option<Flow> {
     let path = folder.strip_suffix(b"/").filter(|p| !p.is_empty()).unwrap_or(folder);
     match special::look(r, path) {
         Ok(found) if found.kind == Kind::Folder => None,
@@ -119,12 +120,15 @@ fn missing_folder(r: &mut Request, folder: &[u8]) -> Option<Flow> {
             Some(Flow::Status(404))
         }
         Err(e) if e.raw_os_error() == Some(libc::EACCES) => None,
-        Err(e) => {
-            if r.loc().core.conf.log_not_found {
-                let shown = String::from_utf8_lossy(folder);
-                r.log(Level::Error, format_args!("\"{shown}\" is not found {}", os(&e)));
-            }
-            Some(Flow::Status(404))
-        }
+        Err(e) => Some(not_found(r, file, &e)),
     }
+}
+
+/// nginx names the index file, whatever is missing of its path.
+fn not_found(r: &Request, file: &[u8], e: &std::io::Error) -> Flow {
+    if r.loc().core.conf.log_not_found {
+        let shown = String::from_utf8_lossy(file);
+        r.log(Level::Error, format_args!("\"{shown}\" is not found {}", os(e)));
+    }
+    Flow::Status(404)
 }

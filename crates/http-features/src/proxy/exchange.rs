@@ -8,6 +8,7 @@ use crate::shared::balancing::{self, Choices};
 use crate::shared::binding::BindTo;
 use crate::shared::body_store::{self, BodyStore};
 use crate::shared::caching::{self, Asking};
+use crate::shared::hosts::NoAim;
 use crate::shared::tls::Wanted;
 use crate::shared::upgraded::{BUFFER_BYTES, Upgraded};
 use crate::shared::upstream_state::{self, Try, UpstreamState, shown_url};
@@ -110,26 +111,31 @@ pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
 }
 
 async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow {
-    let aim = match plan.target.aim(r).await {
-        Ok(aim) => aim,
-        Err(no) => {
-            r.log(Level::Error, format_args!("{}", no.words));
-            return Flow::Status(no.status);
-        }
+    let place = match plan.target.place(r) {
+        Ok(place) => place,
+        Err(no) => return nowhere(r, &no),
     };
     if let Some(state) = UpstreamState::of(r) {
         state.begin();
-        state.host = Some(aim.origin.host.clone());
-        state.port = Some(aim.origin.port.clone());
-        state.tls = aim.origin.tls;
+        state.host = Some(place.origin.host.clone());
+        state.port = Some(place.origin.port.clone());
+        state.tls = place.origin.tls;
     }
     let outgoing = match outgoing(plan, r).await {
         Ok(outgoing) => outgoing,
         Err(status) => return Flow::Status(status),
     };
-    if let Some(flow) = storage::begin(plan, r, &aim, alone).await {
+    // What is stored is given even where its server has no address any more.
+    if let Some(flow) = storage::begin(plan, r, &place, alone).await {
         return flow;
     }
+    let aim = match plan.target.aim(r, place).await {
+        Ok(aim) => aim,
+        Err(no) => {
+            nowhere(r, &no);
+            return storage::failed(plan, r, NextUpstream::ERROR.0, no.status);
+        }
+    };
     let group = &aim.named.group;
     let mut choices = Choices::new(&aim.named, r);
     let started = clock::now();
@@ -153,6 +159,11 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
             Err(why) => return storage::failed(plan, r, why.bit(), why.status()),
         }
     }
+}
+
+fn nowhere(r: &Request, no: &NoAim) -> Flow {
+    r.log(Level::Error, format_args!("{}", no.words));
+    Flow::Status(no.status)
 }
 
 /// Whether another server may be asked (nginx: `ngx_http_upstream_next`, `ngx_http_upstream_test_next`).

@@ -25,7 +25,7 @@ use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directiv
 use http_engine::clean;
 use http_engine::core_table::TempPath;
 use http_engine::plan::Folder;
-use http_engine::values::SizeTemplate;
+use http_engine::values::{SizeTemplate, in_named_location, in_regex_location};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
 use redirect::{CookieFlags, CookieRule, RedirectRule};
@@ -243,6 +243,10 @@ impl ProxyConf {
     }
 }
 
+/// Settings whose buffers were looked at; kept in `Cx`.
+#[derive(Default)]
+struct Fitting(Vec<Arc<ProxyConf>>);
+
 /// `proxy_pass URL`
 #[derive(Clone)]
 pub struct PassTo(pub Arc<Target>);
@@ -251,6 +255,15 @@ impl Value for PassTo {
     const SYNTAX: &'static str = "URL";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let target = Target::parse(cx, d)?;
+        let no_uri = in_regex_location(cx)
+            || in_named_location(cx)
+            || matches!(cx.context, Contexts::if_in_location | Contexts::limit_except);
+        if no_uri && target.has_uri() {
+            return Err(Problem::says(
+                "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside named location, \
+                 or inside \"if\" statement, or inside \"limit_except\" block",
+            ));
+        }
         let block = cx.block;
         cx.get::<Passes>().0.insert(block, matches!(target, Target::Fixed(_)));
         Ok(PassTo(Arc::new(target)))
@@ -300,18 +313,14 @@ impl Feature for Proxy {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<ProxyConf>() else { return Ok(()) };
-        let Some(Own(PassTo(target))) = conf.proxy_pass.clone() else { return Ok(()) };
-        conf.buffers_fit()?;
-        let location = &mut block.location;
-        let no_uri = location.regex
-            || location.named
-            || matches!(block.context, Contexts::if_in_location | Contexts::limit_except);
-        if no_uri && target.has_uri() {
-            return Err(Problem::says(
-                "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside named location, \
-                 or inside \"if\" statement, or inside \"limit_except\" block",
-            ));
+        // Also where nothing is passed on, as in nginx; what is inherited as a whole was looked at.
+        let seen = block.cx.get::<Fitting>();
+        if !seen.0.iter().any(|known| Arc::ptr_eq(known, &conf)) {
+            seen.0.push(conf.clone());
+            conf.buffers_fit()?;
         }
+        let Some(Own(PassTo(target))) = conf.proxy_pass.clone() else { return Ok(()) };
+        let location = &mut block.location;
         let bound = target.bind(block.cx)?;
         let folder = Folder { path: conf.proxy_temp_path.path.clone(), needed: false };
         if !block.folders.contains(&folder) {

@@ -1,6 +1,6 @@
 //! What the cache and `proxy_store` have to do with a request: before a server is asked, when it fails, when its head has come.
 
-use super::target::{self, Aim};
+use super::target::{self, Place};
 use super::{IgnoreHeaders, PassPlan, response};
 use crate::shared::caching::conf::StoreTo;
 use crate::shared::caching::{self, Asking, Begun, CacheState, Recipe, Session};
@@ -25,14 +25,14 @@ fn ignored(plan: &PassPlan) -> Ignored {
 }
 
 /// Asks the cache. `Some`: it has the answer. `alone` is set when the answer is fetched for others, too.
-pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, aim: &Aim<'_>, alone: &Cell<bool>) -> Option<Flow> {
+pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, place: &Place, alone: &Cell<bool>) -> Option<Flow> {
     // An earlier location's do not matter here.
     r.things.retain(|thing| !thing.is::<Asking>());
     let Some(caching) = &plan.caching else {
         r.things.retain(|thing| !thing.is::<CacheState>());
         return None;
     };
-    let key = if caching.key.is_some() { Vec::new() } else { target::key(&aim.origin, &aim.uri) };
+    let key = if caching.key.is_some() { Vec::new() } else { target::key(&place.origin, &place.uri) };
     let give = |r: &mut Request, head: &_, buf: &_| response::take(plan, r, head, buf);
     match caching::begin(caching, r, &give, key).await {
         Begun::Off => None,

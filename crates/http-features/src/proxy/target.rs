@@ -94,7 +94,13 @@ pub enum Bound {
     Computed { template: Template, groups: Arc<Groups> },
 }
 
-/// The target of one request.
+/// The target of one request: which host, and the request target to send.
+pub struct Place {
+    pub origin: Origin,
+    pub uri: Vec<u8>,
+}
+
+/// The same with its servers.
 pub struct Aim<'a> {
     pub named: Cow<'a, Named>,
     pub origin: Origin,
@@ -150,24 +156,41 @@ impl Bound {
         };
         Some(key(origin, &uri))
     }
+    /// What a request is passed to, before any name is resolved: what is stored of it is found by this.
+    ///
     /// # Errors
     /// Words for the error log and the status that the request ends with.
-    pub async fn aim(&self, r: &mut Request) -> Result<Aim<'_>, NoAim> {
+    pub fn place(&self, r: &mut Request) -> Result<Place, NoAim> {
         match self {
-            Bound::Fixed { named, uri, origin } => {
+            Bound::Fixed { uri, origin, .. } => {
                 let uri = match uri {
                     Some(base) if !r.left_location => mapped(r, base.as_bytes()),
                     _ => unparsed(r),
                 };
-                Ok(Aim { named: Cow::Borrowed(named), origin: origin.clone(), uri })
+                Ok(Place { origin: origin.clone(), uri })
             }
-            Bound::Computed { template, groups } => Box::pin(computed(template, groups, r)).await,
+            Bound::Computed { template, .. } => computed(template, r),
         }
+    }
+    /// The servers of that place.
+    ///
+    /// # Errors
+    /// As [`Bound::place`].
+    pub async fn aim(&self, r: &mut Request, place: Place) -> Result<Aim<'_>, NoAim> {
+        let Place { origin, uri } = place;
+        let named = match self {
+            Bound::Fixed { named, .. } => Cow::Borrowed(named),
+            Bound::Computed { groups, .. } => {
+                let found = Box::pin(hosts::named(groups, r, &origin.written, default_port(origin.tls)));
+                Cow::Owned(found.await?)
+            }
+        };
+        Ok(Aim { named, origin, uri })
     }
 }
 
-/// Where a URL with variables goes.
-async fn computed(template: &Template, groups: &Groups, r: &mut Request) -> Result<Aim<'static>, NoAim> {
+/// Where a URL with variables points to.
+fn computed(template: &Template, r: &mut Request) -> Result<Place, NoAim> {
     let text = template.eval(r);
     // The URI part may hold any bytes; what stands before it is text.
     let end = text.iter().position(|c| !c.is_ascii()).unwrap_or(text.len());
@@ -181,12 +204,11 @@ async fn computed(template: &Template, groups: &Groups, r: &mut Request) -> Resu
     if url.uri.is_none() && !rest.is_empty() {
         return Err(no("invalid host".into()));
     }
-    let named = hosts::named(groups, r, &url.host, default_port(url.tls)).await?;
     let uri = match url.uri {
         None => unparsed(r),
         Some(uri) => [uri.as_bytes(), rest].concat(),
     };
-    Ok(Aim { named: Cow::Owned(named), origin: Origin::of(&url.host, url.tls), uri })
+    Ok(Place { origin: Origin::of(&url.host, url.tls), uri })
 }
 
 /// See [`Bound::key`].

@@ -3,7 +3,7 @@
 use super::target::Origin;
 use crate::shared::body_store;
 use crate::shared::caching::stored_fields;
-use crate::shared::upstream_state::{UpstreamState, each, response_times, seconds};
+use crate::shared::upstream_state::{UpstreamState, bytes, each, response_times, seconds};
 use http_engine::Request;
 use http_engine::head_out::number;
 use http_engine::variable::Builtin;
@@ -34,8 +34,8 @@ pub static ROWS: &[Builtin] = &[
     Builtin::one("upstream_header_time", |r, o| each(r, o, |t, o| seconds(t.header_ms, o)), "Times to the head."),
     Builtin::one("upstream_response_time", response_times, "Times to the end."),
     Builtin::one("upstream_response_length", |r, o| each(r, o, |t, o| number(t.response_length, o)), "Body lengths."),
-    Builtin::one("upstream_bytes_sent", |r, o| each(r, o, |t, o| number(t.bytes_sent, o)), "Bytes sent to servers."),
-    Builtin::one("upstream_bytes_received", |r, o| each(r, o, |t, o| number(t.bytes_received, o)), "Bytes received."),
+    Builtin::one("upstream_bytes_sent", |r, o| bytes(r, o, |t| t.bytes_sent), "Bytes sent to servers."),
+    Builtin::one("upstream_bytes_received", |r, o| bytes(r, o, |t| t.bytes_received), "Bytes received."),
     Builtin::one("request_body_file", body_file, "The temporary file with the request's body."),
     Builtin::family("upstream_http_", field, "The server's response header NAME."),
     Builtin::family("upstream_cookie_", cookie, "The cookie NAME that the server set."),

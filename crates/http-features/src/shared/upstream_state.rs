@@ -102,6 +102,16 @@ pub fn shown_url(tls: bool, server: &str, uri: &[u8]) -> String {
     format!("{scheme}://{server}{end}{}", String::from_utf8_lossy(uri))
 }
 
+/// Bytes of the last try, counting those that went through a tunnel: sent to the server, and received from it.
+pub fn bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) -> bool {
+    let (from_client, to_client) = std::mem::take(&mut r.tunnelled);
+    if let Some(one) = UpstreamState::last(r) {
+        one.bytes_sent += from_client;
+        one.bytes_received += to_client;
+    }
+    each(r, out, |one, out| number(which(one), out))
+}
+
 /// Writes one figure of every try, separated as nginx does.
 pub fn each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8>)) -> bool {
     let Some(state) = r.thing::<UpstreamState>() else { return false };

@@ -1,6 +1,7 @@
 //! Files (nginx: `ngx_http_static_module`): the content handler of last resort.
 
 use conf_schema::{Area, Problem, Table, directives};
+use http_engine::core_table::SymlinkMode;
 use http_engine::file_io::{self, Aio};
 use http_engine::files::{self, Kind};
 use http_engine::{BlockPlan, Body, ContentOrder, Feature, FilePart, Flow, Handler, Request, Str, special};
@@ -133,7 +134,9 @@ fn failed(r: &mut Request, path: &[u8], e: &std::io::Error) -> Flow {
     };
     if status != 404 || r.loc().core.conf.log_not_found {
         let shown = String::from_utf8_lossy(path);
-        r.log(level, format_args!("open() \"{shown}\" failed {}", os(e)));
+        let linkless = r.loc().core.conf.disable_symlinks.mode != SymlinkMode::Allowed;
+        let call = if linkless { "openat()" } else { "open()" };
+        r.log(level, format_args!("{call} \"{shown}\" failed {}", os(e)));
     }
     Flow::Status(status)
 }

@@ -121,6 +121,11 @@ impl Handler for Candidates {
                     r.log(Level::Error, format_args!("try_files has nothing to fall back to"));
                     return Flow::Status(500);
                 }
+                if !target.contains(&b'?') {
+                    // As in nginx, which has an empty query here; the request's own is dropped.
+                    r.args.clear();
+                    r.args_given = true;
+                }
                 match target.iter().position(|c| *c == b'?') {
                     Some(at) => Flow::Redirect { path: target[..at].to_vec(), args: target[at + 1..].to_vec() },
                     None => Flow::Redirect { path: target, args: Vec::new() },

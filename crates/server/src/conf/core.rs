@@ -67,7 +67,8 @@ directives! {
         /// one. A pool named "default" (32 threads, 65536 reads) is there without being declared.
         /// Differs: threads are started when there is work and end after 30 seconds without.
         thread_pool: ThreadPools,
-        /// How often the cached time is refreshed; fewer system calls for coarser times in logs. 0 refreshes at every event.
+        /// How often the cached time is refreshed.
+        /// No effect: the time is read once a turn of a thread's loop, which is no system call; coarser times would save nothing.
         timer_resolution: Msec = "0",
         /// What happens besides an `[alert]` line when a belief of the program turns out wrong: `stop` halts the process for
         /// a debugger, `abort` ends it with a core file.

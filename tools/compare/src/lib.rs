@@ -1,0 +1,146 @@
+//! Generated comparisons with a real nginx: a few directives, put into random places of a configuration that has all kinds of
+//! blocks, and the same requests to both servers. Answers are compared byte for byte, order of lines included, and so are access
+//! log, error log and what `-t` says. What differs is reduced to the directives that make it differ.
+//!
+//! `cargo xtask compare --seed N --count N` runs it by hand without bound; `cargo xtask ci` runs a few with a fixed seed.
+
+#![forbid(unsafe_code)]
+
+mod backend;
+mod broken;
+mod normal;
+mod place;
+mod pool;
+mod server;
+mod site;
+
+pub use server::Binary;
+
+use backend::Backend;
+use place::Place;
+use pool::Fragment;
+use server::Run;
+
+/// What is run.
+pub struct Plan {
+    pub ours: Binary,
+    pub nginx: Binary,
+    pub seed: u64,
+    pub count: u64,
+    /// Only fragments that hold this text.
+    pub only: Option<String>,
+    /// Stop after so many differences.
+    pub differences_max: usize,
+}
+
+/// Numbers that look random, the same for the same seed (xorshift64*).
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n.max(1)
+    }
+}
+
+/// A directive in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Put {
+    pub text: &'static str,
+    pub place: Place,
+}
+
+impl std::fmt::Display for Put {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:<12} {}", self.place.name(), self.text)
+    }
+}
+
+/// Directives that make up one configuration.
+fn draw(dice: &mut Dice, pool: &[Fragment]) -> Vec<Put> {
+    const MOST: usize = 4;
+    let count = 1 + dice.below(MOST);
+    let mut puts: Vec<Put> = (0..count)
+        .map(|_| {
+            let fragment = &pool[dice.below(pool.len())];
+            Put { text: fragment.text, place: fragment.places[dice.below(fragment.places.len())] }
+        })
+        .collect();
+    // Two that answer in one block: nginx takes the one that is written last, we have an order of our own.
+    if puts.iter().any(|put| put.text.starts_with("proxy_pass ")) {
+        puts.retain(|put| !put.text.starts_with("empty_gif"));
+    }
+    puts
+}
+
+/// Runs the plan; `Ok`: a summary.
+///
+/// # Errors
+/// What differs, with the directives that make it differ; or what kept it from running.
+pub fn run(plan: &Plan) -> Result<String, String> {
+    let backend = Backend::start().map_err(|e| format!("the server behind: {e}"))?;
+    let mut differences = Vec::new();
+    let broken = broken::compare(plan)?;
+    differences.extend(broken.1.into_iter().map(|words| format!("broken request: {words}")));
+    let pool = pool::all(plan.nginx.version, plan.only.as_deref());
+    if pool.is_empty() {
+        return Err("no directive holds that text".into());
+    }
+    let (mut refused, mut answers) = (0, broken.0);
+    for index in 0..plan.count {
+        if differences.len() >= plan.differences_max {
+            break;
+        }
+        let mut dice = Dice::new(plan.seed.wrapping_add(index));
+        let puts = draw(&mut dice, &pool);
+        let outcome = one(plan, &backend, &puts)?;
+        refused += u64::from(outcome.refused);
+        answers += outcome.answers;
+        let Some(first) = outcome.difference else { continue };
+        let (puts, words) = reduce(plan, &backend, puts, first)?;
+        let lines: Vec<String> = puts.iter().map(|put| format!("    {put}")).collect();
+        differences.push(format!("seed {}:\n{}\n{words}", plan.seed.wrapping_add(index), lines.join("\n")));
+    }
+    let summary = format!(
+        "{} configurations ({refused} refused by both), {answers} answers compared with {}",
+        plan.count, plan.nginx.shown
+    );
+    if differences.is_empty() { Ok(summary) } else { Err(format!("{summary}\n\n{}", differences.join("\n\n"))) }
+}
+
+/// What became of one configuration.
+struct Outcome {
+    refused: bool,
+    answers: usize,
+    difference: Option<String>,
+}
+
+fn one(plan: &Plan, backend: &Backend, puts: &[Put]) -> Result<Outcome, String> {
+    let requests = pool::requests(plan.nginx.version);
+    let run = |binary: &Binary| {
+        backend.forget();
+        Run::of(binary, &|dirs, port| site::text(puts, dirs, port, backend.port, binary), &requests, Some(backend.port))
+    };
+    let (theirs, ours) = (run(&plan.nginx)?, run(&plan.ours)?);
+    let refused = theirs.refused.is_some() && ours.refused.is_some();
+    Ok(Outcome { refused, answers: theirs.answers.len(), difference: normal::difference(&requests, &theirs, &ours) })
+}
+
+/// Leaves out what is not needed for a difference.
+fn reduce(plan: &Plan, backend: &Backend, mut puts: Vec<Put>, mut words: String) -> Result<(Vec<Put>, String), String> {
+    let mut at = 0;
+    while at < puts.len() && puts.len() > 1 {
+        let mut fewer = puts.clone();
+        fewer.remove(at);
+        match one(plan, backend, &fewer)?.difference {
+            Some(still) => (puts, words) = (fewer, still),
+            None => at += 1,
+        }
+    }
+    Ok((puts, words))
+}

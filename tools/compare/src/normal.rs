@@ -1,0 +1,166 @@
+//! What differs without a reason is made equal: ports, folders, dates, sizes of chunks, names of the version.
+
+use crate::pool::Ask;
+use crate::server::Run;
+use observe::clock::parse_http_time;
+use std::path::Path;
+
+/// Ports and folders have no names of their own.
+pub fn text(text: &str, folder: &Path, port: u16, backend: Option<u16>) -> String {
+    let mut out = text.replace(&folder.display().to_string(), "DIR").replace(&format!(":{port}"), ":PORT");
+    if let Some(backend) = backend {
+        out = out.replace(&backend.to_string(), "BACKEND");
+    }
+    out
+}
+
+/// A line of the error log without its time and numbers; `None`: not one that is compared.
+pub fn log_line(line: &str) -> Option<String> {
+    let at = line.find('[')?;
+    let (level, rest) = line[at..].split_once("] ")?;
+    let level = level.trim_start_matches('[');
+    // What connections do between requests, and processes at all, is told in another way.
+    const OTHERS: [&str; 4] = ["keepalive connection", "while waiting for request", "while keepalive", "epoll_wait() "];
+    if matches!(level, "notice" | "debug") && !rest.contains("rewritten") && !rest.contains("match") {
+        return None;
+    }
+    let words = rest.split_once(": ").map_or(rest, |(_, words)| words);
+    let words = match words.split_once(' ') {
+        Some((number, words)) if number.starts_with('*') => words,
+        _ => words,
+    };
+    // Which server sent an X-Accel-Redirect is not said of what follows it.
+    let words = match words.split_once(", upstream: ") {
+        Some((before, after)) if words.contains("/accel ") && after.contains('"') => {
+            format!("{before}, host: {}", after.rsplit(", host: ").next().unwrap_or_default())
+        }
+        _ => words.to_string(),
+    };
+    (!OTHERS.iter().any(|other| words.contains(other))).then(|| format!("[{level}] {words}"))
+}
+
+/// An answer with fixed dates, and its chunks put together.
+pub fn answer(bytes: &[u8], clean: &dyn Fn(&str) -> String) -> Vec<u8> {
+    let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") else {
+        return clean(&unversioned(&String::from_utf8_lossy(bytes))).into();
+    };
+    let (head, body) = (String::from_utf8_lossy(&bytes[..end]).into_owned(), &bytes[end + 4..]);
+    let field = |name: &str| {
+        let start = format!("{}: ", name.to_ascii_lowercase());
+        head.split("\r\n").find(|line| line.to_ascii_lowercase().starts_with(&start)).map(|line| &line[start.len()..])
+    };
+    let date = field("date").and_then(|date| parse_http_time(date.as_bytes()));
+    let mut lines = Vec::new();
+    for line in head.split("\r\n") {
+        let (name, value) = line.split_once(": ").unwrap_or((line, ""));
+        let line = match (name.to_ascii_lowercase().as_str(), parse_http_time(value.as_bytes())) {
+            ("date", _) => "Date: now".to_string(),
+            ("expires", Some(at)) if date.is_some_and(|date| (at - date).abs() < 100_000) => {
+                // A second may have passed in between.
+                format!("{name}: {} from now", (at - date.unwrap_or(at) + 1) / 10 * 10)
+            }
+            ("server", _) if value.starts_with("nginx/") => "Server: nginx".to_string(),
+            ("content-type", _) if value.starts_with("multipart/byteranges") => "Content-Type: multipart".to_string(),
+            _ => clean(line),
+        };
+        lines.push(line);
+    }
+    let chunked = field("transfer-encoding").is_some_and(|coding| coding == "chunked");
+    let body = if chunked { unchunked(body) } else { body.to_vec() };
+    let mut out = lines.join("\r\n").into_bytes();
+    out.extend_from_slice(b"\r\n\r\n");
+    out.extend_from_slice(clean(&unversioned(&String::from_utf8_lossy(&body))).as_bytes());
+    out
+}
+
+/// `nginx/1.31.4` without its version.
+fn unversioned(text: &str) -> String {
+    let mut parts = text.split("nginx/");
+    let mut out = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        out += "nginx/V";
+        out += part.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    }
+    out
+}
+
+/// The data of chunks; what is no chunk stays, marked.
+fn unchunked(mut rest: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    loop {
+        let line = rest.windows(2).position(|w| w == b"\r\n");
+        let size = line.and_then(|at| usize::from_str_radix(std::str::from_utf8(&rest[..at]).ok()?, 16).ok());
+        let (Some(line), Some(size)) = (line, size) else {
+            out.extend_from_slice(b"<cut off>");
+            return out;
+        };
+        if size == 0 {
+            out.extend_from_slice(&rest[line..]);
+            return out;
+        }
+        let Some(data) = rest.get(line + 2..line + 2 + size) else {
+            out.extend_from_slice(b"<cut off>");
+            return out;
+        };
+        out.extend_from_slice(data);
+        rest = rest.get(line + 4 + size..).unwrap_or_default();
+    }
+}
+
+/// The first thing that differs, in words.
+pub fn difference(requests: &[&Ask], theirs: &Run, ours: &Run) -> Option<String> {
+    if theirs.refused != ours.refused {
+        let shown = |run: &Run| run.refused.clone().unwrap_or_else(|| "starts".into());
+        // A directive that we refuse as a whole, and say so, is no difference.
+        if ours.refused.as_ref().is_some_and(|words| words.contains("is not supported by")) {
+            return None;
+        }
+        if let (Some(theirs), Some(ours)) = (&theirs.refused, &ours.refused)
+            && named_earlier(theirs, ours)
+        {
+            return None;
+        }
+        return Some(format!("  nginx:    {}\n  tidegate: {}", shown(theirs), shown(ours)));
+    }
+    for (ask, (theirs, ours)) in requests.iter().zip(theirs.answers.iter().zip(&ours.answers)) {
+        if theirs != ours && !length_is_known(theirs, ours) {
+            let shown = |bytes: &[u8]| {
+                let text = String::from_utf8_lossy(bytes).into_owned();
+                text.replace("\r\n", "\n            ")
+            };
+            return Some(format!("  {ask}\n  nginx:    {}\n  tidegate: {}", shown(theirs), shown(ours)));
+        }
+    }
+    lines("access log", &theirs.access, &ours.access).or_else(|| lines("error log", &theirs.errors, &ours.errors))
+}
+
+/// The one difference that is on purpose everywhere: what is in memory goes out with its length, where nginx sends chunks.
+fn length_is_known(theirs: &[u8], ours: &[u8]) -> bool {
+    let (theirs, ours) = (String::from_utf8_lossy(theirs), String::from_utf8_lossy(ours));
+    let (Some((their_head, their_body)), Some((our_head, our_body))) =
+        (theirs.split_once("\r\n\r\n"), ours.split_once("\r\n\r\n"))
+    else {
+        return false;
+    };
+    let chunked = |line: &&str| *line != "Transfer-Encoding: chunked";
+    let length = format!("Content-Length: {}", our_body.len());
+    their_head.split("\r\n").filter(chunked).eq(our_head.split("\r\n").filter(|line| *line != length))
+        && their_body.strip_suffix("\r\n\r\n") == Some(our_body)
+}
+
+/// What is wrong with a block as a whole nginx finds at the end of the http block, and names that line; we name the block's own.
+fn named_earlier(theirs: &str, ours: &str) -> bool {
+    let split = |words: &str| {
+        let (before, line) = words.trim_end().rsplit_once(':')?;
+        Some((before.to_string(), line.parse::<u32>().ok()?))
+    };
+    matches!((split(theirs), split(ours)), (Some((a, at)), Some((b, line))) if a == b && line < at)
+}
+
+/// The first line that differs.
+pub fn lines(what: &str, theirs: &[String], ours: &[String]) -> Option<String> {
+    let most = theirs.len().max(ours.len());
+    let at = (0..most).find(|at| theirs.get(*at) != ours.get(*at))?;
+    let shown = |lines: &[String]| lines.get(at).cloned().unwrap_or_else(|| "(no more lines)".into());
+    Some(format!("  {what}, line {}\n  nginx:    {}\n  tidegate: {}", at + 1, shown(theirs), shown(ours)))
+}

@@ -1,0 +1,170 @@
+//! One server with one configuration: started, asked, ended; what came and what the logs say.
+
+use crate::pool::Ask;
+use crate::{normal, site};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longer than anything takes; only a failure waits so long.
+const PATIENCE: Duration = Duration::from_secs(15);
+const GLANCE: Duration = Duration::from_millis(2);
+
+/// A program to compare.
+#[derive(Clone, Debug)]
+pub struct Binary {
+    pub path: PathBuf,
+    pub nginx: bool,
+    /// Major and minor number of the nginx that is compared with.
+    pub version: (u32, u32),
+    /// For the summary.
+    pub shown: String,
+}
+
+/// Where a server's files are.
+pub struct Dirs {
+    pub folder: PathBuf,
+}
+
+/// What became of one run.
+pub struct Run {
+    /// What was said instead of starting.
+    pub refused: Option<String>,
+    pub answers: Vec<Vec<u8>>,
+    pub access: Vec<String>,
+    pub errors: Vec<String>,
+}
+
+impl Run {
+    /// Starts the server, asks it everything, and ends it.
+    ///
+    /// # Errors
+    /// What kept it from running, a configuration that is refused aside.
+    pub fn of(
+        binary: &Binary,
+        conf: &dyn Fn(&Dirs, u16) -> String,
+        requests: &[&Ask],
+        backend: Option<u16>,
+    ) -> Result<Run, String> {
+        let bytes: Vec<Vec<u8>> = requests.iter().map(|ask| ask.bytes()).collect();
+        Run::of_bytes(binary, conf, &bytes, false, backend)
+    }
+
+    /// The same with requests as they are; `half`: the client closes its side behind them.
+    ///
+    /// # Errors
+    /// As [`Run::of`].
+    pub fn of_bytes(
+        binary: &Binary,
+        conf: &dyn Fn(&Dirs, u16) -> String,
+        requests: &[Vec<u8>],
+        half: bool,
+        backend: Option<u16>,
+    ) -> Result<Run, String> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        // Both have names of the same length: they stand in answers and logs.
+        let kind = if binary.nginx { "n" } else { "t" };
+        let folder = std::env::temp_dir().join(format!("compare-{}-{kind}{number:06}", std::process::id()));
+        let dirs = Dirs { folder };
+        let run = run(binary, &dirs, conf, requests, half, backend);
+        let _ = fs::remove_dir_all(&dirs.folder);
+        run
+    }
+}
+
+fn run(
+    binary: &Binary,
+    dirs: &Dirs,
+    conf: &dyn Fn(&Dirs, u16) -> String,
+    requests: &[Vec<u8>],
+    half: bool,
+    backend: Option<u16>,
+) -> Result<Run, String> {
+    let say = |e: std::io::Error| format!("{}: {e}", dirs.folder.display());
+    fs::create_dir_all(dirs.folder.join("logs")).map_err(say)?;
+    site::files(dirs).map_err(say)?;
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(say)?.port();
+    let path = dirs.folder.join("compare.conf");
+    fs::write(&path, conf(dirs, port)).map_err(say)?;
+    let mut child = Command::new(&binary.path)
+        .args(["-p".as_ref(), dirs.folder.as_os_str(), "-c".as_ref(), path.as_os_str()])
+        .args(["-e".as_ref(), dirs.folder.join("error.log").as_os_str()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("{}: {e}", binary.path.display()))?;
+    let clean = |text: &str| normal::text(text, &dirs.folder, port, backend);
+    if !up(&mut child, port)? {
+        let mut text = String::new();
+        if let Some(mut stderr) = child.stderr.take() {
+            let _ = stderr.read_to_string(&mut text);
+        }
+        let _ = child.wait();
+        let first = text.lines().find(|line| line.contains("[emerg]")).unwrap_or(&text);
+        let said = first.split_once("[emerg] ").map_or(first, |(_, words)| words);
+        return Ok(Run { refused: Some(clean(said)), answers: Vec::new(), access: Vec::new(), errors: Vec::new() });
+    }
+    let mut answers = Vec::new();
+    for request in requests {
+        answers.push(ask(port, request, half).map(|bytes| normal::answer(&bytes, &clean))?);
+    }
+    // The end of the process is the end of its log lines.
+    let _ = Command::new("kill").args(["-QUIT", &child.id().to_string()]).status();
+    let until = Instant::now() + PATIENCE;
+    while child.try_wait().ok().flatten().is_none() {
+        if Instant::now() > until {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("{} does not end", binary.path.display()));
+        }
+        std::thread::park_timeout(GLANCE);
+    }
+    let read = |name: &str| String::from_utf8_lossy(&fs::read(dirs.folder.join(name)).unwrap_or_default()).into_owned();
+    let access = read("access.log").lines().map(clean).collect();
+    let errors = read("error.log").lines().filter_map(|line| normal::log_line(&clean(line))).collect();
+    Ok(Run { refused: None, answers, access, errors })
+}
+
+/// Whether it has started; `false`: it has ended.
+fn up(child: &mut Child, port: u16) -> Result<bool, String> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if child.try_wait().ok().flatten().is_some() {
+            return Ok(false);
+        }
+        if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            return Ok(true);
+        }
+        if Instant::now() > until {
+            let _ = child.kill();
+            return Err("a server does not start".into());
+        }
+        std::thread::park_timeout(GLANCE);
+    }
+}
+
+fn ask(port: u16, request: &[u8], half: bool) -> Result<Vec<u8>, String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(|e| e.to_string())?;
+    let _ = stream.set_read_timeout(Some(PATIENCE));
+    let _ = stream.write_all(request);
+    if half {
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+    }
+    let (mut all, mut buf) = (Vec::new(), [0; 16 * 1024]);
+    loop {
+        match stream.read(&mut buf) {
+            Ok(n) if n > 0 => all.extend_from_slice(&buf[..n]),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                all.extend_from_slice(b"<and nothing more for a long time>");
+                return Ok(all);
+            }
+            _ => return Ok(all),
+        }
+    }
+}

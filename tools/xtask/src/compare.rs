@@ -1,0 +1,75 @@
+//! `cargo xtask compare`: generated comparisons with a real nginx.
+
+use crate::oracle;
+use compare::{Binary, Plan};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// In `cargo xtask ci`: enough to notice, little enough not to be noticed.
+pub const CI: &[&str] = &["--seed", "1", "--count", "60"];
+
+pub fn run(arguments: &[String]) -> Result<(), String> {
+    let (mut seed, mut count, mut only, mut ours) = (1, 500, None, None);
+    let (mut source, mut nginx, mut differences_max, mut in_ci) = (None, None, 20, false);
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().cloned().ok_or(format!("{word} wants a value"));
+        let number = |text: String| text.parse::<u64>().map_err(|_| format!("\"{text}\" is no number"));
+        match word.as_str() {
+            "--seed" => seed = number(value()?)?,
+            "--count" => count = number(value()?)?,
+            "--differences" => differences_max = number(value()?)? as usize,
+            "--only" => only = Some(value()?),
+            "--ours" => ours = Some(PathBuf::from(value()?)),
+            "--source" => source = Some(PathBuf::from(value()?)),
+            "--nginx" => nginx = Some(PathBuf::from(value()?)),
+            "--in-ci" => in_ci = true,
+            other => {
+                return Err(format!(
+                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --differences N, --source DIR, --nginx FILE, \
+                     --ours FILE"
+                ));
+            }
+        }
+    }
+    let Some(nginx) = oracle::nginx(source.as_deref(), nginx.as_deref())? else {
+        if in_ci {
+            eprintln!("no nginx here: nothing is compared");
+            return Ok(());
+        }
+        return Err("no nginx: name a checkout of its source with --source, or a binary with --nginx".into());
+    };
+    let shown = oracle::version(&nginx).ok_or(format!("{}: no version", nginx.display()))?;
+    let mut numbers = shown.trim_start_matches("nginx/").split('.').map(|n| n.parse().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if in_ci && version < (1, 31) {
+        eprintln!(
+            "{shown} is older than what we are compared with: nothing is compared (name a checkout in NGINX_SOURCE)"
+        );
+        return Ok(());
+    }
+    let ours = match ours {
+        Some(ours) => ours,
+        None => build()?,
+    };
+    let plan = Plan {
+        ours: Binary { path: ours, nginx: false, version, shown: String::new() },
+        nginx: Binary { path: nginx, nginx: true, version, shown },
+        seed,
+        count,
+        only,
+        differences_max,
+    };
+    println!("{}", compare::run(&plan)?);
+    Ok(())
+}
+
+fn build() -> Result<PathBuf, String> {
+    let built =
+        Command::new("cargo").args(["build", "--quiet", "-p", "tidegate"]).status().map_err(|e| e.to_string())?;
+    if !built.success() {
+        return Err("our own binary cannot be built".into());
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    Ok(target.join("debug/tidegate"))
+}
