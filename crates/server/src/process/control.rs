@@ -102,17 +102,19 @@ struct Loop {
 impl Loop {
     fn start(control: Control, signals: Signals) -> std::io::Result<Loop> {
         let Control { invocation, config, mut listeners, orders } = control;
+        // Before anybody is served: what this thread needs of descriptors does not grow from then on.
+        let signals = Watched::new(signals)?;
+        let superior = match orders {
+            Orders::Master(socket) => Superior::Master(Channel::new(socket)?),
+            Orders::Signals(single) => Superior::Nobody(single),
+        };
         let (mut threads, ended) = Threads::new();
         let seats = copies(&listeners, &listeners.seats(config.core.workers))?;
         threads.serve(&config, &listeners, seats);
-        let superior = match orders {
-            Orders::Master(socket) => {
-                // The master keeps copies of its own; ours would keep addresses open that a reload gives up.
-                listeners.let_go();
-                Superior::Master(Channel::new(socket)?)
-            }
-            Orders::Signals(single) => Superior::Nobody(single),
-        };
+        if matches!(superior, Superior::Master(_)) {
+            // The master keeps copies of its own; ours would keep addresses open that a reload gives up.
+            listeners.let_go();
+        }
         let mut background = Tasks::default();
         background.replace(&config);
         Ok(Loop {
@@ -121,7 +123,7 @@ impl Loop {
             listeners,
             superior,
             orphan: false,
-            signals: Watched::new(signals)?,
+            signals,
             threads,
             ended,
             ending: Ending::Not,
