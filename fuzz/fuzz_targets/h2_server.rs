@@ -1,0 +1,5 @@
+//! A connection of HTTP/2: any octets, in any pieces.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| wire_h2::fuzzing::server(data));
