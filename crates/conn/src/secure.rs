@@ -216,10 +216,8 @@ impl Secure {
 /// What a client does wrong is its own affair; what we cannot do is ours.
 fn level_of(e: &TlsError) -> Level {
     match e {
-        TlsError::Verify(_) | TlsError::NotTls | TlsError::Rejected | TlsError::Alert(_) | TlsError::Protocol(_) => {
-            Level::Info
-        }
         TlsError::Dead => Level::Crit,
+        _ => Level::Info,
     }
 }
 

@@ -430,12 +430,16 @@ impl<'a> Drawing<'a> {
     }
 
     fn draw_marks(&mut self) {
+        let (mut last, mut row) = (f64::NEG_INFINITY, 0.0);
         for (value, word) in &self.plot.marks_x {
             let Some(x) = self.px(*value) else { continue };
+            // Words that would lie on each other stand below each other.
+            row = if (x - last).abs() < width(word) + 12.0 { row + 1.0 } else { 0.0 };
+            last = x;
             let _ = write!(self.out, "<path class=\"note\" d=\"M{} {}v{}\"/>", at(x), at(self.top), at(self.high));
             let near_end = x + width(word) + 10.0 > self.left + self.wide;
             let (x, anchor) = if near_end { (x - 5.0, "end") } else { (x + 5.0, "start") };
-            self.text(x, self.top + 12.0, anchor, "dim", word);
+            self.text(x, self.top + 12.0 + 14.0 * row, anchor, "dim", word);
         }
         for (value, word) in &self.plot.marks_y {
             let Some(y) = self.py(*value, false) else { continue };

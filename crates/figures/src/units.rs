@@ -1,6 +1,8 @@
 //! Numbers in the words of a report: counts, rates, times, sizes, shares, money; and the same words read back from a
 //! command line.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 /// What a number stands for, which decides how it is written. Times are seconds, sizes bytes, shares 0..1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -51,9 +53,20 @@ pub fn bytes(value: f64) -> String {
     scaled(value, 1000.0, &[" B", " kB", " MB", " GB", " TB"])
 }
 
+/// Whether [`seconds`] writes milliseconds whatever the size.
+static MILLISECONDS: AtomicBool = AtomicBool::new(false);
+
+/// Lets [`seconds`] write all times in milliseconds, as some tools do: columns can then be compared without reading units.
+pub fn times_in_milliseconds(on: bool) {
+    MILLISECONDS.store(on, Ordering::Relaxed);
+}
+
 /// 1.23 µs, 45.6 ms, 7.89 s, 2 min.
 pub fn seconds(value: f64) -> String {
     let v = value.abs();
+    if MILLISECONDS.load(Ordering::Relaxed) {
+        return format!("{:.3} ms", value * 1e3);
+    }
     match () {
         () if v == 0.0 => "0 s".into(),
         () if v < 999.5e-9 => format!("{} ns", significant(value * 1e9)),

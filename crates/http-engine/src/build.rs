@@ -692,15 +692,14 @@ pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
         return listener.default_server;
     }
     let host = std::mem::take(&mut r.host);
-    let found = if host.is_empty() {
-        // A request that names no host is for the server that the handshake chose.
-        match crate::tls::sent_name(r.connection()) {
-            Some(name) => listener.names.find(&name, r),
-            None => listener.names.find(b"", r),
-        }
-    } else {
-        listener.names.find(&host, r)
-    };
+    let mut found = listener.names.find(&host, r);
+    // A request that names no host, where no server is for such, stays with the server that the handshake chose.
+    if host.is_empty()
+        && found.as_ref().is_ok_and(Option::is_none)
+        && let Some(name) = crate::tls::sent_name(r.connection())
+    {
+        found = listener.names.find(&name, r);
+    }
     r.host = host;
     // A name that could not be decided on is no reason to pick another server: the request ends with 500.
     r.undecided = found.is_err();

@@ -86,13 +86,16 @@ impl HttpPlan {
 
 /// A request for a server that asks other things of clients than the one that the handshake was made with: 421 (nginx:
 /// `ngx_http_set_virtual_server`). Also when a reload has changed what is asked.
-pub fn misdirected(listener: &Listener, r: &Request) -> bool {
-    let connection = r.connection();
-    let Some(facts) = &connection.tls else { return false };
+pub fn misdirected(listener: &Listener, r: &mut Request) -> bool {
+    let Some(facts) = r.connection().tls.clone() else { return false };
     if r.srv().tls.as_ref().is_none_or(|tls| tls.verify == VerifyClient::Off) {
         return false;
     }
-    let renamed = !r.host.is_empty() && sent_name(connection).is_some_and(|name| name != r.host);
+    // Only a name that has chosen a server counts.
+    let renamed = match sent_name(r.connection()).filter(|name| *name != r.host) {
+        Some(name) => listener.names.find(&name, r).is_ok_and(|found| found.is_some()),
+        None => false,
+    };
     let plan = r.plan();
     let rules = plan.rules_of(r.server).or_else(|| plan.rules_of(listener.default_server));
     let misdirected = renamed || rules.is_some_and(|(_, rules)| facts.rules != rules.asks);

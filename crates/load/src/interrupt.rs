@@ -30,6 +30,19 @@ pub fn told() -> bool {
     stop_flag().load(Ordering::Relaxed)
 }
 
+static REASON: OnceLock<String> = OnceLock::new();
+
+/// Ends what runs for a reason of its own, as a signal would; the first reason is kept.
+pub fn stop(why: &str) {
+    let _ = REASON.set(why.into());
+    stop_flag().store(true, Ordering::SeqCst);
+}
+
+/// Why it was ended, where that was no signal.
+pub fn reason() -> Option<&'static str> {
+    REASON.get().map(String::as_str)
+}
+
 /// The exit status of a program that was told to stop, as shells count it (130 for INT, 143 for TERM); `None` if it was not.
 pub fn status() -> Option<i32> {
     Some(CAME.load(Ordering::Relaxed)).filter(|signal| *signal > 0).map(|signal| 128 + signal)

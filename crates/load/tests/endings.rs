@@ -63,8 +63,9 @@ fn start(name: &str, server: &Server, arguments: &[&str]) -> Run {
     std::fs::create_dir_all(&folder).unwrap();
     let file = |name: &str| folder.join(name).display().to_string();
     let child = Command::new(env!("CARGO_BIN_EXE_tidegate-load"))
-        .args(["bench", &format!("http://{}/", server.address), "--no-live", "--timeout", "60s"])
+        .args(["bench", &format!("http://{}/", server.address), "--no-live"])
         .args(["--json", &file("r.json"), "--csv", &file("r.csv"), "--html", &file("r.html")])
+        .args(if arguments.contains(&"--timeout") { &[][..] } else { &["--timeout", "60s"] })
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -162,6 +163,87 @@ fn a_number_of_requests_is_a_number_of_requests() {
     let (_, _, report) = run.end();
     assert_eq!(report.points[0].rounds[0].due, 50);
     assert!(warm.seen.try_iter().count() > 50);
+}
+
+#[test]
+fn a_run_ends_when_what_it_must_not_do_happens() {
+    // The first fifty answers come, the rest do not.
+    let server = server(50);
+    let arguments = ["-c", "60", "-d", "300s", "--warmup", "0s", "--abort-on", "errors>30%", "--interval", "100ms"];
+    let metrics = std::env::temp_dir().join(format!("endings-{}.jsonl", std::process::id()));
+    let metrics_text = metrics.display().to_string();
+    let run = start("abort", &server, &[&arguments[..], &["--timeout", "100ms", "--metrics", &metrics_text]].concat());
+    let (code, text, report) = run.end();
+    assert_eq!(code, 1);
+    assert!(report.interrupted && report.notes.iter().any(|n| n.starts_with("stopped by errors>30%")), "{text}");
+    let lines = std::fs::read_to_string(&metrics).unwrap();
+    std::fs::remove_file(&metrics).unwrap();
+    assert!(lines.lines().count() >= 1 && lines.contains("\"rps\""), "{lines}");
+}
+
+#[test]
+fn saved_runs_stand_side_by_side() {
+    let server = server(u64::MAX);
+    let folder = std::env::temp_dir().join(format!("endings-{}-compare", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str| folder.join(name).display().to_string();
+    let bench = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate-load")).arg("bench").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let url = format!("http://{}/", server.address);
+    for name in ["a.json", "b.json"] {
+        let text = bench(&[&url, "-n", "200", "-c", "2", "--json", &file(name), "--spectrum", "--ms", "--no-live"]);
+        assert!(text.contains("1/(1-Percentile)") && text.contains("Total count    =          200"), "{text}");
+        assert!(!text.contains(" µs"), "all in milliseconds: {text}");
+    }
+    let text = bench(&["compare", &file("a.json"), &file("b.json"), "--names", "old,new", "--html", &file("c.html")]);
+    assert!(text.contains("old  2 connections") && text.contains("new  2 connections"), "{text}");
+    let page = std::fs::read_to_string(folder.join("c.html")).unwrap();
+    assert!(page.contains(">old</text>") && page.contains(">new</text>"), "both curves");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_client_whose_processor_somebody_else_has_is_disturbed() {
+    use std::sync::atomic::AtomicBool;
+    let all = rustix::thread::sched_getaffinity(None).unwrap();
+    let cpu = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    // Two that never rest, on the client's processor: it gets a third of it.
+    let neighbours = [(); 2].map(|()| {
+        let over = over.clone();
+        std::thread::spawn(move || {
+            let mut one = rustix::thread::CpuSet::new();
+            one.set(cpu);
+            rustix::thread::sched_setaffinity(None, &one).unwrap();
+            while !over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        })
+    });
+    let server = server(u64::MAX);
+    let run = start("disturbed", &server, &["-c", "16", "-d", "1s", "--pin", &cpu.to_string(), "--require", "rps>1G"]);
+    let (code, text, report) = run.end();
+    over.store(true, Ordering::Relaxed);
+    neighbours.into_iter().for_each(|n| n.join().unwrap());
+    let (point, round) = (&report.points[0], &report.points[0].rounds[0]);
+    if std::fs::read_to_string("/proc/self/schedstat").is_ok_and(|t| t.split_whitespace().nth(1) != Some("0")) {
+        assert!(round.client_waited[0] > 0.3, "{:?}", round.client_waited);
+        assert!(point.verdict.word == "disturbed" && !point.verdict.usable, "{:?}", point.verdict);
+        assert!(text.contains("waited for a processor"), "{text}");
+        assert_eq!(code, 3, "it fails nothing by that");
+    }
+}
+
+#[test]
+fn who_does_not_read_the_summary_costs_nobody_the_files() {
+    let server = server(u64::MAX);
+    let mut run = start("head", &server, &["-n", "20", "-c", "1"]);
+    drop(run.child.stdout.take());
+    let (code, _, report) = run.end();
+    assert_eq!((code, report.points[0].rounds[0].good), (0, 20));
 }
 
 #[test]

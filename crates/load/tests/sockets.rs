@@ -403,6 +403,28 @@ fn a_worker_that_is_lost_is_named_and_the_others_stop() {
 }
 
 #[test]
+fn workers_that_are_told_to_stop_report_what_they_have() {
+    let server = Server::start(GOOD, None);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let names = vec![listener.local_addr().unwrap().to_string()];
+    let thread = std::thread::spawn(move || worker::work(&listener, "sixteen letters!", 1, 1000.0, 1));
+    let long =
+        Job { profile: load::engine::profile::Profile::constant(2.0, 600.0), budget: None, ..job(&server, 2, 1) };
+    let control = Control::default();
+    let (stop, accepted) = (control.stop.clone(), server.accepted.clone());
+    let stopper = std::thread::spawn(move || {
+        while accepted.load(Ordering::SeqCst) < 2 {
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+    let outcome = worker::coordinate(&names, "sixteen letters!", &long, &control).unwrap();
+    assert!(outcome.seconds < 500.0);
+    stopper.join().unwrap();
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
 fn workers_share_a_load_and_refuse_strangers() {
     let server = Server::start(GOOD, None);
     let mut names = Vec::new();

@@ -170,9 +170,32 @@ pub fn choice_table(q: &Question, a: &Answer) -> Table {
 const LEGEND: &str = "* cheapest of its row   ~ one more run may flip it (fits by less than 5 %, or not at the low end of the \
                       measured interval)   ? projected, not measured on this type";
 
+/// The answer in a sentence: the choice for the first, the middle and the last load.
+fn sentence(q: &Question, a: &Answer) -> String {
+    let mut rows: Vec<&Row> = a.rows.iter().collect();
+    if let [first, .., last] = a.rows.as_slice()
+        && a.rows.len() > 3
+    {
+        rows = vec![first, &a.rows[a.rows.len() / 2], last];
+    }
+    let each: Vec<String> = rows
+        .iter()
+        .map(|row| {
+            let load = grouped(row.load as i64);
+            match row.best.first() {
+                Some(o) => {
+                    format!("{load} requests/s: {} × {} for {} an hour", o.nodes, o.machine, dollars(o.per_hour))
+                }
+                None => format!("{load} requests/s: no type carries it ({})", no_offer(&q.rule)),
+            }
+        })
+        .collect();
+    format!("{}.", each.join("; "))
+}
+
 /// The report for a terminal.
 pub fn text(q: &Question, a: &Answer) -> String {
-    let mut out = rule_sentence(&q.rule) + "\n";
+    let mut out = sentence(q, a) + "\n" + &rule_sentence(&q.rule) + "\n";
     for remark in &q.remarks {
         let _ = writeln!(out, "{remark}");
     }
@@ -272,6 +295,11 @@ pub fn to_json(q: &Question, a: &Answer) -> Value {
 /// The page with the heat map, the price curves and the warnings.
 pub fn html(q: &Question, a: &Answer) -> String {
     let mut page = Page::new("Machines and dollars");
+    page.answer(&sentence(q, a));
+    if a.rows.len() > 1 {
+        let caption = "The cheapest cluster of each family over the load, under the rule below.";
+        page.picture(&price_plot(a).first_figure(), caption);
+    }
     page.paragraph(&rule_sentence(&q.rule));
     for remark in &q.remarks {
         page.paragraph(remark);
@@ -292,12 +320,6 @@ pub fn html(q: &Question, a: &Answer) -> String {
     page.paragraph(
         "Green: cheapest, and sure. Yellow: within 25 % of the cheapest, or the cheapest but not sure. Red: dearer.",
     );
-    if a.rows.len() > 1 {
-        page.figures(&[(
-            price_plot(a).figure(),
-            "The cheapest cluster of each family over the load, under the rule above.".into(),
-        )]);
-    }
     page.heading("The choice for each load");
     page.table(&choice_table(q, a));
     page.paragraph(

@@ -56,7 +56,7 @@ pub fn to_json(o: &DayOutcome) -> Value {
 /// The page: load and capacity over the day, machines over the day.
 pub fn html(day: &Day, o: &DayOutcome) -> String {
     let mut page = Page::new("A day with scaling");
-    page.paragraph(&sentence(o));
+    page.answer(&sentence(o));
     let hours = || Axis::linear("hour of the day", Unit::Plain);
     let every = |f: &dyn Fn(usize) -> f64| -> Vec<Point> {
         (0..o.minutes.len()).step_by(4).map(|i| Point::new(i as f64 / 60.0, f(i))).collect()
@@ -71,10 +71,8 @@ pub fn html(day: &Day, o: &DayOutcome) -> String {
     nodes.series.push(Series::new("serving", Mark::Curve, every(&|i| f64::from(o.minutes[i].serving))));
     nodes.series.push(Series::new("paid for", Mark::Curve, every(&|i| f64::from(o.minutes[i].paid))).dashed());
     nodes.marks_y.push((f64::from(o.nodes_static), "fixed cluster".into()));
-    page.figures(&[
-        (load.figure(), "Capacity is what the serving machines could answer at 100 %.".into()),
-        (nodes.figure(), "A machine is paid for from the decision to start it.".into()),
-    ]);
+    page.picture(&load.first_figure(), "Capacity is what the serving machines could answer at 100 %.");
+    page.figures(&[(nodes.figure(), "A machine is paid for from the decision to start it.".into())]);
     page.table(&table(o));
     page.html()
 }

@@ -68,7 +68,7 @@ pub fn to_json(o: &Outcome) -> Value {
 /// The page.
 pub fn html(s: &Scenario, o: &Outcome) -> String {
     let mut page = Page::new("Regions");
-    page.paragraph(&summary(s, o));
+    page.answer(&summary(s, o));
     let mut arrivals = Plot::new(
         "Where requests go",
         Axis::linear("time (s)", Unit::Plain),
@@ -95,10 +95,8 @@ pub fn html(s: &Scenario, o: &Outcome) -> String {
             o.groups.iter().enumerate().map(|(i, g)| Point::new(i as f64, if value == 0 { g.median } else { g.p95 }));
         bars.series.push(Series::new(name, Mark::Bars, points.collect()));
     }
-    page.figures(&[
-        (arrivals.figure(), "Rates sent to each region, and what found no answer.".into()),
-        (bars.figure(), "Answered requests only.".into()),
-    ]);
+    page.picture(&arrivals.first_figure(), "Rates sent to each region, and what found no answer.");
+    page.figures(&[(bars.figure(), "Answered requests only.".into())]);
     let (groups, regions) = tables(s, o);
     page.heading("Users");
     page.table(&groups);

@@ -6,7 +6,7 @@
 //! [`base::clock`]'s: it passes between turns of the loop, never within a poll.
 //!
 //! Why not tokio's: its loop waits in an event queue of its own, so that a thread with connections beside its tasks waits
-//! twice, and it gives no control over what is looked at first (docs/decisions/0060).
+//! twice, and it gives no control over what is looked at first (docs/decisions/0061).
 
 #![forbid(unsafe_code)]
 

@@ -354,7 +354,7 @@ fn plan(number: usize) -> Serving {
     let server = |port: u16, name: &str| {
         format!("server {{ listen 127.0.0.1:{port}; location /words {{ return 200 \"{name} {number}\"; }} }}")
     };
-    let mut servers = vec![server(8001, "one"), server(8002, "two"), server(8100 + number as u16, "other")];
+    let mut servers = [server(8001, "one"), server(8002, "two"), server(8100 + number as u16, "other")];
     let turns = number % servers.len();
     servers.rotate_left(turns);
     serving(&servers.concat())

@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 
 thread_local! {
     static SIGNATURE: Cell<Option<u16>> = const { Cell::new(None) };
+    static PEER_SIGNATURE: Cell<Option<u16>> = const { Cell::new(None) };
     static SESSION: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
@@ -15,6 +16,7 @@ const ID_MAX: usize = 32;
 
 pub(crate) fn begin() {
     SIGNATURE.set(None);
+    PEER_SIGNATURE.set(None);
     SESSION.with_borrow_mut(|s| *s = None);
 }
 
@@ -33,7 +35,23 @@ pub(crate) fn signature(scheme: rustls::SignatureScheme) {
     SIGNATURE.set(Some(u16::from(scheme)));
 }
 
-/// The session's id and the scheme of the signature, as far as they were told since [`begin`].
-pub(crate) fn end() -> (Option<Vec<u8>>, Option<u16>) {
-    (SESSION.with_borrow_mut(Option::take), SIGNATURE.take())
+/// The scheme with which the client has signed.
+pub(crate) fn peer_signature(scheme: rustls::SignatureScheme) {
+    PEER_SIGNATURE.set(Some(u16::from(scheme)));
+}
+
+/// What was told since [`begin`].
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub session_id: Option<Vec<u8>>,
+    pub signature: Option<u16>,
+    pub peer_signature: Option<u16>,
+}
+
+pub(crate) fn end() -> Told {
+    Told {
+        session_id: SESSION.with_borrow_mut(Option::take),
+        signature: SIGNATURE.take(),
+        peer_signature: PEER_SIGNATURE.take(),
+    }
 }

@@ -26,6 +26,8 @@ pub struct Facts {
     pub client_signature_schemes: Box<[u16]>,
     /// The scheme of the server's signature; none when a session was resumed.
     pub signature: Option<u16>,
+    /// The scheme of the client's.
+    pub peer_signature: Option<u16>,
     pub peer: Option<Box<PeerCertificate>>,
     /// The handshake has not ended, and what was read may be a replay (`$ssl_early_data`).
     pub early: AtomicBool,

@@ -25,8 +25,8 @@ pub struct ClientHello {
 /// What the first bytes of a connection are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peek {
-    /// The message is not whole yet.
-    More,
+    /// The message is not whole yet: at least so many octets are missing.
+    More(usize),
     Hello(Box<ClientHello>),
     /// Not TLS: the first byte is that of another protocol.
     NotTls,
@@ -74,13 +74,15 @@ pub fn peek(input: &[u8]) -> Peek {
     let mut wanted: Option<usize> = None;
     let mut records = Bytes(input);
     loop {
+        // Records may be short: more can be missing, never less.
+        let missing = wanted.map_or(1, |wanted: usize| wanted.saturating_sub(message.len()).max(1));
         if let Some(wanted) = wanted
             && message.len() >= wanted
         {
             message.truncate(wanted);
             return read(message.get(4..).unwrap_or_default());
         }
-        let Some(kind) = records.u8() else { return Peek::More };
+        let Some(kind) = records.u8() else { return Peek::More(missing) };
         if kind != 0x16 {
             // An alert or other record may come from a peer that speaks TLS; anything else does not.
             return if message.is_empty() && !(0x14..=0x17).contains(&kind) {
@@ -90,11 +92,11 @@ pub fn peek(input: &[u8]) -> Peek {
             };
         }
         match records.take(2) {
-            None => return Peek::More,
+            None => return Peek::More(missing),
             Some([3, _]) => {}
             Some(_) => return Peek::Broken(PROTOCOL_VERSION),
         }
-        let Some(length) = records.u16() else { return Peek::More };
+        let Some(length) = records.u16() else { return Peek::More(missing) };
         if length == 0 {
             return Peek::Broken(UNEXPECTED_MESSAGE);
         }
@@ -121,7 +123,7 @@ pub fn peek(input: &[u8]) -> Peek {
             wanted = Some(4 + length);
         }
         if !whole {
-            return Peek::More;
+            return Peek::More(wanted.map_or(1, |wanted| wanted.saturating_sub(message.len()).max(1)));
         }
     }
 }
@@ -235,7 +237,8 @@ mod tests {
         for size in [1, 5, 64, message.len()] {
             let whole = records(&message, size);
             for cut in 0..whole.len() {
-                assert_eq!(peek(&whole[..cut]), Peek::More, "{size} {cut}");
+                let Peek::More(missing) = peek(&whole[..cut]) else { panic!("{size} {cut}") };
+                assert!(missing >= 1 && cut + missing <= whole.len(), "{size} {cut} {missing}");
             }
             let Peek::Hello(hello) = peek(&whole) else { panic!("no hello") };
             assert_eq!(hello.server_name.as_deref(), Some("Www.Example"));

@@ -7,6 +7,8 @@ use aws_lc_rs::cipher::{
     AES_128, AES_192, AES_256, Algorithm, DecryptionContext, PaddedBlockDecryptingKey, UnboundCipherKey,
 };
 use aws_lc_rs::pbkdf2;
+use des::TdesEde3;
+use des::cipher::{Block, BlockDecrypt, KeyInit};
 use md5::{Digest, Md5};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use rustls::sign::SigningKey;
@@ -34,7 +36,7 @@ pub enum KeyError {
 impl std::fmt::Display for KeyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            KeyError::NoKey => f.write_str("no start line:Expecting: ANY PRIVATE KEY"),
+            KeyError::NoKey => f.write_str("unsupported:No supported data to decode. Input type: PEM"),
             KeyError::NeedsPassword => f.write_str("the key is encrypted and there is no \"ssl_password_file\""),
             KeyError::WrongPassword => f.write_str("bad decrypt"),
             KeyError::Broken(why) => f.write_str(why),
@@ -95,11 +97,12 @@ fn each(
     Err(KeyError::WrongPassword)
 }
 
-/// `ENCRYPTED PRIVATE KEY`: PBES2 with PBKDF2 and AES in CBC (RFC 8018). `None`: the password does not fit.
+/// `ENCRYPTED PRIVATE KEY`: PBES2 with PBKDF2 and AES or triple DES in CBC (RFC 8018). `None`: the password does not fit.
 fn pkcs8(bytes: &[u8], password: &[u8]) -> Result<Option<Vec<u8>>, KeyError> {
     const PBES2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x05, 0x0d];
     const PBKDF2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x05, 0x0c];
     const HMAC_WITH: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x02];
+    const DES_EDE3: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x03, 0x07];
     const AES: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x01];
     let broken = || KeyError::Broken("not an encrypted private key");
     let mut outer = Reader::new(bytes).enter(SEQUENCE).ok_or_else(broken)?;
@@ -139,9 +142,10 @@ fn pkcs8(bytes: &[u8], password: &[u8]) -> Result<Option<Vec<u8>>, KeyError> {
     let cipher = scheme.body(OID).ok_or_else(broken)?;
     let iv = scheme.body(OCTET_STRING).ok_or_else(broken)?;
     let (algorithm, length) = match cipher.strip_prefix(AES) {
-        Some([2]) => (&AES_128, 16),
-        Some([22]) => (&AES_192, 24),
-        Some([42]) => (&AES_256, 32),
+        Some([2]) => (Cipher::Aes(&AES_128), 16),
+        Some([22]) => (Cipher::Aes(&AES_192), 24),
+        Some([42]) => (Cipher::Aes(&AES_256), 32),
+        _ if cipher == DES_EDE3 => (Cipher::TripleDes, 24),
         _ => {
             return Err(KeyError::Unsupported(format!(
                 "its cipher ({}) is not supported; write it anew with \"openssl pkcs8 -topk8 -v2 aes256\"",
@@ -154,14 +158,15 @@ fn pkcs8(bytes: &[u8], password: &[u8]) -> Result<Option<Vec<u8>>, KeyError> {
     Ok(cbc(algorithm, &key, iv, data).filter(|plain| is_key(plain)))
 }
 
-/// `Proc-Type: 4,ENCRYPTED`: a key from MD5 over password and salt (OpenSSL's `EVP_BytesToKey`), AES in CBC.
+/// `Proc-Type: 4,ENCRYPTED`: a key from MD5 over password and salt (OpenSSL's `EVP_BytesToKey`), AES or triple DES in CBC.
 fn traditional(bytes: &[u8], info: &str, password: &[u8]) -> Result<Option<Vec<u8>>, KeyError> {
     let (name, iv) = info.split_once(',').ok_or(KeyError::Broken("bad iv chars"))?;
     let iv = crate::from_hex(iv.trim()).ok_or(KeyError::Broken("bad iv chars"))?;
     let (algorithm, length) = match name.trim() {
-        "AES-128-CBC" => (&AES_128, 16),
-        "AES-192-CBC" => (&AES_192, 24),
-        "AES-256-CBC" => (&AES_256, 32),
+        "AES-128-CBC" => (Cipher::Aes(&AES_128), 16),
+        "AES-192-CBC" => (Cipher::Aes(&AES_192), 24),
+        "AES-256-CBC" => (Cipher::Aes(&AES_256), 32),
+        "DES-EDE3-CBC" => (Cipher::TripleDes, 24),
         other => {
             return Err(KeyError::Unsupported(format!(
                 "its cipher ({other}) is not supported; write it anew with \"openssl pkcs8 -topk8 -v2 aes256\""
@@ -188,13 +193,45 @@ fn is_key(plain: &[u8]) -> bool {
     Reader::new(plain).take(SEQUENCE).is_some_and(|e| e.whole.len() == plain.len())
 }
 
-fn cbc(algorithm: &'static Algorithm, key: &[u8], iv: &[u8], data: &[u8]) -> Option<Vec<u8>> {
+/// What a key is encrypted with, in CBC with PKCS#7 padding.
+#[derive(Clone, Copy)]
+enum Cipher {
+    Aes(&'static Algorithm),
+    /// What `openssl genrsa -des3` has written for decades.
+    TripleDes,
+}
+
+fn cbc(cipher: Cipher, key: &[u8], iv: &[u8], data: &[u8]) -> Option<Vec<u8>> {
+    let algorithm = match cipher {
+        Cipher::Aes(algorithm) => algorithm,
+        Cipher::TripleDes => return triple_des(key, iv, data),
+    };
     let iv: [u8; 16] = iv.try_into().ok()?;
     let key = PaddedBlockDecryptingKey::cbc_pkcs7(UnboundCipherKey::new(algorithm, key).ok()?).ok()?;
     let mut bytes = data.to_vec();
     let plain = key.decrypt(&mut bytes, DecryptionContext::Iv128(iv.into())).ok()?.len();
     bytes.truncate(plain);
     Some(bytes)
+}
+
+fn triple_des(key: &[u8], iv: &[u8], data: &[u8]) -> Option<Vec<u8>> {
+    const BLOCK: usize = 8;
+    let cipher = TdesEde3::new_from_slice(key).ok()?;
+    let mut before: [u8; BLOCK] = iv.try_into().ok()?;
+    let mut out = Vec::with_capacity(data.len());
+    for encrypted in data.chunks(BLOCK) {
+        let encrypted: [u8; BLOCK] = encrypted.try_into().ok()?;
+        let mut block = Block::<TdesEde3>::from(encrypted);
+        cipher.decrypt_block(&mut block);
+        out.extend(block.iter().zip(before).map(|(b, v)| b ^ v));
+        before = encrypted;
+    }
+    let padding = usize::from(*out.last()?);
+    if padding == 0 || padding > BLOCK || !out.iter().rev().take(padding).all(|b| usize::from(*b) == padding) {
+        return None;
+    }
+    out.truncate(out.len() - padding);
+    Some(out)
 }
 
 #[cfg(test)]
@@ -211,6 +248,12 @@ mod tests {
             (&["genrsa", "-aes128", "-passout", "pass:secret", "2048"], Some("secret"), SignatureAlgorithm::RSA),
             (
                 &["genrsa", "-aes256", "-traditional", "-passout", "pass:secret", "2048"],
+                Some("secret"),
+                SignatureAlgorithm::RSA,
+            ),
+            (&["genrsa", "-des3", "-passout", "pass:secret", "2048"], Some("secret"), SignatureAlgorithm::RSA),
+            (
+                &["genrsa", "-des3", "-traditional", "-passout", "pass:secret", "2048"],
                 Some("secret"),
                 SignatureAlgorithm::RSA,
             ),

@@ -18,6 +18,7 @@ mod client;
 mod compress;
 mod current;
 mod der;
+mod error;
 mod facts;
 pub mod fuzzing;
 pub mod groups;
@@ -35,11 +36,12 @@ pub mod verify;
 pub mod x509;
 
 pub use client::{ClientRules, ClientSettings, Target};
+pub use error::TlsError;
 pub use facts::{Facts, PeerCertificate, scheme_name};
 pub use hello::{ClientHello, HELLO_MAX, Peek, peek};
 pub use server::{Choice, Protocols, ServerRules, ServerSettings, SessionStore, VerifyClient};
 pub use session::{SessionCache, TICKET_KEY_SIZES, TicketKeys};
-pub use stream::{Received, TlsError, TlsStream};
+pub use stream::{Received, TlsStream};
 
 use std::sync::Arc;
 

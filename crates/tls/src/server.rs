@@ -329,7 +329,8 @@ pub(crate) fn provider(
     warnings: &mut Vec<String>,
 ) -> Result<(CryptoProvider, Vec<&'static SupportedProtocolVersion>), String> {
     let list = ciphers::evaluate(ciphers).map_err(|why| {
-        format!("SSL_CTX_set_cipher_list(\"{ciphers}\") failed (SSL: error:0A0000B9:SSL routines::{why})")
+        let code = if why == "invalid command" { "0A000118" } else { "0A0000B9" };
+        format!("SSL_CTX_set_cipher_list(\"{ciphers}\") failed (SSL: error:{code}:SSL routines::{why})")
     })?;
     let tls12: Vec<_> = list.suites.iter().filter_map(|s| ciphers::supported(s.id)).collect();
     let mut versions: Vec<&'static SupportedProtocolVersion> = Vec::new();
@@ -394,7 +395,11 @@ pub(crate) fn provider(
         suites.extend(tls12);
     }
     provider.cipher_suites = suites;
-    let selected = groups::select(groups).map_err(|_| format!("SSL_CTX_set1_curves_list(\"{groups}\") failed"))?;
+    let selected = groups::select(groups).map_err(|word| {
+        format!(
+            "SSL_CTX_set1_curves_list(\"{groups}\") failed (SSL: error:0A080106:SSL routines::passed invalid argument:group '{word}' cannot be set)"
+        )
+    })?;
     if selected.groups.is_empty() {
         return Err(format!(
             "none of the curves \"{groups}\" is available; X25519MLKEM768:X25519:prime256v1:secp384r1 are"

@@ -14,22 +14,26 @@
 
 use crate::certs::KeyPair;
 use crate::client::{ClientRules, Target};
+use crate::current::{self, Told};
+use crate::error::{INTERNAL_ERROR, PROTOCOL_VERSION, TlsError, UNRECOGNIZED_NAME};
 use crate::facts::{Facts, PeerCertificate};
 use crate::hello::{self, ClientHello, Peek};
 use crate::server::{Choice, ServerRules, VerifyClient};
-use crate::verify::{Purpose, Verdict};
+use crate::verify::Purpose;
 use crate::x509::Certificate;
-use crate::{ciphers, current, groups};
+use crate::{ciphers, groups};
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::CertificateDer;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
-use rustls::{CertificateError, CommonState, HandshakeKind, ProtocolVersion};
+use rustls::{CommonState, HandshakeKind, ProtocolVersion};
 use std::io::IoSlice;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+/// The number of TLS 1.2 on the wire.
+const TLS1_2: u16 = 0x0303;
 /// Octets of plaintext in a record, at most (RFC 8446, 5.1).
 const RECORD_MAX: usize = 16_384;
 /// What a record may add: header, explicit nonce, tag, inner type.
@@ -38,51 +42,6 @@ const RECORD_OVERHEAD: usize = 64;
 const STEPS_MAX: usize = 100_000;
 /// Buffers that are larger are given back as soon as they are empty.
 const KEPT_MAX: usize = 64 * 1024;
-
-/// Why a connection cannot go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TlsError {
-    /// The first bytes are those of another protocol (nginx answers 400 or 497).
-    NotTls,
-    /// `ssl_reject_handshake`.
-    Rejected,
-    /// The certificate of an upstream server was refused.
-    Verify(Verdict),
-    /// The peer ended it with an alert; its name.
-    Alert(String),
-    /// Anything else that rustls found.
-    Protocol(String),
-    /// An earlier call failed.
-    Dead,
-}
-
-impl std::fmt::Display for TlsError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            TlsError::NotTls => f.write_str("http request"),
-            TlsError::Rejected => f.write_str("callback failed"),
-            TlsError::Verify(verdict) => write!(f, "certificate verify error: ({}:{})", verdict.0, verdict.reason()),
-            TlsError::Alert(name) => write!(f, "alert {name}"),
-            TlsError::Protocol(why) => f.write_str(why),
-            TlsError::Dead => f.write_str("the connection failed before"),
-        }
-    }
-}
-
-impl std::error::Error for TlsError {}
-
-fn error_of(why: &rustls::Error) -> TlsError {
-    match why {
-        rustls::Error::AlertReceived(alert) => TlsError::Alert(format!("{alert:?}")),
-        rustls::Error::InvalidCertificate(CertificateError::Other(other)) => {
-            match other.0.downcast_ref::<crate::verify::Refused>() {
-                Some(refused) => TlsError::Verify(refused.0),
-                None => TlsError::Protocol(why.to_string()),
-            }
-        }
-        _ => TlsError::Protocol(why.to_string()),
-    }
-}
 
 /// What came of received bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,13 +106,14 @@ pub struct TlsStream {
     role: Role,
     /// Received, and not yet a whole record.
     pending: Vec<u8>,
+    /// A ClientHello cannot be whole with fewer octets.
+    hello_at: usize,
     output: Output,
     /// Set once the handshake is done, or early data came.
     facts: Option<Arc<Facts>>,
     hello: Option<Box<ClientHello>>,
     rules: Option<Arc<ServerRules>>,
-    session_id: Vec<u8>,
-    signature: Option<u16>,
+    told: Told,
     record: usize,
     received_close: bool,
     sent_close: bool,
@@ -188,9 +148,9 @@ impl TlsStream {
     /// # Errors
     /// rustls cannot make a connection of these rules.
     pub fn client(rules: &ClientRules, target: &Target, certificate: Option<&KeyPair>) -> Result<TlsStream, TlsError> {
-        let config = rules.config(target, certificate).map_err(|why| error_of(&why))?;
+        let config = rules.config(target, certificate).map_err(|why| TlsError::from(&why))?;
         let (name, _) = ClientRules::server_name(target);
-        let connection = UnbufferedClientConnection::new(config, name).map_err(|why| error_of(&why))?;
+        let connection = UnbufferedClientConnection::new(config, name).map_err(|why| TlsError::from(&why))?;
         let mut stream = TlsStream::new(Role::Client(Box::new(connection)));
         stream.receive(&mut [], &mut Vec::new())?;
         Ok(stream)
@@ -200,12 +160,12 @@ impl TlsStream {
         TlsStream {
             role,
             pending: Vec::new(),
+            hello_at: 0,
             output: Output::default(),
             facts: None,
             hello: None,
             rules: None,
-            session_id: Vec::new(),
-            signature: None,
+            told: Told::default(),
             record: RECORD_MAX,
             received_close: false,
             sent_close: false,
@@ -328,8 +288,19 @@ impl TlsStream {
 
     /// Reads the ClientHello. `false`: it is not whole yet.
     fn look(&mut self) -> Result<bool, TlsError> {
+        // One that comes in single octets is not read again with each of them.
+        if self.pending.len() < self.hello_at {
+            return Ok(false);
+        }
         match hello::peek(&self.pending) {
-            Peek::More => Ok(false),
+            Peek::More(missing) => {
+                self.hello_at = self.pending.len().saturating_add(missing);
+                Ok(false)
+            }
+            Peek::Hello(hello) if hello.versions.iter().all(|v| *v < TLS1_2) => {
+                self.alert(PROTOCOL_VERSION);
+                Err(self.fail(TlsError::UnsupportedProtocol))
+            }
             Peek::Hello(hello) => {
                 self.hello = Some(hello);
                 Ok(true)
@@ -372,7 +343,7 @@ impl TlsStream {
             Ok(connection) => connection,
             Err(why) => {
                 self.alert(INTERNAL_ERROR);
-                return Err(self.fail(error_of(&why)));
+                return Err(self.fail(TlsError::from(&why)));
             }
         };
         self.record = rules.record;
@@ -426,11 +397,10 @@ impl TlsStream {
                 break;
             }
         }
-        let (session, signature) = current::end();
-        if let Some(id) = session {
-            self.session_id = id;
-        }
-        self.signature = signature.or(self.signature);
+        let told = current::end();
+        self.told.session_id = told.session_id.or(self.told.session_id.take());
+        self.told.signature = told.signature.or(self.told.signature);
+        self.told.peer_signature = told.peer_signature.or(self.told.peer_signature);
         if let Some(why) = failed {
             return Err(self.fail(why));
         }
@@ -457,8 +427,9 @@ impl TlsStream {
             curve: common.negotiated_key_exchange_group().map(|g| groups::name(u16::from(g.name()))),
             alpn: common.alpn_protocol().map(Box::from),
             resumed: common.handshake_kind() == Some(HandshakeKind::Resumed),
-            session_id: self.session_id.clone().into(),
-            signature: self.signature.filter(|_| self.rules.is_some()),
+            session_id: self.told.session_id.clone().unwrap_or_default().into(),
+            signature: self.told.signature.filter(|_| self.rules.is_some()),
+            peer_signature: self.told.peer_signature,
             early: AtomicBool::new(early),
             ..Facts::default()
         };
@@ -481,7 +452,7 @@ impl TlsStream {
         self.facts = Some(Arc::new(facts));
         // What the client said has been copied; it is not needed any more.
         self.hello = None;
-        self.session_id = Vec::new();
+        self.told = Told::default();
         Ok(())
     }
 
@@ -574,9 +545,6 @@ impl TlsStream {
     }
 }
 
-const UNRECOGNIZED_NAME: u8 = 112;
-const INTERNAL_ERROR: u8 = 80;
-
 fn own(der: &CertificateDer<'_>) -> CertificateDer<'static> {
     CertificateDer::from(der.as_ref().to_vec())
 }
@@ -617,7 +585,7 @@ fn write_in<D>(
     size: usize,
     write: impl Fn(&mut dyn Write, &mut [u8]) -> Result<usize, EncryptError>,
 ) -> Result<Option<Result<usize, EncryptError>>, TlsError> {
-    match state.map_err(|why| error_of(&why))? {
+    match state.map_err(|why| TlsError::from(&why))? {
         ConnectionState::WriteTraffic(mut traffic) => Ok(Some(write(&mut traffic, output.room(size)))),
         other => match passing(other, output)? {
             Step::Again => Ok(None),
@@ -657,10 +625,10 @@ fn step<D>(
     plain: &mut Vec<u8>,
     closed: &mut bool,
 ) -> Result<Step, TlsError> {
-    match state.map_err(|why| error_of(&why))? {
+    match state.map_err(|why| TlsError::from(&why))? {
         ConnectionState::ReadTraffic(mut traffic) => {
             while let Some(record) = traffic.next_record() {
-                plain.extend_from_slice(record.map_err(|why| error_of(&why))?.payload);
+                plain.extend_from_slice(record.map_err(|why| TlsError::from(&why))?.payload);
             }
             Ok(Step::Again)
         }
@@ -687,7 +655,7 @@ fn server_step(
         Ok(ConnectionState::ReadEarlyData(mut early)) => {
             received.early = true;
             while let Some(record) = early.next_record() {
-                plain.extend_from_slice(record.map_err(|why| error_of(&why))?.payload);
+                plain.extend_from_slice(record.map_err(|why| TlsError::from(&why))?.payload);
             }
             Ok(Step::Again)
         }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::server::{ServerSettings, SessionStore};
 use crate::testing::{Authority, openssl_v1};
+use crate::verify::Verdict;
 use crate::{ClientSettings, Clock, Protocols, SessionCache, TicketKeys};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -244,7 +245,7 @@ fn the_rules_are_chosen_by_name_or_the_handshake_is_rejected() {
     assert_eq!(pair.run(), Err(TlsError::Rejected));
     let mut client = TlsStream::client(&client, &target("c.example"), None).expect("a client");
     let answer = client.receive(&mut [0x15, 3, 3, 0, 2, 2, 112], &mut Vec::new());
-    assert_eq!(answer, Err(TlsError::Alert("UnrecognisedName".into())));
+    assert_eq!(answer, Err(TlsError::Alert(112)));
 }
 
 #[test]
@@ -253,6 +254,18 @@ fn what_is_not_tls_is_told_apart() {
     assert_eq!(server.receive(&mut b"GET / HTTP/1.1\r\n".to_vec(), &mut Vec::new()), Err(TlsError::NotTls));
     assert!(!server.wants_write(), "no alert for those who would not understand it");
     assert_eq!(server.receive(&mut [1], &mut Vec::new()), Err(TlsError::Dead));
+}
+
+#[test]
+fn clients_of_older_versions_are_told_so() {
+    let mut body = vec![3, 2];
+    body.extend([7; 32]);
+    body.extend([0, 0, 2, 0xc0, 0x13, 1, 0]);
+    let mut hello = vec![0x16, 3, 1, 0, body.len() as u8 + 4, 1, 0, 0, body.len() as u8];
+    hello.extend(body);
+    let mut server = TlsStream::server();
+    assert_eq!(server.receive(&mut hello, &mut Vec::new()), Err(TlsError::UnsupportedProtocol));
+    assert_eq!(server.output(), [0x15, 3, 3, 0, 2, 2, 70]);
 }
 
 /// Two connections with one client's rules: whether the second was resumed, and both session ids.
@@ -350,6 +363,10 @@ fn clients_are_verified_and_their_verdict_survives_resumption() {
                 pair.exchange();
                 assert_eq!(pair.facts().client_verify(), want, "{tls13} {resumed}");
                 assert_eq!(pair.facts().resumed, resumed);
+                // Who resumes does not sign.
+                let signed =
+                    if resumed || issuer.is_none() { None } else { Some("ecdsa_secp256r1_sha256".to_string()) };
+                assert_eq!(pair.facts().peer_signature.map(crate::scheme_name), signed);
                 if let Some(peer) = &pair.facts().peer {
                     assert_eq!((peer.subject(), peer.subject_legacy()), ("CN=user".into(), "/CN=user".into()));
                 }
@@ -466,7 +483,8 @@ fn ciphers_and_groups_are_those_of_the_rules() {
     };
     let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let client = client_rules(&ClientSettings { alpn, ..verifying(&authority) }, &clock);
-    let mut pair = Pair::new(always(&rules(&settings, &clock)), &client, &target("localhost"));
+    let rules = rules(&settings, &clock);
+    let mut pair = Pair::new(always(&rules), &client, &target("localhost"));
     pair.exchange();
     let facts = pair.facts();
     assert_eq!((facts.cipher, facts.curve.as_deref()), ("ECDHE-ECDSA-CHACHA20-POLY1305", Some("secp384r1")));
@@ -507,7 +525,7 @@ fn a_broken_record_ends_the_connection_with_an_alert() {
     pair.client.send(&[IoSlice::new(b"x")]).expect("sent");
     let mut bent = pair.client.output().to_vec();
     *bent.last_mut().expect("bytes") ^= 1;
-    assert!(matches!(pair.server.receive(&mut bent, &mut Vec::new()), Err(TlsError::Protocol(_))));
+    assert!(matches!(pair.server.receive(&mut bent, &mut Vec::new()), Err(TlsError::BadRecord)));
     assert!(pair.server.wants_write(), "an alert");
     assert_eq!(pair.server.send(&[IoSlice::new(b"y")]), Err(TlsError::Dead));
 }

@@ -12,6 +12,7 @@ use conf_schema::{Complaint, Cx, Level, Problem};
 use http_engine::Request;
 use http_engine::tls::{LoadCertificates, ServerTls};
 use std::any::Any;
+use std::path::Path;
 use std::sync::Arc;
 use tls::certs::{CertificateSet, KeyPair};
 use tls::{ServerRules, ServerSettings, SessionCache, SessionStore, TICKET_KEY_SIZES, TicketKeys, VerifyClient};
@@ -144,11 +145,12 @@ fn other_files(conf: &SslConf, cx: &mut Cx) -> Result<(), Problem> {
     if let Some(file) = text(&conf.ssl_dhparam) {
         let path = cx.conf_full_name(&file);
         let shown = path.display();
-        let bytes =
-            shared::read(cx, &file).map_err(|why| Problem::says(format!("BIO_new_file(\"{shown}\") failed: {why}")))?;
+        let bytes = cx.store.read(&path).map_err(|why| unopened(&path, "r", &why))?;
         let blocks = tls::pem::blocks(&bytes).unwrap_or_default();
         if !blocks.iter().any(|b| b.label.ends_with("DH PARAMETERS")) {
-            return Err(Problem::says(format!("PEM_read_bio_DHparams(\"{shown}\") failed")));
+            return Err(Problem::says(format!(
+                "PEM_read_bio_DHparams(\"{shown}\") failed (SSL: error:0480006C:PEM routines::no start line:Expecting: DH PARAMETERS)"
+            )));
         }
         warn(cx, "\"ssl_dhparam\" has no effect: keys are exchanged over elliptic curves and ML-KEM only".into());
     }
@@ -216,7 +218,8 @@ fn sessions(conf: &SslConf, cx: &mut Cx, settings: &mut ServerSettings, tickets:
     for file in files {
         let path = cx.conf_full_name(&file.str());
         let shown = path.display();
-        let bytes = cx.store.read(&path).map_err(|why| Problem::says(format!("open() \"{shown}\" failed ({why})")))?;
+        let bytes = cx.store.read(&path);
+        let bytes = bytes.map_err(|why| Problem::says(format!("open() \"{shown}\" failed {}", observe::os(&why))))?;
         if !TICKET_KEY_SIZES.contains(&bytes.len()) {
             return Err(Problem::says(format!("\"{shown}\" must be 48 or 80 bytes")));
         }
@@ -246,6 +249,11 @@ pub(super) fn asking(conf: &SslConf) -> Result<Option<AskAuthorities>, Problem> 
     }))
 }
 
+fn unopened(path: &Path, mode: &str, why: &std::io::Error) -> Problem {
+    let shown = path.display().to_string();
+    Problem::says(format!("BIO_new_file(\"{shown}\") failed {}", shared::unopened(&shown, mode, why)))
+}
+
 fn responder(url: &Option<Text>, directive: &str) -> Result<Option<Responder>, Problem> {
     let Some(url) = text(url) else { return Ok(None) };
     Responder::resolved(&url).map(Some).map_err(|why| Problem::says(format!("{why} in \"{directive}\"")))
@@ -266,10 +274,11 @@ fn stapling(
     if let Some(file) = text(&conf.ssl_stapling_file) {
         let path = cx.conf_full_name(&file);
         let shown = path.display();
-        let bytes = cx.store.read(&path);
-        let bytes = bytes.map_err(|why| Problem::says(format!("BIO_new_file(\"{shown}\", \"rb\") failed ({why})")))?;
+        let bytes = cx.store.read(&path).map_err(|why| unopened(&path, "rb", &why))?;
         if !tls::ocsp_response(&bytes) {
-            return Err(Problem::says(format!("d2i_OCSP_RESPONSE_bio(\"{shown}\") failed")));
+            return Err(Problem::says(format!(
+                "d2i_OCSP_RESPONSE_bio(\"{shown}\") failed (SSL: error:0680008E:asn1 encoding routines::not enough data)"
+            )));
         }
         let staple = |pair: KeyPair| pair.with_ocsp(Some(bytes.to_vec()));
         settings.certificates = std::mem::take(&mut settings.certificates).into_iter().map(staple).collect();
@@ -282,13 +291,11 @@ fn stapling(
     };
     for (pair, name) in settings.certificates.iter().zip(conf.ssl_certificate.iter().flat_map(|l| &l.0)) {
         let Some(leaf) = pair.leaf() else { continue };
+        let name = cx.conf_full_name(&name.text).display().to_string();
         if staples.issuer(pair).is_none() {
-            warn(
-                cx,
-                format!("\"ssl_stapling\" ignored, issuer certificate not found for certificate \"{}\"", name.text),
-            );
+            warn(cx, format!("\"ssl_stapling\" ignored, issuer certificate not found for certificate \"{name}\""));
         } else if let Err(why) = staples.responder(leaf) {
-            warn(cx, format!("\"ssl_stapling\" ignored, {why} \"{}\"", name.text));
+            warn(cx, format!("\"ssl_stapling\" ignored, {why} \"{name}\""));
         }
     }
     Ok(Some(Arc::new(staples)))

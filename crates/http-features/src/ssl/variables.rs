@@ -68,5 +68,6 @@ rows! {
     "ssl_client_v_end", "When the client's certificate ends.", |r, out| peer(r, out, PeerCertificate::valid_to);
     "ssl_client_v_remain", "Days until the client's certificate ends.",
         |r, out| peer(r, out, |p| p.days_left(base::clock::unix_seconds()).to_string());
-    "ssl_client_sigalg", "The algorithm of the client's signature: not told by the TLS library, always empty.", |_, _| false;
+    "ssl_client_sigalg", "The algorithm of the client's signature.",
+        |r, out| with(r, out, |f| f.peer_signature.map(tls::scheme_name));
 }

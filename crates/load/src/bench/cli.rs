@@ -20,10 +20,12 @@ Loads:
   tidegate bench URL --find 'p99<5ms'                         the highest rate that keeps the objective
   tidegate bench URL --replay access.log --speed 2            an access log with its own timing, twice as fast
 Flags of other tools:
-  tidegate bench wrk -t2 -c100 -d30s URL                      also wrk2, httperf, ab, jmeter
+  tidegate bench wrk -t2 -c100 -d30s URL                      also wrk2, httperf, ab, jmeter, oha, hey, fortio, nighthawk
 Gates:
   tidegate bench URL --require 'p99<5ms@20000rps' --require 'errors<0.1%'
   tidegate bench URL -c 100 --rounds 5 --baseline before.json --by 2%
+Saved runs side by side:
+  tidegate bench compare before.json after.json --html both.html
 More than one load machine:
   tidegate bench worker --help
 
@@ -208,6 +210,16 @@ pub struct Options {
     /// Write the report as one self-contained page with plots.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub html: Option<PathBuf>,
+    /// Write what happens while it happens, at every interval: as metrics in Prometheus' text format, made anew each time, when the
+    /// name ends in .prom (for the node exporter's textfile collector); otherwise a line of JSON each, appended.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub metrics: Option<PathBuf>,
+    /// Print the whole distribution after the summary, from the plan and from the send (uncorrected), as HdrHistogram's tools do.
+    #[arg(long, help_heading = "Output")]
+    pub spectrum: bool,
+    /// All times of the summary in milliseconds.
+    #[arg(long, help_heading = "Output")]
+    pub ms: bool,
     /// Length of an interval of the time series [default: a fortieth of the run, 100 ms to 1 s].
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Output")]
     pub interval: Option<f64>,
@@ -221,6 +233,9 @@ pub struct Options {
     /// A requirement such as `p99<5ms@20000rps`, `rps>50k`, `errors<0.1%`, `cpu<20us`, `memory<20MB`. May be given several times.
     #[arg(long, value_name = "RULE", help_heading = "Gate")]
     pub require: Vec<String>,
+    /// Stop as soon as this holds of what was measured so far, of a hundred requests or more: `errors>10%`, `p99>1s`.
+    #[arg(long, value_name = "RULE", conflicts_with = "workers", help_heading = "Gate")]
+    pub abort_on: Vec<String>,
     /// A report (JSON) to compare with.
     #[arg(long, value_name = "FILE", help_heading = "Gate")]
     pub baseline: Option<PathBuf>,

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::plan::Plan;
+use super::watcher::Watcher;
 use super::{find, live, worker};
 use crate::engine::job::Job;
 use crate::engine::run::{Control, Outcome, run};
@@ -59,7 +60,7 @@ pub fn report(plan: &Plan, command: &[String]) -> Result<Report, String> {
         search: found.sentence,
         undecided: found.undecided,
         interrupted: interrupt::told(),
-        notes: plan.notes.clone(),
+        notes: plan.notes.iter().cloned().chain(interrupt::reason().map(|why| format!("stopped by {why}"))).collect(),
     })
 }
 
@@ -103,9 +104,15 @@ fn points(plan: &Plan) -> Result<Vec<Point>, String> {
 pub fn measure(plan: &Plan, job: &Job, label: &str) -> Result<Round, String> {
     let view = live::View::new(plan.live, label, job);
     let control = Control::until(interrupt::flag());
+    let mut watcher = Watcher::new(&plan.abort_on, plan.metrics.as_ref(), label);
     watched(plan.server.clone(), plan.page.clone(), job, &control.began, || {
         if plan.workers.is_empty() {
-            run(job, &control, |moment| view.show(moment))
+            run(job, &control, |moment| {
+                view.show(moment);
+                if let Some(why) = watcher.see(moment) {
+                    interrupt::stop(&why);
+                }
+            })
         } else {
             worker::coordinate(&plan.workers, &plan.secret, job, &control)
         }

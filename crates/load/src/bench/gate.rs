@@ -185,7 +185,8 @@ impl Condition {
         }
     }
 
-    fn write(&self, value: f64) -> String {
+    /// A value of its figure in words.
+    pub fn write(&self, value: f64) -> String {
         match self.metric {
             Metric::Errors => Unit::Share.write(value),
             Metric::Rps => Unit::PerSecond.write(value),

@@ -20,6 +20,8 @@ pub struct View {
     on: bool,
     label: String,
     length: f64,
+    /// Requests after which the run ends, where that is what ends it.
+    budget: Option<u64>,
     state: Mutex<State>,
 }
 
@@ -27,6 +29,7 @@ pub struct View {
 struct State {
     rates: Vec<f64>,
     failures: u64,
+    answers: u64,
     drawn: bool,
 }
 
@@ -40,6 +43,7 @@ impl View {
             on: wanted && std::io::stderr().is_terminal(),
             label: label.into(),
             length: job.profile.seconds(),
+            budget: job.budget,
             state: Mutex::default(),
         }
     }
@@ -50,6 +54,7 @@ impl View {
         let record = &moment.record;
         state.rates.push(record.answers as f64 / moment.seconds.max(1e-9));
         state.failures += record.failures.total();
+        state.answers += record.answers;
         if !self.on {
             return;
         }
@@ -64,7 +69,10 @@ impl View {
         let text = format!(
             "{up}\x1b[2K{}  {}\n\x1b[2K  {:>9}  {}\n\x1b[2K  p50 {}   p99 {}   max {}\n\x1b[2K  {} connections{waiting}{failed}\n",
             self.label,
-            bar(moment.at / self.length.max(1e-9)),
+            bar(match self.budget {
+                Some(budget) => state.answers as f64 / budget.max(1) as f64,
+                None => moment.at / self.length.max(1e-9),
+            }),
             Unit::PerSecond.write(*state.rates.last().unwrap_or(&0.0)),
             sparks(&state.rates, SPARKS),
             time(0.5),

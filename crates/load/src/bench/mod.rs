@@ -1,6 +1,7 @@
 //! `tidegate bench`: one load, a sweep, or a search for the highest rate, as a command.
 
 pub mod cli;
+pub mod compare;
 pub mod execute;
 pub mod find;
 pub mod gate;
@@ -9,6 +10,7 @@ pub mod plan;
 pub mod presets;
 pub mod replay;
 pub mod requests;
+pub mod watcher;
 pub mod wire;
 pub mod worker;
 
@@ -20,7 +22,7 @@ use crate::report::model::{Report, Verdict};
 
 /// The run was made and is valid; all requirements hold.
 pub const OK: i32 = 0;
-/// A requirement does not hold, or the figures are worse than the baseline's.
+/// A requirement does not hold, the figures are worse than the baseline's, or `--abort-on` ended the run.
 pub const WORSE: i32 = 1;
 /// The command line makes no sense.
 pub const USAGE: i32 = 2;
@@ -34,6 +36,9 @@ pub fn main(args: Vec<OsString>) -> i32 {
     let first = args.first().and_then(|a| a.to_str()).unwrap_or("");
     if first == "worker" {
         return worker::main(args[1..].to_vec());
+    }
+    if first == "compare" {
+        return compare::main(args[1..].to_vec());
     }
     let args = match presets::find(first) {
         None => args,
@@ -106,9 +111,16 @@ fn show(plan: &plan::Plan) -> i32 {
     status
 }
 
+/// Prints, whether or not somebody still reads (`| head`).
+pub fn say(text: &str) {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
 /// Reads the baseline, and sees whether the files for the results can be written.
 fn ready(options: &cli::Options) -> Result<Option<Report>, String> {
-    for path in [&options.json, &options.csv, &options.html].into_iter().flatten() {
+    for path in [&options.json, &options.csv, &options.html, &options.metrics].into_iter().flatten() {
         let new = !path.exists();
         let open = fs::OpenOptions::new().append(true).create(true).open(path);
         open.map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
@@ -137,17 +149,22 @@ fn raise_descriptors() {
 
 /// Prints, writes the files, and decides the exit status.
 fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Option<&Report>) -> Result<i32, String> {
-    if !options.quiet {
-        print!("{}", crate::report::text::summary(report));
-    }
     let write = |path: &Option<std::path::PathBuf>, content: &dyn Fn() -> String| match path {
         Some(path) => fs::write(path, content()).map_err(|e| format!("{}: {e}", path.display())),
         None => Ok(()),
     };
-    // One file that cannot be written does not cost the others.
+    // The files first: who reads the summary may go away. One file that cannot be written does not cost the others.
     let json = write(&options.json, &|| serde_json::to_string(report).unwrap_or_default() + "\n");
     let csv = write(&options.csv, &|| crate::report::csv::table(report).csv());
     let html = write(&options.html, &|| crate::report::html::page(report));
+    figures::units::times_in_milliseconds(options.ms);
+    if !options.quiet {
+        say(&crate::report::text::summary(report));
+    }
+    if options.spectrum {
+        say(&crate::report::text::spectra(report));
+    }
+    figures::units::times_in_milliseconds(false);
     json.and(csv).and(html)?;
 
     let mut judgement = gate::requirements(&plan.requirements, report);
@@ -155,9 +172,11 @@ fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Op
         judgement.extend(gate::baseline(before, report, options.by));
     }
     for j in &judgement {
-        println!("{}", j.sentence());
+        say(&(j.sentence() + "\n"));
     }
-    Ok(crate::interrupt::status().unwrap_or_else(|| status(report, plan.searches(), gate::worst(&judgement))))
+    Ok(crate::interrupt::status()
+        .or(crate::interrupt::reason().map(|_| WORSE))
+        .unwrap_or_else(|| status(report, plan.searches(), gate::worst(&judgement))))
 }
 
 /// The exit status of a run that came to its end.

@@ -1,10 +1,10 @@
 //! From options to a plan: the job of every point, in which order, and what to watch.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::cli::{Options, time};
 use super::gate::{self, Condition, Requirement};
-use super::{replay, requests};
+use super::{replay, requests, watcher};
 use crate::engine::job::{Job, Model, Think};
 use crate::engine::profile::{Arrivals, Profile, Stage};
 use crate::engine::run::prepare;
@@ -22,6 +22,9 @@ pub struct Plan {
     pub rounds: usize,
     pub find: Option<Find>,
     pub requirements: Vec<Requirement>,
+    /// What ends a run early, and the file that is told of every interval.
+    pub abort_on: Vec<(String, Condition)>,
+    pub metrics: Option<PathBuf>,
     pub title: String,
     pub url: String,
     pub quantity: &'static str,
@@ -160,6 +163,8 @@ impl Plan {
             rounds: o.rounds.max(1),
             find,
             requirements,
+            abort_on: watcher::abort_on(&o.abort_on)?,
+            metrics: o.metrics.clone(),
             title: o.title.clone().unwrap_or_else(|| format!("Load test of {}", o.urls[0])),
             url: o.urls.join(" "),
             quantity,

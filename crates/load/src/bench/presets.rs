@@ -1,4 +1,5 @@
-//! The flags of wrk, wrk2, httperf, ab and JMeter, translated into our own, which are printed so that people learn them.
+//! The flags of wrk, wrk2, httperf, ab, JMeter, oha, hey, fortio and Nighthawk, translated into our own, which are printed so that people
+//! learn them.
 
 /// Translates the arguments of another tool.
 pub type Preset = fn(&[String]) -> Result<Vec<String>, String>;
@@ -11,6 +12,9 @@ pub fn find(name: &str) -> Option<Preset> {
         "httperf" => httperf,
         "ab" => ab,
         "jmeter" => jmeter,
+        "oha" | "hey" => oha,
+        "fortio" => fortio,
+        "nighthawk" => nighthawk,
         _ => return None,
     })
 }
@@ -98,6 +102,122 @@ fn wrk_like(args: &[String], open: bool) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
+/// oha and hey: so many requests, or so long; a rate makes it open here, where those queue behind their workers.
+fn oha(args: &[String]) -> Result<Vec<String>, String> {
+    let mut a = Arguments::new(args);
+    let (mut out, mut requests, mut time, mut rate) = (Vec::new(), "200".to_string(), None, None);
+    let mut connections = "50".to_string();
+    while let Some((name, value)) = a.next() {
+        match name.as_str() {
+            "-n" => requests = a.value(&name, value)?,
+            "-c" => connections = a.value(&name, value)?,
+            "-z" => time = Some(a.value(&name, value)?),
+            "-q" => rate = Some(a.value(&name, value)?),
+            "-m" | "--method" => push(&mut out, "-X", a.value(&name, value)?),
+            "-H" => push(&mut out, "-H", a.value(&name, value)?),
+            "-d" => push(&mut out, "-b", a.value(&name, value)?),
+            "-D" => push(&mut out, "-b", format!("@{}", a.value(&name, value)?)),
+            "-T" => push(&mut out, "-H", format!("Content-Type: {}", a.value(&name, value)?)),
+            "-t" => push(&mut out, "--timeout", a.value(&name, value)?),
+            "--unix-socket" => push(&mut out, "--unix", a.value(&name, value)?),
+            "--disable-keepalive" => out.push("--no-keepalive".into()),
+            "--no-tui" | "--latency-correction" | "--insecure" => {}
+            other => return Err(format!("{other} is not a flag of this preset")),
+        }
+    }
+    let mut all = vec![a.url()?];
+    push(&mut all, "-c", connections);
+    match time {
+        Some(time) => {
+            push(&mut all, "-d", time);
+            push(&mut all, "--warmup", "0s");
+        }
+        None => push(&mut all, "-n", requests),
+    }
+    if let Some(rate) = rate {
+        push(&mut all, "-r", rate);
+        push(&mut all, "--arrivals", "fixed");
+    }
+    all.extend(out);
+    Ok(all)
+}
+
+/// `fortio load`: a rate over so many connections, 8 requests/s by default.
+fn fortio(args: &[String]) -> Result<Vec<String>, String> {
+    // Its options have one dash and long names.
+    let args: Vec<String> = args
+        .iter()
+        .filter(|a| *a != "load")
+        .map(|a| if a.starts_with('-') && !a.starts_with("--") && a.len() > 2 { format!("-{a}") } else { a.clone() })
+        .collect();
+    let mut a = Arguments::new(&args);
+    let (mut out, mut rate, mut connections) = (Vec::new(), 8.0, "4".to_string());
+    let (mut time, mut requests) = ("5s".to_string(), None);
+    while let Some((name, value)) = a.next() {
+        match name.as_str() {
+            "--qps" => rate = number(&name, &a.value(&name, value)?)?,
+            "-c" => connections = a.value(&name, value)?,
+            "-t" => time = a.value(&name, value)?,
+            "-n" => requests = Some(a.value(&name, value)?),
+            "-H" => push(&mut out, "-H", a.value(&name, value)?),
+            "-X" => push(&mut out, "-X", a.value(&name, value)?),
+            "--payload" => push(&mut out, "-b", a.value(&name, value)?),
+            "--timeout" => push(&mut out, "--timeout", a.value(&name, value)?),
+            "--json" => push(&mut out, "--json", a.value(&name, value)?),
+            "--unix-socket" => push(&mut out, "--unix", a.value(&name, value)?),
+            "--keepalive" if value.as_deref() == Some("false") => out.push("--no-keepalive".into()),
+            "--uniform" | "--nocatchup" | "--quiet" => {}
+            other => return Err(format!("{other} is not a flag of this preset")),
+        }
+    }
+    let mut all = vec![a.url()?];
+    push(&mut all, "-c", connections);
+    match requests {
+        Some(requests) => push(&mut all, "-n", requests),
+        None => {
+            push(&mut all, "-d", time);
+            push(&mut all, "--warmup", "0s");
+        }
+    }
+    // A rate of 0 is as fast as possible.
+    if rate > 0.0 {
+        push(&mut all, "-r", format!("{rate}"));
+        push(&mut all, "--arrivals", "fixed");
+    }
+    all.extend(out);
+    Ok(all)
+}
+
+/// nighthawk_client: closed unless `--open-loop`; its rate and connections are those of each of its workers.
+fn nighthawk(args: &[String]) -> Result<Vec<String>, String> {
+    let mut a = Arguments::new(args);
+    let (mut out, mut rate, mut connections, mut workers) = (Vec::new(), 5.0, 100.0, 1.0);
+    let mut time = "5".to_string();
+    while let Some((name, value)) = a.next() {
+        match name.as_str() {
+            "--rps" => rate = number(&name, &a.value(&name, value)?)?,
+            "--connections" => connections = number(&name, &a.value(&name, value)?)?,
+            "--duration" => time = a.value(&name, value)?,
+            "--concurrency" => workers = number(&name, &a.value(&name, value)?)?,
+            "--timeout" => push(&mut out, "--timeout", format!("{}s", a.value(&name, value)?)),
+            "--request-method" => push(&mut out, "-X", a.value(&name, value)?),
+            "--request-header" => push(&mut out, "-H", a.value(&name, value)?),
+            "--output-format" => drop(a.value(&name, value)?),
+            "--open-loop" | "--prefetch-connections" => {}
+            other => return Err(format!("{other} is not a flag of this preset")),
+        }
+    }
+    let mut all = vec![a.url()?];
+    push(&mut all, "-t", format!("{workers}"));
+    push(&mut all, "-c", format!("{}", connections * workers));
+    push(&mut all, "-r", format!("{}", rate * workers));
+    push(&mut all, "--arrivals", "fixed");
+    push(&mut all, "-d", format!("{}s", time.trim_end_matches('s')));
+    push(&mut all, "--warmup", "0s");
+    all.extend(out);
+    Ok(all)
+}
+
 fn wrk(args: &[String]) -> Result<Vec<String>, String> {
     wrk_like(args, false)
 }
@@ -110,7 +230,7 @@ fn httperf(args: &[String]) -> Result<Vec<String>, String> {
     let mut a = Arguments::new(args);
     let (mut server, mut port, mut uri) = ("localhost".to_string(), None, "/".to_string());
     let (mut rate, mut connections, mut calls, mut ssl) = (0.0, 1.0, "1".to_string(), false);
-    let (mut out, mut arrivals) = (Vec::new(), "fixed");
+    let (mut out, mut arrivals, mut set) = (Vec::new(), "fixed", None);
     while let Some((name, value)) = a.next() {
         match name.as_str() {
             "--server" => server = a.value(&name, value)?,
@@ -145,8 +265,7 @@ fn httperf(args: &[String]) -> Result<Vec<String>, String> {
                 if files < 1.0 {
                     return Err(format!("--wset {text}: the number of files is not positive"));
                 }
-                // httperf spreads them over directories of ten digits each; here their number is their name.
-                uri = format!("{}/{{{{rand:0:{}}}}}.html", uri.trim_end_matches('/'), files - 1.0);
+                set = Some(files);
             }
             "--timeout" => {
                 let t = a.value(&name, value)?;
@@ -165,6 +284,10 @@ fn httperf(args: &[String]) -> Result<Vec<String>, String> {
             "--client" => drop(a.value(&name, value)?),
             other => return Err(format!("{other} is not a flag of this preset")),
         }
+    }
+    if let Some(files) = set {
+        // httperf spreads them over directories of ten digits each; here their number is their name.
+        uri = format!("{}/{{{{rand:0:{}}}}}.html", uri.trim_end_matches('/'), files - 1.0);
     }
     let scheme = if ssl { "https" } else { "http" };
     let port = port.map_or(String::new(), |p| format!(":{p}"));
@@ -319,6 +442,35 @@ mod tests {
         let p = plan("ab -n 1000 -c 10 -k http://127.0.0.1:1/");
         assert_eq!((p.base().budget, p.values[0], p.base().calls), (Some(1000), 10.0, 0));
         assert_eq!(plan("ab -n 10 http://127.0.0.1:1/").base().calls, 1);
+    }
+
+    #[test]
+    fn httperf_sessions() {
+        let p = plan("httperf --server 127.0.0.1 --port 81 --rate 10 --wsess 50,4,2 --wset 100,0.5 --uri /d");
+        let job = p.job(p.values[0], 0);
+        assert!(matches!(job.model, Model::Connections { think, .. } if think.mean == 2.0));
+        assert_eq!(
+            (job.calls, job.profile.seconds(), job.requests[0].path.as_str()),
+            (4, 5.0, "/d/{{rand:0:99}}.html")
+        );
+    }
+
+    #[test]
+    fn oha_fortio_and_nighthawk() {
+        let p = plan("oha -n 1000 -c 20 --no-tui http://127.0.0.1:1/");
+        assert_eq!((p.base().budget, p.values[0], p.open_loop), (Some(1000), 20.0, false));
+        let p = plan("hey -z 10s -q 100 -m POST -d x http://127.0.0.1:1/");
+        let request = &p.base().requests[0];
+        assert_eq!(
+            (p.values[0], p.open_loop, request.method.as_str(), request.body.as_str()),
+            (100.0, true, "POST", "x")
+        );
+        let p = plan("fortio load -qps 50 -c 2 -t 3s -H X:y http://127.0.0.1:1/");
+        assert_eq!((p.values[0], p.base().connections_max, p.job(50.0, 0).profile.seconds()), (50.0, 2, 3.0));
+        assert!(!plan("fortio load -qps 0 -c 2 http://127.0.0.1:1/").open_loop);
+        let p = plan("nighthawk --rps 10 --connections 5 --concurrency 2 --duration 7 --open-loop http://127.0.0.1:1/");
+        assert_eq!((p.values[0], p.base().connections_max, p.base().threads), (20.0, 10, 2));
+        assert!(find("oha").unwrap()(&["--wait-for".into()]).is_err());
     }
 
     #[test]

@@ -217,6 +217,12 @@ mod tests {
     }
 
     #[test]
+    fn the_session_that_is_shipped_is_well_formed() {
+        let steps = session(include_str!("../../../../examples/bench/login.toml")).unwrap();
+        assert_eq!((steps.len(), steps[0].extract.len()), (3, 2));
+    }
+
+    #[test]
     fn sessions_use_what_was_extracted_before() {
         let steps = |text: &str| session(text);
         let login = "[[step]]\nmethod='POST'\npath='/login'\nextract={token='json:/t'}\nthink='1s'\n";

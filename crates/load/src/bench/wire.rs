@@ -8,7 +8,7 @@ use crate::engine::failure::{Failure, Failures};
 use crate::engine::latency::Latency;
 use crate::engine::record::{Record, Statuses};
 use crate::engine::run::{Moment, Outcome};
-use crate::engine::timeline::Timeline;
+use crate::engine::timeline::{Kinds, Timeline};
 use crate::engine::transport::Cost;
 
 /// An [`Outcome`] that can be sent.
@@ -21,6 +21,7 @@ pub struct WireOutcome {
     client_cpu: f64,
     waited: Vec<f64>,
     timeline: Timeline,
+    kinds: Kinds,
     interval: f64,
     ports: u64,
     users: u64,
@@ -141,6 +142,7 @@ impl WireOutcome {
             client_cpu: o.client_cpu,
             waited: o.waited.clone(),
             timeline: o.timeline.clone(),
+            kinds: o.kinds.clone(),
             interval: o.interval,
             ports: o.ports,
             users: o.users,
@@ -166,6 +168,7 @@ impl WireOutcome {
             client_cpu: self.client_cpu,
             waited: self.waited.clone(),
             timeline: self.timeline.clone(),
+            kinds: self.kinds.clone(),
             interval: self.interval,
             ports: self.ports,
             users: self.users,
@@ -194,6 +197,7 @@ mod tests {
             waited: vec![0.25],
             interval: 0.5,
             timeline: Timeline(vec![Coarse::default()]),
+            kinds: Kinds::new(2),
             total: record,
             moments: vec![moment],
             seconds: 1.0,

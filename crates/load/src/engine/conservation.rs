@@ -150,10 +150,13 @@ fn sessions_carry_what_answers_gave() {
             (job.profile, job.calls) = (Profile::constant(50.0, 3.0), 3);
         }
         job.model = model;
-        let (r, _) = play(shop(log.clone()), &job);
+        let (r, done) = play(shop(log.clone()), &job);
         assert_eq!(r.failures.of(Failure::Status), 0, "every step brought what it needs: {:?}", r.failures);
         assert!(r.failures.of(Failure::Extract) > 5, "a login without token ends its session");
         assert_eq!(r.due, r.in_time + r.late + r.failures.total());
+        let answered: u64 = done.kinds.0.iter().map(|k| k.latency.count).sum();
+        let failed: u64 = done.kinds.0.iter().map(|k| k.failed).sum();
+        assert_eq!((answered, failed), (r.corrected.count(), r.failures.total()), "steps are told apart");
         let log = log.lock().unwrap();
         let count = |of: &str| log.iter().filter(|p| p.starts_with(of)).count();
         assert!(count("/item/") > 100 && count("/login") > count("/list") && count("/list") >= count("/item/"));

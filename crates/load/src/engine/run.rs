@@ -11,7 +11,7 @@ use super::job::Job;
 use super::ports::Ports;
 use super::record::{Interval, Record};
 use super::request::Prepared;
-use super::timeline::Timeline;
+use super::timeline::{Kinds, Timeline};
 use super::world::{Done, World};
 use crate::protocol::h1::H1;
 
@@ -61,6 +61,8 @@ pub struct Outcome {
     pub waited: Vec<f64>,
     /// Latency over the time at which requests were due, in intervals of `interval` seconds.
     pub timeline: Timeline,
+    /// The requests of the job, told apart.
+    pub kinds: Kinds,
     pub interval: f64,
     /// Local ports of all addresses that the connections may come from.
     pub ports: u64,
@@ -100,6 +102,7 @@ impl Outcome {
         self.client_cpu += other.client_cpu;
         self.waited.extend(other.waited);
         self.timeline.merge(&other.timeline);
+        self.kinds.merge(&other.kinds);
         self.interval = self.interval.max(other.interval);
         self.ports += other.ports;
         self.users += other.users;
@@ -173,6 +176,7 @@ pub fn run(job: &Job, control: &Control, mut live: impl FnMut(&Moment)) -> Resul
         outcome.client_cpu += done.cpu as f64 * 1e-9;
         outcome.waited.push(done.waited as f64 / done.measured.max(1) as f64);
         outcome.timeline.merge(&done.timeline);
+        outcome.kinds.merge(&done.kinds);
         outcome.users += done.users;
         outcome.starved += done.starved;
         outcome.tls_error = outcome.tls_error.or(done.tls_error);

@@ -78,6 +78,56 @@ impl Coarse {
     }
 }
 
+/// The answers to one of several requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kind {
+    /// From the plan to the last byte, of answers right or wrong.
+    pub latency: Coarse,
+    /// Requests without a right answer.
+    pub failed: u64,
+}
+
+/// So many requests are told apart; of more (a log with all its paths) none is.
+const KINDS_MAX: usize = 64;
+
+/// One for each request of a job, in their order; none where there is only one, or too many.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kinds(pub Vec<Kind>);
+
+impl Kinds {
+    /// For a job with so many requests.
+    pub fn new(requests: usize) -> Kinds {
+        Kinds(if (2..=KINDS_MAX).contains(&requests) { vec![Kind::default(); requests] } else { Vec::new() })
+    }
+
+    /// An answer came after so long.
+    #[inline]
+    pub fn answered(&mut self, request: u32, nanoseconds: u64, right: bool) {
+        if let Some(kind) = self.0.get_mut(request as usize) {
+            kind.latency.record(nanoseconds);
+            kind.failed += u64::from(!right);
+        }
+    }
+
+    /// No answer came.
+    pub fn failed(&mut self, request: u32) {
+        if let Some(kind) = self.0.get_mut(request as usize) {
+            kind.failed += 1;
+        }
+    }
+
+    /// Adds another's.
+    pub fn merge(&mut self, other: &Kinds) {
+        if self.0.is_empty() {
+            self.0 = vec![Kind::default(); other.0.len()];
+        }
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            mine.latency.merge(&theirs.latency);
+            mine.failed += theirs.failed;
+        }
+    }
+}
+
 /// One distribution for each interval of the measured part, by the time at which requests were due.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timeline(pub Vec<Coarse>);
@@ -137,6 +187,19 @@ mod tests {
         assert!((c.quantile(0.5) / 0.0005 - 1.0).abs() < 0.07 && (c.mean() - 0.000_500_5).abs() < 1e-9);
         assert_eq!((c.max(), c.count), (0.001, 1000));
         assert!(Coarse::default().quantile(0.5).is_nan());
+    }
+
+    #[test]
+    fn requests_are_told_apart_unless_there_are_too_many() {
+        assert!(Kinds::new(1).0.is_empty() && Kinds::new(1000).0.is_empty());
+        let mut kinds = Kinds::new(2);
+        kinds.answered(1, 1_000_000, false);
+        kinds.failed(0);
+        kinds.answered(9, 1, true);
+        let mut sum = Kinds::default();
+        sum.merge(&kinds);
+        sum.merge(&kinds);
+        assert_eq!((sum.0[0].failed, sum.0[1].failed, sum.0[1].latency.count), (2, 2, 2));
     }
 
     #[test]

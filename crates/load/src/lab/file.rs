@@ -270,14 +270,41 @@ pub fn read(text: &str) -> Result<Lab, String> {
     Ok(lab)
 }
 
+/// The names that an option chooses: those that are the same, or else those that hold the words (names have spaces and commas).
+///
+/// # Errors
+/// A sentence with all names, when a word chooses none.
+fn chosen(option: &str, words: &[String], names: Vec<String>) -> Result<Vec<String>, String> {
+    if words.is_empty() {
+        return Ok(names);
+    }
+    let mut out: Vec<String> = Vec::new();
+    for word in words.iter().map(|w| w.trim()) {
+        let same: Vec<&String> = names.iter().filter(|n| *n == word).collect();
+        let holding = || names.iter().filter(|n| n.to_lowercase().contains(&word.to_lowercase())).collect();
+        let found: Vec<&String> = if same.is_empty() { holding() } else { same };
+        if found.is_empty() {
+            return Err(format!("{option} {word}: there is none of that name, but: {}", names.join("; ")));
+        }
+        out.extend(found.into_iter().cloned());
+    }
+    Ok(out)
+}
+
 /// Applies the command line to an experiment.
 ///
 /// # Errors
 /// A sentence when nothing is left to measure.
 pub fn adapt(lab: &mut Lab, options: &Options) -> Result<(), String> {
-    let keep = |list: &[String], name: &str| list.is_empty() || list.iter().any(|n| n == name);
-    lab.servers.retain(|s| keep(&options.only, &s.name));
-    lab.workloads.retain(|w| keep(&options.workloads, &w.name));
+    let servers = chosen("--only", &options.only, lab.servers.iter().map(|s| s.name.clone()).collect())?;
+    let workloads = chosen("--workloads", &options.workloads, lab.workloads.iter().map(|w| w.name.clone()).collect())?;
+    lab.servers.retain(|s| servers.contains(&s.name));
+    lab.workloads.retain(|w| workloads.contains(&w.name));
+    // A list that names none of them any more is not one that names all.
+    lab.workloads.retain(|w| w.servers.is_empty() || w.servers.iter().any(|name| servers.contains(name)));
+    for w in &mut lab.workloads {
+        w.servers.retain(|name| servers.contains(name));
+    }
     if lab.servers.is_empty() || lab.workloads.is_empty() {
         return Err("no server or no workload is left".into());
     }
@@ -323,6 +350,17 @@ mod tests {
         assert!(bad("'50%'", "'x'").contains("not a level"));
         assert!(bad("title='t'", "title='t'\nbase='z'").contains("base"));
         assert!(bad("[[workload]]", "[[server]]\nname='a'\ncommand='b'\n[[workload]]").contains("two servers"));
+    }
+
+    #[test]
+    fn names_are_chosen_by_their_words() {
+        let names = || ["nginx", "nginx tuned", "API, 1 kB"].map(String::from).to_vec();
+        let choose =
+            |words: &[&str]| chosen("--only", &words.iter().map(|w| w.to_string()).collect::<Vec<_>>(), names());
+        assert_eq!(choose(&[]).unwrap().len(), 3);
+        assert_eq!(choose(&["nginx"]).unwrap(), ["nginx"], "the same before what holds it");
+        assert_eq!(choose(&["tuned", "api"]).unwrap(), ["nginx tuned", "API, 1 kB"]);
+        assert!(choose(&["apache"]).unwrap_err().contains("nginx tuned; API, 1 kB"));
     }
 
     #[test]

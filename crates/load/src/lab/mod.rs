@@ -41,10 +41,10 @@ pub struct Options {
     /// Directory for the results [default: the file's name with `-results`].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Only these servers.
+    /// Only these servers, by name or words of it.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Only these workloads.
+    /// Only these workloads, by name or words of it.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub workloads: Vec<String>,
     /// Rounds instead of the file's.
@@ -100,7 +100,7 @@ fn run(options: &Options) -> Result<(), String> {
     let base = options.file.parent().unwrap_or(Path::new("."));
     let Some(results) = conduct::conduct(&lab, options, &out, base)? else { return Ok(()) };
     report::write(&results, &out)?;
-    print!("{}", report::text(&results));
-    println!("\n{}", out.join("report.html").display());
+    let page = out.join("report.html");
+    crate::bench::say(&format!("{}\n{}\n", report::text(&results), page.display()));
     Ok(())
 }

@@ -120,7 +120,7 @@ impl Ground {
         let mut rest = text;
         while let Some(start) = rest.find('@') {
             rest = &rest[start + 1..];
-            let Some(end) = rest.find('@') else { return None };
+            let end = rest.find('@')?;
             let name = &rest[..end];
             let word = name.split(':').next().unwrap_or("");
             let looks = word.starts_with("PORT") || ["DIR", "FILE", "CPUS"].contains(&word);

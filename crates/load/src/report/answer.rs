@@ -46,7 +46,18 @@ fn failing(point: &Point) -> String {
     }
 }
 
+/// `1 connection`, `50 connections`.
+fn many(value: f64, quantity: &str) -> String {
+    let noun = if value == 1.0 { quantity.trim_end_matches('s') } else { quantity };
+    format!("{} {noun}", grouped(value))
+}
+
 fn one(report: &Report, point: &Point) -> String {
+    if point.rounds.iter().all(|r| r.good == 0) {
+        let worst = point.rounds.iter().flat_map(Round::failure_words).max_by_key(|f| f.1);
+        let why = worst.map_or(String::new(), |(class, n)| format!(": {} times {class}", grouped(n as f64)));
+        return format!("No right answer came{why}.");
+    }
     let wait = format!(
         "half of the answers took at most {}, 99 of 100 at most {}",
         time(point, |t| t.p50),
@@ -54,11 +65,14 @@ fn one(report: &Report, point: &Point) -> String {
     );
     let rps = grouped(point.rps().mid);
     let begin = match report.quantity.as_str() {
-        "connections" | "users" => format!("{rps} requests/s with {} {}", grouped(point.value), report.quantity),
-        "connections/s offered" => format!(
-            "{} new connections/s",
-            grouped(point.interval(|r| Some(r.connections_per_second)).map_or(0.0, |i| i.mid))
-        ),
+        "connections" | "users" => format!("{rps} requests/s with {}", many(point.value, &report.quantity)),
+        "connections/s offered" => {
+            let rate = point.interval(|r| Some(r.connections_per_second)).map_or(0.0, |i| i.mid);
+            let handshake = point.interval(|r| r.handshake.as_ref().map(|t| t.p50));
+            let handshake = handshake
+                .map_or(String::new(), |i| format!(", half of their TLS handshakes within {}", seconds(i.mid)));
+            format!("{} new connections/s{handshake}", grouped(rate))
+        }
         _ => format!(
             "{rps} requests/s of {} offered",
             grouped(point.interval(|r| Some(r.offered)).map_or(0.0, |i| i.mid))
@@ -78,10 +92,9 @@ fn most(report: &Report, points: &[Point]) -> String {
     let good = sound(points);
     let (Some(best), Some(last)) = (good.iter().max_by(by_rate), points.last()) else { return String::new() };
     let mut text = format!(
-        "At most {} requests/s, with {} {}: mean latency {}, p99 {}.",
+        "At most {} requests/s, with {}: mean latency {}, p99 {}.",
         grouped(best.rps().mid),
-        grouped(best.value),
-        report.quantity,
+        many(best.value, &report.quantity),
         time(best, |t| t.mean),
         time(best, |t| t.p99)
     );
@@ -137,6 +150,7 @@ mod tests {
             rps,
             offered: value,
             connections_per_second: rps,
+            good: 1000,
             due: 1000,
             in_time: 1000,
             latency: Some(times),
@@ -177,5 +191,12 @@ mod tests {
             "{text}"
         );
         assert_eq!(says("connections", false, vec![]), "Nothing was measured.");
+        let mut none = point(1.0, 0.0, 0.0, "error-bound");
+        none.rounds[0].good = 0;
+        none.rounds[0].failures.insert("connection refused".into(), 7);
+        let text = says("connections", false, vec![none]);
+        assert!(text.starts_with("No right answer came: 7 times connection refused."), "{text}");
+        let single = says("users", false, vec![point(1.0, 10.0, 0.1, "valid")]);
+        assert!(single.starts_with("10 requests/s with 1 user:"), "{single}");
     }
 }

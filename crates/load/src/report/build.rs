@@ -1,9 +1,9 @@
 //! From what the engine yields to what a report holds.
 
-use super::model::{Bounds, Capacity, Point, Ports, Round, ServerUse, StatusUse, Tick, Times};
+use super::model::{Bounds, Capacity, Point, Ports, RequestUse, Round, ServerUse, StatusUse, Tick, Times};
 use crate::engine::latency::Latency;
 use crate::engine::run::{Moment, Outcome};
-use crate::engine::timeline::Coarse;
+use crate::engine::timeline::{Coarse, Kind};
 use crate::observe::kernel::Counters;
 use crate::observe::processes::Look;
 use crate::observe::status::Status;
@@ -94,6 +94,7 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         client_cpu_per_request: (t.answers > 0).then(|| outcome.client_cpu / t.answers as f64),
         growth: outcome.timeline.slope(outcome.interval),
         interrupted: false,
+        requests: outcome.kinds.0.iter().map(request_use).collect(),
         users: outcome.users,
         tls_error: outcome.tls_error.clone(),
         starved: outcome.starved,
@@ -110,6 +111,19 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         others: None,
         kernel,
         series: series(outcome, watch),
+    }
+}
+
+fn request_use(kind: &Kind) -> RequestUse {
+    let l = &kind.latency;
+    let finite = |v: f64| Some(v).filter(|v| v.is_finite());
+    RequestUse {
+        answers: l.count,
+        failed: kind.failed,
+        mean: finite(l.mean()),
+        p50: finite(l.quantile(0.5)),
+        p99: finite(l.quantile(0.99)),
+        max: finite(l.max()),
     }
 }
 
@@ -181,5 +195,73 @@ pub fn capacity(point: &Point, objective: String, rps: Bounds) -> Capacity {
         objective,
         cpu_seconds_per_request: point.interval(|r| r.server.as_ref()?.cpu_per_request).map(|i| i.mid),
         bytes_per_response: point.interval(|r| Some(r.bytes_per_response)).map_or(0.0, |i| i.mid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::model::Verdict;
+
+    fn look(cpu: f64) -> Look {
+        Look { cpu, processes: 1, threads: 1, memory: 1e6, ..Look::default() }
+    }
+
+    #[test]
+    fn without_an_answer_nothing_costs_anything_a_request() {
+        let watch = Watch { looks: vec![(0.0, look(1.0)), (1.0, look(1.5))], ..Watch::default() };
+        let outcome = Outcome { seconds: 1.0, client_cpu: 0.3, ..Outcome::default() };
+        let r = round(&outcome, false, &watch, Counters::default());
+        let server = r.server.clone().unwrap();
+        assert_eq!((server.cpu_per_request, r.client_cpu_per_request), (None, None));
+        assert!((server.processors - 0.5).abs() < 1e-9);
+        let json = serde_json::to_string(&r).unwrap();
+        let back: Round = serde_json::from_str(&json).unwrap();
+        assert_eq!(back.server.unwrap().cpu_per_request, None);
+    }
+
+    #[test]
+    fn intervals_of_times_do_not_reach_below_zero() {
+        let of = |mean: f64| Round { latency: Some(Times { mean, ..Times::default() }), ..Round::default() };
+        let point = Point { value: 1.0, rounds: vec![of(0.001), of(0.001), of(0.030)], verdict: Verdict::default() };
+        let i = point.interval(|r| r.latency.as_ref().map(|t| t.mean)).unwrap();
+        assert!(i.low > 0.0 && i.low < i.mid && i.mid < i.high, "{i:?}");
+        let errors = point.interval(|r| Some(r.error_share())).unwrap();
+        assert_eq!((errors.low, errors.mid), (0.0, 0.0), "what is zero stays zero");
+    }
+
+    #[test]
+    fn a_stall_is_a_mountain_over_time() {
+        use crate::engine::job::Model;
+        use crate::engine::profile::{Arrivals, Profile};
+        use crate::engine::sim::{Sim, job, ok, play};
+        // Nothing is answered between the second and the third second.
+        let s = 1_000_000_000;
+        let sim = Sim::new(Box::new(move |now, _, _| {
+            let at = if (2 * s..3 * s).contains(&now) { 3 * s } else { now };
+            vec![(at + 1_000_000, ok())]
+        }));
+        let mut job = job(1000, 5.0);
+        job.model = Model::Open { arrivals: Arrivals::Fixed };
+        job.profile = Profile::constant(100.0, 5.0);
+        job.interval = 0.5;
+        let (_, done) = play(sim, &job);
+        let moment = |i: usize| Moment {
+            at: (i + 1) as f64 * 0.5,
+            seconds: 0.5,
+            record: Default::default(),
+            open: 0,
+            pending: 0,
+        };
+        let outcome = Outcome {
+            moments: (0..10).map(moment).collect(),
+            timeline: done.timeline,
+            interval: 0.5,
+            ..Outcome::default()
+        };
+        let ticks = series(&outcome, &Watch::default());
+        assert!(ticks.iter().all(|t| t.max.is_some()), "no gap");
+        let high: Vec<f64> = ticks.iter().map(|t| (t.max.unwrap() * 10.0).round() / 10.0).collect();
+        assert_eq!(high[3..7], [0.0, 1.0, 0.5, 0.0]);
     }
 }

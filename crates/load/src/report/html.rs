@@ -25,6 +25,7 @@ pub fn page(report: &Report) -> String {
         && let Some(round) = middle(point)
     {
         page.cards(&cards(report, point, round));
+        page.paragraph(&format!("{}.", round.account()));
     }
     if !report.points.is_empty() {
         figures(&mut page, report);
@@ -114,6 +115,13 @@ fn cards(report: &Report, point: &Point, r: &Round) -> Vec<(String, String, Stri
         cards.push((seconds(t.p50), "median latency".into(), format!("mean {}", seconds(t.mean))));
         cards.push((seconds(t.p99), "p99".into(), format!("p99.9 {}", seconds(t.p999))));
         cards.push((seconds(t.max), "longest".into(), format!("of {}", count(t.count as f64))));
+    }
+    if let Some(t) = r.handshake.as_ref().filter(|_| !report.target.tls.is_empty()) {
+        let first = r.connect.as_ref().map_or(String::new(), |c| format!("after {} for TCP", seconds(c.p50)));
+        cards.push((seconds(t.p50), "TLS handshake".into(), first));
+    }
+    if let Some(t) = &r.first_byte {
+        cards.push((seconds(t.p50), "first byte".into(), format!("p99 {}", seconds(t.p99))));
     }
     cards.push((
         Unit::Share.write(r.error_share()),
@@ -208,6 +216,12 @@ fn tables(page: &mut Page, report: &Report) {
         add("TLS handshake", &r.handshake);
     }
     page.table(&table);
+    if let [point] = report.points.as_slice()
+        && let Some(r) = middle(point).filter(|r| !r.requests.is_empty())
+    {
+        page.subheading("By request");
+        page.table(&super::text::requests(report, r));
+    }
     page.heading("Answers and resources");
     let mut table = Table::new(&[
         &report.quantity,
@@ -269,5 +283,55 @@ fn environment(page: &mut Page, report: &Report) {
     page.preformatted(&report.command.join(" "));
     if report.target.requests.len() > 1 {
         page.details("Requests", &report.target.requests.join("\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(values: &[f64]) -> Report {
+        let point = |value: &f64| {
+            let mut latency = crate::engine::latency::Latency::default();
+            (1..100).for_each(|i| latency.record(i * 10_000));
+            let round = Round {
+                rps: value * 10.0,
+                good: 100,
+                due: 100,
+                in_time: 99,
+                late: 1,
+                latency: crate::report::build::times(&latency),
+                ..Round::default()
+            };
+            let verdict = crate::report::verdict::judge(std::slice::from_ref(&round), false);
+            Point { value: *value, rounds: vec![round], verdict }
+        };
+        Report {
+            title: "t".into(),
+            quantity: "connections".into(),
+            points: values.iter().map(point).collect(),
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn the_answer_comes_first_then_its_picture_the_figures_the_doubts() {
+        for values in [&[50.0][..], &[1.0, 10.0, 100.0]] {
+            let html = page(&report(values));
+            let at = |what: &str| html.find(what).unwrap_or_else(|| panic!("{what} is missing"));
+            let order = [
+                at("class=\"answer\""),
+                at("<figure class=\"first\""),
+                at("<h2>Figures"),
+                at("<h2>Doubts"),
+                at("<h2>How it was measured"),
+            ];
+            assert!(order.is_sorted(), "{order:?}");
+            for form in ["fig full", "fig wide", "fig narrow"] {
+                assert!(html.contains(form), "{form}");
+            }
+        }
+        assert!(page(&report(&[50.0])).contains("100 due = 99 answered + 1 answered after the end."));
+        assert!(page(&report(&[])).contains("Nothing was measured."));
     }
 }

@@ -133,6 +133,9 @@ pub struct Round {
     /// Client's CPU seconds per answer; absent without an answer.
     #[serde(default)]
     pub client_cpu_per_request: Option<f64>,
+    /// The requests, where there are several, in the order of the report's target.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<RequestUse>,
     /// The round was cut short.
     #[serde(default)]
     pub interrupted: bool,
@@ -260,6 +263,17 @@ pub struct ServerUse {
     /// Memory before, and the most that was seen.
     pub memory_before: f64,
     pub memory_peak: f64,
+}
+
+/// What came of one of several requests. Times are right to one part in sixteen, means exactly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RequestUse {
+    pub answers: u64,
+    pub failed: u64,
+    pub mean: Option<f64>,
+    pub p50: Option<f64>,
+    pub p99: Option<f64>,
+    pub max: Option<f64>,
 }
 
 /// What a server said of itself during a round; what its page does not tell is absent.

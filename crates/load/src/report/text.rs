@@ -64,6 +64,9 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     if !table.rows.is_empty() {
         let _ = write!(out, "\n{}", table.text());
     }
+    if !r.requests.is_empty() {
+        let _ = write!(out, "\n{}", requests(report, r).text());
+    }
     out.push('\n');
     let statuses: Vec<String> = r.statuses.iter().map(|(s, n)| format!("{s}: {}", grouped(*n as f64))).collect();
     if !statuses.is_empty() {
@@ -157,6 +160,51 @@ fn verdict(point: &Point, out: &mut String) {
     for reason in &point.verdict.reasons {
         let _ = writeln!(out, "    {reason}");
     }
+}
+
+/// The requests of a round, where there are several.
+pub fn requests(report: &Report, round: &Round) -> Table {
+    let mut table = Table::new(&["<  request", "answers", "failed", "mean", "p50", "p99", "max"]);
+    let time = |v: Option<f64>| v.map_or("–".into(), seconds);
+    for (i, r) in round.requests.iter().enumerate() {
+        let name = report.target.requests.get(i).map_or("?", String::as_str);
+        table.row([
+            format!("  {name}"),
+            grouped(r.answers as f64),
+            grouped(r.failed as f64),
+            time(r.mean),
+            time(r.p50),
+            time(r.p99),
+            time(r.max),
+        ]);
+    }
+    table
+}
+
+/// The distributions of all points in the text form of HdrHistogram's tools (as wrk2 prints it): milliseconds, share, count, and the
+/// reciprocal of what lies beyond.
+pub fn spectra(report: &Report) -> String {
+    let mut out = String::new();
+    for point in &report.points {
+        let Some(r) = middle(point) else { continue };
+        let from_send = if report.open_loop { &r.service } else { &None };
+        for (name, times) in [("from the plan", &r.latency), ("from the send, uncorrected", from_send)] {
+            let Some(times) = times else { continue };
+            let Ok(latency) = crate::engine::latency::Latency::decode(&times.histogram) else { continue };
+            let _ = writeln!(out, "\n{} {}, {name}", grouped(point.value), report.quantity);
+            let _ =
+                writeln!(out, "{:>12} {:>14} {:>10} {:>14}", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
+            for (q, value) in latency.curve() {
+                let count = (q * times.count as f64).round();
+                let beyond = if q < 1.0 { format!("{:.2}", 1.0 / (1.0 - q)) } else { "inf".into() };
+                let _ = writeln!(out, "{:>12.3} {q:>14.6} {count:>10} {beyond:>14}", value * 1e3);
+            }
+            let (mean, deviation, max) = (times.mean * 1e3, times.deviation * 1e3, times.max * 1e3);
+            let _ = writeln!(out, "#[Mean    = {mean:>12.3}, StdDeviation   = {deviation:>12.3}]");
+            let _ = writeln!(out, "#[Max     = {max:>12.3}, Total count    = {:>12}]", times.count);
+        }
+    }
+    out
 }
 
 /// The round with the median rate, to show a consistent set of figures.

@@ -60,6 +60,9 @@ directives! {
         /// Whether regular expressions are compiled to machine code.
         /// No effect: they are, wherever the library can.
         pcre_jit: Flag = "off",
+        /// Whether certificates and keys that did not change are taken over by a reload.
+        /// No effect: a reload always brings what is on the disk.
+        ssl_object_cache_inheritable: Flag = "off",
         /// A pool of threads that wait for slow disks, for "aio threads=NAME": how many threads, and how many reads may wait for
         /// one. A pool named "default" (32 threads, 65536 reads) is there without being declared.
         /// Differs: threads are started when there is work and end after 30 seconds without.

@@ -82,7 +82,9 @@ impl ClientCertVerifier for ClientVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        handshake(message, certificate, signed, false)
+        let valid = handshake(message, certificate, signed, false)?;
+        crate::current::peer_signature(signed.scheme);
+        Ok(valid)
     }
     fn verify_tls13_signature(
         &self,
@@ -90,7 +92,9 @@ impl ClientCertVerifier for ClientVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        handshake(message, certificate, signed, true)
+        let valid = handshake(message, certificate, signed, true)?;
+        crate::current::peer_signature(signed.scheme);
+        Ok(valid)
     }
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         schemes()

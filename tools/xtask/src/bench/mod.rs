@@ -25,6 +25,9 @@ const USAGE: &str = "cargo xtask bench [SCENARIO...] [--pairs N] [--seconds S] [
 /// What `--syscalls` looks at, where no scenario is named: a static file and a proxied answer.
 const CALLS_OF: [&str; 2] = ["static-5k", "proxy-1k"];
 
+/// Tries of a turn at an offered rate.
+const TRIES: usize = 4;
+
 /// What was asked for.
 struct Options {
     scenarios: Vec<String>,
@@ -169,7 +172,10 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
         same_answers(scenario, third, &theirs)?;
     }
     let turn = |server: &Server| match scenario.rate {
-        Some(rate) => turn_at(rate, scenario, server, client, options.seconds),
+        // What else runs may cost a turn, and need not cost the scenario.
+        Some(rate) => (1..TRIES)
+            .find_map(|_| turn_at(rate, scenario, server, client, options.seconds).ok())
+            .map_or_else(|| turn_at(rate, scenario, server, client, options.seconds), Ok),
         None => turn(scenario, server, options.seconds),
     };
     let (mut pairs, mut thirds) = (Vec::new(), Vec::new());

@@ -33,6 +33,8 @@ pub struct Commanded {
     pub key: Option<Pem>,
 }
 
+const BAD_VALUE: &str = "error:0A000180:SSL routines::bad value";
+
 /// Options that are OpenSSL's own and change nothing that a peer or an operator sees here.
 const WITHOUT_EFFECT: &[&str] = &[
     "EmptyFragments",
@@ -64,6 +66,9 @@ impl Commanded {
         let mut all = Commanded::default();
         for line in lines {
             all.one(cx, line).map_err(|why| {
+                let place =
+                    if why == BAD_VALUE { format!(":cmd={}, value={}", line.name, line.value) } else { String::new() };
+                let why = format!("{why}{place}");
                 Problem::says(format!("SSL_CONF_cmd(\"{}\", \"{}\") failed (SSL: {why})", line.name, line.value))
             })?;
         }
@@ -113,7 +118,7 @@ impl Commanded {
                     self.option(cx, name.trim_start_matches('+'), on)?;
                 }
             }
-            _ => return Err("error:0A00008B:SSL routines::unknown cmd name".into()),
+            _ => return Err(format!("error:0A000182:SSL routines::unknown cmd name:cmd={}", line.name)),
         }
         Ok(())
     }
@@ -133,7 +138,7 @@ impl Commanded {
                     cx.warnings.push(complaint);
                 }
             }
-            _ => return Err("error:0A000180:SSL routines::bad value".into()),
+            _ => return Err(BAD_VALUE.into()),
         }
         Ok(())
     }
@@ -146,6 +151,6 @@ fn version(text: &str) -> Result<u8, String> {
         "SSLv3" | "TLSv1" | "TLSv1.0" | "TLSv1.1" => Ok(1),
         "TLSv1.2" => Ok(2),
         "TLSv1.3" => Ok(3),
-        _ => Err("error:0A000180:SSL routines::bad value".into()),
+        _ => Err(BAD_VALUE.into()),
     }
 }

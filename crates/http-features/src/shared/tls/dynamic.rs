@@ -1,7 +1,7 @@
 //! Certificates that depend on variables: loaded when a connection is there, and kept for a while where a cache is on
 //! (nginx: `ngx_ssl_connection_certificate`, `ngx_ssl_cache_connection_fetch`).
 
-use super::files::{pem, sentence, unavailable};
+use super::files::{pem, sentence, stored, unavailable};
 use super::values::{CacheOf, Passwords, Pem};
 use base::clock;
 use http_engine::{Request, Template};
@@ -141,7 +141,8 @@ impl Dynamic {
     /// nginx's words for the error log.
     pub fn load(&self, r: &mut Request) -> Result<Option<KeyPair>, String> {
         let certificate = self.full(self.certificate.eval(r));
-        let key = self.full(self.key.eval(r));
+        let key = self.key.eval(r);
+        let key = self.full(stored(&String::from_utf8_lossy(&key)).as_bytes().to_vec());
         if certificate.is_empty() {
             return Ok(None);
         }

@@ -5,6 +5,7 @@ use conf_schema::{Cx, Problem};
 use std::io;
 use std::sync::Arc;
 use tls::certs::{self, KeyPair, LoadError};
+use tls::key::KeyError;
 use tls::verify::RevocationList;
 use tls::x509::Certificate;
 
@@ -30,21 +31,24 @@ pub fn pem(word: &str, read: impl FnOnce(&str) -> io::Result<Arc<[u8]>>) -> Resu
     if let Some(text) = word.strip_prefix("data:") {
         return Ok(Arc::from(text.as_bytes()));
     }
-    read(word).map_err(|why| {
-        let code = 0x8000_0000_u32 | why.raw_os_error().unwrap_or(0).unsigned_abs();
-        format!(
-            "BIO_new_file() failed (SSL: error:{code:08X}:system library::{}:calling fopen({word}, r) \
-             error:10000080:BIO routines::no such file)",
-            reason(&why)
-        )
-    })
+    read(word).map_err(|why| format!("BIO_new_file() failed {}", unopened(word, "r", &why)))
+}
+
+/// OpenSSL's words for a file that cannot be opened.
+pub fn unopened(path: &str, mode: &str, why: &io::Error) -> String {
+    let code = 0x8000_0000_u32 | why.raw_os_error().unwrap_or(0).unsigned_abs();
+    let rest = match why.kind() {
+        io::ErrorKind::NotFound => "error:10000080:BIO routines::no such file",
+        _ => "error:10080002:BIO routines::system lib",
+    };
+    format!("(SSL: error:{code:08X}:system library::{}:calling fopen({path}, {mode}) {rest})", reason(why))
 }
 
 /// The contents of a word of the configuration; relative paths begin at the configuration's folder.
 ///
 /// # Errors
 /// As [`pem`].
-pub fn read(cx: &mut Cx, word: &str) -> Result<Arc<[u8]>, String> {
+fn read(cx: &mut Cx, word: &str) -> Result<Arc<[u8]>, String> {
     if word.starts_with("data:") {
         return pem(word, |_| Ok(Arc::from([])));
     }
@@ -63,12 +67,29 @@ pub(super) fn sentence(why: &LoadError, certificate: &str, key: &str) -> String 
         LoadError::Certificate(why) => format!(
             "cannot load certificate \"{certificate}\": PEM_read_bio_X509_AUX() failed (SSL: error:0480006C:PEM routines::{why})"
         ),
-        LoadError::Key(why) => format!(
-            "cannot load certificate key \"{key}\": PEM_read_bio_PrivateKey() failed (SSL: error:0480006C:PEM routines::{why})"
-        ),
+        LoadError::Key(why) => {
+            let code = match why {
+                KeyError::NoKey => "1E08010C:DECODER",
+                KeyError::WrongPassword => "1C800064:Provider",
+                _ => "0480006C:PEM",
+            };
+            format!(
+                "cannot load certificate key \"{key}\": PEM_read_bio_PrivateKey() failed (SSL: error:{code} routines::{why})"
+            )
+        }
         LoadError::Mismatch => format!(
             "SSL_CTX_use_PrivateKey(\"{key}\") failed (SSL: error:05800074:x509 certificate routines::key values mismatch)"
         ),
+    }
+}
+
+/// The file that a `store:` word names: `store:file:PATH`, `store:file:///PATH`, `store:PATH`; other words as they are.
+pub(super) fn stored(key: &str) -> &str {
+    let Some(uri) = key.strip_prefix("store:") else { return key };
+    match uri.strip_prefix("file:") {
+        Some(path) => path.strip_prefix("//").unwrap_or(path),
+        None if uri.starts_with('/') => uri,
+        None => key,
     }
 }
 
@@ -76,7 +97,7 @@ pub(super) fn sentence(why: &LoadError, certificate: &str, key: &str) -> String 
 pub(super) fn unavailable(key: &str) -> Option<String> {
     let (place, _) = key.split_once(':').filter(|(place, _)| matches!(*place, "engine" | "store"))?;
     Some(format!(
-        "cannot load certificate key \"{key}\": keys from \"{place}:\" are not available, only files and \"data:\""
+        "cannot load certificate key \"{key}\": keys from \"{place}:\" are not available, only from files and \"data:\""
     ))
 }
 
@@ -85,15 +106,15 @@ pub(super) fn unavailable(key: &str) -> Option<String> {
 /// # Errors
 /// nginx's words.
 pub fn key_pair(cx: &mut Cx, certificate: &Pem, key: &Pem, passwords: Option<&Passwords>) -> Result<KeyPair, Problem> {
-    let (c, k) = (shown(cx, &certificate.text), shown(cx, &key.text));
-    if let Some(why) = unavailable(&key.text) {
+    let key = stored(&key.text);
+    let (c, k) = (shown(cx, &certificate.text), shown(cx, key));
+    if let Some(why) = unavailable(key) {
         return Err(Problem::says(why));
     }
     let chain =
         read(cx, &certificate.text).map_err(|why| Problem::says(format!("cannot load certificate \"{c}\": {why}")))?;
     KeyPair::chain(&chain).map_err(|why| Problem::says(sentence(&why, &c, &k)))?;
-    let text =
-        read(cx, &key.text).map_err(|why| Problem::says(format!("cannot load certificate key \"{k}\": {why}")))?;
+    let text = read(cx, key).map_err(|why| Problem::says(format!("cannot load certificate key \"{k}\": {why}")))?;
     let none = Passwords::default();
     KeyPair::load(&chain, &text, &passwords.unwrap_or(&none).0).map_err(|why| Problem::says(sentence(&why, &c, &k)))
 }
@@ -125,4 +146,25 @@ pub fn crls(cx: &mut Cx, word: &str) -> Result<Vec<RevocationList>, Problem> {
     let text = read(cx, word).map_err(says)?;
     RevocationList::all(&text)
         .map_err(|why| says(format!("PEM_read_bio_X509_CRL() failed (SSL: error:0480006C:PEM routines::{why})")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_of_files_are_files() {
+        for (word, path) in [
+            ("a.key", "a.key"),
+            ("store:file:/etc/a.key", "/etc/a.key"),
+            ("store:file:///etc/a.key", "/etc/a.key"),
+            ("store:file:a.key", "a.key"),
+            ("store:/etc/a.key", "/etc/a.key"),
+            ("store:pkcs11:token=x", "store:pkcs11:token=x"),
+            ("engine:pkcs11:x", "engine:pkcs11:x"),
+        ] {
+            assert_eq!(stored(word), path);
+            assert_eq!(unavailable(stored(word)).is_some(), path.contains("pkcs11"), "{word}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ mod values;
 
 pub use commands::{Command, Commanded};
 pub use dynamic::Dynamic;
-pub use files::{authorities, crls, key_pair, read};
+pub use files::{authorities, crls, key_pair, unopened};
 pub use upstream::{Said, UpstreamTls, Wanted};
 pub use values::{CacheOf, Passwords, Pem, TlsProtocols};
 

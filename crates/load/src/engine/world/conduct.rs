@@ -155,6 +155,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 record.first_byte.record(first - planned);
             }
             self.timeline.record((planned - self.from) / self.interval, now - planned);
+            self.kinds.answered(flight.due.request, now - planned, failure.is_none());
         }
         let used_up = self.job.calls > 0 && self.connections[slot].calls >= self.job.calls;
         if answer.reusable && !used_up {
@@ -228,6 +229,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             return;
         }
         self.record.failures.add(class);
+        self.kinds.failed(due.request);
         if matches!(class, Failure::Timeout | Failure::Unfinished | Failure::Unsent | Failure::ConnectTimeout) {
             let waited = until.saturating_sub(due.planned);
             match sent {

@@ -20,7 +20,7 @@ use super::job::{Job, Model};
 use super::profile::{Profile, Schedule, Stage};
 use super::record::{Interval, Record};
 use super::request::{Chooser, Prepared};
-use super::timeline::Timeline;
+use super::timeline::{Kinds, Timeline};
 use super::tls;
 use super::transport::{Slot, Transport};
 use crate::protocol::Protocol;
@@ -79,6 +79,8 @@ pub struct Done {
     pub waited: u64,
     /// Latency over the time at which requests were due.
     pub timeline: Timeline,
+    /// The requests of the job, told apart.
+    pub kinds: Kinds,
     /// Users of a closed loop at the end, and how many of them have waited for more than half of the measured part in vain.
     pub users: u64,
     pub starved: u64,
@@ -117,6 +119,7 @@ pub struct World<T: Transport, P: Protocol> {
     to: u64,
     record: Record,
     timeline: Timeline,
+    kinds: Kinds,
     interval: u64,
     index: usize,
     sink: Box<dyn FnMut(Interval) + Send>,
@@ -190,6 +193,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             to: 0,
             record: Record::default(),
             timeline: Timeline::default(),
+            kinds: Kinds::new(job.requests.len()),
             interval: (job.interval.max(0.001) * 1e9) as u64,
             index: 0,
             sink,
@@ -285,6 +289,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             cpu: self.net.cpu() - cpu,
             waited: self.net.waited().saturating_sub(waited),
             timeline: Timeline::default(),
+            kinds: Kinds::default(),
             users: self.users as u64,
             starved: self.starved(ended),
             tls_error: None,
@@ -293,6 +298,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         self.drain();
         done.tls_error = self.tls_error.take();
         done.timeline = std::mem::take(&mut self.timeline);
+        done.kinds = std::mem::take(&mut self.kinds);
         done
     }
 

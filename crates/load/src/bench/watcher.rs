@@ -1,0 +1,176 @@
+//! What looks at a run while it runs: streams of metrics, and conditions that end it.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::gate::{Condition, conditions};
+use crate::engine::record::Record;
+use crate::engine::run::Moment;
+use crate::report::build::times;
+use crate::report::model::Round;
+
+/// A condition that ends a run is not looked at before so many requests.
+const ENOUGH: u64 = 100;
+
+/// Reads `--abort-on`.
+///
+/// # Errors
+/// A sentence about the part that cannot be read.
+pub fn abort_on(rules: &[String]) -> Result<Vec<(String, Condition)>, String> {
+    let mut out = Vec::new();
+    for rule in rules {
+        out.extend(conditions(rule)?.into_iter().map(|c| (rule.clone(), c)));
+    }
+    Ok(out)
+}
+
+/// Sees each interval of one run.
+pub struct Watcher<'a> {
+    abort_on: &'a [(String, Condition)],
+    metrics: Option<&'a PathBuf>,
+    label: &'a str,
+    total: Record,
+    seconds: f64,
+}
+
+impl<'a> Watcher<'a> {
+    /// For a run that is called `label`.
+    pub fn new(abort_on: &'a [(String, Condition)], metrics: Option<&'a PathBuf>, label: &'a str) -> Watcher<'a> {
+        Watcher { abort_on, metrics, label, total: Record::default(), seconds: 0.0 }
+    }
+
+    /// Takes an interval in; gives the reason when the run should end.
+    pub fn see(&mut self, moment: &Moment) -> Option<String> {
+        if self.abort_on.is_empty() && self.metrics.is_none() {
+            return None;
+        }
+        self.total.merge(&moment.record);
+        self.seconds = moment.at;
+        if let Some(path) = self.metrics {
+            // A full disk does not end the run; the report at the end is what counts.
+            let _ = self.stream(path, moment);
+        }
+        let failures = self.total.failures.total();
+        if self.abort_on.is_empty() || self.total.answers + failures < ENOUGH {
+            return None;
+        }
+        let round = self.so_far();
+        let held = self.abort_on.iter().find(|(_, c)| c.of(&round).is_some_and(|v| c.met(v)));
+        held.map(|(rule, c)| {
+            format!("{rule}: {} after {:.1} s", c.of(&round).map_or(String::new(), |v| c.write(v)), self.seconds)
+        })
+    }
+
+    fn so_far(&self) -> Round {
+        let t = &self.total;
+        let failures = t.failures.seen().map(|(c, n)| (c.word().to_string(), n)).collect();
+        // What is on its way is due, but says nothing yet.
+        let due = (t.in_time + t.failures.total()).max(1);
+        let good_rps = t.good as f64 / self.seconds.max(1e-9);
+        Round { due, failures, good_rps, latency: times(&t.corrected), ..Round::default() }
+    }
+
+    fn stream(&self, path: &Path, moment: &Moment) -> std::io::Result<()> {
+        if path.extension().is_some_and(|e| e == "prom") {
+            // Made beside and put in place: who reads never finds half of it.
+            let beside = path.with_extension("prom.tmp");
+            fs::write(&beside, self.prometheus(moment))?;
+            return fs::rename(&beside, path);
+        }
+        let (r, seconds) = (&moment.record, moment.seconds.max(1e-9));
+        let time = |q: f64| Some(r.corrected.quantile(q)).filter(|v| v.is_finite());
+        let line = json!({
+            "run": self.label, "at": moment.at, "rps": r.answers as f64 / seconds, "good_rps": r.good as f64 / seconds,
+            "offered": r.due as f64 / seconds, "failures": r.failures.total(), "p50": time(0.5), "p90": time(0.9),
+            "p99": time(0.99), "max": time(1.0), "connections": moment.open, "waiting": moment.pending,
+            "new_connections": r.connections, "bytes": r.body_bytes + r.other_bytes,
+        });
+        let mut file = fs::OpenOptions::new().append(true).create(true).open(path)?;
+        file.write_all(format!("{line}\n").as_bytes())
+    }
+
+    /// Counters of the run so far, gauges of the last interval (Prometheus' text exposition format 0.0.4).
+    fn prometheus(&self, moment: &Moment) -> String {
+        let t = &self.total;
+        let mut out = String::new();
+        let mut add = |name: &str, kind: &str, help: &str, values: &[(String, f64)]| {
+            out.push_str(&format!("# HELP tidegate_bench_{name} {help}\n# TYPE tidegate_bench_{name} {kind}\n"));
+            for (labels, value) in values {
+                let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+                out.push_str(&format!("tidegate_bench_{name}{labels} {value}\n"));
+            }
+        };
+        let one = |value: f64| vec![(String::new(), value)];
+        add("due_total", "counter", "Requests that were due.", &one(t.due as f64));
+        let statuses: Vec<_> = t.statuses.sorted().iter().map(|(s, n)| (format!("code=\"{s}\""), *n as f64)).collect();
+        add("answers_total", "counter", "Answers by status.", &statuses);
+        let failures: Vec<_> = t.failures.seen().map(|(c, n)| (format!("class=\"{}\"", c.word()), n as f64)).collect();
+        add("failures_total", "counter", "Requests without a right answer, by class.", &failures);
+        add("received_bytes_total", "counter", "Bytes received.", &one((t.body_bytes + t.other_bytes) as f64));
+        let r = &moment.record;
+        add(
+            "requests_per_second",
+            "gauge",
+            "Answers a second in the last interval.",
+            &one(r.answers as f64 / moment.seconds.max(1e-9)),
+        );
+        let quantiles: Vec<_> = [0.5, 0.9, 0.99, 1.0]
+            .iter()
+            .map(|q| (format!("quantile=\"{q}\""), r.corrected.quantile(*q)))
+            .filter(|(_, v)| v.is_finite())
+            .collect();
+        add("latency_seconds", "gauge", "Latency in the last interval.", &quantiles);
+        add("connections", "gauge", "Connections that stand.", &one(moment.open as f64));
+        add("waiting", "gauge", "Requests that wait for a connection.", &one(moment.pending as f64));
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::failure::Failure;
+
+    fn moment(answers: u64, failed: u64) -> Moment {
+        let mut record = Record::default();
+        (record.answers, record.good, record.in_time, record.due) = (answers, answers, answers, answers + failed);
+        (0..answers).for_each(|_| record.both(2_000_000));
+        record.settle();
+        record.failures.add_many(Failure::Reset, failed);
+        (0..answers).for_each(|_| record.statuses.add(200));
+        Moment { at: 1.0, seconds: 1.0, record, open: 3, pending: 0 }
+    }
+
+    #[test]
+    fn a_condition_ends_a_run_when_there_is_enough_to_judge_by() {
+        let rules = abort_on(&["errors>10%".into(), "p99>1s".into()]).unwrap();
+        let mut watcher = Watcher::new(&rules, None, "x");
+        assert_eq!(watcher.see(&moment(10, 20)), None, "too few");
+        let why = watcher.see(&moment(80, 20)).unwrap();
+        assert!(why.starts_with("errors>10%: 30.8 %"), "{why}");
+        assert_eq!(Watcher::new(&rules, None, "x").see(&moment(1000, 20)), None);
+        assert!(abort_on(&["p99>5".into()]).is_err());
+    }
+
+    #[test]
+    fn metrics_can_be_read() {
+        let folder = std::env::temp_dir().join(format!("bench-metrics-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (prom, lines) = (folder.join("m.prom"), folder.join("m.jsonl"));
+        for path in [&prom, &lines] {
+            let mut watcher = Watcher::new(&[], Some(path), "x");
+            watcher.see(&moment(100, 1));
+            watcher.see(&moment(50, 0));
+        }
+        let text = fs::read_to_string(&prom).unwrap();
+        assert!(text.contains("tidegate_bench_answers_total{code=\"200\"} 150\n") && text.contains("} 1\n"), "{text}");
+        assert!(text.contains("tidegate_bench_requests_per_second 50\n"));
+        let all = fs::read_to_string(&lines).unwrap();
+        let second: serde_json::Value = serde_json::from_str(all.lines().nth(1).unwrap()).unwrap();
+        assert_eq!((second["rps"].as_f64(), second["connections"].as_u64()), (Some(50.0), Some(3)));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,248 @@
+//! HTTP/2 over real sockets: what curl gets, what floods cost, and that nobody waits for another's slow stream.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use support::{Site, free_port, resident_kb};
+use wire_h2::PREFACE;
+use wire_h2::hpack::{Decoder, Encoder, ListLimits};
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A client that sends what it likes.
+struct Client {
+    stream: TcpStream,
+    encoder: Encoder,
+    decoder: Decoder,
+}
+
+impl Client {
+    fn connect(port: u16) -> Client {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("a timeout");
+        stream.write_all(PREFACE).expect("sent");
+        stream.write_all(&frame(SETTINGS, 0, 0, &[])).expect("sent");
+        Client { stream, encoder: Encoder::default(), decoder: Decoder::default() }
+    }
+    fn block(&mut self, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encoder.begin(&mut out);
+        let usual = [(":method", "GET"), (":scheme", "http"), (":path", path), (":authority", "a")];
+        for (name, value) in usual.iter().chain(more) {
+            self.encoder.field(name.as_bytes(), value.as_bytes(), &mut out);
+        }
+        out
+    }
+    fn ask(&mut self, stream: u32, path: &str) {
+        let block = self.block(path, &[]);
+        self.send(&frame(HEADERS, 5, stream, &block));
+    }
+    fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("sent");
+    }
+    /// The next frame: kind, flags, stream, payload; `None` at the end.
+    fn next(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
+        let mut head = [0; 9];
+        self.stream.read_exact(&mut head).ok()?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let mut payload = vec![0; length];
+        self.stream.read_exact(&mut payload).ok()?;
+        Some((head[3], head[4], u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]), payload))
+    }
+    /// The status and the body of one stream's answer, whatever else comes.
+    fn answer(&mut self, stream: u32) -> (String, Vec<u8>) {
+        let (mut status, mut body) = (String::new(), Vec::new());
+        let limits = ListLimits { bytes_max: 65_536, fields_max: 100, field_max: 65_536 };
+        while let Some((kind, flags, id, payload)) = self.next() {
+            if kind == HEADERS {
+                let list = self.decoder.decode(&payload, &limits).expect("a block");
+                if id == stream {
+                    status =
+                        list.iter().find(|(n, _)| *n == b":status").map_or(String::new(), |(_, v)| support::text(v));
+                }
+            }
+            if id == stream && kind == DATA {
+                body.extend_from_slice(&payload);
+            }
+            if id == stream && (kind == RST_STREAM || flags & 1 != 0) {
+                return (status, body);
+            }
+        }
+        panic!("the connection ended before stream {stream}: {status}");
+    }
+    /// The error code of the GOAWAY that comes, and that the connection ends then.
+    fn goaway(&mut self) -> u32 {
+        let mut code = u32::MAX;
+        while let Some((kind, _, _, payload)) = self.next() {
+            if kind == GOAWAY {
+                code = u32::from_be_bytes(payload[4..8].try_into().expect("a number"));
+            }
+        }
+        code
+    }
+}
+
+fn site(port: u16, more: &str) -> Site {
+    let conf = format!(
+        "http {{ http2 on; {more} server {{ listen 127.0.0.1:{port}; root html; location /hello {{ return 200 hello; }} }} }}"
+    );
+    let site = Site::new("daemon off; worker_processes 1;", &conf);
+    std::fs::write(site.path("html/big"), vec![b'x'; 3_000_000]).expect("a file");
+    site
+}
+
+#[test]
+fn a_stream_without_a_window_holds_up_no_other() {
+    let port = free_port();
+    let site = site(port, "");
+    let running = site.start();
+    let mut client = Client::connect(port);
+    // The stream may have one octet; the connection's own window is opened.
+    client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 1]));
+    client.send(&frame(WINDOW_UPDATE, 0, 0, &1_000_000u32.to_be_bytes()));
+    client.ask(1, "/big");
+    client.ask(3, "/hello");
+    client.send(&frame(WINDOW_UPDATE, 0, 3, &100u32.to_be_bytes()));
+    assert_eq!(client.answer(3), ("200".into(), b"hello".to_vec()));
+    // Another connection sees nothing of it.
+    let mut other = Client::connect(port);
+    other.ask(1, "/hello");
+    assert_eq!(other.answer(1), ("200".into(), b"hello".to_vec()));
+    drop((client, other));
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn floods_end_their_connection_and_cost_little() {
+    let port = free_port();
+    let site = site(port, "keepalive_requests 1000000;");
+    let running = site.start();
+    let mut honest = Client::connect(port);
+    honest.ask(1, "/hello");
+    assert_eq!(honest.answer(1).0, "200");
+    let before = resident_kb(running.worker());
+    const CALM: u32 = 11;
+    let floods: [(&str, fn(&mut Client) -> Vec<u8>, u32); 8] = [
+        (
+            "rapid reset",
+            |c| {
+                let mut out = Vec::new();
+                for n in 0..2000u32 {
+                    let block = c.block("/big", &[]);
+                    out.extend(frame(HEADERS, 5, 2 * n + 1, &block));
+                    out.extend(frame(RST_STREAM, 0, 2 * n + 1, &8u32.to_be_bytes()));
+                }
+                out
+            },
+            CALM,
+        ),
+        // The client has us reset them: MadeYouReset.
+        (
+            "resets of ours",
+            |c| {
+                let mut out = Vec::new();
+                for n in 0..2000u32 {
+                    let block = c.block("/big", &[]);
+                    out.extend(frame(HEADERS, 5, 2 * n + 1, &block));
+                    out.extend(frame(WINDOW_UPDATE, 0, 2 * n + 1, &0u32.to_be_bytes()));
+                }
+                out
+            },
+            CALM,
+        ),
+        ("pings", |_| frame(PING, 0, 0, &[0; 8]).repeat(20_000), CALM),
+        ("settings", |_| frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 1, 0]).repeat(20_000), CALM),
+        (
+            "empty data",
+            |c| {
+                let block = c.block("/hello", &[]);
+                [frame(HEADERS, 4, 1, &block), frame(DATA, 0, 1, &[]).repeat(20_000)].concat()
+            },
+            CALM,
+        ),
+        (
+            "continuations",
+            |c| {
+                let block = c.block("/hello", &[]);
+                [frame(HEADERS, 1, 1, &block), frame(CONTINUATION, 0, 1, &[0x86; 16_000]).repeat(1000)].concat()
+            },
+            CALM,
+        ),
+        (
+            "a header bomb",
+            |c| {
+                // One large entry of the table, named 16,000 times.
+                let mut block = c.block("/hello", &[("x-bomb", &"b".repeat(1900))]);
+                block.extend([0xbe; 14_000]);
+                frame(HEADERS, 5, 1, &block)
+            },
+            CALM,
+        ),
+        ("a window beyond its limit", |_| frame(WINDOW_UPDATE, 0, 0, &0x7fff_ffffu32.to_be_bytes()), 3),
+    ];
+    for (name, flood, code) in floods {
+        let mut client = Client::connect(port);
+        let bytes = flood(&mut client);
+        // The server may be done with us before we are.
+        let _ = client.stream.write_all(&bytes);
+        let seen = client.goaway();
+        assert!(seen == code || seen == u32::MAX, "{name}: {seen}");
+        honest.send(&frame(PING, 0, 0, &[7; 8]));
+        while honest.next().expect("others go on").0 != PING {}
+    }
+    let more = resident_kb(running.worker()).saturating_sub(before);
+    assert!(more < 8 * 1024, "{more} KB more than before");
+    drop(honest);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn curl_gets_what_http_1_gives() {
+    if Command::new("curl").arg("--version").output().is_ok_and(|o| !support::text(&o.stdout).contains("HTTP2")) {
+        eprintln!("curl without HTTP/2: not tested");
+        return;
+    }
+    let (port, origin) = (free_port(), free_port());
+    let conf = format!(
+        "http {{ http2 on; client_max_body_size 10m; server {{ listen 127.0.0.1:{port}; root html;
+         location /proxied/ {{ proxy_pass http://127.0.0.1:{origin}/; }} location /echo {{ proxy_pass http://127.0.0.1:{origin}; }} }}
+         server {{ listen 127.0.0.1:{origin}; root html; location /echo {{ return 200 \"$request_method $content_length $http_cookie\"; }} }} }}"
+    );
+    let site = Site::new("daemon off; worker_processes 1;", &conf);
+    let big: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
+    std::fs::write(site.path("html/big"), &big).expect("a file");
+    let running = site.start();
+    let curl = |arguments: &[&str]| {
+        let output =
+            Command::new("curl").args(["-s", "--max-time", "20", "--http2-prior-knowledge"]).args(arguments).output();
+        output.expect("curl runs").stdout
+    };
+    let url = |path: &str| format!("http://127.0.0.1:{port}{path}");
+    for path in ["/big", "/proxied/big"] {
+        assert!(curl(&[&url(path)]) == big, "{path}");
+    }
+    assert!(curl(&["-r", "1000-1999", &url("/big")]) == big[1000..2000]);
+    let file = format!("@{}", site.path("html/big").display());
+    assert_eq!(support::text(&curl(&["--data-binary", &file, &url("/echo")])), "POST 3000000 ");
+    assert_eq!(support::text(&curl(&["-H", "Cookie: a=1", "-H", "Cookie: b=2", &url("/echo")])), "GET  a=1; b=2");
+    let head = support::text(&curl(&["-I", &url("/none")]));
+    assert!(head.starts_with("HTTP/2 404"), "{head}");
+    running.quit();
+    site.assert_no_alerts();
+}
