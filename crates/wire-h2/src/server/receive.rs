@@ -335,9 +335,9 @@ impl Server {
                 words: "client sent PRIORITY frame with incorrect length",
             });
         }
-        // RFC 9113, 5.3.2: its tree is no more; one that depends on itself is an error still.
+        // RFC 9113, 5.3.2: its tree is no more; one that depends on itself is an error still, of the connection as in nginx.
         if frame::number(payload).is_some_and(|on| on & 0x7fff_ffff == head.stream) {
-            return self.stream_error(head.stream, ErrorCode::Protocol);
+            return Err(protocol("client sent PRIORITY frame with incorrect dependency"));
         }
         Ok(())
     }
@@ -356,7 +356,6 @@ impl Server {
             return self.late(head);
         }
         self.resets += 1;
-        self.remember(head.stream);
         self.events.push_back(Event::Reset(head.stream));
         Ok(())
     }
