@@ -1,5 +1,7 @@
 //! From the checked tree to the plan: inheritance, servers by address, location trees, what each feature adds.
 
+#![allow(clippy::indexing_slicing, reason = "only a configuration comes here; the builder made the indices itself")]
+
 use crate::core_table::{CoreConf, CoreInput};
 use crate::engine::sort_filters;
 use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};

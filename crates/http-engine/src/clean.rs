@@ -24,17 +24,17 @@ pub fn ends_line(text: &[u8]) -> bool {
 fn is_folded_certificate(text: &[u8], at: usize) -> bool {
     const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
     const END: &[u8] = b"\t-----END CERTIFICATE-----";
-    if !text[..at].ends_with(BEGIN) {
+    let Some((before, mut rest)) = text.split_at_checked(at) else { return false };
+    if !before.ends_with(BEGIN) {
         return false;
     }
-    let mut rest = &text[at..];
     while let Some(line) = rest.strip_prefix(b"\n") {
         if let Some(after) = line.strip_prefix(END) {
             return !ends_line(after);
         }
         let Some(line) = line.strip_prefix(b"\t") else { return false };
         let n = line.iter().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/' | b'=')).count();
-        rest = &line[n..];
+        rest = line.get(n..).unwrap_or_default();
     }
     false
 }

@@ -231,12 +231,11 @@ fn folder(cx: &mut Cx, d: &Directive, alias: bool) -> Result<Root, Problem> {
         let full = cx.full_name(&text);
         path = Template::compile(cx, d, full.as_os_str().as_encoded_bytes())?;
     }
-    if let Some(literal) = path.as_literal().map(<[u8]>::to_vec)
-        && !alias
-        && literal.len() > 1
-        && literal.ends_with(b"/")
+    if !alias
+        && let Some(bare) = path.as_literal().and_then(|literal| literal.strip_suffix(b"/"))
+        && !bare.is_empty()
     {
-        path = Template::literal(&literal[..literal.len() - 1]);
+        path = Template::literal(bare);
     }
     // How much an alias replaces is known to the location that it stands in.
     let prefix = cx.full_name("").as_os_str().as_encoded_bytes().into();

@@ -141,10 +141,10 @@ const NOBODY: Vec<std::sync::Arc<dyn crate::plan::Handler>> = Vec::new();
 fn step(r: &mut Request) -> Flow {
     let plan = r.plan_rc();
     loop {
-        let location: &Location = &plan.locations[r.location];
+        let location: &Location = plan.loc(r.location);
         // Each arm: the phase's handlers, and the phase that follows.
         let (handlers, next) = match r.phase {
-            Phase::ServerRewrite => (&plan.servers[r.server].rewrite, Phase::FindLocation),
+            Phase::ServerRewrite => (&plan.srv(r.server).rewrite, Phase::FindLocation),
             Phase::FindLocation => match find_location(r) {
                 Flow::Declined => continue,
                 flow => return flow,
@@ -443,14 +443,14 @@ pub(crate) fn respond(r: &mut Request, mut body: Body) -> Result<Body, u16> {
         if sub.as_it_comes {
             return Ok(body);
         }
-        for (order, filter) in &plan.locations[r.location].filters {
+        for (order, filter) in &plan.loc(r.location).filters {
             if order.for_subrequests() {
                 body = filter.apply(r, body)?;
             }
         }
         return Ok(if r.head_only || matches!(r.out.status, 204 | 304) { Body::Empty } else { body });
     }
-    for (_, filter) in &plan.locations[r.location].filters {
+    for (_, filter) in &plan.loc(r.location).filters {
         body = filter.apply(r, body)?;
     }
     Ok(frame(r, body))

@@ -222,7 +222,10 @@ pub fn bring_in(path: &[u8]) {
 /// ELOOP for a link that may not be followed; others as the file system gives them.
 pub fn look_without_links(path: &[u8], checked_from: usize, if_not_owner: bool) -> io::Result<Rc<Found>> {
     use rustix::fs::{AtFlags, Mode, OFlags};
-    let (start, rest) = if checked_from > 0 { path.split_at(checked_from) } else { (b"/".as_slice(), path) };
+    let (start, rest) = match path.split_at_checked(checked_from) {
+        Some(split) if checked_from > 0 => split,
+        _ => (b"/".as_slice(), path),
+    };
     let slashed = path.ends_with(b"/");
     let mut folder =
         rustix::fs::open(bytes_path(start), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -441,10 +444,7 @@ impl Watches {
         if !inner && self.by_folder.contains_key(folder) {
             return true;
         }
-        if inner
-            && self.by_folder.get(folder).is_some_and(|n| *n >= 0)
-            && self.by_number.contains_key(&self.by_folder[folder])
-        {
+        if inner && self.by_folder.get(folder).is_some_and(|n| *n >= 0 && self.by_number.contains_key(n)) {
             // It may be watched as an ancestor only: adding flags is idempotent and cheap enough, once per new file.
         } else if self.by_folder.len() >= WATCHES_MAX || (inner && !reports_changes(folder)) {
             return false;

@@ -57,7 +57,7 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
 /// connection, which HTTP/2 has not. No line break is in any of them.
 pub fn fields(r: &mut Request, connection: bool, tell: &mut impl FnMut(&[u8], &[u8])) {
     let plan = r.plan_rc();
-    let core = &plan.locations[r.location].core;
+    let core = &plan.loc(r.location).core;
     let o = &r.out;
     if o.server.bytes().is_empty() && !o.no_server {
         tell(b"Server", &core.signature);
@@ -176,7 +176,7 @@ fn location(r: &Request) -> Vec<u8> {
     let out = &mut url;
     let target = r.out.location.bytes();
     let plan = r.plan_rc();
-    let conf = &plan.locations[r.location].core.conf;
+    let conf = &plan.loc(r.location).core.conf;
     let tls = r.connection().tls.is_some();
     out.extend_from_slice(if tls { b"https://" } else { b"http://" });
     if conf.server_name_in_redirect {
@@ -208,7 +208,9 @@ pub fn date_text(seconds: i64) -> [u8; 29] {
         static TEXTS: RefCell<[(i64, [u8; 29]); KEPT]> = const { RefCell::new([(i64::MIN, [0; 29]); KEPT]) };
     }
     TEXTS.with_borrow_mut(|texts| {
-        let slot = &mut texts[seconds.rem_euclid(KEPT as i64) as usize];
+        let Some(slot) = texts.get_mut(seconds.rem_euclid(KEPT as i64) as usize) else {
+            return clock::http_time(seconds);
+        };
         if slot.0 != seconds {
             *slot = (seconds, clock::http_time(seconds));
         }

@@ -28,9 +28,9 @@ impl<T> Hosts<T> {
         let stars = lower.iter().filter(|c| **c == b'*').count();
         let kind = match lower.as_slice() {
             text if text.contains(&0) || stars > 1 || text.windows(2).any(|w| w == b"..") => None,
-            [b'*', b'.', _, ..] => Some(ServerName::Suffix(lower[1..].to_vec())),
-            [b'.', _, ..] if stars == 0 => Some(ServerName::Below(lower[1..].to_vec())),
-            [_, .., b'.', b'*'] => Some(ServerName::Prefix(lower[..lower.len() - 1].to_vec())),
+            [b'*', dotted @ ..] if matches!(dotted, [b'.', _, ..]) => Some(ServerName::Suffix(dotted.to_vec())),
+            [b'.', below @ ..] if stars == 0 && !below.is_empty() => Some(ServerName::Below(below.to_vec())),
+            [dotted @ .., b'*'] if matches!(dotted, [_, .., b'.']) => Some(ServerName::Prefix(dotted.to_vec())),
             _ if stars > 0 => None,
             _ => Some(ServerName::Exact(lower)),
         };

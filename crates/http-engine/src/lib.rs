@@ -5,6 +5,7 @@
 //! the crate `http-features`; this crate knows none of them.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 pub mod build;
 pub mod clean;

@@ -63,7 +63,7 @@ fn close_segment(out: &mut Vec<u8>) -> Result<bool, BadPath> {
         Some(b".") if start > 0 => out.truncate(start),
         Some(b"..") if start > 0 => {
             // out[start - 1] is the slash before "..": step over the segment before that.
-            let Some(parent) = out[..start - 1].iter().rposition(|c| *c == b'/') else {
+            let Some(parent) = out.get(..start - 1).and_then(|before| before.iter().rposition(|c| *c == b'/')) else {
                 return Err(BadPath::AboveRoot);
             };
             out.truncate(parent + 1);
@@ -94,6 +94,7 @@ pub fn escape_component(text: &[u8], out: &mut Vec<u8>) {
     escape(text, out, |c| !(c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_' | b'~')));
 }
 
+#[allow(clippy::indexing_slicing, reason = "half a byte is below 16")]
 fn escape(text: &[u8], out: &mut Vec<u8>, bad: impl Fn(u8) -> bool) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &c in text {
@@ -130,16 +131,16 @@ pub fn unsafe_uri(text: &[u8]) -> Result<(Vec<u8>, Vec<u8>), BadPath> {
     if text.first().is_none_or(|c| *c == b'?') {
         return Err(BadPath::Escape);
     }
-    let end = text.iter().position(|c| *c == b'?').unwrap_or(text.len());
+    let mut parts = text.splitn(2, |c| *c == b'?');
     let mut path = Vec::new();
-    unescape(&text[..end], &mut path);
+    unescape(parts.next().unwrap_or_default(), &mut path);
     if path.contains(&0) {
         return Err(BadPath::Nul);
     }
     if path.split(|c| *c == b'/').any(|segment| segment == b"..") {
         return Err(BadPath::AboveRoot);
     }
-    Ok((path, text.get(end + 1..).unwrap_or(b"").to_vec()))
+    Ok((path, parts.next().unwrap_or_default().to_vec()))
 }
 
 /// The host of a request, checked and in lower case, and its port (nginx: `ngx_http_validate_host`, RFC 3986 3.2.2).
@@ -151,26 +152,25 @@ pub fn host(text: &[u8], out: &mut Vec<u8>) -> Option<Option<u16>> {
     let in_name = |c: u8| {
         c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&'..=b',' | b';' | b'=')
     };
-    let end;
-    if text.first() == Some(&b'[') {
-        let close = text.iter().position(|c| *c == b']')?;
-        if !text[1..close].iter().all(|c| in_name(*c) || *c == b':') {
-            return None;
-        }
-        end = close + 1;
+    let end = if text.first() == Some(&b'[') {
+        text.iter().position(|c| *c == b']')? + 1
     } else {
-        end = text.iter().position(|c| *c == b':').unwrap_or(text.len());
-        if !text[..end].iter().all(|c| in_name(*c) || *c == b'%') {
-            return None;
-        }
+        text.iter().position(|c| *c == b':').unwrap_or(text.len())
+    };
+    let (name, rest) = text.split_at_checked(end)?;
+    let is_name = match name {
+        [b'[', literal @ .., b']'] => literal.iter().all(|c| in_name(*c) || *c == b':'),
+        _ => name.iter().all(|c| in_name(*c) || *c == b'%'),
+    };
+    if !is_name {
+        return None;
     }
-    let name = &text[..end];
     if name.windows(2).any(|w| w == b"..") {
         return None;
     }
-    let port = match text.get(end..) {
-        None | Some([]) => None,
-        Some([b':', digits @ ..]) => {
+    let port = match rest {
+        [] => None,
+        [b':', digits @ ..] => {
             let mut port: u32 = 0;
             for d in digits {
                 port = port * 10 + (*d as char).to_digit(10)?;
@@ -180,7 +180,7 @@ pub fn host(text: &[u8], out: &mut Vec<u8>) -> Option<Option<u16>> {
             }
             u16::try_from(port).ok().filter(|p| *p > 0)
         }
-        Some(_) => return None,
+        _ => return None,
     };
     let name = name.strip_suffix(b".").unwrap_or(name);
     if name.is_empty() {

@@ -84,6 +84,24 @@ impl HttpPlan {
     pub fn listener_of(&self, connection: &crate::Connection) -> Option<&Listener> {
         self.listeners.get(connection.listener.index_in(self)?)
     }
+    /// A location by its index.
+    #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the builder makes the indices of its plan's locations; no byte of a peer is one"
+    )]
+    pub fn loc(&self, index: usize) -> &Location {
+        &self.locations[index]
+    }
+    /// A server by its index.
+    #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the builder makes the indices of its plan's servers; no byte of a peer is one"
+    )]
+    pub fn srv(&self, index: usize) -> &Server {
+        &self.servers[index]
+    }
     /// What a feature keeps for the whole area.
     pub fn thing<T: 'static + Send + Sync>(&self) -> Option<&T> {
         self.things.iter().find_map(|t| t.downcast_ref())

@@ -359,11 +359,11 @@ impl Request {
     }
     #[inline]
     pub fn loc(&self) -> &Location {
-        &self.plan().locations[self.location]
+        self.plan().loc(self.location)
     }
     #[inline]
     pub fn srv(&self) -> &Server {
-        &self.plan().servers[self.server]
+        self.plan().srv(self.server)
     }
     /// The value of the first header of this name.
     #[inline]
@@ -376,9 +376,9 @@ impl Request {
     }
     /// The path's extension: what stands behind the last dot of its last segment.
     pub fn extension(&self) -> &[u8] {
-        let name = self.path.iter().rposition(|c| *c == b'/').map_or(&self.path[..], |at| &self.path[at + 1..]);
+        let name = self.path.rsplit(|c| *c == b'/').next().unwrap_or_default();
         match name.iter().rposition(|c| *c == b'.') {
-            Some(dot) if dot > 0 || name.len() > 1 => &name[dot + 1..],
+            Some(dot) if dot > 0 || name.len() > 1 => name.get(dot + 1..).unwrap_or_default(),
             _ => b"",
         }
     }
@@ -425,7 +425,10 @@ impl Request {
                 }
                 let start = out.len();
                 let found = by.get(self, out);
-                let value = if found { Slot::Value(out[start..].into()) } else { Slot::Missing };
+                let value = match out.get(start..) {
+                    Some(value) if found => Slot::Value(value.into()),
+                    _ => Slot::Missing,
+                };
                 self.write_slot(*slot, value);
                 found
             }
@@ -452,7 +455,9 @@ impl Request {
             if slots.len() <= slot {
                 slots.resize(slot + 1, Slot::Unset);
             }
-            slots[slot] = value;
+            if let Some(place) = slots.get_mut(slot) {
+                *place = value;
+            }
         });
     }
     /// Whether a variable that the request keeps has been given a value.

@@ -67,7 +67,7 @@ impl Names {
         if !self.suffix.is_empty() {
             let dots = host.iter().enumerate().filter(|(i, c)| **c == b'.' && *i > 0).map(|(i, _)| i);
             for dot in dots {
-                if let Some(server) = self.suffix.get(&host[dot..]) {
+                if let Some(server) = host.get(dot..).and_then(|dotted| self.suffix.get(dotted)) {
                     return Some(*server);
                 }
             }
@@ -75,7 +75,7 @@ impl Names {
         if !self.prefix.is_empty() {
             let dots: Vec<usize> = host.iter().enumerate().filter(|(_, c)| **c == b'.').map(|(i, _)| i).collect();
             for dot in dots.into_iter().rev() {
-                if let Some(server) = self.prefix.get(&host[..=dot]) {
+                if let Some(server) = host.get(..=dot).and_then(|dotted| self.prefix.get(dotted)) {
                     return Some(*server);
                 }
             }
@@ -152,6 +152,10 @@ impl Tree {
         Ok(())
     }
     /// Sorts the prefixes; call it once, after the last `add`.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "only a configuration comes here; a candidate is an earlier entry's index + 1"
+    )]
     pub fn finish(&mut self) {
         self.prefixes.sort_by(|a, b| a.name.cmp(&b.name));
         for index in 0..self.prefixes.len() {
@@ -183,8 +187,7 @@ impl Tree {
         }
         let after = self.prefixes.partition_point(|p| p.name.as_slice() <= path);
         let mut candidate = after;
-        while candidate > 0 {
-            let prefix = &self.prefixes[candidate - 1];
+        while let Some(prefix) = candidate.checked_sub(1).and_then(|index| self.prefixes.get(index)) {
             if path.starts_with(&prefix.name) {
                 return (Found::Prefix(prefix.location), prefix.final_);
             }
@@ -198,11 +201,12 @@ impl Tree {
     /// `/name` for a location `/name/` that wants its slash, when no other location is that very name.
     fn wants_slash(&self, plan: &HttpPlan, path: &[u8]) -> Option<usize> {
         let after = self.prefixes.partition_point(|p| p.name.as_slice() <= path);
-        self.prefixes[after..]
+        self.prefixes
+            .get(after..)?
             .iter()
             .take_while(|p| p.name.starts_with(path))
             .find(|p| p.name.len() == path.len() + 1 && p.name.ends_with(b"/"))
-            .filter(|p| plan.locations[p.location].auto_redirect)
+            .filter(|p| plan.loc(p.location).auto_redirect)
             .map(|p| p.location)
     }
 }
@@ -223,7 +227,7 @@ pub enum Route {
 /// A regular expression could not be decided on.
 pub fn find(r: &mut Request) -> Result<Route, MatchFailed> {
     let plan = r.plan_rc();
-    let server: &Server = &plan.servers[r.server];
+    let server: &Server = plan.srv(r.server);
     let path = std::mem::take(&mut r.path);
     let route = within(&plan, &server.tree, &path, r);
     r.path = path;
@@ -239,12 +243,12 @@ fn within(plan: &HttpPlan, tree: &Tree, path: &[u8], r: &mut Request) -> Result<
         Found::Slash(location) => return Ok(Some((Route::Slash(location), true))),
         Found::Nothing => {}
         Found::Prefix(location) => {
-            if plan.locations[location].name.len() < path.len()
+            if plan.loc(location).name.len() < path.len()
                 && let Some(slash) = tree.wants_slash(plan, path)
             {
                 return Ok(Some((Route::Slash(slash), true)));
             }
-            let inner = &plan.locations[location].inner;
+            let inner = &plan.loc(location).inner;
             best = Some((Route::Location(location), false));
             if !inner.is_empty()
                 && let Some(deeper) = within(plan, inner, path, r)?
@@ -259,7 +263,7 @@ fn within(plan: &HttpPlan, tree: &Tree, path: &[u8], r: &mut Request) -> Result<
     if !final_ {
         for (pattern, location) in &tree.regexes {
             if pattern.run(r, path)? {
-                let inner = &plan.locations[*location].inner;
+                let inner = &plan.loc(*location).inner;
                 if !inner.is_empty()
                     && let Some((deeper, _)) = within(plan, inner, path, r)?
                 {

@@ -80,7 +80,7 @@ pub fn respond(r: &mut Request, status: u16) -> Flow {
     }
     r.out.content_type = Str::default();
     let plan = r.plan_rc();
-    let core = &plan.locations[r.location].core;
+    let core = &plan.loc(r.location).core;
     if !r.error_page
         && r.redirects_left > 0
         && let Some(pages) = &core.conf.error_page
@@ -115,18 +115,16 @@ fn operators_page(r: &mut Request, page: &crate::values::ErrorPage) -> Flow {
     if let Some(code) = page.overwrite {
         r.error_status = code;
     }
-    let target = page.target.eval(r);
+    let mut target = page.target.eval(r);
     match target.first() {
         Some(b'/') => {
             let split = target.iter().position(|c| *c == b'?');
-            let (path, args) = match split {
-                Some(at) => (target[..at].to_vec(), target[at + 1..].to_vec()),
-                None => (target, Vec::new()),
-            };
+            let args = split.and_then(|at| target.get(at + 1..)).unwrap_or_default().to_vec();
+            target.truncate(split.unwrap_or(target.len()));
             if r.method != Method::Head {
                 r.method = Method::Get;
             }
-            Flow::Redirect { path, args }
+            Flow::Redirect { path: target, args }
         }
         Some(b'@') => Flow::Named(target),
         _ => {
@@ -243,7 +241,7 @@ pub fn mapped_path(r: &mut Request) -> Result<Vec<u8>, u16> {
 /// As [`mapped_path`].
 pub fn map_path(r: &mut Request, out: &mut Vec<u8>) -> Result<(), u16> {
     let plan = r.plan_rc();
-    let location = &plan.locations[r.location];
+    let location = plan.loc(r.location);
     let root = &location.core.root;
     if root.alias != Alias::No && r.left_location {
         let name = String::from_utf8_lossy(&location.name).into_owned();

@@ -276,7 +276,7 @@ pub fn ended(mut child: Box<Request>) {
         return;
     }
     let plan = child.plan_rc();
-    for logger in &plan.locations[child.location].loggers {
+    for logger in &plan.loc(child.location).loggers {
         logger.log(&mut child);
     }
 }

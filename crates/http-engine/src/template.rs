@@ -18,6 +18,12 @@ pub struct Template {
     parts: Box<[Part]>,
 }
 
+/// The name that a text begins with (perhaps none), and what follows it.
+fn word(text: &[u8]) -> (&[u8], &[u8]) {
+    let end = text.iter().position(|c| !(c.is_ascii_alphanumeric() || *c == b'_'));
+    end.and_then(|end| text.split_at_checked(end)).unwrap_or((text, b""))
+}
+
 impl Template {
     /// Compiles `text`; `d` is named in messages.
     ///
@@ -33,24 +39,21 @@ impl Template {
                 rest = after;
                 continue;
             }
-            let word = |s: &[u8]| s.iter().take_while(|c| c.is_ascii_alphanumeric() || **c == b'_').count();
-            if let Some(digit @ b'1'..=b'9') = after.first() {
+            if let Some((digit @ b'1'..=b'9', next)) = after.split_first() {
                 flush(&mut literal, &mut parts);
                 parts.push(Part::Group(digit - b'0'));
-                rest = &after[1..];
+                rest = next;
                 continue;
             }
-            let (name, next) = if after.first() == Some(&b'{') {
-                let n = word(&after[1..]);
-                let name = &after[1..1 + n];
-                if after.get(1 + n) != Some(&b'}') {
+            let (name, next) = if let Some(braced) = after.strip_prefix(b"{") {
+                let (name, next) = word(braced);
+                let Some(next) = next.strip_prefix(b"}") else {
                     let shown = String::from_utf8_lossy(name).into_owned();
                     return Err(Problem::says(format!("the closing bracket in \"{shown}\" variable is missing")));
-                }
-                (name, &after[n + 2..])
+                };
+                (name, next)
             } else {
-                let n = word(after);
-                (&after[..n], &after[n..])
+                word(after)
             };
             if name.is_empty() {
                 return Err(Problem::says("invalid variable name").hint("a \"$\" starts a variable's name here"));

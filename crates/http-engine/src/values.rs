@@ -133,9 +133,9 @@ fn server_name(cx: &mut Cx, text: &[u8]) -> Result<ServerName, Problem> {
         return Err(invalid());
     }
     match lower.as_slice() {
-        [b'*', b'.', _, ..] => Ok(ServerName::Suffix(lower[1..].to_vec())),
-        [b'.', _, ..] if !lower.contains(&b'*') => Ok(ServerName::Below(lower[1..].to_vec())),
-        [.., b'.', b'*'] if lower.len() > 2 => Ok(ServerName::Prefix(lower[..lower.len() - 1].to_vec())),
+        [b'*', dotted @ ..] if matches!(dotted, [b'.', _, ..]) => Ok(ServerName::Suffix(dotted.to_vec())),
+        [b'.', below @ ..] if !below.is_empty() && !below.contains(&b'*') => Ok(ServerName::Below(below.to_vec())),
+        [dotted @ .., b'*'] if matches!(dotted, [_, .., b'.']) => Ok(ServerName::Prefix(dotted.to_vec())),
         _ if lower.contains(&b'*') => Err(invalid()),
         _ => Ok(ServerName::Exact(lower)),
     }

@@ -94,6 +94,10 @@ pub struct Variables {
     pub groups_used: bool,
 }
 
+#[allow(
+    clippy::indexing_slicing,
+    reason = "only a configuration comes here; `entry` makes the ids, one for each of `all` and `first_use`"
+)]
 impl Variables {
     /// Makes a feature's variables known.
     pub fn offer(&mut self, rows: &'static [Builtin]) {
@@ -260,7 +264,9 @@ impl Request {
         }
         match builtin(&plan.names.builtins, name) {
             Some((Builtin { get: BuiltinGet::One(get), .. }, _)) => get(self, out),
-            Some((Builtin { get: BuiltinGet::Family(get), .. }, end)) => get(self, &name[end..], out),
+            Some((Builtin { get: BuiltinGet::Family(get), .. }, end)) => {
+                get(self, name.get(end..).unwrap_or_default(), out)
+            }
             None => false,
         }
     }

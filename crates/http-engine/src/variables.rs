@@ -376,8 +376,9 @@ pub fn basic_credentials(r: &Request) -> Option<(Vec<u8>, Vec<u8>)> {
         return None;
     }
     let decoded = decode_base64(encoded.trim_ascii())?;
-    let colon = decoded.iter().position(|c| *c == b':')?;
-    (colon > 0).then(|| (decoded[..colon].to_vec(), decoded[colon + 1..].to_vec()))
+    let mut parts = decoded.splitn(2, |c| *c == b':');
+    let (user, password) = (parts.next()?, parts.next()?);
+    (!user.is_empty()).then(|| (user.to_vec(), password.to_vec()))
 }
 
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
@@ -535,7 +536,8 @@ fn status(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn tcpinfo(r: &mut Request, field: usize, out: &mut Vec<u8>) -> bool {
-    net::socket::tcp_info(r.connection().fd).is_some_and(|info| put_number(out, u64::from(info[field])))
+    let value = net::socket::tcp_info(r.connection().fd).and_then(|info| info.get(field).copied());
+    value.is_some_and(|value| put_number(out, u64::from(value)))
 }
 
 fn time_iso8601(_: &mut Request, out: &mut Vec<u8>) -> bool {
