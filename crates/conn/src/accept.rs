@@ -159,7 +159,7 @@ pub fn take_in(world: &Rc<World>, accepted: socket::Accepted, listener: &Listene
 fn make_room(world: &Rc<World>) -> bool {
     let mut closed = 0;
     while closed < DRAINED_MAX {
-        let idle = world.lot.nearest_parked(|owner| owner.connection().is_some_and(|c| c.requests.get() > 0));
+        let idle = world.lot.nearest_parked(Owner::is_idle);
         let Some(key) = idle else { break };
         world.close(key);
         closed += 1;

@@ -34,6 +34,13 @@ pub enum Owner {
 }
 
 impl Owner {
+    /// A client between two requests: its connection may be closed to make room.
+    pub fn is_idle(&self) -> bool {
+        match self {
+            Owner::H2(h2) => h2.is_idle(),
+            owner => owner.connection().is_some_and(|c| c.requests.get() > 0 && !c.begun.is_some()),
+        }
+    }
     /// The client's connection, if it is one's.
     pub fn connection(&self) -> Option<Rc<Connection>> {
         match self {

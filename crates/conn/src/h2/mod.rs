@@ -157,6 +157,10 @@ impl H2 {
     pub fn connection(&self) -> Rc<Connection> {
         self.connection.clone()
     }
+    /// No request is under way.
+    pub fn is_idle(&self) -> bool {
+        self.streams.borrow().is_empty()
+    }
     pub fn link(&self) -> &Link {
         &self.link
     }
