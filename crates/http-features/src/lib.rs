@@ -3,6 +3,7 @@
 //! A feature knows the engine and no other feature.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 pub mod registry;
 

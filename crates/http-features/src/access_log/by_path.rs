@@ -119,7 +119,7 @@ fn append(fd: &OwnedFd, line: &[u8]) -> std::io::Result<()> {
     let mut rest = line;
     while !rest.is_empty() {
         match rustix::io::write(fd, rest) {
-            Ok(n) => rest = &rest[n..],
+            Ok(n) => rest = rest.get(n..).unwrap_or_default(),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }

@@ -96,10 +96,10 @@ impl Format {
                     if !found {
                         out.truncate(start);
                         self.escape.missing(out);
-                    } else if self.escape.needed(&out[start..]) {
+                    } else if self.escape.needed(out.get(start..).unwrap_or_default()) {
                         SCRATCH.with_borrow_mut(|raw| {
                             raw.clear();
-                            raw.extend_from_slice(&out[start..]);
+                            raw.extend_from_slice(out.get(start..).unwrap_or_default());
                             out.truncate(start);
                             self.escape.write(raw, out);
                         });

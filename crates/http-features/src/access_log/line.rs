@@ -39,7 +39,7 @@ impl Escape {
     /// Appends the escaped value.
     pub fn write(self, value: &[u8], out: &mut Vec<u8>) {
         for &c in value {
-            let (high, low) = (HEX[usize::from(c >> 4)], HEX[usize::from(c & 15)]);
+            let [high, low] = [c >> 4, c & 15].map(|n| HEX.get(usize::from(n)).copied().unwrap_or_default());
             match self {
                 Escape::Default if !is_plain(c) => out.extend_from_slice(&[b'\\', b'x', high, low]),
                 Escape::Json if !is_plain_json(c) => match c {

@@ -113,7 +113,7 @@ impl FileSink {
         if lines.len() > buffering.size {
             let error_log = r.loc().core.error_log.clone();
             if start > 0 {
-                self.write_out(&lines[..start], &error_log);
+                self.write_out(lines.get(..start).unwrap_or_default(), &error_log);
                 lines.drain(..start);
                 emptied = true;
             }
@@ -152,7 +152,7 @@ impl FileSink {
         if !self.health.is_cut.load(Ordering::Acquire) {
             let Err((left, e)) = write_all(&fd, bytes) else { return };
             let end = if packed { begun(bytes, left) } else { line_end(bytes, left) };
-            self.keep_cut(&left[..end]);
+            self.keep_cut(left.get(..end).unwrap_or(left));
             return self.complain(&e, error_log);
         }
         // Only while a disk is full: the rest of the broken line comes first.
@@ -204,7 +204,7 @@ fn write_all<'a>(fd: &std::os::fd::OwnedFd, bytes: &'a [u8]) -> Result<(), (&'a 
     while !rest.is_empty() {
         match rustix::io::write(fd, rest) {
             Ok(0) => return Err((rest, io::ErrorKind::WriteZero.into())),
-            Ok(n) => rest = &rest[n..],
+            Ok(n) => rest = rest.get(n..).unwrap_or_default(),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err((rest, e.into())),
         }

@@ -77,15 +77,16 @@ fn equal(a: &[u8], b: &[u8]) -> bool {
 /// Apache's variant of the MD5 crypt; `rest` is the stored form after `$apr1$`, the result is the whole form.
 fn apr1(password: &[u8], rest: &[u8]) -> Vec<u8> {
     const MAGIC: &[u8] = b"$apr1$";
-    let salt = &rest[..rest.iter().take(8).take_while(|c| **c != b'$').count()];
+    let salt = rest.split(|c| *c == b'$').next().unwrap_or_default();
+    let salt = salt.get(..8).unwrap_or(salt);
     let inner = Md5::new().chain_update(password).chain_update(salt).chain_update(password).finalize();
     let mut outer = Md5::new().chain_update(password).chain_update(MAGIC).chain_update(salt);
     for chunk in password.chunks(16) {
-        outer.update(&inner[..chunk.len()]);
+        outer.update(inner.get(..chunk.len()).unwrap_or_default());
     }
     let mut bits = password.len();
     while bits > 0 {
-        outer.update(if bits & 1 == 1 { &[0] } else { &password[..1] });
+        outer.update(if bits & 1 == 1 { &[0] } else { password.get(..1).unwrap_or_default() });
         bits >>= 1;
     }
     let mut digest = outer.finalize();
@@ -105,9 +106,9 @@ fn apr1(password: &[u8], rest: &[u8]) -> Vec<u8> {
     let mut out = [MAGIC, salt, b"$"].concat();
     let mut put = |value: u32, digits: usize| {
         const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-        out.extend((0..digits).map(|i| DIGITS[(value >> (6 * i) & 63) as usize]));
+        out.extend((0..digits).filter_map(|i| DIGITS.get((value >> (6 * i) & 63) as usize)));
     };
-    let byte = |i: usize| u32::from(digest[i]);
+    let byte = |i: usize| digest.get(i).copied().map_or(0, u32::from);
     for (a, b, c) in [(0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5)] {
         put(byte(a) << 16 | byte(b) << 8 | byte(c), 4);
     }

@@ -186,8 +186,7 @@ fn find<'a>(users: &'a [u8], user: &[u8]) -> Option<&'a [u8]> {
         let (name, rest) = line.split_at_checked(user.len())?;
         if name == user { rest.strip_prefix(b":") } else { None }
     })?;
-    let end = stored.iter().position(|c| matches!(c, b'\r' | b':')).unwrap_or(stored.len());
-    Some(&stored[..end])
+    stored.split(|c| matches!(c, b'\r' | b':')).next()
 }
 
 #[cfg(test)]

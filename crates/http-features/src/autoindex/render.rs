@@ -66,9 +66,9 @@ fn shorten(name: &[u8], utf8: bool) -> (usize, &[u8]) {
         Some(text) => {
             let length = text.chars().count();
             let end = text.char_indices().nth(keep).map_or(name.len(), |(at, _)| at);
-            (length, if length > NAME_CHARS { &name[..end] } else { name })
+            (length, if length > NAME_CHARS { name.get(..end).unwrap_or(name) } else { name })
         }
-        None => (name.len(), if name.len() > NAME_CHARS { &name[..keep] } else { name }),
+        None => (name.len(), if name.len() > NAME_CHARS { name.get(..keep).unwrap_or(name) } else { name }),
     }
 }
 

@@ -222,8 +222,9 @@ fn set(r: &mut Request, charset: Vec<u8>) {
     let media = r.out.content_type.bytes();
     if parameter(media).is_some()
         && let Some(end) = media.iter().position(|c| *c == b';')
+        && let Some(bare) = media.get(..end)
     {
-        r.out.content_type = media[..end].to_vec().into();
+        r.out.content_type = bare.to_vec().into();
     }
     r.out.charset = if matches!(r.out.status, 301 | 302) { Str::default() } else { charset.into() };
 }

@@ -74,8 +74,11 @@ fn bytes(lines: &[&Directive]) -> Result<(Recoder, Recoder), Problem> {
     for line in lines {
         let (from, value) = words(line)?;
         let to = u8::from_str_radix(&value, 16).map_err(|_| invalid(line, &value))?;
-        there[usize::from(from)] = to;
-        back[usize::from(to)] = from;
+        for (table, at, byte) in [(&mut there, from, to), (&mut back, to, from)] {
+            if let Some(slot) = table.get_mut(usize::from(at)) {
+                *slot = byte;
+            }
+        }
     }
     Ok((Recoder::Bytes(there), Recoder::Bytes(back)))
 }
@@ -98,7 +101,9 @@ fn utf8(lines: &[&Directive]) -> Result<(Recoder, Recoder), Problem> {
         let mut characters = std::str::from_utf8(&text).map_err(|_| wrong())?.chars();
         let (Some(character), None) = (characters.next(), characters.next()) else { return Err(wrong()) };
         back.insert(character, from);
-        there[usize::from(from)] = text;
+        if let Some(slot) = there.get_mut(usize::from(from)) {
+            *slot = text;
+        }
     }
     Ok((Recoder::ToUtf8(there), Recoder::FromUtf8(back)))
 }
@@ -111,8 +116,10 @@ impl Recoder {
     /// Recodes a piece; `cut` holds the beginning of a character that goes on in the next one.
     pub fn recode(&self, text: &[u8], cut: &mut Vec<u8>) -> Vec<u8> {
         match self {
-            Recoder::Bytes(table) => text.iter().map(|b| table[usize::from(*b)]).collect(),
-            Recoder::ToUtf8(table) => text.iter().flat_map(|b| table[usize::from(*b)].iter().copied()).collect(),
+            Recoder::Bytes(table) => text.iter().map(|b| table.get(usize::from(*b)).copied().unwrap_or(*b)).collect(),
+            Recoder::ToUtf8(table) => {
+                text.iter().filter_map(|b| table.get(usize::from(*b))).flatten().copied().collect()
+            }
             Recoder::FromUtf8(table) => {
                 cut.extend_from_slice(text);
                 let whole = std::mem::take(cut);
@@ -141,7 +148,7 @@ impl Recoder {
                         }
                         Some((after, Some(length))) => {
                             out.push(b'?');
-                            rest = &after[length..];
+                            rest = after.get(length..).unwrap_or_default();
                         }
                     }
                 }

@@ -56,8 +56,9 @@ impl Networks {
         all.sort_unstable_by_key(|(network, _)| (network.v6, network.address, network.bits));
         let split = all.partition_point(|(network, _)| !network.v6);
         let (mut v4, mut v6) = (Sorted::default(), Sorted::default());
-        sweep(&all[..split], u128::from(u32::MAX), |start, value| v4.push(start as u32, value));
-        sweep(&all[split..], u128::MAX, |start, value| v6.push(start, value));
+        let (four, six) = all.split_at(split);
+        sweep(four, u128::from(u32::MAX), |start, value| v4.push(start as u32, value));
+        sweep(six, u128::MAX, |start, value| v6.push(start, value));
         (v4, v6)
     }
 }

@@ -163,8 +163,8 @@ fn groups(plan: &HttpPlan) -> Vec<(Arc<Group>, Vec<(usize, Check, Option<Arc<Mat
             all.push((group, Vec::new()));
             all.len() - 1
         });
-        if let Some(checking) = location.thing::<Checking>() {
-            all[at].1.extend(checking.checks.iter().map(|(check, matching)| (index, check.clone(), matching.clone())));
+        if let (Some(checking), Some((_, checks))) = (location.thing::<Checking>(), all.get_mut(at)) {
+            checks.extend(checking.checks.iter().map(|(check, matching)| (index, check.clone(), matching.clone())));
         }
     }
     all

@@ -50,9 +50,9 @@ pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<Kept>) -> R
 /// A request of nobody's, for what the location adds to requests.
 fn request(plan: Arc<HttpPlan>, location: usize, uri: &str, group: &str) -> Box<Request> {
     let mut r = Box::<Request>::default();
-    r.server = plan.locations[location].server;
+    r.server = plan.locations.get(location).map_or(0, |location| location.server);
     // Servers want a host: the server's own name, or the group's where it has none.
-    let name = String::from_utf8_lossy(&plan.servers[r.server].name).into_owned();
+    let name = plan.servers.get(r.server).map_or_else(String::new, |s| String::from_utf8_lossy(&s.name).into_owned());
     let host = if name.is_empty() || name.starts_with(['~', '*']) { group.to_string() } else { name };
     r.host = host.to_ascii_lowercase().into_bytes();
     r.location = location;
@@ -224,8 +224,9 @@ impl Reader<'_> {
                 BodyLength::Chunked => {
                     let mut at = 0;
                     while at < self.buf.len() && !ended {
-                        let decoded = decoder.decode(&self.buf[at..]).map_err(|e| e.message())?;
-                        body.extend_from_slice(&self.buf[at..][decoded.data]);
+                        let left = self.buf.get(at..).unwrap_or_default();
+                        let decoded = decoder.decode(left).map_err(|e| e.message())?;
+                        body.extend_from_slice(left.get(decoded.data).unwrap_or_default());
                         at += decoded.consumed;
                         ended = decoded.done;
                     }

@@ -1,7 +1,7 @@
 //! The buckets of a zone: bounded memory, the least recently used ones go first.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Thousandths of a request a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,17 +108,18 @@ impl Buckets {
         };
         Buckets { parts: (0..parts).map(|_| part()).collect(), hasher: Default::default() }
     }
-    fn part(&self, key: &[u8]) -> &Mutex<Part> {
+    fn part(&self, key: &[u8]) -> Option<MutexGuard<'_, Part>> {
         use std::hash::BuildHasher;
-        &self.parts[self.hasher.hash_one(key) as usize % self.parts.len()]
+        let index = (self.hasher.hash_one(key) as usize).checked_rem(self.parts.len())?;
+        Some(self.parts.get(index)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
     /// Whether one more request fits: its excess, or why it does not fit. It is counted at once if `count` is set; else
     /// `account` follows, when the other zones agree.
     pub fn ask(&self, key: &[u8], rate: Rate, burst: u64, now: u64, count: bool) -> Result<u64, Verdict> {
-        let mut part = self.part(key).lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut part) = self.part(key) else { return Err(Verdict::Full) };
         if let Some(index) = part.by_key.get(key).copied() {
             part.touch(index);
-            let bucket = &mut part.buckets[index as usize];
+            let Some(bucket) = part.bucket(index) else { return Err(Verdict::Full) };
             let excess = bucket.with_one_more(rate, now);
             if excess > burst {
                 return Err(Verdict::Busy { excess });
@@ -126,35 +127,39 @@ impl Buckets {
             return Ok(if count { bucket.count(rate, now) } else { excess });
         }
         let Some(index) = part.insert(key, rate, now) else { return Err(Verdict::Full) };
-        Ok(if count { part.buckets[index as usize].count(rate, now) } else { 0 })
+        Ok(if count { part.bucket(index).map_or(0, |bucket| bucket.count(rate, now)) } else { 0 })
     }
     /// Counts a request; the excess with it.
     pub fn account(&self, key: &[u8], rate: Rate, now: u64) -> u64 {
-        let mut part = self.part(key).lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut part) = self.part(key) else { return 0 };
         let Some(index) = part.by_key.get(key).copied() else { return 0 };
-        part.buckets[index as usize].count(rate, now)
+        part.bucket(index).map_or(0, |bucket| bucket.count(rate, now))
     }
 }
 
 impl Part {
+    /// `NONE` is no bucket's index.
+    fn bucket(&mut self, index: u32) -> Option<&mut Bucket> {
+        self.buckets.get_mut(index as usize)
+    }
     fn unlink(&mut self, index: u32) {
-        let (newer, older) = (self.buckets[index as usize].newer, self.buckets[index as usize].older);
-        match newer {
-            NONE => self.newest = older,
-            newer => self.buckets[newer as usize].older = older,
+        let Some((newer, older)) = self.bucket(index).map(|bucket| (bucket.newer, bucket.older)) else { return };
+        match self.bucket(newer) {
+            None => self.newest = older,
+            Some(bucket) => bucket.older = older,
         }
-        match older {
-            NONE => self.oldest = newer,
-            older => self.buckets[older as usize].newer = newer,
+        match self.bucket(older) {
+            None => self.oldest = newer,
+            Some(bucket) => bucket.newer = newer,
         }
     }
     fn link(&mut self, index: u32) {
         let older = self.newest;
-        let bucket = &mut self.buckets[index as usize];
+        let Some(bucket) = self.bucket(index) else { return };
         (bucket.newer, bucket.older) = (NONE, older);
-        match older {
-            NONE => self.oldest = index,
-            older => self.buckets[older as usize].newer = index,
+        match self.bucket(older) {
+            None => self.oldest = index,
+            Some(bucket) => bucket.newer = index,
         }
         self.newest = index;
     }
@@ -167,7 +172,8 @@ impl Part {
     fn remove_oldest(&mut self) {
         let index = self.oldest;
         self.unlink(index);
-        let key = std::mem::take(&mut self.buckets[index as usize].key);
+        let Some(bucket) = self.bucket(index) else { return };
+        let key = std::mem::take(&mut bucket.key);
         self.bytes -= cost(&key);
         self.by_key.remove(&key);
         self.free.push(index);
@@ -196,7 +202,7 @@ impl Part {
         let bucket = Bucket { key: key.into(), excess: 0, last: 0, newer: NONE, older: NONE };
         let index = match self.free.pop() {
             Some(index) => {
-                self.buckets[index as usize] = bucket;
+                *self.bucket(index)? = bucket;
                 index
             }
             None => {

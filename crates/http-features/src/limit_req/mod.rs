@@ -173,11 +173,12 @@ struct Check {
 
 impl Check {
     /// Asks every zone; the last one accounts for the request, and if it agrees, so do the others.
-    fn judge(&self, r: &mut Request) -> Option<(Verdict, usize)> {
+    fn judge(&self, r: &mut Request) -> Option<(Verdict, &Declared<Limited>)> {
         let now = base::clock::now().0 / 1000;
         let mut pending = Vec::new();
         let mut key = Vec::new();
-        for (index, (zone, limit)) in self.limits.iter().enumerate() {
+        for (index, entry) in self.limits.iter().enumerate() {
+            let (zone, limit) = entry;
             key.clear();
             zone.key.write(r, &mut key);
             if key.is_empty() {
@@ -190,24 +191,23 @@ impl Check {
             }
             let count = index + 1 == self.limits.len();
             match zone.state.buckets.ask(&key, zone.state.rate, limit.burst, now, count) {
-                Ok(excess) => pending.push((index, (!count).then(|| key.clone()), excess)),
-                Err(verdict) => return Some((verdict, index)),
+                Ok(excess) => pending.push((entry, (!count).then(|| key.clone()), excess)),
+                Err(verdict) => return Some((verdict, zone)),
             }
         }
-        let mut worst: Option<(u64, u64, usize)> = None;
-        for (index, key, excess) in pending.iter().rev() {
-            let (zone, limit) = &self.limits[*index];
+        let mut worst: Option<(u64, u64, &Declared<Limited>)> = None;
+        for ((zone, limit), key, excess) in pending.iter().rev() {
             let excess = match key {
                 Some(key) => zone.state.buckets.account(key, zone.state.rate, now),
                 None => *excess,
             };
             let wait = zone.state.rate.millis(excess.saturating_sub(limit.delay));
             if worst.is_none_or(|(longest, ..)| wait > longest) {
-                worst = Some((wait, excess, *index));
+                worst = Some((wait, excess, zone));
             }
         }
-        let (wait, excess, index) = worst?;
-        Some((if wait == 0 { Verdict::Pass } else { Verdict::Delay { millis: wait, excess } }, index))
+        let (wait, excess, zone) = worst?;
+        Some((if wait == 0 { Verdict::Pass } else { Verdict::Delay { millis: wait, excess } }, zone))
     }
 }
 
@@ -216,8 +216,8 @@ impl Handler for Check {
         if r.shared::<Judged>().is_some() {
             return Flow::Declined;
         }
-        let Some((verdict, index)) = self.judge(r) else { return Flow::Declined };
-        let zone = &self.limits[index].0.name;
+        let Some((verdict, zone)) = self.judge(r) else { return Flow::Declined };
+        let zone = &zone.name;
         let dry = if self.dry_run { ", dry run" } else { "" };
         match verdict {
             Verdict::Pass => {

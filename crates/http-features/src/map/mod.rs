@@ -172,8 +172,8 @@ impl Compute for Lookup {
         if self.hosts.is_some() && value.last() == Some(&b'.') {
             value.pop();
         }
-        if let Some(result) = self.find(r, &value) {
-            self.results[result].write(r, out);
+        if let Some(result) = self.find(r, &value).and_then(|index| self.results.get(index)) {
+            result.write(r, out);
         }
         true
     }

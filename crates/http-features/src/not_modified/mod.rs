@@ -110,7 +110,7 @@ fn matches(list: &[u8], ours: &[u8], weak: bool) -> bool {
             }
         }
         match rest.iter().position(|c| *c == b',') {
-            Some(comma) => rest = rest[comma + 1..].trim_ascii_start(),
+            Some(comma) => rest = rest.get(comma + 1..).unwrap_or_default().trim_ascii_start(),
             None => return false,
         }
     }

@@ -247,8 +247,9 @@ impl UpstreamBody {
                 let mut at = 0;
                 let mut done = false;
                 while at < self.buf.len() && !done {
-                    let decoded = decoder.decode(&self.buf[at..]).map_err(|e| e.message())?;
-                    out.extend_from_slice(&self.buf[at..][decoded.data]);
+                    let left = self.buf.get(at..).unwrap_or_default();
+                    let decoded = decoder.decode(left).map_err(|e| e.message())?;
+                    out.extend_from_slice(left.get(decoded.data).unwrap_or_default());
                     at += decoded.consumed;
                     done = decoded.done;
                     if decoded.consumed == 0 {

@@ -174,7 +174,7 @@ impl Talk<'_> {
                 if std::mem::replace(&mut self.wrote, true) {
                     self.stream.hurry();
                 }
-                match self.stream.try_write(&self.out[self.at..]) {
+                match self.stream.try_write(self.out.get(self.at..).unwrap_or_default()) {
                     Ok(0) => return Poll::Ready(Event::SendFailed(io::ErrorKind::WriteZero.into())),
                     Ok(n) => {
                         self.at += n;

@@ -535,7 +535,8 @@ fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim<'_>, answer: Answer, mut act
     if let Some(one) = UpstreamState::last(r).filter(|_| method != Method::Head) {
         one.response_length = rest.len() as u64;
     }
-    let recipe = if buffering { storage::recipe(plan, r, head, &buf[..buf.len() - rest.len()]) } else { None };
+    let head_bytes = buf.get(..buf.len().saturating_sub(rest.len())).unwrap_or_default();
+    let recipe = if buffering { storage::recipe(plan, r, head, head_bytes) } else { None };
     let trailers = conf.proxy_pass_trailers && length == BodyLength::Chunked;
     let rate = if buffering { conf.proxy_limit_rate.as_ref().map_or(0, |rate| rate.get(r)) } else { 0 };
     // (What comes from a server is cut into one range at most, as in nginx: such bodies take the long way.)

@@ -235,9 +235,9 @@ pub fn cookie(conf: &super::ProxyConf, r: &mut Request, value: &[u8]) -> Option<
     if conf.proxy_cookie_domain.is_none() && conf.proxy_cookie_path.is_none() && conf.proxy_cookie_flags.is_none() {
         return None;
     }
-    let part = |text: &[u8]| match text.iter().position(|c| *c == b'=') {
-        Some(at) => (spaceless(&text[..at]), Some(spaceless(&text[at + 1..]))),
-        None => (spaceless(text), None),
+    let part = |text: &[u8]| {
+        let mut sides = text.splitn(2, |c| *c == b'=').map(spaceless);
+        (sides.next().unwrap_or_default(), sides.next())
     };
     let mut parts: Vec<Part> = value.split(|c| *c == b';').map(part).collect();
     parts.first()?.1.as_ref()?;
@@ -266,7 +266,7 @@ pub fn cookie(conf: &super::ProxyConf, r: &mut Request, value: &[u8]) -> Option<
 fn spaceless(text: &[u8]) -> Vec<u8> {
     let start = text.iter().position(|c| *c != b' ').unwrap_or(text.len());
     let end = text.iter().rposition(|c| *c != b' ').map_or(start, |at| at + 1);
-    text[start..end].to_vec()
+    text.get(start..end).unwrap_or_default().to_vec()
 }
 
 /// Sets and removes flags; the first line for a cookie's name counts. Whether one was for it.
@@ -301,8 +301,8 @@ fn flags(lines: &Option<List<CookieFlags>>, r: &mut Request, parts: &mut Vec<Par
             Some((name, value)) => (name.into(), Some(value.into())),
             None => (text.into(), None),
         };
-        match at {
-            Some(at) if new.1.is_some() && parts[at].1.as_ref().is_none_or(|v| !same(v, &new.1)) => parts[at] = new,
+        match at.and_then(|at| parts.get_mut(at)) {
+            Some(part) if new.1.is_some() && part.1.as_ref().is_none_or(|v| !same(v, &new.1)) => *part = new,
             Some(_) => {}
             None => parts.push(new),
         }
@@ -328,7 +328,7 @@ fn attribute(rules: &Option<List<CookieRule>>, domain: bool, r: &mut Request, ol
                     let bare = old.strip_prefix(b".").unwrap_or(old);
                     if bare.eq_ignore_ascii_case(&from) {
                         // The cookie's own leading dot stays.
-                        let dot = &old[..old.len() - bare.len()];
+                        let dot: &[u8] = if bare.len() < old.len() { b"." } else { b"" };
                         return Some([dot, &to.eval(r)].concat());
                     }
                 } else if let Some(rest) = old.strip_prefix(from.as_slice()) {

@@ -123,8 +123,9 @@ fn pass(plan: &PassPlan, r: &mut Request, known: Known, name: &[u8], value: &[u8
             let lower = value.to_ascii_lowercase();
             let at = lower.windows(4).position(|w| w == b"url=").map(|at| at + 4);
             let new = at.and_then(|at| {
-                let rest = redirect::rewrite(&plan.redirects, r, &value[at..])?;
-                Some(clean::encoded(&[&value[..at], &rest].concat()).into_owned())
+                let (start, url) = value.split_at_checked(at)?;
+                let url = redirect::rewrite(&plan.redirects, r, url)?;
+                Some(clean::encoded(&[start, &url].concat()).into_owned())
             });
             r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
         }
@@ -181,8 +182,8 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
 /// Fields behind a chunked body (`proxy_pass_trailers`): lines as they came, each with its line end.
 pub fn trailers(plan: &PassPlan, r: &mut Request, lines: &[u8]) {
     for line in lines.split(|c| *c == b'\n') {
-        let Some(colon) = line.iter().position(|c| *c == b':') else { continue };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let mut sides = line.splitn(2, |c| *c == b':');
+        let (Some(name), Some(value)) = (sides.next(), sides.next().map(<[u8]>::trim_ascii)) else { continue };
         let plain =
             !name.is_empty() && name.iter().all(|c| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(c));
         let clean = !value.iter().any(|c| matches!(c, b'\r' | 0));

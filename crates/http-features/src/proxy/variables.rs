@@ -122,7 +122,7 @@ fn cookie(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
 fn set_cookie<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let spaces = |text: &'a [u8]| {
         let at = text.iter().position(|c| *c != b' ').unwrap_or(text.len());
-        &text[at..]
+        text.get(at..).unwrap_or_default()
     };
     let (start, rest) = line.split_at_checked(name.len())?;
     let rest = start.eq_ignore_ascii_case(name).then_some(rest)?;

@@ -62,7 +62,7 @@ impl Handler for Choose {
             return Flow::Declined;
         }
         let chance = u128::from_le_bytes(net::random::bytes16());
-        let name = &names[(chance % names.len() as u128) as usize];
+        let Some(name) = names.get((chance % names.len() as u128) as usize) else { return Flow::Declined };
         Flow::Redirect { path: [r.path.as_slice(), name].concat(), args: r.args.clone() }
     }
 }

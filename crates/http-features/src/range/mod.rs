@@ -99,8 +99,8 @@ fn parse(header: &[u8], total: u64, most: u64) -> Wanted {
     let mut left = most;
     for item in list.split(|c| *c == b',') {
         let item = item.trim_ascii();
-        let Some(dash) = item.iter().position(|c| *c == b'-') else { return Wanted::Unsatisfiable };
-        let (first, last) = (item[..dash].trim_ascii(), item[dash + 1..].trim_ascii());
+        let mut ends = item.splitn(2, |c| *c == b'-').map(<[u8]>::trim_ascii);
+        let (Some(first), Some(last)) = (ends.next(), ends.next()) else { return Wanted::Unsatisfiable };
         let number = |text: &[u8]| -> Option<u64> {
             (!text.is_empty() && text.iter().all(u8::is_ascii_digit))
                 .then(|| std::str::from_utf8(text).ok()?.parse::<u64>().ok().filter(|n| *n <= i64::MAX as u64))

@@ -155,14 +155,13 @@ impl Valid {
         // Shorter values name no page: they count as blocked ones do.
         let rest = (referer.len() >= b"http://i.ru".len()).then(|| scheme(b"http://").or_else(|| scheme(b"https://")));
         let Some(rest) = rest.flatten() else { return Ok(self.blocked) };
-        let end = rest.iter().position(|c| matches!(c, b'/' | b':')).unwrap_or(rest.len());
-        let host = rest[..end].to_ascii_lowercase();
+        let host = rest.split(|c| matches!(c, b'/' | b':')).next().unwrap_or_default().to_ascii_lowercase();
         if host.len() > HOST_BYTES_MAX {
             return Ok(false);
         }
         if let Some(path) = self.hosts.find(&host) {
             let slash = rest.iter().position(|c| *c == b'/').unwrap_or(rest.len());
-            return Ok(rest[slash..].starts_with(path));
+            return Ok(rest.get(slash..).is_some_and(|rest| rest.starts_with(path)));
         }
         let of_host = self.host_patterns.iter().map(|pattern| (pattern, &host[..]));
         for (pattern, subject) in of_host.chain(self.patterns.iter().map(|pattern| (pattern, rest))) {
@@ -176,7 +175,9 @@ impl Valid {
 
 fn invalid_referer(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let plan = r.plan_rc();
-    let Some(valid) = plan.locations[r.location].thing::<Valid>() else { return true };
+    let Some(valid) = plan.locations.get(r.location).and_then(|location| location.thing::<Valid>()) else {
+        return true;
+    };
     // Whoever cannot be told is not welcome. (nginx lets them in.)
     let welcome = valid.welcomes(r.header(Known::Referer)).unwrap_or_else(|MatchFailed(words)| {
         r.log(Level::Error, format_args!("{words}"));

@@ -57,7 +57,9 @@ impl Condition {
         if last.last() != Some(&b')') {
             return Err(invalid(&last).at(words.len() - 1));
         }
-        words[0].remove(0);
+        if let Some(first) = words.first_mut() {
+            first.remove(0);
+        }
         if let Some(last) = words.last_mut() {
             last.pop();
         }

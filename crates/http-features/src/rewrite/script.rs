@@ -187,14 +187,15 @@ impl Script {
                         Ok(false) => continue,
                         Err(_) => return Some(Flow::Status(500)),
                     }
-                    let Some(location) = self.children.get(*child).copied() else {
+                    let plan = r.plan_rc();
+                    let location = self.children.get(*child).copied();
+                    let inner = location.and_then(|at| plan.locations.get(at));
+                    let (Some(location), Some(inner)) = (location, inner) else {
                         bug!("an if block has no location");
                         continue;
                     };
-                    let plan = r.plan_rc();
-                    let inner = &plan.locations[location];
                     if r.phase != Phase::ServerRewrite {
-                        let lost = (r.handler_lost || plan.locations[r.location].passes) && inner.content.is_none();
+                        let lost = (r.handler_lost || r.loc().passes) && inner.content.is_none();
                         r.location = location;
                         http_engine::engine::enter_location(r);
                         r.handler_lost = lost;

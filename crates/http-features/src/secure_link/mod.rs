@@ -91,7 +91,7 @@ const BASE64URL: GeneralPurpose = GeneralPurpose::new(
 
 fn secure_link(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let plan = r.plan_rc();
-    match plan.locations[r.location].thing::<Link>() {
+    match plan.locations.get(r.location).and_then(|location| location.thing::<Link>()) {
         None => false,
         Some(Link::Secret(secret)) => {
             let uri = r.head.request_uri().of(&r.buf);
@@ -106,16 +106,15 @@ fn secure_link(r: &mut Request, out: &mut Vec<u8>) -> bool {
         Some(Link::Digest { link, md5 }) => {
             let value = link.eval(r);
             let mut expires = 0;
-            let mut digest = value.as_slice();
-            if let Some(comma) = value.iter().position(|c| *c == b',') {
-                let (head, end) = (&value[..comma], &value[comma + 1..]);
+            let mut parts = value.splitn(2, |c| *c == b',');
+            let digest = parts.next().unwrap_or_default();
+            if let Some(end) = parts.next() {
                 let number = std::str::from_utf8(end).ok().filter(|t| t.bytes().all(|c| c.is_ascii_digit()));
                 match number.and_then(|t| t.parse::<i64>().ok()).filter(|n| *n > 0) {
                     Some(seconds) => expires = seconds,
                     None => return false,
                 }
                 r.keep(Expires(end.to_vec()));
-                digest = head;
             }
             let Ok(given) = BASE64URL.decode(digest) else { return false };
             let right = Md5::digest(md5.eval(r));
@@ -130,10 +129,8 @@ fn secure_link(r: &mut Request, out: &mut Vec<u8>) -> bool {
 
 /// The link of `/prefix/digest/link`, if the digest of link and secret is right.
 fn link_of<'a>(uri: &'a [u8], secret: &[u8]) -> Option<&'a [u8]> {
-    let rest = uri.get(1..)?;
-    let rest = &rest[rest.iter().position(|c| *c == b'/')? + 1..];
-    let slash = rest.iter().position(|c| *c == b'/')?;
-    let (digest, link) = (&rest[..slash], &rest[slash + 1..]);
+    let mut parts = uri.get(1..)?.splitn(3, |c| *c == b'/').skip(1);
+    let (digest, link) = (parts.next()?, parts.next()?);
     if digest.len() != 32 || link.is_empty() {
         return None;
     }

@@ -55,7 +55,7 @@ impl BodyStore {
         match &self.file {
             None => {
                 let start = (offset as usize).min(self.memory.len());
-                Ok(self.memory[start..].to_vec())
+                Ok(self.memory.get(start..).unwrap_or_default().to_vec())
             }
             Some(file) => {
                 let mut buf = vec![0; 32 * 1024];

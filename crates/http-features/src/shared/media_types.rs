@@ -42,8 +42,7 @@ impl MediaTypes {
         if self.any {
             return true;
         }
-        let end = content_type.iter().position(|c| *c == b';').unwrap_or(content_type.len());
-        let media = content_type[..end].trim_ascii_end();
+        let media = content_type.split(|c| *c == b';').next().unwrap_or_default().trim_ascii_end();
         self.types.contains(media) || self.types.contains(&media.to_ascii_lowercase())
     }
 }

@@ -111,7 +111,7 @@ impl Cookie {
             Some(Expires::Seconds(seconds)) => {
                 let (text, length) = observe::clock::cookie_time(clock::unix_seconds().saturating_add(seconds));
                 out.extend_from_slice(b"; expires=");
-                out.extend_from_slice(&text[..length]);
+                out.extend_from_slice(text.get(..length).unwrap_or_default());
                 out.extend_from_slice(format!("; max-age={seconds}").as_bytes());
             }
         }

@@ -78,7 +78,7 @@ fn first_byte(r: &Request) -> u64 {
     }
     let list = list.trim_ascii_start();
     let digits = list.iter().take_while(|c| c.is_ascii_digit()).count();
-    let number = std::str::from_utf8(&list[..digits]).ok().and_then(|n| n.parse::<u64>().ok());
+    let number = list.get(..digits).and_then(|n| std::str::from_utf8(n).ok()?.parse::<u64>().ok());
     number.filter(|n| *n <= i64::MAX as u64).unwrap_or(0)
 }
 
@@ -200,20 +200,21 @@ impl Part {
         let number = |rest: &mut &[u8]| {
             *rest = rest.trim_ascii_start();
             let digits = rest.iter().take_while(|c| c.is_ascii_digit()).count();
-            let n = std::str::from_utf8(&rest[..digits]).ok()?.parse::<u64>().ok().filter(|n| *n < i64::MAX as u64)?;
-            *rest = rest[digits..].trim_ascii_start();
+            let (n, after) = rest.split_at_checked(digits)?;
+            let n = std::str::from_utf8(n).ok()?.parse::<u64>().ok().filter(|n| *n < i64::MAX as u64)?;
+            *rest = after.trim_ascii_start();
             Some(n)
         };
         let start = number(&mut rest)?;
         rest = rest.strip_prefix(b"-")?;
         let end = number(&mut rest)? + 1;
         rest = rest.strip_prefix(b"/")?.trim_ascii_start();
-        let known = !rest.starts_with(b"*");
-        let complete = if known {
-            number(&mut rest)?
-        } else {
-            rest = rest[1..].trim_ascii_start();
-            0
+        let (complete, known) = match rest.strip_prefix(b"*") {
+            None => (number(&mut rest)?, true),
+            Some(after) => {
+                rest = after.trim_ascii_start();
+                (0, false)
+            }
         };
         rest.is_empty().then_some((Part { start, end, complete }, known))
     }

@@ -143,7 +143,7 @@ impl Page {
                 let key = shown(key);
                 return Err(fail(r, format_args!("invalid parameter name: \"{key}\" in \"{name}\" SSI command")));
             }
-            if command.params[..index].iter().any(|(earlier, _)| earlier == key) {
+            if command.params.iter().take(index).any(|(earlier, _)| earlier == key) {
                 let key = shown(key);
                 return Err(fail(r, format_args!("duplicate \"{key}\" parameter in \"{name}\" SSI command")));
             }
@@ -224,7 +224,7 @@ impl Page {
         let mut target = state::evaluate(r, target)?;
         if !target.starts_with(b"/") && !target.is_empty() {
             let folder = r.path.iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1);
-            target.splice(0..0, r.path[..folder].iter().copied());
+            target.splice(0..0, r.path.get(..folder).unwrap_or_default().iter().copied());
         }
         let Ok((path, args)) = path::unsafe_uri(&target) else {
             let target = shown(&target);

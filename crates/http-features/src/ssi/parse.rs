@@ -88,18 +88,17 @@ impl Parser {
     /// What the end of the body leaves: an opening that was none.
     pub fn rest(&mut self) -> &'static [u8] {
         match std::mem::take(&mut self.state) {
-            State::Start(n) => &OPENING[..n],
+            State::Start(n) => OPENING.get(..n).unwrap_or_default(),
             _ => b"",
         }
     }
     /// Takes the next thing off the input; `None`: all of it was used up.
     pub fn next(&mut self, input: &mut Bytes) -> Option<Found> {
         let mut at = 0;
-        while at < input.len() {
-            let c = input[at];
+        while let Some(&c) = input.get(at) {
             match self.state {
                 State::Text => {
-                    let end = memchr::memchr(b'<', &input[at..]).map_or(input.len(), |n| at + n);
+                    let end = memchr::memchr(b'<', input.get(at..).unwrap_or_default()).map_or(input.len(), |n| at + n);
                     if end > at {
                         input.advance(end);
                         return Some(Found::Text(at..end));
@@ -116,7 +115,7 @@ impl Parser {
                         // It was text; the character itself may begin anew.
                         self.state = State::Text;
                         input.advance(at);
-                        return Some(Found::Held(&OPENING[..n]));
+                        return Some(Found::Held(OPENING.get(..n).unwrap_or_default()));
                     }
                 }
                 State::End(2) if c == b'>' => {

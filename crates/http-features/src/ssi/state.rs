@@ -127,16 +127,15 @@ pub fn evaluate(r: &mut Request, text: &[u8]) -> Result<Vec<u8>, Failed> {
             }
             b'$' => {
                 let word = |s: &[u8]| s.iter().take_while(|c| c.is_ascii_alphanumeric() || **c == b'_').count();
-                let bracket = rest.first() == Some(&b'{');
-                let name = &rest[usize::from(bracket)..];
-                let name = &name[..word(name)];
-                rest = &rest[usize::from(bracket) + name.len()..];
-                if bracket && rest.first() != Some(&b'}') {
+                let open = rest.strip_prefix(b"{");
+                let from = open.unwrap_or(rest);
+                let (name, after) = from.split_at_checked(word(from)).unwrap_or((from, b""));
+                let Some(after) = (if open.is_some() { after.strip_prefix(b"}") } else { Some(after) }) else {
                     let name = String::from_utf8_lossy(name);
                     r.log(Level::Error, format_args!("the closing bracket in \"{name}\" variable is missing"));
                     return Err(Failed);
-                }
-                rest = &rest[usize::from(bracket)..];
+                };
+                rest = after;
                 if name.is_empty() {
                     let text = String::from_utf8_lossy(text);
                     r.log(Level::Error, format_args!("invalid variable name in \"{text}\""));
@@ -157,8 +156,9 @@ pub fn evaluate(r: &mut Request, text: &[u8]) -> Result<Vec<u8>, Failed> {
 pub fn holds(r: &mut Request, expression: &[u8]) -> Result<bool, Failed> {
     let in_left = |c: &u8| c.is_ascii_alphanumeric() || b"${}_\"'".contains(c);
     let end = expression.iter().take_while(|c| in_left(c)).count();
-    let left = evaluate(r, &expression[..end].to_ascii_lowercase())?;
-    let rest = skip_spaces(&expression[end..]);
+    let (left, rest) = expression.split_at_checked(end).unwrap_or((expression, b""));
+    let left = evaluate(r, &left.to_ascii_lowercase())?;
+    let rest = skip_spaces(rest);
     if rest.is_empty() {
         return Ok(!left.is_empty());
     }
@@ -168,22 +168,22 @@ pub fn holds(r: &mut Request, expression: &[u8]) -> Result<bool, Failed> {
         _ => return Err(invalid(r, expression)),
     };
     let right = skip_spaces(right);
-    let same = if right.len() > 1 && right.starts_with(b"/") {
-        let Some(pattern) = right[1..].strip_suffix(b"/") else { return Err(invalid(r, expression)) };
+    let same = if let Some(pattern) = right.strip_prefix(b"/").filter(|pattern| !pattern.is_empty()) {
+        let Some(pattern) = pattern.strip_suffix(b"/") else { return Err(invalid(r, expression)) };
         let pattern = evaluate(r, pattern)?;
         Shared::of(r).matches(&pattern, &left).map_err(|words| {
             r.log(Level::Error, format_args!("{words}"));
             Failed
         })?
     } else {
-        let right = if right.len() > 1 && right.starts_with(b"\\/") { &right[1..] } else { right };
+        let right = right.strip_prefix(b"\\").filter(|right| right.starts_with(b"/")).unwrap_or(right);
         evaluate(r, right)? == left
     };
     Ok(same == equal)
 }
 
 fn skip_spaces(text: &[u8]) -> &[u8] {
-    &text[text.iter().take_while(|c| **c == b' ').count()..]
+    text.iter().position(|c| *c != b' ').and_then(|at| text.get(at..)).unwrap_or_default()
 }
 
 fn invalid(r: &mut Request, expression: &[u8]) -> Failed {

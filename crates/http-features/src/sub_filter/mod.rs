@@ -174,7 +174,7 @@ impl Replaced {
     fn look(&mut self, r: &mut Request, mut bytes: Bytes, last: bool) {
         while !bytes.is_empty() {
             let (once, replaced) = (self.once, &self.replaced);
-            let wanted = |index: usize| !once || replaced[index].is_none();
+            let wanted = |index: usize| !once || replaced.get(index).is_some_and(Option::is_none);
             let found = self.needles.find(&bytes, wanted, last);
             let before = bytes.split_to(found.start);
             if !before.is_empty() {
@@ -185,11 +185,13 @@ impl Replaced {
                 return;
             };
             let _ = bytes.split_to(found.length);
-            let by = match &self.replaced[index] {
-                Some(by) => by.clone(),
-                None => {
-                    let by = Bytes::from(self.by[index].eval(r));
-                    self.replaced[index] = Some(by.clone());
+            let by = match self.replaced.get_mut(index) {
+                Some(Some(by)) => by.clone(),
+                slot => {
+                    let by = Bytes::from(self.by.get(index).map(|by| by.eval(r)).unwrap_or_default());
+                    if let Some(slot) = slot {
+                        *slot = Some(by.clone());
+                    }
                     by
                 }
             };

@@ -27,14 +27,16 @@ impl Needles {
     pub fn new(texts: Vec<Vec<u8>>) -> Needles {
         let texts: Box<[Box<[u8]>]> = texts.iter().map(|text| text.to_ascii_lowercase().into()).collect();
         let mut order: Vec<u16> = (0..texts.len() as u16).collect();
-        let first = |index: &u16| texts[usize::from(*index)].first().copied().unwrap_or_default();
+        let first =
+            |index: &u16| texts.get(usize::from(*index)).and_then(|text| text.first()).copied().unwrap_or_default();
         order.sort_by_key(first);
         let mut starts = Box::new([(0, 0); 256]);
         for (at, index) in order.iter().enumerate() {
             let at = at as u16;
             for c in [first(index), first(index).to_ascii_uppercase()] {
-                let range = &mut starts[usize::from(c)];
-                *range = if range.0 == range.1 { (at, at + 1) } else { (range.0.min(at), range.1.max(at + 1)) };
+                if let Some(range) = starts.get_mut(usize::from(c)) {
+                    *range = if range.0 == range.1 { (at, at + 1) } else { (range.0.min(at), range.1.max(at + 1)) };
+                }
             }
         }
         let only = match (order.first(), order.last()) {
@@ -48,18 +50,20 @@ impl Needles {
         let mut at = 0;
         while at < bytes.len() {
             if let Some((lower, upper)) = self.only {
-                match memchr::memchr2(lower, upper, &bytes[at..]) {
+                match memchr::memchr2(lower, upper, bytes.get(at..).unwrap_or_default()) {
                     Some(n) => at += n,
                     None => break,
                 }
             }
-            let (from, to) = self.starts[usize::from(bytes[at])];
-            for index in &self.order[usize::from(from)..usize::from(to)] {
+            let left = bytes.get(at..).unwrap_or_default();
+            let Some(c) = left.first() else { break };
+            let (from, to) = self.starts.get(usize::from(*c)).copied().unwrap_or_default();
+            for index in self.order.get(usize::from(from)..usize::from(to)).unwrap_or_default() {
                 let index = usize::from(*index);
-                let text = &self.texts[index];
-                let here = &bytes[at..bytes.len().min(at + text.len())];
-                if (last && here.len() < text.len()) || !text[..here.len()].eq_ignore_ascii_case(here) || !wanted(index)
-                {
+                let Some(text) = self.texts.get(index) else { continue };
+                let here = left.get(..text.len()).unwrap_or(left);
+                let same = text.get(..here.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(here));
+                if (last && here.len() < text.len()) || !same || !wanted(index) {
                     continue;
                 }
                 let whole = here.len() == text.len();

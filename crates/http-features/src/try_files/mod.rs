@@ -37,9 +37,9 @@ impl Value for Candidates {
         let Some((last, files)) = d.args.split_last() else { return Err(Problem::invalid()) };
         let mut names = Vec::new();
         for (index, word) in files.iter().enumerate() {
-            let folder = word.bytes.len() > 1 && word.bytes.ends_with(b"/");
-            let text = if folder { &word.bytes[..word.bytes.len() - 1] } else { &word.bytes[..] };
-            names.push((Template::compile(cx, d, text).map_err(|p| p.at(index))?, folder));
+            let folder = word.bytes.strip_suffix(b"/").filter(|name| !name.is_empty());
+            let text = folder.unwrap_or(&word.bytes);
+            names.push((Template::compile(cx, d, text).map_err(|p| p.at(index))?, folder.is_some()));
         }
         let fallback = match last.bytes.as_slice() {
             [b'=', digits @ ..] => {
@@ -77,7 +77,7 @@ impl Feature for TryFiles {
 impl Handler for Candidates {
     fn run(&self, r: &mut Request) -> Flow {
         let plan = r.plan_rc();
-        let location = &plan.locations[r.location];
+        let Some(location) = plan.locations.get(r.location) else { return Flow::Status(500) };
         let root = &location.core.root;
         if let Err(status) = special::map_path(r, &mut Vec::new()) {
             return Flow::Status(status);
@@ -113,7 +113,7 @@ impl Handler for Candidates {
         match &self.fallback {
             Fallback::Status(status) => Flow::Status(*status),
             Fallback::Uri(uri) => {
-                let target = uri.eval(r);
+                let mut target = uri.eval(r);
                 if target.starts_with(b"@") {
                     return Flow::Named(target);
                 }
@@ -127,7 +127,11 @@ impl Handler for Candidates {
                     r.args_given = true;
                 }
                 match target.iter().position(|c| *c == b'?') {
-                    Some(at) => Flow::Redirect { path: target[..at].to_vec(), args: target[at + 1..].to_vec() },
+                    Some(at) => {
+                        let args = target.get(at + 1..).unwrap_or_default().to_vec();
+                        target.truncate(at);
+                        Flow::Redirect { path: target, args }
+                    }
                     None => Flow::Redirect { path: target, args: Vec::new() },
                 }
             }

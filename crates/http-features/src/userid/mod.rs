@@ -239,9 +239,9 @@ impl Filter for SetCookie {
         let mut value = [cookie.name.as_slice(), b"="].concat();
         if visitor.fresh {
             value.extend_from_slice(uid.encode().as_bytes());
-            if let Some(mark) = cookie.mark {
-                let at = value.len() - 2;
-                value[at] = mark;
+            // (The character before the last one.)
+            if let (Some(mark), Some(last)) = (cookie.mark, value.iter_mut().nth_back(1)) {
+                *last = mark;
             }
         } else {
             value.extend_from_slice(visitor.sent.get(..uid::DIGITS).unwrap_or_default());
@@ -254,7 +254,7 @@ impl Filter for SetCookie {
             Keep::Seconds(seconds) => {
                 let (text, length) = cookie_time(base::clock::unix_seconds().saturating_add(seconds));
                 value.extend_from_slice(b"; expires=");
-                value.extend_from_slice(&text[..length]);
+                value.extend_from_slice(text.get(..length).unwrap_or_default());
             }
         }
         value.extend_from_slice(&cookie.tail);
@@ -268,7 +268,7 @@ impl Filter for SetCookie {
 
 fn cookie_of(r: &Request) -> Option<Arc<Cookie>> {
     let plan = r.plan_rc();
-    plan.locations[r.location].things.iter().find_map(|t| t.clone().downcast::<Cookie>().ok())
+    plan.locations.get(r.location)?.things.iter().find_map(|t| t.clone().downcast::<Cookie>().ok())
 }
 
 fn put(cookie: &Cookie, uid: Option<Uid>, out: &mut Vec<u8>) -> bool {

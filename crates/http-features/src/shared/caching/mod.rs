@@ -277,6 +277,6 @@ fn range_too_far(caching: &Caching, r: &Request) -> bool {
         return true;
     }
     let digits = list.iter().take_while(|c| c.is_ascii_digit()).count();
-    let offset = std::str::from_utf8(&list[..digits]).ok().and_then(|n| n.parse::<u64>().ok());
+    let offset = list.get(..digits).and_then(|n| std::str::from_utf8(n).ok()?.parse::<u64>().ok());
     offset.unwrap_or(if digits > 0 { u64::MAX } else { 0 }) >= max
 }

@@ -114,15 +114,16 @@ fn target_of(r: &Request, reference: &[u8]) -> Option<Vec<u8>> {
     let reference = reference.split(|c| *c == b'#').next()?;
     let scheme = if r.connection().tls.is_some() { &b"https://"[..] } else { b"http://" };
     let lower = reference.to_ascii_lowercase();
-    let rest = if lower.starts_with(scheme) { Some(&reference[scheme.len()..]) } else { reference.strip_prefix(b"//") };
+    let rest = if lower.starts_with(scheme) { reference.get(scheme.len()..) } else { reference.strip_prefix(b"//") };
     let absolute = match rest {
         Some(rest) => {
             let end = rest.iter().position(|c| matches!(c, b'/' | b'?')).unwrap_or(rest.len());
+            let (host, path) = rest.split_at_checked(end)?;
             let own = r.header(Known::Host)?;
-            if !rest[..end].eq_ignore_ascii_case(own) {
+            if !host.eq_ignore_ascii_case(own) {
                 return None;
             }
-            if rest[end..].starts_with(b"/") { rest[end..].to_vec() } else { [b"/", &rest[end..]].concat() }
+            if path.starts_with(b"/") { path.to_vec() } else { [b"/", path].concat() }
         }
         None if reference.starts_with(b"/") => reference.to_vec(),
         // Another scheme.
@@ -132,7 +133,7 @@ fn target_of(r: &Request, reference: &[u8]) -> Option<Vec<u8>> {
             let own = r.head.request_uri().of(&r.buf);
             let own = own.split(|c| *c == b'?').next().unwrap_or_default();
             let folder = own.iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1);
-            [&own[..folder], reference].concat()
+            [own.get(..folder).unwrap_or_default(), reference].concat()
         }
     };
     let clean = absolute.iter().all(|c| matches!(c, b'!'..=b'~'));
@@ -162,10 +163,8 @@ pub fn aimed_at(r: &mut Request, target: &[u8]) -> Option<Box<Request>> {
     if !matches!(whole, Ok(Progress::Done { .. })) {
         return None;
     }
-    let (file, args) = match target.iter().position(|c| *c == b'?') {
-        Some(at) => (&target[..at], &target[at + 1..]),
-        None => (target, &b""[..]),
-    };
+    let mut parts = target.splitn(2, |c| *c == b'?');
+    let (file, args) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let mut canonical = Vec::new();
     path::canonical(file, r.loc().core.conf.merge_slashes, &mut canonical).ok()?;
     let mut twin = r.subrequest(canonical, args.to_vec()).ok()?;
