@@ -201,7 +201,11 @@ pub struct Location {
 impl Location {
     /// What a feature keeps for the location.
     pub fn thing<T: 'static + Send + Sync>(&self) -> Option<&T> {
-        self.things.iter().find_map(|t| t.downcast_ref())
+        self.all().next()
+    }
+    /// The same where several are kept.
+    pub fn all<T: 'static + Send + Sync>(&self) -> impl Iterator<Item = &T> {
+        self.things.iter().filter_map(|t| t.downcast_ref())
     }
 }
 

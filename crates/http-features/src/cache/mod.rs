@@ -1,7 +1,7 @@
 //! Caches of upstream responses: `proxy_cache` and kin, `proxy_store` (nginx: `ngx_http_file_cache.c`). What they do stands in
 //! `shared/caching`; this folder mounts the table for each protocol and has the variables.
 
-use crate::shared::caching::conf::{Declared, StoreTo};
+use crate::shared::caching::conf::{Declared, Settings, StoreTo};
 use crate::shared::caching::paths::Caches;
 use crate::shared::caching::{CacheState, Caching, Storing, stored_fields};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
@@ -51,7 +51,8 @@ impl Feature for ProxyCache {
             block.location.things.push(Arc::new(Arc::new(caching)));
         }
         if stores {
-            block.location.things.push(Arc::new(Arc::new(Storing { to: settings.store, mode: settings.store_access })));
+            let Settings { family, store: to, store_access: mode, .. } = settings;
+            block.location.things.push(Arc::new(Arc::new(Storing { family, to, mode })));
         }
         Ok(())
     }

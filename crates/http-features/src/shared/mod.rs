@@ -5,6 +5,7 @@ pub mod binding;
 pub mod body_store;
 pub mod caching;
 pub mod compress;
+pub mod exchange;
 pub mod groups;
 pub mod gzip_ok;
 pub mod hosts;
