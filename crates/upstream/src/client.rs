@@ -229,3 +229,131 @@ impl ClientStream {
         (self.connection.stream, rest)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balance::Method as Balance;
+    use crate::codec::{Answer, Begun, End, SerialCodec};
+    use crate::group::Group;
+    use crate::stream::{Address, Options};
+    use bytes::Bytes;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::rc::Rc;
+    use wire_h1::BodyLength;
+
+    /// A protocol of the tests: one byte says how long the message behind it is, and the server sends it back.
+    #[derive(Default)]
+    struct Echo {
+        body: Vec<u8>,
+        begun: bool,
+        left: Option<usize>,
+    }
+
+    impl SerialCodec for Echo {
+        fn begin(&mut self, _: &Asked) {
+            *self = Echo::default();
+        }
+        fn encode_body(&mut self, piece: &[u8], end: bool, out: &mut Vec<u8>) {
+            self.body.extend_from_slice(piece);
+            if end {
+                out.push(self.body.len() as u8);
+                out.append(&mut self.body);
+            }
+        }
+        fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
+            match self.left {
+                None if input.is_empty() => Ok(None),
+                None if input[0] == 0 => Err("an echo of nothing".into()),
+                None => {
+                    let length = usize::from(input.remove(0));
+                    self.left = Some(length);
+                    let answer = Rc::new(Answer::default());
+                    let length = BodyLength::Exact(length as u64);
+                    Ok(Some(Event::Head(Begun { answer, head_bytes: 0, length, behind: input.len() })))
+                }
+                Some(0) if std::mem::replace(&mut self.begun, true) => Ok(None),
+                Some(0) => Ok(Some(Event::End(End::default()))),
+                Some(left) if !input.is_empty() => {
+                    let n = left.min(input.len());
+                    self.left = Some(left - n);
+                    Ok(Some(Event::Body(Bytes::from(input.drain(..n).collect::<Vec<_>>()))))
+                }
+                Some(_) => Ok(None),
+            }
+        }
+        fn is_reusable(&self) -> bool {
+            true
+        }
+    }
+
+    /// Everything that comes until the end.
+    async fn all(stream: &mut ClientStream) -> Result<Vec<u8>, String> {
+        let mut body = Vec::new();
+        loop {
+            std::future::poll_fn(|cx| stream.poll_flush(cx)).await.map_err(|stop| format!("{stop:?}"))?;
+            match std::future::poll_fn(|cx| stream.poll_event(cx, usize::MAX)).await {
+                Came::Event(Event::Body(bytes)) => body.extend_from_slice(&bytes),
+                Came::Event(Event::End(_)) => return Ok(body),
+                Came::Event(_) => {}
+                other => return Err(format!("{other:?}")),
+            }
+        }
+    }
+
+    fn stream(connection: Box<Pooled>, text: &str) -> ClientStream {
+        let mut stream = ClientStream::new(connection, &Asked::default(), Vec::new());
+        let (first, second) = text.split_at(text.len() / 2);
+        stream.queue(first.as_bytes(), false);
+        stream.queue(second.as_bytes(), true);
+        stream.sent(true);
+        stream
+    }
+
+    #[test]
+    fn another_protocol_is_another_codec_and_nothing_else() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let to = Address::Ip(listener.local_addr().expect("address"));
+        let server = std::thread::spawn(move || {
+            // Two requests on one connection; on the next one nonsense, then an end before its time.
+            let echo = |client: &mut TcpStream| {
+                let mut length = [0];
+                client.read_exact(&mut length).expect("a length");
+                let mut text = vec![0; usize::from(length[0])];
+                client.read_exact(&mut text).expect("a message");
+                client.write_all(&[&length[..], &text].concat()).expect("written");
+            };
+            let (mut client, _) = listener.accept().expect("accepted");
+            echo(&mut client);
+            echo(&mut client);
+            for answer in [&[0][..], &[9, b'x']] {
+                let (mut client, _) = listener.accept().expect("accepted");
+                client.read_exact(&mut [0; 3]).expect("a request");
+                client.write_all(answer).expect("written");
+            }
+        });
+        let group = Group::new("echo", Vec::new(), Balance::RoundRobin, KeepAlive::default(), false);
+        let connect = async || {
+            let stream = Stream::connect(&to, &Options::default()).await.expect("connected");
+            Pooled::new(stream, Box::<Echo>::default(), &group, to.clone(), 1)
+        };
+        runtime::block_on(async {
+            let mut first = stream(connect().await, "hello");
+            assert_eq!(all(&mut first).await.as_deref(), Ok(&b"hello"[..]));
+            first.finish(&group.keepalive);
+            let kept = pool::take(&group, &to, 1).expect("a kept connection");
+            let mut second = stream(kept, "again");
+            assert_eq!(second.requests(), 2);
+            assert_eq!(all(&mut second).await.as_deref(), Ok(&b"again"[..]));
+            // One that is not given back is closed.
+            drop(second);
+            assert!(pool::take(&group, &to, 1).is_none());
+            let wrong = all(&mut stream(connect().await, "ab")).await;
+            assert!(wrong.as_ref().is_err_and(|why| why.contains("an echo of nothing")), "{wrong:?}");
+            let cut = all(&mut stream(connect().await, "ab")).await;
+            assert_eq!(cut, Err("Closed".into()));
+        });
+        server.join().expect("the server");
+    }
+}
