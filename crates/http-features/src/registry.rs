@@ -13,10 +13,14 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::auth_request::AuthRequest,
     &crate::autoindex::Autoindex,
     &crate::brotli::Brotli,
+    &crate::cache::FastcgiCache,
     &crate::cache::ProxyCache,
+    &crate::cache::ScgiCache,
+    &crate::cache::UwsgiCache,
     &crate::cache::ResponseMemory,
     &crate::charset::Charset,
     &crate::empty_gif::EmptyGif,
+    &crate::fastcgi::Fastcgi,
     &crate::geo::Geo,
     &crate::gunzip::Gunzip,
     &crate::zstd::Zstd,
@@ -29,6 +33,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::limit_conn::LimitConn,
     &crate::limit_req::LimitReq,
     &crate::map::Map,
+    &crate::memcached::MemcachedFeature,
     &crate::mirror::Mirror,
     &crate::not_modified::NotModified,
     &crate::proxy::Proxy,
@@ -38,6 +43,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::referer::Referer,
     &crate::resolver::Resolver,
     &crate::rewrite::Rewrite,
+    &crate::scgi::Scgi,
     &crate::secure_link::SecureLink,
     &crate::slice::SliceFeature,
     &crate::split_clients::SplitClients,
@@ -50,6 +56,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::tunnel::Tunnel,
     &crate::upstream_block::UpstreamBlock,
     &crate::userid::UserId,
+    &crate::uwsgi::Uwsgi,
 ];
 
 /// The tables of the engine and of every feature.

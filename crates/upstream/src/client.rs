@@ -57,7 +57,7 @@ impl ClientStream {
     /// Begins a request: its head, in the protocol's own form, is what is sent first.
     pub fn new(mut connection: Box<Pooled>, asked: &Asked, head: Vec<u8>) -> ClientStream {
         connection.requests += 1;
-        connection.codec.begin(asked);
+        connection.codec.begin(asked, &head);
         ClientStream {
             connection,
             out: head,
@@ -252,7 +252,7 @@ mod tests {
     }
 
     impl SerialCodec for Echo {
-        fn begin(&mut self, _: &Asked) {
+        fn begin(&mut self, _: &Asked, _: &[u8]) {
             *self = Echo::default();
         }
         fn encode_body(&mut self, piece: &[u8], end: bool, out: &mut Vec<u8>) {

@@ -71,8 +71,8 @@ pub struct Asked {
 /// The client's side of a protocol on one connection, which answers one request after the other. No I/O. It lives as long as the
 /// connection.
 pub trait SerialCodec: Any {
-    /// A request begins: whatever was known of the one before is over.
-    fn begin(&mut self, asked: &Asked);
+    /// A request begins, with these bytes: whatever was known of the one before is over.
+    fn begin(&mut self, asked: &Asked, head: &[u8]);
     /// Whether a piece of the request's body becomes other bytes than it is.
     fn frames_body(&self) -> bool {
         true

@@ -153,7 +153,7 @@ fn take(input: &mut Vec<u8>, n: u64) -> Bytes {
 }
 
 impl SerialCodec for Http1 {
-    fn begin(&mut self, asked: &Asked) {
+    fn begin(&mut self, asked: &Asked, _: &[u8]) {
         self.asked = *asked;
         self.parser.reset();
         self.state = State::Head;
@@ -251,7 +251,7 @@ mod tests {
     fn every_framing() {
         let mut codec = Http1::new();
         let mut run = |method, pieces: &[&str]| {
-            codec.begin(&asked(method));
+            codec.begin(&asked(method), b"");
             let pieces: Vec<&[u8]> = pieces.iter().map(|p| p.as_bytes()).collect();
             (events(&mut codec, &pieces), codec.is_reusable())
         };

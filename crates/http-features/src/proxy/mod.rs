@@ -36,8 +36,8 @@ crate::pass_directives! {
     pub struct ProxyConf from ProxyInput, "proxy";
     proxy_bind proxy_buffer_size proxy_buffering proxy_buffers proxy_busy_buffers_size proxy_connect_timeout proxy_force_ranges
     proxy_hide_header proxy_ignore_client_abort proxy_ignore_headers proxy_intercept_errors proxy_limit_rate
-    proxy_max_temp_file_size proxy_next_upstream proxy_next_upstream_timeout proxy_next_upstream_tries proxy_pass_header
-    proxy_pass_request_body proxy_pass_request_headers proxy_read_timeout proxy_request_buffering proxy_send_lowat
+    proxy_max_temp_file_size proxy_next_upstream = NextUpstream proxy_next_upstream_timeout proxy_next_upstream_tries proxy_pass_header
+    proxy_pass_request_body proxy_pass_request_headers proxy_read_timeout proxy_request_buffering
     proxy_send_timeout proxy_socket_keepalive proxy_socket_rcvbuf proxy_socket_sndbuf proxy_temp_file_write_size
     proxy_temp_path = "proxy_temp"
     ssl {
@@ -47,6 +47,8 @@ crate::pass_directives! {
         proxy_ssl_trusted_certificate proxy_ssl_verify proxy_ssl_verify_depth
     }
     own {
+        /// Sets SO_SNDLOWAT where the system has it (Linux has not: no effect).
+        proxy_send_lowat: conf_schema::value::Size = "0",
         /// The protocol and address of the proxied server, and the URI that the location is mapped to.
         /// Differs: line ends and NUL that variables bring into the URI are percent-encoded.
         proxy_pass: Own<PassTo>,
@@ -200,6 +202,9 @@ impl Protocol for Http {
     fn may_stream(&self, length: BodyLength) -> bool {
         // HTTP/1.0 has no way to send what has no length yet.
         length != BodyLength::Chunked || self.conf.proxy_http_version == HttpVersion::V11
+    }
+    fn says_server_and_date(&self) -> bool {
+        true
     }
     fn redirect(&self, r: &mut Request, url: &[u8]) -> Option<Vec<u8>> {
         redirect::rewrite(&self.redirects, r, url)

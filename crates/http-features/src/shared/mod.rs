@@ -4,6 +4,7 @@ pub mod balancing;
 pub mod binding;
 pub mod body_store;
 pub mod caching;
+pub mod cgi;
 pub mod compress;
 pub mod exchange;
 pub mod groups;

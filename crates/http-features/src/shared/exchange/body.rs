@@ -253,7 +253,7 @@ impl UpstreamBody {
                     self.end(r, &end);
                     return Got::End;
                 }
-                Came::Event(Event::Said(words)) => said(r, &words),
+                Came::Event(Event::Said(words)) => said(r, &words, "reading"),
                 // There is one head.
                 Came::Event(Event::Head(_) | Event::Interim(..)) => {}
                 Came::Wrong(Wrong(words)) => return Got::Broken(words),

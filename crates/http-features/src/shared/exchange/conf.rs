@@ -19,6 +19,14 @@ conf_schema::word_set! {
     }
 }
 conf_schema::word_set! {
+    /// `fastcgi_next_upstream` and kin: gateways have no 502 and 504 of their own.
+    pub struct NextProgram {
+        ERROR = 1 "error", TIMEOUT = 2 "timeout", INVALID_HEADER = 4 "invalid_header", NON_IDEMPOTENT = 8 "non_idempotent",
+        HTTP_500 = 16 "http_500", HTTP_503 = 64 "http_503", HTTP_403 = 256 "http_403", HTTP_404 = 512 "http_404",
+        HTTP_429 = 1024 "http_429", OFF = 2048 "off",
+    }
+}
+conf_schema::word_set! {
     /// `proxy_ignore_headers`
     pub struct IgnoreHeaders {
         REDIRECT = 1 "X-Accel-Redirect", EXPIRES_IN = 2 "X-Accel-Expires", LIMIT_RATE = 4 "X-Accel-Limit-Rate",
@@ -181,9 +189,9 @@ impl PassConf {
 macro_rules! pass_directives {
     ($(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident, $prefix:literal;
      $bind:ident $buffer_size:ident $buffering:ident $buffers:ident $busy:ident $connect_timeout:ident $force_ranges:ident
-     $hide:ident $ignore_abort:ident $ignore_headers:ident $intercept:ident $limit_rate:ident $max_temp:ident $next:ident
+     $hide:ident $ignore_abort:ident $ignore_headers:ident $intercept:ident $limit_rate:ident $max_temp:ident $next:ident = $Next:ident
      $next_timeout:ident $next_tries:ident $show:ident $pass_body:ident $pass_headers:ident $read_timeout:ident
-     $request_buffering:ident $send_lowat:ident $send_timeout:ident $keepalive:ident $rcvbuf:ident $sndbuf:ident
+     $request_buffering:ident $send_timeout:ident $keepalive:ident $rcvbuf:ident $sndbuf:ident
      $write_size:ident $temp_path:ident = $temp:literal
      $(ssl {
         $tls_prefix:literal
@@ -226,7 +234,7 @@ macro_rules! pass_directives {
                 /// The most of a response that is kept in a temporary file; 0: none.
                 $max_temp: conf_schema::value::Offset = "1024m",
                 /// When the next server is tried.
-                $next: $crate::shared::exchange::conf::NextUpstream = "error timeout",
+                $next: $crate::shared::exchange::conf::$Next = "error timeout",
                 /// How long the next server may be tried; 0: no limit.
                 $next_timeout: conf_schema::value::Msec = "0",
                 /// How many servers are tried; 0: all.
@@ -243,8 +251,6 @@ macro_rules! pass_directives {
                 $read_timeout: conf_schema::value::Msec = "60s",
                 /// Whether the client's body is read whole before it is passed on.
                 $request_buffering: conf_schema::value::Flag = "on",
-                /// Sets SO_SNDLOWAT where the system has it (Linux has not: no effect).
-                $send_lowat: conf_schema::value::Size = "0",
                 /// How long the server may take nothing of a request.
                 $send_timeout: conf_schema::value::Msec = "60s",
                 /// SO_KEEPALIVE on connections to servers.
@@ -302,7 +308,7 @@ macro_rules! pass_directives {
                     buffers: self.$buffers.clone(),
                     busy_buffers_size: self.$busy.as_ref().map(|size| size.0),
                     request_buffering: self.$request_buffering,
-                    next_upstream: self.$next,
+                    next_upstream: $crate::shared::exchange::conf::NextUpstream(self.$next.0),
                     next_upstream_tries: self.$next_tries.0,
                     next_upstream_timeout: self.$next_timeout.0,
                     intercept_errors: self.$intercept,

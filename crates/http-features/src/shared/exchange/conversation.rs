@@ -346,7 +346,7 @@ pub async fn converse(
                 }
             }
             Happened::Event(Event::Head(begun)) => return Ok((begun, talk)),
-            Happened::Event(Event::Said(words)) => said(r, &words),
+            Happened::Event(Event::Said(words)) => said(r, &words, READING),
             // A protocol says nothing of a body before its head.
             Happened::Event(Event::Body(_) | Event::End(_)) => {
                 note(r, peer, aim, "upstream sent no valid header", READING);
@@ -357,8 +357,8 @@ pub async fn converse(
 }
 
 /// What an application wrote to its standard error.
-pub fn said(r: &Request, words: &[u8]) {
+pub fn said(r: &Request, words: &[u8], doing: &str) {
     let url = UpstreamState::url(r);
     let shown = String::from_utf8_lossy(words);
-    r.log_of(Level::Error, format_args!("{shown} while reading response header from upstream"), url.as_deref());
+    r.log_of(Level::Error, format_args!("{shown} while {doing} upstream"), url.as_deref());
 }

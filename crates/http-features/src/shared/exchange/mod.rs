@@ -42,6 +42,14 @@ pub enum Announce {
 pub trait Protocol: Send + Sync {
     /// The client's side of a connection.
     fn codec(&self) -> Box<dyn SerialCodec>;
+    /// Looks at a request before anything else is done with it.
+    ///
+    /// # Errors
+    /// The status that it ends with.
+    fn admits(&self, r: &mut Request) -> Result<(), u16> {
+        let _ = r;
+        Ok(())
+    }
     /// Writes all that goes before the body. `false`: it says something else of the body's length than is so, as the operator wants
     /// it; a server could take the body for another request, so that the connection must not see another one.
     ///
@@ -66,6 +74,10 @@ pub trait Protocol: Send + Sync {
     }
     /// The rest of a request is sent while the response is read.
     fn goes_both_ways(&self) -> bool {
+        false
+    }
+    /// Whether a server says who it is and what time it has: a client is told no other, where that is passed on.
+    fn says_server_and_date(&self) -> bool {
         false
     }
     /// A URL of the server's (`Location`, `Refresh`), as the client is told it; `None`: as it is.
@@ -187,6 +199,9 @@ struct Pass {
 
 impl Handler for Pass {
     fn run(&self, r: &mut Request) -> Flow {
+        if let Err(status) = self.plan.protocol.admits(r) {
+            return Flow::Status(status);
+        }
         if let Some(caching) = &self.plan.caching {
             let give = |r: &mut Request, head: &_, buf: &_| response::take(&self.plan, r, head, buf);
             if let Some(flow) = caching::at_once(caching, r, &give, |r| self.plan.target.key(r)) {

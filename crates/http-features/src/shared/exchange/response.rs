@@ -53,9 +53,11 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
         // The server's order stays.
         r.out.settle();
     }
-    // What is passed on and not there is not made up.
-    r.out.no_server = r.out.server.bytes().is_empty() && !plan.hidden.has(Known::Server, b"");
-    r.out.no_date = r.out.date.bytes().is_empty() && !plan.hidden.has(Known::Date, b"");
+    if plan.protocol.says_server_and_date() {
+        // What is passed on and not there is not made up.
+        r.out.no_server = r.out.server.bytes().is_empty() && !plan.hidden.has(Known::Server, b"");
+        r.out.no_date = r.out.date.bytes().is_empty() && !plan.hidden.has(Known::Date, b"");
+    }
     r.out.ranges_allowed = conf.force_ranges;
     // Conditions were for the server to judge.
     r.ignore_conditions = true;

@@ -441,7 +441,7 @@ fn at_once(r: &mut Request, stream: &mut ClientStream) -> Result<Bytes, Bytes> {
         match stream.buffered() {
             Ok(Some(Event::Body(more))) if all.is_empty() => all = more,
             Ok(Some(Event::Body(more))) => all = [all, more].concat().into(),
-            Ok(Some(Event::Said(words))) => said(r, &words),
+            Ok(Some(Event::Said(words))) => said(r, &words, "reading"),
             Ok(Some(Event::End(end))) if end.excess.is_none() => return Ok(all),
             // (What is wrong is said again to whoever reads on.)
             _ => return Err(all),
@@ -547,6 +547,10 @@ fn accept(
     let mut first = Bytes::new();
     // (What comes from a server is cut into one range at most, as in nginx: such bodies take the long way.)
     let short = matches!(length, BodyLength::Exact(n) if n <= behind as u64);
+    if recipe.is_none() && r.is_head() && matches!(length, BodyLength::Exact(1..)) {
+        // (A protocol without HEAD.) What nobody wants is not read, and the connection is of no more use.
+        return Ok(Flow::Content(Body::Empty));
+    }
     if recipe.is_none() && (short || length == BodyLength::None) && rate == 0 && !r.out.ranges_allowed {
         match at_once(r, &mut talk.stream) {
             // All of it is here: the server is free for the next request.
