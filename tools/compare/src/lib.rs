@@ -71,9 +71,9 @@ fn draw(dice: &mut Dice, pool: &[Fragment]) -> Vec<Put> {
             Put { text: fragment.text, place: fragment.places[dice.below(fragment.places.len())] }
         })
         .collect();
-    // Two that answer in one block: nginx takes the one that is written last, we have an order of our own.
-    if puts.iter().any(|put| put.text.starts_with("proxy_pass ")) {
-        puts.retain(|put| !put.text.starts_with("empty_gif"));
+    // nginx announces a body to the copy's server that it does not send, and that server waits for it; see the manual.
+    if puts.iter().any(|put| put.text.starts_with("mirror_request_body")) {
+        puts.retain(|put| put.text != "mirror /p/mirror;");
     }
     puts
 }

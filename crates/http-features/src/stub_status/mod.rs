@@ -1,7 +1,7 @@
 //! stub_status (nginx: `ngx_http_stub_status_module`): the process's connections in numbers.
 
 use bytes::Bytes;
-use conf_schema::value::{Own, Words};
+use conf_schema::value::{Own, Repeated};
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::counters::{Counters, sum};
 use http_engine::variable::Builtin;
@@ -16,7 +16,7 @@ directives! {
     /// What the module is told in a block.
     pub struct StatusConf from StatusInput {
         /// Answers with the numbers of connections and requests.
-        stub_status: Own<Words>,
+        stub_status: Own<Repeated>,
     }
 }
 
