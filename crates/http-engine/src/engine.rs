@@ -234,8 +234,10 @@ fn find_location(r: &mut Request) -> Flow {
     if let Some(BodyLength::Exact(length)) = r.body_length
         && limit != 0
         && length > limit
-        // What was too large once is dropped: the page that says so is not refused for it.
+        // What was too large once is dropped: the page that says so is not refused for it. So is what nobody had read when the
+        // response was sent.
         && !(r.error_page && r.expect_tested)
+        && !(r.post_action && r.asked.is_none())
     {
         r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
         r.expect_tested = true;
@@ -338,8 +340,8 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                     }
                 }
             },
-            // Where a filter's error was sent, nothing that goes wrong afterwards changes what is logged.
-            Flow::Status(_) if r.post_action && r.filter_failed => return Outcome::Close(r),
+            // Where a filter's error was sent and an action done, nothing that goes wrong afterwards changes what is logged.
+            Flow::Status(_) if r.settled => return Outcome::Close(r),
             Flow::Status(444) | Flow::Close => return Outcome::Close(r),
             Flow::Status(status @ (408 | 499)) if r.phase_is_final(status) => {
                 r.out.status = status;
@@ -354,11 +356,10 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 r.uri_changes_left = r.uri_changes_left.saturating_sub(1);
                 if r.uri_changes_left == 0 {
                     let shown = String::from_utf8_lossy(&path).into_owned();
-                    let during = r.action.map(|action| format!(" while {action}")).unwrap_or_default();
                     r.log(
                         Level::Error,
                         format_args!(
-                            "rewrite or internal redirection cycle while internally redirecting to \"{shown}\"{during}"
+                            "rewrite or internal redirection cycle while internally redirecting to \"{shown}\""
                         ),
                     );
                     flow = special::last_resort(&mut r);
@@ -386,13 +387,12 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 let found = if r.uri_changes_left == 0 { None } else { r.srv().tree.named(&name) };
                 let Some(location) = found else {
                     let shown = String::from_utf8_lossy(&name).into_owned();
-                    let during = r.action.map(|action| format!(" while {action}")).unwrap_or_default();
                     let why = if r.uri_changes_left == 0 {
                         "rewrite or internal redirection cycle while redirect to"
                     } else {
                         "could not find"
                     };
-                    r.log(Level::Error, format_args!("{why} named location \"{shown}\"{during}"));
+                    r.log(Level::Error, format_args!("{why} named location \"{shown}\""));
                     flow = if r.uri_changes_left == 0 { special::last_resort(&mut r) } else { Flow::Status(500) };
                     continue;
                 };
@@ -416,6 +416,11 @@ pub async fn post_action(mut r: Box<Request>) -> Box<Request> {
         if r.post_action && r.uri_changes_left == 0 {
             return r;
         }
+        if !r.out.charset.bytes().is_empty() {
+            // What was sent is one text by now.
+            let charset = std::mem::take(&mut r.out.charset);
+            r.out.content_type = [r.out.content_type.bytes(), b"; charset=", charset.bytes()].concat().into();
+        }
         r.post_action = true;
         r.head_only = true;
         // Nobody waits for it, and what the client has not sent is not read for it.
@@ -434,6 +439,7 @@ pub async fn post_action(mut r: Box<Request>) -> Box<Request> {
 /// Passes a response through the location's filters and decides on its framing.
 pub(crate) fn respond(r: &mut Request, mut body: Body) -> Result<Body, u16> {
     if r.post_action {
+        r.settled = r.filter_failed;
         return Ok(Body::Empty);
     }
     if r.error_status != 0 {
@@ -496,13 +502,6 @@ fn frame(r: &mut Request, mut body: Body) -> Body {
         if let Some(length) = body.length() {
             r.out.content_length = Some(length);
         } else if r.version >= Version::Http11 && r.loc().core.conf.chunked_transfer_encoding {
-            r.chunked = true;
-        } else {
-            r.keep_alive = false;
-        }
-    } else if unknown && r.head_only && r.out.status == 200 && r.is_head() && matches!(body, Body::Source(_)) {
-        // nginx announces chunking for HEAD, too.
-        if r.version >= Version::Http11 && r.loc().core.conf.chunked_transfer_encoding {
             r.chunked = true;
         } else {
             r.keep_alive = false;

@@ -318,8 +318,12 @@ pub struct Request {
     pub post_action: bool,
     /// A filter has put an error in the place of a response that had begun (nginx: `filter_finalize`).
     pub filter_failed: bool,
-    /// What is being done, where log lines of what goes wrong afterwards say so.
+    /// After such an error an action was done: what is logged is settled.
+    pub settled: bool,
+    /// What was done last, where log lines of what goes wrong afterwards say so (nginx: `log->action`).
     pub action: Option<&'static str>,
+    /// Tells the URL of the server that was asked last: it stands in later log lines, too.
+    pub asked: Option<fn(&Request) -> Option<String>>,
     /// A task works on it, and has counted it among the writing ones.
     pub counted: bool,
     /// Its head was read together with an earlier request (`$pipe`).
@@ -567,7 +571,9 @@ impl Request {
             tunnelled,
             post_action,
             filter_failed,
+            settled,
             action,
+            asked,
             old_location,
             body_bytes,
             body_received,
@@ -589,7 +595,7 @@ impl Request {
         (*expect_trailers, *post_action, *etag_alone) = (false, false, false);
         (*left_location, *hold_output, *abandoned, *handler_lost) = (false, false, false, false);
         (*undecided, *args_given, *alone) = (false, false, false);
-        (*filter_failed, *action) = (false, None);
+        (*filter_failed, *settled, *action, *asked) = (false, false, None, None);
         *tunnelled = (0, 0);
         *uri_changes_left = 0;
         (*error_status, *access_status) = (0, 0);
@@ -622,14 +628,19 @@ impl Request {
         let client = crate::variables::peer_text(c);
         let server = String::from_utf8_lossy(&self.srv().name);
         let line = String::from_utf8_lossy(self.head.line.of(&self.buf));
-        let mut text = format!("{words}, client: {client}, server: {server}");
+        let mut text = match (self.action, upstream) {
+            // Who names the server says itself what was being done.
+            (Some(action), None) => format!("{words} while {action}, client: {client}, server: {server}"),
+            _ => format!("{words}, client: {client}, server: {server}"),
+        };
         if !line.is_empty() {
             text += &format!(", request: \"{line}\"");
         }
         if self.is_subrequest() {
             text += &format!(", subrequest: \"{}\"", String::from_utf8_lossy(&self.path));
         }
-        if let Some(url) = upstream {
+        let asked = || self.asked.and_then(|asked| asked(self));
+        if let Some(url) = upstream.map(ToString::to_string).or_else(asked) {
             text += &format!(", upstream: \"{url}\"");
         }
         if let Some(host) = self.header(Known::Host) {

@@ -103,7 +103,7 @@ pub fn respond(r: &mut Request, status: u16) -> Flow {
 pub fn last_resort(r: &mut Request) -> Flow {
     r.error_page = true;
     r.keep_alive = false;
-    if r.post_action && r.filter_failed {
+    if r.settled {
         return Flow::Status(500);
     }
     r.error_status = 500;

@@ -36,15 +36,11 @@ pub fn log_line(line: &str) -> Option<String> {
         Some((number, words)) if number.starts_with('*') => words,
         _ => words,
     };
-    // Which server sent an X-Accel-Redirect is not said of what follows it.
-    let words = match words.split_once(", upstream: ") {
-        Some((before, after)) if words.contains("/accel ") && after.contains('"') => {
-            format!("{before}, host: {}", after.rsplit(", host: ").next().unwrap_or_default())
-        }
-        _ => words.to_string(),
-    };
     (!OTHERS.iter().any(|other| words.contains(other))).then(|| format!("[{level}] {words}"))
 }
+
+/// How the page of `stub_status` begins.
+const STATUS: &[u8] = b"Active connections: ";
 
 /// An answer with fixed dates, and its chunks put together.
 pub fn answer(bytes: &[u8], clean: &dyn Fn(&str) -> String) -> Vec<u8> {
@@ -57,7 +53,7 @@ pub fn answer(bytes: &[u8], clean: &dyn Fn(&str) -> String) -> Vec<u8> {
         head.split("\r\n").find(|line| line.to_ascii_lowercase().starts_with(&start)).map(|line| &line[start.len()..])
     };
     // How many connections there are at a moment is no answer that could be the same twice.
-    let numbers = body.starts_with(b"Active connections: ");
+    let numbers = body.windows(STATUS.len()).any(|w| w == STATUS);
     let date = field("date").and_then(|date| parse_http_time(date.as_bytes()));
     let mut lines = Vec::new();
     for line in head.split("\r\n") {
@@ -76,11 +72,11 @@ pub fn answer(bytes: &[u8], clean: &dyn Fn(&str) -> String) -> Vec<u8> {
         lines.push(line);
     }
     let chunked = field("transfer-encoding").is_some_and(|coding| coding == "chunked");
-    let body = if numbers { b"numbers of connections".as_slice() } else { body };
     let body = if chunked { unchunked(body) } else { body.to_vec() };
     let mut out = lines.join("\r\n").into_bytes();
     out.extend_from_slice(b"\r\n\r\n");
-    out.extend_from_slice(clean(&unversioned(&String::from_utf8_lossy(&body))).as_bytes());
+    let body = clean(&unversioned(&String::from_utf8_lossy(&body)));
+    out.extend_from_slice(body.replace(|c: char| numbers && c.is_ascii_digit(), "").as_bytes());
     out
 }
 

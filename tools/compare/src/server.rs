@@ -112,7 +112,13 @@ fn run(
         let _ = child.wait();
         let first = text.lines().find(|line| line.contains("[emerg]")).unwrap_or(&text);
         let said = first.split_once("[emerg] ").map_or(first, |(_, words)| words);
-        return Ok(Run { refused: Some(clean(said)), answers: Vec::new(), access: Vec::new(), errors: Vec::new(), last_line });
+        return Ok(Run {
+            refused: Some(clean(said)),
+            answers: Vec::new(),
+            access: Vec::new(),
+            errors: Vec::new(),
+            last_line,
+        });
     }
     let mut answers = Vec::new();
     for request in requests {

@@ -104,7 +104,8 @@ pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
             if let Some(one) = UpstreamState::last(r) {
                 one.response_ms = Some(clock::now().millis_since(one.started));
             }
-            r.log(Level::Info, format_args!("client prematurely closed connection while sending to client"));
+            r.action = Some(upstream_state::OVER);
+            r.log(Level::Info, format_args!("client prematurely closed connection"));
             Flow::Status(499)
         }
     }
@@ -425,6 +426,10 @@ pub fn note(r: &mut Request, peer: &Peer, aim: &Aim<'_>, words: &str, doing: &st
 fn note_at(level: Level, r: &mut Request, peer: &Peer, aim: &Aim<'_>, words: &str, doing: &str) -> Failure {
     let url = shown_url(aim.origin.tls, &peer.text, &aim.uri);
     r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
+    r.action = Some(upstream_state::OVER);
+    if let Some(state) = UpstreamState::of(r) {
+        state.uri.clone_from(&aim.uri);
+    }
     if let Some(one) = UpstreamState::last(r) {
         one.status = 502;
     }
@@ -450,6 +455,7 @@ fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim<'_>, answer: Answer, mut act
             one.status = answer.head.status;
         }
     }
+    r.action = Some(upstream_state::OVER);
     let upstream_state::Answer { head, buf } = &*answer;
     let method = match &plan.conf.proxy_method {
         Some(method) if method.eval(r) == b"HEAD" => Method::Head,

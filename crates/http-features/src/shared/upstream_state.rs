@@ -66,7 +66,7 @@ pub struct UpstreamState {
     pub port: Option<Arc<str>>,
     /// The scheme is https.
     pub tls: bool,
-    /// The request target of the last try, once its answer is being passed on: for the error log.
+    /// The request target of the last try, once its answer has come or it has failed: for the error log.
     pub uri: Vec<u8>,
     /// The next try is the first one of another group.
     pub apart: bool,
@@ -77,6 +77,7 @@ impl UpstreamState {
     pub fn of(r: &mut Request) -> Option<&mut UpstreamState> {
         if r.thing::<UpstreamState>().is_none() {
             r.keep(UpstreamState::default());
+            r.asked = Some(asked);
         }
         r.thing_mut()
     }
@@ -95,12 +96,21 @@ impl UpstreamState {
     }
 }
 
+/// The URL that the last server was asked for.
+fn asked(r: &Request) -> Option<String> {
+    let state = r.thing::<UpstreamState>()?;
+    Some(shown_url(state.tls, &state.tries.last()?.address, &state.uri))
+}
+
 /// The URL that a server was asked for, as the error log shows it.
 pub fn shown_url(tls: bool, server: &str, uri: &[u8]) -> String {
     let end = if server.starts_with("unix:") { ":" } else { "" };
     let scheme = if tls { "https" } else { "http" };
     format!("{scheme}://{server}{end}{}", String::from_utf8_lossy(uri))
 }
+
+/// What was done last where a server has been asked, for later lines of the error log.
+pub const OVER: &str = "sending to client";
 
 /// Bytes of the last try, counting those that went through a tunnel: sent to the server, and received from it.
 pub fn bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) -> bool {

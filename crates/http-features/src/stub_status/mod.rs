@@ -56,7 +56,7 @@ impl Now {
     fn read(r: &Request) -> Now {
         let count = |which: fn(&Counters) -> &AtomicU64| sum(which);
         // The request that asks is being answered, also where it is too quick to have been counted.
-        let own = u64::from(!r.counted);
+        let own = u64::from(!r.counted && !r.is_subrequest());
         Now { active: count(|c| &c.active), reading: count(|c| &c.reading), writing: count(|c| &c.writing) + own }
     }
     fn waiting(&self) -> u64 {
