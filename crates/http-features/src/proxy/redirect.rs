@@ -50,6 +50,9 @@ impl Value for RedirectRule {
             text => Ok(RedirectRule::Prefix(Template::compile(cx, d, text).map_err(|p| p.at(0))?, replacement)),
         }
     }
+    fn clashes(&self, later: &Self) -> bool {
+        matches!(self, RedirectRule::Off) || matches!(later, RedirectRule::Off)
+    }
 }
 
 /// The rules that hold for a location: none said means `default`.
@@ -73,9 +76,6 @@ pub fn rules(
         Target::Computed(_) => None,
     };
     let Some(List(said)) = said else { return Ok(default.into_iter().collect()) };
-    if said.len() > 1 && said.iter().any(|rule| matches!(rule, RedirectRule::Off)) {
-        return Err(Problem::says("\"proxy_redirect\" directive is duplicate"));
-    }
     let mut out = Vec::new();
     for rule in said {
         match rule {

@@ -58,7 +58,7 @@ pub struct UpstreamState {
     pub port: Option<Arc<str>>,
     /// `http`, `https`, `fastcgi`, ...
     pub scheme: &'static str,
-    /// The request target of the last try, once its answer is being passed on: for the error log.
+    /// The request target of the last try, once its answer has come or it has failed: for the error log.
     pub uri: Vec<u8>,
     /// The next try is the first one of another group.
     pub apart: bool,
@@ -69,6 +69,7 @@ impl UpstreamState {
     pub fn of(r: &mut Request) -> Option<&mut UpstreamState> {
         if r.thing::<UpstreamState>().is_none() {
             r.keep(UpstreamState::default());
+            r.asked = Some(UpstreamState::url);
         }
         r.thing_mut()
     }
@@ -97,6 +98,9 @@ pub fn shown_url(scheme: &str, server: &str, uri: &[u8]) -> String {
     let end = if server.starts_with("unix:") { ":" } else { "" };
     format!("{scheme}://{server}{end}{}", String::from_utf8_lossy(uri))
 }
+
+/// What was done last where a server has been asked, for later lines of the error log.
+pub const OVER: &str = "sending to client";
 
 /// Bytes of the last try, counting those that went through a tunnel: sent to the server, and received from it.
 pub fn bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) -> bool {

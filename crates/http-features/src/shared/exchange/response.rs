@@ -161,6 +161,7 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
         }
     }
     if target.starts_with(b"@") {
+        r.action = Some("reading response header from upstream");
         return Flow::Named(target.to_vec());
     }
     match path::unsafe_uri(target) {

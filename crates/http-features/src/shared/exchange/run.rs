@@ -12,7 +12,7 @@ use crate::shared::caching;
 use crate::shared::hosts::NoAim;
 use crate::shared::tls::Wanted;
 use crate::shared::upgraded::{BUFFER_BYTES, Upgraded};
-use crate::shared::upstream_state::{Try, UpstreamState, shown_url};
+use crate::shared::upstream_state::{self, Try, UpstreamState, shown_url};
 use base::clock;
 use bytes::Bytes;
 use http_engine::{Body, Flow, Request, RequestBody};
@@ -105,7 +105,8 @@ pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
             if let Some(one) = UpstreamState::last(r) {
                 one.response_ms = Some(clock::now().millis_since(one.started));
             }
-            r.log(Level::Info, format_args!("client prematurely closed connection while sending to client"));
+            r.action = Some(upstream_state::OVER);
+            r.log(Level::Info, format_args!("client prematurely closed connection"));
             Flow::Status(499)
         }
     }
@@ -428,6 +429,10 @@ pub fn note(r: &mut Request, peer: &Peer, aim: &Aim<'_>, words: &str, doing: &st
 fn note_at(level: Level, r: &mut Request, peer: &Peer, aim: &Aim<'_>, words: &str, doing: &str) -> Failure {
     let url = shown_url(aim.origin.scheme(), &peer.text, &aim.uri);
     r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
+    r.action = Some(upstream_state::OVER);
+    if let Some(state) = UpstreamState::of(r) {
+        state.uri.clone_from(&aim.uri);
+    }
     if let Some(one) = UpstreamState::last(r) {
         one.status = 502;
     }
@@ -468,6 +473,7 @@ fn accept(
             one.header_ms = Some(ms);
         }
     }
+    r.action = Some(upstream_state::OVER);
     let upstream::Answer { head, buf } = &*answer;
     active.header(ms);
     balancing::judge(r, &active, matches!(head.status, 500 | 502..=504));
