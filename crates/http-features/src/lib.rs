@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
+pub mod fuzzing;
 pub mod registry;
 
 mod access;
@@ -16,6 +17,7 @@ mod autoindex;
 mod brotli;
 mod cache;
 mod charset;
+mod dav;
 mod empty_gif;
 mod geo;
 mod gunzip;

@@ -16,6 +16,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::cache::ProxyCache,
     &crate::cache::ResponseMemory,
     &crate::charset::Charset,
+    &crate::dav::DavFeature,
     &crate::empty_gif::EmptyGif,
     &crate::geo::Geo,
     &crate::gunzip::Gunzip,
