@@ -2,3 +2,4 @@
 //! libFuzzer, and `tests/smoke.rs` with a seeded generator in every `cargo test`.
 
 pub use crate::dav::fuzzing::dav;
+pub use crate::mp4::fuzzing::mp4;

@@ -36,6 +36,40 @@ const DAV: &[&str] = &[
     "<o:a xmlns:o='u'/>",
 ];
 
+/// Heads of boxes with the bytes that they announce at most; numbers, small and large.
+const MP4: &[&str] = &[
+    "\0\0\0\x18ftyp",
+    "\0\0\0\x7fmoov",
+    "\0\0\x01\x40moov",
+    "\0\0\0\x70mvhd",
+    "\0\0\x01\x10trak",
+    "\0\0\0\x5ctkhd",
+    "\0\0\0\x40mdia",
+    "\0\0\0\x20mdhd",
+    "\0\0\0\x30minf",
+    "\0\0\0\x70stbl",
+    "\0\0\0\x18stts",
+    "\0\0\0\x10stss",
+    "\0\0\0\x1cstsc",
+    "\0\0\0\x14stsz",
+    "\0\0\0\x14stco",
+    "\0\0\0\x18co64",
+    "\0\0\0\x10mdat",
+    "\0\0\0\0mdat",
+    "\0\0\0\x01mdat",
+    "\0\0\0\0",
+    "\0\0\0\x01",
+    "\0\0\0\x02",
+    "\0\0\0\x0a",
+    "\x7f\x7f\x7f\x7f",
+    "\0\0\x03\x64",
+];
+
+#[test]
+fn mp4() {
+    run(MP4, fuzzing::mp4, 50_000);
+}
+
 #[test]
 fn dav() {
     run(DAV, fuzzing::dav, 20_000);
@@ -52,7 +86,7 @@ fn run(words: &[&str], target: fn(&[u8]), rounds: usize) {
     target(b"");
     for round in 0..rounds {
         let mut input = Vec::new();
-        for _ in 0..next(10) {
+        for _ in 0..next(if words.len() == MP4.len() { 40 } else { 10 }) {
             input.extend_from_slice(words[next(words.len())].as_bytes());
         }
         if round % 4 == 1 && !input.is_empty() {
