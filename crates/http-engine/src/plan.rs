@@ -271,6 +271,7 @@ pub enum FilterOrder {
 /// The order in which handlers that look at the file system are asked; it stands here and nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ContentOrder {
+    Video,
     RandomIndex,
     Index,
     Autoindex,

@@ -12,6 +12,7 @@ pub mod gzip_ok;
 pub mod hosts;
 pub mod joining;
 pub mod media_types;
+pub mod opening;
 pub mod probing;
 pub mod resolving;
 pub mod slicing;
