@@ -302,14 +302,7 @@ impl Builder<'_> {
         let names = own.as_ref().and_then(|o| o.server_name.as_ref()).map(|n| n.value.0.clone()).unwrap_or_default();
         let listens = own.as_ref().and_then(|o| o.listen.as_ref()).map(|l| l.value.0.clone()).unwrap_or_default();
         let large = conf.large_client_header_buffers;
-        let name = match names.first() {
-            Some(ServerName::Exact(n)) => n.clone(),
-            Some(ServerName::Below(n)) => n.clone(),
-            Some(ServerName::Suffix(n)) => [b"*", n.as_slice()].concat(),
-            Some(ServerName::Prefix(n)) => [n.as_slice(), b"*"].concat(),
-            Some(ServerName::Regex(p)) => [b"~", p.text()].concat(),
-            None => Vec::new(),
-        };
+        let name = names.first().map(ServerName::written).unwrap_or_default();
         self.servers.push(Server {
             name,
             location: 0,
@@ -590,13 +583,7 @@ impl Builder<'_> {
                     let list = if drafts[server].names.is_empty() { &unnamed[..] } else { &drafts[server].names };
                     for name in list {
                         if !names.add(name, server) {
-                            let shown = match name {
-                                ServerName::Exact(n) => String::from_utf8_lossy(n).into_owned(),
-                                ServerName::Below(n) => format!(".{}", String::from_utf8_lossy(n)),
-                                ServerName::Suffix(n) => format!("*{}", String::from_utf8_lossy(n)),
-                                ServerName::Prefix(n) => format!("{}*", String::from_utf8_lossy(n)),
-                                ServerName::Regex(_) => String::new(),
-                            };
+                            let shown = name.shown();
                             let text =
                                 format!("conflicting server name \"{shown}\" on {}, ignored", draft.spec.address);
                             self.cx.warnings.push(Complaint {

@@ -1,14 +1,16 @@
 //! Logs whose file names have variables: opened for each line, or kept open for a while.
 
+use crate::{Session, Template};
 use conf_schema::value::parse_sec;
 use conf_schema::{Cx, Directive, Problem, Value};
-use http_engine::variables::bytes_path;
-use http_engine::{Request, Template};
 use observe::{Level, os};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// `open_log_file_cache`
@@ -81,8 +83,8 @@ pub fn close_thread() {
 }
 
 /// Appends a line to the file that the path comes to.
-pub fn write(r: &mut Request, path: &Template, cache: &CacheConf, line: &[u8]) {
-    if !root_exists(r) {
+pub fn write<S: Session>(r: &mut S, path: &Template<S>, cache: &CacheConf, line: &[u8]) {
+    if !r.may_open_log() {
         return;
     }
     let path = path.eval(r);
@@ -96,19 +98,8 @@ pub fn write(r: &mut Request, path: &Template, cache: &CacheConf, line: &[u8]) {
     }
 }
 
-/// Names often hold `$host`: without this, a client could make files by inventing hosts.
-fn root_exists(r: &mut Request) -> bool {
-    let core = r.loc().core.clone();
-    let mut root = Vec::new();
-    core.root.write(r, &mut root);
-    let e = match std::fs::metadata(bytes_path(&root)) {
-        Ok(meta) if meta.is_dir() => return true,
-        Ok(_) => std::io::Error::from_raw_os_error(libc::ENOTDIR),
-        Err(e) => e,
-    };
-    let shown = String::from_utf8_lossy(&root);
-    r.log(Level::Error, format_args!("testing \"{shown}\" existence failed {}", os(&e)));
-    false
+fn bytes_path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
 }
 
 fn open(path: &[u8]) -> std::io::Result<OwnedFd> {

@@ -1,21 +1,19 @@
 //! Formats: compiled once, written without looking anything up by name.
 
 use super::line::Escape;
+use crate::Session;
+use crate::variable::{VarId, Variables, place};
 use conf_schema::{Cx, Directive, Problem};
 use conf_syntax::Word;
-use http_engine::Request;
-use http_engine::variable::{VarId, Variables, place};
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// The format that is there without a `log_format`.
-const COMBINED: &[u8] = b"$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
-    \"$http_referer\" \"$http_user_agent\"";
-
 /// A compiled format.
-pub struct Format {
+pub struct Format<S> {
     ops: Box<[Op]>,
     escape: Escape,
+    of: PhantomData<fn(&mut S)>,
 }
 
 enum Op {
@@ -24,40 +22,46 @@ enum Op {
 }
 
 /// The formats of a configuration by name, as far as it was read.
-#[derive(Default)]
-pub struct Formats(Vec<(Vec<u8>, Arc<Format>)>);
+pub struct Formats<S>(Vec<(Vec<u8>, Arc<Format<S>>)>);
 
-impl Formats {
+impl<S> Default for Formats<S> {
+    fn default() -> Self {
+        Formats(Vec::new())
+    }
+}
+
+impl<S> Formats<S> {
     /// A format by its name, in any case.
-    pub fn find(&self, name: &[u8]) -> Option<(&[u8], &Arc<Format>)> {
+    pub fn find(&self, name: &[u8]) -> Option<(&[u8], &Arc<Format<S>>)> {
         self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(name, format)| (&name[..], format))
     }
-    pub fn add(&mut self, name: &[u8], format: Format) {
+    pub fn add(&mut self, name: &[u8], format: Format<S>) {
         self.0.push((name.to_vec(), Arc::new(format)));
     }
 }
 
-/// The format of a name; `combined` is always there.
-pub fn find(cx: &mut Cx, name: &[u8]) -> Option<Arc<Format>> {
-    if let Some((_, format)) = cx.get::<Formats>().find(name) {
+/// The format of a name; the area's own is always there.
+pub fn find<S: Session>(cx: &mut Cx, name: &[u8]) -> Option<Arc<Format<S>>> {
+    if let Some((_, format)) = cx.get::<Formats<S>>().find(name) {
         return Some(format.clone());
     }
-    if !name.eq_ignore_ascii_case(b"combined") {
+    let (own, text) = S::LOG_FORMAT?;
+    if !name.eq_ignore_ascii_case(own.as_bytes()) {
         return None;
     }
     let mut d = Directive::default();
-    d.args.push(Word { bytes: COMBINED.to_vec(), ..Word::default() });
+    d.args.push(Word { bytes: text.into(), ..Word::default() });
     let format = Format::compile(cx, &d, &d.args).ok()?;
-    cx.get::<Formats>().add(b"combined", format);
+    cx.get::<Formats<S>>().add(own.as_bytes(), format);
     find(cx, name)
 }
 
-impl Format {
+impl<S: Session> Format<S> {
     /// Compiles the words after the name.
     ///
     /// # Errors
     /// A `$` without a name, an unknown way of escaping.
-    pub fn compile(cx: &mut Cx, d: &Directive, words: &[Word]) -> Result<Format, Problem> {
+    pub fn compile(cx: &mut Cx, d: &Directive, words: &[Word]) -> Result<Self, Problem> {
         let mut words = words;
         let mut escape = Escape::Default;
         if let Some((first, rest)) = words.split_first()
@@ -79,14 +83,14 @@ impl Format {
         let mut ops = Vec::new();
         let mut text = Vec::new();
         for word in words {
-            compile(cx, d, &word.bytes, &mut ops, &mut text)?;
+            compile::<S>(cx, d, &word.bytes, &mut ops, &mut text)?;
         }
         flush(&mut text, &mut ops);
-        Ok(Format { ops: ops.into(), escape })
+        Ok(Format { ops: ops.into(), escape, of: PhantomData })
     }
 
     /// Appends the line, without its end.
-    pub fn write(&self, r: &mut Request, out: &mut Vec<u8>) {
+    pub fn write(&self, r: &mut S, out: &mut Vec<u8>) {
         for op in &self.ops {
             match op {
                 Op::Text(text) => out.extend_from_slice(text),
@@ -121,7 +125,13 @@ fn flush(text: &mut Vec<u8>, ops: &mut Vec<Op>) {
     }
 }
 
-fn compile(cx: &mut Cx, d: &Directive, word: &[u8], ops: &mut Vec<Op>, text: &mut Vec<u8>) -> Result<(), Problem> {
+fn compile<S: Session>(
+    cx: &mut Cx,
+    d: &Directive,
+    word: &[u8],
+    ops: &mut Vec<Op>,
+    text: &mut Vec<u8>,
+) -> Result<(), Problem> {
     let is_name = |c: &u8| c.is_ascii_alphanumeric() || *c == b'_';
     let mut rest = word;
     while let Some((&c, after)) = rest.split_first() {
@@ -152,7 +162,7 @@ fn compile(cx: &mut Cx, d: &Directive, word: &[u8], ops: &mut Vec<Op>, text: &mu
             return Err(invalid());
         }
         flush(text, ops);
-        ops.push(Op::Variable(cx.get::<Variables>().read(&name, place(d))));
+        ops.push(Op::Variable(cx.get::<Variables<S>>().read(&name, place(d))));
         rest = next;
     }
     Ok(())

@@ -8,7 +8,7 @@ fn block(body: &str) -> (Result<Lookup, String>, Vec<String>) {
     let items = parse(FileId(0), text.as_bytes());
     let Some(Item::Directive(d)) = items.into_iter().next() else { panic!("no block") };
     let mut cx = Cx::default();
-    let read = read(&mut cx, &d, None).map(|(l, _)| l).map_err(|p| format!("{:?}", p.words));
+    let read = read(&mut cx, &d, None, true).map(|(l, _)| l).map_err(|p| format!("{:?}", p.words));
     (read, cx.warnings.into_iter().map(|w| w.text).collect())
 }
 

@@ -1,9 +1,9 @@
 //! Files with fixed names: a thread's buffer, its timer, compression, and what becomes of a disk that is full.
 
 use super::format::Format;
+use crate::Session;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use http_engine::Request;
 use observe::{ErrorLog, Level, LogFile, os};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -84,15 +84,15 @@ impl FileSink {
     pub fn buffer(&self, wanted: Buffering) -> bool {
         *self.buffering.get_or_init(|| wanted) == wanted
     }
-    /// Logs a request.
-    pub fn line(self: &Arc<Self>, r: &mut Request, format: &Format, scratch: &mut Vec<u8>) {
+    /// Logs a session.
+    pub fn line<S: Session>(self: &Arc<Self>, r: &mut S, format: &Format<S>, scratch: &mut Vec<u8>) {
         if self.health.full.load(Ordering::Relaxed) == base::clock::unix_seconds() {
             return;
         }
         let Some(buffering) = self.buffering.get() else {
             format.write(r, scratch);
             scratch.push(b'\n');
-            let error_log = &r.loc().core.error_log;
+            let error_log = r.error_log();
             return self.append(scratch, error_log);
         };
         let key = Arc::as_ptr(self) as usize;
@@ -100,7 +100,7 @@ impl FileSink {
         let mut lines = BUFFERS.with_borrow_mut(|all| {
             let buffer = all.0.entry(key).or_insert_with(|| Buffer {
                 sink: self.clone(),
-                error_log: r.loc().core.error_log.clone(),
+                error_log: r.error_log().clone(),
                 lines: Vec::with_capacity(buffering.size + 1024),
                 turn: 0,
             });
@@ -111,7 +111,7 @@ impl FileSink {
         lines.push(b'\n');
         let mut emptied = false;
         if lines.len() > buffering.size {
-            let error_log = r.loc().core.error_log.clone();
+            let error_log = r.error_log().clone();
             if start > 0 {
                 self.write_out(lines.get(..start).unwrap_or_default(), &error_log);
                 lines.drain(..start);

@@ -36,8 +36,10 @@ fn complaints_in_nginx_words() {
         let got = format!("{:?}", Limit::parse(&mut cx, &synthetic("limit_conn", text)).expect_err(text).words);
         assert!(got.contains(want), "{got}");
     }
-    let mut zone =
-        |text: &str| Zone::parse(&mut cx, &synthetic("limit_conn_zone", text)).map_err(|p| format!("{:?}", p.words));
+    let mut zone = |text: &str| {
+        Zone::<crate::testing::Nobody>::parse(&mut cx, &synthetic("limit_conn_zone", text))
+            .map_err(|p| format!("{:?}", p.words))
+    };
     assert!(zone("$a zone=one:1m").is_ok());
     let twice = zone("$b zone=one:1m").err().expect("twice");
     assert!(twice.contains("limit_conn_zone \\\"one\\\" is already bound to key \\\"$a\\\""), "{twice}");

@@ -1,6 +1,7 @@
 //! Tables and their complaints.
 
 use super::*;
+use crate::testing::Nobody;
 use conf_syntax::{FileId, Item, parse};
 
 fn line(text: &str) -> Directive {
@@ -10,13 +11,13 @@ fn line(text: &str) -> Directive {
     }
 }
 
-fn lookup(body: &str) -> Result<Lookup, String> {
+fn lookup(body: &str) -> Result<Lookup<Nobody>, String> {
     let d = line(&format!("map $x $y {{ {body} }}"));
     Lookup::parse(&mut Cx::default(), &d, Template::default()).map(|(l, _)| l).map_err(|p| format!("{:?}", p.words))
 }
 
-fn found(lookup: &Lookup, value: &str) -> String {
-    let mut r = Request::default();
+fn found(lookup: &Lookup<Nobody>, value: &str) -> String {
+    let mut r = Nobody::default();
     let result = lookup.find(&mut r, value.as_bytes());
     result.map_or("-".into(), |i| String::from_utf8_lossy(lookup.results[i].as_literal().expect("text")).into_owned())
 }
@@ -58,12 +59,15 @@ fn complaints_in_nginx_words() {
         assert!(got.contains(want), "{body}: {got}");
     }
     let d = line("map $x y { }");
-    assert!(format!("{:?}", Maps::parse(&mut Cx::default(), &d).err()).contains("invalid variable name \\\"y\\\""));
+    assert!(
+        format!("{:?}", Maps::<Nobody>::parse(&mut Cx::default(), &d).err())
+            .contains("invalid variable name \\\"y\\\"")
+    );
 }
 
 #[test]
 fn the_line_at_fault_is_the_one_in_the_block() {
     let d = line("map $x $y {\n a 1;\n a 2;\n}");
-    let problem = Maps::parse(&mut Cx::default(), &d).err().expect("conflict");
+    let problem = Maps::<Nobody>::parse(&mut Cx::default(), &d).err().expect("conflict");
     assert_eq!(problem.inner.map(|at| at.line), Some(3));
 }

@@ -1,16 +1,17 @@
 //! The directives' complaints and what they make.
 
 use super::*;
+use crate::testing::Nobody;
 use conf_schema::table::synthetic;
 
-fn log(cx: &mut Cx, text: &str) -> Result<Logs, String> {
+fn log(cx: &mut Cx, text: &str) -> Result<Logs<Nobody>, String> {
     Logs::parse(cx, &synthetic("access_log", text)).map_err(|p| format!("{:?}", p.words))
 }
 
 fn cx() -> Cx {
     let mut cx = Cx::default();
     cx.prefix = "/p".into();
-    Formatted::parse(&mut cx, &synthetic("log_format", "short '$status $uri'")).expect("parses");
+    Formatted::<Nobody>::parse(&mut cx, &synthetic("log_format", "short '$status $uri'")).expect("parses");
     cx
 }
 
@@ -50,7 +51,9 @@ fn formats() {
         ("a 'x $'", "invalid parameter \\\"$\\\""),
         ("a 'x $ y'", "invalid parameter \\\"$ y\\\""),
     ] {
-        let got = Formatted::parse(&mut cx(), &synthetic("log_format", text)).err().map(|p| format!("{:?}", p.words));
+        let got = Formatted::<Nobody>::parse(&mut cx(), &synthetic("log_format", text))
+            .err()
+            .map(|p| format!("{:?}", p.words));
         assert!(got.as_ref().is_some_and(|got| got.contains(want)), "{text}: {got:?}");
     }
     assert!(log(&mut cx(), "/x COMBINED").is_ok());
