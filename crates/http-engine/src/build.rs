@@ -52,7 +52,7 @@ pub struct HttpBuild<'a> {
     pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
     /// Called on every thread when log lines must not wait any longer.
     pub flushers: &'a mut Vec<fn()>,
-    pub background: &'a mut Vec<Arc<dyn crate::plan::Background>>,
+    pub background: &'a mut Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
     pub folders: &'a mut Vec<crate::plan::Folder>,
 }
 
@@ -105,7 +105,7 @@ struct Builder<'a> {
     servers: Vec<Server>,
     things: Vec<Arc<dyn Any + Send + Sync>>,
     flushers: Vec<fn()>,
-    background: Vec<Arc<dyn crate::plan::Background>>,
+    background: Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
     folders: Vec<crate::plan::Folder>,
     complaints: Vec<Complaint>,
     /// By the core's plan and kind of root; the plan is kept, so that its address stays its own.

@@ -17,7 +17,6 @@ pub mod files;
 pub mod fuzzing;
 pub mod head_out;
 pub mod hosts;
-pub mod listen;
 pub mod path;
 pub mod plan;
 pub mod regex;
@@ -40,7 +39,7 @@ pub use request::{
     Watch,
 };
 pub use response::{Body, BodyError, BodySource, FilePart, OpenFile, Piece, Str};
-pub use session_engine::forwarded;
+pub use session_engine::{forwarded, listen};
 pub use template::Template;
 
 /// Writes out log lines that this thread's loggers hold back (USR1, reload, the end).

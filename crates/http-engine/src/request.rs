@@ -9,9 +9,7 @@ use base::clock::Instant;
 use bytes::Bytes;
 use std::any::Any;
 use std::cell::Cell;
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -181,7 +179,7 @@ pub enum Flow {
     Later(Later),
 }
 
-pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+pub use session_engine::background::LocalFuture;
 /// Work that waits: it is given the request and hands it back with what it says.
 pub type Later = Box<dyn FnOnce(Box<Request>) -> LocalFuture<(Box<Request>, Flow)>>;
 

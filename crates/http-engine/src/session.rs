@@ -66,6 +66,9 @@ impl Session for Request {
         self.log(Level::Error, format_args!("testing \"{shown}\" existence failed {}", os(&e)));
         false
     }
+    fn tls(&self) -> Option<&tls::Facts> {
+        self.connection().tls.as_deref()
+    }
     fn error_log(&self) -> &Arc<ErrorLog> {
         &self.loc().core.error_log
     }

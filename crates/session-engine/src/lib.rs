@@ -1,5 +1,5 @@
-//! What the areas of a configuration share (http, stream): variables, templates, regular expressions, and what is computed,
-//! allowed, counted and logged with them.
+//! What the areas of a configuration share (http, stream): variables, templates, regular expressions; what is computed, allowed,
+//! counted and logged with them; listeners, groups of servers and TLS as directives name them.
 //!
 //! Everything is generic over the [`Session`] it works on: a request of http, a connection of stream. An area names its own
 //! types once (`type Template = session_engine::Template<Request>`), so that a template of one area cannot be evaluated in
@@ -9,10 +9,12 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 pub mod access;
+pub mod background;
 pub mod forwarded;
 pub mod geo;
 pub mod hosts;
 pub mod limit_conn;
+pub mod listen;
 pub mod log;
 pub mod map;
 pub mod names;
@@ -23,6 +25,8 @@ pub mod split_clients;
 pub mod template;
 #[cfg(test)]
 mod testing;
+pub mod tls;
+pub mod upstreams;
 pub mod variable;
 pub mod zones;
 

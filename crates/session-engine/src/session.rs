@@ -71,6 +71,10 @@ pub trait Session: Sized + 'static {
     fn may_open_log(&mut self) -> bool {
         true
     }
+    /// What is known of its TLS; `None`: it has none.
+    fn tls(&self) -> Option<&tls::Facts> {
+        None
+    }
     fn error_log(&self) -> &Arc<ErrorLog>;
     /// Writes to its error log, with the facts that nginx adds to every line of a session.
     fn log(&self, level: Level, words: std::fmt::Arguments<'_>);

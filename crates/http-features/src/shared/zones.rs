@@ -4,7 +4,7 @@ use conf_schema::{Cx, Problem};
 use http_engine::Request;
 use std::sync::Arc;
 
-pub use session_engine::zones::{BYTES_MIN, declare, name_and_size, state};
+pub use session_engine::zones::{declare, name_and_size, state};
 
 /// A zone as a directive declares it.
 pub type Declared<T> = session_engine::zones::Declared<Request, T>;

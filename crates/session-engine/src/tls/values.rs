@@ -1,9 +1,9 @@
 //! The kinds of words.
 
 use super::dynamic::CertificateCache;
+use crate::{Session, Template};
 use conf_schema::value::{arg, parse_sec};
 use conf_schema::{Cx, Directive, Problem, Value};
-use http_engine::Template;
 use std::sync::Arc;
 
 conf_schema::word_set! {
@@ -21,20 +21,25 @@ impl TlsProtocols {
 }
 
 /// A certificate or a key: a file, `data:` with its text, or a string with variables that comes to one of these.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pem {
+pub struct Pem<S> {
     pub text: String,
-    pub template: Template,
+    pub template: Template<S>,
 }
 
-impl Pem {
+impl<S> Clone for Pem<S> {
+    fn clone(&self) -> Self {
+        Pem { text: self.text.clone(), template: self.template.clone() }
+    }
+}
+
+impl<S> Pem<S> {
     /// It is known only when a connection is there.
     pub fn is_dynamic(&self) -> bool {
         self.template.as_literal().is_none()
     }
 }
 
-impl Value for Pem {
+impl<S: Session> Value for Pem<S> {
     const SYNTAX: &'static str = "file";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = arg(d, 0)?;

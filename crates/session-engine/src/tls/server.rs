@@ -1,17 +1,14 @@
-//! From the directives of a server to its rules (nginx: `ngx_http_ssl_merge_srv_conf`).
+//! From the directives of a server to its rules (nginx: `ngx_http_ssl_merge_srv_conf`, `ngx_stream_ssl_merge_srv_conf`).
 
 use super::asking::Responder;
-use super::cache::OcspCache;
+use super::cache::{OcspCache, Sessions};
 use super::ocsp::{Answers, AskAuthorities};
 use super::stapling::Staples;
-use super::{Ocsp, SslConf, Verify};
-use crate::shared::tls::{self as shared, Commanded, Dynamic};
-use crate::shared::zones;
-use conf_schema::value::Text;
+use super::{CacheOf, Command, Commanded, Dynamic, Passwords, Pem, TlsProtocols};
+use crate::Session;
+use crate::zones;
+use conf_schema::value::{List, Text};
 use conf_schema::{Complaint, Cx, Level, Problem};
-use http_engine::Request;
-use http_engine::tls::{LoadCertificates, ServerTls};
-use std::any::Any;
 use std::path::Path;
 use std::sync::Arc;
 use tls::certs::{CertificateSet, KeyPair};
@@ -20,13 +17,114 @@ use tls::{ServerRules, ServerSettings, SessionCache, SessionStore, TICKET_KEY_SI
 /// Octets that a session takes in a cache, about: for caches that are said in sessions.
 const SESSION_BYTES: u64 = 256;
 
-/// What is offered to clients that ask, without HTTP/2.
-const ALPN: [&[u8]; 3] = [b"http/1.1", b"http/1.0", b"http/0.9"];
+conf_schema::words! {
+    /// `ssl_verify_client`
+    pub enum Verify { Off = "off", On = "on", Optional = "optional", OptionalNoCa = "optional_no_ca" }
+}
+conf_schema::words! {
+    /// `ssl_ocsp`
+    pub enum Ocsp { Off = "off", On = "on", Leaf = "leaf" }
+}
 
-struct Loaders(Vec<Dynamic>);
+/// What the directives of one server say: each field is named like its directive.
+pub struct ServerSaid<S: Session> {
+    pub ssl_certificate: Option<List<Pem<S>>>,
+    pub ssl_certificate_key: Option<List<Pem<S>>>,
+    pub ssl_certificate_cache: CacheOf,
+    pub ssl_ech_file: Option<List<Text>>,
+    pub ssl_password_file: Option<Passwords>,
+    pub ssl_certificate_compression: bool,
+    pub ssl_dhparam: Option<Text>,
+    pub ssl_ecdh_curve: Text,
+    pub ssl_protocols: TlsProtocols,
+    pub ssl_ciphers: Text,
+    pub ssl_verify_client: Verify,
+    pub ssl_verify_depth: u64,
+    pub ssl_client_certificate: Option<Text>,
+    pub ssl_trusted_certificate: Option<Text>,
+    pub ssl_prefer_server_ciphers: bool,
+    pub ssl_session_cache: Option<Sessions>,
+    pub ssl_session_tickets: bool,
+    pub ssl_session_ticket_key: Option<List<Text>>,
+    pub ssl_session_timeout: u64,
+    pub ssl_crl: Option<Text>,
+    pub ssl_ocsp: Ocsp,
+    pub ssl_ocsp_responder: Option<Text>,
+    pub ssl_ocsp_cache: OcspCache,
+    pub ssl_stapling: bool,
+    pub ssl_stapling_file: Option<Text>,
+    pub ssl_stapling_responder: Option<Text>,
+    pub ssl_stapling_verify: bool,
+    pub ssl_conf_command: Option<List<Command>>,
+    pub ssl_reject_handshake: bool,
+    /// Octets of plaintext in a record.
+    pub buffer_size: usize,
+    /// 0-RTT is taken.
+    pub early_data: bool,
+    /// What is offered to clients that ask.
+    pub alpn: Vec<Vec<u8>>,
+}
 
-impl LoadCertificates for Loaders {
-    fn load(&self, r: &mut Request) -> Result<CertificateSet, String> {
+/// Takes what an area's table says over into a [`ServerSaid`]; the fields that are not directives of all areas follow.
+#[macro_export]
+macro_rules! server_said {
+    ($conf:expr, $($own:ident : $value:expr),* $(,)?) => {
+        $crate::tls::ServerSaid {
+            ssl_certificate: $conf.ssl_certificate.clone(),
+            ssl_certificate_key: $conf.ssl_certificate_key.clone(),
+            ssl_certificate_cache: $conf.ssl_certificate_cache.clone(),
+            ssl_ech_file: $conf.ssl_ech_file.clone(),
+            ssl_password_file: $conf.ssl_password_file.clone(),
+            ssl_certificate_compression: $conf.ssl_certificate_compression,
+            ssl_dhparam: $conf.ssl_dhparam.clone(),
+            ssl_ecdh_curve: $conf.ssl_ecdh_curve.clone(),
+            ssl_protocols: $conf.ssl_protocols,
+            ssl_ciphers: $conf.ssl_ciphers.clone(),
+            ssl_verify_client: $conf.ssl_verify_client,
+            ssl_verify_depth: $conf.ssl_verify_depth.0,
+            ssl_client_certificate: $conf.ssl_client_certificate.clone(),
+            ssl_trusted_certificate: $conf.ssl_trusted_certificate.clone(),
+            ssl_prefer_server_ciphers: $conf.ssl_prefer_server_ciphers,
+            ssl_session_cache: $conf.ssl_session_cache.clone(),
+            ssl_session_tickets: $conf.ssl_session_tickets,
+            ssl_session_ticket_key: $conf.ssl_session_ticket_key.clone(),
+            ssl_session_timeout: $conf.ssl_session_timeout.0,
+            ssl_crl: $conf.ssl_crl.clone(),
+            ssl_ocsp: $conf.ssl_ocsp,
+            ssl_ocsp_responder: $conf.ssl_ocsp_responder.clone(),
+            ssl_ocsp_cache: $conf.ssl_ocsp_cache.clone(),
+            ssl_stapling: $conf.ssl_stapling,
+            ssl_stapling_file: $conf.ssl_stapling_file.clone(),
+            ssl_stapling_responder: $conf.ssl_stapling_responder.clone(),
+            ssl_stapling_verify: $conf.ssl_stapling_verify,
+            ssl_conf_command: $conf.ssl_conf_command.clone(),
+            ssl_reject_handshake: $conf.ssl_reject_handshake,
+            $($own: $value),*
+        }
+    };
+}
+
+/// How a server answers TLS connections.
+pub struct ServerTls<S> {
+    /// `ssl_verify_client`: asked of every session, whatever the handshake was made with.
+    pub verify: VerifyClient,
+    /// `None`: it has no certificate, and the default server's rules stand in.
+    pub rules: Option<Arc<ServerRules>>,
+    /// Hosts that its certificate should be for.
+    pub names: Vec<String>,
+    /// Answers of authorities that go with its certificates.
+    pub staples: Option<Staples>,
+    /// Its certificates are known only once a connection is there (`ssl_certificate` with variables).
+    pub certificates: Option<Loaders<S>>,
+}
+
+/// Loads the certificates of one connection.
+pub struct Loaders<S>(Vec<Dynamic<S>>);
+
+impl<S: Session> Loaders<S> {
+    /// # Errors
+    /// nginx's words for the error log.
+    pub fn load(&self, r: &mut S) -> Result<CertificateSet, String> {
         let mut pairs = Vec::new();
         for one in &self.0 {
             match one.load(r)? {
@@ -50,7 +148,10 @@ fn text(value: &Option<Text>) -> Option<String> {
 }
 
 /// The rules of one server; `None`: it has no certificate and rejects nothing.
-pub(super) fn server(conf: &SslConf, cx: &mut Cx) -> Result<Option<ServerTls>, Problem> {
+///
+/// # Errors
+/// nginx's words.
+pub fn server<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx) -> Result<Option<ServerTls<S>>, Problem> {
     let certificates = conf.ssl_certificate.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     let keys = conf.ssl_certificate_key.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     if let Some(bare) = certificates.last().filter(|_| keys.len() < certificates.len()) {
@@ -68,7 +169,7 @@ pub(super) fn server(conf: &SslConf, cx: &mut Cx) -> Result<Option<ServerTls>, P
             verify,
             rules: None,
             names: Vec::new(),
-            extension: None,
+            staples: None,
             certificates: None,
         }));
     }
@@ -77,10 +178,10 @@ pub(super) fn server(conf: &SslConf, cx: &mut Cx) -> Result<Option<ServerTls>, P
         ciphers: conf.ssl_ciphers.str().into_owned(),
         prefer_server_ciphers: conf.ssl_prefer_server_ciphers,
         groups: conf.ssl_ecdh_curve.str().into_owned(),
-        session_timeout: conf.ssl_session_timeout.0,
-        alpn: ALPN.iter().map(|p| p.to_vec()).collect(),
-        early_data: conf.ssl_early_data,
-        buffer_size: usize::try_from(conf.ssl_buffer_size.0).unwrap_or(usize::MAX),
+        session_timeout: conf.ssl_session_timeout,
+        alpn: conf.alpn.clone(),
+        early_data: conf.early_data,
+        buffer_size: conf.buffer_size,
         reject_handshake: conf.ssl_reject_handshake,
         compress_certificates: conf.ssl_certificate_compression,
         verify,
@@ -95,7 +196,7 @@ pub(super) fn server(conf: &SslConf, cx: &mut Cx) -> Result<Option<ServerTls>, P
         }
     } else {
         for (certificate, key) in certificates.iter().zip(keys) {
-            settings.certificates.push(shared::key_pair(cx, certificate, key, passwords)?);
+            settings.certificates.push(super::key_pair(cx, certificate, key, passwords)?);
         }
     }
     clients(conf, cx, &mut settings)?;
@@ -104,32 +205,31 @@ pub(super) fn server(conf: &SslConf, cx: &mut Cx) -> Result<Option<ServerTls>, P
     let mut tickets = conf.ssl_session_tickets;
     command(Commanded::read(cx, commands)?, cx, conf, &mut settings, &mut tickets)?;
     sessions(conf, cx, &mut settings, tickets)?;
-    let extension = stapling(conf, cx, &mut settings)?;
+    let staples = stapling(conf, cx, &mut settings)?;
     let mut warnings = Vec::new();
-    let rules = ServerRules::build(&settings, &shared::clock(), &mut warnings).map_err(Problem::says)?;
+    let rules = ServerRules::build(&settings, &super::clock(), &mut warnings).map_err(Problem::says)?;
     for text in warnings {
         warn(cx, text);
     }
-    let certificates: Option<Box<dyn LoadCertificates>> =
-        if loaders.is_empty() { None } else { Some(Box::new(Loaders(loaders))) };
-    Ok(Some(ServerTls { verify, rules: Some(rules), names: Vec::new(), extension, certificates }))
+    let certificates = (!loaders.is_empty()).then_some(Loaders(loaders));
+    Ok(Some(ServerTls { verify, rules: Some(rules), names: Vec::new(), staples, certificates }))
 }
 
 /// Who clients may be.
-fn clients(conf: &SslConf, cx: &mut Cx, settings: &mut ServerSettings) -> Result<(), Problem> {
-    settings.verify_depth = u32::try_from(conf.ssl_verify_depth.0).unwrap_or(u32::MAX);
+fn clients<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx, settings: &mut ServerSettings) -> Result<(), Problem> {
+    settings.verify_depth = u32::try_from(conf.ssl_verify_depth).unwrap_or(u32::MAX);
     let (client, trusted) = (text(&conf.ssl_client_certificate), text(&conf.ssl_trusted_certificate));
     if matches!(settings.verify, VerifyClient::On | VerifyClient::Optional) && client.is_none() && trusted.is_none() {
         return Err(Problem::says("no ssl_client_certificate or ssl_trusted_certificate for ssl_verify_client"));
     }
     if let Some(file) = client.filter(|_| settings.verify != VerifyClient::Off) {
-        settings.client_authorities = shared::authorities(cx, &file)?;
+        settings.client_authorities = super::authorities(cx, &file)?;
     }
     if let Some(file) = trusted {
-        settings.trusted = shared::authorities(cx, &file)?;
+        settings.trusted = super::authorities(cx, &file)?;
     }
     if let Some(file) = text(&conf.ssl_crl) {
-        settings.revocations = shared::crls(cx, &file)?;
+        settings.revocations = super::crls(cx, &file)?;
     }
     if conf.ssl_ocsp != Ocsp::Off {
         if settings.verify == VerifyClient::OptionalNoCa {
@@ -141,7 +241,7 @@ fn clients(conf: &SslConf, cx: &mut Cx, settings: &mut ServerSettings) -> Result
 }
 
 /// Files of directives that have no effect here: they must be what they are called nevertheless.
-fn other_files(conf: &SslConf, cx: &mut Cx) -> Result<(), Problem> {
+fn other_files<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx) -> Result<(), Problem> {
     if let Some(file) = text(&conf.ssl_dhparam) {
         let path = cx.conf_full_name(&file);
         let shown = path.display();
@@ -160,10 +260,10 @@ fn other_files(conf: &SslConf, cx: &mut Cx) -> Result<(), Problem> {
     Ok(())
 }
 
-fn command(
-    commanded: Commanded,
+fn command<S: Session>(
+    commanded: Commanded<S>,
     cx: &mut Cx,
-    conf: &SslConf,
+    conf: &ServerSaid<S>,
     settings: &mut ServerSettings,
     tickets: &mut bool,
 ) -> Result<(), Problem> {
@@ -180,7 +280,7 @@ fn command(
     *tickets = commanded.tickets.unwrap_or(*tickets);
     match (commanded.certificate, commanded.key) {
         (Some(certificate), Some(key)) => {
-            settings.certificates.push(shared::key_pair(cx, &certificate, &key, conf.ssl_password_file.as_ref())?);
+            settings.certificates.push(super::key_pair(cx, &certificate, &key, conf.ssl_password_file.as_ref())?);
         }
         (None, None) => {}
         _ => {
@@ -192,7 +292,12 @@ fn command(
     Ok(())
 }
 
-fn sessions(conf: &SslConf, cx: &mut Cx, settings: &mut ServerSettings, tickets: bool) -> Result<(), Problem> {
+fn sessions<S: Session>(
+    conf: &ServerSaid<S>,
+    cx: &mut Cx,
+    settings: &mut ServerSettings,
+    tickets: bool,
+) -> Result<(), Problem> {
     let said = conf.ssl_session_cache.clone().unwrap_or_default();
     let make = |size: u64| SessionCache::new(usize::try_from(size).unwrap_or(usize::MAX));
     settings.sessions = match (&said.shared, said.builtin) {
@@ -234,7 +339,7 @@ fn sessions(conf: &SslConf, cx: &mut Cx, settings: &mut ServerSettings, tickets:
 ///
 /// # Errors
 /// nginx's words for a responder that is none.
-pub(super) fn asking(conf: &SslConf) -> Result<Option<AskAuthorities>, Problem> {
+pub fn asking<S: Session>(conf: &ServerSaid<S>) -> Result<Option<AskAuthorities>, Problem> {
     if conf.ssl_ocsp == Ocsp::Off || conf.ssl_verify_client == Verify::Off {
         return Ok(None);
     }
@@ -251,7 +356,7 @@ pub(super) fn asking(conf: &SslConf) -> Result<Option<AskAuthorities>, Problem> 
 
 fn unopened(path: &Path, mode: &str, why: &std::io::Error) -> Problem {
     let shown = path.display().to_string();
-    Problem::says(format!("BIO_new_file(\"{shown}\") failed {}", shared::unopened(&shown, mode, why)))
+    Problem::says(format!("BIO_new_file(\"{shown}\") failed {}", super::unopened(&shown, mode, why)))
 }
 
 fn responder(url: &Option<Text>, directive: &str) -> Result<Option<Responder>, Problem> {
@@ -260,11 +365,11 @@ fn responder(url: &Option<Text>, directive: &str) -> Result<Option<Responder>, P
 }
 
 /// What goes with the certificates: a file's answer, or those that are fetched; what cannot be had is warned of.
-fn stapling(
-    conf: &SslConf,
+fn stapling<S: Session>(
+    conf: &ServerSaid<S>,
     cx: &mut Cx,
     settings: &mut ServerSettings,
-) -> Result<Option<Arc<dyn Any + Send + Sync>>, Problem> {
+) -> Result<Option<Staples>, Problem> {
     if !conf.ssl_stapling {
         return Ok(None);
     }
@@ -298,5 +403,5 @@ fn stapling(
             warn(cx, format!("\"ssl_stapling\" ignored, {why} \"{name}\""));
         }
     }
-    Ok(Some(Arc::new(staples)))
+    Ok(Some(staples))
 }

@@ -1,7 +1,6 @@
 //! Asking an authority about a certificate: one request over plain HTTP (nginx: `ngx_ssl_ocsp_request`).
 
-use crate::shared::groups::host_and_port;
-use crate::shared::resolving::Resolving;
+use crate::upstreams::{Resolving, host_and_port};
 use observe::os;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;

@@ -105,7 +105,12 @@ pub(super) fn unavailable(key: &str) -> Option<String> {
 ///
 /// # Errors
 /// nginx's words.
-pub fn key_pair(cx: &mut Cx, certificate: &Pem, key: &Pem, passwords: Option<&Passwords>) -> Result<KeyPair, Problem> {
+pub fn key_pair<S>(
+    cx: &mut Cx,
+    certificate: &Pem<S>,
+    key: &Pem<S>,
+    passwords: Option<&Passwords>,
+) -> Result<KeyPair, Problem> {
     let key = stored(&key.text);
     let (c, k) = (shown(cx, &certificate.text), shown(cx, key));
     if let Some(why) = unavailable(key) {

@@ -3,8 +3,8 @@
 
 use super::files::{pem, sentence, stored, unavailable};
 use super::values::{CacheOf, Passwords, Pem};
+use crate::{Session, Template};
 use base::clock;
-use http_engine::{Request, Template};
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -110,22 +110,22 @@ fn stamps((certificate, key): &Id) -> [Option<Stamp>; 2] {
 }
 
 /// The certificate of one connection.
-pub struct Dynamic {
-    certificate: Template,
-    key: Template,
+pub struct Dynamic<S> {
+    certificate: Template<S>,
+    key: Template<S>,
     passwords: Passwords,
     conf_prefix: PathBuf,
     cache: CacheOf,
 }
 
-impl Dynamic {
+impl<S: Session> Dynamic<S> {
     pub fn new(
-        certificate: &Pem,
-        key: &Pem,
+        certificate: &Pem<S>,
+        key: &Pem<S>,
         passwords: Option<&Passwords>,
         cache: &CacheOf,
         conf_prefix: &Path,
-    ) -> Dynamic {
+    ) -> Self {
         Dynamic {
             certificate: certificate.template.clone(),
             key: key.template.clone(),
@@ -135,11 +135,11 @@ impl Dynamic {
         }
     }
 
-    /// The certificate for this request; `None` when its name comes to nothing.
+    /// The certificate for this session; `None` when its name comes to nothing.
     ///
     /// # Errors
     /// nginx's words for the error log.
-    pub fn load(&self, r: &mut Request) -> Result<Option<KeyPair>, String> {
+    pub fn load(&self, r: &mut S) -> Result<Option<KeyPair>, String> {
         let certificate = self.full(self.certificate.eval(r));
         let key = self.key.eval(r);
         let key = self.full(stored(&String::from_utf8_lossy(&key)).as_bytes().to_vec());

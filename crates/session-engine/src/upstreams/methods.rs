@@ -1,8 +1,8 @@
 //! Arguments of the balancers, of `keepalive`, `queue` and `zone`.
 
+use crate::{Session, Template};
 use conf_schema::value::{parse_msec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
-use http_engine::Template;
 use upstream::Method;
 use upstream::balance::Time;
 use upstream::group::Queue;
@@ -27,13 +27,18 @@ impl Value for Marker {
 }
 
 /// `hash key [consistent]`
-#[derive(Clone)]
-pub struct HashKey {
-    pub key: Template,
+pub struct HashKey<S> {
+    pub key: Template<S>,
     pub consistent: bool,
 }
 
-impl Value for HashKey {
+impl<S> Clone for HashKey<S> {
+    fn clone(&self) -> Self {
+        HashKey { key: self.key.clone(), consistent: self.consistent }
+    }
+}
+
+impl<S: Session> Value for HashKey<S> {
     const SYNTAX: &'static str = "key [consistent]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let key = Template::parse(cx, d)?;

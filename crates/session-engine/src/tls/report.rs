@@ -1,12 +1,13 @@
 //! What is said of certificates when the configuration is read: that they have ended, or soon will. `tidegate doctor` says more.
 
+use super::ServerTls;
+use crate::Session;
+use crate::names::ServerName;
 use conf_schema::{Complaint, Cx, Level};
-use http_engine::tls::ServerTls;
-use http_engine::values::ServerName;
 use tls::review::review;
 
 /// Warnings about the certificates of a server.
-pub(super) fn certificates(tls: &ServerTls, cx: &mut Cx) {
+pub fn certificates<S: Session>(tls: &ServerTls<S>, cx: &mut Cx) {
     let Some(rules) = &tls.rules else { return };
     let now = base::clock::unix_seconds();
     for pair in rules.certificates().pairs() {
@@ -20,7 +21,7 @@ pub(super) fn certificates(tls: &ServerTls, cx: &mut Cx) {
 }
 
 /// The names of a server that can stand in a certificate.
-pub(super) fn hosts(names: &[ServerName]) -> Vec<String> {
+pub fn hosts<S: Session>(names: &[ServerName<S>]) -> Vec<String> {
     let exact = names.iter().filter_map(|name| match name {
         ServerName::Exact(host) if host.contains(&b'.') => Some(String::from_utf8_lossy(host).into_owned()),
         _ => None,

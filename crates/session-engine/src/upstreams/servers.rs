@@ -1,6 +1,6 @@
 //! `server` lines.
 
-use crate::shared::groups::{host_and_port, source};
+use super::groups::{host_and_port, source};
 use conf_schema::value::{parse_msec, parse_sec};
 use conf_schema::{Cx, Directive, Problem, Value};
 use upstream::{Address, Line, PeerSpec, Source};

@@ -1,6 +1,6 @@
 //! `ssl_session_cache` and `ssl_ocsp_cache`.
 
-use crate::shared::zones::BYTES_MIN;
+use crate::zones::BYTES_MIN;
 use conf_schema::value::{arg, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
 use std::collections::HashMap;

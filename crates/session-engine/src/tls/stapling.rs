@@ -1,14 +1,14 @@
 //! `ssl_stapling`: answers about a server's own certificates are fetched on the control thread and sent with them (nginx:
 //! `ngx_ssl_stapling`, which fetches when a client asks).
 
+use super::ServerTls;
 use super::asking::Responder;
-use crate::shared::resolving::Resolving;
+use crate::Session;
+use crate::background::{Background, LocalFuture};
+use crate::upstreams::Resolving;
 use base::clock;
-use http_engine::plan::Background;
-use http_engine::request::LocalFuture;
-use http_engine::{HttpPlan, tls::ServerTls};
 use observe::{ErrorLog, Level};
-use std::any::Any;
+use std::marker::PhantomData;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tls::certs::{CertificateSet, KeyPair};
@@ -20,7 +20,7 @@ use tls::x509::{Certificate, name};
 const RETRY: i64 = 300;
 const REFRESH: i64 = 3600;
 
-/// What one server asks; kept in its [`ServerTls`].
+/// What one server asks.
 pub struct Staples {
     /// In place of what certificates say.
     pub responder: Option<Responder>,
@@ -55,8 +55,24 @@ impl Staples {
     }
 }
 
-/// Fetches the answers of all servers, again and again.
-pub struct Stapler;
+/// A plan whose servers may have certificates.
+pub trait Certified: Send + Sync + 'static {
+    type Session: Session;
+    /// How many servers it has.
+    fn servers(&self) -> usize;
+    fn tls(&self, server: usize) -> Option<&ServerTls<Self::Session>>;
+    /// Whom a server asks for names.
+    fn resolving(&self, server: usize) -> Option<Resolving>;
+}
+
+/// Fetches the answers of all servers of a plan, again and again.
+pub struct Stapler<P>(PhantomData<fn(P)>);
+
+impl<P> Default for Stapler<P> {
+    fn default() -> Self {
+        Stapler(PhantomData)
+    }
+}
 
 /// A certificate whose answer is due at some time.
 struct Due {
@@ -65,17 +81,13 @@ struct Due {
     at: i64,
 }
 
-fn staples(tls: &ServerTls) -> Option<&Staples> {
-    tls.extension.as_ref().and_then(|e: &Arc<dyn Any + Send + Sync>| e.downcast_ref())
-}
-
-impl Background for Stapler {
-    fn run(self: Arc<Self>, plan: Weak<HttpPlan>, log: Arc<ErrorLog>) -> LocalFuture<()> {
+impl<P: Certified> Background<P> for Stapler<P> {
+    fn run(self: Arc<Self>, plan: Weak<P>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
             let mut due = Vec::new();
             if let Some(plan) = plan.upgrade() {
-                for (server, tls) in plan.servers.iter().enumerate().filter_map(|(i, s)| Some((i, s.tls.as_ref()?))) {
-                    let (Some(_), Some(rules)) = (staples(tls), &tls.rules) else { continue };
+                for (server, tls) in (0..plan.servers()).filter_map(|i| Some((i, plan.tls(i)?))) {
+                    let (Some(_), Some(rules)) = (&tls.staples, &tls.rules) else { continue };
                     due.extend((0..rules.certificates().pairs().len()).map(|pair| Due { server, pair, at: 0 }));
                 }
             }
@@ -87,7 +99,7 @@ impl Background for Stapler {
                     let Some(plan) = plan.upgrade() else { return };
                     let now = clock::unix_seconds();
                     one.at = now
-                        + match fetch(&plan, one).await {
+                        + match fetch(&*plan, one).await {
                             Ok(end) => end.map_or(REFRESH, |end| (end - RETRY - now).clamp(RETRY, REFRESH)),
                             Err(why) => {
                                 log.log(Level::Error, 0, format_args!("OCSP stapling: {why}"));
@@ -105,17 +117,16 @@ impl Background for Stapler {
 }
 
 /// Fetches one answer and puts it where handshakes find it; when it ends.
-async fn fetch(plan: &HttpPlan, due: &Due) -> Result<Option<i64>, String> {
-    let server = plan.servers.get(due.server).ok_or("no server")?;
-    let tls = server.tls.as_ref().ok_or("no TLS")?;
-    let (staples, rules) = (staples(tls).ok_or("no stapling")?, tls.rules.as_ref().ok_or("no rules")?);
+async fn fetch<P: Certified>(plan: &P, due: &Due) -> Result<Option<i64>, String> {
+    let tls = plan.tls(due.server).ok_or("no TLS")?;
+    let (staples, rules) = (tls.staples.as_ref().ok_or("no stapling")?, tls.rules.as_ref().ok_or("no rules")?);
     let set = rules.certificates();
     let pair = set.pairs().get(due.pair).ok_or("no certificate")?;
     let leaf = pair.leaf().ok_or("no certificate")?;
     // Neither is worth a word each hour: the configuration's test has said it.
     let (Some(issuer), Ok(responder)) = (staples.issuer(pair), staples.responder(leaf)) else { return Ok(None) };
     let id = CertificateId::of(leaf, &issuer).ok_or("OCSP_cert_to_id() failed")?;
-    let resolving = plan.locations.get(server.location).and_then(|l| l.thing::<Resolving>()).cloned();
+    let resolving = plan.resolving(due.server);
     let response = responder.ask(&id, resolving.as_ref()).await?;
     let signer = if staples.verify { Signer::Authorised } else { Signer::Any };
     let chain: Vec<Certificate> = pair.chain.iter().chain(&staples.known).cloned().collect();

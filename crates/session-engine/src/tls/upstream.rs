@@ -2,9 +2,9 @@
 
 use super::values::{CacheOf, Passwords, Pem, TlsProtocols};
 use super::{Command, Commanded, Dynamic, authorities, clock, crls, key_pair};
+use crate::{Session, Template};
 use conf_schema::value::Text;
 use conf_schema::{Complaint, Cx, Level, Problem};
-use http_engine::{Request, Template};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
@@ -12,17 +12,16 @@ use tls::certs::KeyPair;
 use tls::{ClientRules, ClientSettings, Target, TlsError, TlsStream};
 
 /// What the directives of one block say.
-#[derive(Clone, Copy)]
-pub struct Said<'a> {
+pub struct Said<'a, S> {
     /// `proxy_ssl`
     pub prefix: &'static str,
-    pub certificate: Option<&'a Pem>,
-    pub certificate_key: Option<&'a Pem>,
+    pub certificate: Option<&'a Pem<S>>,
+    pub certificate_key: Option<&'a Pem<S>>,
     pub certificate_cache: &'a CacheOf,
     pub ciphers: &'a Text,
     pub conf_command: &'a [Command],
     pub crl: Option<&'a Text>,
-    pub name: Option<&'a Template>,
+    pub name: Option<&'a Template<S>>,
     pub password_file: Option<&'a Passwords>,
     pub protocols: TlsProtocols,
     pub server_name: bool,
@@ -33,12 +32,12 @@ pub struct Said<'a> {
 }
 
 /// How connections to the servers of a location are made.
-pub struct UpstreamTls {
+pub struct UpstreamTls<S> {
     rules: Arc<ClientRules>,
     /// `None`: the host that is asked for.
-    name: Option<Template>,
+    name: Option<Template<S>>,
     send_name: bool,
-    dynamic: Option<Dynamic>,
+    dynamic: Option<Dynamic<S>>,
 }
 
 /// Rules that were built before, by what was said: locations that say the same share them, and their sessions.
@@ -49,10 +48,10 @@ fn word(text: Option<&Text>) -> Option<String> {
     text.map(|t| t.str().into_owned()).filter(|t| !t.is_empty())
 }
 
-impl Said<'_> {
+impl<S: Session> Said<'_, S> {
     /// What the rules depend on, in one word.
     fn key(&self) -> String {
-        let pem = |p: Option<&Pem>| p.map(|p| p.text.clone());
+        let pem = |p: Option<&Pem<S>>| p.map(|p| p.text.clone());
         let commands: Vec<(&str, &str)> = self.conf_command.iter().map(|c| (&*c.name, &*c.value)).collect();
         format!(
             "{:?}",
@@ -68,7 +67,7 @@ impl Said<'_> {
     ///
     /// # Errors
     /// nginx's words.
-    pub fn build(&self, cx: &mut Cx) -> Result<UpstreamTls, Problem> {
+    pub fn build(&self, cx: &mut Cx) -> Result<UpstreamTls<S>, Problem> {
         let prefix = self.prefix;
         let (mut fixed, mut dynamic) = (None, None);
         if let Some(certificate) = self.certificate.filter(|c| !c.text.is_empty()) {
@@ -104,10 +103,10 @@ impl Said<'_> {
     fn rules(
         &self,
         cx: &mut Cx,
-        certificate: Option<(&Pem, &Pem)>,
+        certificate: Option<(&Pem<S>, &Pem<S>)>,
         trusted: Option<String>,
     ) -> Result<Arc<ClientRules>, Problem> {
-        let commanded = Commanded::read(cx, self.conf_command)?;
+        let commanded = Commanded::<S>::read(cx, self.conf_command)?;
         let mut settings = ClientSettings {
             prefix: self.prefix,
             protocols: self.protocols.settings(),
@@ -154,12 +153,12 @@ pub struct Wanted {
     rules: Arc<ClientRules>,
 }
 
-impl UpstreamTls {
-    /// What a request's connection must be like. `host`: whom the URL names; `peer`: the server's address.
+impl<S: Session> UpstreamTls<S> {
+    /// What a session's connection must be like. `host`: whom the URL names; `peer`: the server's address.
     ///
     /// # Errors
     /// nginx's words for a certificate that cannot be loaded.
-    pub fn wanted(&self, r: &mut Request, host: &str, peer: String) -> Result<Wanted, String> {
+    pub fn wanted(&self, r: &mut S, host: &str, peer: String) -> Result<Wanted, String> {
         let name = match &self.name {
             Some(template) => String::from_utf8_lossy(&template.eval(r)).into_owned(),
             None => host.to_string(),

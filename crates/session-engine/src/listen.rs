@@ -1,4 +1,4 @@
-//! `listen`: an address and its options (nginx: `ngx_http_core_listen`, `ngx_parse_url`).
+//! `listen`: an address and its options (nginx: `ngx_http_core_listen`, `ngx_stream_core_listen`, `ngx_parse_url`).
 
 use conf_schema::value::{parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value, suggest};

@@ -1,17 +1,29 @@
 //! What the directives of TLS share on both sides, towards clients (`ssl_*`) and towards servers (`proxy_ssl_*` and its kin):
 //! words, files, certificates that depend on variables.
 
+mod asking;
+mod cache;
 mod commands;
 mod dynamic;
 mod files;
+mod ocsp;
+pub mod report;
+mod server;
+mod stapling;
 mod upstream;
 mod values;
+mod variables;
 
+pub use cache::{OcspCache, Sessions};
 pub use commands::{Command, Commanded};
 pub use dynamic::Dynamic;
 pub use files::{authorities, crls, key_pair, unopened};
+pub use ocsp::AskAuthorities;
+pub use server::{Loaders, Ocsp, ServerSaid, ServerTls, Verify, asking, server};
+pub use stapling::{Certified, Stapler, Staples};
 pub use upstream::{Said, UpstreamTls, Wanted};
 pub use values::{CacheOf, Passwords, Pem, TlsProtocols};
+pub use variables::Rows as Variables;
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! `ssl_conf_command`: the commands of OpenSSL's `SSL_CONF_cmd` that mean something here.
 
 use super::values::Pem;
+use crate::Template;
 use conf_schema::value::arg;
 use conf_schema::{Cx, Directive, Problem, Value};
-use http_engine::Template;
 
 /// One line: a command and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +20,7 @@ impl Value for Command {
 }
 
 /// What the lines of a block come to; they go before the directives that mean the same.
-#[derive(Clone, Debug, Default)]
-pub struct Commanded {
+pub struct Commanded<S> {
     pub ciphers: Option<String>,
     pub ciphersuites: Option<String>,
     pub groups: Option<String>,
@@ -29,8 +28,24 @@ pub struct Commanded {
     pub tls13: Option<bool>,
     pub tickets: Option<bool>,
     pub server_preference: Option<bool>,
-    pub certificate: Option<Pem>,
-    pub key: Option<Pem>,
+    pub certificate: Option<Pem<S>>,
+    pub key: Option<Pem<S>>,
+}
+
+impl<S> Default for Commanded<S> {
+    fn default() -> Self {
+        Commanded {
+            ciphers: None,
+            ciphersuites: None,
+            groups: None,
+            tls12: None,
+            tls13: None,
+            tickets: None,
+            server_preference: None,
+            certificate: None,
+            key: None,
+        }
+    }
 }
 
 const BAD_VALUE: &str = "error:0A000180:SSL routines::bad value";
@@ -57,12 +72,12 @@ const WITHOUT_EFFECT: &[&str] = &[
 const UNAVAILABLE: &[&str] =
     &["KTLS", "PrioritizeChaCha", "UnsafeLegacyRenegotiation", "UnsafeLegacyServerConnect", "ClientRenegotiation"];
 
-impl Commanded {
+impl<S> Commanded<S> {
     /// Reads the lines of a block. What has no effect is said in `cx.warnings`.
     ///
     /// # Errors
     /// nginx's sentence for a command that fails.
-    pub fn read(cx: &mut Cx, lines: &[Command]) -> Result<Commanded, Problem> {
+    pub fn read(cx: &mut Cx, lines: &[Command]) -> Result<Self, Problem> {
         let mut all = Commanded::default();
         for line in lines {
             all.one(cx, line).map_err(|why| {
