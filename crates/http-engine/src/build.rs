@@ -11,9 +11,9 @@ use crate::values::{Alias, LocationKind, Root, ServerName, ServerTokens, Types};
 use crate::variable::{Builtin, Variables};
 use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
 use net::listen::{Address, ListenSpec};
+use session_engine::levels::{self, Level};
 use std::any::Any;
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -89,13 +89,6 @@ pub fn offer_variables(features: &[&dyn Feature], cx: &mut Cx) {
     }
 }
 
-/// One feature's input at a level, shared while inner blocks say nothing.
-#[derive(Clone)]
-struct Level {
-    input: Rc<dyn Any>,
-    plan: Arc<dyn Any + Send + Sync>,
-}
-
 struct Builder<'a> {
     features: &'a [&'a dyn Feature],
     /// Tables by feature: `[0]` is the core's; the index in the checked block follows.
@@ -166,36 +159,7 @@ impl Builder<'_> {
     }
 
     fn levels(&mut self, block: &mut Block<'_>, outer: Option<&[Level]>) -> Vec<Level> {
-        let mut levels = Vec::with_capacity(self.tables.len());
-        for (i, (table, index)) in self.tables.iter().enumerate() {
-            let own = block.inputs.get_mut(*index).and_then(Option::take);
-            let level = match (outer, own) {
-                (Some(outer), None) => {
-                    // Directives that are not inherited must not leak in: compare with an input that inherits nothing.
-                    let mut blank = (table.blank)();
-                    (table.inherit)(&mut *blank, &*outer[i].input);
-                    if (table.given)(&*blank).len() == (table.given)(&*outer[i].input).len() {
-                        outer[i].clone()
-                    } else {
-                        let plan = (table.resolve)(&*blank);
-                        Level { input: Rc::from(blank), plan }
-                    }
-                }
-                (Some(outer), Some(mut own)) => {
-                    (table.inherit)(&mut *own, &*outer[i].input);
-                    let plan = (table.resolve)(&*own);
-                    Level { input: Rc::from(own), plan }
-                }
-                (None, own) => {
-                    let mut own = own.unwrap_or_else(|| (table.blank)());
-                    (table.fill)(&mut *own, self.cx);
-                    let plan = (table.resolve)(&*own);
-                    Level { input: Rc::from(own), plan }
-                }
-            };
-            levels.push(level);
-        }
-        levels
+        levels::of(&self.tables, self.cx, block, outer)
     }
 
     fn core_conf<'l>(&self, levels: &'l [Level]) -> &'l CoreConf {

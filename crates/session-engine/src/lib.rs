@@ -13,6 +13,7 @@ pub mod background;
 pub mod forwarded;
 pub mod geo;
 pub mod hosts;
+pub mod levels;
 pub mod limit_conn;
 pub mod listen;
 pub mod log;

@@ -21,6 +21,14 @@ pub struct Listen {
     pub at: conf_schema::At,
 }
 
+/// Whose `listen` it is: which parameters it takes, and the port that holds where none is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Http,
+    /// Without a port the system chooses one.
+    Stream,
+}
+
 const PARAMETERS: &[&str] = &[
     "default_server",
     "default",
@@ -40,13 +48,31 @@ const PARAMETERS: &[&str] = &[
     "so_keepalive=",
     "proxy_protocol",
     "multipath",
+    "udp",
 ];
+
+/// Parameters that are one area's.
+const HTTP_ALONE: &[&str] = &["default", "http2", "quic"];
+const STREAM_ALONE: &[&str] = &["udp"];
+/// What means nothing for datagrams.
+const NOT_OF_DATAGRAMS: &[&str] = &["fastopen", "backlog", "deferred", "ssl", "so_keepalive", "proxy_protocol"];
 
 impl Value for Listen {
     const SYNTAX: &'static str = "address[:port] | port | unix:path [parameter ...]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Listen::read(d, Kind::Http)
+    }
+}
+
+impl Listen {
+    /// Reads a line of this area.
+    ///
+    /// # Errors
+    /// nginx's words.
+    pub fn read(d: &Directive, kind: Kind) -> Result<Self, Problem> {
+        let default_port = if kind == Kind::Http { 80 } else { 0 };
         let address = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
-        let mut specs: Vec<ListenSpec> = addresses(&address, 80)
+        let mut specs: Vec<ListenSpec> = addresses(&address, default_port)
             .map_err(|why| Problem::says(format!("{why} in \"{address}\" of the \"listen\" directive")).at(0))?
             .into_iter()
             .map(ListenSpec::new)
@@ -63,7 +89,14 @@ impl Value for Listen {
         let mut option = specs.first().cloned().unwrap_or_else(|| ListenSpec::new(Address::Unix(PathBuf::new())));
         for (index, word) in d.args.iter().enumerate().skip(1) {
             let text = word.text();
-            listen.parameter(&text, &mut option).map_err(|p| p.at(index))?;
+            listen.parameter(&text, &mut option, kind).map_err(|p| p.at(index))?;
+        }
+        if option.datagram {
+            let names = d.args.iter().skip(1).map(|word| word.text());
+            let wrong = names.map(|text| text.split('=').next().unwrap_or_default().to_string());
+            if let Some(name) = wrong.into_iter().find(|name| NOT_OF_DATAGRAMS.contains(&name.as_str())) {
+                return Err(Problem::directive(format!("\"{name}\" parameter is incompatible with \"udp\"")));
+            }
         }
         for spec in &mut specs {
             *spec = ListenSpec { address: spec.address.clone(), ..option.clone() };
@@ -71,11 +104,7 @@ impl Value for Listen {
         listen.specs = specs;
         Ok(listen)
     }
-    const REPEATS: bool = false;
-}
-
-impl Listen {
-    fn parameter(&mut self, text: &str, spec: &mut ListenSpec) -> Result<(), Problem> {
+    fn parameter(&mut self, text: &str, spec: &mut ListenSpec, kind: Kind) -> Result<(), Problem> {
         let (name, value) = text.split_once('=').map_or((text, None), |(n, v)| (n, Some(v)));
         let number = |what: &str| {
             value
@@ -90,7 +119,13 @@ impl Listen {
                 .ok_or_else(|| Problem::says(format!("invalid {what} value \"{}\"", value.unwrap_or(""))))
         };
         let unix = matches!(spec.address, Address::Unix(_));
+        let others = if kind == Kind::Http { STREAM_ALONE } else { HTTP_ALONE };
         match (name, value) {
+            _ if others.contains(&name) => return Err(Problem::says(format!("invalid parameter \"{text}\""))),
+            ("udp", None) => {
+                spec.datagram = true;
+                return Ok(());
+            }
             ("default_server" | "default", None) => {
                 self.default_server = true;
                 return Ok(());
