@@ -25,6 +25,7 @@ mod empty_gif;
 mod fastcgi;
 mod flv;
 mod geo;
+mod grpc;
 mod gunzip;
 mod gzip;
 mod gzip_static;

@@ -27,6 +27,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::fastcgi::Fastcgi,
     &crate::flv::FlvFeature,
     &crate::geo::Geo,
+    &crate::grpc::Grpc,
     &crate::gunzip::Gunzip,
     &crate::zstd::Zstd,
     &crate::gzip::Gzip,
