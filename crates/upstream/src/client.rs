@@ -114,7 +114,7 @@ impl ClientStream {
     pub fn buffered(&mut self) -> Result<Option<Event>, Wrong> {
         match self {
             ClientStream::Serial(stream) => stream.buffered(),
-            ClientStream::Mux(stream) => match stream.next() {
+            ClientStream::Mux(stream) => match stream.poll_now() {
                 None => Ok(None),
                 Some(Came::Event(event)) => Ok(Some(event)),
                 Some(Came::Wrong(wrong) | Came::Unprocessed(wrong)) => Err(wrong),

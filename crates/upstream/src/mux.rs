@@ -417,7 +417,7 @@ impl MuxStream {
         Poll::Ready(Ok(()))
     }
     pub fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
-        if let Some(came) = self.next() {
+        if let Some(came) = self.poll_now() {
             return Poll::Ready(came);
         }
         let mut inner = self.mux.inner.borrow_mut();
@@ -430,7 +430,7 @@ impl MuxStream {
         Poll::Pending
     }
     /// What has come, if anything has.
-    pub fn next(&mut self) -> Option<Came> {
+    pub fn poll_now(&mut self) -> Option<Came> {
         if let Some(trailers) = self.over.take() {
             self.ended = true;
             return Some(Came::Event(Event::End(End { trailers, excess: None })));
@@ -478,7 +478,7 @@ impl MuxStream {
                 }
                 match bytes.is_empty() {
                     // The end, which goes before the next event.
-                    true => Ok(self.next().unwrap_or(Came::Closed)),
+                    true => Ok(self.poll_now().unwrap_or(Came::Closed)),
                     false => Ok(Came::Event(Event::Body(bytes))),
                 }
             }
@@ -494,13 +494,13 @@ impl MuxStream {
                     }
                 }
                 self.end_of_body(lines)?;
-                Ok(self.next().unwrap_or(Came::Closed))
+                Ok(self.poll_now().unwrap_or(Came::Closed))
             }
             ClientEvent::Reset { code, unprocessed, .. } => {
                 let wrong = Wrong(format!("upstream rejected request with error {code}"));
                 Ok(if unprocessed { Came::Unprocessed(wrong) } else { Came::Wrong(wrong) })
             }
-            ClientEvent::Capacity(_) | ClientEvent::Goaway => Ok(self.next().unwrap_or(Came::Closed)),
+            ClientEvent::Capacity(_) | ClientEvent::Goaway => Ok(self.poll_now().unwrap_or(Came::Closed)),
         }
     }
     fn end_of_body(&mut self, trailers: Vec<u8>) -> Result<(), Wrong> {
