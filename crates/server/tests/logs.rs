@@ -163,3 +163,27 @@ fn lines_of_before_a_reopening_stand_in_the_file_of_before() {
         assert_eq!(site.read("logs/access.log"), "/after\n", "master_process {master}");
     }
 }
+
+#[test]
+fn clients_that_go_away_between_requests_are_told_of_at_info() {
+    let port = free_port();
+    let http = format!(
+        "http {{ server {{ listen 127.0.0.1:{port}; client_header_timeout 1s; location / {{ return 200 here; }} }} }}"
+    );
+    let site = Site::new("daemon off; error_log logs/info.log info;", &http);
+    let running = site.start();
+    drop(Client::connect(port).expect("connected"));
+    let mut kept = Client::connect(port).expect("connected");
+    assert_eq!(kept.get().expect("answered").0, 200);
+    drop(kept);
+    let _silent = Client::connect(port).expect("connected");
+    let server = format!(", client: 127.0.0.1, server: 127.0.0.1:{port}");
+    for words in [
+        format!("client closed connection while waiting for request{server}"),
+        "client 127.0.0.1 closed keepalive connection".to_string(),
+        format!("client timed out (110: Connection timed out) while waiting for request{server}"),
+    ] {
+        wait(&words, || if site.read("logs/info.log").contains(&words) { Ok(()) } else { Err(site.log()) });
+    }
+    running.quit();
+}

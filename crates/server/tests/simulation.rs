@@ -236,6 +236,25 @@ fn what_a_refused_client_still_sends_is_read_for_lingering_time() {
 }
 
 #[test]
+fn what_follows_a_refused_head_is_read_so_that_the_client_sees_why() {
+    let mut sim = sim("lingering_time 10s; lingering_timeout 3s;");
+    for head in [
+        "POST /answer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+        "POST /answer HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\nabc",
+        "POST /answer HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+    ] {
+        let mut stream = sim.connect(&first()).expect("connected");
+        stream.write_all(head.as_bytes()).expect("sent");
+        sim.settle().expect("rest");
+        assert!(!answered(&mut stream, 400), "the answer is whole");
+        assert_eq!(sim.clients(), 1, "and what follows is read");
+        stream.write_all(b"and more").expect("sent");
+        sim.pass(3_001).expect("rest");
+        assert_eq!(sim.clients(), 0);
+    }
+}
+
+#[test]
 fn quit_leaves_kept_connections_keepalive_min_timeout_and_requests_worker_shutdown_timeout() {
     let mut sim = sim("keepalive_min_timeout 3s; send_timeout 100s;");
     let mut kept = sim.connect(&first()).expect("connected");
