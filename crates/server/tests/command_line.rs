@@ -85,6 +85,8 @@ fn errors_have_nginxs_first_line() {
         ("daemon yes;", "", 2, "invalid value \"yes\" in \"daemon\" directive, it must be \"on\" or \"off\""),
         ("ssl_engine x;", "", 2, "\"ssl_engine\" directive is not supported"),
         ("", "events { }", 4, "\"events\" directive is duplicate"),
+        ("", "http {\nmirror off;\nmirror /a; }", 6, "\"mirror\" directive is duplicate"),
+        ("", "http {\nproxy_redirect / /a;\nproxy_redirect off; }", 6, "\"proxy_redirect\" directive is duplicate"),
         (
             "",
             "http { server { listen 127.0.0.1:1; location / { root /a;\nalias /b; } } }",

@@ -79,7 +79,8 @@ fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
         puts.retain(|put| put.text != "mirror /p/mirror;");
     }
     // The values of the copy's log line stand in nginx's line of the request itself; see the manual.
-    if puts.iter().any(|put| put.text.starts_with("log_subrequest")) {
+    // After a 412 nginx does the action in the copy's name.
+    if puts.iter().any(|put| put.text.starts_with("log_subrequest") || put.text.starts_with("post_action")) {
         puts.retain(|put| !put.text.starts_with("mirror /"));
     }
     puts
