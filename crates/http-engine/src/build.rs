@@ -12,9 +12,9 @@ use crate::values::{Alias, LocationKind, Root, ServerName, ServerTokens, Types};
 use crate::variable::{Builtin, Variables};
 use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
 use net::listen::{Address, ListenSpec};
+use session_engine::levels::{self, Level};
 use std::any::Any;
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -53,7 +53,7 @@ pub struct HttpBuild<'a> {
     pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
     /// Called on every thread when log lines must not wait any longer.
     pub flushers: &'a mut Vec<fn()>,
-    pub background: &'a mut Vec<Arc<dyn crate::plan::Background>>,
+    pub background: &'a mut Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
     pub folders: &'a mut Vec<crate::plan::Folder>,
 }
 
@@ -90,13 +90,6 @@ pub fn offer_variables(features: &[&dyn Feature], cx: &mut Cx) {
     }
 }
 
-/// One feature's input at a level, shared while inner blocks say nothing.
-#[derive(Clone)]
-struct Level {
-    input: Rc<dyn Any>,
-    plan: Arc<dyn Any + Send + Sync>,
-}
-
 struct Builder<'a> {
     features: &'a [&'a dyn Feature],
     /// Tables by feature: `[0]` is the core's; the index in the checked block follows.
@@ -106,7 +99,7 @@ struct Builder<'a> {
     servers: Vec<Server>,
     things: Vec<Arc<dyn Any + Send + Sync>>,
     flushers: Vec<fn()>,
-    background: Vec<Arc<dyn crate::plan::Background>>,
+    background: Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
     folders: Vec<crate::plan::Folder>,
     complaints: Vec<Complaint>,
     /// By the core's plan and kind of root; the plan is kept, so that its address stays its own.
@@ -167,36 +160,7 @@ impl Builder<'_> {
     }
 
     fn levels(&mut self, block: &mut Block<'_>, outer: Option<&[Level]>) -> Vec<Level> {
-        let mut levels = Vec::with_capacity(self.tables.len());
-        for (i, (table, index)) in self.tables.iter().enumerate() {
-            let own = block.inputs.get_mut(*index).and_then(Option::take);
-            let level = match (outer, own) {
-                (Some(outer), None) => {
-                    // Directives that are not inherited must not leak in: compare with an input that inherits nothing.
-                    let mut blank = (table.blank)();
-                    (table.inherit)(&mut *blank, &*outer[i].input);
-                    if (table.given)(&*blank).len() == (table.given)(&*outer[i].input).len() {
-                        outer[i].clone()
-                    } else {
-                        let plan = (table.resolve)(&*blank);
-                        Level { input: Rc::from(blank), plan }
-                    }
-                }
-                (Some(outer), Some(mut own)) => {
-                    (table.inherit)(&mut *own, &*outer[i].input);
-                    let plan = (table.resolve)(&*own);
-                    Level { input: Rc::from(own), plan }
-                }
-                (None, own) => {
-                    let mut own = own.unwrap_or_else(|| (table.blank)());
-                    (table.fill)(&mut *own, self.cx);
-                    let plan = (table.resolve)(&*own);
-                    Level { input: Rc::from(own), plan }
-                }
-            };
-            levels.push(level);
-        }
-        levels
+        levels::of(&self.tables, self.cx, block, outer)
     }
 
     fn core_conf<'l>(&self, levels: &'l [Level]) -> &'l CoreConf {
@@ -303,14 +267,7 @@ impl Builder<'_> {
         let names = own.as_ref().and_then(|o| o.server_name.as_ref()).map(|n| n.value.0.clone()).unwrap_or_default();
         let listens = own.as_ref().and_then(|o| o.listen.as_ref()).map(|l| l.value.0.clone()).unwrap_or_default();
         let large = conf.large_client_header_buffers;
-        let name = match names.first() {
-            Some(ServerName::Exact(n)) => n.clone(),
-            Some(ServerName::Below(n)) => n.clone(),
-            Some(ServerName::Suffix(n)) => [b"*", n.as_slice()].concat(),
-            Some(ServerName::Prefix(n)) => [n.as_slice(), b"*"].concat(),
-            Some(ServerName::Regex(p)) => [b"~", p.text()].concat(),
-            None => Vec::new(),
-        };
+        let name = names.first().map(ServerName::written).unwrap_or_default();
         self.servers.push(Server {
             name,
             location: 0,
@@ -596,13 +553,7 @@ impl Builder<'_> {
                     let list = if drafts[server].names.is_empty() { &unnamed[..] } else { &drafts[server].names };
                     for name in list {
                         if !names.add(name, server) {
-                            let shown = match name {
-                                ServerName::Exact(n) => String::from_utf8_lossy(n).into_owned(),
-                                ServerName::Below(n) => format!(".{}", String::from_utf8_lossy(n)),
-                                ServerName::Suffix(n) => format!("*{}", String::from_utf8_lossy(n)),
-                                ServerName::Prefix(n) => format!("{}*", String::from_utf8_lossy(n)),
-                                ServerName::Regex(_) => String::new(),
-                            };
+                            let shown = name.shown();
                             let text =
                                 format!("conflicting server name \"{shown}\" on {}, ignored", draft.spec.address);
                             self.cx.warnings.push(Complaint {

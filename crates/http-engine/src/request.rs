@@ -9,9 +9,7 @@ use base::clock::Instant;
 use bytes::Bytes;
 use std::any::Any;
 use std::cell::Cell;
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -181,19 +179,11 @@ pub enum Flow {
     Later(Later),
 }
 
-pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+pub use session_engine::background::LocalFuture;
 /// Work that waits: it is given the request and hands it back with what it says.
 pub type Later = Box<dyn FnOnce(Box<Request>) -> LocalFuture<(Box<Request>, Flow)>>;
 
-/// The value of a variable that the request keeps.
-#[derive(Clone, Debug, Default)]
-pub enum Slot {
-    #[default]
-    Unset,
-    /// Computed, and there is none.
-    Missing,
-    Value(Box<[u8]>),
-}
+pub use session_engine::Slot;
 
 /// Where a script of the rewrite module is (nginx: `ngx_http_script_engine_t`).
 #[derive(Clone, Copy, Debug, Default)]
@@ -412,59 +402,7 @@ impl Request {
     pub fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
         let plan = self.plan_rc();
         let Some(variable) = plan.variables.get(id.0 as usize) else { return false };
-        match &variable.source {
-            Source::One(get) => get(self, out),
-            Source::Family(get, rest) => get(self, rest, out),
-            Source::Slot(slot) => self.read_slot(*slot, out).unwrap_or(false),
-            Source::SlotOr(slot, get, rest) => match self.read_slot(*slot, out) {
-                Some(found) => found,
-                None => get(self, rest, out),
-            },
-            Source::SlotOrOne(slot, get) => match self.read_slot(*slot, out) {
-                Some(found) => found,
-                None => get(self, out),
-            },
-            Source::Computed { by, slot: None } => by.get(self, out),
-            Source::Computed { by, slot: Some(slot) } => {
-                if let Some(found) = self.read_slot(*slot, out) {
-                    return found;
-                }
-                let start = out.len();
-                let found = by.get(self, out);
-                let value = match out.get(start..) {
-                    Some(value) if found => Slot::Value(value.into()),
-                    _ => Slot::Missing,
-                };
-                self.write_slot(*slot, value);
-                found
-            }
-            Source::Unknown => false,
-        }
-    }
-    fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
-        let mut read = |slots: &[Slot]| match slots.get(slot as usize)? {
-            Slot::Unset => None,
-            Slot::Missing => Some(false),
-            Slot::Value(value) => {
-                out.extend_from_slice(value);
-                Some(true)
-            }
-        };
-        match &self.family {
-            None => read(&self.common.slots),
-            Some(family) => read(&family.common.borrow().slots),
-        }
-    }
-    fn write_slot(&mut self, slot: u32, value: Slot) {
-        let slot = slot as usize;
-        self.with_common(|Common { slots, .. }| {
-            if slots.len() <= slot {
-                slots.resize(slot + 1, Slot::Unset);
-            }
-            if let Some(place) = slots.get_mut(slot) {
-                *place = value;
-            }
-        });
+        session_engine::variable::value(self, variable, out)
     }
     /// Whether a variable that the request keeps has been given a value.
     pub fn slot_is_set(&self, id: VarId) -> bool {
@@ -481,15 +419,8 @@ impl Request {
     }
     /// Sets a variable that the request keeps.
     pub fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
-        if let Some(
-            Source::Slot(slot)
-            | Source::SlotOr(slot, ..)
-            | Source::SlotOrOne(slot, _)
-            | Source::Computed { slot: Some(slot), .. },
-        ) = self.plan().variables.get(id.0 as usize).map(|v| &v.source)
-        {
-            let slot = *slot;
-            self.write_slot(slot, Slot::Value(value));
+        if let Some(slot) = self.plan().variables.get(id.0 as usize).and_then(|v| v.slot()) {
+            session_engine::Session::write_slot(self, slot, Slot::Value(value));
         }
     }
     /// Sets any variable that may be set.

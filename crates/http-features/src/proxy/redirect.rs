@@ -1,6 +1,7 @@
 //! proxy_redirect, proxy_cookie_domain, proxy_cookie_path: what a server says of itself is translated.
 
-use super::target::Target;
+use super::SCHEME;
+use crate::shared::exchange::target::Target;
 use conf_schema::value::List;
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::regex::Pattern;
@@ -67,9 +68,9 @@ pub fn rules(
     let default = match target {
         Target::Fixed(url) => {
             let (from, to) = match url.uri.as_deref() {
-                Some(uri) => (format!("{}{}{uri}", url.scheme(), url.host), location),
+                Some(uri) => (format!("{}://{}{uri}", SCHEME.name(url.tls), url.host), location),
                 // Without a URI part the paths are the same on both sides.
-                None => (format!("{}{}/", url.scheme(), url.host), &b"/"[..]),
+                None => (format!("{}://{}/", SCHEME.name(url.tls), url.host), &b"/"[..]),
             };
             Some(RedirectRule::Prefix(Template::literal(from.as_bytes()), Template::literal(to)))
         }
