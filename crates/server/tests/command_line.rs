@@ -51,6 +51,9 @@ fn a_test_that_succeeds() {
     let quiet = site.run(&["-tq"]);
     assert_eq!((quiet.status.code(), text(&quiet.stderr)), (Some(0), String::new()));
     assert!(site.pid().is_none());
+    // nginx takes it, too.
+    let none = Site::new("worker_processes 0;", "").run(&["-t"]);
+    assert_eq!(none.status.code(), Some(0), "{}", text(&none.stderr));
 }
 
 #[test]
