@@ -249,3 +249,15 @@ fn a_signal_for_a_server_that_does_not_run() {
     site.write("logs/nginx.pid", "\n");
     assert!(text(&site.run(&["-s", "stop"]).stderr).contains("[error] invalid PID number \"\" in \""));
 }
+
+#[test]
+fn protocols_that_the_lines_of_an_address_disagree_about() {
+    let servers = "http { server { listen 127.0.0.1:1; }\nserver { listen 127.0.0.1:1 proxy_protocol; server_name b; }\n\
+                   server { listen 127.0.0.1:1 http2; server_name c; } }";
+    let site = Site::new("", servers);
+    let words = text(&site.run(&["-t"]).stderr);
+    let name = site.path("conf/nginx.conf").display().to_string();
+    let want = format!("tidegate: [warn] protocol options redefined for 127.0.0.1:1 in {name}:6\n");
+    assert!(words.contains(&want), "{words}");
+    assert_eq!(words.matches("redefined").count(), 1, "{words}");
+}
