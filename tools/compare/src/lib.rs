@@ -79,9 +79,13 @@ fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
         puts.retain(|put| put.text != "mirror /p/mirror;");
     }
     // The values of the copy's log line stand in nginx's line of the request itself; see the manual.
-    // After a 412 nginx does the action in the copy's name.
-    if puts.iter().any(|put| put.text.starts_with("log_subrequest") || put.text.starts_with("post_action")) {
+    let any = |puts: &[Put], start: &str| puts.iter().any(|put| put.text.starts_with(start));
+    if any(&puts, "log_subrequest") {
         puts.retain(|put| !put.text.starts_with("mirror /"));
+    }
+    // After a 412 nginx takes its connection for broken: subrequests end at once, and one may do the action in its own name.
+    if any(&puts, "post_action") {
+        puts.retain(|put| !put.text.starts_with("mirror /") && !put.text.starts_with("auth_request /"));
     }
     puts
 }
