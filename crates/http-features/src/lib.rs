@@ -24,6 +24,8 @@ mod early_body;
 mod empty_gif;
 mod flv;
 mod geo;
+mod geoip;
+mod geoip2;
 mod gunzip;
 mod gzip;
 mod gzip_static;

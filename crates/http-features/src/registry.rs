@@ -23,6 +23,8 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::empty_gif::EmptyGif,
     &crate::flv::FlvFeature,
     &crate::geo::Geo,
+    &crate::geoip::GeoipFeature,
+    &crate::geoip2::Geoip2Feature,
     &crate::gunzip::Gunzip,
     &crate::zstd::Zstd,
     &crate::gzip::Gzip,
