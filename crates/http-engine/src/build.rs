@@ -2,6 +2,7 @@
 
 #![allow(clippy::indexing_slicing, reason = "only a configuration comes here; the builder made the indices itself")]
 
+use crate::answering::{Answering, Passing};
 use crate::core_table::{CoreConf, CoreInput};
 use crate::engine::sort_filters;
 use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};
@@ -11,9 +12,9 @@ use crate::values::{Alias, LocationKind, Root, ServerName, ServerTokens, Types};
 use crate::variable::{Builtin, Variables};
 use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
 use net::listen::{Address, ListenSpec};
+use session_engine::levels::{self, Level};
 use std::any::Any;
 use std::collections::HashMap;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -52,7 +53,7 @@ pub struct HttpBuild<'a> {
     pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
     /// Called on every thread when log lines must not wait any longer.
     pub flushers: &'a mut Vec<fn()>,
-    pub background: &'a mut Vec<Arc<dyn crate::plan::Background>>,
+    pub background: &'a mut Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
     pub folders: &'a mut Vec<crate::plan::Folder>,
 }
 
@@ -89,13 +90,6 @@ pub fn offer_variables(features: &[&dyn Feature], cx: &mut Cx) {
     }
 }
 
-/// One feature's input at a level, shared while inner blocks say nothing.
-#[derive(Clone)]
-struct Level {
-    input: Rc<dyn Any>,
-    plan: Arc<dyn Any + Send + Sync>,
-}
-
 struct Builder<'a> {
     features: &'a [&'a dyn Feature],
     /// Tables by feature: `[0]` is the core's; the index in the checked block follows.
@@ -105,7 +99,7 @@ struct Builder<'a> {
     servers: Vec<Server>,
     things: Vec<Arc<dyn Any + Send + Sync>>,
     flushers: Vec<fn()>,
-    background: Vec<Arc<dyn crate::plan::Background>>,
+    background: Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
     folders: Vec<crate::plan::Folder>,
     complaints: Vec<Complaint>,
     /// By the core's plan and kind of root; the plan is kept, so that its address stays its own.
@@ -166,36 +160,7 @@ impl Builder<'_> {
     }
 
     fn levels(&mut self, block: &mut Block<'_>, outer: Option<&[Level]>) -> Vec<Level> {
-        let mut levels = Vec::with_capacity(self.tables.len());
-        for (i, (table, index)) in self.tables.iter().enumerate() {
-            let own = block.inputs.get_mut(*index).and_then(Option::take);
-            let level = match (outer, own) {
-                (Some(outer), None) => {
-                    // Directives that are not inherited must not leak in: compare with an input that inherits nothing.
-                    let mut blank = (table.blank)();
-                    (table.inherit)(&mut *blank, &*outer[i].input);
-                    if (table.given)(&*blank).len() == (table.given)(&*outer[i].input).len() {
-                        outer[i].clone()
-                    } else {
-                        let plan = (table.resolve)(&*blank);
-                        Level { input: Rc::from(blank), plan }
-                    }
-                }
-                (Some(outer), Some(mut own)) => {
-                    (table.inherit)(&mut *own, &*outer[i].input);
-                    let plan = (table.resolve)(&*own);
-                    Level { input: Rc::from(own), plan }
-                }
-                (None, own) => {
-                    let mut own = own.unwrap_or_else(|| (table.blank)());
-                    (table.fill)(&mut *own, self.cx);
-                    let plan = (table.resolve)(&*own);
-                    Level { input: Rc::from(own), plan }
-                }
-            };
-            levels.push(level);
-        }
-        levels
+        levels::of(&self.tables, self.cx, block, outer)
     }
 
     fn core_conf<'l>(&self, levels: &'l [Level]) -> &'l CoreConf {
@@ -302,14 +267,7 @@ impl Builder<'_> {
         let names = own.as_ref().and_then(|o| o.server_name.as_ref()).map(|n| n.value.0.clone()).unwrap_or_default();
         let listens = own.as_ref().and_then(|o| o.listen.as_ref()).map(|l| l.value.0.clone()).unwrap_or_default();
         let large = conf.large_client_header_buffers;
-        let name = match names.first() {
-            Some(ServerName::Exact(n)) => n.clone(),
-            Some(ServerName::Below(n)) => n.clone(),
-            Some(ServerName::Suffix(n)) => [b"*", n.as_slice()].concat(),
-            Some(ServerName::Prefix(n)) => [n.as_slice(), b"*"].concat(),
-            Some(ServerName::Regex(p)) => [b"~", p.text()].concat(),
-            None => Vec::new(),
-        };
+        let name = names.first().map(ServerName::written).unwrap_or_default();
         self.servers.push(Server {
             name,
             location: 0,
@@ -428,13 +386,13 @@ impl Builder<'_> {
                 Err(problem) => self.complaints.push(check::word(d, problem)),
             }
         }
-        self.features(block, levels, index, &children);
-        self.pass_on(index, &nameless);
+        let passing = self.features(block, levels, index, &children);
+        self.pass_on(index, &nameless, passing);
         (index, tree)
     }
 
     /// What answers in a location does so in its `if` blocks, too; what passes requests on also in its `limit_except`.
-    fn pass_on(&mut self, from: usize, nameless: &[(usize, bool)]) {
+    fn pass_on(&mut self, from: usize, nameless: &[(usize, bool)], passing: Passing) {
         let Location { content, things, passes, .. } = &self.locations[from];
         let (content, things, passes) = (content.clone(), things.clone(), *passes);
         for (inner, is_limit) in nameless {
@@ -442,7 +400,7 @@ impl Builder<'_> {
             if inner.content.is_some() || (*is_limit && !passes) {
                 continue;
             }
-            inner.content.clone_from(&content);
+            inner.content.clone_from(if *is_limit { &passing } else { &content });
             if passes {
                 // Its own come first.
                 inner.things.extend(things.iter().cloned());
@@ -466,11 +424,14 @@ impl Builder<'_> {
         }
     }
 
-    fn features(&mut self, block: &Block<'_>, levels: &[Level], index: usize, children: &[usize]) {
+    /// Asks all features about a block; gives what passes its requests on.
+    fn features(&mut self, block: &Block<'_>, levels: &[Level], index: usize, children: &[usize]) -> Passing {
         let server = self.locations[index].server;
         let is_server = block.context == Contexts::server;
         let mut server_rewrite = Vec::new();
+        let mut answering = Answering::default();
         for (i, feature) in self.features.iter().enumerate() {
+            answering.begin(&self.locations[index]);
             let mut plan = BlockPlan {
                 cx: self.cx,
                 location: &mut self.locations[index],
@@ -485,6 +446,7 @@ impl Builder<'_> {
                 let at = block.directive.map(|d| At { span: d.span, line: d.line });
                 self.complain(at, problem);
             }
+            answering.end(&mut self.locations[index], block, &feature.table());
         }
         sort_filters(&mut self.locations[index].filters);
         let location = &mut self.locations[index];
@@ -495,6 +457,7 @@ impl Builder<'_> {
             self.servers[server].tls = location.thing::<Arc<crate::tls::ServerTls>>().cloned();
             self.servers[server].http2 = location.thing::<crate::plan::Http2>().copied().unwrap_or_default();
         }
+        answering.passing
     }
 
     /// Groups servers by address; checks what the `listen` lines of different servers say about one.
@@ -590,13 +553,7 @@ impl Builder<'_> {
                     let list = if drafts[server].names.is_empty() { &unnamed[..] } else { &drafts[server].names };
                     for name in list {
                         if !names.add(name, server) {
-                            let shown = match name {
-                                ServerName::Exact(n) => String::from_utf8_lossy(n).into_owned(),
-                                ServerName::Below(n) => format!(".{}", String::from_utf8_lossy(n)),
-                                ServerName::Suffix(n) => format!("*{}", String::from_utf8_lossy(n)),
-                                ServerName::Prefix(n) => format!("{}*", String::from_utf8_lossy(n)),
-                                ServerName::Regex(_) => String::new(),
-                            };
+                            let shown = name.shown();
                             let text =
                                 format!("conflicting server name \"{shown}\" on {}, ignored", draft.spec.address);
                             self.cx.warnings.push(Complaint {

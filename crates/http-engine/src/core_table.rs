@@ -131,6 +131,8 @@ directives! {
         /// Whether a missing file is noted in the error log.
         log_not_found: Flag = "on",
         /// Whether subrequests are noted in the access log.
+        /// Differs: variables of a line are those of its own request. In nginx all share one store, and what the first line asked
+        /// for stands in the later ones.
         log_subrequest: Flag = "off",
         /// Whether files get an `ETag`.
         etag: Flag = "on",

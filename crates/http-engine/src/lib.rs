@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
+mod answering;
 pub mod build;
 pub mod clean;
 pub mod core_table;
@@ -14,17 +15,16 @@ pub mod counters;
 pub mod engine;
 pub mod file_io;
 pub mod files;
-pub mod forwarded;
 pub mod fuzzing;
 pub mod head_out;
 pub mod hosts;
-pub mod listen;
 pub mod path;
 pub mod plan;
 pub mod regex;
 pub mod request;
 pub mod response;
 pub mod route;
+pub mod session;
 pub mod special;
 pub mod subrequest;
 pub mod template;
@@ -40,6 +40,7 @@ pub use request::{
     Watch,
 };
 pub use response::{Body, BodyError, BodySource, FilePart, OpenFile, Piece, Str};
+pub use session_engine::{forwarded, listen};
 pub use template::Template;
 
 /// Writes out log lines that this thread's loggers hold back (USR1, reload, the end).

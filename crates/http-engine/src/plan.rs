@@ -1,13 +1,13 @@
 //! What runs: servers, locations, variables. Built once from the checked tree, immutable afterwards.
 
 use crate::core_table::CoreConf;
-use crate::request::{Flow, LocalFuture, Request};
+use crate::request::{Flow, Request};
 use crate::response::Body;
 use crate::route::{Names, Tree};
 use crate::variable::Variable;
 use net::listen::ListenSpec;
 use std::any::Any;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// The http area, ready to run.
 pub struct HttpPlan {
@@ -33,7 +33,7 @@ pub struct HttpPlan {
     /// Things that features keep for the whole http area.
     pub things: Vec<Arc<dyn Any + Send + Sync>>,
     /// What goes on beside the requests, on the control thread.
-    pub background: Vec<Arc<dyn Background>>,
+    pub background: Vec<Arc<dyn Background<HttpPlan>>>,
     /// Folders that are made before the first request, and given to the workers' account.
     pub folders: Vec<Folder>,
 }
@@ -46,27 +46,9 @@ pub struct Folder {
     pub needed: bool,
 }
 
-/// Work that belongs to a configuration and not to a request: names that are asked for again, servers that are probed. It
-/// runs on the control thread, where nothing may block.
-pub trait Background: Send + Sync {
-    /// Settles what requests should find settled when the plan begins to serve; given up when it takes too long.
-    fn prepare(self: Arc<Self>, plan: Arc<HttpPlan>) -> LocalFuture<()> {
-        let _ = plan;
-        Box::pin(async {})
-    }
-    /// What is still not settled, in words for the operator.
-    fn unsettled(&self, plan: &HttpPlan) -> Vec<String> {
-        let _ = plan;
-        Vec::new()
-    }
-    /// Runs while the plan serves; dropped when another takes its place. The plan is held weakly across waits, so that a
-    /// replaced one goes.
-    fn run(self: Arc<Self>, plan: Weak<HttpPlan>, log: Arc<observe::ErrorLog>) -> LocalFuture<()>;
-}
-
-/// Kept in `Cx` while a configuration is read: see `HttpPlan::transparent`.
-#[derive(Default)]
-pub struct Transparent(pub bool);
+/// What goes on beside the requests of a plan.
+pub use session_engine::background::Background;
+pub use session_engine::upstreams::Transparent;
 
 impl std::fmt::Debug for HttpPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -201,7 +183,11 @@ pub struct Location {
 impl Location {
     /// What a feature keeps for the location.
     pub fn thing<T: 'static + Send + Sync>(&self) -> Option<&T> {
-        self.things.iter().find_map(|t| t.downcast_ref())
+        self.all().next()
+    }
+    /// The same where several are kept.
+    pub fn all<T: 'static + Send + Sync>(&self) -> impl Iterator<Item = &T> {
+        self.things.iter().filter_map(|t| t.downcast_ref())
     }
 }
 

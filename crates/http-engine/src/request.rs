@@ -9,9 +9,7 @@ use base::clock::Instant;
 use bytes::Bytes;
 use std::any::Any;
 use std::cell::Cell;
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -181,19 +179,11 @@ pub enum Flow {
     Later(Later),
 }
 
-pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+pub use session_engine::background::LocalFuture;
 /// Work that waits: it is given the request and hands it back with what it says.
 pub type Later = Box<dyn FnOnce(Box<Request>) -> LocalFuture<(Box<Request>, Flow)>>;
 
-/// The value of a variable that the request keeps.
-#[derive(Clone, Debug, Default)]
-pub enum Slot {
-    #[default]
-    Unset,
-    /// Computed, and there is none.
-    Missing,
-    Value(Box<[u8]>),
-}
+pub use session_engine::Slot;
 
 /// Where a script of the rewrite module is (nginx: `ngx_http_script_engine_t`).
 #[derive(Clone, Copy, Debug, Default)]
@@ -252,8 +242,8 @@ pub struct Request {
     pub keep_alive: bool,
     /// The request came from within: `internal` locations may answer.
     pub internal: bool,
-    /// Internal redirects that are left; 0 ends the request with 500.
-    pub redirects_left: u8,
+    /// Internal redirects and rounds of rewriting that are left; 0 ends the request with 500.
+    pub uri_changes_left: u8,
     /// An error page is being made: its own errors get the built-in page, unless `recursive_error_pages` is on.
     pub error_page: bool,
     /// The status that an error page keeps (nginx: `r->err_status`).
@@ -294,8 +284,6 @@ pub struct Request {
     pub phase: crate::engine::Phase,
     /// `$request_id`, once asked for.
     pub id: Option<[u8; 16]>,
-    /// Locations tried for a rewrite cycle.
-    pub rewrite_rounds_left: u8,
     /// Access handlers under `satisfy any`: the status to end with when none allows.
     pub access_status: u16,
     /// Index of the next handler of the current phase.
@@ -318,6 +306,14 @@ pub struct Request {
     pub etag_alone: bool,
     /// The response was sent, and `post_action` is being done: what it answers goes nowhere.
     pub post_action: bool,
+    /// A filter has put an error in the place of a response that had begun (nginx: `filter_finalize`).
+    pub filter_failed: bool,
+    /// After such an error an action was done: what is logged is settled.
+    pub settled: bool,
+    /// What was done last, where log lines of what goes wrong afterwards say so (nginx: `log->action`).
+    pub action: Option<&'static str>,
+    /// Tells the URL of the server that was asked last: it stands in later log lines, too.
+    pub asked: Option<fn(&Request) -> Option<String>>,
     /// A task works on it, and has counted it among the writing ones.
     pub counted: bool,
     /// Its head was read together with an earlier request (`$pipe`).
@@ -328,8 +324,8 @@ pub struct Request {
     pub tunnelled: (u64, u64),
 }
 
-/// nginx: `NGX_HTTP_MAX_URI_CHANGES`.
-pub const URI_CHANGES_MAX: u8 = 10;
+/// The change of a URI that is one too many (nginx: `NGX_HTTP_MAX_URI_CHANGES` + 1).
+pub const URI_CHANGES_MAX: u8 = 11;
 
 impl Request {
     /// # Panics
@@ -406,59 +402,7 @@ impl Request {
     pub fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
         let plan = self.plan_rc();
         let Some(variable) = plan.variables.get(id.0 as usize) else { return false };
-        match &variable.source {
-            Source::One(get) => get(self, out),
-            Source::Family(get, rest) => get(self, rest, out),
-            Source::Slot(slot) => self.read_slot(*slot, out).unwrap_or(false),
-            Source::SlotOr(slot, get, rest) => match self.read_slot(*slot, out) {
-                Some(found) => found,
-                None => get(self, rest, out),
-            },
-            Source::SlotOrOne(slot, get) => match self.read_slot(*slot, out) {
-                Some(found) => found,
-                None => get(self, out),
-            },
-            Source::Computed { by, slot: None } => by.get(self, out),
-            Source::Computed { by, slot: Some(slot) } => {
-                if let Some(found) = self.read_slot(*slot, out) {
-                    return found;
-                }
-                let start = out.len();
-                let found = by.get(self, out);
-                let value = match out.get(start..) {
-                    Some(value) if found => Slot::Value(value.into()),
-                    _ => Slot::Missing,
-                };
-                self.write_slot(*slot, value);
-                found
-            }
-            Source::Unknown => false,
-        }
-    }
-    fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
-        let mut read = |slots: &[Slot]| match slots.get(slot as usize)? {
-            Slot::Unset => None,
-            Slot::Missing => Some(false),
-            Slot::Value(value) => {
-                out.extend_from_slice(value);
-                Some(true)
-            }
-        };
-        match &self.family {
-            None => read(&self.common.slots),
-            Some(family) => read(&family.common.borrow().slots),
-        }
-    }
-    fn write_slot(&mut self, slot: u32, value: Slot) {
-        let slot = slot as usize;
-        self.with_common(|Common { slots, .. }| {
-            if slots.len() <= slot {
-                slots.resize(slot + 1, Slot::Unset);
-            }
-            if let Some(place) = slots.get_mut(slot) {
-                *place = value;
-            }
-        });
+        session_engine::variable::value(self, variable, out)
     }
     /// Whether a variable that the request keeps has been given a value.
     pub fn slot_is_set(&self, id: VarId) -> bool {
@@ -475,15 +419,8 @@ impl Request {
     }
     /// Sets a variable that the request keeps.
     pub fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
-        if let Some(
-            Source::Slot(slot)
-            | Source::SlotOr(slot, ..)
-            | Source::SlotOrOne(slot, _)
-            | Source::Computed { slot: Some(slot), .. },
-        ) = self.plan().variables.get(id.0 as usize).map(|v| &v.source)
-        {
-            let slot = *slot;
-            self.write_slot(slot, Slot::Value(value));
+        if let Some(slot) = self.plan().variables.get(id.0 as usize).and_then(|v| v.slot()) {
+            session_engine::Session::write_slot(self, slot, Slot::Value(value));
         }
     }
     /// Sets any variable that may be set.
@@ -534,7 +471,7 @@ impl Request {
             length,
             keep_alive,
             internal,
-            redirects_left,
+            uri_changes_left,
             error_page,
             error_status,
             head_only,
@@ -555,7 +492,6 @@ impl Request {
             limit_rate,
             phase,
             id,
-            rewrite_rounds_left,
             access_status,
             handler,
             ignore_conditions,
@@ -565,6 +501,10 @@ impl Request {
             alone,
             tunnelled,
             post_action,
+            filter_failed,
+            settled,
+            action,
+            asked,
             old_location,
             body_bytes,
             body_received,
@@ -586,8 +526,9 @@ impl Request {
         (*expect_trailers, *post_action, *etag_alone) = (false, false, false);
         (*left_location, *hold_output, *abandoned, *handler_lost) = (false, false, false, false);
         (*undecided, *args_given, *alone) = (false, false, false);
+        (*filter_failed, *settled, *action, *asked) = (false, false, None, None);
         *tunnelled = (0, 0);
-        (*redirects_left, *rewrite_rounds_left) = (0, 0);
+        *uri_changes_left = 0;
         (*error_status, *access_status) = (0, 0);
         (*length, *bytes_sent, *body_bytes_sent, *header_size) = (0, 0, 0, 0);
         *started = Instant::default();
@@ -618,14 +559,19 @@ impl Request {
         let client = crate::variables::peer_text(c);
         let server = String::from_utf8_lossy(&self.srv().name);
         let line = String::from_utf8_lossy(self.head.line.of(&self.buf));
-        let mut text = format!("{words}, client: {client}, server: {server}");
+        let mut text = match (self.action, upstream) {
+            // Who names the server says itself what was being done.
+            (Some(action), None) => format!("{words} while {action}, client: {client}, server: {server}"),
+            _ => format!("{words}, client: {client}, server: {server}"),
+        };
         if !line.is_empty() {
             text += &format!(", request: \"{line}\"");
         }
         if self.is_subrequest() {
             text += &format!(", subrequest: \"{}\"", String::from_utf8_lossy(&self.path));
         }
-        if let Some(url) = upstream {
+        let asked = || self.asked.and_then(|asked| asked(self));
+        if let Some(url) = upstream.map(ToString::to_string).or_else(asked) {
             text += &format!(", upstream: \"{url}\"");
         }
         if let Some(host) = self.header(Known::Host) {

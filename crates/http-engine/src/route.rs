@@ -3,95 +3,12 @@
 use crate::plan::{HttpPlan, Server};
 use crate::regex::{MatchFailed, Pattern};
 use crate::request::Request;
-use crate::values::{LocationKind, ServerName};
+use crate::values::LocationKind;
 use conf_schema::Problem;
 use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// The names of the servers of one address.
-#[derive(Debug, Default)]
-pub struct Names {
-    exact: HashMap<Vec<u8>, usize>,
-    /// `.example.com` by its part after the star.
-    suffix: HashMap<Vec<u8>, usize>,
-    prefix: HashMap<Vec<u8>, usize>,
-    regex: Vec<(Arc<Pattern>, usize)>,
-}
-
-impl Names {
-    /// Adds a server's name; `false` when an earlier server has it already (it keeps it).
-    pub fn add(&mut self, name: &ServerName, server: usize) -> bool {
-        fn insert(table: &mut HashMap<Vec<u8>, usize>, key: &[u8], server: usize) -> bool {
-            match table.get(key) {
-                Some(owner) => *owner == server,
-                None => {
-                    table.insert(key.to_vec(), server);
-                    true
-                }
-            }
-        }
-        match name {
-            ServerName::Exact(n) => insert(&mut self.exact, n, server),
-            ServerName::Suffix(n) => insert(&mut self.suffix, n, server),
-            ServerName::Below(n) => {
-                let dotted = [b".", n.as_slice()].concat();
-                insert(&mut self.exact, n, server) & insert(&mut self.suffix, &dotted, server)
-            }
-            ServerName::Prefix(n) => insert(&mut self.prefix, n, server),
-            ServerName::Regex(p) => {
-                self.regex.push((p.clone(), server));
-                true
-            }
-        }
-    }
-    /// The server of a host (in lower case): exact, then the longest wildcard, then the first regular expression.
-    ///
-    /// # Errors
-    /// A regular expression could not be decided on.
-    pub fn find(&self, host: &[u8], r: &mut Request) -> Result<Option<usize>, MatchFailed> {
-        if let Some(server) = self.find_fixed(host) {
-            return Ok(Some(server));
-        }
-        for (pattern, server) in &self.regex {
-            if pattern.run(r, host)? {
-                return Ok(Some(*server));
-            }
-        }
-        Ok(None)
-    }
-    /// The same without regular expressions.
-    pub fn find_fixed(&self, host: &[u8]) -> Option<usize> {
-        if let Some(server) = self.exact.get(host) {
-            return Some(*server);
-        }
-        if !self.suffix.is_empty() {
-            let dots = host.iter().enumerate().filter(|(i, c)| **c == b'.' && *i > 0).map(|(i, _)| i);
-            for dot in dots {
-                if let Some(server) = host.get(dot..).and_then(|dotted| self.suffix.get(dotted)) {
-                    return Some(*server);
-                }
-            }
-        }
-        if !self.prefix.is_empty() {
-            let dots: Vec<usize> = host.iter().enumerate().filter(|(_, c)| **c == b'.').map(|(i, _)| i).collect();
-            for dot in dots.into_iter().rev() {
-                if let Some(server) = host.get(..=dot).and_then(|dotted| self.prefix.get(dotted)) {
-                    return Some(*server);
-                }
-            }
-        }
-        None
-    }
-    /// The same without the names that only choose.
-    #[must_use]
-    pub fn regexes_only(self) -> Names {
-        Names { regex: self.regex, ..Names::default() }
-    }
-    /// Nothing to choose between.
-    pub fn is_empty(&self) -> bool {
-        self.exact.is_empty() && self.suffix.is_empty() && self.prefix.is_empty() && self.regex.is_empty()
-    }
-}
+pub type Names = session_engine::names::Names<Request>;
 
 /// The locations of a server, or inside a location.
 #[derive(Default)]

@@ -7,32 +7,14 @@ use crate::path;
 use crate::plan::{HttpPlan, Listener};
 use crate::request::{Connection, Request};
 use observe::Level;
-use std::any::Any;
+use session_engine::tls::Certified;
+use session_engine::upstreams::Resolving;
 use std::rc::Rc;
 use std::sync::Arc;
-use tls::certs::CertificateSet;
 use tls::{Choice, ClientHello, Facts, ServerRules, VerifyClient};
 
 /// How a server answers TLS connections.
-pub struct ServerTls {
-    /// `ssl_verify_client`: asked of every request, whatever the handshake was made with.
-    pub verify: VerifyClient,
-    /// `None`: it has no certificate, and the default server's rules stand in.
-    pub rules: Option<Arc<ServerRules>>,
-    /// Hosts that its certificate should be for.
-    pub names: Vec<String>,
-    /// What the feature keeps for the server.
-    pub extension: Option<Arc<dyn Any + Send + Sync>>,
-    /// Its certificates are known only once a connection is there (`ssl_certificate` with variables).
-    pub certificates: Option<Box<dyn LoadCertificates>>,
-}
-
-/// Loads the certificates of one connection.
-pub trait LoadCertificates: Send + Sync {
-    /// # Errors
-    /// nginx's words for the error log.
-    fn load(&self, r: &mut Request) -> Result<CertificateSet, String>;
-}
+pub type ServerTls = session_engine::tls::ServerTls<Request>;
 
 /// The name that a client sent in its handshake, when it can be that of a server.
 pub fn sent_name(connection: &Connection) -> Option<Vec<u8>> {
@@ -43,6 +25,19 @@ fn name(sent: Option<&str>) -> Option<Vec<u8>> {
     let mut name = Vec::new();
     path::host(sent?.as_bytes(), &mut name)?;
     Some(name)
+}
+
+impl Certified for HttpPlan {
+    type Session = Request;
+    fn servers(&self) -> usize {
+        self.servers.len()
+    }
+    fn tls(&self, server: usize) -> Option<&ServerTls> {
+        self.servers.get(server)?.tls.as_deref()
+    }
+    fn resolving(&self, server: usize) -> Option<Resolving> {
+        self.locations.get(self.servers.get(server)?.location)?.thing::<Resolving>().cloned()
+    }
 }
 
 impl HttpPlan {

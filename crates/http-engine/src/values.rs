@@ -81,65 +81,9 @@ impl Value for KeepaliveTimeout {
 }
 
 /// One `server_name` line.
-#[derive(Clone, Debug)]
-pub struct ServerNames(pub Vec<ServerName>);
-
-#[derive(Clone, Debug)]
-pub enum ServerName {
-    /// In lower case; may be empty (requests without a host).
-    Exact(Vec<u8>),
-    /// `*.example.com`: the part after the star, with its dot.
-    Suffix(Vec<u8>),
-    /// `.example.com`: the name itself and everything below.
-    Below(Vec<u8>),
-    /// `www.example.*`: the part before the star, with its dot.
-    Prefix(Vec<u8>),
-    Regex(Arc<crate::regex::Pattern>),
-}
-
-impl Value for ServerNames {
-    const SYNTAX: &'static str = "name ...";
-    const REPEATS: bool = true;
-    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let mut names = Vec::new();
-        for (index, word) in d.args.iter().enumerate() {
-            names.push(server_name(cx, &word.bytes).map_err(|p| p.at(index))?);
-        }
-        Ok(ServerNames(names))
-    }
-    fn append(&mut self, later: Self) {
-        self.0.extend(later.0);
-    }
-}
-
-fn server_name(cx: &mut Cx, text: &[u8]) -> Result<ServerName, Problem> {
-    let shown = String::from_utf8_lossy(text).into_owned();
-    let invalid = || Problem::says(format!("server name \"{shown}\" is invalid"));
-    if let Some(pattern) = text.strip_prefix(b"~") {
-        if pattern.is_empty() {
-            return Err(Problem::says(format!("empty regex in server name \"{shown}\"")));
-        }
-        // nginx ignores case when the pattern holds capitals, because hosts are in lower case.
-        let caseless = pattern.iter().any(u8::is_ascii_uppercase);
-        return crate::regex::Pattern::new(cx, pattern, caseless).map(|p| ServerName::Regex(Arc::new(p)));
-    }
-    let lower = text.to_ascii_lowercase();
-    if lower.contains(&b'/') {
-        let mut d = Directive::default();
-        d.name.bytes = b"server_name".to_vec();
-        cx.warn(&d, format!("server name \"{shown}\" has suspicious symbols"));
-    }
-    if lower.contains(&0) || lower.iter().filter(|c| **c == b'*').count() > 1 || lower.windows(2).any(|w| w == b"..") {
-        return Err(invalid());
-    }
-    match lower.as_slice() {
-        [b'*', dotted @ ..] if matches!(dotted, [b'.', _, ..]) => Ok(ServerName::Suffix(dotted.to_vec())),
-        [b'.', below @ ..] if !below.is_empty() && !below.contains(&b'*') => Ok(ServerName::Below(below.to_vec())),
-        [dotted @ .., b'*'] if matches!(dotted, [_, .., b'.']) => Ok(ServerName::Prefix(dotted.to_vec())),
-        _ if lower.contains(&b'*') => Err(invalid()),
-        _ => Ok(ServerName::Exact(lower)),
-    }
-}
+pub type ServerNames = session_engine::names::ServerNames<crate::Request>;
+/// One name of it.
+pub type ServerName = session_engine::names::ServerName<crate::Request>;
 
 /// Whether a directive that is being read stands in a named location (`@name`).
 pub fn in_named_location(cx: &Cx) -> bool {

@@ -1,5 +1,6 @@
 //! Sockets, listeners, parking lot, timers, sendfile: the only crate besides `base` with system calls and `unsafe`.
 
+pub mod datagram;
 pub mod listen;
 pub mod lot;
 pub mod outbound;

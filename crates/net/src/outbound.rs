@@ -22,6 +22,7 @@ trait Watcher {
     fn drained(&self, key: Key);
     fn blocked(&self, key: Key);
     fn rest(&self, key: Key);
+    fn note_readable(&self, key: Key);
 }
 
 impl<T: Clone> Watcher for Lot<T> {
@@ -54,6 +55,9 @@ impl<T: Clone> Watcher for Lot<T> {
     }
     fn rest(&self, key: Key) {
         Lot::rest(self, key);
+    }
+    fn note_readable(&self, key: Key) {
+        Lot::note_readable(self, key);
     }
 }
 
@@ -171,6 +175,26 @@ impl Outbound {
                 Err(e)
             }
         }
+    }
+    /// Looks at what has come, from its beginning, without taking it. What comes next will be an event; when nobody looks any
+    /// more, [`Outbound::looked`] is to be called.
+    ///
+    /// # Errors
+    /// As [`Outbound::try_recv`].
+    pub fn try_peek(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        if !self.lot.has_news(self.key) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.lot.drained(self.key);
+        socket::peek_spare(self.raw, buf)
+    }
+    /// What was looked at is read next.
+    pub fn looked(&self) {
+        self.lot.note_readable(self.key);
+    }
+    /// The peer has closed its side, or the connection is broken; there may be bytes to read before that.
+    pub fn is_closing(&self) -> bool {
+        self.lot.closing(self.key)
     }
     /// Writes what the socket takes.
     ///

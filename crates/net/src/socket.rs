@@ -59,6 +59,20 @@ pub fn recv_spare(fd: RawFd, buf: &mut Vec<u8>) -> io::Result<usize> {
     }
 }
 
+/// The same, and what was read can be read again (MSG_PEEK).
+///
+/// # Errors
+/// As [`recv`].
+pub fn peek_spare(fd: RawFd, buf: &mut Vec<u8>) -> io::Result<usize> {
+    loop {
+        match rustix::net::recv(borrow(fd), rustix::buffer::spare_capacity(buf), rustix::net::RecvFlags::PEEK) {
+            Ok((n, _)) => return Ok(n),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
 /// Writes what the socket takes. `more`: another write follows at once (MSG_MORE).
 ///
 /// # Errors

@@ -4,8 +4,9 @@ use net::outbound::Outbound;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use tls::{TlsError, TlsStream};
+use tls::{Choice, ClientHello, Facts, Received, TlsError, TlsStream};
 
 /// Ciphertext that one read takes, at least: a record is decrypted when it is whole.
 const READ_BYTES_MIN: usize = 4 * 1024;
@@ -42,19 +43,28 @@ impl std::error::Error for HandshakeError {}
 
 /// The state of TLS, beside the socket that carries it.
 #[derive(Debug)]
-pub(crate) struct Secure(RefCell<Box<TlsStream>>);
+pub(crate) struct Secure {
+    tls: RefCell<Box<TlsStream>>,
+    /// Plaintext that came with the end of the handshake.
+    early: RefCell<Vec<u8>>,
+}
 
 fn broken(why: &TlsError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("(SSL: {why})"))
 }
 
 impl Secure {
-    /// Makes the handshake. The client's last message goes with the first request.
+    /// Makes the handshake. A client's last message goes with the first bytes that it sends. `choose`: by which rules a server
+    /// answers a ClientHello.
     ///
     /// # Errors
     /// See [`HandshakeError`].
-    pub async fn handshake(outbound: &Outbound, mut tls: Box<TlsStream>) -> Result<Secure, HandshakeError> {
-        let mut nothing = Vec::new();
+    pub async fn handshake(
+        outbound: &Outbound,
+        mut tls: Box<TlsStream>,
+        mut choose: impl FnMut(&ClientHello) -> Choice,
+    ) -> Result<Secure, HandshakeError> {
+        let mut early = Vec::new();
         while tls.is_handshaking() {
             match flush(&mut tls, outbound) {
                 Ok(()) => {}
@@ -64,9 +74,15 @@ impl Secure {
                 }
                 Err(e) => return Err(HandshakeError::Io(e)),
             }
-            match receive(&mut tls, outbound, &mut nothing, READ_BYTES_MIN) {
-                Ok(_) if !tls.wants_read() => return Err(HandshakeError::Closed),
-                Ok(0) => return Err(HandshakeError::Closed),
+            match receive(&mut tls, outbound, &mut early, READ_BYTES_MIN) {
+                Ok((_, received)) if received.hello => {
+                    let choice = tls.hello().map_or(Choice::Fail, &mut choose);
+                    if let Err(why) = tls.choose(choice, false, &mut early) {
+                        let _ = flush(&mut tls, outbound);
+                        return Err(HandshakeError::Tls(why));
+                    }
+                }
+                Ok((n, _)) if n == 0 || !tls.wants_read() => return Err(HandshakeError::Closed),
                 Ok(_) => {}
                 Err(Failed::Tls(why)) => {
                     let _ = flush(&mut tls, outbound);
@@ -78,17 +94,25 @@ impl Secure {
                 Err(Failed::Io(e)) => return Err(HandshakeError::Io(e)),
             }
         }
-        Ok(Secure(RefCell::new(tls)))
+        // A server's last message has nothing to go with.
+        let _ = flush(&mut tls, outbound);
+        Ok(Secure { tls: RefCell::new(tls), early: RefCell::new(early) })
     }
 
     /// Reads plaintext without waiting; `Ok(0)` is the end.
     pub fn recv(&self, outbound: &Outbound, buf: &mut Vec<u8>) -> io::Result<usize> {
-        let tls = &mut **self.0.borrow_mut();
+        let mut early = self.early.take();
+        if !early.is_empty() {
+            let n = early.len();
+            buf.append(&mut early);
+            return Ok(n);
+        }
+        let tls = &mut **self.tls.borrow_mut();
         let before = buf.len();
         while tls.wants_read() {
             let room = buf.capacity() - buf.len();
             match receive(tls, outbound, buf, room.max(READ_BYTES_MIN)) {
-                Ok(0) => return Ok(0),
+                Ok((0, _)) => return Ok(0),
                 Ok(_) if buf.len() > before => {
                     let _ = flush(tls, outbound);
                     return Ok(buf.len() - before);
@@ -108,7 +132,7 @@ impl Secure {
     /// Takes plaintext. What the socket does not take at once is kept and goes with the next write, or while something is waited
     /// for.
     pub fn send(&self, outbound: &Outbound, buf: &[u8]) -> io::Result<usize> {
-        let tls = &mut **self.0.borrow_mut();
+        let tls = &mut **self.tls.borrow_mut();
         if tls.output().len() >= UNSENT_MAX {
             flush(tls, outbound)?;
         }
@@ -121,7 +145,10 @@ impl Secure {
     }
 
     pub fn poll_readable(&self, outbound: &Outbound, cx: &mut Context<'_>) -> Poll<()> {
-        let tls = &mut **self.0.borrow_mut();
+        if !self.early.borrow().is_empty() {
+            return Poll::Ready(());
+        }
+        let tls = &mut **self.tls.borrow_mut();
         while tls.wants_write() {
             match flush(tls, outbound) {
                 Ok(()) => {}
@@ -137,14 +164,26 @@ impl Secure {
         outbound.poll_readable(cx)
     }
 
+    /// Ciphertext that the socket has not taken yet.
+    pub fn has_unsent(&self) -> bool {
+        self.tls.borrow().wants_write()
+    }
+    /// Writes out what was taken and held back.
+    pub fn flush(&self, outbound: &Outbound) -> io::Result<()> {
+        flush(&mut self.tls.borrow_mut(), outbound)
+    }
+    /// What is known of the connection.
+    pub fn facts(&self) -> Option<Arc<Facts>> {
+        self.tls.borrow().facts().cloned()
+    }
     /// The connection is idle.
     pub fn shrink(&self) {
-        self.0.borrow_mut().shrink();
+        self.tls.borrow_mut().shrink();
     }
 
     /// Says goodbye, as far as the socket takes it.
     pub fn close(&self, outbound: &Outbound) {
-        let tls = &mut **self.0.borrow_mut();
+        let tls = &mut **self.tls.borrow_mut();
         if tls.close_notify().is_ok() {
             let _ = flush(tls, outbound);
         }
@@ -157,7 +196,12 @@ enum Failed {
 }
 
 /// Reads once; how much ciphertext came.
-fn receive(tls: &mut TlsStream, outbound: &Outbound, plain: &mut Vec<u8>, room: usize) -> Result<usize, Failed> {
+fn receive(
+    tls: &mut TlsStream,
+    outbound: &Outbound,
+    plain: &mut Vec<u8>,
+    room: usize,
+) -> Result<(usize, Received), Failed> {
     SCRATCH.with_borrow_mut(|scratch| {
         scratch.clear();
         // A read takes what fits: the room is the caller's, so that no more is decrypted than it asked for.
@@ -166,7 +210,7 @@ fn receive(tls: &mut TlsStream, outbound: &Outbound, plain: &mut Vec<u8>, room: 
         }
         let mut bytes = std::mem::take(scratch);
         let got = outbound.try_recv(&mut bytes).map_err(Failed::Io);
-        let got = got.and_then(|n| tls.receive(&mut bytes, plain).map(|_| n).map_err(Failed::Tls));
+        let got = got.and_then(|n| tls.receive(&mut bytes, plain).map(|received| (n, received)).map_err(Failed::Tls));
         *scratch = bytes;
         got
     })

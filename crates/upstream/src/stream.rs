@@ -8,9 +8,11 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use tls::TlsStream;
+use tls::{Choice, ClientHello, Facts, TlsStream};
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -121,8 +123,87 @@ impl Stream {
     /// # Errors
     /// See [`HandshakeError`].
     pub async fn handshake(&mut self, tls: TlsStream) -> Result<(), HandshakeError> {
-        self.secure = Some(Box::new(Secure::handshake(&self.outbound, Box::new(tls)).await?));
+        self.secure = Some(Box::new(Secure::handshake(&self.outbound, Box::new(tls), |_| tls::Choice::Fail).await?));
         Ok(())
+    }
+    /// A client's connection that was accepted. `tcp`: see [`Stream::hurry`].
+    ///
+    /// # Errors
+    /// As [`Stream::connect`].
+    pub fn accepted(fd: OwnedFd, tcp: bool) -> io::Result<Stream> {
+        Ok(Stream { outbound: Outbound::new(fd, tcp)?, secure: None })
+    }
+    /// Makes the handshake as a server; `choose`: by which rules a ClientHello is answered.
+    ///
+    /// # Errors
+    /// See [`HandshakeError`].
+    pub async fn accept(&mut self, choose: impl FnMut(&ClientHello) -> Choice) -> Result<(), HandshakeError> {
+        let tls = Box::new(TlsStream::server());
+        self.secure = Some(Box::new(Secure::handshake(&self.outbound, tls, choose).await?));
+        Ok(())
+    }
+    /// What is known of its TLS.
+    pub fn facts(&self) -> Option<Arc<Facts>> {
+        self.secure.as_ref()?.facts()
+    }
+    pub fn is_secure(&self) -> bool {
+        self.secure.is_some()
+    }
+    /// Looks at what has come, from its beginning, without taking it; not through TLS. See [`Outbound::try_peek`].
+    ///
+    /// # Errors
+    /// As [`Stream::try_read_buf`].
+    pub fn try_peek(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        self.outbound.try_peek(buf)
+    }
+    /// What was looked at is read next.
+    pub fn looked(&self) {
+        self.outbound.looked();
+    }
+    /// The peer has closed its side.
+    pub fn is_closing(&self) -> bool {
+        self.outbound.is_closing()
+    }
+    /// The address of ours that it has.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        SockRef::from(&self.outbound).local_addr().ok()?.as_socket()
+    }
+    /// The socket alone; with TLS there is none.
+    ///
+    /// # Errors
+    /// With TLS, or when the system has no more descriptors.
+    pub fn into_fd(self) -> io::Result<OwnedFd> {
+        if self.secure.is_some() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.outbound.as_fd().try_clone_to_owned()
+    }
+    /// Ciphertext that was taken and that the socket has no room for yet.
+    pub fn has_unsent(&self) -> bool {
+        self.secure.as_ref().is_some_and(|secure| secure.has_unsent())
+    }
+    /// Writes such ciphertext out.
+    ///
+    /// # Errors
+    /// `WouldBlock`, or a broken connection.
+    pub fn try_flush(&self) -> io::Result<()> {
+        match &self.secure {
+            Some(secure) => secure.flush(&self.outbound),
+            None => Ok(()),
+        }
+    }
+    /// Says that nothing more will be written; reading goes on.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        if let Some(secure) = &self.secure {
+            secure.close(&self.outbound);
+        }
+        SockRef::from(&self.outbound).shutdown(std::net::Shutdown::Write)
+    }
+    /// Buffers of TLS are given back: nothing has come for a while.
+    pub fn shrink(&self) {
+        if let Some(secure) = &self.secure {
+            secure.shrink();
+        }
     }
     /// What is written next must not wait for the acknowledgement of what was written before: called before a second
     /// write that no answer has come in between.

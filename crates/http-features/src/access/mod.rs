@@ -1,121 +1,34 @@
-//! allow, deny (nginx: `ngx_http_access_module`): the first rule that names the client's address decides.
+//! allow, deny (nginx: `ngx_http_access_module`): the first rule that names the client's address decides. The rules stand in
+//! `session_engine::access`.
 
-use conf_schema::value::{Cidr, cidr};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{Area, Problem, Table};
 use http_engine::values::Satisfy;
 use http_engine::{BlockPlan, Feature, Flow, Handler, Request};
 use observe::Level;
+use session_engine::access::{self, List};
 use std::any::Any;
-use std::net::IpAddr;
 use std::sync::Arc;
-
-directives! {
-    /// What the module is told in a block.
-    pub struct AccessConf from AccessInput {
-        /// Grants access to an address, a network, clients of UNIX-domain sockets, or everybody.
-        allow: Rules,
-        /// Refuses it.
-        deny: Rules,
-    }
-}
-
-/// Rules of one kind, each with its place among all.
-#[derive(Clone)]
-pub struct Rules(Vec<Rule>);
-
-#[derive(Clone, Copy, Debug)]
-struct Rule {
-    place: usize,
-    deny: bool,
-    who: Who,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Who {
-    All,
-    Unix,
-    Network(Cidr),
-}
-
-/// Rules read so far; kept in `Cx`, because `allow` and `deny` lines form one list.
-#[derive(Default)]
-struct Places(usize);
-
-impl Value for Rules {
-    const SYNTAX: &'static str = "address | CIDR | unix: | all";
-    const REPEATS: bool = true;
-    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let text = d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default();
-        let who = match text {
-            b"all" => Who::All,
-            b"unix:" => Who::Unix,
-            text => Who::Network(Cidr::word(cx, d, text).map_err(|p| p.at(0))?),
-        };
-        let places = cx.get::<Places>();
-        places.0 += 1;
-        Ok(Rules(vec![Rule { place: places.0, deny: d.name.bytes == b"deny", who }]))
-    }
-    fn append(&mut self, later: Self) {
-        self.0.extend(later.0);
-    }
-}
 
 /// The feature.
 pub struct Access;
 
 impl Feature for Access {
     fn table(&self) -> Table {
-        let mut table = AccessConf::table("access", Area::Http);
-        // A block with any rule of its own uses none of the enclosing block's.
-        table.inherit = |inner, outer| {
-            if let (Some(inner), Some(outer)) = (inner.downcast_mut::<AccessInput>(), outer.downcast_ref())
-                && inner.allow.is_none()
-                && inner.deny.is_none()
-            {
-                inner.inherit(outer);
-            }
-        };
-        table
+        access::table(Area::Http)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
-        let Some(conf) = conf.downcast_ref::<AccessConf>() else { return Ok(()) };
-        let mut rules: Vec<Rule> =
-            [&conf.allow, &conf.deny].into_iter().flatten().flat_map(|rules| rules.0.iter().copied()).collect();
-        if !rules.is_empty() {
-            rules.sort_by_key(|rule| rule.place);
-            block.location.access.push(Arc::new(List(rules.into())));
+        if let Some(list) = access::list(&**conf) {
+            block.location.access.push(Arc::new(Check(list)));
         }
         Ok(())
     }
 }
 
-/// The rules of a block in their order.
-struct List(Box<[Rule]>);
+struct Check(List);
 
-impl List {
-    /// Whether the first rule that fits refuses; `None` when none fits.
-    fn refuses(&self, peer: Option<IpAddr>) -> Option<bool> {
-        let fits = |rule: &&Rule| match (rule.who, peer) {
-            (Who::All, _) | (Who::Unix, None) => true,
-            (Who::Network(network), Some(address)) => {
-                let (v6, number) = cidr::number(address);
-                network.contains(v6, number)
-            }
-            _ => false,
-        };
-        self.0.iter().find(fits).map(|rule| rule.deny)
-    }
-}
-
-impl Handler for List {
+impl Handler for Check {
     fn run(&self, r: &mut Request) -> Flow {
-        let peer = r.connection().peer.map(|peer| peer.ip());
-        // An IPv4 client of a socket that takes both kinds is judged by the rules for IPv4.
-        let mapped = match peer {
-            Some(IpAddr::V6(v6)) => v6.to_ipv4_mapped().map(IpAddr::V4).or(peer),
-            other => other,
-        };
-        match self.refuses(mapped) {
+        match self.0.refuses(r.connection().peer.map(|peer| peer.ip())) {
             None => Flow::Declined,
             Some(false) => Flow::Allowed,
             Some(true) => {
@@ -125,61 +38,5 @@ impl Handler for List {
                 Flow::Status(403)
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use conf_schema::table::synthetic;
-
-    fn list(lines: &[(&str, &str)]) -> List {
-        let mut cx = Cx::default();
-        let rules = lines.iter().map(|(name, text)| Rules::parse(&mut cx, &synthetic(name, text)).expect(text).0[0]);
-        List(rules.collect())
-    }
-
-    #[test]
-    fn the_first_rule_decides() {
-        let list = list(&[
-            ("deny", "192.0.2.1"),
-            ("allow", "192.0.2.0/24"),
-            ("allow", "2001:db8::/32"),
-            ("allow", "unix:"),
-            ("deny", "all"),
-        ]);
-        let refuses = |a: &str| list.refuses(Some(a.parse().expect(a)));
-        assert_eq!(refuses("192.0.2.1"), Some(true));
-        assert_eq!(refuses("192.0.2.2"), Some(false));
-        assert_eq!(refuses("2001:db8::7"), Some(false));
-        assert_eq!(refuses("::1"), Some(true));
-        assert_eq!(list.refuses(None), Some(false));
-    }
-
-    #[test]
-    fn without_a_rule_that_fits_nothing_is_said() {
-        let list = list(&[("deny", "192.0.2.1")]);
-        assert_eq!(list.refuses(Some("192.0.2.2".parse().expect("address"))), None);
-        assert_eq!(list.refuses(None), None);
-    }
-
-    #[test]
-    fn an_outer_list_is_taken_whole_or_not_at_all() {
-        let mut cx = Cx::default();
-        let mut input = |lines: &[(&str, &str)]| -> Box<dyn Any> {
-            let mut input: Box<dyn Any> = Box::new(AccessInput::default());
-            for (name, text) in lines {
-                let row = AccessConf::ROWS.iter().find(|row| row.name == *name).expect("a row");
-                (row.set)(input.as_mut(), &mut cx, &synthetic(name, text)).expect("parses");
-            }
-            input
-        };
-        let outer = input(&[("allow", "192.0.2.1"), ("deny", "all")]);
-        let (mut own, mut none) = (input(&[("allow", "192.0.2.2")]), input(&[]));
-        let inherit = Access.table().inherit;
-        inherit(own.as_mut(), outer.as_ref());
-        inherit(none.as_mut(), outer.as_ref());
-        let denies = |input: &dyn Any| input.downcast_ref::<AccessInput>().expect("its type").deny.is_some();
-        assert!(!denies(own.as_ref()) && denies(none.as_ref()));
     }
 }

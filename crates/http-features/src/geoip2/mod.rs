@@ -74,7 +74,7 @@ impl Value for Databases {
     }
 }
 
-fn variable(cx: &mut Cx, line: &Directive, name: &str, source: &Arc<Source>) -> Result<Arc<dyn Compute>, Problem> {
+fn variable(cx: &mut Cx, line: &Directive, name: &str, source: &Arc<Source>) -> Result<Arc<dyn Compute<Request>>, Problem> {
     let mut words = line.args.iter().peekable();
     if words.next_if(|word| word.bytes == b"metadata").is_some() {
         let field = match words.next().map(|word| word.text().into_owned()).as_deref() {
@@ -162,7 +162,7 @@ impl Lookup {
     }
 }
 
-impl Compute for Lookup {
+impl Compute<Request> for Lookup {
     fn get(&self, r: &mut Request, out: &mut Vec<u8>) -> bool {
         let database = self.source.current();
         let found = self.address(r).is_some_and(|address| database.value(address, &self.path, out));
@@ -189,7 +189,7 @@ struct Metadata {
     field: Field,
 }
 
-impl Compute for Metadata {
+impl Compute<Request> for Metadata {
     fn get(&self, _: &mut Request, out: &mut Vec<u8>) -> bool {
         let number = match self.field {
             Field::Built => self.source.current().built.cast_signed(),

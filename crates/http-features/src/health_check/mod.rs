@@ -170,7 +170,7 @@ fn groups(plan: &HttpPlan) -> Vec<(Arc<Group>, Vec<(usize, Check, Option<Arc<Mat
     all
 }
 
-impl Background for Doctor {
+impl Background<HttpPlan> for Doctor {
     /// Servers that must be checked first are not asked before; what checks said that there are no longer is forgotten.
     fn prepare(self: Arc<Self>, plan: Arc<HttpPlan>) -> LocalFuture<()> {
         Box::pin(async move {

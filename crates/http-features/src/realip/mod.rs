@@ -1,14 +1,15 @@
 //! realip (nginx: `ngx_http_realip_module`): the client's address as trusted proxies report it. It takes the place of
 //! the connection's address for the rest of the request: access rules, limits, logs, geo.
 
-use conf_schema::value::{Cidr, Flag, List, Text};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::value::{Flag, List, Text};
+use conf_schema::{Area, Problem, Table, directives};
 use http_engine::forwarded::{self, Trusted};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Connection, Feature, Flow, Handler, Request};
+use session_engine::real_ip::From;
 use std::any::Any;
 use std::io::Write as _;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -21,34 +22,6 @@ directives! {
         real_ip_recursive: Flag = "off",
         /// A proxy that is believed: an address, a network, a host name, or `unix:`.
         set_real_ip_from: List<From>,
-    }
-}
-
-/// One line of `set_real_ip_from`; a host name may stand for several addresses.
-#[derive(Clone, Debug)]
-pub struct From(Vec<Trusted>);
-
-impl Value for From {
-    const SYNTAX: &'static str = "address | CIDR | unix: | hostname";
-    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let Some(word) = d.args.first() else { return Err(Problem::invalid()) };
-        if word.bytes == b"unix:" {
-            return Ok(From(vec![Trusted::Unix]));
-        }
-        let text = word.text();
-        if let Some((network, stray)) = Cidr::parse(&word.bytes) {
-            if stray {
-                cx.warn(d, format!("low address bits of {text} are meaningless"));
-            }
-            return Ok(From(vec![Trusted::Network(network)]));
-        }
-        let unknown = || Problem::says(format!("host not found in set_real_ip_from \"{text}\"")).at(0);
-        let found = (&*text, 0).to_socket_addrs().map_err(|_| unknown())?;
-        let hosts: Vec<Trusted> = found
-            .filter_map(|address| Cidr::parse(address.ip().to_string().as_bytes()))
-            .map(|(host, _)| Trusted::Network(host))
-            .collect();
-        if hosts.is_empty() { Err(unknown()) } else { Ok(From(hosts)) }
     }
 }
 

@@ -30,7 +30,8 @@ impl Feature for Resolver {
         let timeout = conf.resolver_timeout.duration();
         let resolving =
             conf.resolver.as_ref().map(|ResolverLine(resolver)| Resolving { resolver: resolver.clone(), timeout });
-        *http.cx.get::<HttpResolver>() = HttpResolver { resolving, timeout: Some(timeout) };
+        let area = http.cx.get::<HttpResolver>();
+        (area.resolving, area.timeout) = (resolving, Some(timeout));
         Ok(())
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {

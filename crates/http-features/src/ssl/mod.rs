@@ -1,34 +1,18 @@
 //! ssl (nginx: `ngx_http_ssl_module`): connections to clients over TLS.
 //!
-//! `settings.rs` makes rules of the directives, `cache.rs` reads `ssl_session_cache`, `variables.rs` shows what is known of a
-//! connection, `report.rs` says what is wrong with a certificate that loads. `asking.rs` asks authorities: about clients
-//! (`ocsp.rs`) and about our own certificates (`stapling.rs`). What the rules do is in the crate `tls`.
+//! What becomes of the directives, and the variables, stand in `session_engine::tls`; what the rules do is in the crate `tls`.
 
-mod asking;
-mod cache;
 mod ocsp;
-mod report;
-mod settings;
-mod stapling;
-mod variables;
 
 use crate::shared::tls::{CacheOf, Command, Passwords, Pem, TlsProtocols};
-use cache::{OcspCache, Sessions};
 use conf_schema::value::{Flag, List, Number, Sec, Size, Text};
 use conf_schema::{Area, Contexts, Problem, Table, directives};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, HttpBuild};
+use http_engine::{BlockPlan, Feature, HttpBuild, HttpPlan, Request};
+use session_engine::server_said;
+use session_engine::tls::{self as shared, Ocsp, OcspCache, ServerSaid, Sessions, Stapler, Verify, report};
 use std::any::Any;
 use std::sync::Arc;
-
-conf_schema::words! {
-    /// `ssl_verify_client`
-    pub enum Verify { Off = "off", On = "on", Optional = "optional", OptionalNoCa = "optional_no_ca" }
-}
-conf_schema::words! {
-    /// `ssl_ocsp`
-    pub enum Ocsp { Off = "off", On = "on", Leaf = "leaf" }
-}
 
 directives! {
     /// What the module is told in a block.
@@ -105,6 +89,9 @@ directives! {
     }
 }
 
+/// What is offered to clients that ask, without HTTP/2.
+const ALPN: [&[u8]; 3] = [b"http/1.1", b"http/1.0", b"http/0.9"];
+
 /// The feature.
 pub struct Ssl;
 
@@ -113,10 +100,10 @@ impl Feature for Ssl {
         SslConf::table("ssl", Area::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
-        variables::ROWS
+        shared::Variables::<Request>::ALL
     }
     fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
-        http.background.push(Arc::new(stapling::Stapler));
+        http.background.push(Arc::new(Stapler::<HttpPlan>::default()));
         Ok(())
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
@@ -124,10 +111,15 @@ impl Feature for Ssl {
         if block.context != Contexts::server {
             return Ok(());
         }
-        if let Some(mut tls) = settings::server(conf, block.cx)? {
+        let said: ServerSaid<Request> = server_said!(conf,
+            buffer_size: usize::try_from(conf.ssl_buffer_size.0).unwrap_or(usize::MAX),
+            early_data: conf.ssl_early_data,
+            alpn: ALPN.iter().map(|p| p.to_vec()).collect(),
+        );
+        if let Some(mut tls) = shared::server(&said, block.cx)? {
             tls.names = report::hosts(block.server_names);
             report::certificates(&tls, block.cx);
-            if let (Some(ask), Some(rewrite)) = (settings::asking(conf)?, &mut block.server_rewrite) {
+            if let (Some(ask), Some(rewrite)) = (shared::asking(&said)?, &mut block.server_rewrite) {
                 rewrite.insert(0, Arc::new(ocsp::Ask(Arc::new(ask))));
             }
             block.location.things.push(Arc::new(Arc::new(tls)));

@@ -96,6 +96,7 @@ fn answer(r: &mut Request, path: &[u8]) -> Flow {
     if r.method == Method::Post {
         return Flow::Status(405);
     }
+    r.action = Some("sending response to client");
     r.out.status = 200;
     r.out.content_length = Some(found.size);
     r.out.last_modified = Some(found.modified);

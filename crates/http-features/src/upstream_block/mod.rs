@@ -1,11 +1,9 @@
 //! The `upstream` block (nginx: `ngx_http_upstream_module` and its balancers): servers, how one is chosen, what is kept.
 //!
-//! `servers.rs` reads `server` lines, `methods.rs` the balancers' arguments, `sticky.rs` those of `sticky`, `ours.rs` what nginx
-//! does not have.
+//! `sticky.rs` reads the arguments of `sticky`, `ours.rs` those of what nginx does not have; `server` lines and balancers are
+//! read in `session_engine::upstreams`.
 
-mod methods;
 mod ours;
-mod servers;
 mod sticky;
 
 use crate::shared::groups::{Groups, Named, Rules};
@@ -13,15 +11,17 @@ use crate::shared::resolving::{HttpResolver, ResolverLine, Resolving};
 use conf_schema::value::{Msec, Number};
 use conf_schema::{Area, At, Cx, Directive, Problem, Table, directives};
 use http_engine::{BlockPlan, Feature, HttpBuild};
-use methods::{HashKey, KeepaliveValue, LeastTime, Marker, QueueValue, RandomValue, Zone};
 use ours::{EjectionValue, RetryBudget};
-use servers::Servers;
+use session_engine::upstreams::methods::{self, KeepaliveValue, LeastTime, Marker, QueueValue, RandomValue, Zone};
+use session_engine::upstreams::servers::Servers;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 use sticky::StickyValue;
 use upstream::names::Naming;
 use upstream::{Extras, Group, KeepAlive, Method, Source};
+
+type HashKey = methods::HashKey<http_engine::Request>;
 
 directives! {
     /// What an upstream block is told.

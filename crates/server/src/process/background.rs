@@ -41,7 +41,7 @@ impl Tasks {
             task.abort();
         }
         let Some(plan) = &config.http else { return };
-        let start = |work: &Arc<dyn http_engine::Background>| {
+        let start = |work: &Arc<dyn http_engine::Background<http_engine::HttpPlan>>| {
             let run = work.clone().run(Arc::downgrade(plan), config.error_log.clone());
             runtime::task::spawn_local(run)
         };

@@ -22,7 +22,7 @@ pub struct Caches {
     pub memory: u64,
 }
 
-impl Background for Caches {
+impl Background<HttpPlan> for Caches {
     fn run(self: Arc<Self>, _: Weak<HttpPlan>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
             self.begin(&log);

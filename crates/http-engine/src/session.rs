@@ -1,0 +1,86 @@
+//! A request as a session: what variables, rules and logs, which it shares with other areas, need of it.
+
+use crate::regex::Captures;
+use crate::request::{Request, Slot};
+use crate::subrequest::Common;
+use crate::variable::VarId;
+use crate::variables::bytes_path;
+use observe::{ErrorLog, Level, os};
+use session_engine::Session;
+use session_engine::forwarded::{self, Trusted};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The format that is there without a `log_format`.
+const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+    \"$http_referer\" \"$http_user_agent\"";
+
+impl Session for Request {
+    const LOG_FORMAT: Option<(&'static str, &'static str)> = Some(("combined", COMBINED));
+    const FORWARDED: bool = true;
+
+    #[inline]
+    fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
+        Request::variable(self, id, out)
+    }
+    fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
+        let slot = slot as usize;
+        match &self.family {
+            None => self.common.slots.get(slot)?.read(out),
+            Some(family) => family.common.borrow().slots.get(slot)?.read(out),
+        }
+    }
+    fn write_slot(&mut self, slot: u32, value: Slot) {
+        self.with_common(|Common { slots, .. }| Slot::write(slots, slot, value));
+    }
+    fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
+        Request::set_slot(self, id, value);
+    }
+    #[inline]
+    fn captures(&mut self) -> &mut Captures {
+        &mut self.captures
+    }
+    #[inline]
+    fn groups_used(&self) -> bool {
+        self.plan().groups_used
+    }
+    fn peer(&self) -> Option<SocketAddr> {
+        self.connection().peer
+    }
+    fn forwarded_for(&self, peer: Option<SocketAddr>, proxies: &[Trusted], recursive: bool) -> Option<SocketAddr> {
+        let lines: Vec<&[u8]> =
+            self.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"x-forwarded-for")).map(|(_, v)| v).collect();
+        forwarded::client(peer, lines.into_iter(), proxies, recursive)
+    }
+    /// Names of logs often hold `$host`: without this, a client could make files by inventing hosts.
+    fn may_open_log(&mut self) -> bool {
+        let core = self.loc().core.clone();
+        let mut root = Vec::new();
+        core.root.write(self, &mut root);
+        let e = match std::fs::metadata(bytes_path(&root)) {
+            Ok(meta) if meta.is_dir() => return true,
+            Ok(_) => std::io::Error::from_raw_os_error(libc::ENOTDIR),
+            Err(e) => e,
+        };
+        let shown = String::from_utf8_lossy(&root);
+        self.log(Level::Error, format_args!("testing \"{shown}\" existence failed {}", os(&e)));
+        false
+    }
+    fn tls(&self) -> Option<&tls::Facts> {
+        self.connection().tls.as_deref()
+    }
+    fn error_log(&self) -> &Arc<ErrorLog> {
+        &self.loc().core.error_log
+    }
+    fn log(&self, level: Level, words: std::fmt::Arguments<'_>) {
+        Request::log(self, level, words);
+    }
+}
+
+impl Request {
+    /// Appends the value of the variable of this name (in lower case); `false` when it has none or there is no such variable.
+    pub fn variable_named(&mut self, name: &str, out: &mut Vec<u8>) -> bool {
+        let plan = self.plan_rc();
+        plan.names.value(self, name, out)
+    }
+}

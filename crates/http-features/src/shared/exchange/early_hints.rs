@@ -1,0 +1,47 @@
+//! 103 responses of servers, passed on where `early_hints` says so (nginx: `ngx_http_upstream_process_early_hints`).
+
+use super::PassPlan;
+use bytes::Bytes;
+use http_engine::{Request, template};
+use observe::Level;
+use wire_h1::{Known, ResponseHead, Version};
+
+/// Passes one on. `total`: what such responses of the server have come to, this one included.
+pub async fn pass(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], total: u64) {
+    if r.is_subrequest() || r.post_action || r.version < Version::Http11 {
+        return;
+    }
+    let Some(conditions) = r.loc().core.conf.early_hints.clone() else { return };
+    if !conditions.0.iter().any(|condition| template::truthy(&condition.eval(r))) {
+        return;
+    }
+    if total > plan.conf.buffer_size {
+        r.log(Level::Info, format_args!("upstream sent too big early hints"));
+        return;
+    }
+    let mut out = b"HTTP/1.1 103 Early Hints\r\n".to_vec();
+    let empty = out.len();
+    for field in &head.fields.all {
+        let (name, value) = (field.name.of(buf), field.value.of(buf));
+        let framing = matches!(
+            field.known,
+            Known::Connection | Known::KeepAlive | Known::TransferEncoding | Known::ContentLength | Known::Upgrade
+        );
+        if !framing && !plan.hidden.has(field.known, name) {
+            for part in [name, b": ", value, b"\r\n"] {
+                out.extend_from_slice(part);
+            }
+        }
+    }
+    if out.len() == empty {
+        return;
+    }
+    out.extend_from_slice(b"\r\n");
+    if let Some(watch) = r.watch.clone() {
+        let length = out.len() as u64;
+        let mut bytes = Bytes::from(out);
+        // A client that is gone is noticed where it is waited for.
+        std::future::poll_fn(|cx| watch.poll_interim(cx, &mut bytes)).await;
+        r.bytes_sent += length - bytes.len() as u64;
+    }
+}

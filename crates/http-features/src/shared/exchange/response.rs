@@ -1,0 +1,196 @@
+//! From a server's response head to ours.
+
+use super::PassPlan;
+use super::conf::IgnoreHeaders;
+use crate::shared::upstream_state::UpstreamState;
+use http_engine::{Flow, Request, Str, clean, path};
+use observe::Level;
+use observe::clock::parse_http_time;
+use wire_h1::{Known, KnownSet, ResponseHead};
+
+/// Fills `Request::out`. `Some`: the response is replaced (X-Accel-Redirect, intercepted errors).
+pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
+    let conf = &plan.conf;
+    let ignored = conf.ignore_headers;
+    if conf.intercept_errors
+        && head.status >= 300
+        && r.loc().core.conf.error_page.as_ref().is_some_and(|p| p.0.iter().any(|p| p.status == head.status))
+    {
+        if head.status == 401 {
+            for value in head.fields.each(Known::WwwAuthenticate) {
+                r.out.add("WWW-Authenticate", value.value.of(buf).to_vec());
+            }
+        }
+        return Some(Flow::Status(head.status));
+    }
+    if let Some(target) = head.fields.first(Known::XAccelRedirect)
+        && !ignored.has(IgnoreHeaders::REDIRECT)
+    {
+        return Some(internal(plan, r, head, buf, target.of(buf)));
+    }
+    r.out.status = head.status;
+    let line = head.status_line.of(buf);
+    // The server's own reason phrase is kept.
+    r.out.status_line = Some(line.to_vec().into());
+    for field in &head.fields.all {
+        let (name, value) = (field.name.of(buf), field.value.of(buf));
+        act(r, field.known, value, ignored);
+        if ONCE.has(field.known)
+            && let Some(first) = head.fields.first(field.known).filter(|first| *first != field.value)
+        {
+            let shown = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+            let (name, value, first) = (shown(name), shown(value), shown(first.of(buf)));
+            let words = format!(
+                "upstream sent duplicate header line: \"{name}: {value}\", previous value: \"{name}: {first}\", ignored"
+            );
+            say(r, Level::Warn, &words);
+            continue;
+        }
+        if plan.hidden.has(field.known, name) {
+            continue;
+        }
+        pass(plan, r, field.known, name, value);
+        // The server's order stays.
+        r.out.settle();
+    }
+    if plan.protocol.says_server_and_date() {
+        // What is passed on and not there is not made up.
+        r.out.no_server = r.out.server.bytes().is_empty() && !plan.hidden.has(Known::Server, b"");
+        r.out.no_date = r.out.date.bytes().is_empty() && !plan.hidden.has(Known::Date, b"");
+    }
+    r.out.ranges_allowed = conf.force_ranges;
+    // Conditions were for the server to judge.
+    r.ignore_conditions = true;
+    None
+}
+
+/// Says something about a head, with the server that sent it.
+fn say(r: &Request, level: Level, words: &str) {
+    let url = UpstreamState::url(r);
+    r.log_of(level, format_args!("{words} while reading response header from upstream"), url.as_deref());
+}
+
+/// Fields of which only the first one counts.
+const ONCE: KnownSet = KnownSet::of(&[
+    Known::ContentType,
+    Known::Date,
+    Known::LastModified,
+    Known::Etag,
+    Known::Server,
+    Known::Location,
+    Known::Refresh,
+    Known::Expires,
+]);
+
+/// What a field makes us do, whether or not it is passed on.
+fn act(r: &mut Request, known: Known, value: &[u8], ignored: IgnoreHeaders) {
+    match known {
+        Known::XAccelLimitRate if !ignored.has(IgnoreHeaders::LIMIT_RATE) => {
+            r.limit_rate = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
+        }
+        Known::XAccelCharset if !ignored.has(IgnoreHeaders::CHARSET) => r.out.wanted_charset = value.to_vec().into(),
+        _ => {}
+    }
+}
+
+fn pass(plan: &PassPlan, r: &mut Request, known: Known, name: &[u8], value: &[u8]) {
+    let conf = &plan.conf;
+    match known {
+        Known::Connection | Known::KeepAlive | Known::TransferEncoding | Known::ContentLength => {}
+        Known::ContentType => r.out.content_type = value.to_vec().into(),
+        Known::LastModified => {
+            r.out.last_modified = parse_http_time(value);
+            r.out.last_modified_text = value.to_vec().into();
+        }
+        Known::Etag => r.out.etag = value.to_vec().into(),
+        Known::Server => r.out.server = value.to_vec().into(),
+        Known::Date => r.out.date = value.to_vec().into(),
+        // A second coding is passed on, too: what is coded twice is not ours to judge.
+        Known::ContentEncoding if !r.out.content_encoding.bytes().is_empty() => {
+            r.out.add(name.to_vec(), value.to_vec())
+        }
+        Known::ContentEncoding => r.out.content_encoding = value.to_vec().into(),
+        Known::AcceptRanges if conf.force_ranges => {}
+        Known::AcceptRanges if value.eq_ignore_ascii_case(b"bytes") => r.out.accept_ranges = Some(true),
+        Known::Location => {
+            // What was rewritten is ours, and made absolute like our own; what was not is passed on as it is.
+            match plan.protocol.redirect(r, value) {
+                Some(new) => r.out.location = new.into(),
+                None => r.out.add(name.to_vec(), value.to_vec()),
+            }
+        }
+        Known::Refresh => {
+            // "0; url=http://...": the part after `url=` is rewritten.
+            let lower = value.to_ascii_lowercase();
+            let at = lower.windows(4).position(|w| w == b"url=").map(|at| at + 4);
+            let new = at.and_then(|at| {
+                let (start, url) = value.split_at_checked(at)?;
+                let url = plan.protocol.redirect(r, url)?;
+                Some(clean::encoded(&[start, &url].concat()).into_owned())
+            });
+            r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
+        }
+        Known::SetCookie => {
+            let new = plan.protocol.cookie(r, value);
+            r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
+        }
+        _ => r.out.add(name.to_vec(), value.to_vec()),
+    }
+}
+
+/// `X-Accel-Redirect`: the body comes from elsewhere; some fields of the response stay.
+fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], target: &[u8]) -> Flow {
+    const KEPT: [Known; 7] = [
+        Known::ContentType,
+        Known::SetCookie,
+        Known::CacheControl,
+        Known::Expires,
+        Known::AcceptRanges,
+        Known::XAccelLimitRate,
+        Known::Other,
+    ];
+    for field in &head.fields.all {
+        let (name, value) = (field.name.of(buf), field.value.of(buf));
+        let kept = KEPT.contains(&field.known) && field.known != Known::Other
+            || name.eq_ignore_ascii_case(b"content-disposition");
+        if kept {
+            act(r, field.known, value, IgnoreHeaders::default());
+            if !plan.hidden.has(field.known, name) {
+                pass(plan, r, field.known, name, value);
+            }
+        }
+    }
+    if target.starts_with(b"@") {
+        r.action = Some("reading response header from upstream");
+        return Flow::Named(target.to_vec());
+    }
+    match path::unsafe_uri(target) {
+        Ok((path, args)) => {
+            if r.method != wire_h1::Method::Head {
+                r.method = wire_h1::Method::Get;
+            }
+            Flow::Redirect { path, args }
+        }
+        Err(_) => {
+            let shown = String::from_utf8_lossy(target).into_owned();
+            say(r, Level::Error, &format!("unsafe URI \"{shown}\" was detected"));
+            r.out.content_type = Str::default();
+            Flow::Status(404)
+        }
+    }
+}
+
+/// Fields behind a chunked body (`proxy_pass_trailers`): lines as they came, each with its line end.
+pub fn trailers(plan: &PassPlan, r: &mut Request, lines: &[u8]) {
+    for line in lines.split(|c| *c == b'\n') {
+        let mut sides = line.splitn(2, |c| *c == b':');
+        let (Some(name), Some(value)) = (sides.next(), sides.next().map(<[u8]>::trim_ascii)) else { continue };
+        let plain =
+            !name.is_empty() && name.iter().all(|c| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(c));
+        let clean = !value.iter().any(|c| matches!(c, b'\r' | 0));
+        if plain && clean && !plan.hidden.has_name(name) {
+            let field = http_engine::response::OutField { name: name.to_vec().into(), value: value.to_vec().into() };
+            r.out.trailers.push(field);
+        }
+    }
+}

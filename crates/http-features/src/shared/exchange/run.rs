@@ -1,0 +1,597 @@
+//! One request to as many servers as it takes.
+
+use super::body::{Ahead, UpstreamBody};
+use super::conf::{IgnoreHeaders, NextUpstream};
+use super::conversation::{Talk, converse, said};
+use super::target::Aim;
+use super::{PassPlan, response, storage};
+use crate::shared::balancing::{self, Choices};
+use crate::shared::binding::BindTo;
+use crate::shared::body_store::{self, BodyStore};
+use crate::shared::caching;
+use crate::shared::hosts::NoAim;
+use crate::shared::tls::Wanted;
+use crate::shared::upgraded::{BUFFER_BYTES, Upgraded};
+use crate::shared::upstream_state::{self, Try, UpstreamState, shown_url};
+use base::clock;
+use bytes::Bytes;
+use http_engine::{Body, Flow, Request, RequestBody};
+use observe::{Level, os};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use tls::TlsError;
+use tls::verify::Verdict;
+use upstream::{Active, Begun, ClientStream, Event, HandshakeError, Options, Peer, Pooled, Stream, pool};
+use wire_h1::{BodyLength, Method};
+
+/// What went wrong with one server.
+#[derive(Debug)]
+pub enum Failure {
+    /// Connecting, sending or receiving failed, or the server closed too early.
+    Error,
+    Timeout,
+    InvalidHeader,
+    /// It answered with a status that counts as a failure.
+    Status(u16),
+    /// Nothing that another server could mend: the request ends with this.
+    Final(u16),
+}
+
+impl Failure {
+    fn bit(&self) -> u32 {
+        match self {
+            Failure::Error => NextUpstream::ERROR.0,
+            Failure::Timeout => NextUpstream::TIMEOUT.0,
+            Failure::InvalidHeader => NextUpstream::INVALID_HEADER.0,
+            Failure::Status(status) => status_bit(*status),
+            Failure::Final(_) => 0,
+        }
+    }
+    fn status(&self) -> u16 {
+        match self {
+            Failure::Error | Failure::InvalidHeader => 502,
+            Failure::Timeout => 504,
+            Failure::Status(status) | Failure::Final(status) => *status,
+        }
+    }
+}
+
+fn status_bit(status: u16) -> u32 {
+    match status {
+        500 => NextUpstream::HTTP_500.0,
+        502 => NextUpstream::HTTP_502.0,
+        503 => NextUpstream::HTTP_503.0,
+        504 => NextUpstream::HTTP_504.0,
+        403 => NextUpstream::HTTP_403.0,
+        404 => NextUpstream::HTTP_404.0,
+        429 => NextUpstream::HTTP_429.0,
+        _ => 0,
+    }
+}
+
+/// The body as it will be sent.
+pub enum Outgoing {
+    Nothing,
+    Text(Vec<u8>),
+    Stored(Rc<BodyStore>),
+    /// `proxy_request_buffering off`: passed on as it comes; it can be sent once.
+    Streamed(BodyLength),
+}
+
+/// Passes a request on and comes back with the response; given up when the client goes away.
+pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
+    let watch = r.watch.clone().filter(|_| !plan.conf.ignore_client_abort);
+    // What is to be stored is fetched even when nobody waits for it.
+    let alone = Cell::new(plan.storing.is_some());
+    let gone = async {
+        match &watch {
+            Some(watch) => std::future::poll_fn(|cx| watch.poll_gone(cx)).await,
+            None => std::future::pending().await,
+        }
+        if alone.get() {
+            std::future::pending().await
+        }
+    };
+    let flow = tokio::select! {
+        biased;
+        flow = pass(plan, r, &alone) => Some(flow),
+        () = gone => None,
+    };
+    caching::finish(r);
+    match flow {
+        Some(flow) => flow,
+        None => {
+            if let Some(one) = UpstreamState::last(r) {
+                one.response_ms = Some(clock::now().millis_since(one.started));
+            }
+            r.action = Some(upstream_state::OVER);
+            r.log(Level::Info, format_args!("client prematurely closed connection"));
+            Flow::Status(499)
+        }
+    }
+}
+
+async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow {
+    let place = match plan.target.place(r) {
+        Ok(place) => place,
+        Err(no) => return nowhere(r, &no),
+    };
+    if let Some(state) = UpstreamState::of(r) {
+        state.begin();
+        state.host = Some(place.origin.host.clone());
+        state.port = Some(place.origin.port.clone());
+        state.scheme = place.origin.scheme();
+    }
+    let outgoing = match outgoing(plan, r).await {
+        Ok(outgoing) => outgoing,
+        Err(status) => return Flow::Status(status),
+    };
+    // What is stored is given even where its server has no address any more.
+    if let Some(flow) = storage::begin(plan, r, &place, alone).await {
+        return flow;
+    }
+    let aim = match plan.target.aim(r, place).await {
+        Ok(aim) => aim,
+        Err(no) => {
+            nowhere(r, &no);
+            return storage::failed(plan, r, NextUpstream::ERROR.0, no.status);
+        }
+    };
+    let group = &aim.named.group;
+    let mut choices = Choices::new(&aim.named, r);
+    let started = clock::now();
+    loop {
+        let Some(active) = choices.next().await else {
+            let name = &group.name;
+            let url = shown_url(aim.origin.scheme(), name, &aim.uri);
+            r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(&url));
+            if let Some(state) = UpstreamState::of(r) {
+                state.push(Try { status: 502, response_ms: Some(0), ..Try::new(name.as_str().into(), clock::now()) });
+            }
+            return storage::failed(plan, r, NextUpstream::ERROR.0, 502);
+        };
+        let on = GoOn { plan, choices: &choices, started, streamed: matches!(outgoing, Outgoing::Streamed(_)) };
+        match attempt(&on, r, &aim, active, &outgoing).await {
+            Ok(flow) => return flow,
+            Err(Failure::Final(status)) => return Flow::Status(status),
+            // Asked before the answer was let go.
+            Err(Failure::Status(_)) => {}
+            Err(why) if on.may(r, why.bit()) => {}
+            Err(why) => return storage::failed(plan, r, why.bit(), why.status()),
+        }
+    }
+}
+
+fn nowhere(r: &Request, no: &NoAim) -> Flow {
+    r.log(Level::Error, format_args!("{}", no.words));
+    Flow::Status(no.status)
+}
+
+/// Whether another server may be asked (nginx: `ngx_http_upstream_next`, `ngx_http_upstream_test_next`).
+struct GoOn<'a> {
+    plan: &'a Arc<PassPlan>,
+    choices: &'a Choices<'a>,
+    started: clock::Instant,
+    /// The body is passed on as it comes: it can be sent once.
+    streamed: bool,
+}
+
+impl GoOn<'_> {
+    /// As long as servers are left: the last answer stands where nobody else could be asked.
+    fn may(&self, r: &mut Request, bit: u32) -> bool {
+        let conf = &self.plan.conf;
+        let next = conf.next_upstream;
+        let (asked, tries) = (self.choices.asked(), conf.next_upstream_tries);
+        let time = conf.next_upstream_timeout;
+        let sent = UpstreamState::last(r).is_some_and(|one| one.sent);
+        bit & next.0 != 0
+            && !next.has(NextUpstream::OFF)
+            && asked < self.choices.tries()
+            && (tries == 0 || (asked as u64) < tries)
+            && !(sent && self.streamed)
+            && (!sent || is_idempotent(r) || next.has(NextUpstream::NON_IDEMPOTENT))
+            && (time == 0 || clock::now().millis_since(self.started) < time)
+            && self.choices.may_retry(r)
+    }
+}
+
+async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
+    let conf = &plan.conf;
+    if let Some(text) = &conf.set_body {
+        let _ = body_store::read(r).await?;
+        return Ok(Outgoing::Text(text.eval(r)));
+    }
+    if !conf.pass_request_body {
+        let _ = body_store::read(r).await?;
+        return Ok(Outgoing::Nothing);
+    }
+    let length = r.body_length.unwrap_or(BodyLength::None);
+    let may_stream = plan.protocol.may_stream(length);
+    if matches!(r.body, RequestBody::Unread(_)) && !conf.request_buffering && may_stream {
+        // A body that has come along with the head is not waited for, and can be sent again.
+        let here = body_store::read_if_here(r).await?;
+        return Ok(here.map_or(Outgoing::Streamed(length), Outgoing::Stored));
+    }
+    if matches!(r.body, RequestBody::None) && body_store::kept(r).is_none() {
+        if length == BodyLength::Exact(0) {
+            r.body_bytes = Some(Bytes::new());
+        }
+        // `Content-Length: 0` is passed on as it is.
+        return Ok(if length == BodyLength::Exact(0) { Outgoing::Text(Vec::new()) } else { Outgoing::Nothing });
+    }
+    body_store::read(r).await.map(Outgoing::Stored)
+}
+
+async fn attempt(
+    on: &GoOn<'_>,
+    r: &mut Request,
+    aim: &Aim<'_>,
+    mut active: Active,
+    outgoing: &Outgoing,
+) -> Result<Flow, Failure> {
+    let peer = active.peer().clone();
+    match ask(on.plan, r, aim, &peer, outgoing).await {
+        Ok(answer) => {
+            let started = answer.started;
+            let flow = accept(on, r, aim, answer, active);
+            let over = !matches!(flow, Ok(Flow::Content(_)));
+            if let Some(one) = UpstreamState::last(r).filter(|_| over) {
+                one.response_ms = Some(clock::now().millis_since(started));
+            }
+            flow
+        }
+        Err(why) => {
+            // What ends the request without a word from the server is not the server's fault.
+            if !matches!(why, Failure::Final(_)) {
+                if let Some(one) = UpstreamState::last(r) {
+                    let started = one.started;
+                    one.response_ms.get_or_insert_with(|| clock::now().millis_since(started));
+                }
+                balancing::failed(r, &mut active, &aim.uri);
+                balancing::judge(r, &active, true);
+            }
+            Err(why)
+        }
+    }
+}
+
+/// A head that has come, what its connection is about, and when the try began.
+struct Answered {
+    begun: Begun,
+    talk: Talk,
+    started: clock::Instant,
+}
+
+/// Sends the request to one server and waits for the head of its answer.
+async fn ask(
+    plan: &Arc<PassPlan>,
+    r: &mut Request,
+    aim: &Aim<'_>,
+    peer: &Arc<Peer>,
+    outgoing: &Outgoing,
+) -> Result<Answered, Failure> {
+    let group = &aim.named.group;
+    let mut scope = if group.keepalive.local { plan.own_scope } else { plan.shared_scope };
+    let started = clock::now();
+    if let Some(state) = UpstreamState::of(r) {
+        state.push(Try::new(peer.text.clone(), started));
+        state.answer = None;
+    }
+    let wanted = match wanted(plan, r, aim, peer) {
+        Ok(wanted) => wanted,
+        Err(why) => {
+            note(r, peer, aim, &why, "SSL handshaking to");
+            return Err(Failure::Final(500));
+        }
+    };
+    if let Some(wanted) = &wanted {
+        // Connections under other rules, or to other names, are not this one's.
+        scope ^= wanted.scope();
+    }
+    // A kept connection may have been closed by its server this very moment: then a new one is tried at once, if the
+    // request may be sent twice.
+    loop {
+        let (connection, fresh) = match pool::take(group, &peer.spec.address, scope) {
+            Some(connection) => (connection, false),
+            None => (connect(plan, r, aim, peer, scope, wanted.as_ref()).await?, true),
+        };
+        let sent = UpstreamState::last(r).map_or(0, |one| one.bytes_sent);
+        let ms = clock::now().millis_since(started);
+        if let Some(one) = UpstreamState::last(r) {
+            one.connect_ms = Some(ms);
+        }
+        match converse(plan, r, aim, peer, outgoing, connection).await {
+            Ok((begun, talk)) => return Ok(Answered { begun, talk, started }),
+            Err((Failure::Error, true))
+                if !fresh
+                    && (is_idempotent(r) || UpstreamState::last(r).is_some_and(|one| one.bytes_sent == sent))
+                    && !matches!(outgoing, Outgoing::Streamed(_)) => {}
+            Err((why, nothing)) => {
+                let ms = clock::now().millis_since(started);
+                if matches!(why, Failure::Error) && nothing && !fresh {
+                    note(r, peer, aim, "upstream prematurely closed connection", "reading response header from");
+                }
+                if let Some(one) = UpstreamState::last(r) {
+                    one.status = why.status();
+                    one.response_ms = Some(ms);
+                }
+                return Err(why);
+            }
+        }
+    }
+}
+
+async fn connect(
+    plan: &PassPlan,
+    r: &mut Request,
+    aim: &Aim<'_>,
+    peer: &Peer,
+    scope: usize,
+    wanted: Option<&Wanted>,
+) -> Result<Box<Pooled>, Failure> {
+    let conf = &plan.conf;
+    let (from, transparent) = BindTo::of(&conf.bind, r);
+    let options = Options {
+        from,
+        transparent,
+        keepalive: conf.socket_keepalive,
+        receive_buffer: conf.receive_buffer,
+        send_buffer: conf.send_buffer,
+    };
+    let connecting = Stream::connect(&peer.spec.address, &options);
+    let mut stream = match runtime::time::timeout(conf.connect_timeout, connecting).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(e)) => {
+            let refused = transparent && e.kind() == std::io::ErrorKind::PermissionDenied;
+            let to = match &peer.spec.address {
+                upstream::Address::Unix(_) => format!(" to {}", peer.text),
+                upstream::Address::Ip(_) => String::new(),
+            };
+            let level = if is_usual(&e) { Level::Error } else { Level::Crit };
+            let words = format!("connect(){to} failed {}", os(&e));
+            let failed = note_at(level, r, peer, aim, &words, "connecting to");
+            return Err(if refused { Failure::Final(500) } else { failed });
+        }
+        Err(_) => {
+            note(r, peer, aim, "upstream timed out (110: Connection timed out)", "connecting to");
+            return Err(Failure::Timeout);
+        }
+    };
+    if let Some(wanted) = wanted {
+        handshake(plan, r, aim, peer, &mut stream, wanted).await?;
+    }
+    Ok(Pooled::new(stream, plan.protocol.codec(), &aim.named.group, peer.spec.address.clone(), scope))
+}
+
+/// What a connection must be like when it is one over TLS.
+fn wanted(plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, peer: &Peer) -> Result<Option<Wanted>, String> {
+    let Some(tls) = plan.tls.as_ref().filter(|_| aim.origin.tls) else { return Ok(None) };
+    tls.wanted(r, &aim.origin.host, peer.spec.address.to_string()).map(Some)
+}
+
+/// The handshake (nginx: `ngx_http_upstream_ssl_init_connection`).
+async fn handshake(
+    plan: &PassPlan,
+    r: &mut Request,
+    aim: &Aim<'_>,
+    peer: &Peer,
+    stream: &mut Stream,
+    wanted: &Wanted,
+) -> Result<(), Failure> {
+    const DOING: &str = "SSL handshaking to";
+    let tls =
+        wanted.stream().map_err(|why| note(r, peer, aim, &format!("SSL_do_handshake() failed (SSL: {why})"), DOING))?;
+    let words = match runtime::time::timeout(plan.conf.connect_timeout, stream.handshake(tls)).await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(HandshakeError::Closed)) => "peer closed connection in SSL handshake".into(),
+        Ok(Err(HandshakeError::Io(e))) => format!("SSL_do_handshake() failed {}", os(&e)),
+        Ok(Err(HandshakeError::Tls(TlsError::Verify(Verdict::HOST)))) => {
+            format!("upstream SSL certificate does not match \"{}\"", wanted.name())
+        }
+        Ok(Err(HandshakeError::Tls(TlsError::Verify(verdict)))) => {
+            format!("upstream SSL certificate verify error: ({}:{})", verdict.0, verdict.reason())
+        }
+        Ok(Err(HandshakeError::Tls(why))) => format!("SSL_do_handshake() failed (SSL: {why})"),
+        Err(_) => {
+            note(r, peer, aim, "upstream timed out (110: Connection timed out)", DOING);
+            return Err(Failure::Timeout);
+        }
+    };
+    Err(note(r, peer, aim, &words, DOING))
+}
+
+fn is_idempotent(r: &Request) -> bool {
+    !matches!(r.head.method, Method::Post | Method::Lock | Method::Patch)
+}
+
+/// Whether a server that is down, or a network, fails like this; anything else is of more interest (nginx:
+/// `ngx_event_connect_peer`).
+fn is_usual(e: &std::io::Error) -> bool {
+    use std::io::ErrorKind as Kind;
+    matches!(
+        e.kind(),
+        Kind::ConnectionRefused
+            | Kind::ConnectionReset
+            | Kind::WouldBlock
+            | Kind::NetworkDown
+            | Kind::NetworkUnreachable
+            | Kind::HostUnreachable
+            | Kind::TimedOut
+    )
+}
+
+/// Logs a failure with nginx's facts.
+pub fn note(r: &mut Request, peer: &Peer, aim: &Aim<'_>, words: &str, doing: &str) -> Failure {
+    note_at(Level::Error, r, peer, aim, words, doing)
+}
+
+fn note_at(level: Level, r: &mut Request, peer: &Peer, aim: &Aim<'_>, words: &str, doing: &str) -> Failure {
+    let url = shown_url(aim.origin.scheme(), &peer.text, &aim.uri);
+    r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
+    r.action = Some(upstream_state::OVER);
+    if let Some(state) = UpstreamState::of(r) {
+        state.uri.clone_from(&aim.uri);
+    }
+    if let Some(one) = UpstreamState::last(r) {
+        one.status = 502;
+    }
+    Failure::Error
+}
+
+/// The body, when all of it has come along with its head; else what has come of it.
+fn at_once(r: &mut Request, stream: &mut ClientStream) -> Result<Bytes, Bytes> {
+    let mut all = Bytes::new();
+    loop {
+        match stream.buffered() {
+            Ok(Some(Event::Body(more))) if all.is_empty() => all = more,
+            Ok(Some(Event::Body(more))) => all = [all, more].concat().into(),
+            Ok(Some(Event::Said(words))) => said(r, &words, "reading"),
+            Ok(Some(Event::End(end))) if end.excess.is_none() => return Ok(all),
+            // (What is wrong is said again to whoever reads on.)
+            _ => return Err(all),
+        }
+    }
+}
+
+/// A head has come: it is the answer, or the next server is asked.
+fn accept(
+    on: &GoOn<'_>,
+    r: &mut Request,
+    aim: &Aim<'_>,
+    answer: Answered,
+    mut active: Active,
+) -> Result<Flow, Failure> {
+    let (plan, choices) = (on.plan, on.choices);
+    let Answered { begun: Begun { answer, head_bytes, length, behind }, mut talk, started } = answer;
+    let ms = clock::now().millis_since(started);
+    if let Some(state) = UpstreamState::of(r) {
+        state.answer = Some(answer.clone());
+        state.uri.clone_from(&aim.uri);
+        if let Some(one) = state.tries.last_mut() {
+            one.status = answer.head.status;
+            one.header_ms = Some(ms);
+        }
+    }
+    r.action = Some(upstream_state::OVER);
+    let upstream::Answer { head, buf } = &*answer;
+    active.header(ms);
+    balancing::judge(r, &active, matches!(head.status, 500 | 502..=504));
+    let conf = &plan.conf;
+    let sends_on = plan.protocol.goes_both_ways();
+    if talk.is_cut_short() && !sends_on {
+        // What the client still sends is nobody's.
+        r.keep_alive = false;
+    }
+    // An answer that nobody else can better is passed on, and does not count against its server.
+    if on.may(r, status_bit(head.status)) {
+        // 403 and 404 are answers like others: they do not make a server a failing one.
+        if matches!(head.status, 403 | 404) {
+            active.passed_on();
+        } else {
+            balancing::failed(r, &mut active, &aim.uri);
+        }
+        return Err(Failure::Status(head.status));
+    }
+    if let Some(flow) = storage::instead(plan, r, status_bit(head.status)) {
+        return Ok(flow);
+    }
+    choices.answered(r, &mut active);
+    if let Some(flow) = storage::revalidated(plan, r, head, buf) {
+        // The connection goes back to the others.
+        if at_once(r, &mut talk.stream).is_ok() {
+            talk.stream.finish(&active.group().keepalive);
+        }
+        return Ok(flow);
+    }
+    storage::judged(plan, r, head, buf);
+    if let Some(flow) = response::take(plan, r, head, buf) {
+        storage::intercepted(r, &flow);
+        return Ok(flow);
+    }
+    storage::dress(r, head, buf);
+    if head.status == 101 {
+        r.keep_alive = false;
+        // Only the client itself can have its connection turned into something else, and must have asked for it.
+        if r.is_subrequest() || r.header(wire_h1::Known::Upgrade).is_none() {
+            return Ok(Flow::Content(Body::Empty));
+        }
+        let (stream, from_server) = talk.stream.into_stream();
+        r.tunnel = Some(Box::new(Upgraded {
+            stream,
+            from_server,
+            idle: conf.read_timeout,
+            stalled: conf.send_timeout,
+            buffer: BUFFER_BYTES,
+            active,
+        }));
+        return Ok(Flow::Content(Body::Empty));
+    }
+    r.out.content_length = match length {
+        BodyLength::Exact(n) => Some(n),
+        BodyLength::None if r.is_head() || head.status == 304 => head
+            .fields
+            .first(wire_h1::Known::ContentLength)
+            .and_then(|v| std::str::from_utf8(v.of(buf)).ok().and_then(|s| s.trim().parse().ok())),
+        _ => None,
+    };
+    let ignored = conf.ignore_headers.has(IgnoreHeaders::BUFFERING);
+    let said = head.fields.first(wire_h1::Known::XAccelBuffering).map(|v| v.of(buf).to_ascii_lowercase());
+    let buffering = match said.as_deref() {
+        Some(b"no") if !ignored => false,
+        Some(b"yes") if !ignored => true,
+        _ => conf.buffering,
+    };
+    if let Some(one) = UpstreamState::last(r).filter(|_| length != BodyLength::None) {
+        one.response_length = behind as u64;
+    }
+    // What is not buffered is not stored, as in nginx.
+    let head_text = buf.get(..head_bytes).unwrap_or_default();
+    let recipe = if buffering { storage::recipe(plan, r, head, head_text) } else { None };
+    let trailers = conf.pass_trailers && length == BodyLength::Chunked;
+    let rate = if buffering { conf.limit_rate.as_ref().map_or(0, |rate| rate.get(r)) } else { 0 };
+    let mut first = Bytes::new();
+    // (What comes from a server is cut into one range at most, as in nginx: such bodies take the long way.)
+    let short = matches!(length, BodyLength::Exact(n) if n <= behind as u64);
+    if recipe.is_none() && r.is_head() && matches!(length, BodyLength::Exact(1..)) {
+        // (A protocol without HEAD.) What nobody wants is not read, and the connection is of no more use.
+        return Ok(Flow::Content(Body::Empty));
+    }
+    if recipe.is_none() && (short || length == BodyLength::None) && rate == 0 && !r.out.ranges_allowed {
+        match at_once(r, &mut talk.stream) {
+            // All of it is here: the server is free for the next request.
+            Ok(body) => {
+                if let Some(one) = UpstreamState::last(r) {
+                    one.whole_ms = Some(ms);
+                }
+                talk.stream.finish(&active.group().keepalive);
+                return Ok(Flow::Content(if body.is_empty() { Body::Empty } else { Body::Bytes(body) }));
+            }
+            Err(some) => first = some,
+        }
+    }
+    let memory = conf.buffers.count * conf.buffers.size + conf.buffer_size;
+    let ahead = (buffering && recipe.is_none()).then(|| Ahead::new(plan.clone(), memory));
+    let mut body = UpstreamBody::new(talk, active, first, conf.read_timeout, started, ahead);
+    body.limit_rate(rate, behind as u64);
+    if sends_on {
+        body.send_on();
+    }
+    if trailers {
+        r.expect_trailers = true;
+        body.pass_trailers(plan.clone());
+    }
+    if let Some(recipe) = recipe
+        && let Some(temp_path) = &conf.temp_path
+    {
+        let expected = match length {
+            BodyLength::Exact(n) => Some(n),
+            BodyLength::None => Some(0),
+            _ => None,
+        };
+        let body = Box::new(body);
+        let write_size = conf.temp_file_write_size;
+        return Ok(Flow::Content(caching::fill(r, recipe, body, expected, memory, temp_path, write_size)));
+    }
+    Ok(Flow::Content(Body::Source(Box::new(body))))
+}

@@ -1,0 +1,151 @@
+//! What the cache and `proxy_store` have to do with a request: before a server is asked, when it fails, when its head has come.
+
+use super::conf::IgnoreHeaders;
+use super::target::{self, Place};
+use super::{PassPlan, response};
+use crate::shared::caching::conf::StoreTo;
+use crate::shared::caching::{self, Asking, Begun, CacheState, Recipe, Session};
+use bytes::Bytes;
+use cache::freshness::Ignored;
+use http_engine::{Flow, Request, special};
+use observe::clock::parse_http_time;
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::sync::Arc;
+use wire_h1::{Known, ResponseHead};
+
+fn ignored(plan: &PassPlan) -> Ignored {
+    let ignored = plan.conf.ignore_headers;
+    caching::ignored(
+        ignored.has(IgnoreHeaders::EXPIRES_IN),
+        ignored.has(IgnoreHeaders::EXPIRES),
+        ignored.has(IgnoreHeaders::CACHE_CONTROL),
+        ignored.has(IgnoreHeaders::SET_COOKIE),
+        ignored.has(IgnoreHeaders::VARY),
+    )
+}
+
+/// Asks the cache. `Some`: it has the answer. `alone` is set when the answer is fetched for others, too.
+pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, place: &Place, alone: &Cell<bool>) -> Option<Flow> {
+    // An earlier location's do not matter here.
+    r.things.retain(|thing| !thing.is::<Asking>());
+    let Some(caching) = &plan.caching else {
+        r.things.retain(|thing| !thing.is::<CacheState>());
+        return None;
+    };
+    let key = if caching.key.is_some() { Vec::new() } else { target::key(&place.origin, &place.uri) };
+    let give = |r: &mut Request, head: &_, buf: &_| response::take(plan, r, head, buf);
+    match caching::begin(caching, r, &give, key).await {
+        Begun::Off => None,
+        Begun::Answer(flow) => Some(flow),
+        Begun::Ask => {
+            alone.set(alone.get() || r.thing::<Session>().is_some_and(Session::goes_on_alone));
+            None
+        }
+    }
+}
+
+/// No server has answered: perhaps what is stale will do.
+pub fn failed(plan: &Arc<PassPlan>, r: &mut Request, bit: u32, status: u16) -> Flow {
+    let Some(mut session) = Session::take(r) else { return Flow::Status(status) };
+    let give = |r: &mut Request, head: &_, buf: &_| response::take(plan, r, head, buf);
+    if let Some(flow) = session.instead(r, bit, true, &give) {
+        return flow;
+    }
+    session.failed(status);
+    Flow::Status(status)
+}
+
+/// A server's answer is one that what is stale may take the place of.
+pub fn instead(plan: &Arc<PassPlan>, r: &mut Request, bit: u32) -> Option<Flow> {
+    if bit == 0 {
+        return None;
+    }
+    let mut session = Session::take(r)?;
+    let give = |r: &mut Request, head: &_, buf: &_| response::take(plan, r, head, buf);
+    let flow = session.instead(r, bit, false, &give);
+    if flow.is_none() {
+        session.put(r);
+    }
+    flow
+}
+
+/// A 304 to our own conditions: what is stored is the answer.
+pub fn revalidated(plan: &Arc<PassPlan>, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
+    if head.status != 304 {
+        return None;
+    }
+    let mut session = Session::take(r)?;
+    let give = |r: &mut Request, head: &_, buf: &_| response::take(plan, r, head, buf);
+    let flow = session.revalidated(r, head, buf, ignored(plan), &give);
+    if flow.is_none() {
+        session.put(r);
+    }
+    flow
+}
+
+/// A head has come that will be the answer.
+pub fn judged(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) {
+    if let Some(mut session) = Session::take(r) {
+        if session.invalidates(head.status) {
+            invalidate(plan, r, &session, head, buf);
+        }
+        session.judged(r, head, buf, ignored(plan));
+        session.put(r);
+    }
+}
+
+/// What an unsafe method has changed is not given any more: the URI that was asked for, and those that the answer speaks of.
+fn invalidate(plan: &PassPlan, r: &mut Request, session: &Session, head: &ResponseHead, buf: &[u8]) {
+    let mut targets = caching::neighbours(r, head, buf);
+    targets.push(r.head.request_uri().of(&r.buf).to_vec());
+    let mut keys = Vec::new();
+    for target in targets {
+        if let Some(mut twin) = caching::aimed_at(r, &target) {
+            keys.extend(session.key_for(&mut twin).or_else(|| plan.target.key(&twin)));
+        }
+    }
+    session.invalidate(r, &keys);
+}
+
+/// Something else takes the answer's place.
+pub fn intercepted(r: &mut Request, flow: &Flow) {
+    if let (Flow::Status(status), Some(mut session)) = (flow, Session::take(r)) {
+        session.intercepted(*status);
+    }
+}
+
+/// The answer's head is made: what the cache changes in it.
+pub fn dress(r: &mut Request, head: &ResponseHead, buf: &[u8]) {
+    match Session::take(r) {
+        Some(session) => {
+            session.dress(r, head, buf);
+            session.put(r);
+        }
+        // Whether the client's copy is good was for the server to say.
+        None => r.ignore_conditions = true,
+    }
+}
+
+/// Whether, and as what, the answer is stored.
+pub fn recipe(plan: &PassPlan, r: &mut Request, head: &ResponseHead, raw: &[u8]) -> Option<Recipe> {
+    if let Some(mut session) = Session::take(r) {
+        let meta = session.entry(r, head)?;
+        return Some(Recipe::Entry { session, meta, head: Bytes::copy_from_slice(raw) });
+    }
+    let storing = plan.storing.as_ref()?;
+    if head.status != 200 || r.is_head() {
+        return None;
+    }
+    let path = match &storing.to {
+        StoreTo::Off => return None,
+        StoreTo::Mapped => special::mapped_path(r).ok()?,
+        StoreTo::Path(path) => path.eval(r),
+    };
+    if path.is_empty() || path.contains(&0) {
+        return None;
+    }
+    let path = PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(path));
+    let modified = head.fields.first(Known::LastModified).and_then(|v| parse_http_time(v.of(raw)));
+    Some(Recipe::File { path, mode: storing.mode, modified })
+}

@@ -1,0 +1,35 @@
+//! What the areas of a configuration share (http, stream): variables, templates, regular expressions; what is computed, allowed,
+//! counted and logged with them; listeners, groups of servers and TLS as directives name them.
+//!
+//! Everything is generic over the [`Session`] it works on: a request of http, a connection of stream. An area names its own
+//! types once (`type Template = session_engine::Template<Request>`), so that a template of one area cannot be evaluated in
+//! another, and nothing is looked up or called through a table of functions while a session runs.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
+pub mod access;
+pub mod background;
+pub mod forwarded;
+pub mod geo;
+pub mod hosts;
+pub mod levels;
+pub mod limit_conn;
+pub mod listen;
+pub mod log;
+pub mod map;
+pub mod names;
+pub mod real_ip;
+pub mod regex;
+pub mod session;
+pub mod split_clients;
+pub mod template;
+#[cfg(test)]
+mod testing;
+pub mod tls;
+pub mod upstreams;
+pub mod variable;
+pub mod zones;
+
+pub use session::{Session, Slot};
+pub use template::Template;

@@ -1,0 +1,33 @@
+//! What the directives of TLS share on both sides, towards clients (`ssl_*`) and towards servers (`proxy_ssl_*` and its kin):
+//! words, files, certificates that depend on variables.
+
+mod asking;
+mod cache;
+mod commands;
+mod dynamic;
+mod files;
+mod ocsp;
+pub mod report;
+mod server;
+mod stapling;
+mod upstream;
+mod values;
+mod variables;
+
+pub use cache::{OcspCache, Sessions};
+pub use commands::{Command, Commanded};
+pub use dynamic::Dynamic;
+pub use files::{authorities, crls, key_pair, unopened};
+pub use ocsp::AskAuthorities;
+pub use server::{Loaders, Ocsp, ServerSaid, ServerTls, Verify, asking, server};
+pub use stapling::{Certified, Stapler, Staples};
+pub use upstream::{Said, UpstreamTls, Wanted};
+pub use values::{CacheOf, Passwords, Pem, TlsProtocols};
+pub use variables::Rows as Variables;
+
+use std::sync::Arc;
+
+/// The wall clock of the threads, in seconds since 1970.
+pub fn clock() -> tls::Clock {
+    Arc::new(|| u64::try_from(base::clock::unix_seconds()).unwrap_or(0))
+}

@@ -1,0 +1,105 @@
+//! The servers of a host that a location or a request names.
+
+use super::groups::{self, Groups, Named, host_and_port};
+use super::resolving::Resolving;
+use conf_schema::{Cx, Problem};
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use upstream::names::Naming;
+use upstream::{Address, Group, KeepAlive, Line, Method, PeerSpec};
+
+/// A group of the addresses of one host. A name that does not resolve makes a group without servers: requests get 502 until
+/// it does.
+///
+/// # Errors
+/// nginx's words for what is no host.
+fn implied(host: &str) -> Result<Group, String> {
+    let line = Line { spec: PeerSpec::new(host, Address::Unix("".into())), source: groups::source(host)? };
+    Ok(Group::new(host, vec![line], Method::RoundRobin, KeepAlive::none(), false))
+}
+
+/// The host with the port of its scheme, where none is written and it is not 80.
+fn with_port(host: &str, default_port: u16) -> Cow<'_, str> {
+    match host_and_port(host) {
+        Ok((_, None)) if default_port != 80 && !host.starts_with("unix:") => format!("{host}:{default_port}").into(),
+        _ => host.into(),
+    }
+}
+
+/// The servers of a host that is known when the configuration is read: a group of that name, or the host's addresses.
+///
+/// # Errors
+/// nginx's words for a host that is none.
+pub fn bind<R: 'static>(cx: &mut Cx, host: &str, default_port: u16) -> Result<Named<R>, Problem> {
+    if let Some(named) = cx.get::<Groups<R>>().get(host) {
+        return Ok(named.clone());
+    }
+    if let Ok((name, Some(port))) = host_and_port(host)
+        && cx.get::<Groups<R>>().get(name).is_some()
+    {
+        return Err(Problem::says(format!("upstream \"{name}\" may not have port {port}")).at(0));
+    }
+    let host = &*with_port(host, default_port);
+    let group = implied(host).map_err(|why| Problem::says(format!("{why} in upstream \"{host}\"")).at(0))?;
+    let named = Named::plain(Arc::new(group));
+    let groups = cx.get::<Groups<R>>();
+    let (group, timeout) = (named.group.clone(), Duration::from_secs(30));
+    groups.names.keep(Naming { group, resolver: None, timeout });
+    groups.imply(host, &named);
+    Ok(named)
+}
+
+/// The servers of a host that a session has named; `resolving`: whom its block asks for names.
+///
+/// # Errors
+/// See [`NoAim`].
+pub async fn named<R>(
+    groups: &Groups<R>,
+    resolving: Option<Resolving>,
+    host: &str,
+    default_port: u16,
+) -> Result<Named<R>, NoAim> {
+    if let Some(named) = groups.get(host) {
+        return Ok(named.clone());
+    }
+    let host = &*with_port(host, default_port);
+    match groups.implied(host) {
+        Some(named) => Ok(named),
+        None => Ok(Named::plain(Arc::new(found(resolving, host).await?))),
+    }
+}
+
+/// Why a session goes nowhere.
+#[derive(Debug)]
+pub struct NoAim {
+    pub words: String,
+    pub status: u16,
+}
+
+/// The servers of such a host: an address as it is, a name by the resolver.
+async fn found(resolving: Option<Resolving>, text: &str) -> Result<Group, NoAim> {
+    let no_host = |why: &str| NoAim { words: format!("{why} in upstream \"{text}\""), status: 500 };
+    if text.starts_with("unix:") {
+        return implied(text).map_err(|why| no_host(&why));
+    }
+    let (host, port) = host_and_port(text).map_err(no_host)?;
+    let port = port.unwrap_or(80);
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    let addresses: Vec<IpAddr> = match bare.parse() {
+        Ok(ip) => vec![ip],
+        Err(_) => {
+            let Some(Resolving { resolver, timeout }) = resolving else {
+                return Err(NoAim { words: format!("no resolver defined to resolve {host}"), status: 502 });
+            };
+            let found = resolver.resolve(host, timeout).await.map_err(|why| NoAim {
+                words: format!("{host} could not be resolved ({}: {why})", why.code()),
+                status: 502,
+            })?;
+            found.to_vec()
+        }
+    };
+    let all = addresses.iter().map(|ip| Address::Ip(SocketAddr::new(*ip, port))).collect();
+    Ok(Group::fleeting(text, all))
+}

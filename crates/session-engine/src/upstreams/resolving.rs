@@ -1,0 +1,87 @@
+//! `resolver`: how names are resolved while sessions run.
+
+use super::groups::host_and_port;
+use conf_schema::value::parse_sec;
+use conf_schema::{Cx, Directive, Problem, Value};
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use upstream::resolver::{NameServer, Resolver};
+
+/// A block's `resolver` and `resolver_timeout`.
+#[derive(Clone, Debug)]
+pub struct Resolving {
+    pub resolver: Arc<Resolver>,
+    pub timeout: Duration,
+}
+
+/// What an area's outermost block itself says; kept in `Cx` while the configuration is read. `R` tells the areas apart.
+#[derive(Debug)]
+pub struct AreaResolver<R> {
+    pub resolving: Option<Resolving>,
+    pub timeout: Option<Duration>,
+    of: PhantomData<fn(R)>,
+}
+
+impl<R> Default for AreaResolver<R> {
+    fn default() -> Self {
+        AreaResolver { resolving: None, timeout: None, of: PhantomData }
+    }
+}
+
+/// `resolver address ... [valid=time] [ipv4=on|off] [ipv6=on|off]`
+#[derive(Clone)]
+pub struct ResolverLine(pub Arc<Resolver>);
+
+impl Value for ResolverLine {
+    const SYNTAX: &'static str = "address ... [valid=time] [ipv4=on|off] [ipv6=on|off]";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let (mut servers, mut valid, mut ipv4, mut ipv6) = (Vec::new(), None, true, true);
+        for (index, word) in d.args.iter().enumerate() {
+            let text = word.text();
+            let invalid = || Problem::says(format!("invalid parameter: {text}")).at(index);
+            let switch = |value: &str| match value {
+                "on" => Ok(true),
+                "off" => Ok(false),
+                _ => Err(invalid()),
+            };
+            match text.split_once('=') {
+                Some(("valid", value)) => {
+                    let seconds = parse_sec(value.as_bytes()).ok_or_else(invalid)?;
+                    valid = (seconds > 0).then(|| Duration::from_secs(seconds));
+                }
+                Some(("ipv4", value)) => ipv4 = switch(value)?,
+                Some(("ipv6", value)) => ipv6 = switch(value)?,
+                Some(("status_zone", _)) => {
+                    return Err(Problem::says("parameter \"status_zone\" is not supported by this version").at(index));
+                }
+                Some(_) => return Err(invalid()),
+                None => {
+                    let found = nameserver(&text)
+                        .map_err(|why| Problem::says(format!("{why} in resolver \"{text}\"")).at(index))?;
+                    servers.push(found);
+                }
+            }
+        }
+        if !ipv4 && !ipv6 {
+            return Err(Problem::says("\"ipv4\" and \"ipv6\" cannot both be \"off\""));
+        }
+        if servers.is_empty() {
+            return Err(Problem::says("no name servers defined"));
+        }
+        Ok(ResolverLine(Arc::new(Resolver::new(servers, valid, ipv4, ipv6))))
+    }
+}
+
+/// A name server: an address, or a name that the system knows.
+fn nameserver(text: &str) -> Result<NameServer, &'static str> {
+    let (host, port) = host_and_port(text)?;
+    let port = port.unwrap_or(53);
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    match bare.parse() {
+        Ok(ip) => Ok(NameServer::Address(SocketAddr::new(ip, port))),
+        Err(_) if host.starts_with('[') => Err("invalid IPv6 address"),
+        Err(_) => Ok(NameServer::Named(host.into(), port)),
+    }
+}

@@ -1,0 +1,132 @@
+//! Zones: named state that all threads of the process share and that outlives a reload.
+
+use crate::Template;
+use conf_schema::value::parse_size;
+use conf_schema::{Cx, Directive, Problem};
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A zone smaller than this holds next to nothing (nginx: 8 pages).
+pub const BYTES_MIN: u64 = 8 * 4096;
+
+/// State by kind, name, size and key. What no configuration uses any more is dropped when the next one is read.
+type State = Arc<dyn Any + Send + Sync>;
+static STATES: Mutex<Option<HashMap<(&'static str, String, u64, Vec<u8>), State>>> = Mutex::new(None);
+
+/// The state of a zone: that of an earlier configuration if name, size and key are the same, else a new one.
+pub fn state<T: Send + Sync + 'static>(
+    kind: &'static str,
+    name: &str,
+    size: u64,
+    key: &[u8],
+    make: impl FnOnce() -> T,
+) -> Arc<T> {
+    let mut states = STATES.lock().unwrap_or_else(PoisonError::into_inner);
+    let states = states.get_or_insert_default();
+    let id = (kind, name.to_string(), size, key.to_vec());
+    states.retain(|known, state| *known == id || Arc::strong_count(state) > 1);
+    if let Some(state) = states.get(&id).and_then(|state| state.clone().downcast::<T>().ok()) {
+        return state;
+    }
+    let state = Arc::new(make());
+    states.insert(id, state.clone());
+    state
+}
+
+/// What `zone=name:size` says.
+///
+/// # Errors
+/// nginx's words for a missing or wrong size.
+pub fn name_and_size(d: &Directive, index: usize) -> Result<(String, u64), Problem> {
+    let word = d.args.get(index).map(|w| w.text().into_owned()).unwrap_or_default();
+    let invalid = || Problem::says(format!("invalid zone size \"{word}\"")).at(index);
+    let (name, size) = word.strip_prefix("zone=").and_then(|z| z.split_once(':')).ok_or_else(invalid)?;
+    let size = parse_size(size.as_bytes()).ok_or_else(invalid)?;
+    if size < BYTES_MIN {
+        return Err(Problem::says(format!("zone \"{word}\" is too small")).at(index).hint("it takes 32k at least"));
+    }
+    Ok((name.to_string(), size))
+}
+
+/// A zone as a directive declares it.
+pub struct Declared<S, T> {
+    pub name: String,
+    pub key: Template<S>,
+    pub key_text: Vec<u8>,
+    pub state: Arc<T>,
+}
+
+/// The zones of a configuration, whatever their kind; kept in `Cx` while it is read.
+#[derive(Default)]
+struct Zones(HashMap<String, (&'static str, State)>);
+
+/// Declares a zone.
+///
+/// # Errors
+/// The name is taken.
+pub fn declare<S: 'static, T: Send + Sync + 'static>(
+    cx: &mut Cx,
+    d: &Directive,
+    kind: &'static str,
+    zone: Declared<S, T>,
+) -> Result<(), Problem> {
+    let name = zone.name.clone();
+    if let Some((other, earlier)) = cx.get::<Zones>().0.get(&name) {
+        return Err(match earlier.downcast_ref::<Declared<S, T>>() {
+            Some(earlier) if *other == kind => {
+                let key = String::from_utf8_lossy(&earlier.key_text);
+                Problem::says(format!("{} \"{name}\" is already bound to key \"{key}\"", d.name.text()))
+            }
+            _ => Problem::says(format!("the shared memory zone \"{name}\" is already declared for a different use")),
+        });
+    }
+    cx.get::<Zones>().0.insert(name, (kind, Arc::new(zone)));
+    Ok(())
+}
+
+/// A declared zone, once the whole configuration was read.
+///
+/// # Errors
+/// nginx's words for a zone that nobody declared, or that is of another kind.
+pub fn find<S: 'static, T: Send + Sync + 'static>(
+    cx: &mut Cx,
+    kind: &str,
+    name: &str,
+) -> Result<Arc<Declared<S, T>>, Problem> {
+    let Some((known, zone)) = cx.get::<Zones>().0.get(name) else {
+        return Err(Problem::says(format!("zero size shared memory zone \"{name}\""))
+            .hint("no directive declares a zone of this name"));
+    };
+    match zone.clone().downcast() {
+        Ok(zone) if *known == kind => Ok(zone),
+        _ => Err(Problem::says(format!("the shared memory zone \"{name}\" is already declared for a different use"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_schema::table::synthetic;
+
+    #[test]
+    fn state_outlives_its_configuration() {
+        let first = state("test", "one", 1, b"$key", || 7u32);
+        let second = state("test", "one", 1, b"$key", || 8u32);
+        let other = state("test", "one", 2, b"$key", || 9u32);
+        assert_eq!((*first, *second, *other), (7, 7, 9));
+        drop((first, second));
+        assert_eq!(*state("test", "two", 1, b"", || 1u32), 1);
+        assert_eq!(*state("test", "one", 1, b"$key", || 10u32), 10);
+    }
+
+    #[test]
+    fn names_and_sizes() {
+        let read =
+            |text: &str| name_and_size(&synthetic("limit_req_zone", text), 0).map_err(|p| format!("{:?}", p.words));
+        assert_eq!(read("zone=one:1m"), Ok(("one".into(), 1 << 20)));
+        assert!(read("zone=one").expect_err("no size").contains("invalid zone size \\\"zone=one\\\""));
+        assert!(read("zone=one:x").expect_err("no number").contains("invalid zone size"));
+        assert!(read("zone=one:1k").expect_err("small").contains("zone \\\"zone=one:1k\\\" is too small"));
+    }
+}
