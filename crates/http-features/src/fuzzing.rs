@@ -4,4 +4,5 @@
 pub use crate::dav::fuzzing::dav;
 pub use crate::geoip::fuzzing::geoip;
 pub use crate::geoip2::fuzzing::mmdb;
+pub use crate::image_filter::fuzzing::image;
 pub use crate::mp4::fuzzing::mp4;

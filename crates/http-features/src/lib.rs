@@ -33,6 +33,7 @@ mod gzip_static;
 mod headers;
 mod health_check;
 mod http2;
+mod image_filter;
 mod index;
 mod left_out;
 mod limit_conn;

@@ -36,6 +36,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::headers::Headers,
     &crate::health_check::HealthCheck,
     &crate::http2::Http2Feature,
+    &crate::image_filter::ImageFilter,
     &crate::index::Index,
     &crate::left_out::LeftOut,
     &crate::limit_conn::LimitConn,

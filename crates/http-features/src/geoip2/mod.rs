@@ -74,7 +74,12 @@ impl Value for Databases {
     }
 }
 
-fn variable(cx: &mut Cx, line: &Directive, name: &str, source: &Arc<Source>) -> Result<Arc<dyn Compute<Request>>, Problem> {
+fn variable(
+    cx: &mut Cx,
+    line: &Directive,
+    name: &str,
+    source: &Arc<Source>,
+) -> Result<Arc<dyn Compute<Request>>, Problem> {
     let mut words = line.args.iter().peekable();
     if words.next_if(|word| word.bytes == b"metadata").is_some() {
         let field = match words.next().map(|word| word.text().into_owned()).as_deref() {
