@@ -332,6 +332,7 @@ impl Builder<'_> {
             content_drafts: Vec::new(),
             content_chain: Vec::new(),
             filters: Vec::new(),
+            transform: None,
             loggers: Vec::new(),
             things: Vec::new(),
         });

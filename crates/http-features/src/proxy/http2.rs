@@ -56,10 +56,10 @@ pub fn write(http: &Http, plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, annou
     for one in &r.head.fields.all {
         let (name, value) = (one.name.of(&r.buf), one.value.of(&r.buf));
         let is = |other: &&str| other.as_bytes().eq_ignore_ascii_case(name);
-        if asking.is_some() && OWN_CONDITIONS.iter().any(|own| is(own)) {
+        if asking.is_some() && OWN_CONDITIONS.iter().any(is) {
             continue;
         }
-        if !http.overridden.has(one.known, name) && !OWN_FIELDS.iter().any(|own| is(own)) {
+        if !http.overridden.has(one.known, name) && !OWN_FIELDS.iter().any(is) {
             block.field(name, value);
         }
     }
