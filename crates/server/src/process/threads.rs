@@ -58,13 +58,14 @@ impl Threads {
         self.current.clone_from(&config.http);
         let serving = Serving {
             http: config.http.clone(),
+            stream: config.stream.clone(),
             error_log: config.error_log.clone(),
             connections_max: config.core.worker_connections,
             multi_accept: config.core.multi_accept,
             timer_resolution_ms: config.core.timer_resolution_ms,
             shutdown_timeout_ms: config.core.shutdown_timeout_ms,
         };
-        let keep: Vec<_> = listeners.all.iter().map(|l| l.spec.address.clone()).collect();
+        let keep: Vec<_> = listeners.all.iter().map(|l| (l.spec.address.clone(), l.spec.datagram)).collect();
         let mut bound: Vec<Vec<Bound>> = (0..config.core.workers).map(|_| Vec::new()).collect();
         for (seat, fd) in seats {
             if let (Some(list), Some(listener)) = (bound.get_mut(seat.thread), listeners.all.get(seat.listener)) {

@@ -1,0 +1,221 @@
+//! Sessions of datagrams (nginx: `ngx_event_recvmsg`, `ngx_event_udp.c`): those with the same client and the same address of
+//! ours belong to one, until it ends or has had as many as it takes.
+
+use crate::client::Client;
+use crate::engine;
+use crate::plan::StreamPlan;
+use crate::session::{Facts, StreamSession};
+use crate::sessions::{Host, Sessions};
+use net::datagram;
+use net::listen::Address;
+use observe::Level;
+use runtime::budget;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// Octets of the largest datagram there is.
+pub const DATAGRAM_MAX: usize = 65_535;
+/// Datagrams of one client that wait to be worked on; more are dropped, as a socket without room drops them.
+const WAITING_MAX: usize = 256;
+/// Datagrams that are taken at one go.
+const TAKEN_MAX: usize = 64;
+
+/// A client, and which of our addresses it talks to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    listener: Address,
+    peer: Address,
+    to: Option<IpAddr>,
+}
+
+/// All sessions of datagrams of a thread that hear their clients.
+#[derive(Default)]
+pub struct Flows(RefCell<HashMap<Key, Rc<Flow>>>);
+
+impl Flows {
+    /// Nobody hears any more: datagrams that come begin new sessions.
+    pub fn forget(&self) {
+        self.0.borrow_mut().clear();
+    }
+    /// Every session ends.
+    pub fn end_all(&self) {
+        for (_, flow) in self.0.borrow_mut().drain() {
+            flow.ended.set(true);
+            flow.wake();
+        }
+    }
+}
+
+/// One client's side of a session of datagrams.
+pub struct Flow {
+    key: Key,
+    socket: Rc<OwnedFd>,
+    sessions: Weak<Sessions>,
+    waiting: RefCell<VecDeque<Vec<u8>>>,
+    waker: RefCell<Option<Waker>>,
+    /// The worker ends.
+    ended: Cell<bool>,
+}
+
+impl Flow {
+    fn wake(&self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+    /// The next datagram; `None`: there will be no more, since the worker ends.
+    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
+        if self.ended.get() {
+            return Poll::Ready(None);
+        }
+        if let Some(datagram) = self.waiting.borrow_mut().pop_front() {
+            return Poll::Ready(Some(datagram));
+        }
+        *self.waker.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    }
+    /// Answers. A socket without room loses the datagram, as the network might.
+    ///
+    /// # Errors
+    /// As the system gives them.
+    pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        budget::spend(bytes.len());
+        datagram::send(self.socket.as_fd(), bytes, &self.key.peer, self.key.to)
+    }
+    /// Hears no more of its client: what comes next begins another session.
+    pub fn detach(&self) {
+        let Some(sessions) = self.sessions.upgrade() else { return };
+        let mut all = sessions.flows.0.borrow_mut();
+        if all.get(&self.key).is_some_and(|flow| std::ptr::eq(&**flow, self)) {
+            all.remove(&self.key);
+        }
+    }
+}
+
+/// A flow that ends with its session.
+pub struct Held(pub Rc<Flow>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.detach();
+    }
+}
+
+/// A socket of this thread that hears datagrams.
+pub struct Socket {
+    pub fd: Rc<OwnedFd>,
+    pub address: Address,
+}
+
+impl Socket {
+    /// Prepares a socket that was bound.
+    ///
+    /// # Errors
+    /// As the system gives them.
+    pub fn new(fd: OwnedFd, address: Address) -> io::Result<Socket> {
+        if let Address::Ip(ip) = &address
+            && ip.ip().is_unspecified()
+        {
+            datagram::tell_destination(&fd, ip.is_ipv6())?;
+        }
+        Ok(Socket { fd: Rc::new(fd), address })
+    }
+}
+
+/// What is needed to take datagrams in.
+pub struct Taking<'a> {
+    pub plan: &'a Rc<Arc<StreamPlan>>,
+    pub sessions: &'a Rc<Sessions>,
+    pub host: &'a Rc<dyn Host>,
+    /// Gives a session its number; `None`: there may be no more sessions.
+    pub number: &'a dyn Fn() -> Option<u64>,
+    pub log: &'a dyn Fn(Level, std::fmt::Arguments<'_>),
+}
+
+thread_local! {
+    /// Where datagrams are received.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Takes what has come to a socket; whether there may be more.
+pub fn receive(taking: &Taking<'_>, socket: &Socket) -> bool {
+    let mut buf = BUFFER.take();
+    buf.resize(DATAGRAM_MAX, 0);
+    let mut more = true;
+    for _ in 0..TAKEN_MAX {
+        if !budget::is_left() {
+            break;
+        }
+        match datagram::receive(socket.fd.as_fd(), &mut buf) {
+            Ok(came) => {
+                budget::spend(came.length + budget::STEP as usize / 8);
+                let bytes = buf.get(..came.length).unwrap_or_default();
+                take(taking, socket, bytes, came.from, came.to);
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                more = false;
+                break;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            // An answer of ours that nobody was there for.
+            Err(e) => {
+                (taking.log)(Level::Alert, format_args!("recvmsg() failed {}", observe::os(&e)));
+                more = false;
+                break;
+            }
+        }
+    }
+    BUFFER.set(buf);
+    more
+}
+
+fn take(taking: &Taking<'_>, socket: &Socket, bytes: &[u8], from: Option<Address>, to: Option<IpAddr>) {
+    let sessions = taking.sessions;
+    // A client that has no address cannot be answered; nginx takes its datagrams all the same.
+    let peer = from.unwrap_or_else(|| Address::Unix(Default::default()));
+    let key = Key { listener: socket.address.clone(), peer, to };
+    let known = sessions.flows.0.borrow().get(&key).cloned();
+    if let Some(flow) = known {
+        let mut waiting = flow.waiting.borrow_mut();
+        if waiting.len() < WAITING_MAX {
+            waiting.push_back(bytes.to_vec());
+        }
+        drop(waiting);
+        return flow.wake();
+    }
+    let Some(listener) = taking.plan.place(&socket.address, true) else { return };
+    let Some(number) = (taking.number)() else { return };
+    let address = |address: &Address| match address {
+        Address::Ip(ip) => Some(*ip),
+        Address::Unix(_) => None,
+    };
+    let local = match &socket.address {
+        Address::Ip(ip) => Address::Ip(datagram::local(*ip, to)),
+        unix @ Address::Unix(_) => unix.clone(),
+    };
+    let peer: Option<SocketAddr> = address(&key.peer);
+    let facts = Facts { plan: taking.plan.clone(), listener, number, peer, local: Rc::new(local), udp: true };
+    let mut session = Box::new(StreamSession::new(facts));
+    session.preread = bytes.to_vec();
+    session.received = bytes.len() as u64;
+    let flow = Rc::new(Flow {
+        key: key.clone(),
+        socket: socket.fd.clone(),
+        sessions: Rc::downgrade(sessions),
+        waiting: RefCell::default(),
+        waker: RefCell::default(),
+        ended: Cell::new(false),
+    });
+    sessions.flows.0.borrow_mut().insert(key, flow.clone());
+    let (place, host, held) = (sessions.place(number), taking.host.clone(), Held(flow.clone()));
+    runtime::task::spawn_local(async move {
+        let _held = held;
+        engine::serve(session, Client::Datagrams(flow), place, host).await;
+    });
+}
