@@ -18,11 +18,13 @@ use stream_features::sessions::{Accepted, Passed};
 use stream_features::udp::{Socket, Taking, receive};
 use stream_features::{Host, Sessions, StreamPlan};
 
+/// Behind an `Rc`, so that a session's hold on its plan is not counted across threads.
+#[allow(clippy::redundant_allocation)]
+pub type PlanRef = Rc<Arc<StreamPlan>>;
+
 /// What a worker keeps of the stream area.
 pub struct Streams {
-    /// Behind an `Rc`, so that a session's hold on its plan is not counted across threads.
-    #[allow(clippy::redundant_allocation)]
-    plan: RefCell<Option<Rc<Arc<StreamPlan>>>>,
+    plan: RefCell<Option<PlanRef>>,
     pub sessions: Rc<Sessions>,
 }
 
@@ -37,7 +39,7 @@ impl Streams {
     }
     /// The plan, if the area has the listener of a door, and its index there.
     #[inline]
-    pub fn place(&self, door: &Door) -> Option<(Rc<Arc<StreamPlan>>, usize)> {
+    pub fn place(&self, door: &Door) -> Option<(PlanRef, usize)> {
         let plan = self.plan.borrow();
         let plan = plan.as_ref()?;
         let (generation, place) = door.stream.get();
@@ -54,7 +56,7 @@ impl Streams {
 
 /// A socket of datagrams.
 pub struct DatagramDoor {
-    socket: Socket,
+    socket: Rc<Socket>,
 }
 
 impl DatagramDoor {
@@ -69,13 +71,7 @@ impl DatagramDoor {
 }
 
 /// Begins the session of a connection that was accepted.
-pub fn begin(
-    world: &Rc<World>,
-    accepted: socket::Accepted,
-    door: &ListenerRef,
-    plan: &Rc<Arc<StreamPlan>>,
-    listener: usize,
-) {
+pub fn begin(world: &Rc<World>, accepted: socket::Accepted, door: &ListenerRef, plan: &PlanRef, listener: usize) {
     let local = accept::local_of(&accepted, door.address());
     counters::own(|c| counters::up(&c.handled));
     let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: World::next_number() };
@@ -84,24 +80,11 @@ pub fn begin(
 
 /// Takes the datagrams in that have come to a socket.
 pub fn datagrams(world: &Rc<World>, key: Key, door: &DatagramDoor) {
-    let Some(plan) = world.streams.plan.borrow().clone() else { return };
-    let limit = world.serving.borrow().connections_max;
-    let number = || {
-        if world.connections() >= limit {
-            world.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
-            return None;
-        }
-        Some(World::next_number())
-    };
-    let taking = Taking {
-        plan: &plan,
-        sessions: &world.streams.sessions,
-        host: &host(world),
-        number: &number,
-        log: &|level, words| world.log(level, 0, words),
-    };
-    if receive(&taking, &door.socket) {
-        world.lot.again(key);
+    let taking = Taking { sessions: &world.streams.sessions, host: &host(world) };
+    match receive(&taking, &door.socket) {
+        Ok(true) => world.lot.again(key),
+        Ok(false) => {}
+        Err(e) => world.log(Level::Alert, 0, format_args!("recvmsg() failed {}", observe::os(&e))),
     }
 }
 
@@ -123,6 +106,18 @@ fn takes(listener: &Address, to: &Address, wildcard: bool) -> bool {
 }
 
 impl Host for WorkerHost {
+    fn plan(&self) -> Option<PlanRef> {
+        self.0.upgrade()?.streams.plan.borrow().clone()
+    }
+    fn number(&self) -> Option<u64> {
+        let world = self.0.upgrade()?;
+        let limit = world.serving.borrow().connections_max;
+        if world.connections() >= limit {
+            world.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+            return None;
+        }
+        Some(World::next_number())
+    }
     fn pass(&self, passed: Passed, to: &Address) -> Result<(), Passed> {
         let Some(world) = self.0.upgrade() else { return Err(passed) };
         for wildcard in [false, true] {

@@ -23,6 +23,10 @@ pub trait Host {
     /// # Errors
     /// The connection, when nobody listens there.
     fn pass(&self, passed: Passed, to: &Address) -> Result<(), Passed>;
+    /// The plan that new sessions begin with.
+    fn plan(&self) -> Option<Rc<Arc<StreamPlan>>>;
+    /// The number of a new session (`$connection`); `None`: there may be no more of them at the moment.
+    fn number(&self) -> Option<u64>;
 }
 
 /// A connection on its way from one listener to another.

@@ -3,12 +3,10 @@
 
 use crate::client::Client;
 use crate::engine;
-use crate::plan::StreamPlan;
 use crate::session::{Facts, StreamSession};
 use crate::sessions::{Host, Sessions};
 use net::datagram;
 use net::listen::Address;
-use observe::Level;
 use runtime::budget;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -16,7 +14,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// Octets of the largest datagram there is.
@@ -55,8 +52,9 @@ impl Flows {
 /// One client's side of a session of datagrams.
 pub struct Flow {
     key: Key,
-    socket: Rc<OwnedFd>,
+    socket: Rc<Socket>,
     sessions: Weak<Sessions>,
+    host: Rc<dyn Host>,
     waiting: RefCell<VecDeque<Vec<u8>>>,
     waker: RefCell<Option<Waker>>,
     /// The worker ends.
@@ -86,20 +84,29 @@ impl Flow {
     /// As the system gives them.
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         budget::spend(bytes.len());
-        datagram::send(self.socket.as_fd(), bytes, &self.key.peer, self.key.to)
+        datagram::send(self.socket.fd.as_fd(), bytes, &self.key.peer, self.key.to)
     }
-    /// Hears no more of its client: what comes next begins another session.
+    /// Hears no more of its client: what comes next, or has come and was not asked for, begins another session.
     pub fn detach(&self) {
         let Some(sessions) = self.sessions.upgrade() else { return };
-        let mut all = sessions.flows.0.borrow_mut();
-        if all.get(&self.key).is_some_and(|flow| std::ptr::eq(&**flow, self)) {
-            all.remove(&self.key);
+        {
+            let mut all = sessions.flows.0.borrow_mut();
+            if all.get(&self.key).is_some_and(|flow| std::ptr::eq(&**flow, self)) {
+                all.remove(&self.key);
+            }
+        }
+        let waiting = self.waiting.take();
+        if !waiting.is_empty() && !self.ended.get() {
+            let taking = Taking { sessions: &sessions, host: &self.host };
+            for bytes in waiting {
+                take(&taking, &self.socket, &bytes, self.key.peer.clone(), self.key.to);
+            }
         }
     }
 }
 
-/// A flow that ends with its session.
-pub struct Held(pub Rc<Flow>);
+/// A flow that ends with its session, however that ends.
+struct Held(Rc<Flow>);
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -109,7 +116,7 @@ impl Drop for Held {
 
 /// A socket of this thread that hears datagrams.
 pub struct Socket {
-    pub fd: Rc<OwnedFd>,
+    fd: OwnedFd,
     pub address: Address,
 }
 
@@ -118,24 +125,20 @@ impl Socket {
     ///
     /// # Errors
     /// As the system gives them.
-    pub fn new(fd: OwnedFd, address: Address) -> io::Result<Socket> {
+    pub fn new(fd: OwnedFd, address: Address) -> io::Result<Rc<Socket>> {
         if let Address::Ip(ip) = &address
             && ip.ip().is_unspecified()
         {
             datagram::tell_destination(&fd, ip.is_ipv6())?;
         }
-        Ok(Socket { fd: Rc::new(fd), address })
+        Ok(Rc::new(Socket { fd, address }))
     }
 }
 
 /// What is needed to take datagrams in.
 pub struct Taking<'a> {
-    pub plan: &'a Rc<Arc<StreamPlan>>,
     pub sessions: &'a Rc<Sessions>,
     pub host: &'a Rc<dyn Host>,
-    /// Gives a session its number; `None`: there may be no more sessions.
-    pub number: &'a dyn Fn() -> Option<u64>,
-    pub log: &'a dyn Fn(Level, std::fmt::Arguments<'_>),
 }
 
 thread_local! {
@@ -144,7 +147,10 @@ thread_local! {
 }
 
 /// Takes what has come to a socket; whether there may be more.
-pub fn receive(taking: &Taking<'_>, socket: &Socket) -> bool {
+///
+/// # Errors
+/// As the system gives them.
+pub fn receive(taking: &Taking<'_>, socket: &Rc<Socket>) -> io::Result<bool> {
     let mut buf = BUFFER.take();
     buf.resize(DATAGRAM_MAX, 0);
     let mut more = true;
@@ -156,29 +162,27 @@ pub fn receive(taking: &Taking<'_>, socket: &Socket) -> bool {
             Ok(came) => {
                 budget::spend(came.length + budget::STEP as usize / 8);
                 let bytes = buf.get(..came.length).unwrap_or_default();
-                take(taking, socket, bytes, came.from, came.to);
+                // A client that has no address cannot be answered; nginx takes its datagrams all the same.
+                let peer = came.from.unwrap_or_else(|| Address::Unix(Default::default()));
+                take(taking, socket, bytes, peer, came.to);
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 more = false;
                 break;
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            // An answer of ours that nobody was there for.
             Err(e) => {
-                (taking.log)(Level::Alert, format_args!("recvmsg() failed {}", observe::os(&e)));
-                more = false;
-                break;
+                BUFFER.set(buf);
+                return Err(e);
             }
         }
     }
     BUFFER.set(buf);
-    more
+    Ok(more)
 }
 
-fn take(taking: &Taking<'_>, socket: &Socket, bytes: &[u8], from: Option<Address>, to: Option<IpAddr>) {
+fn take(taking: &Taking<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: Address, to: Option<IpAddr>) {
     let sessions = taking.sessions;
-    // A client that has no address cannot be answered; nginx takes its datagrams all the same.
-    let peer = from.unwrap_or_else(|| Address::Unix(Default::default()));
     let key = Key { listener: socket.address.clone(), peer, to };
     let known = sessions.flows.0.borrow().get(&key).cloned();
     if let Some(flow) = known {
@@ -189,8 +193,9 @@ fn take(taking: &Taking<'_>, socket: &Socket, bytes: &[u8], from: Option<Address
         drop(waiting);
         return flow.wake();
     }
-    let Some(listener) = taking.plan.place(&socket.address, true) else { return };
-    let Some(number) = (taking.number)() else { return };
+    let Some(plan) = taking.host.plan() else { return };
+    let Some(listener) = plan.place(&socket.address, true) else { return };
+    let Some(number) = taking.host.number() else { return };
     let address = |address: &Address| match address {
         Address::Ip(ip) => Some(*ip),
         Address::Unix(_) => None,
@@ -200,14 +205,15 @@ fn take(taking: &Taking<'_>, socket: &Socket, bytes: &[u8], from: Option<Address
         unix @ Address::Unix(_) => unix.clone(),
     };
     let peer: Option<SocketAddr> = address(&key.peer);
-    let facts = Facts { plan: taking.plan.clone(), listener, number, peer, local: Rc::new(local), udp: true };
+    let facts = Facts { plan, listener, number, peer, local: Rc::new(local), udp: true };
     let mut session = Box::new(StreamSession::new(facts));
     session.preread = bytes.to_vec();
     session.received = bytes.len() as u64;
     let flow = Rc::new(Flow {
         key: key.clone(),
-        socket: socket.fd.clone(),
+        socket: socket.clone(),
         sessions: Rc::downgrade(sessions),
+        host: taking.host.clone(),
         waiting: RefCell::default(),
         waker: RefCell::default(),
         ended: Cell::new(false),

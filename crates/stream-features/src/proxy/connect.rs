@@ -90,6 +90,7 @@ impl<'a> Servers<'a> {
 
     /// A server was connected to.
     pub fn connected(&self, s: &mut StreamSession, active: &mut Active) {
+        active.connected();
         let Some(one) = s.tries.last_mut() else { return };
         let ms = clock::now().millis_since(one.started);
         one.connect_ms = Some(ms);

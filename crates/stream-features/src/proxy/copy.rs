@@ -256,11 +256,8 @@ impl Copy<'_> {
                 }
                 n => {
                     *moved = clock::now();
-                    if way.rate > 0 {
-                        let ms = (n as u64).saturating_mul(1000) / way.rate;
-                        if ms > 0 {
-                            way.hold(ms);
-                        }
+                    if let Some(ms @ 1..) = (n as u64).saturating_mul(1000).checked_div(way.rate) {
+                        way.hold(ms);
                     }
                 }
             }

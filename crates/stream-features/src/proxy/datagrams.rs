@@ -209,6 +209,14 @@ fn hold(ms: u64) -> Option<Box<Sleep>> {
     Some(Box::new(sleep_until(clock::now().plus_millis(ms))))
 }
 
+/// What a rate asks for after a datagram of this length.
+fn rest(length: usize, rate: u64) -> Option<Box<Sleep>> {
+    match (length as u64).saturating_mul(1000).checked_div(rate) {
+        Some(ms @ 1..) => hold(ms),
+        _ => None,
+    }
+}
+
 impl Exchange<'_> {
     fn account(&self, s: &mut StreamSession) {
         s.received = self.received;
@@ -296,10 +304,7 @@ impl Exchange<'_> {
                     budget::spend(datagram.len());
                     self.requests += 1;
                     self.received += datagram.len() as u64;
-                    if self.upload_rate > 0 {
-                        let ms = (datagram.len() as u64).saturating_mul(1000) / self.upload_rate;
-                        self.upload_delay = if ms > 0 { hold(ms) } else { None };
-                    }
+                    self.upload_delay = rest(datagram.len(), self.upload_rate);
                     self.waiting = Some(datagram);
                 }
             }
@@ -329,10 +334,7 @@ impl Exchange<'_> {
                     self.moved = clock::now();
                     self.answered |= self.responses == 0;
                     self.responses += 1;
-                    if self.download_rate > 0 {
-                        let ms = (n as u64).saturating_mul(1000) / self.download_rate;
-                        self.download_delay = if ms > 0 { hold(ms) } else { None };
-                    }
+                    self.download_delay = rest(n, self.download_rate);
                     match self.client.send(&buf) {
                         Ok(n) => self.sent += n as u64,
                         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}

@@ -41,7 +41,7 @@ impl Target {
     pub fn bind(cx: &mut Cx, pass: &Pass) -> Result<Target, Problem> {
         let Some(text) = pass.to.as_literal() else { return Ok(Target::Computed(pass.to.clone())) };
         let host = String::from_utf8_lossy(text).into_owned();
-        if cx.get::<Groups>().get(&host).is_none() {
+        if cx.get::<Groups>().get(&host).is_none() && !host.starts_with("unix:") {
             host_and_port(&host).map_err(|why| Problem::says(format!("{why} in upstream \"{host}\"")))?;
             if !has_port(&host) {
                 return Err(Problem::says(format!("no port in upstream \"{host}\"")));
