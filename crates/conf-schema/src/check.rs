@@ -51,7 +51,8 @@ impl Schema {
     }
     /// Whether this version does a directive (the structural ones have no row).
     pub fn supports(&self, known: &Known) -> bool {
-        self.row(known).is_some()
+        let refused = |row: &Row| row.doc.iter().any(|line| line.trim_start().starts_with("Refused:"));
+        self.row(known).is_some_and(|row| !refused(row))
             || known.name == "include"
             || Self::opens(known).is_some_and(|inner| self.area_used(inner))
     }
@@ -210,13 +211,10 @@ impl Checker<'_> {
             }
             self.missing.push((known.name, self.complaints.len(), 0));
             let text = format!("\"{name}\" directive is not supported by {}", self.schema.program);
-            return Err(Problem::says(text).hint(match vocabulary::why_not(known.name) {
-                Some(why) => format!("it is known (module {}): {why}", known.module),
-                None => format!(
-                    "it is known (module {}), but this version does not do it: remove it, or use a version that does",
-                    known.module
-                ),
-            }));
+            return Err(Problem::says(text).hint(format!(
+                "it is known (module {}), but this version does not do it: remove it, or use a version that does",
+                known.module
+            )));
         }
         cx.at = At { span: d.span, line: d.line };
         cx.context = block.context;

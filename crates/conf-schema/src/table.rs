@@ -34,6 +34,10 @@ pub trait Value: Sized + Clone + 'static {
     /// What is wrong with the words, for the operator.
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem>;
     fn append(&mut self, _later: Self) {}
+    /// Whether two occurrences exclude each other: then the later one is a duplicate although the line may be repeated.
+    fn clashes(&self, _later: &Self) -> bool {
+        false
+    }
 }
 
 /// Where a value was written. The default for values that come from a default.
@@ -112,6 +116,7 @@ pub fn set_field<T: Value>(slot: &mut Option<Given<T>>, cx: &mut Cx, d: &Directi
     }
     let value = T::parse(cx, d)?;
     match slot {
+        Some(earlier) if earlier.value.clashes(&value) => return Err(Problem::duplicate()),
         Some(earlier) => earlier.value.append(value),
         None => *slot = Some(Given { value, at: At { span: d.span, line: d.line } }),
     }

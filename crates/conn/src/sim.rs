@@ -107,6 +107,14 @@ impl Sim {
     pub fn owned(&self) -> usize {
         self.turns.world.lot.owned()
     }
+    /// Ends the thread as TERM does; whether its state is gone with it: tasks hold it, and so might connections that tasks
+    /// have parked.
+    #[must_use]
+    pub fn end(self) -> bool {
+        let world = Rc::downgrade(&self.turns.world);
+        drop(self);
+        world.upgrade().is_none()
+    }
     /// Clients that are connected.
     pub fn clients(&self) -> usize {
         let world = &self.turns.world;

@@ -128,9 +128,14 @@ pub(crate) fn watch_files(world: &Rc<World>) -> std::io::Result<()> {
     if let Some(old) = world.files.take() {
         world.lot.remove(old);
     }
-    if let Some(fd) = watch {
-        world.files.set(Some(world.lot.add_listener(fd, Owner::Files, false)?));
+    match watch {
+        Some(fd) => listen_for_files(world, fd),
+        None => Ok(()),
     }
+}
+
+fn listen_for_files(world: &World, fd: OwnedFd) -> std::io::Result<()> {
+    world.files.set(Some(world.lot.add_listener(fd, Owner::Files, false)?));
     Ok(())
 }
 
@@ -271,9 +276,8 @@ mod tests {
         (key, theirs)
     }
 
-    #[test]
-    fn a_panic_costs_one_connection() {
-        let serving = Serving {
+    fn serving() -> Serving {
+        Serving {
             http: None,
             stream: None,
             error_log: Arc::new(ErrorLog::new(Vec::new())),
@@ -281,8 +285,42 @@ mod tests {
             multi_accept: false,
             timer_resolution_ms: 0,
             shutdown_timeout_ms: 0,
+        }
+    }
+
+    /// A descriptor that epoll refuses.
+    fn refused() -> OwnedFd {
+        std::fs::File::open("/dev/null").expect("opened").into()
+    }
+
+    #[test]
+    fn what_cannot_be_watched_after_a_reload_costs_itself_and_not_the_thread() {
+        let world = Rc::new(World::new(serving()).expect("a world"));
+        let bound = |name: &str, fd: OwnedFd| Bound {
+            spec: net::listen::ListenSpec::new(Address::Unix(name.into())),
+            fd,
+            shared: false,
         };
-        let world = Rc::new(World::new(serving).expect("a world"));
+        let (good, _other_end) = UnixStream::pair().expect("pair");
+        reload(&world, serving(), vec![bound("broken", refused()), bound("good", good.into())], &[]);
+        let addresses: Vec<Address> = world
+            .doors
+            .borrow()
+            .iter()
+            .filter_map(|key| match world.lot.owner(*key) {
+                Some(Owner::Listener(door)) => Some((**door.listener.address()).clone()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(addresses, [Address::Unix("good".into())], "the other one is listened to");
+        assert!(listen_for_files(&world, refused()).is_err());
+        assert_eq!(world.files.get(), None);
+        assert_eq!(world.lot.owned(), 1, "what was refused is closed");
+    }
+
+    #[test]
+    fn a_panic_costs_one_connection() {
+        let world = Rc::new(World::new(serving()).expect("a world"));
         let ((broken, mut its_peer), (other, _peer)) = (client(&world), client(&world));
         guarded(&world, broken, |world, _| {
             let _held = world.out_buf.borrow_mut();

@@ -2,6 +2,7 @@
 
 #![allow(clippy::indexing_slicing, reason = "only a configuration comes here; the builder made the indices itself")]
 
+use crate::answering::{Answering, Passing};
 use crate::core_table::{CoreConf, CoreInput};
 use crate::engine::sort_filters;
 use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};
@@ -385,13 +386,13 @@ impl Builder<'_> {
                 Err(problem) => self.complaints.push(check::word(d, problem)),
             }
         }
-        self.features(block, levels, index, &children);
-        self.pass_on(index, &nameless);
+        let passing = self.features(block, levels, index, &children);
+        self.pass_on(index, &nameless, passing);
         (index, tree)
     }
 
     /// What answers in a location does so in its `if` blocks, too; what passes requests on also in its `limit_except`.
-    fn pass_on(&mut self, from: usize, nameless: &[(usize, bool)]) {
+    fn pass_on(&mut self, from: usize, nameless: &[(usize, bool)], passing: Passing) {
         let Location { content, things, passes, .. } = &self.locations[from];
         let (content, things, passes) = (content.clone(), things.clone(), *passes);
         for (inner, is_limit) in nameless {
@@ -399,7 +400,7 @@ impl Builder<'_> {
             if inner.content.is_some() || (*is_limit && !passes) {
                 continue;
             }
-            inner.content.clone_from(&content);
+            inner.content.clone_from(if *is_limit { &passing } else { &content });
             if passes {
                 // Its own come first.
                 inner.things.extend(things.iter().cloned());
@@ -423,11 +424,14 @@ impl Builder<'_> {
         }
     }
 
-    fn features(&mut self, block: &Block<'_>, levels: &[Level], index: usize, children: &[usize]) {
+    /// Asks all features about a block; gives what passes its requests on.
+    fn features(&mut self, block: &Block<'_>, levels: &[Level], index: usize, children: &[usize]) -> Passing {
         let server = self.locations[index].server;
         let is_server = block.context == Contexts::server;
         let mut server_rewrite = Vec::new();
+        let mut answering = Answering::default();
         for (i, feature) in self.features.iter().enumerate() {
+            answering.begin(&self.locations[index]);
             let mut plan = BlockPlan {
                 cx: self.cx,
                 location: &mut self.locations[index],
@@ -442,6 +446,7 @@ impl Builder<'_> {
                 let at = block.directive.map(|d| At { span: d.span, line: d.line });
                 self.complain(at, problem);
             }
+            answering.end(&mut self.locations[index], block, &feature.table());
         }
         sort_filters(&mut self.locations[index].filters);
         let location = &mut self.locations[index];
@@ -452,6 +457,7 @@ impl Builder<'_> {
             self.servers[server].tls = location.thing::<Arc<crate::tls::ServerTls>>().cloned();
             self.servers[server].http2 = location.thing::<crate::plan::Http2>().copied().unwrap_or_default();
         }
+        answering.passing
     }
 
     /// Groups servers by address; checks what the `listen` lines of different servers say about one.

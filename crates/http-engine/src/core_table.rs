@@ -105,6 +105,9 @@ directives! {
         /// in the kernel's memory, by the default pool or the one named; `on` for direct reads alone.
         /// Differs: `on` uses the default pool instead of the kernel's own asynchronous reads.
         aio: Aio = "off",
+        /// Whether threads write temporary files.
+        /// No effect: they are written into the kernel's memory by the thread that has read the bytes, and nobody waits for the disk.
+        aio_write: Flag = "off",
         /// Files of this size and more are read past the kernel's memory, into buffers, instead of being sent by the kernel.
         directio: Directio = "off",
         /// Direct reads begin at multiples of this; disks and file systems know which they need.
@@ -128,6 +131,8 @@ directives! {
         /// Whether a missing file is noted in the error log.
         log_not_found: Flag = "on",
         /// Whether subrequests are noted in the access log.
+        /// Differs: variables of a line are those of its own request. In nginx all share one store, and what the first line asked
+        /// for stands in the later ones.
         log_subrequest: Flag = "off",
         /// Whether files get an `ETag`.
         etag: Flag = "on",

@@ -37,8 +37,7 @@ pub enum Outcome {
 
 /// Begins with a parsed request.
 pub fn start(mut r: Box<Request>) -> Outcome {
-    r.redirects_left = URI_CHANGES_MAX;
-    r.rewrite_rounds_left = URI_CHANGES_MAX;
+    r.uri_changes_left = URI_CHANGES_MAX;
     r.phase = Phase::ServerRewrite;
     r.location = r.srv().location;
     r.handler = 0;
@@ -55,7 +54,7 @@ pub fn resume(r: Box<Request>) -> Outcome {
 
 /// Ends a request that went wrong before the phases (a bad head, say) with this status.
 pub fn fail(mut r: Box<Request>, status: u16) -> Outcome {
-    r.redirects_left = URI_CHANGES_MAX;
+    r.uri_changes_left = URI_CHANGES_MAX;
     r.location = r.srv().location;
     settle(r, Flow::Status(status))
 }
@@ -235,8 +234,10 @@ fn find_location(r: &mut Request) -> Flow {
     if let Some(BodyLength::Exact(length)) = r.body_length
         && limit != 0
         && length > limit
-        // What was too large once is dropped: the page that says so is not refused for it.
+        // What was too large once is dropped: the page that says so is not refused for it. So is what nobody had read when the
+        // response was sent.
         && !(r.error_page && r.expect_tested)
+        && !(r.post_action && r.asked.is_none())
     {
         r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
         r.expect_tested = true;
@@ -281,12 +282,12 @@ fn post_rewrite(r: &mut Request) -> Flow {
         r.phase = Phase::Preaccess;
         return Flow::Declined;
     }
-    if r.rewrite_rounds_left == 0 {
+    r.uri_changes_left = r.uri_changes_left.saturating_sub(1);
+    if r.uri_changes_left == 0 {
         let path = String::from_utf8_lossy(&r.path).into_owned();
         r.log(Level::Error, format_args!("rewrite or internal redirection cycle while processing \"{path}\""));
         return Flow::Status(500);
     }
-    r.rewrite_rounds_left -= 1;
     r.phase = Phase::FindLocation;
     r.location = r.srv().location;
     Flow::Declined
@@ -327,6 +328,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
             Flow::Content(body) => match respond(&mut r, body) {
                 Ok(body) => return Outcome::Ready(r, body),
                 Err(status) => {
+                    r.filter_failed = status != 416;
                     flow = special::respond(&mut r, status);
                     if let Flow::Content(_) = flow {
                         // The page of a filter's error passes the filters, too; a second error ends it.
@@ -338,6 +340,8 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                     }
                 }
             },
+            // Where a filter's error was sent and an action done, nothing that goes wrong afterwards changes what is logged.
+            Flow::Status(_) if r.settled => return Outcome::Close(r),
             Flow::Status(444) | Flow::Close => return Outcome::Close(r),
             Flow::Status(status @ (408 | 499)) if r.phase_is_final(status) => {
                 r.out.status = status;
@@ -349,8 +353,8 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
             }
             Flow::Status(status) => flow = special::respond(&mut r, status),
             Flow::Redirect { path, args } => {
-                r.redirects_left = r.redirects_left.saturating_sub(1);
-                if r.redirects_left == 0 {
+                r.uri_changes_left = r.uri_changes_left.saturating_sub(1);
+                if r.uri_changes_left == 0 {
                     let shown = String::from_utf8_lossy(&path).into_owned();
                     r.log(
                         Level::Error,
@@ -362,6 +366,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                     continue;
                 }
                 r.append_to_alias = false;
+                r.action = None;
                 if !r.post_action {
                     r.old_location = std::mem::take(&mut r.out.location);
                 }
@@ -378,17 +383,17 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 return run(r);
             }
             Flow::Named(name) => {
-                r.redirects_left = r.redirects_left.saturating_sub(1);
-                let found = if r.redirects_left == 0 { None } else { r.srv().tree.named(&name) };
+                r.uri_changes_left = r.uri_changes_left.saturating_sub(1);
+                let found = if r.uri_changes_left == 0 { None } else { r.srv().tree.named(&name) };
                 let Some(location) = found else {
                     let shown = String::from_utf8_lossy(&name).into_owned();
-                    let why = if r.redirects_left == 0 {
-                        format!("rewrite or internal redirection cycle while redirect to named location \"{shown}\"")
+                    let why = if r.uri_changes_left == 0 {
+                        "rewrite or internal redirection cycle while redirect to"
                     } else {
-                        format!("could not find named location \"{shown}\"")
+                        "could not find"
                     };
-                    r.log(Level::Error, format_args!("{why}"));
-                    flow = if r.redirects_left == 0 { special::last_resort(&mut r) } else { Flow::Status(500) };
+                    r.log(Level::Error, format_args!("{why} named location \"{shown}\""));
+                    flow = if r.uri_changes_left == 0 { special::last_resort(&mut r) } else { Flow::Status(500) };
                     continue;
                 };
                 r.internal = true;
@@ -408,8 +413,13 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
 pub async fn post_action(mut r: Box<Request>) -> Box<Request> {
     loop {
         let Some(target) = r.loc().core.conf.post_action.clone() else { return r };
-        if r.post_action && r.redirects_left == 0 {
+        if r.post_action && r.uri_changes_left == 0 {
             return r;
+        }
+        if !r.out.charset.bytes().is_empty() {
+            // What was sent is one text by now.
+            let charset = std::mem::take(&mut r.out.charset);
+            r.out.content_type = [r.out.content_type.bytes(), b"; charset=", charset.bytes()].concat().into();
         }
         r.post_action = true;
         r.head_only = true;
@@ -429,6 +439,7 @@ pub async fn post_action(mut r: Box<Request>) -> Box<Request> {
 /// Passes a response through the location's filters and decides on its framing.
 pub(crate) fn respond(r: &mut Request, mut body: Body) -> Result<Body, u16> {
     if r.post_action {
+        r.settled = r.filter_failed;
         return Ok(Body::Empty);
     }
     if r.error_status != 0 {
@@ -491,13 +502,6 @@ fn frame(r: &mut Request, mut body: Body) -> Body {
         if let Some(length) = body.length() {
             r.out.content_length = Some(length);
         } else if r.version >= Version::Http11 && r.loc().core.conf.chunked_transfer_encoding {
-            r.chunked = true;
-        } else {
-            r.keep_alive = false;
-        }
-    } else if unknown && r.head_only && r.out.status == 200 && r.is_head() && matches!(body, Body::Source(_)) {
-        // nginx announces chunking for HEAD, too.
-        if r.version >= Version::Http11 && r.loc().core.conf.chunked_transfer_encoding {
             r.chunked = true;
         } else {
             r.keep_alive = false;

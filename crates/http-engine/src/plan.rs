@@ -183,7 +183,11 @@ pub struct Location {
 impl Location {
     /// What a feature keeps for the location.
     pub fn thing<T: 'static + Send + Sync>(&self) -> Option<&T> {
-        self.things.iter().find_map(|t| t.downcast_ref())
+        self.all().next()
+    }
+    /// The same where several are kept.
+    pub fn all<T: 'static + Send + Sync>(&self) -> impl Iterator<Item = &T> {
+        self.things.iter().filter_map(|t| t.downcast_ref())
     }
 }
 
@@ -249,6 +253,7 @@ pub enum FilterOrder {
 /// The order in which handlers that look at the file system are asked; it stands here and nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ContentOrder {
+    Video,
     RandomIndex,
     Index,
     Autoindex,

@@ -242,8 +242,8 @@ pub struct Request {
     pub keep_alive: bool,
     /// The request came from within: `internal` locations may answer.
     pub internal: bool,
-    /// Internal redirects that are left; 0 ends the request with 500.
-    pub redirects_left: u8,
+    /// Internal redirects and rounds of rewriting that are left; 0 ends the request with 500.
+    pub uri_changes_left: u8,
     /// An error page is being made: its own errors get the built-in page, unless `recursive_error_pages` is on.
     pub error_page: bool,
     /// The status that an error page keeps (nginx: `r->err_status`).
@@ -284,8 +284,6 @@ pub struct Request {
     pub phase: crate::engine::Phase,
     /// `$request_id`, once asked for.
     pub id: Option<[u8; 16]>,
-    /// Locations tried for a rewrite cycle.
-    pub rewrite_rounds_left: u8,
     /// Access handlers under `satisfy any`: the status to end with when none allows.
     pub access_status: u16,
     /// Index of the next handler of the current phase.
@@ -308,6 +306,14 @@ pub struct Request {
     pub etag_alone: bool,
     /// The response was sent, and `post_action` is being done: what it answers goes nowhere.
     pub post_action: bool,
+    /// A filter has put an error in the place of a response that had begun (nginx: `filter_finalize`).
+    pub filter_failed: bool,
+    /// After such an error an action was done: what is logged is settled.
+    pub settled: bool,
+    /// What was done last, where log lines of what goes wrong afterwards say so (nginx: `log->action`).
+    pub action: Option<&'static str>,
+    /// Tells the URL of the server that was asked last: it stands in later log lines, too.
+    pub asked: Option<fn(&Request) -> Option<String>>,
     /// A task works on it, and has counted it among the writing ones.
     pub counted: bool,
     /// Its head was read together with an earlier request (`$pipe`).
@@ -318,8 +324,8 @@ pub struct Request {
     pub tunnelled: (u64, u64),
 }
 
-/// nginx: `NGX_HTTP_MAX_URI_CHANGES`.
-pub const URI_CHANGES_MAX: u8 = 10;
+/// The change of a URI that is one too many (nginx: `NGX_HTTP_MAX_URI_CHANGES` + 1).
+pub const URI_CHANGES_MAX: u8 = 11;
 
 impl Request {
     /// # Panics
@@ -465,7 +471,7 @@ impl Request {
             length,
             keep_alive,
             internal,
-            redirects_left,
+            uri_changes_left,
             error_page,
             error_status,
             head_only,
@@ -486,7 +492,6 @@ impl Request {
             limit_rate,
             phase,
             id,
-            rewrite_rounds_left,
             access_status,
             handler,
             ignore_conditions,
@@ -496,6 +501,10 @@ impl Request {
             alone,
             tunnelled,
             post_action,
+            filter_failed,
+            settled,
+            action,
+            asked,
             old_location,
             body_bytes,
             body_received,
@@ -517,8 +526,9 @@ impl Request {
         (*expect_trailers, *post_action, *etag_alone) = (false, false, false);
         (*left_location, *hold_output, *abandoned, *handler_lost) = (false, false, false, false);
         (*undecided, *args_given, *alone) = (false, false, false);
+        (*filter_failed, *settled, *action, *asked) = (false, false, None, None);
         *tunnelled = (0, 0);
-        (*redirects_left, *rewrite_rounds_left) = (0, 0);
+        *uri_changes_left = 0;
         (*error_status, *access_status) = (0, 0);
         (*length, *bytes_sent, *body_bytes_sent, *header_size) = (0, 0, 0, 0);
         *started = Instant::default();
@@ -549,14 +559,19 @@ impl Request {
         let client = crate::variables::peer_text(c);
         let server = String::from_utf8_lossy(&self.srv().name);
         let line = String::from_utf8_lossy(self.head.line.of(&self.buf));
-        let mut text = format!("{words}, client: {client}, server: {server}");
+        let mut text = match (self.action, upstream) {
+            // Who names the server says itself what was being done.
+            (Some(action), None) => format!("{words} while {action}, client: {client}, server: {server}"),
+            _ => format!("{words}, client: {client}, server: {server}"),
+        };
         if !line.is_empty() {
             text += &format!(", request: \"{line}\"");
         }
         if self.is_subrequest() {
             text += &format!(", subrequest: \"{}\"", String::from_utf8_lossy(&self.path));
         }
-        if let Some(url) = upstream {
+        let asked = || self.asked.and_then(|asked| asked(self));
+        if let Some(url) = upstream.map(ToString::to_string).or_else(asked) {
             text += &format!(", upstream: \"{url}\"");
         }
         if let Some(host) = self.header(Known::Host) {

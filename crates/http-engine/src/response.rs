@@ -118,6 +118,8 @@ pub struct OutHead {
     pub no_date: bool,
     /// The body may be answered in ranges.
     pub ranges_allowed: bool,
+    /// But not in several at once.
+    pub single_range: bool,
     /// `Accept-Ranges` was decided against or for (`None`: derived from `ranges_allowed`).
     pub accept_ranges: Option<bool>,
     pub content_encoding: Str,
@@ -135,7 +137,7 @@ impl OutHead {
         self.places.count = 0;
         self.status = 0;
         (self.status_line, self.content_length, self.last_modified, self.accept_ranges) = (None, None, None, None);
-        (self.ranges_allowed, self.vary_encoding) = (false, false);
+        (self.ranges_allowed, self.single_range, self.vary_encoding) = (false, false, false);
         (self.no_server, self.no_date) = (false, false);
         for text in [
             &mut self.content_type,

@@ -82,7 +82,7 @@ pub fn respond(r: &mut Request, status: u16) -> Flow {
     let plan = r.plan_rc();
     let core = &plan.loc(r.location).core;
     if !r.error_page
-        && r.redirects_left > 0
+        && r.uri_changes_left > 0
         && let Some(pages) = &core.conf.error_page
     {
         if !core.conf.recursive_error_pages {
@@ -102,8 +102,11 @@ pub fn respond(r: &mut Request, status: u16) -> Flow {
 /// 500 without any further redirect.
 pub fn last_resort(r: &mut Request) -> Flow {
     r.error_page = true;
-    r.error_status = 500;
     r.keep_alive = false;
+    if r.settled {
+        return Flow::Status(500);
+    }
+    r.error_status = 500;
     builtin(r, 500)
 }
 

@@ -240,8 +240,7 @@ impl Request {
             started: base::clock::now(),
             // One for all (`$request_id`).
             id: Some(*self.id.get_or_insert_with(net::random::bytes16)),
-            redirects_left: URI_CHANGES_MAX + 1,
-            rewrite_rounds_left: URI_CHANGES_MAX + 1,
+            uri_changes_left: URI_CHANGES_MAX,
             family: Some(family),
             sub: Some(Box::new(sub)),
             ..Request::default()

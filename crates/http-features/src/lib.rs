@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
+pub mod fuzzing;
 pub mod registry;
 
 mod access;
@@ -14,9 +15,15 @@ mod auth_basic;
 mod auth_request;
 mod autoindex;
 mod brotli;
+mod browser;
 mod cache;
 mod charset;
+mod dav;
+mod degradation;
+mod early_body;
 mod empty_gif;
+mod fastcgi;
+mod flv;
 mod geo;
 mod gunzip;
 mod gzip;
@@ -25,10 +32,13 @@ mod headers;
 mod health_check;
 mod http2;
 mod index;
+mod left_out;
 mod limit_conn;
 mod limit_req;
 mod map;
+mod memcached;
 mod mirror;
+mod mp4;
 mod not_modified;
 mod proxy;
 mod random_index;
@@ -37,6 +47,7 @@ mod realip;
 mod referer;
 mod resolver;
 mod rewrite;
+mod scgi;
 mod secure_link;
 mod shared;
 mod slice;
@@ -50,6 +61,7 @@ mod try_files;
 mod tunnel;
 mod upstream_block;
 mod userid;
+mod uwsgi;
 mod zstd;
 
 pub use registry::{build, offer_variables, tables, variables};

@@ -722,6 +722,21 @@ mod tests {
     }
 
     #[test]
+    fn a_lot_with_only_connections_of_our_own_is_not_empty() {
+        let lot: Lot<u8> = Lot::new().expect("epoll");
+        assert!(lot.is_empty() && lot.has_no_owned());
+        let (ours, _theirs) = UnixStream::pair().expect("pair");
+        let key = lot.add_outbound(ours.into()).expect("added");
+        assert!(!lot.is_empty() && lot.has_no_owned());
+        assert_eq!((lot.len(), lot.owned()), (1, 0));
+        let (client, _peer) = pair(&lot);
+        assert_eq!((lot.len(), lot.owned()), (2, 1));
+        lot.remove(client);
+        lot.remove(key);
+        assert!(lot.is_empty() && lot.has_no_owned());
+    }
+
+    #[test]
     fn an_old_key_does_not_reach_a_new_entry() {
         let lot = Lot::new().expect("epoll");
         let (old, _a) = pair(&lot);

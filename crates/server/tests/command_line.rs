@@ -219,10 +219,10 @@ fn explanations_and_suggestions() {
 
 #[test]
 fn a_directive_that_is_left_out_for_a_reason() {
-    let site = Site::new("", "http { aio_write on; server { listen 127.0.0.1:1; } }");
+    let site = Site::new("", "http { perl_modules lib; server { listen 127.0.0.1:1; } }");
     let words = text(&site.run(&["-t", "--explain"]).stderr);
-    assert!(words.contains("\"aio_write\" directive is not supported by"), "{words}");
-    assert!(words.contains("and nobody waits for the disk: remove it"), "{words}");
+    assert!(words.contains("\"perl_modules\" directive is not supported"), "{words}");
+    assert!(words.contains("there is no Perl interpreter here"), "{words}");
 }
 
 #[test]

@@ -185,6 +185,34 @@ fn a_client_that_takes_nothing_has_send_timeout() {
 }
 
 #[test]
+fn a_thread_that_ends_leaves_nothing_whatever_its_tasks_wait_for() {
+    let mut sim = sim("send_timeout 4s;");
+    // A task has served this one, and parked it.
+    let mut served = sim.connect(&first()).expect("connected");
+    served.write_all(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+    sim.settle().expect("rest");
+    assert_eq!(sim.tasks(), 1);
+    let mut got = 0;
+    while got < 400_000 {
+        got += drain(&mut served).0.len();
+        sim.settle().expect("rest");
+    }
+    assert_eq!((sim.clients(), sim.tasks()), (1, 0));
+    let mut stream = |bytes: &[u8]| {
+        let mut stream = sim.connect(&first()).expect("connected");
+        stream.write_all(bytes).expect("sent");
+        sim.settle().expect("rest");
+        stream
+    };
+    let _takes_nothing = stream(b"GET /huge HTTP/1.1\r\nHost: a\r\n\r\n");
+    let _sends_no_body = stream(b"POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nx");
+    let _half_a_head = stream(b"GET /");
+    let _kept = stream(GET);
+    assert_eq!((sim.clients(), sim.tasks()), (5, 2));
+    assert!(sim.end());
+}
+
+#[test]
 fn what_a_refused_client_still_sends_is_read_for_lingering_time() {
     let mut sim = sim("lingering_time 10s; lingering_timeout 3s;");
     let head = b"POST /answer HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1000000\r\n\r\n";

@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 pub mod balance;
+pub mod client;
+pub mod codec;
 pub mod fuzzing;
 pub mod group;
 pub mod health;
@@ -19,6 +21,8 @@ mod secure;
 pub mod stream;
 
 pub use balance::{Active, Choice, Method, Turn};
+pub use client::{Came, ClientStream, Counts, Stop};
+pub use codec::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
 pub use group::{Extras, Found, Group, Line, Source};
 pub use peer::{Checked, Peer, PeerSpec};
 pub use pool::{KeepAlive, Patience, Pooled};

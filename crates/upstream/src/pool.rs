@@ -1,5 +1,6 @@
 //! Idle connections to upstream servers, each thread its own (nginx: `ngx_http_upstream_keepalive_module`).
 
+use crate::codec::SerialCodec;
 use crate::group::Group;
 use crate::stream::{Address, Stream};
 use base::clock::{self, Instant};
@@ -66,12 +67,12 @@ impl Hasher for Mixed {
 }
 
 /// A connection with its history.
-#[derive(Debug)]
 pub struct Pooled {
-    pub stream: Stream,
-    pub patience: Patience,
-    pub requests: u64,
-    pub opened: Instant,
+    pub(crate) stream: Stream,
+    pub(crate) codec: Box<dyn SerialCodec>,
+    pub(crate) patience: Patience,
+    pub(crate) requests: u64,
+    opened: Instant,
     idle_since: Instant,
     timeout_ms: u64,
     place: Place,
@@ -130,9 +131,16 @@ thread_local! {
 impl Pooled {
     /// A new connection to a server of a group, used by one location only (`scope`, `keepalive ... local`) or by all (0).
     /// Boxed, as it goes through many hands.
-    pub fn new(stream: Stream, group: &Group, address: Address, scope: usize) -> Box<Pooled> {
+    pub fn new(
+        stream: Stream,
+        codec: Box<dyn SerialCodec>,
+        group: &Group,
+        address: Address,
+        scope: usize,
+    ) -> Box<Pooled> {
         Box::new(Pooled {
             stream,
+            codec,
             patience: Patience::default(),
             requests: 0,
             opened: clock::now(),

@@ -15,6 +15,7 @@
 //!     GET / -> 200, names "Server Date Content-Type Content-Length Last-Modified Connection ETag Accept-Ranges"
 //!     raw "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n" -> 400
 //! log: has "open()"
+//! needs: http_mp4_module (the oracle skips the case where nginx's -V does not name it)
 //! differs: why nginx answers otherwise (the oracle then skips the case)
 //! ```
 //! After every case, unasked: no `[alert]` in the error log, no descriptor that was not there before, a clean exit.

@@ -11,6 +11,8 @@ pub struct Case {
     pub log: Vec<String>,
     /// Why nginx answers otherwise.
     pub differs: Option<String>,
+    /// A module that nginx has only when it was built with it, as its `-V` names it.
+    pub needs: Option<String>,
 }
 
 /// One exchange: bytes that are sent on a connection of their own, and the responses that must come, in order.
@@ -55,6 +57,7 @@ pub fn parse(text: &str) -> Result<Case, String> {
                 "log" => {
                     case.log.push(quoted(rest.trim_start_matches("has ")).map_err(|e| format!("line {number}: {e}"))?.0)
                 }
+                "needs" => case.needs = Some(rest.into()),
                 "differs" => case.differs = Some(rest.into()).filter(|r: &String| r != "nothing"),
                 other => return Err(format!("line {number}: no section is called \"{other}\"")),
             }

@@ -29,6 +29,8 @@ pub struct Plan {
     pub count: u64,
     /// Only fragments that hold this text.
     pub only: Option<String>,
+    /// One fragment of each configuration holds this text, whatever the others are.
+    pub with: Option<String>,
     /// Stop after so many differences.
     pub differences_max: usize,
 }
@@ -62,18 +64,23 @@ impl std::fmt::Display for Put {
 }
 
 /// Directives that make up one configuration.
-fn draw(dice: &mut Dice, pool: &[Fragment]) -> Vec<Put> {
+fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
     const MOST: usize = 4;
     let count = 1 + dice.below(MOST);
     let mut puts: Vec<Put> = (0..count)
-        .map(|_| {
+        .map(|index| {
+            let pool = if index == 0 { first } else { pool };
             let fragment = &pool[dice.below(pool.len())];
             Put { text: fragment.text, place: fragment.places[dice.below(fragment.places.len())] }
         })
         .collect();
-    // Two that answer in one block: nginx takes the one that is written last, we have an order of our own.
-    if puts.iter().any(|put| put.text.starts_with("proxy_pass ")) {
-        puts.retain(|put| !put.text.starts_with("empty_gif"));
+    // nginx announces a body to the copy's server that it does not send, and that server waits for it; see the manual.
+    if puts.iter().any(|put| put.text.starts_with("mirror_request_body")) {
+        puts.retain(|put| put.text != "mirror /p/mirror;");
+    }
+    // The values of the copy's log line stand in nginx's line of the request itself; see the manual.
+    if puts.iter().any(|put| put.text.starts_with("log_subrequest")) {
+        puts.retain(|put| !put.text.starts_with("mirror /"));
     }
     puts
 }
@@ -88,7 +95,8 @@ pub fn run(plan: &Plan) -> Result<String, String> {
     let broken = broken::compare(plan)?;
     differences.extend(broken.1.into_iter().map(|words| format!("broken request: {words}")));
     let pool = pool::all(plan.nginx.version, plan.only.as_deref());
-    if pool.is_empty() {
+    let with = pool::all(plan.nginx.version, plan.with.as_deref());
+    if pool.is_empty() || with.is_empty() {
         return Err("no directive holds that text".into());
     }
     let (mut refused, mut answers) = (0, broken.0);
@@ -97,7 +105,8 @@ pub fn run(plan: &Plan) -> Result<String, String> {
             break;
         }
         let mut dice = Dice::new(plan.seed.wrapping_add(index));
-        let puts = draw(&mut dice, &pool);
+        let first = if plan.with.is_some() { &with } else { &pool };
+        let puts = draw(&mut dice, &pool, first);
         let outcome = one(plan, &backend, &puts)?;
         refused += u64::from(outcome.refused);
         answers += outcome.answers;

@@ -20,7 +20,14 @@ pub fn log_line(line: &str) -> Option<String> {
     let (level, rest) = line[at..].split_once("] ")?;
     let level = level.trim_start_matches('[');
     // What connections do between requests, and processes at all, is told in another way.
-    const OTHERS: [&str; 4] = ["keepalive connection", "while waiting for request", "while keepalive", "epoll_wait() "];
+    const OTHERS: [&str; 5] = [
+        "keepalive connection",
+        "while waiting for request",
+        "while keepalive",
+        "epoll_wait() ",
+        // How full nginx's own tables are.
+        "could not build optimal ",
+    ];
     if matches!(level, "notice" | "debug") && !rest.contains("rewritten") && !rest.contains("match") {
         return None;
     }
@@ -29,15 +36,11 @@ pub fn log_line(line: &str) -> Option<String> {
         Some((number, words)) if number.starts_with('*') => words,
         _ => words,
     };
-    // Which server sent an X-Accel-Redirect is not said of what follows it.
-    let words = match words.split_once(", upstream: ") {
-        Some((before, after)) if words.contains("/accel ") && after.contains('"') => {
-            format!("{before}, host: {}", after.rsplit(", host: ").next().unwrap_or_default())
-        }
-        _ => words.to_string(),
-    };
     (!OTHERS.iter().any(|other| words.contains(other))).then(|| format!("[{level}] {words}"))
 }
+
+/// How the page of `stub_status` begins.
+const STATUS: &[u8] = b"Active connections: ";
 
 /// An answer with fixed dates, and its chunks put together.
 pub fn answer(bytes: &[u8], clean: &dyn Fn(&str) -> String) -> Vec<u8> {
@@ -49,6 +52,8 @@ pub fn answer(bytes: &[u8], clean: &dyn Fn(&str) -> String) -> Vec<u8> {
         let start = format!("{}: ", name.to_ascii_lowercase());
         head.split("\r\n").find(|line| line.to_ascii_lowercase().starts_with(&start)).map(|line| &line[start.len()..])
     };
+    // How many connections there are at a moment is no answer that could be the same twice.
+    let numbers = body.windows(STATUS.len()).any(|w| w == STATUS);
     let date = field("date").and_then(|date| parse_http_time(date.as_bytes()));
     let mut lines = Vec::new();
     for line in head.split("\r\n") {
@@ -59,6 +64,7 @@ pub fn answer(bytes: &[u8], clean: &dyn Fn(&str) -> String) -> Vec<u8> {
                 // A second may have passed in between.
                 format!("{name}: {} from now", (at - date.unwrap_or(at) + 1) / 10 * 10)
             }
+            ("content-length", _) if numbers => format!("{name}: that of the numbers"),
             ("server", _) if value.starts_with("nginx/") => "Server: nginx".to_string(),
             ("content-type", _) if value.starts_with("multipart/byteranges") => "Content-Type: multipart".to_string(),
             _ => clean(line),
@@ -69,7 +75,8 @@ pub fn answer(bytes: &[u8], clean: &dyn Fn(&str) -> String) -> Vec<u8> {
     let body = if chunked { unchunked(body) } else { body.to_vec() };
     let mut out = lines.join("\r\n").into_bytes();
     out.extend_from_slice(b"\r\n\r\n");
-    out.extend_from_slice(clean(&unversioned(&String::from_utf8_lossy(&body))).as_bytes());
+    let body = clean(&unversioned(&String::from_utf8_lossy(&body)));
+    out.extend_from_slice(body.replace(|c: char| numbers && c.is_ascii_digit(), "").as_bytes());
     out
 }
 
@@ -110,13 +117,14 @@ fn unchunked(mut rest: &[u8]) -> Vec<u8> {
 /// The first thing that differs, in words.
 pub fn difference(requests: &[&Ask], theirs: &Run, ours: &Run) -> Option<String> {
     if theirs.refused != ours.refused {
+        let last_line = theirs.last_line;
         let shown = |run: &Run| run.refused.clone().unwrap_or_else(|| "starts".into());
         // A directive that we refuse as a whole, and say so, is no difference.
         if ours.refused.as_ref().is_some_and(|words| words.contains("is not supported by")) {
             return None;
         }
         if let (Some(theirs), Some(ours)) = (&theirs.refused, &ours.refused)
-            && named_earlier(theirs, ours)
+            && named_earlier(theirs, ours, last_line)
         {
             return None;
         }
@@ -149,12 +157,12 @@ fn length_is_known(theirs: &[u8], ours: &[u8]) -> bool {
 }
 
 /// What is wrong with a block as a whole nginx finds at the end of the http block, and names that line; we name the block's own.
-fn named_earlier(theirs: &str, ours: &str) -> bool {
+fn named_earlier(theirs: &str, ours: &str, last_line: u32) -> bool {
     let split = |words: &str| {
         let (before, line) = words.trim_end().rsplit_once(':')?;
         Some((before.to_string(), line.parse::<u32>().ok()?))
     };
-    matches!((split(theirs), split(ours)), (Some((a, at)), Some((b, line))) if a == b && line < at)
+    matches!((split(theirs), split(ours)), (Some((a, at)), Some((b, line))) if a == b && at == last_line && line < at)
 }
 
 /// The first line that differs.

@@ -37,6 +37,8 @@ pub struct Run {
     pub answers: Vec<Vec<u8>>,
     pub access: Vec<String>,
     pub errors: Vec<String>,
+    /// The line on which the configuration ends, and its http block.
+    pub last_line: u32,
 }
 
 impl Run {
@@ -90,7 +92,9 @@ fn run(
     site::files(dirs).map_err(say)?;
     let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(say)?.port();
     let path = dirs.folder.join("compare.conf");
-    fs::write(&path, conf(dirs, port)).map_err(say)?;
+    let text = conf(dirs, port);
+    let last_line = text.lines().count() as u32;
+    fs::write(&path, text).map_err(say)?;
     let mut child = Command::new(&binary.path)
         .args(["-p".as_ref(), dirs.folder.as_os_str(), "-c".as_ref(), path.as_os_str()])
         .args(["-e".as_ref(), dirs.folder.join("error.log").as_os_str()])
@@ -108,7 +112,13 @@ fn run(
         let _ = child.wait();
         let first = text.lines().find(|line| line.contains("[emerg]")).unwrap_or(&text);
         let said = first.split_once("[emerg] ").map_or(first, |(_, words)| words);
-        return Ok(Run { refused: Some(clean(said)), answers: Vec::new(), access: Vec::new(), errors: Vec::new() });
+        return Ok(Run {
+            refused: Some(clean(said)),
+            answers: Vec::new(),
+            access: Vec::new(),
+            errors: Vec::new(),
+            last_line,
+        });
     }
     let mut answers = Vec::new();
     for request in requests {
@@ -128,7 +138,7 @@ fn run(
     let read = |name: &str| String::from_utf8_lossy(&fs::read(dirs.folder.join(name)).unwrap_or_default()).into_owned();
     let access = read("access.log").lines().map(clean).collect();
     let errors = read("error.log").lines().filter_map(|line| normal::log_line(&clean(line))).collect();
-    Ok(Run { refused: None, answers, access, errors })
+    Ok(Run { refused: None, answers, access, errors, last_line })
 }
 
 /// Whether it has started; `false`: it has ended.

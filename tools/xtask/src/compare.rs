@@ -9,7 +9,7 @@ use std::process::Command;
 pub const CI: &[&str] = &["--seed", "1", "--count", "60"];
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
-    let (mut seed, mut count, mut only, mut ours) = (1, 500, None, None);
+    let (mut seed, mut count, mut only, mut with, mut ours) = (1, 500, None, None, None);
     let (mut source, mut nginx, mut differences_max, mut in_ci) = (None, None, 20, false);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
@@ -20,13 +20,14 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--count" => count = number(value()?)?,
             "--differences" => differences_max = number(value()?)? as usize,
             "--only" => only = Some(value()?),
+            "--with" => with = Some(value()?),
             "--ours" => ours = Some(PathBuf::from(value()?)),
             "--source" => source = Some(PathBuf::from(value()?)),
             "--nginx" => nginx = Some(PathBuf::from(value()?)),
             "--in-ci" => in_ci = true,
             other => {
                 return Err(format!(
-                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --differences N, --source DIR, --nginx FILE, \
+                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --source DIR, --nginx FILE, \
                      --ours FILE"
                 ));
             }
@@ -58,6 +59,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         seed,
         count,
         only,
+        with,
         differences_max,
     };
     println!("{}", compare::run(&plan)?);

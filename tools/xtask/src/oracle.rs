@@ -28,6 +28,10 @@ const WITH: &[&str] = &[
     "--with-http_random_index_module",
     "--with-http_secure_link_module",
     "--with-http_slice_module",
+    "--with-http_dav_module",
+    "--with-http_flv_module",
+    "--with-http_mp4_module",
+    "--with-http_degradation_module",
     "--with-http_stub_status_module",
     "--with-stream",
     "--with-stream_ssl_module",
@@ -85,7 +89,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     collect(Path::new("crates"), &mut paths);
     collect(Path::new("tests/cases"), &mut paths);
     paths.sort();
-    let (mut agree, mut skipped, mut wrong) = (0, 0, Vec::new());
+    let (mut agree, mut skipped, mut lacks, mut wrong) = (0, 0, 0, Vec::new());
+    let built_with = told(&server.binary, "-V");
     for path in &paths {
         if asked.only.as_ref().is_some_and(|only| !path.to_string_lossy().contains(only.as_str())) {
             continue;
@@ -96,13 +101,20 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             skipped += 1;
             continue;
         }
+        if server.nginx && case.needs.as_ref().is_some_and(|module| !built_with.contains(module.as_str())) {
+            lacks += 1;
+            continue;
+        }
         let name = path.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         match cases::run(&server, &case, &name) {
             Ok(()) => agree += 1,
             Err(words) => wrong.push(format!("{}:\n{words}", path.display())),
         }
     }
-    println!("{agree} cases agree with {shown}, {skipped} say that they differ, {} disagree", wrong.len());
+    println!(
+        "{agree} cases agree with {shown}, {skipped} say that they differ, {lacks} need modules that it lacks, {} disagree",
+        wrong.len()
+    );
     if wrong.is_empty() { Ok(()) } else { Err(format!("\n{}", wrong.join("\n\n"))) }
 }
 
@@ -127,9 +139,15 @@ pub fn nginx(source: Option<&Path>, binary: Option<&Path>) -> Result<Option<Path
 
 /// `nginx/1.31.4`
 pub fn version(binary: &Path) -> Option<String> {
-    let told = Command::new(binary).arg("-v").output().ok()?;
-    let text = String::from_utf8_lossy(&told.stderr).into_owned() + &String::from_utf8_lossy(&told.stdout);
-    text.split_whitespace().find(|word| word.starts_with("nginx/")).map(ToString::to_string)
+    told(binary, "-v").split_whitespace().find(|word| word.starts_with("nginx/")).map(ToString::to_string)
+}
+
+/// What a server says of itself; empty when it says nothing.
+fn told(binary: &Path, flag: &str) -> String {
+    let told = Command::new(binary).arg(flag).output().ok();
+    told.map_or_else(String::new, |told| {
+        String::from_utf8_lossy(&told.stderr).into_owned() + &String::from_utf8_lossy(&told.stdout)
+    })
 }
 
 /// Builds a copy of the checkout below `target`, unless it has not changed since.

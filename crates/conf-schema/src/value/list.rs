@@ -50,6 +50,9 @@ impl<T: Value> Value for List<T> {
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
     }
+    fn clashes(&self, later: &Self) -> bool {
+        self.0.iter().any(|earlier| later.0.iter().any(|later| earlier.clashes(later)))
+    }
 }
 
 /// A line whose words are added to those of the earlier lines.
@@ -80,5 +83,8 @@ impl<T: Value> Value for Own<T> {
     }
     fn append(&mut self, later: Self) {
         self.0.append(later.0);
+    }
+    fn clashes(&self, later: &Self) -> bool {
+        self.0.clashes(&later.0)
     }
 }

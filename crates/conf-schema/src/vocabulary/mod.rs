@@ -138,14 +138,3 @@ pub fn find(name: &str) -> &'static [&'static Known] {
     });
     index.get(name).map_or(&[], Vec::as_slice)
 }
-
-/// Directives that are left out for a reason, which whoever writes one is told.
-const WHY_NOT: &[(&str, &str)] = &[(
-    "aio_write",
-    "temporary files are written by the thread that has read the bytes, into the kernel's memory, and nobody waits for the disk: remove it",
-)];
-
-/// Why this version does not do a directive, if there is more to say than that it does not yet.
-pub fn why_not(name: &str) -> Option<&'static str> {
-    WHY_NOT.iter().find(|(known, _)| *known == name).map(|(_, why)| *why)
-}

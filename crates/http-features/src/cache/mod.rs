@@ -1,7 +1,7 @@
 //! Caches of upstream responses: `proxy_cache` and kin, `proxy_store` (nginx: `ngx_http_file_cache.c`). What they do stands in
 //! `shared/caching`; this folder mounts the table for each protocol and has the variables.
 
-use crate::shared::caching::conf::{Declared, StoreTo};
+use crate::shared::caching::conf::{Declared, Settings, StoreTo};
 use crate::shared::caching::paths::Caches;
 use crate::shared::caching::{CacheState, Caching, Storing, stored_fields};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
@@ -22,39 +22,97 @@ crate::cache_directives! {
     { convert_head proxy_cache_convert_head }
 }
 
-/// The feature, for `proxy_pass`.
-pub struct ProxyCache;
+crate::cache_directives! {
+    /// The same of what `fastcgi_pass` brings.
+    pub struct FastcgiCacheConf from FastcgiCacheInput, "fastcgi";
+    fastcgi_cache_path fastcgi_cache fastcgi_cache_key fastcgi_cache_valid fastcgi_cache_bypass fastcgi_no_cache fastcgi_cache_purge
+    fastcgi_cache_lock fastcgi_cache_lock_timeout fastcgi_cache_lock_age fastcgi_cache_use_stale fastcgi_cache_background_update
+    fastcgi_cache_revalidate fastcgi_cache_min_uses fastcgi_cache_methods fastcgi_cache_max_range_offset fastcgi_cache_rfc9111
+    fastcgi_store fastcgi_store_access
+    { }
+}
 
-impl Feature for ProxyCache {
-    fn table(&self) -> Table {
-        Table {
-            inherit: |inner, outer| {
-                if let (Some(inner), Some(outer)) = (inner.downcast_mut::<ProxyCacheInput>(), outer.downcast_ref()) {
-                    ProxyCacheInput::choose(inner);
-                    inner.inherit(outer);
+crate::cache_directives! {
+    /// The same of what `scgi_pass` brings.
+    pub struct ScgiCacheConf from ScgiCacheInput, "scgi";
+    scgi_cache_path scgi_cache scgi_cache_key scgi_cache_valid scgi_cache_bypass scgi_no_cache scgi_cache_purge
+    scgi_cache_lock scgi_cache_lock_timeout scgi_cache_lock_age scgi_cache_use_stale scgi_cache_background_update
+    scgi_cache_revalidate scgi_cache_min_uses scgi_cache_methods scgi_cache_max_range_offset scgi_cache_rfc9111
+    scgi_store scgi_store_access
+    { }
+}
+
+crate::cache_directives! {
+    /// The same of what `uwsgi_pass` brings.
+    pub struct UwsgiCacheConf from UwsgiCacheInput, "uwsgi";
+    uwsgi_cache_path uwsgi_cache uwsgi_cache_key uwsgi_cache_valid uwsgi_cache_bypass uwsgi_no_cache uwsgi_cache_purge
+    uwsgi_cache_lock uwsgi_cache_lock_timeout uwsgi_cache_lock_age uwsgi_cache_use_stale uwsgi_cache_background_update
+    uwsgi_cache_revalidate uwsgi_cache_min_uses uwsgi_cache_methods uwsgi_cache_max_range_offset uwsgi_cache_rfc9111
+    uwsgi_store uwsgi_store_access
+    { }
+}
+
+macro_rules! cache_feature {
+    ($(#[doc = $about:literal])* $Feature:ident, $Conf:ident, $Input:ident, $name:literal, $variables:expr) => {
+        $(#[doc = $about])*
+        pub struct $Feature;
+
+        impl Feature for $Feature {
+            fn table(&self) -> Table {
+                Table {
+                    inherit: |inner, outer| {
+                        if let (Some(inner), Some(outer)) = (inner.downcast_mut::<$Input>(), outer.downcast_ref()) {
+                            $Input::choose(inner);
+                            inner.inherit(outer);
+                        }
+                    },
+                    ..$Conf::table($name, Area::Http)
                 }
-            },
-            ..ProxyCacheConf::table("proxy_cache", Area::Http)
-        }
-    }
-    fn variables(&self) -> &'static [Builtin] {
-        VARIABLES
-    }
-    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
-        let Some(conf) = conf.downcast_ref::<ProxyCacheConf>() else { return Ok(()) };
-        let settings = conf.settings();
-        let stores = !matches!(settings.store, StoreTo::Off);
-        if let Some(caching) = Caching::new(&settings, block.cx)? {
-            if stores {
-                return Err(Problem::says("\"proxy_cache\" directive is incompatible with \"proxy_store\""));
             }
-            block.location.things.push(Arc::new(Arc::new(caching)));
+            fn variables(&self) -> &'static [Builtin] {
+                $variables
+            }
+            fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+                let Some(conf) = conf.downcast_ref::<$Conf>() else { return Ok(()) };
+                plan(conf.settings(), block)
+            }
         }
+    };
+}
+
+cache_feature! {
+    /// The feature, for `proxy_pass`.
+    ProxyCache, ProxyCacheConf, ProxyCacheInput, "proxy_cache", VARIABLES
+}
+cache_feature! {
+    /// The feature, for `fastcgi_pass`.
+    FastcgiCache, FastcgiCacheConf, FastcgiCacheInput, "fastcgi_cache", &[]
+}
+cache_feature! {
+    /// The feature, for `scgi_pass`.
+    ScgiCache, ScgiCacheConf, ScgiCacheInput, "scgi_cache", &[]
+}
+cache_feature! {
+    /// The feature, for `uwsgi_pass`.
+    UwsgiCache, UwsgiCacheConf, UwsgiCacheInput, "uwsgi_cache", &[]
+}
+
+/// Keeps what a location says of caching and storing for whatever passes its requests on.
+fn plan(settings: Settings, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+    let family = settings.family;
+    let stores = !matches!(settings.store, StoreTo::Off);
+    if let Some(caching) = Caching::new(&settings, block.cx)? {
         if stores {
-            block.location.things.push(Arc::new(Arc::new(Storing { to: settings.store, mode: settings.store_access })));
+            let text = format!("\"{family}_cache\" directive is incompatible with \"{family}_store\"");
+            return Err(Problem::says(text));
         }
-        Ok(())
+        block.location.things.push(Arc::new(Arc::new(caching)));
     }
+    if stores {
+        let Settings { store: to, store_access: mode, .. } = settings;
+        block.location.things.push(Arc::new(Arc::new(Storing { family, to, mode })));
+    }
+    Ok(())
 }
 
 directives! {

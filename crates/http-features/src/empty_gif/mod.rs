@@ -1,7 +1,7 @@
 //! empty_gif (nginx: `ngx_http_empty_gif_module`): one transparent pixel, from memory.
 
 use bytes::Bytes;
-use conf_schema::value::Own;
+use conf_schema::value::{List, Own};
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::core_table::Marker;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request};
@@ -13,7 +13,7 @@ directives! {
     /// What the module is told in a block.
     pub struct GifConf from GifInput {
         /// Answers with a transparent image of one pixel.
-        empty_gif: Own<Marker>,
+        empty_gif: Own<List<Marker>>,
     }
 }
 

@@ -112,7 +112,9 @@ impl Feature for Headers {
             block.location.filters.push((FilterOrder::Headers, Arc::new(filter)));
         }
         if let Some(trailers) = &conf.add_trailer {
-            block.location.filters.push((FilterOrder::Trailers, Arc::new(Trail(trailers.0.clone().into()))));
+            let fields: Arc<[Arc<Field>]> = trailers.0.clone().into();
+            block.location.filters.push((FilterOrder::Headers, Arc::new(Announce(fields.clone()))));
+            block.location.filters.push((FilterOrder::Trailers, Arc::new(Trail(fields))));
         }
         Ok(())
     }
@@ -196,6 +198,21 @@ impl Field {
     }
 }
 
+/// The decision that trailers follow. It is made before ranges are looked at, and stays with a request whose ranges then make it a
+/// 416: that is sent in chunks, as in nginx, and has the trailers that are for all statuses.
+struct Announce(Arc<[Arc<Field>]>);
+
+impl Filter for Announce {
+    fn name(&self) -> &'static str {
+        "trailers announced"
+    }
+    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+        let safe = is_safe(r.out.status);
+        r.expect_trailers |= self.0.iter().any(|f| safe || f.always);
+        Ok(body)
+    }
+}
+
 struct Trail(Arc<[Arc<Field>]>);
 
 impl Filter for Trail {
@@ -203,11 +220,9 @@ impl Filter for Trail {
         "trailers"
     }
     fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
-        let safe = is_safe(r.out.status);
-        if !self.0.iter().any(|f| safe || f.always) {
+        if !r.expect_trailers {
             return Ok(body);
         }
-        r.expect_trailers = true;
         Ok(Body::Source(Box::new(Trailed { body, fields: Some(self.0.clone()) })))
     }
 }

@@ -3,7 +3,7 @@
 use super::Round;
 use super::matching::{Match, plain};
 use crate::shared::probing::{Prober, Probing};
-use crate::shared::upstream_state::{Answer, Try, UpstreamState};
+use crate::shared::upstream_state::{Try, UpstreamState};
 use base::clock;
 use bytes::Bytes;
 use http_engine::{Begun, Connection, HttpPlan, ListenerRef, Request};
@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use upstream::{Address, Options, Peer, Stream};
+use upstream::{Address, Answer, Options, Peer, Stream};
 use wire_h1::{
     BodyLength, ChunkedDecoder, HeadLimits, HeadParser, Method, Progress, ResponseHead, ResponseParser, Role, Span,
 };

@@ -15,6 +15,8 @@ directives! {
         /// A URI that every request is mirrored to; `off`: none.
         mirror: Targets = "off",
         /// Whether the client's body is read, and mirrored, before the request goes on.
+        /// Differs: with `off` the copy says that it has no body; nginx passes the client's Content-Length on, and the copy's server
+        /// waits for what never comes, unless `proxy_set_header Content-Length ""` is there.
         mirror_request_body: Flag = "on",
     }
 }
@@ -38,6 +40,9 @@ impl Value for Targets {
         self.uris.extend(later.uris);
         self.off |= later.off;
     }
+    fn clashes(&self, later: &Self) -> bool {
+        self.off || later.off
+    }
 }
 
 /// The feature.
@@ -49,10 +54,7 @@ impl Feature for Mirror {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<MirrorConf>() else { return Ok(()) };
-        let Targets { uris, off } = &conf.mirror;
-        if *off && !uris.is_empty() {
-            return Err(Problem::says("\"mirror\" directive is duplicate").hint("\"off\" cannot stand beside others"));
-        }
+        let Targets { uris, .. } = &conf.mirror;
         if !uris.is_empty() {
             let copy = Copies { uris: uris.as_slice().into(), body: conf.mirror_request_body };
             block.location.precontent.push(Arc::new(copy));

@@ -1,6 +1,7 @@
 //! proxy_redirect, proxy_cookie_domain, proxy_cookie_path: what a server says of itself is translated.
 
-use super::target::Target;
+use super::SCHEME;
+use crate::shared::exchange::target::Target;
 use conf_schema::value::List;
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::regex::Pattern;
@@ -49,6 +50,9 @@ impl Value for RedirectRule {
             text => Ok(RedirectRule::Prefix(Template::compile(cx, d, text).map_err(|p| p.at(0))?, replacement)),
         }
     }
+    fn clashes(&self, later: &Self) -> bool {
+        matches!(self, RedirectRule::Off) || matches!(later, RedirectRule::Off)
+    }
 }
 
 /// The rules that hold for a location: none said means `default`.
@@ -63,18 +67,15 @@ pub fn rules(
     let default = match target {
         Target::Fixed(url) => {
             let (from, to) = match url.uri.as_deref() {
-                Some(uri) => (format!("{}{}{uri}", url.scheme(), url.host), location),
+                Some(uri) => (format!("{}://{}{uri}", SCHEME.name(url.tls), url.host), location),
                 // Without a URI part the paths are the same on both sides.
-                None => (format!("{}{}/", url.scheme(), url.host), &b"/"[..]),
+                None => (format!("{}://{}/", SCHEME.name(url.tls), url.host), &b"/"[..]),
             };
             Some(RedirectRule::Prefix(Template::literal(from.as_bytes()), Template::literal(to)))
         }
         Target::Computed(_) => None,
     };
     let Some(List(said)) = said else { return Ok(default.into_iter().collect()) };
-    if said.len() > 1 && said.iter().any(|rule| matches!(rule, RedirectRule::Off)) {
-        return Err(Problem::says("\"proxy_redirect\" directive is duplicate"));
-    }
     let mut out = Vec::new();
     for rule in said {
         match rule {

@@ -1,8 +1,9 @@
 //! The request that is sent to a server.
 
-use super::target::Aim;
-use super::{HttpVersion, PassPlan};
+use super::{Http, HttpVersion};
 use crate::shared::caching::{Asking, OWN_CONDITIONS};
+use crate::shared::exchange::target::Aim;
+use crate::shared::exchange::{Announce, PassPlan};
 use http_engine::head_out::number;
 use http_engine::{Request, clean};
 use wire_h1::Known;
@@ -20,18 +21,17 @@ pub const OWN_FIELDS: &[&str] = &[
     "upgrade",
 ];
 
-/// How the body is announced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Announce {
-    Nothing,
-    Length(u64),
-    Chunked,
-}
-
 /// Writes the head. `false`: it says something else of the body's length than is so, as `proxy_set_header` wants it; a server
 /// could take the body for another request, so that the connection must not see another one.
-pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, announce: Announce, out: &mut Vec<u8>) -> bool {
-    let conf = &plan.conf;
+pub fn write(
+    http: &Http,
+    plan: &PassPlan,
+    r: &mut Request,
+    aim: &Aim<'_>,
+    announce: Announce,
+    out: &mut Vec<u8>,
+) -> bool {
+    let conf = &http.conf;
     let method = conf.proxy_method.as_ref().map(|method| method.eval(r));
     match method.and_then(|method| r.field_value("proxy_method", b"method", method)) {
         Some(method) => out.extend_from_slice(&method),
@@ -45,7 +45,7 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, announce: Announce
         HttpVersion::V11 => b" HTTP/1.1\r\n",
     });
     let lines = conf.proxy_set_header.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
-    let set = |known: Known| plan.set.has(known, b"");
+    let set = |known: Known| http.set.has(known, b"");
     let is_host = |line: &&super::HeaderLine| line.name.eq_ignore_ascii_case(b"host");
     // It comes first, and once: the last line counts.
     let host = lines.iter().rfind(is_host).map(|line| line.value.eval(r));
@@ -93,13 +93,13 @@ pub fn write(plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, announce: Announce
             }
         }
     }
-    if conf.proxy_pass_request_headers {
+    if plan.conf.pass_request_headers {
         for one in &r.head.fields.all {
             let (name, value) = (one.name.of(&r.buf), one.value.of(&r.buf));
             if asking.is_some() && OWN_CONDITIONS.iter().any(|own| own.as_bytes().eq_ignore_ascii_case(name)) {
                 continue;
             }
-            if !plan.overridden.has(one.known, name) {
+            if !http.overridden.has(one.known, name) {
                 // The parser has seen to it that it does not end the line.
                 field(out, name, value);
             }

@@ -1,8 +1,8 @@
 //! The variables of proxying.
 
-use super::target::Origin;
 use crate::shared::body_store;
 use crate::shared::caching::stored_fields;
+use crate::shared::exchange::target::Origin;
 use crate::shared::upstream_state::{UpstreamState, bytes, each, response_times, seconds};
 use http_engine::Request;
 use http_engine::head_out::number;

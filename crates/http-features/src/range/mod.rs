@@ -54,7 +54,7 @@ impl Filter for Cut {
             return Ok(body);
         }
         // What comes by can be cut once; several parts are only cut from what is here.
-        let most = if matches!(body, Body::Source(_)) { 1 } else { most };
+        let most = if r.out.single_range || matches!(body, Body::Source(_)) { 1 } else { most };
         let Some(range) = r.header(Known::Range) else {
             r.out.accept_ranges.get_or_insert(true);
             return Ok(body);

@@ -162,6 +162,79 @@ pub async fn read(r: &mut Request) -> Result<Rc<BodyStore>, u16> {
     Ok(store)
 }
 
+/// A body in a file of its own, which goes with this value unless somebody gives it another name.
+#[derive(Debug)]
+pub struct Spooled {
+    pub file: File,
+    path: Option<PathBuf>,
+}
+
+impl Spooled {
+    /// Where the file is.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+    /// The file has another name now.
+    pub fn moved(mut self) {
+        self.path = None;
+    }
+}
+
+impl Drop for Spooled {
+    fn drop(&mut self) {
+        if let Some(path) = self.path.take() {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Reads the body of a request into a file below `client_body_temp_path`, however small it is; a body that was read before is
+/// copied.
+///
+/// # Errors
+/// The status that the request ends with.
+pub async fn spool(r: &mut Request) -> Result<Spooled, u16> {
+    let core = r.loc().core.clone();
+    let folder = &core.conf.client_body_temp_path;
+    let failed = |r: &Request, e: io::Error| {
+        r.log(Level::Crit, format_args!("a temporary file in \"{}\" failed {}", folder.path.display(), os(&e)));
+        500
+    };
+    let mut spooled = match named(folder) {
+        Ok((file, path)) => Spooled { file, path: Some(path) },
+        Err(e) => return Err(failed(r, e)),
+    };
+    if let Some(store) = kept(r) {
+        let mut at = 0;
+        while at < store.len() {
+            let bytes = store.read_at(at).map_err(|e| failed(r, e))?;
+            if bytes.is_empty() {
+                return Err(failed(r, io::ErrorKind::UnexpectedEof.into()));
+            }
+            spooled.file.write_all(&bytes).map_err(|e| failed(r, e))?;
+            at += bytes.len() as u64;
+        }
+        return Ok(spooled);
+    }
+    let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.body, RequestBody::Taken) else {
+        return Ok(spooled);
+    };
+    let limit = core.conf.client_max_body_size.0;
+    let mut length = 0;
+    received(r, 0);
+    while let Some(read) = std::future::poll_fn(|cx| reader.poll_read(cx)).await {
+        let bytes = read?;
+        if limit != 0 && length + bytes.len() as u64 > limit {
+            too_large(r, length, bytes.len() as u64);
+            return Err(413);
+        }
+        length += bytes.len() as u64;
+        received(r, length);
+        spooled.file.write_all(&bytes).map_err(|e| failed(r, e))?;
+    }
+    Ok(spooled)
+}
+
 /// What `read_if_here` looks at: more than this has hardly come along with the head.
 const HERE_MAX: usize = 64 * 1024;
 

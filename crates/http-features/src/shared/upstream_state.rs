@@ -1,13 +1,12 @@
 //! What a request remembers of its upstream servers: `$upstream_addr` and kin, one entry a try.
 
 use base::clock::{self, Instant};
-use bytes::Bytes;
 use http_engine::Request;
 use http_engine::head_out::number;
 use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::Arc;
-use wire_h1::ResponseHead;
+use upstream::Answer;
 
 /// One try.
 #[derive(Clone, Debug, Default)]
@@ -49,13 +48,6 @@ impl Try {
     }
 }
 
-/// The head of a server's response, and the bytes that it points into.
-#[derive(Debug)]
-pub struct Answer {
-    pub head: ResponseHead,
-    pub buf: Bytes,
-}
-
 /// All tries of a request, and the last response's head.
 #[derive(Debug, Default)]
 pub struct UpstreamState {
@@ -64,9 +56,9 @@ pub struct UpstreamState {
     /// `$proxy_host`, `$proxy_port`
     pub host: Option<Arc<str>>,
     pub port: Option<Arc<str>>,
-    /// The scheme is https.
-    pub tls: bool,
-    /// The request target of the last try, once its answer is being passed on: for the error log.
+    /// `http`, `https`, `fastcgi`, ...
+    pub scheme: &'static str,
+    /// The request target of the last try, once its answer has come or it has failed: for the error log.
     pub uri: Vec<u8>,
     /// The next try is the first one of another group.
     pub apart: bool,
@@ -77,6 +69,7 @@ impl UpstreamState {
     pub fn of(r: &mut Request) -> Option<&mut UpstreamState> {
         if r.thing::<UpstreamState>().is_none() {
             r.keep(UpstreamState::default());
+            r.asked = Some(UpstreamState::url);
         }
         r.thing_mut()
     }
@@ -89,6 +82,11 @@ impl UpstreamState {
         let apart = std::mem::take(&mut self.apart);
         self.tries.push(Try { apart, ..one });
     }
+    /// The URL of the server that was asked last, as the error log shows it.
+    pub fn url(r: &Request) -> Option<String> {
+        let state = r.thing::<UpstreamState>()?;
+        Some(shown_url(state.scheme, &state.tries.last()?.address, &state.uri))
+    }
     /// The try that is going on.
     pub fn last(r: &mut Request) -> Option<&mut Try> {
         r.thing_mut::<UpstreamState>()?.tries.last_mut()
@@ -96,11 +94,13 @@ impl UpstreamState {
 }
 
 /// The URL that a server was asked for, as the error log shows it.
-pub fn shown_url(tls: bool, server: &str, uri: &[u8]) -> String {
+pub fn shown_url(scheme: &str, server: &str, uri: &[u8]) -> String {
     let end = if server.starts_with("unix:") { ":" } else { "" };
-    let scheme = if tls { "https" } else { "http" };
     format!("{scheme}://{server}{end}{}", String::from_utf8_lossy(uri))
 }
+
+/// What was done last where a server has been asked, for later lines of the error log.
+pub const OVER: &str = "sending to client";
 
 /// Bytes of the last try, counting those that went through a tunnel: sent to the server, and received from it.
 pub fn bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) -> bool {

@@ -1,12 +1,12 @@
 //! Files (nginx: `ngx_http_static_module`): the content handler of last resort.
 
+use crate::shared::opening;
 use conf_schema::{Area, Problem, Table, directives};
-use http_engine::core_table::SymlinkMode;
 use http_engine::file_io::{self, Aio};
 use http_engine::files::{self, Kind};
 use http_engine::{BlockPlan, Body, ContentOrder, Feature, FilePart, Flow, Handler, Request, Str, special};
 use net::pool::Pool;
-use observe::{Level, os};
+use observe::Level;
 use std::any::Any;
 use std::sync::Arc;
 use wire_h1::Method;
@@ -82,7 +82,7 @@ fn warm(pool: Arc<Pool>, path: Vec<u8>) -> Flow {
 fn answer(r: &mut Request, path: &[u8]) -> Flow {
     let found = match special::look(r, path) {
         Ok(found) => found,
-        Err(e) => return failed(r, path, &e),
+        Err(e) => return opening::failed(r, path, &e),
     };
     match found.kind {
         Kind::File => {}
@@ -96,6 +96,7 @@ fn answer(r: &mut Request, path: &[u8]) -> Flow {
     if r.method == Method::Post {
         return Flow::Status(405);
     }
+    r.action = Some("sending response to client");
     r.out.status = 200;
     r.out.content_length = Some(found.size);
     r.out.last_modified = Some(found.modified);
@@ -122,21 +123,4 @@ fn to_folder(r: &mut Request) -> Flow {
     }
     r.out.location = Str::from(target);
     Flow::Status(301)
-}
-
-fn failed(r: &mut Request, path: &[u8], e: &std::io::Error) -> Flow {
-    let (level, status) = match e.raw_os_error() {
-        Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Level::Error, 404),
-        Some(libc::EACCES | libc::EMLINK | libc::ELOOP) => (Level::Error, 403),
-        // A socket; nginx calls that an error of its own (500).
-        Some(libc::ENXIO) => (Level::Crit, 404),
-        _ => (Level::Crit, 500),
-    };
-    if status != 404 || r.loc().core.conf.log_not_found {
-        let shown = String::from_utf8_lossy(path);
-        let linkless = r.loc().core.conf.disable_symlinks.mode != SymlinkMode::Allowed;
-        let call = if linkless { "openat()" } else { "open()" };
-        r.log(level, format_args!("{call} \"{shown}\" failed {}", os(e)));
-    }
-    Flow::Status(status)
 }

@@ -1,7 +1,7 @@
 //! stub_status (nginx: `ngx_http_stub_status_module`): the process's connections in numbers.
 
 use bytes::Bytes;
-use conf_schema::value::{Own, Words};
+use conf_schema::value::{Own, Repeated};
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::counters::{Counters, sum};
 use http_engine::variable::Builtin;
@@ -16,7 +16,7 @@ directives! {
     /// What the module is told in a block.
     pub struct StatusConf from StatusInput {
         /// Answers with the numbers of connections and requests.
-        stub_status: Own<Words>,
+        stub_status: Own<Repeated>,
     }
 }
 
@@ -56,7 +56,7 @@ impl Now {
     fn read(r: &Request) -> Now {
         let count = |which: fn(&Counters) -> &AtomicU64| sum(which);
         // The request that asks is being answered, also where it is too quick to have been counted.
-        let own = u64::from(!r.counted);
+        let own = u64::from(!r.counted && !r.is_subrequest());
         Now { active: count(|c| &c.active), reading: count(|c| &c.reading), writing: count(|c| &c.writing) + own }
     }
     fn waiting(&self) -> u64 {

@@ -107,6 +107,30 @@ directives! {
         /// How many events are taken from the kernel at once.
         /// No effect: the runtime decides.
         epoll_events: Number = "512",
+        /// How many changes are given to kqueue at once.
+        /// Refused: it is about a way of waiting that other systems have; here it is epoll.
+        kqueue_changes: Refused,
+        /// How many events are taken from kqueue at once.
+        /// Refused: as `kqueue_changes`.
+        kqueue_events: Refused,
+        /// How many events are taken from an event port at once.
+        /// Refused: as `kqueue_changes`.
+        eventport_events: Refused,
+        /// How many changes are written to /dev/poll at once.
+        /// Refused: as `kqueue_changes`.
+        devpoll_changes: Refused,
+        /// How many events are taken from /dev/poll at once.
+        /// Refused: as `kqueue_changes`.
+        devpoll_events: Refused,
+        /// Whether Windows reads with a connection's acceptance.
+        /// Refused: as `kqueue_changes`.
+        acceptex_read: Refused,
+        /// Threads that wait for completions.
+        /// Refused: as `kqueue_changes`.
+        iocp_threads: Refused,
+        /// Acceptances that are asked for beforehand.
+        /// Refused: as `kqueue_changes`.
+        post_acceptex: Refused,
     }
 }
 

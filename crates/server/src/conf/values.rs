@@ -362,7 +362,7 @@ impl Value for Refused {
         let why = match &*d.name.text() {
             "ssl_engine" => "there are no OpenSSL engines here: keys are read from files",
             "google_perftools_profiles" => "profile with perf, which needs no library in the program",
-            _ => "this version cannot do it",
+            _ => "it is about a way of waiting that other systems have: here it is epoll",
         };
         Err(Problem::directive("is not supported").hint(why))
     }

@@ -38,6 +38,8 @@ enum Which {
 
 /// What a location does with its upstream's responses; kept in `Location::things`.
 pub struct Caching {
+    /// `proxy`, `fastcgi`, ...
+    pub family: &'static str,
     which: Which,
     pub key: Option<Template>,
     valid: Vec<Valid>,
@@ -59,6 +61,8 @@ pub struct Caching {
 
 /// `proxy_store`; kept in `Location::things`.
 pub struct Storing {
+    /// `proxy`, `fastcgi`, ...
+    pub family: &'static str,
     pub to: StoreTo,
     pub mode: u32,
 }
@@ -96,6 +100,7 @@ impl Caching {
             use_stale = UseStale(0);
         }
         Ok(Some(Caching {
+            family: settings.family,
             which,
             key: settings.key.clone(),
             valid: settings.valid.clone(),

@@ -15,7 +15,7 @@ pub async fn pass(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[
     if !conditions.0.iter().any(|condition| template::truthy(&condition.eval(r))) {
         return;
     }
-    if total > plan.conf.proxy_buffer_size.0 {
+    if total > plan.conf.buffer_size {
         r.log(Level::Info, format_args!("upstream sent too big early hints"));
         return;
     }

@@ -1,7 +1,8 @@
 //! What the cache and `proxy_store` have to do with a request: before a server is asked, when it fails, when its head has come.
 
+use super::conf::IgnoreHeaders;
 use super::target::{self, Place};
-use super::{IgnoreHeaders, PassPlan, response};
+use super::{PassPlan, response};
 use crate::shared::caching::conf::StoreTo;
 use crate::shared::caching::{self, Asking, Begun, CacheState, Recipe, Session};
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use wire_h1::{Known, ResponseHead};
 
 fn ignored(plan: &PassPlan) -> Ignored {
-    let ignored = plan.conf.proxy_ignore_headers.unwrap_or_default();
+    let ignored = plan.conf.ignore_headers;
     caching::ignored(
         ignored.has(IgnoreHeaders::EXPIRES_IN),
         ignored.has(IgnoreHeaders::EXPIRES),

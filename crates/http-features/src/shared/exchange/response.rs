@@ -1,7 +1,8 @@
 //! From a server's response head to ours.
 
-use super::{IgnoreHeaders, PassPlan, redirect};
-use crate::shared::upstream_state::{UpstreamState, shown_url};
+use super::PassPlan;
+use super::conf::IgnoreHeaders;
+use crate::shared::upstream_state::UpstreamState;
 use http_engine::{Flow, Request, Str, clean, path};
 use observe::Level;
 use observe::clock::parse_http_time;
@@ -10,8 +11,8 @@ use wire_h1::{Known, KnownSet, ResponseHead};
 /// Fills `Request::out`. `Some`: the response is replaced (X-Accel-Redirect, intercepted errors).
 pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
     let conf = &plan.conf;
-    let ignored = conf.proxy_ignore_headers.unwrap_or_default();
-    if conf.proxy_intercept_errors
+    let ignored = conf.ignore_headers;
+    if conf.intercept_errors
         && head.status >= 300
         && r.loc().core.conf.error_page.as_ref().is_some_and(|p| p.0.iter().any(|p| p.status == head.status))
     {
@@ -52,10 +53,12 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
         // The server's order stays.
         r.out.settle();
     }
-    // What is passed on and not there is not made up.
-    r.out.no_server = r.out.server.bytes().is_empty() && !plan.hidden.has(Known::Server, b"");
-    r.out.no_date = r.out.date.bytes().is_empty() && !plan.hidden.has(Known::Date, b"");
-    r.out.ranges_allowed = conf.proxy_force_ranges;
+    if plan.protocol.says_server_and_date() {
+        // What is passed on and not there is not made up.
+        r.out.no_server = r.out.server.bytes().is_empty() && !plan.hidden.has(Known::Server, b"");
+        r.out.no_date = r.out.date.bytes().is_empty() && !plan.hidden.has(Known::Date, b"");
+    }
+    r.out.ranges_allowed = conf.force_ranges;
     // Conditions were for the server to judge.
     r.ignore_conditions = true;
     None
@@ -63,9 +66,7 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
 
 /// Says something about a head, with the server that sent it.
 fn say(r: &Request, level: Level, words: &str) {
-    let url = r
-        .thing::<UpstreamState>()
-        .and_then(|state| Some(shown_url(state.tls, &state.tries.last()?.address, &state.uri)));
+    let url = UpstreamState::url(r);
     r.log_of(level, format_args!("{words} while reading response header from upstream"), url.as_deref());
 }
 
@@ -109,11 +110,11 @@ fn pass(plan: &PassPlan, r: &mut Request, known: Known, name: &[u8], value: &[u8
             r.out.add(name.to_vec(), value.to_vec())
         }
         Known::ContentEncoding => r.out.content_encoding = value.to_vec().into(),
-        Known::AcceptRanges if conf.proxy_force_ranges => {}
+        Known::AcceptRanges if conf.force_ranges => {}
         Known::AcceptRanges if value.eq_ignore_ascii_case(b"bytes") => r.out.accept_ranges = Some(true),
         Known::Location => {
             // What was rewritten is ours, and made absolute like our own; what was not is passed on as it is.
-            match redirect::rewrite(&plan.redirects, r, value) {
+            match plan.protocol.redirect(r, value) {
                 Some(new) => r.out.location = new.into(),
                 None => r.out.add(name.to_vec(), value.to_vec()),
             }
@@ -124,14 +125,13 @@ fn pass(plan: &PassPlan, r: &mut Request, known: Known, name: &[u8], value: &[u8
             let at = lower.windows(4).position(|w| w == b"url=").map(|at| at + 4);
             let new = at.and_then(|at| {
                 let (start, url) = value.split_at_checked(at)?;
-                let url = redirect::rewrite(&plan.redirects, r, url)?;
+                let url = plan.protocol.redirect(r, url)?;
                 Some(clean::encoded(&[start, &url].concat()).into_owned())
             });
             r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
         }
         Known::SetCookie => {
-            let new = redirect::cookie(conf, r, value);
-            let new = new.and_then(|new| r.field_value("proxy_cookie_domain, proxy_cookie_path", name, new));
+            let new = plan.protocol.cookie(r, value);
             r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
         }
         _ => r.out.add(name.to_vec(), value.to_vec()),
@@ -161,6 +161,7 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
         }
     }
     if target.starts_with(b"@") {
+        r.action = Some("reading response header from upstream");
         return Flow::Named(target.to_vec());
     }
     match path::unsafe_uri(target) {

@@ -7,6 +7,45 @@ use http_engine::{Request, Template, clean, path};
 use std::borrow::Cow;
 use std::sync::Arc;
 
+/// How a protocol's servers are named.
+#[derive(Debug)]
+pub struct Scheme {
+    /// `http`
+    pub plain: &'static str,
+    /// The same over TLS.
+    pub secure: Option<&'static str>,
+    /// `http://` must be written; else it may be, if `secure` is there.
+    pub written: bool,
+    /// The port of servers without one, and of those over TLS.
+    pub ports: (u16, u16),
+    /// What follows the host is a URI, that takes the place of the location's name.
+    pub has_uri: bool,
+}
+
+impl Scheme {
+    /// `http` or `https`.
+    pub fn name(&self, tls: bool) -> &'static str {
+        self.secure.filter(|_| tls).unwrap_or(self.plain)
+    }
+    const fn port(&self, tls: bool) -> u16 {
+        if tls { self.ports.1 } else { self.ports.0 }
+    }
+    /// The rest of a URL, and whether it is one over TLS.
+    fn strip<'a>(&self, text: &'a str) -> Option<(&'a str, bool)> {
+        let rest_of = |scheme: &str| {
+            let start = text.get(..scheme.len()).filter(|start| start.eq_ignore_ascii_case(scheme))?;
+            text.get(start.len()..)?.strip_prefix("://")
+        };
+        if let Some(rest) = rest_of(self.plain).filter(|_| self.written || self.secure.is_some()) {
+            return Some((rest, false));
+        }
+        if let Some(rest) = self.secure.and_then(rest_of) {
+            return Some((rest, true));
+        }
+        (!self.written).then_some((text, false))
+    }
+}
+
 /// The URL of `proxy_pass`.
 pub enum Target {
     /// Known when the configuration is read.
@@ -29,11 +68,13 @@ pub struct Url {
 impl Target {
     /// # Errors
     /// nginx's words for a URL that is none.
-    pub fn parse(cx: &mut Cx, d: &Directive) -> Result<Target, Problem> {
+    pub fn parse(scheme: &Scheme, cx: &mut Cx, d: &Directive) -> Result<Target, Problem> {
         let word = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
         let template = Template::compile(cx, d, &word).map_err(|p| p.at(0))?;
         let Some(literal) = template.as_literal() else { return Ok(Target::Computed(template)) };
-        Url::parse(&String::from_utf8_lossy(literal)).map(Target::Fixed).map_err(|words| Problem::says(words).at(0))
+        Url::parse(scheme, &String::from_utf8_lossy(literal))
+            .map(Target::Fixed)
+            .map_err(|words| Problem::says(words).at(0))
     }
     pub fn has_uri(&self) -> bool {
         matches!(self, Target::Fixed(url) if url.uri.is_some())
@@ -42,14 +83,15 @@ impl Target {
     ///
     /// # Errors
     /// nginx's words for a host that is none.
-    pub fn bind(&self, cx: &mut Cx) -> Result<Bound, Problem> {
+    pub fn bind(&self, scheme: &'static Scheme, cx: &mut Cx) -> Result<Bound, Problem> {
         Ok(match self {
             Target::Computed(template) => {
-                Bound::Computed { template: template.clone(), groups: Arc::new(cx.get::<Groups>().clone()) }
+                let groups = Arc::new(cx.get::<Groups>().clone());
+                Bound::Computed { template: template.clone(), groups, scheme }
             }
             Target::Fixed(url) => {
-                let named = hosts::bind(cx, &url.host, default_port(url.tls))?;
-                Bound::Fixed { named, uri: url.uri.clone(), origin: Origin::of(&url.host, url.tls) }
+                let named = hosts::bind(cx, &url.host, scheme.port(url.tls))?;
+                Bound::Fixed { named, uri: url.uri.clone(), origin: Origin::of(scheme, &url.host, url.tls) }
             }
         })
     }
@@ -58,12 +100,8 @@ impl Target {
 impl Url {
     /// # Errors
     /// nginx's words.
-    pub fn parse(text: &str) -> Result<Url, String> {
-        let (rest, tls) = match text.get(..7) {
-            Some(scheme) if scheme.eq_ignore_ascii_case("http://") => (&text[7..], false),
-            _ if text.get(..8).is_some_and(|s| s.eq_ignore_ascii_case("https://")) => (&text[8..], true),
-            _ => return Err("invalid URL prefix".into()),
-        };
+    pub fn parse(scheme: &Scheme, text: &str) -> Result<Url, String> {
+        let (rest, tls) = scheme.strip(text).ok_or("invalid URL prefix")?;
         if let Some(path) = rest.strip_prefix("unix:") {
             let (path, uri) = match path.split_once(':') {
                 Some((path, uri)) => (path, Some(uri.to_string()).filter(|u| !u.is_empty())),
@@ -74,7 +112,7 @@ impl Url {
             }
             return Ok(Url { host: format!("unix:{path}"), uri, tls });
         }
-        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let end = rest.find(['/', '?']).filter(|_| scheme.has_uri).unwrap_or(rest.len());
         let (host, uri) = rest.split_at(end);
         if host.is_empty() || host.starts_with(':') {
             return Err(format!("no host in upstream \"{rest}\""));
@@ -82,16 +120,12 @@ impl Url {
         let uri = (!uri.is_empty()).then(|| if uri.starts_with('?') { format!("/{uri}") } else { uri.into() });
         Ok(Url { host: host.into(), uri, tls })
     }
-    /// `http://` or `https://`.
-    pub fn scheme(&self) -> &'static str {
-        if self.tls { "https://" } else { "http://" }
-    }
 }
 
 /// A target with its group.
 pub enum Bound {
     Fixed { named: Named, uri: Option<String>, origin: Origin },
-    Computed { template: Template, groups: Arc<Groups> },
+    Computed { template: Template, groups: Arc<Groups>, scheme: &'static Scheme },
 }
 
 /// The target of one request: which host, and the request target to send.
@@ -116,28 +150,30 @@ pub struct Origin {
     pub written: Arc<str>,
     pub host: Arc<str>,
     pub port: Arc<str>,
-    /// The scheme is https.
+    /// The servers are spoken with over TLS.
     pub tls: bool,
-}
-
-const fn default_port(tls: bool) -> u16 {
-    if tls { 443 } else { 80 }
+    pub scheme: &'static Scheme,
 }
 
 impl Origin {
-    pub fn of(written: &str, tls: bool) -> Origin {
-        let default = if tls { "443" } else { "80" };
+    pub fn of(scheme: &'static Scheme, written: &str, tls: bool) -> Origin {
+        let default = scheme.port(tls).to_string();
+        let default = default.as_str();
         // The default port is not named, written or not; a socket of the file system has none.
         let (host, port) = match written.rsplit_once(':') {
             _ if written.starts_with("unix:") => ("localhost", ""),
-            Some((host, port)) if port.parse() == Ok(default_port(tls)) => (host, default),
+            Some((host, port)) if port.parse() == Ok(scheme.port(tls)) => (host, default),
             // The last colon of "[::1]" is not followed by a port.
             Some((_, port)) if !port.ends_with(']') => (written, port),
             _ => (written, default),
         };
         let shared: Arc<str> = written.into();
         let host = if host == written { shared.clone() } else { host.into() };
-        Origin { host, port: port.into(), written: shared, tls }
+        Origin { host, port: port.into(), written: shared, tls, scheme }
+    }
+    /// `http`, `https`, ...
+    pub fn scheme(&self) -> &'static str {
+        self.scheme.name(self.tls)
     }
 }
 
@@ -164,12 +200,13 @@ impl Bound {
         match self {
             Bound::Fixed { uri, origin, .. } => {
                 let uri = match uri {
+                    _ if !origin.scheme.has_uri => Vec::new(),
                     Some(base) if !r.left_location => mapped(r, base.as_bytes()),
                     _ => unparsed(r),
                 };
                 Ok(Place { origin: origin.clone(), uri })
             }
-            Bound::Computed { template, .. } => computed(template, r),
+            Bound::Computed { template, scheme, .. } => computed(scheme, template, r),
         }
     }
     /// The servers of that place.
@@ -181,7 +218,7 @@ impl Bound {
         let named = match self {
             Bound::Fixed { named, .. } => Cow::Borrowed(named),
             Bound::Computed { groups, .. } => {
-                let found = Box::pin(hosts::named(groups, r, &origin.written, default_port(origin.tls)));
+                let found = Box::pin(hosts::named(groups, r, &origin.written, origin.scheme.port(origin.tls)));
                 Cow::Owned(found.await?)
             }
         };
@@ -190,14 +227,14 @@ impl Bound {
 }
 
 /// Where a URL with variables points to.
-fn computed(template: &Template, r: &mut Request) -> Result<Place, NoAim> {
+fn computed(scheme: &'static Scheme, template: &Template, r: &mut Request) -> Result<Place, NoAim> {
     let text = template.eval(r);
     // The URI part may hold any bytes; what stands before it is text.
     let end = text.iter().position(|c| !c.is_ascii()).unwrap_or(text.len());
     let (before, rest) = text.split_at(end);
     let shown = String::from_utf8_lossy(before);
     let no = |words| NoAim { words: format!("{words} in \"{}\"", String::from_utf8_lossy(&text)), status: 500 };
-    let url = Url::parse(&shown).map_err(no)?;
+    let url = Url::parse(scheme, &shown).map_err(no)?;
     if clean::ends_line(url.host.as_bytes()) {
         return Err(no("invalid host".into()));
     }
@@ -205,19 +242,20 @@ fn computed(template: &Template, r: &mut Request) -> Result<Place, NoAim> {
         return Err(no("invalid host".into()));
     }
     let uri = match url.uri {
+        _ if !scheme.has_uri => Vec::new(),
         None => unparsed(r),
         Some(uri) => [uri.as_bytes(), rest].concat(),
     };
-    Ok(Place { origin: Origin::of(&url.host, url.tls), uri })
+    Ok(Place { origin: Origin::of(scheme, &url.host, url.tls), uri })
 }
 
 /// See [`Bound::key`].
 pub fn key(origin: &Origin, uri: &[u8]) -> Vec<u8> {
     // Sockets of the file system are told apart by their paths, whatever `Host` they get.
-    let scheme: &[u8] = if origin.tls { b"https://" } else { b"http://" };
+    let scheme = origin.scheme().as_bytes();
     match origin.written.starts_with("unix:") {
-        true => [scheme, origin.written.as_bytes(), b":", uri].concat(),
-        false => [scheme, origin.host.as_bytes(), uri].concat(),
+        true => [scheme, b"://", origin.written.as_bytes(), b":", uri].concat(),
+        false => [scheme, b"://", origin.host.as_bytes(), uri].concat(),
     }
 }
 
@@ -256,6 +294,22 @@ fn mapped(r: &Request, base: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    static HTTP: Scheme =
+        Scheme { plain: "http", secure: Some("https"), written: true, ports: (80, 443), has_uri: true };
+    static FASTCGI: Scheme = Scheme { plain: "fastcgi", secure: None, written: false, ports: (0, 0), has_uri: false };
+    static UWSGI: Scheme =
+        Scheme { plain: "uwsgi", secure: Some("suwsgi"), written: false, ports: (0, 0), has_uri: false };
+
+    #[test]
+    fn schemes() {
+        let host = |scheme: &Scheme, text: &str| Url::parse(scheme, text).map(|url| (url.host, url.tls));
+        assert_eq!(host(&FASTCGI, "a:9000"), Ok(("a:9000".into(), false)));
+        assert_eq!(host(&FASTCGI, "unix:/s"), Ok(("unix:/s".into(), false)));
+        assert_eq!(host(&UWSGI, "a:9000"), Ok(("a:9000".into(), false)));
+        assert_eq!(host(&UWSGI, "uwsgi://a:9000"), Ok(("a:9000".into(), false)));
+        assert_eq!(host(&UWSGI, "suwsgi://a:9000"), Ok(("a:9000".into(), true)));
+    }
+
     #[test]
     fn urls() {
         let url = |host: &str, uri: Option<&str>| Ok(Url { host: host.into(), uri: uri.map(Into::into), tls: false });
@@ -270,14 +324,14 @@ mod tests {
             ("ftp://a", Err("invalid URL prefix".into())),
             ("http:///b", Err("no host in upstream \"/b\"".into())),
         ] {
-            assert_eq!(Url::parse(text), want, "{text}");
+            assert_eq!(Url::parse(&HTTP, text), want, "{text}");
         }
     }
 
     #[test]
     fn keys() {
-        let key = |written: &str, uri: &[u8]| super::key(&Origin::of(written, false), uri);
-        assert_eq!(super::key(&Origin::of("a:443", true), b"/b"), b"https://a/b");
+        let key = |written: &str, uri: &[u8]| super::key(&Origin::of(&HTTP, written, false), uri);
+        assert_eq!(super::key(&Origin::of(&HTTP, "a:443", true), b"/b"), b"https://a/b");
         assert_eq!(key("a:81", b"/b"), b"http://a:81/b");
         assert_eq!(key("a:80", b"/b"), key("a", b"/b"));
         // Two sockets of the file system are two servers, though both are "localhost" to themselves.
@@ -295,7 +349,7 @@ mod tests {
             ("[::1]:81", "[::1]:81", "81"),
             ("unix:/tmp/a:80", "localhost", ""),
         ] {
-            let origin = Origin::of(written, false);
+            let origin = Origin::of(&HTTP, written, false);
             assert_eq!((&*origin.host, &*origin.port), (host, port), "{written}");
         }
     }

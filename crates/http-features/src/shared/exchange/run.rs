@@ -1,13 +1,14 @@
 //! One request to as many servers as it takes.
 
 use super::body::{Ahead, UpstreamBody};
-use super::conversation::{Come, converse};
+use super::conf::{IgnoreHeaders, NextUpstream};
+use super::conversation::{Talk, converse, said};
 use super::target::Aim;
-use super::{HttpVersion, IgnoreHeaders, NextUpstream, PassPlan, response, storage};
+use super::{PassPlan, response, storage};
 use crate::shared::balancing::{self, Choices};
 use crate::shared::binding::BindTo;
 use crate::shared::body_store::{self, BodyStore};
-use crate::shared::caching::{self, Asking};
+use crate::shared::caching;
 use crate::shared::hosts::NoAim;
 use crate::shared::tls::Wanted;
 use crate::shared::upgraded::{BUFFER_BYTES, Upgraded};
@@ -21,7 +22,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tls::TlsError;
 use tls::verify::Verdict;
-use upstream::{Active, HandshakeError, Options, Peer, Pooled, Stream, pool};
+use upstream::{Active, Begun, ClientStream, Event, HandshakeError, Options, Peer, Pooled, Stream, pool};
 use wire_h1::{BodyLength, Method};
 
 /// What went wrong with one server.
@@ -80,7 +81,7 @@ pub enum Outgoing {
 
 /// Passes a request on and comes back with the response; given up when the client goes away.
 pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
-    let watch = r.watch.clone().filter(|_| !plan.conf.proxy_ignore_client_abort);
+    let watch = r.watch.clone().filter(|_| !plan.conf.ignore_client_abort);
     // What is to be stored is fetched even when nobody waits for it.
     let alone = Cell::new(plan.storing.is_some());
     let gone = async {
@@ -104,7 +105,8 @@ pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
             if let Some(one) = UpstreamState::last(r) {
                 one.response_ms = Some(clock::now().millis_since(one.started));
             }
-            r.log(Level::Info, format_args!("client prematurely closed connection while sending to client"));
+            r.action = Some(upstream_state::OVER);
+            r.log(Level::Info, format_args!("client prematurely closed connection"));
             Flow::Status(499)
         }
     }
@@ -119,7 +121,7 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
         state.begin();
         state.host = Some(place.origin.host.clone());
         state.port = Some(place.origin.port.clone());
-        state.tls = place.origin.tls;
+        state.scheme = place.origin.scheme();
     }
     let outgoing = match outgoing(plan, r).await {
         Ok(outgoing) => outgoing,
@@ -142,7 +144,7 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
     loop {
         let Some(active) = choices.next().await else {
             let name = &group.name;
-            let url = shown_url(aim.origin.tls, name, &aim.uri);
+            let url = shown_url(aim.origin.scheme(), name, &aim.uri);
             r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(&url));
             if let Some(state) = UpstreamState::of(r) {
                 state.push(Try { status: 502, response_ms: Some(0), ..Try::new(name.as_str().into(), clock::now()) });
@@ -179,9 +181,9 @@ impl GoOn<'_> {
     /// As long as servers are left: the last answer stands where nobody else could be asked.
     fn may(&self, r: &mut Request, bit: u32) -> bool {
         let conf = &self.plan.conf;
-        let next = conf.proxy_next_upstream;
-        let (asked, tries) = (self.choices.asked(), conf.proxy_next_upstream_tries.0);
-        let time = conf.proxy_next_upstream_timeout.0;
+        let next = conf.next_upstream;
+        let (asked, tries) = (self.choices.asked(), conf.next_upstream_tries);
+        let time = conf.next_upstream_timeout;
         let sent = UpstreamState::last(r).is_some_and(|one| one.sent);
         bit & next.0 != 0
             && !next.has(NextUpstream::OFF)
@@ -196,18 +198,17 @@ impl GoOn<'_> {
 
 async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
     let conf = &plan.conf;
-    if let Some(text) = &conf.proxy_set_body {
+    if let Some(text) = &conf.set_body {
         let _ = body_store::read(r).await?;
         return Ok(Outgoing::Text(text.eval(r)));
     }
-    if !conf.proxy_pass_request_body {
+    if !conf.pass_request_body {
         let _ = body_store::read(r).await?;
         return Ok(Outgoing::Nothing);
     }
     let length = r.body_length.unwrap_or(BodyLength::None);
-    // HTTP/1.0 has no way to send what has no length yet.
-    let may_stream = length != BodyLength::Chunked || conf.proxy_http_version == HttpVersion::V11;
-    if matches!(r.body, RequestBody::Unread(_)) && !conf.proxy_request_buffering && may_stream {
+    let may_stream = plan.protocol.may_stream(length);
+    if matches!(r.body, RequestBody::Unread(_)) && !conf.request_buffering && may_stream {
         // A body that has come along with the head is not waited for, and can be sent again.
         let here = body_store::read_if_here(r).await?;
         return Ok(here.map_or(Outgoing::Streamed(length), Outgoing::Stored));
@@ -232,7 +233,7 @@ async fn attempt(
     let peer = active.peer().clone();
     match ask(on.plan, r, aim, &peer, outgoing).await {
         Ok(answer) => {
-            let started = answer.2;
+            let started = answer.started;
             let flow = accept(on, r, aim, answer, active);
             let over = !matches!(flow, Ok(Flow::Content(_)));
             if let Some(one) = UpstreamState::last(r).filter(|_| over) {
@@ -255,8 +256,12 @@ async fn attempt(
     }
 }
 
-/// A head that has come, its connection, and when the try began.
-type Answer = (Come, Box<Pooled>, clock::Instant);
+/// A head that has come, what its connection is about, and when the try began.
+struct Answered {
+    begun: Begun,
+    talk: Talk,
+    started: clock::Instant,
+}
 
 /// Sends the request to one server and waits for the head of its answer.
 async fn ask(
@@ -265,9 +270,9 @@ async fn ask(
     aim: &Aim<'_>,
     peer: &Arc<Peer>,
     outgoing: &Outgoing,
-) -> Result<Answer, Failure> {
+) -> Result<Answered, Failure> {
     let group = &aim.named.group;
-    let mut scope = if group.keepalive.local { plan.scope } else { 0 };
+    let mut scope = if group.keepalive.local { plan.own_scope } else { plan.shared_scope };
     let started = clock::now();
     if let Some(state) = UpstreamState::of(r) {
         state.push(Try::new(peer.text.clone(), started));
@@ -287,18 +292,17 @@ async fn ask(
     // A kept connection may have been closed by its server this very moment: then a new one is tried at once, if the
     // request may be sent twice.
     loop {
-        let (mut connection, fresh) = match pool::take(group, &peer.spec.address, scope) {
+        let (connection, fresh) = match pool::take(group, &peer.spec.address, scope) {
             Some(connection) => (connection, false),
             None => (connect(plan, r, aim, peer, scope, wanted.as_ref()).await?, true),
         };
-        connection.requests += 1;
         let sent = UpstreamState::last(r).map_or(0, |one| one.bytes_sent);
         let ms = clock::now().millis_since(started);
         if let Some(one) = UpstreamState::last(r) {
             one.connect_ms = Some(ms);
         }
-        match converse(plan, r, aim, peer, outgoing, &mut connection).await {
-            Ok(come) => return Ok((come, connection, started)),
+        match converse(plan, r, aim, peer, outgoing, connection).await {
+            Ok((begun, talk)) => return Ok(Answered { begun, talk, started }),
             Err((Failure::Error, true))
                 if !fresh
                     && (is_idempotent(r) || UpstreamState::last(r).is_some_and(|one| one.bytes_sent == sent))
@@ -327,16 +331,16 @@ async fn connect(
     wanted: Option<&Wanted>,
 ) -> Result<Box<Pooled>, Failure> {
     let conf = &plan.conf;
-    let (from, transparent) = BindTo::of(&conf.proxy_bind, r);
+    let (from, transparent) = BindTo::of(&conf.bind, r);
     let options = Options {
         from,
         transparent,
-        keepalive: conf.proxy_socket_keepalive,
-        receive_buffer: conf.proxy_socket_rcvbuf.0 as usize,
-        send_buffer: conf.proxy_socket_sndbuf.0 as usize,
+        keepalive: conf.socket_keepalive,
+        receive_buffer: conf.receive_buffer,
+        send_buffer: conf.send_buffer,
     };
     let connecting = Stream::connect(&peer.spec.address, &options);
-    let mut stream = match runtime::time::timeout(conf.proxy_connect_timeout.duration(), connecting).await {
+    let mut stream = match runtime::time::timeout(conf.connect_timeout, connecting).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(e)) => {
             let refused = transparent && e.kind() == std::io::ErrorKind::PermissionDenied;
@@ -357,7 +361,7 @@ async fn connect(
     if let Some(wanted) = wanted {
         handshake(plan, r, aim, peer, &mut stream, wanted).await?;
     }
-    Ok(Pooled::new(stream, &aim.named.group, peer.spec.address.clone(), scope))
+    Ok(Pooled::new(stream, plan.protocol.codec(), &aim.named.group, peer.spec.address.clone(), scope))
 }
 
 /// What a connection must be like when it is one over TLS.
@@ -378,7 +382,7 @@ async fn handshake(
     const DOING: &str = "SSL handshaking to";
     let tls =
         wanted.stream().map_err(|why| note(r, peer, aim, &format!("SSL_do_handshake() failed (SSL: {why})"), DOING))?;
-    let words = match runtime::time::timeout(plan.conf.proxy_connect_timeout.duration(), stream.handshake(tls)).await {
+    let words = match runtime::time::timeout(plan.conf.connect_timeout, stream.handshake(tls)).await {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(HandshakeError::Closed)) => "peer closed connection in SSL handshake".into(),
         Ok(Err(HandshakeError::Io(e))) => format!("SSL_do_handshake() failed {}", os(&e)),
@@ -423,56 +427,62 @@ pub fn note(r: &mut Request, peer: &Peer, aim: &Aim<'_>, words: &str, doing: &st
 }
 
 fn note_at(level: Level, r: &mut Request, peer: &Peer, aim: &Aim<'_>, words: &str, doing: &str) -> Failure {
-    let url = shown_url(aim.origin.tls, &peer.text, &aim.uri);
+    let url = shown_url(aim.origin.scheme(), &peer.text, &aim.uri);
     r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
+    r.action = Some(upstream_state::OVER);
+    if let Some(state) = UpstreamState::of(r) {
+        state.uri.clone_from(&aim.uri);
+    }
     if let Some(one) = UpstreamState::last(r) {
         one.status = 502;
     }
     Failure::Error
 }
 
-/// A head that leaves in doubt where its body ends.
-fn invalid(r: &mut Request, active: &mut Active, uri: &[u8]) -> Failure {
-    balancing::failed(r, active, uri);
-    balancing::judge(r, active, true);
-    Failure::InvalidHeader
+/// The body, when all of it has come along with its head; else what has come of it.
+fn at_once(r: &mut Request, stream: &mut ClientStream) -> Result<Bytes, Bytes> {
+    let mut all = Bytes::new();
+    loop {
+        match stream.buffered() {
+            Ok(Some(Event::Body(more))) if all.is_empty() => all = more,
+            Ok(Some(Event::Body(more))) => all = [all, more].concat().into(),
+            Ok(Some(Event::Said(words))) => said(r, &words, "reading"),
+            Ok(Some(Event::End(end))) if end.excess.is_none() => return Ok(all),
+            // (What is wrong is said again to whoever reads on.)
+            _ => return Err(all),
+        }
+    }
 }
 
 /// A head has come: it is the answer, or the next server is asked.
-fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim<'_>, answer: Answer, mut active: Active) -> Result<Flow, Failure> {
+fn accept(
+    on: &GoOn<'_>,
+    r: &mut Request,
+    aim: &Aim<'_>,
+    answer: Answered,
+    mut active: Active,
+) -> Result<Flow, Failure> {
     let (plan, choices) = (on.plan, on.choices);
-    let (Come { answer, rest, whole }, connection, started) = answer;
+    let Answered { begun: Begun { answer, head_bytes, length, behind }, mut talk, started } = answer;
     let ms = clock::now().millis_since(started);
     if let Some(state) = UpstreamState::of(r) {
         state.answer = Some(answer.clone());
         state.uri.clone_from(&aim.uri);
         if let Some(one) = state.tries.last_mut() {
             one.status = answer.head.status;
+            one.header_ms = Some(ms);
         }
     }
-    let upstream_state::Answer { head, buf } = &*answer;
-    let method = match &plan.conf.proxy_method {
-        Some(method) if method.eval(r) == b"HEAD" => Method::Head,
-        Some(_) => Method::Get,
-        None if Asking::of(r).is_some_and(|asking| asking.as_get) => Method::Get,
-        None => r.head.method,
-    };
-    let length = match wire_h1::response_body(head, buf, method) {
-        Ok(length) => length,
-        Err(e) => {
-            let mut words = Vec::new();
-            e.upstream_log(&head.fields, buf, &mut words);
-            let words = String::from_utf8_lossy(&words);
-            note(r, active.peer(), aim, &words, "reading response header from");
-            return Err(invalid(r, &mut active, &aim.uri));
-        }
-    };
-    if let Some(one) = UpstreamState::last(r) {
-        one.header_ms = Some(ms);
-    }
+    r.action = Some(upstream_state::OVER);
+    let upstream::Answer { head, buf } = &*answer;
     active.header(ms);
     balancing::judge(r, &active, matches!(head.status, 500 | 502..=504));
     let conf = &plan.conf;
+    let sends_on = plan.protocol.goes_both_ways();
+    if talk.is_cut_short() && !sends_on {
+        // What the client still sends is nobody's.
+        r.keep_alive = false;
+    }
     // An answer that nobody else can better is passed on, and does not count against its server.
     if on.may(r, status_bit(head.status)) {
         // 403 and 404 are answers like others: they do not make a server a failing one.
@@ -487,11 +497,11 @@ fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim<'_>, answer: Answer, mut act
         return Ok(flow);
     }
     choices.answered(r, &mut active);
-    let reusable = whole && wire_h1::response_keep_alive(head, buf);
     if let Some(flow) = storage::revalidated(plan, r, head, buf) {
-        let timeout = conf.proxy_read_timeout.duration();
         // The connection goes back to the others.
-        drop(UpstreamBody::new(connection, active, rest, length, reusable, timeout, started, None));
+        if at_once(r, &mut talk.stream).is_ok() {
+            talk.stream.finish(&active.group().keepalive);
+        }
         return Ok(flow);
     }
     storage::judged(plan, r, head, buf);
@@ -506,11 +516,12 @@ fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim<'_>, answer: Answer, mut act
         if r.is_subrequest() || r.header(wire_h1::Known::Upgrade).is_none() {
             return Ok(Flow::Content(Body::Empty));
         }
+        let (stream, from_server) = talk.stream.into_stream();
         r.tunnel = Some(Box::new(Upgraded {
-            stream: connection.stream,
-            from_server: rest.into(),
-            idle: conf.proxy_read_timeout.duration(),
-            stalled: conf.proxy_send_timeout.duration(),
+            stream,
+            from_server,
+            idle: conf.read_timeout,
+            stalled: conf.send_timeout,
             buffer: BUFFER_BYTES,
             active,
         }));
@@ -524,54 +535,63 @@ fn accept(on: &GoOn<'_>, r: &mut Request, aim: &Aim<'_>, answer: Answer, mut act
             .and_then(|v| std::str::from_utf8(v.of(buf)).ok().and_then(|s| s.trim().parse().ok())),
         _ => None,
     };
-    let ignored = conf.proxy_ignore_headers.unwrap_or_default().has(IgnoreHeaders::BUFFERING);
+    let ignored = conf.ignore_headers.has(IgnoreHeaders::BUFFERING);
     let said = head.fields.first(wire_h1::Known::XAccelBuffering).map(|v| v.of(buf).to_ascii_lowercase());
     let buffering = match said.as_deref() {
         Some(b"no") if !ignored => false,
         Some(b"yes") if !ignored => true,
-        _ => conf.proxy_buffering,
+        _ => conf.buffering,
     };
+    if let Some(one) = UpstreamState::last(r).filter(|_| length != BodyLength::None) {
+        one.response_length = behind as u64;
+    }
     // What is not buffered is not stored, as in nginx.
-    if let Some(one) = UpstreamState::last(r).filter(|_| method != Method::Head) {
-        one.response_length = rest.len() as u64;
-    }
-    let head_bytes = buf.get(..buf.len().saturating_sub(rest.len())).unwrap_or_default();
-    let recipe = if buffering { storage::recipe(plan, r, head, head_bytes) } else { None };
-    let trailers = conf.proxy_pass_trailers && length == BodyLength::Chunked;
-    let rate = if buffering { conf.proxy_limit_rate.as_ref().map_or(0, |rate| rate.get(r)) } else { 0 };
+    let head_text = buf.get(..head_bytes).unwrap_or_default();
+    let recipe = if buffering { storage::recipe(plan, r, head, head_text) } else { None };
+    let trailers = conf.pass_trailers && length == BodyLength::Chunked;
+    let rate = if buffering { conf.limit_rate.as_ref().map_or(0, |rate| rate.get(r)) } else { 0 };
+    let mut first = Bytes::new();
     // (What comes from a server is cut into one range at most, as in nginx: such bodies take the long way.)
-    if recipe.is_none() && length == BodyLength::Exact(rest.len() as u64) && rate == 0 && !r.out.ranges_allowed {
-        // All of it is here: the server is free for the next request.
-        if let Some(one) = UpstreamState::last(r) {
-            one.whole_ms = Some(ms);
-        }
-        if reusable {
-            pool::give(connection, &active.group().keepalive);
-        }
-        return Ok(Flow::Content(if rest.is_empty() { Body::Empty } else { Body::Bytes(rest) }));
+    let short = matches!(length, BodyLength::Exact(n) if n <= behind as u64);
+    if recipe.is_none() && r.is_head() && matches!(length, BodyLength::Exact(1..)) {
+        // (A protocol without HEAD.) What nobody wants is not read, and the connection is of no more use.
+        return Ok(Flow::Content(Body::Empty));
     }
-    let timeout = conf.proxy_read_timeout.duration();
-    let memory = conf.proxy_buffers.count * conf.proxy_buffers.size + conf.proxy_buffer_size.0;
+    if recipe.is_none() && (short || length == BodyLength::None) && rate == 0 && !r.out.ranges_allowed {
+        match at_once(r, &mut talk.stream) {
+            // All of it is here: the server is free for the next request.
+            Ok(body) => {
+                if let Some(one) = UpstreamState::last(r) {
+                    one.whole_ms = Some(ms);
+                }
+                talk.stream.finish(&active.group().keepalive);
+                return Ok(Flow::Content(if body.is_empty() { Body::Empty } else { Body::Bytes(body) }));
+            }
+            Err(some) => first = some,
+        }
+    }
+    let memory = conf.buffers.count * conf.buffers.size + conf.buffer_size;
     let ahead = (buffering && recipe.is_none()).then(|| Ahead::new(plan.clone(), memory));
-    let mut body = UpstreamBody::new(connection, active, rest, length, reusable, timeout, started, ahead);
-    body.limit_rate(rate);
+    let mut body = UpstreamBody::new(talk, active, first, conf.read_timeout, started, ahead);
+    body.limit_rate(rate, behind as u64);
+    if sends_on {
+        body.send_on();
+    }
     if trailers {
         r.expect_trailers = true;
         body.pass_trailers(plan.clone());
     }
-    if let Some(recipe) = recipe {
+    if let Some(recipe) = recipe
+        && let Some(temp_path) = &conf.temp_path
+    {
         let expected = match length {
             BodyLength::Exact(n) => Some(n),
             BodyLength::None => Some(0),
             _ => None,
         };
-        let write_size = conf.proxy_temp_file_write_size.0;
         let body = Box::new(body);
-        return Ok(Flow::Content(caching::fill(r, recipe, body, expected, memory, &conf.proxy_temp_path, write_size)));
+        let write_size = conf.temp_file_write_size;
+        return Ok(Flow::Content(caching::fill(r, recipe, body, expected, memory, temp_path, write_size)));
     }
-    Ok(Flow::Content(if body.is_done() && length == BodyLength::None {
-        Body::Empty
-    } else {
-        Body::Source(Box::new(body))
-    }))
+    Ok(Flow::Content(Body::Source(Box::new(body))))
 }

@@ -1,0 +1,81 @@
+//! Of several directives that make their module answer in a location, the one that is written last counts (nginx: each of them
+//! sets the location's `handler`).
+
+use crate::plan::{Handler, Location};
+use conf_schema::{Block, Table};
+use std::sync::Arc;
+
+/// The directives; a feature that has one of them and answers sets [`Location::content`].
+const NAMES: &[&str] = &[
+    "proxy_pass",
+    "fastcgi_pass",
+    "uwsgi_pass",
+    "scgi_pass",
+    "grpc_pass",
+    "memcached_pass",
+    "tunnel_pass",
+    "stub_status",
+    "empty_gif",
+    "flv",
+    "mp4",
+];
+
+/// What passes requests on in a location, even where something else answers: its `limit_except` takes it over.
+pub type Passing = Option<Arc<dyn Handler>>;
+
+/// What is known of a location while its features are asked one after the other.
+#[derive(Default)]
+pub struct Answering {
+    /// Where the directive stands whose feature answers so far, among the block's own.
+    place: Option<usize>,
+    before: Option<Arc<dyn Handler>>,
+    passed: bool,
+    pub passing: Passing,
+}
+
+impl Answering {
+    /// Before a feature is asked.
+    pub fn begin(&mut self, location: &Location) {
+        self.before.clone_from(&location.content);
+        self.passed = location.passes;
+    }
+    /// When it has been asked: takes back what it made of the location if another is written later.
+    pub fn end(&mut self, location: &mut Location, block: &Block<'_>, table: &Table) {
+        if same(self.before.as_ref(), location.content.as_ref()) {
+            return;
+        }
+        let Some(place) = last_of(block, table) else {
+            // Something put around what is there (`slice`).
+            if same(self.before.as_ref(), self.passing.as_ref()) {
+                self.passing.clone_from(&location.content);
+            }
+            return;
+        };
+        if location.passes && !self.passed {
+            self.passing.clone_from(&location.content);
+        }
+        if self.before.is_some() && self.place.is_some_and(|other| other > place) {
+            location.content = self.before.take();
+        } else {
+            self.place = Some(place);
+        }
+    }
+}
+
+fn same(one: Option<&Arc<dyn Handler>>, other: Option<&Arc<dyn Handler>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+/// The place of the last directive that makes this table's feature answer.
+fn last_of(block: &Block<'_>, table: &Table) -> Option<usize> {
+    let has = |name: &str| table.rows.iter().any(|row| row.name == name);
+    let names: Vec<&str> = NAMES.iter().copied().filter(|name| has(name)).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let own = conf_syntax::directives(block.directive?.block.as_deref()?);
+    own.iter().rposition(|d| names.iter().any(|name| d.name.bytes == name.as_bytes()))
+}

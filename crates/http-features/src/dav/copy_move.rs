@@ -1,0 +1,232 @@
+//! COPY and MOVE.
+
+use super::files::{self, Renaming, Work, shown};
+use super::{DavPlan, Depth, depth, has_body, later, refuse};
+use http_engine::path::unsafe_uri;
+use http_engine::values::Alias;
+use http_engine::variables::bytes_path;
+use http_engine::{Flow, Request, special};
+use observe::Level;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use wire_h1::{Known, Method};
+
+/// What `Destination` says that is not a path here.
+pub enum BadDestination {
+    NoHost,
+    /// Another server's.
+    Elsewhere,
+    Invalid,
+}
+
+/// The path that a `Destination`, or the resource of an `If`, stands for: as it is written, or after this server's own scheme
+/// and host.
+pub fn own_path<'a>(r: &Request, text: &'a [u8]) -> Result<&'a [u8], BadDestination> {
+    if text.starts_with(b"/") {
+        return Ok(text);
+    }
+    if r.host.is_empty() {
+        return Err(BadDestination::NoHost);
+    }
+    let scheme: &[u8] = if r.connection().tls.is_some() { b"https://" } else { b"http://" };
+    let rest = text.strip_prefix(scheme).ok_or(BadDestination::Invalid)?;
+    let (host, after) = rest.split_at_checked(r.host.len()).ok_or(BadDestination::Elsewhere)?;
+    if !host.eq_ignore_ascii_case(&r.host) {
+        return Err(BadDestination::Elsewhere);
+    }
+    // A port, perhaps. A longer name is another server's.
+    if !matches!(after.first(), None | Some(b'/' | b':')) {
+        return Err(BadDestination::Elsewhere);
+    }
+    let slash = after.iter().position(|c| *c == b'/').ok_or(BadDestination::Invalid)?;
+    after.get(slash..).ok_or(BadDestination::Invalid)
+}
+
+/// `Destination` as a path, unescaped and without steps upwards.
+pub fn destination(r: &Request, text: &[u8]) -> Result<Vec<u8>, BadDestination> {
+    let path = own_path(r, text)?;
+    unsafe_uri(path).map(|(path, _)| path).map_err(|_| BadDestination::Invalid)
+}
+
+/// A copy or a move whose request is in order.
+struct Job {
+    moving: bool,
+    source: Vec<u8>,
+    /// Without its slash.
+    target: Vec<u8>,
+    /// Both are written with a slash at their ends.
+    slashed: bool,
+    overwrite: bool,
+    /// For the log: the URI and the destination as they were sent.
+    uri: String,
+    wanted: String,
+    /// The permissions of folders that a moved file needs.
+    folders: u32,
+}
+
+pub fn copy_move(plan: &Arc<DavPlan>, r: &mut Request) -> Flow {
+    let job = match prepare(plan, r) {
+        Ok(job) => job,
+        Err(flow) => return flow,
+    };
+    let (plan, uri, moving) = (plan.clone(), r.path.clone(), job.moving);
+    later(
+        move |work| job.run(work),
+        move |_, status| {
+            if moving {
+                plan.forget_locks(&uri);
+            }
+            Flow::Status(status)
+        },
+    )
+}
+
+fn prepare(plan: &DavPlan, r: &mut Request) -> Result<Job, Flow> {
+    if has_body(r) {
+        return Err(refuse(r, 415, format_args!("COPY and MOVE with body are unsupported")));
+    }
+    let Some(wanted) = r.header(Known::Destination).map(<[u8]>::to_vec) else {
+        return Err(refuse(r, 400, format_args!("client sent no \"Destination\" header")));
+    };
+    let said = shown(&wanted);
+    let to = destination(r, &wanted).map_err(|bad| match bad {
+        BadDestination::NoHost => refuse(r, 400, format_args!("client sent no \"Host\" header")),
+        BadDestination::Elsewhere => refuse(
+            r,
+            400,
+            format_args!("\"Destination\" URI \"{said}\" is handled by different repository than the source URI"),
+        ),
+        BadDestination::Invalid => {
+            refuse(r, 400, format_args!("client sent invalid \"Destination\" header: \"{said}\""))
+        }
+    })?;
+    let uri = shown(&r.path);
+    let slashed = r.path.ends_with(b"/");
+    if slashed != wanted.ends_with(b"/") {
+        return Err(refuse(
+            r,
+            409,
+            format_args!(
+                "both URI \"{uri}\" and \"Destination\" URI \"{said}\" should be either collections or non-collections"
+            ),
+        ));
+    }
+    if matches!(r.loc().core.root.alias, Alias::Prefix(length) if to.len() < length) {
+        return Err(refuse(r, 400, format_args!("client sent invalid \"Destination\" header: \"{said}\"")));
+    }
+    let moving = r.method == Method::Move;
+    match depth(r, Depth::Infinity) {
+        Some(Depth::Infinity) => {}
+        Some(Depth::Zero) if !moving => {}
+        _ if moving => return Err(refuse(r, 400, format_args!("\"Depth\" header must be infinity"))),
+        _ => return Err(refuse(r, 400, format_args!("\"Depth\" header must be 0 or infinity"))),
+    }
+    let overwrite = match r.header(Known::Overwrite) {
+        None | Some(b"T" | b"t") => true,
+        Some(b"F" | b"f") => false,
+        Some(other) => {
+            let other = String::from_utf8_lossy(other);
+            return Err(refuse(r, 400, format_args!("client sent invalid \"Overwrite\" header: \"{other}\"")));
+        }
+    };
+    let source = special::mapped_path(r).map_err(Flow::Status)?;
+    let own = std::mem::replace(&mut r.path, to);
+    let target = special::mapped_path(r);
+    r.path = own;
+    let (source, mut target) = (single_slashes(&source), single_slashes(&target.map_err(Flow::Status)?));
+    let slashed = target.ends_with(b"/");
+    if slashed {
+        target.pop();
+    }
+    check_places(r, &source, &target, slashed, &said)?;
+    Ok(Job { moving, source, target, slashed, overwrite, uri, wanted: said, folders: plan.folder_access() })
+}
+
+/// A folder goes neither into itself nor over one that holds it.
+fn check_places(r: &Request, source: &[u8], target: &[u8], slashed: bool, said: &str) -> Result<(), Flow> {
+    let source = source.strip_suffix(b"/").unwrap_or(source);
+    let uri = shown(&r.path);
+    if source == target {
+        return Err(refuse(
+            r,
+            403,
+            format_args!("both URI \"{uri}\" and \"Destination\" URI \"{said}\" point to the same location"),
+        ));
+    }
+    let within = |inner: &[u8], outer: &[u8]| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with(b"/"));
+    if slashed && (within(target, source) || within(source, target)) {
+        let method = r.method.name();
+        return Err(refuse(r, 403, format_args!("\"{uri}\" could not be {method}ed to collection \"{said}\"")));
+    }
+    Ok(())
+}
+
+fn single_slashes(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    for &c in path {
+        if c != b'/' || out.last() != Some(&b'/') {
+            out.push(c);
+        }
+    }
+    out
+}
+
+impl Job {
+    fn run(mut self, work: &mut Work) -> Result<u16, u16> {
+        let target = bytes_path(&self.target).to_path_buf();
+        let over_folder = match std::fs::symlink_metadata(&target) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                self.overwrite = false;
+                false
+            }
+            Err(e) => return Err(work.failed(&e, 404, "lstat()", &target)),
+            Ok(found) if found.is_dir() && !self.slashed => {
+                let method = if self.moving { "MOVE" } else { "COPY" };
+                let text = format!("\"{}\" could not be {method}ed to collection \"{}\"", self.uri, self.wanted);
+                return Err(work.says(409, text));
+            }
+            Ok(_) if !self.overwrite => {
+                let text = format!("\"{}\" could not be created (17: File exists)", target.display());
+                return Err(work.says(412, text));
+            }
+            Ok(found) => found.is_dir(),
+        };
+        let source = bytes_path(&self.source).to_path_buf();
+        let found = std::fs::symlink_metadata(&source).map_err(|e| work.failed(&e, 404, "lstat()", &source))?;
+        if found.is_dir() {
+            if !self.source.ends_with(b"/") {
+                return Err(work.says(400, format!("\"{}\" is collection", self.uri)));
+            }
+            if self.overwrite {
+                work.delete(&self.target, over_folder)?;
+            }
+            return self.folder(work, found.mode());
+        }
+        if self.moving {
+            work.rename(&source, &target, Renaming { folders: Some(self.folders), ..Renaming::default() })?;
+            return Ok(204);
+        }
+        // What the link leads to is copied.
+        let found = std::fs::metadata(&source).map_err(|e| work.failed(&e, 404, "stat()", &source))?;
+        work.copy_file(&source, &target, &found, 409)?;
+        Ok(204)
+    }
+
+    fn folder(&self, work: &mut Work, mode: u32) -> Result<u16, u16> {
+        let source = bytes_path(self.source.strip_suffix(b"/").unwrap_or(&self.source));
+        let target = bytes_path(&self.target);
+        if self.moving && std::fs::rename(source, target).is_ok() {
+            return Ok(201);
+        }
+        work.make_folder(files::bytes(target), mode & 0o777, 404)?;
+        work.copy_inside(source, target)?;
+        if self.moving {
+            if work.lines.iter().any(|(level, _)| *level <= Level::Error) {
+                // nginx would remove what it could not copy.
+                return Err(500);
+            }
+            work.delete(&self.source, true)?;
+        }
+        Ok(201)
+    }
+}

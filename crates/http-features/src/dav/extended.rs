@@ -1,0 +1,288 @@
+//! PROPFIND, OPTIONS, LOCK and UNLOCK, and what locks mean for the methods that write.
+
+use super::condition::{self, List, State, token_text};
+use super::copy_move::{destination, own_path};
+use super::locks::{Lock, Locks, NoLock, Token, Wish};
+use super::properties::{self, Listing};
+use super::{DavPlan, Depth, Extended, Names, Own, depth, refuse, set_location, xml};
+use crate::shared::body_store;
+use bytes::Bytes;
+use http_engine::engine::method_bit;
+use http_engine::path::unsafe_uri;
+use http_engine::variables::bytes_path;
+use http_engine::{Body, Flow, Handler, LocalFuture, Request, files, special};
+use observe::{Level, os};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
+use wire_h1::{Known, Method};
+
+/// RFC 4918, 11.3.
+const LOCKED: u16 = 423;
+
+/// Lets the methods that write pass where the client holds the locks that are there.
+pub struct Guard(pub Arc<DavPlan>);
+
+impl Handler for Guard {
+    fn run(&self, r: &mut Request) -> Flow {
+        let Some(locks) = &self.0.locks else { return Flow::Declined };
+        match judge(locks, r) {
+            Ok(()) => Flow::Declined,
+            Err(status) => Flow::Status(status),
+        }
+    }
+}
+
+fn judge(locks: &Locks, r: &mut Request) -> Result<(), u16> {
+    if !matches!(r.method, Method::Put | Method::Delete | Method::Mkcol | Method::Copy | Method::Move) {
+        return Ok(());
+    }
+    let now = base::clock::unix_seconds();
+    let tokens = evaluate(locks, r, now)?;
+    let path = r.path.clone();
+    let allowed = match r.method {
+        Method::Put | Method::Mkcol => {
+            let there = special::mapped_path(r).is_ok_and(|file| bytes_path(&file).exists());
+            locks.allow(&path, &tokens, !there, false, now)
+        }
+        Method::Delete | Method::Move => locks.allow(&path, &tokens, true, true, now),
+        _ => true,
+    };
+    if !allowed {
+        return Err(LOCKED);
+    }
+    if matches!(r.method, Method::Copy | Method::Move)
+        && let Some(to) = r.header(Known::Destination)
+        && let Ok(to) = destination(r, to)
+        && !locks.allow(&to, &tokens, true, true, now)
+    {
+        return Err(LOCKED);
+    }
+    Ok(())
+}
+
+/// Evaluates the `If` fields, and tells which of our tokens they name.
+fn evaluate(locks: &Locks, r: &mut Request, now: i64) -> Result<Vec<Token>, u16> {
+    let mut fields = r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"If")).map(|(_, value)| value);
+    let lists = match (fields.next(), fields.next()) {
+        (None, _) => return Ok(Vec::new()),
+        (Some(field), None) => condition::parse(field),
+        // It is no list: two of them mean nothing.
+        _ => None,
+    };
+    drop(fields);
+    let Some(lists) = lists else {
+        r.log(Level::Error, format_args!("client sent invalid \"If\" header"));
+        return Err(400);
+    };
+    let all = lists.iter().flat_map(|list| &list.conditions);
+    let tokens = all.filter_map(|condition| match condition.state {
+        State::Token(token) => Some(token),
+        _ => None,
+    });
+    let tokens = tokens.collect();
+    for list in &lists {
+        if holds(locks, r, list, now) {
+            return Ok(tokens);
+        }
+    }
+    Err(412)
+}
+
+fn holds(locks: &Locks, r: &mut Request, list: &List, now: i64) -> bool {
+    let path = match &list.resource {
+        None => Some(r.path.clone()),
+        Some(uri) => own_path(r, uri).ok().and_then(|path| unsafe_uri(path).ok()).map(|(path, _)| path),
+    };
+    let held = path.as_ref().map(|path| locks.covering(path, now)).unwrap_or_default();
+    list.conditions.iter().all(|condition| {
+        let holds = match &condition.state {
+            State::Token(token) => held.iter().any(|lock| lock.token == *token),
+            State::Unknown => false,
+            State::Etag(etag) => path.as_ref().is_some_and(|path| has_etag(r, path, etag)),
+        };
+        holds != condition.negated
+    })
+}
+
+fn has_etag(r: &mut Request, path: &[u8], etag: &[u8]) -> bool {
+    let own = std::mem::replace(&mut r.path, path.to_vec());
+    let file = special::mapped_path(r);
+    r.path = own;
+    let Ok(file) = file else { return false };
+    files::look(&file).is_ok_and(|found| found.kind == files::Kind::File && *found.etag == *etag)
+}
+
+pub fn options(plan: &DavPlan, r: &mut Request) -> Flow {
+    let locks = plan.locks.is_some();
+    let mut allowed = vec!["GET".to_string(), "HEAD".to_string()];
+    let names = Own::NAMES.iter().chain(Extended::NAMES);
+    let named = names.filter(|(_, method)| plan.methods & method_bit(*method) != 0);
+    allowed.extend(named.map(|(name, _)| name.to_ascii_uppercase()));
+    r.out.status = 200;
+    r.out.add("DAV", if locks { "1, 2" } else { "1" });
+    r.out.add("Allow", allowed.join(",").into_bytes());
+    r.out.content_length = Some(0);
+    Flow::Content(Body::Empty)
+}
+
+/// The body of a request, which must fit into memory (`client_body_buffer_size`).
+async fn body(r: &mut Request) -> Result<Vec<u8>, u16> {
+    let store = body_store::read(r).await?;
+    match store.in_memory() {
+        Some(text) => Ok(text.to_vec()),
+        None => {
+            let method = r.method.name();
+            r.log(
+                Level::Error,
+                format_args!("{method} client body is in file, you may want to increase client_body_buffer_size"),
+            );
+            Err(413)
+        }
+    }
+}
+
+/// Runs what waits; its error is the status.
+fn later<F>(plan: &Arc<DavPlan>, work: F) -> Flow
+where
+    F: for<'a> FnOnce(Arc<DavPlan>, &'a mut Request) -> std::pin::Pin<Box<dyn Future<Output = Result<Flow, u16>> + 'a>>
+        + 'static,
+{
+    let plan = plan.clone();
+    Flow::Later(Box::new(move |mut r| -> LocalFuture<(Box<Request>, Flow)> {
+        Box::pin(async move {
+            let flow = work(plan, &mut r).await.unwrap_or_else(Flow::Status);
+            (r, flow)
+        })
+    }))
+}
+
+pub fn propfind(plan: &Arc<DavPlan>, _: &mut Request) -> Flow {
+    later(plan, |plan, r| Box::pin(async move { list(&plan, r).await }))
+}
+
+async fn list(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
+    let text = body(r).await?;
+    let Some(wanted) = xml::propfind(&text) else {
+        r.log(Level::Error, format_args!("client sent invalid PROPFIND body"));
+        return Err(400);
+    };
+    let inside = match depth(r, Depth::Zero) {
+        None => return Err(400),
+        // RFC 4918, 9.1: a server may refuse what has no end.
+        Some(Depth::Infinity) => return Err(403),
+        Some(depth) => depth == Depth::One,
+    };
+    let path = special::mapped_path(r)?;
+    let path = bytes_path(&path);
+    let Ok(found) = std::fs::metadata(path) else { return Err(404) };
+    let inside = match inside && found.is_dir() {
+        false => None,
+        true => Some(std::fs::read_dir(path).map_err(|e| {
+            r.log(Level::Crit, format_args!("opendir() \"{}\" failed {}", path.display(), os(&e)));
+            500u16
+        })?),
+    };
+    r.out.status = 207;
+    r.out.status_line = Some("207 Multi-Status".into());
+    r.out.content_type = "text/xml".into();
+    r.out.charset = "utf-8".into();
+    let listing = Listing::new(wanted, plan.locks.clone(), r.path.clone(), found, inside);
+    Ok(Flow::Content(Body::Source(Box::new(listing))))
+}
+
+pub fn lock(plan: &Arc<DavPlan>, _: &mut Request) -> Flow {
+    if plan.locks.is_none() {
+        return Flow::Status(405);
+    }
+    later(plan, |plan, r| Box::pin(async move { take(&plan, r).await }))
+}
+
+async fn take(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
+    let Some(locks) = &plan.locks else { return Err(405) };
+    let text = body(r).await?;
+    let infinite = match depth(r, Depth::Infinity) {
+        None | Some(Depth::One) => return Err(400),
+        Some(depth) => depth == Depth::Infinity,
+    };
+    let now = base::clock::unix_seconds();
+    let timeout = timeout(r);
+    let tokens = evaluate(locks, r, now)?;
+    if text.is_empty() {
+        // RFC 4918, 9.10.2: the lock that is named goes on.
+        let path = r.path.clone();
+        let Some(lock) = locks.refresh(&path, &tokens, timeout, now) else { return Err(412) };
+        return Ok(tell(r, 200, &lock, now));
+    }
+    let Some(info) = xml::lock_info(&text) else {
+        r.log(Level::Error, format_args!("client sent invalid LOCK body"));
+        return Err(400);
+    };
+    let path = special::mapped_path(r)?;
+    let there = bytes_path(&path).exists();
+    let uri = r.path.clone();
+    if !there && !locks.allow(&uri, &tokens, true, false, now) {
+        return Err(LOCKED);
+    }
+    let wish = Wish { exclusive: info.exclusive, infinite, owner: info.owner, timeout };
+    let lock = locks.take(&uri, net::random::bytes16(), wish, now).map_err(|why| match why {
+        NoLock::Locked => LOCKED,
+        NoLock::Full => {
+            r.log(Level::Error, format_args!("the zone of \"dav_ext_lock\" has no room for another lock"));
+            507
+        }
+    })?;
+    let status = if there { 200 } else { 201 };
+    if !there && let Err(status) = create(plan, r, &path) {
+        locks.release(&uri, &lock.token, now);
+        return Err(status);
+    }
+    if !there {
+        set_location(r);
+    }
+    Ok(tell(r, status, &lock, now))
+}
+
+/// A lock on a name that nothing has makes an empty file (RFC 4918, 7.3).
+fn create(plan: &DavPlan, r: &Request, path: &[u8]) -> Result<(), u16> {
+    let path = bytes_path(path);
+    let made = OpenOptions::new().write(true).create_new(true).mode(plan.access).open(path);
+    made.map(drop).map_err(|e| {
+        r.log(Level::Error, format_args!("open() \"{}\" failed {}", path.display(), os(&e)));
+        409
+    })
+}
+
+/// `Timeout: Second-60`, in seconds (RFC 4918, 10.7); the first form that is known counts.
+fn timeout(r: &Request) -> Option<u64> {
+    let (_, value) = r.headers().find(|(name, _)| name.eq_ignore_ascii_case(b"Timeout"))?;
+    let word = value.split(|c| *c == b',').map(<[u8]>::trim_ascii).find_map(|word| word.strip_prefix(b"Second-"))?;
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+fn tell(r: &mut Request, status: u16, lock: &Lock, now: i64) -> Flow {
+    let mut out = b"<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n<D:prop xmlns:D=\"DAV:\">\n".to_vec();
+    properties::discovery(std::slice::from_ref(lock), now, &mut out);
+    out.extend_from_slice(b"</D:prop>\n");
+    r.out.status = status;
+    r.out.content_type = "text/xml".into();
+    r.out.charset = "utf-8".into();
+    r.out.add("Lock-Token", format!("<{}>", token_text(&lock.token)).into_bytes());
+    r.out.content_length = Some(out.len() as u64);
+    Flow::Content(Body::Bytes(Bytes::from(out)))
+}
+
+pub fn unlock(plan: &DavPlan, r: &mut Request) -> Flow {
+    let Some(locks) = &plan.locks else { return Flow::Status(405) };
+    let field = r.headers().find(|(name, _)| name.eq_ignore_ascii_case(b"Lock-Token")).map(|(_, value)| value);
+    let written = field.and_then(|value| value.trim_ascii().strip_prefix(b"<")?.strip_suffix(b">"));
+    let Some(written) = written else {
+        return refuse(r, 400, format_args!("client sent no valid \"Lock-Token\" header"));
+    };
+    let now = base::clock::unix_seconds();
+    match condition::token(written).is_some_and(|token| locks.release(&r.path, &token, now)) {
+        true => Flow::Status(204),
+        // RFC 4918, 9.11.1.
+        false => Flow::Status(409),
+    }
+}

@@ -1,0 +1,265 @@
+//! What PROPFIND tells of files and folders.
+
+use super::condition::token_text;
+use super::locks::{Lock, Locks};
+use super::xml::{DAV, Name, Wanted, escape};
+use bytes::Bytes;
+use http_engine::path::escape_uri;
+use http_engine::{BodyError, BodySource, Piece, Request};
+use observe::clock::http_time;
+use observe::{Level, os};
+use std::fs::{Metadata, ReadDir};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Names of a folder that are looked at before other connections have their turn.
+const NAMES_A_PIECE: usize = 64;
+const HEAD: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n<D:multistatus xmlns:D=\"DAV:\">\n";
+const TAIL: &[u8] = b"</D:multistatus>\n";
+
+/// The properties that there are.
+const KNOWN: [&str; 8] = [
+    "displayname",
+    "getcontentlength",
+    "getlastmodified",
+    "resourcetype",
+    "lockdiscovery",
+    "supportedlock",
+    "getetag",
+    "getcontenttype",
+];
+
+/// A file or folder that is told of.
+struct Resource<'a> {
+    uri: &'a [u8],
+    found: &'a Metadata,
+    /// Those that hold for it; `None`: there are no locks here.
+    locks: Option<Vec<Lock>>,
+    media: Option<Arc<[u8]>>,
+    now: i64,
+}
+
+/// The answer, folder by folder and name by name, so that a large folder takes no memory.
+pub struct Listing {
+    wanted: Wanted,
+    locks: Option<Arc<Locks>>,
+    uri: Vec<u8>,
+    found: Option<Metadata>,
+    inside: Option<ReadDir>,
+    ended: bool,
+}
+
+impl Listing {
+    /// Tells of what `found` is of, and of what is in it.
+    pub fn new(
+        wanted: Wanted,
+        locks: Option<Arc<Locks>>,
+        uri: Vec<u8>,
+        found: Metadata,
+        inside: Option<ReadDir>,
+    ) -> Listing {
+        Listing { wanted, locks, uri, found: Some(found), inside, ended: false }
+    }
+    fn tell(&self, r: &Request, uri: &[u8], found: &Metadata, out: &mut Vec<u8>) {
+        let now = base::clock::unix_seconds();
+        let locks = self.locks.as_ref().map(|locks| locks.covering(uri, now));
+        let media = found.is_file().then(|| media(r, uri));
+        Resource { uri, found, locks, media, now }.write(&self.wanted, out);
+    }
+    /// The next names of the folder; `false` at its end.
+    fn names(&mut self, r: &Request, out: &mut Vec<u8>) -> Result<bool, BodyError> {
+        let Some(mut inside) = self.inside.take() else { return Ok(false) };
+        for _ in 0..NAMES_A_PIECE {
+            let Some(entry) = inside.next() else { return Ok(false) };
+            let entry = entry.map_err(|e| {
+                r.log(Level::Crit, format_args!("readdir() failed {}", os(&e)));
+                BodyError
+            })?;
+            let name = entry.file_name();
+            let name = name.as_bytes();
+            if name.starts_with(b".") {
+                continue;
+            }
+            // What is gone meanwhile, or leads nowhere, is not told of.
+            let Ok(found) = std::fs::metadata(entry.path()) else { continue };
+            let mut uri = self.uri.clone();
+            if !uri.ends_with(b"/") {
+                uri.push(b'/');
+            }
+            uri.extend_from_slice(name);
+            if found.is_dir() {
+                uri.push(b'/');
+            }
+            self.tell(r, &uri, &found, out);
+        }
+        self.inside = Some(inside);
+        Ok(true)
+    }
+}
+
+impl BodySource for Listing {
+    fn poll_piece(&mut self, _: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let mut out = Vec::with_capacity(4096);
+        if let Some(found) = self.found.take() {
+            out.extend_from_slice(HEAD);
+            self.tell(r, &self.uri, &found, &mut out);
+        }
+        match self.names(r, &mut out) {
+            Ok(true) => {}
+            Ok(false) => {
+                out.extend_from_slice(TAIL);
+                self.ended = true;
+            }
+            Err(e) => return Poll::Ready(Some(Err(e))),
+        }
+        Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from(out)))))
+    }
+}
+
+/// The media type of a name, as a response with it would have.
+fn media(r: &Request, uri: &[u8]) -> Arc<[u8]> {
+    let core = &r.loc().core;
+    let name = uri.rsplit(|c| *c == b'/').next().unwrap_or_default();
+    let extension = name.iter().rposition(|c| *c == b'.').and_then(|dot| name.get(dot + 1..)).unwrap_or_default();
+    core.types.0.get(&extension.to_ascii_lowercase()).unwrap_or(&core.default_type).clone()
+}
+
+impl Resource<'_> {
+    /// The response element of the resource.
+    fn write(&self, wanted: &Wanted, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"<D:response>\n<D:href>");
+        let mut escaped = Vec::with_capacity(self.uri.len());
+        escape_uri(self.uri, &mut escaped);
+        escape(&escaped, out);
+        out.extend_from_slice(b"</D:href>\n");
+        let mut missing = Vec::new();
+        match wanted {
+            Wanted::All => self.found_ones(KNOWN.iter().copied(), &mut Vec::new(), out),
+            Wanted::Names => {
+                let names: String = KNOWN.iter().map(|name| format!("<D:{name}/>\n")).collect();
+                propstat(names.as_bytes(), "200 OK", out);
+            }
+            Wanted::These(names) => {
+                let ours = names.iter().filter(|name| name.namespace == DAV).map(|name| name.local.as_str());
+                let mut absent = Vec::new();
+                self.found_ones(ours, &mut absent, out);
+                let foreign = |name: &&Name| name.namespace != DAV;
+                absent.iter().for_each(|local| missing.extend_from_slice(format!("<D:{local}/>\n").as_bytes()));
+                for name in names.iter().filter(foreign) {
+                    missing.extend_from_slice(format!("<{} xmlns=\"", name.local).as_bytes());
+                    escape(name.namespace.as_bytes(), &mut missing);
+                    missing.extend_from_slice(b"\"/>\n");
+                }
+            }
+        }
+        if !missing.is_empty() {
+            propstat(&missing, "404 Not Found", out);
+        }
+        out.extend_from_slice(b"</D:response>\n");
+    }
+
+    /// Those properties that the resource has; the others' names are added to `absent`.
+    fn found_ones<'n>(&self, names: impl Iterator<Item = &'n str>, absent: &mut Vec<&'n str>, out: &mut Vec<u8>) {
+        let mut values = Vec::new();
+        let mut asked = false;
+        for name in names {
+            asked = true;
+            if !self.property(name, &mut values) {
+                absent.push(name);
+            }
+        }
+        if !values.is_empty() || !asked {
+            propstat(&values, "200 OK", out);
+        }
+    }
+
+    /// Appends a property; `false`: the resource has none of this name.
+    fn property(&self, name: &str, out: &mut Vec<u8>) -> bool {
+        let mut text = |value: &[u8]| {
+            out.extend_from_slice(format!("<D:{name}>").as_bytes());
+            escape(value, out);
+            out.extend_from_slice(format!("</D:{name}>\n").as_bytes());
+        };
+        match name {
+            "displayname" => {
+                let path = self.uri.strip_suffix(b"/").unwrap_or(self.uri);
+                text(path.rsplit(|c| *c == b'/').next().unwrap_or_default());
+            }
+            "getcontentlength" if !self.found.is_dir() => text(self.found.len().to_string().as_bytes()),
+            "getlastmodified" => text(&http_time(self.found.mtime())),
+            "getetag" if !self.found.is_dir() => text(&etag(self.found)),
+            "getcontenttype" => match &self.media {
+                Some(media) => text(media),
+                None => return false,
+            },
+            "resourcetype" if self.found.is_dir() => {
+                out.extend_from_slice(b"<D:resourcetype><D:collection/></D:resourcetype>\n");
+            }
+            "resourcetype" => out.extend_from_slice(b"<D:resourcetype></D:resourcetype>\n"),
+            "lockdiscovery" => discovery(self.locks.as_deref().unwrap_or_default(), self.now, out),
+            "supportedlock" => {
+                out.extend_from_slice(b"<D:supportedlock>\n");
+                let scopes: &[&str] = if self.locks.is_some() { &["exclusive", "shared"] } else { &[] };
+                for scope in scopes {
+                    let entry = format!(
+                        "<D:lockentry>\n<D:lockscope><D:{scope}/></D:lockscope>\n\
+                         <D:locktype><D:write/></D:locktype>\n</D:lockentry>\n"
+                    );
+                    out.extend_from_slice(entry.as_bytes());
+                }
+                out.extend_from_slice(b"</D:supportedlock>\n");
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// The tag that a response with the file has.
+fn etag(found: &Metadata) -> Vec<u8> {
+    format!("\"{:x}-{:x}\"", found.mtime(), found.len()).into_bytes()
+}
+
+fn propstat(properties: &[u8], status: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"<D:propstat>\n<D:prop>\n");
+    out.extend_from_slice(properties);
+    out.extend_from_slice(format!("</D:prop>\n<D:status>HTTP/1.1 {status}</D:status>\n</D:propstat>\n").as_bytes());
+}
+
+/// The property that tells of locks.
+pub fn discovery(locks: &[Lock], now: i64, out: &mut Vec<u8>) {
+    if locks.is_empty() {
+        return out.extend_from_slice(b"<D:lockdiscovery/>\n");
+    }
+    out.extend_from_slice(b"<D:lockdiscovery>\n");
+    for lock in locks {
+        let scope = if lock.exclusive { "exclusive" } else { "shared" };
+        let depth = if lock.infinite { "infinity" } else { "0" };
+        let text = format!(
+            "<D:activelock>\n<D:locktype><D:write/></D:locktype>\n<D:lockscope><D:{scope}/></D:lockscope>\n\
+             <D:depth>{depth}</D:depth>\n"
+        );
+        out.extend_from_slice(text.as_bytes());
+        if !lock.owner.is_empty() {
+            out.extend_from_slice(b"<D:owner>");
+            out.extend_from_slice(&lock.owner);
+            out.extend_from_slice(b"</D:owner>\n");
+        }
+        let (seconds, token) = (lock.expires - now, token_text(&lock.token));
+        let text = format!(
+            "<D:timeout>Second-{seconds}</D:timeout>\n<D:locktoken><D:href>{token}</D:href></D:locktoken>\n\
+             <D:lockroot><D:href>"
+        );
+        out.extend_from_slice(text.as_bytes());
+        let mut root = Vec::new();
+        escape_uri(&lock.root, &mut root);
+        escape(&root, out);
+        out.extend_from_slice(b"</D:href></D:lockroot>\n</D:activelock>\n");
+    }
+    out.extend_from_slice(b"</D:lockdiscovery>\n");
+}

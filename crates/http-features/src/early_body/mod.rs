@@ -1,0 +1,68 @@
+//! `client_body_early_read` (nginx: `ngx_http_core_module`): a request's body is read before anything else is done with it.
+
+use crate::shared::body_store;
+use conf_schema::{Area, Problem, Table, directives};
+use http_engine::core_table::Conditions;
+use http_engine::template::truthy;
+use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
+use observe::Level;
+use std::any::Any;
+use std::sync::Arc;
+use wire_h1::BodyLength;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct EarlyBodyConf from EarlyBodyInput {
+        /// The body is read before the request is handled when one of these strings is neither empty nor `0`; its limits are then those of
+        /// the server.
+        client_body_early_read: Conditions,
+    }
+}
+
+/// The feature.
+pub struct EarlyBody;
+
+impl Feature for EarlyBody {
+    fn table(&self) -> Table {
+        EarlyBodyConf::table("early_body", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conditions) = conf.downcast_ref::<EarlyBodyConf>().and_then(|c| c.client_body_early_read.as_ref())
+        else {
+            return Ok(());
+        };
+        if let Some(handlers) = &mut block.server_rewrite {
+            handlers.insert(0, Arc::new(Read(conditions.0.clone())));
+        }
+        Ok(())
+    }
+}
+
+struct Read(Vec<Template>);
+
+impl Handler for Read {
+    fn run(&self, r: &mut Request) -> Flow {
+        // A redirected request has been asked before.
+        if r.internal || r.is_subrequest() || !self.0.iter().any(|template| truthy(&template.eval(r))) {
+            return Flow::Declined;
+        }
+        let limit = r.loc().core.conf.client_max_body_size.0;
+        if let Some(BodyLength::Exact(length)) = r.body_length
+            && limit != 0
+            && length > limit
+        {
+            r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
+            r.expect_tested = true;
+            return Flow::Status(413);
+        }
+        Flow::Later(Box::new(|mut r| {
+            Box::pin(async move {
+                let flow = match body_store::read(&mut r).await {
+                    Ok(_) => Flow::Declined,
+                    Err(status) => Flow::Status(status),
+                };
+                (r, flow)
+            })
+        }))
+    }
+}

@@ -1,0 +1,167 @@
+//! FastCGI (nginx: `ngx_http_fastcgi_module`): programs that wait for requests, PHP's above all. `record.rs` has the protocol,
+//! `shared/cgi` what it has in common with uwsgi and SCGI, `shared/exchange` everything else.
+
+mod record;
+
+use crate::shared::cgi::params::{ParamLine, Params};
+use crate::shared::exchange::target::{Aim, Scheme, Target};
+use crate::shared::exchange::{Announce, PassPlan, Protocol};
+use conf_schema::value::{Flag, List, Own, Text};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
+use http_engine::regex::{Captures, Pattern};
+use http_engine::variable::Builtin;
+use http_engine::{BlockPlan, Feature, Request};
+use record::FastCgi;
+use std::any::Any;
+use std::sync::Arc;
+use upstream::SerialCodec;
+
+crate::pass_directives! {
+    /// What the module is told in a block.
+    pub struct FastcgiConf from FastcgiInput, "fastcgi";
+    fastcgi_bind fastcgi_buffer_size fastcgi_buffering fastcgi_buffers fastcgi_busy_buffers_size fastcgi_connect_timeout
+    fastcgi_force_ranges fastcgi_hide_header fastcgi_ignore_client_abort fastcgi_ignore_headers fastcgi_intercept_errors
+    fastcgi_limit_rate fastcgi_max_temp_file_size fastcgi_next_upstream = NextProgram fastcgi_next_upstream_timeout
+    fastcgi_next_upstream_tries fastcgi_pass_header fastcgi_pass_request_body fastcgi_pass_request_headers
+    fastcgi_read_timeout fastcgi_request_buffering fastcgi_send_timeout fastcgi_socket_keepalive
+    fastcgi_socket_rcvbuf fastcgi_socket_sndbuf fastcgi_temp_file_write_size fastcgi_temp_path = "fastcgi_temp"
+    own {
+        /// Sets SO_SNDLOWAT where the system has it (Linux has not: no effect).
+        fastcgi_send_lowat: conf_schema::value::Size = "0",
+        /// The address of a FastCGI server.
+        fastcgi_pass: Own<PassTo>,
+        /// A parameter that is passed on; none of an outer block's are, where a block says one.
+        /// Differs: the client's `Proxy` field does not become `HTTP_PROXY`, and a field that is spelled with underscores does
+        /// not take the place of one with hyphens.
+        fastcgi_param: List<ParamLine>,
+        /// What is added to a URI that ends with a slash in `$fastcgi_script_name`.
+        fastcgi_index: Text,
+        /// Takes `$fastcgi_script_name` and `$fastcgi_path_info` out of the URI.
+        fastcgi_split_path_info: Split,
+        /// Texts in what a program writes to its standard error that make its response an invalid one.
+        fastcgi_catch_stderr: List<Text>,
+        /// Whether connections are kept for more requests.
+        fastcgi_keep_conn: Flag = "off",
+    }
+}
+
+static SCHEME: Scheme = Scheme { plain: "fastcgi", secure: None, written: false, ports: (0, 0), has_uri: false };
+
+/// Fields of responses that are for us.
+const HIDDEN: &[&str] =
+    &["status", "x-accel-expires", "x-accel-redirect", "x-accel-limit-rate", "x-accel-buffering", "x-accel-charset"];
+
+/// `fastcgi_pass address`
+#[derive(Clone)]
+pub struct PassTo(Arc<Target>);
+
+impl Value for PassTo {
+    const SYNTAX: &'static str = "address";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Target::parse(&SCHEME, cx, d).map(|target| PassTo(Arc::new(target)))
+    }
+}
+
+/// `fastcgi_split_path_info regex`
+#[derive(Clone)]
+pub struct Split(Arc<Pattern>);
+
+impl Value for Split {
+    const SYNTAX: &'static str = "regex";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
+        let pattern = Pattern::new(cx, &word, false).map_err(|p| p.at(0))?;
+        if pattern.groups() != 2 {
+            let shown = String::from_utf8_lossy(&word).into_owned();
+            return Err(Problem::says(format!("pattern \"{shown}\" must have 2 captures")).at(0));
+        }
+        Ok(Split(Arc::new(pattern)))
+    }
+}
+
+/// What a location makes of a URI; kept in `Location::things`.
+struct Script {
+    split: Option<Split>,
+    index: Vec<u8>,
+}
+
+/// The feature.
+pub struct Fastcgi;
+
+impl Feature for Fastcgi {
+    fn table(&self) -> Table {
+        FastcgiConf::table("fastcgi", Area::Http)
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        VARIABLES
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Ok(conf) = conf.clone().downcast::<FastcgiConf>() else { return Ok(()) };
+        let pass = conf.pass_conf();
+        let whole: Arc<dyn Any + Send + Sync> = conf.clone();
+        pass.check(block.cx, &whole)?;
+        let index = conf.fastcgi_index.as_ref().map(|index| index.str().as_bytes().to_vec()).unwrap_or_default();
+        if conf.fastcgi_split_path_info.is_some() || !index.is_empty() {
+            block.location.things.push(Arc::new(Script { split: conf.fastcgi_split_path_info.clone(), index }));
+        }
+        let Some(Own(PassTo(target))) = conf.fastcgi_pass.clone() else { return Ok(()) };
+        let bound = target.bind(&SCHEME, block.cx)?;
+        let caught = conf.fastcgi_catch_stderr.iter().flat_map(|list| &list.0);
+        let protocol = Spoken {
+            params: Params::new(&conf.fastcgi_param, pass.pass_request_headers),
+            keep: conf.fastcgi_keep_conn,
+            catch: caught.map(|text| text.str().as_bytes().to_vec()).collect(),
+        };
+        PassPlan::new(pass, Box::new(protocol), bound, conf.hidden(HIDDEN)).mount(block)
+    }
+}
+
+/// FastCGI as one location speaks it.
+struct Spoken {
+    params: Params,
+    keep: bool,
+    catch: Arc<[Vec<u8>]>,
+}
+
+impl Protocol for Spoken {
+    fn codec(&self) -> Box<dyn SerialCodec> {
+        Box::new(FastCgi::new(self.keep, self.catch.clone()))
+    }
+    fn write(&self, _: &PassPlan, r: &mut Request, _: &Aim<'_>, _: Announce, out: &mut Vec<u8>) -> Result<bool, u16> {
+        let mut params = Vec::with_capacity(1024);
+        self.params.each(r, &mut |name, value| record::put_param(name, value, &mut params));
+        record::put_request(&params, self.keep, out);
+        Ok(true)
+    }
+}
+
+static VARIABLES: &[Builtin] = &[
+    Builtin::one(
+        "fastcgi_script_name",
+        |r, out| script(r, out, 1),
+        "The URI, with `fastcgi_index` behind a last slash; or its part that `fastcgi_split_path_info` says.",
+    )
+    .changeable(),
+    Builtin::one("fastcgi_path_info", |r, out| script(r, out, 2), "What `fastcgi_split_path_info` leaves of the URI.")
+        .changeable(),
+];
+
+fn script(r: &mut Request, out: &mut Vec<u8>, group: usize) -> bool {
+    let script = r.loc().thing::<Script>();
+    let mut captures = Captures::default();
+    let split = script.and_then(|script| script.split.as_ref());
+    let matched = split.is_some_and(|Split(pattern)| pattern.captures(&r.path, &mut captures) == Ok(true));
+    let part = match (matched, group) {
+        (true, group) => captures.get(group).unwrap_or_default(),
+        (false, 1) => &r.path,
+        (false, _) => b"",
+    };
+    out.extend_from_slice(part);
+    if group == 1
+        && part.ends_with(b"/")
+        && let Some(script) = script
+    {
+        out.extend_from_slice(&script.index);
+    }
+    true
+}

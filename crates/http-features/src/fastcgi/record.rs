@@ -1,0 +1,353 @@
+//! Records of FastCGI (the specification of 1996, 3.3): the client's side of a connection. No I/O.
+
+use crate::shared::cgi::codec::{Left, MORE_THAN_ANNOUNCED};
+use crate::shared::cgi::head::CgiHead;
+use bytes::Bytes;
+use std::rc::Rc;
+use std::sync::Arc;
+use upstream::{Asked, Begun, End, Event, SerialCodec, Wrong};
+
+const VERSION: u8 = 1;
+const BEGIN_REQUEST: u8 = 1;
+const END_REQUEST: u8 = 3;
+const PARAMS: u8 = 4;
+const STDIN: u8 = 5;
+const STDOUT: u8 = 6;
+const STDERR: u8 = 7;
+/// The part of a program that answers requests.
+const RESPONDER: u8 = 1;
+const KEEP_CONN: u8 = 1;
+const HEADER_BYTES: usize = 8;
+/// What one record of ours carries at most, as in nginx.
+const PIECE_BYTES: usize = 32 * 1024;
+
+fn put_record(kind: u8, content: &[u8], out: &mut Vec<u8>) {
+    let padding = (8 - content.len() % 8) % 8;
+    let [high, low] = (content.len() as u16).to_be_bytes();
+    out.extend_from_slice(&[VERSION, kind, 0, 1, high, low, padding as u8, 0]);
+    out.extend_from_slice(content);
+    out.resize(out.len() + padding, 0);
+}
+
+fn put_length(n: usize, out: &mut Vec<u8>) {
+    match u8::try_from(n) {
+        Ok(short) if short < 128 => out.push(short),
+        _ => out.extend_from_slice(&(n as u32 | 1 << 31).to_be_bytes()),
+    }
+}
+
+/// Adds a parameter to others.
+pub fn put_param(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    put_length(name.len(), out);
+    put_length(value.len(), out);
+    out.extend_from_slice(name);
+    out.extend_from_slice(value);
+}
+
+/// Writes all that goes before the body. Parameters that do not fit one record go into as many as it takes (nginx refuses them).
+pub fn put_request(params: &[u8], keep: bool, out: &mut Vec<u8>) {
+    put_record(BEGIN_REQUEST, &[0, RESPONDER, if keep { KEEP_CONN } else { 0 }, 0, 0, 0, 0, 0], out);
+    params.chunks(usize::from(u16::MAX)).for_each(|part| put_record(PARAMS, part, out));
+    put_record(PARAMS, &[], out);
+}
+
+/// What a record's header said, as far as it has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Record {
+    kind: u8,
+    left: usize,
+    padding: usize,
+}
+
+enum State {
+    Head,
+    Body(Left),
+    /// More has come than was announced.
+    Excess,
+    Ended,
+}
+
+/// The client's side of a connection.
+pub struct FastCgi {
+    asked: Asked,
+    /// `fastcgi_keep_conn`
+    keep: bool,
+    /// `fastcgi_catch_stderr`
+    catch: Arc<[Vec<u8>]>,
+    /// Bytes that were read and are looked at.
+    chunk: Bytes,
+    /// A record's header of which the rest has not come.
+    header: Vec<u8>,
+    record: Option<Record>,
+    head: CgiHead,
+    /// What came behind the head in its record.
+    rest: Bytes,
+    state: State,
+    reusable: bool,
+}
+
+impl FastCgi {
+    pub fn new(keep: bool, catch: Arc<[Vec<u8>]>) -> FastCgi {
+        FastCgi {
+            asked: Asked::default(),
+            keep,
+            catch,
+            chunk: Bytes::new(),
+            header: Vec::new(),
+            record: None,
+            head: CgiHead::new(false),
+            rest: Bytes::new(),
+            state: State::Ended,
+            reusable: false,
+        }
+    }
+    /// The next record's header; `None`: it has not come.
+    fn header(&mut self) -> Result<Option<Record>, Wrong> {
+        let wanted = HEADER_BYTES - self.header.len();
+        let part = self.chunk.split_to(wanted.min(self.chunk.len()));
+        self.header.extend_from_slice(&part);
+        let header = match *self.header.as_slice() {
+            [version, ..] if version != VERSION => {
+                return Err(format!("upstream sent unsupported FastCGI protocol version: {version}").into());
+            }
+            [_, kind, ..] if !matches!(kind, STDOUT | STDERR | END_REQUEST) => {
+                return Err(format!("upstream sent invalid FastCGI record type: {kind}").into());
+            }
+            [_, _, high, ..] if high != 0 => {
+                return Err(format!("upstream sent unexpected FastCGI request id high byte: {high}").into());
+            }
+            [_, _, _, low, ..] if low != 1 => {
+                return Err(format!("upstream sent unexpected FastCGI request id low byte: {low}").into());
+            }
+            [_, kind, _, _, high, low, padding, _] => {
+                Record { kind, left: usize::from(u16::from_be_bytes([high, low])), padding: usize::from(padding) }
+            }
+            _ => return Ok(None),
+        };
+        self.header.clear();
+        Ok(Some(header))
+    }
+    fn end(&mut self, excess: Option<&'static str>) -> Event {
+        self.state = State::Ended;
+        Event::End(End { trailers: Vec::new(), excess })
+    }
+    /// A record has begun.
+    fn begun(&mut self, record: Record) -> Result<Option<Event>, Wrong> {
+        let body = match self.state {
+            State::Head => None,
+            State::Body(left) => Some(left),
+            State::Excess | State::Ended => return Ok(None),
+        };
+        let is_short = matches!(body, Some(Left::Bytes(1..)));
+        match record.kind {
+            END_REQUEST if body.is_none() => {
+                Err(format!("upstream sent unexpected FastCGI record: {END_REQUEST}").into())
+            }
+            END_REQUEST if is_short => Err("upstream prematurely closed FastCGI request".into()),
+            STDOUT if record.left == 0 && (body.is_none() || is_short) => {
+                Err("upstream prematurely closed FastCGI stdout".into())
+            }
+            _ => Ok(None),
+        }
+    }
+    fn stderr(&mut self, piece: &Bytes) -> Result<Option<Event>, Wrong> {
+        let end = piece.iter().rposition(|c| !matches!(c, b'\n' | b'\r' | b'.' | b' ')).map_or(1, |at| at + 1);
+        let text = piece.get(..end).unwrap_or_default();
+        let words = [b"FastCGI sent in stderr: \"", text, b"\""].concat();
+        let is_head = matches!(self.state, State::Head);
+        let caught = |pattern: &Vec<u8>| !pattern.is_empty() && memchr::memmem::find(text, pattern).is_some();
+        if is_head && self.catch.iter().any(caught) {
+            return Err(Wrong(String::from_utf8_lossy(&words).into_owned()));
+        }
+        Ok(Some(Event::Said(words)))
+    }
+    fn stdout(&mut self, mut piece: Bytes) -> Result<Option<Event>, Wrong> {
+        match &mut self.state {
+            State::Head => {
+                let Some((answer, rest)) = self.head.push(&piece, self.asked.head_max)? else { return Ok(None) };
+                let left = Left::of(&answer, self.asked.method)?;
+                let (length, head_bytes) = (left.length(&answer), answer.buf.len());
+                let behind = rest.len() + self.chunk.len();
+                self.rest = rest;
+                self.state = State::Body(left);
+                Ok(Some(Event::Head(Begun { answer: Rc::new(answer), head_bytes, length, behind })))
+            }
+            State::Body(left) => {
+                let more = left.take(&mut piece);
+                if more {
+                    self.state = State::Excess;
+                }
+                Ok((!piece.is_empty()).then_some(Event::Body(piece)))
+            }
+            State::Excess | State::Ended => Ok(None),
+        }
+    }
+    /// Where it stands: what has not moved on waits for more bytes.
+    fn place(&self) -> (usize, usize, Option<(usize, usize)>) {
+        (self.chunk.len(), self.rest.len(), self.record.map(|record| (record.left, record.padding)))
+    }
+    fn next(&mut self) -> Result<Option<Event>, Wrong> {
+        if matches!(self.state, State::Excess) {
+            return Ok(Some(self.end(Some(MORE_THAN_ANNOUNCED))));
+        }
+        if !self.rest.is_empty() {
+            let rest = std::mem::take(&mut self.rest);
+            return self.stdout(rest);
+        }
+        let Some(mut record) = self.record else {
+            let Some(record) = self.header()? else { return Ok(None) };
+            self.record = Some(record);
+            return self.begun(record);
+        };
+        if record.left > 0 {
+            let piece = self.chunk.split_to(record.left.min(self.chunk.len()));
+            if piece.is_empty() {
+                return Ok(None);
+            }
+            record.left -= piece.len();
+            self.record = Some(record);
+            return match record.kind {
+                STDERR => self.stderr(&piece),
+                STDOUT => self.stdout(piece),
+                _ => Ok(None),
+            };
+        }
+        let padding = record.padding.min(self.chunk.len());
+        self.chunk = self.chunk.split_off(padding);
+        record.padding -= padding;
+        self.record = (record.padding > 0).then_some(record);
+        if self.record.is_none() && record.kind == END_REQUEST && matches!(self.state, State::Body(_)) {
+            self.reusable = self.keep && self.chunk.is_empty();
+            return Ok(Some(self.end(None)));
+        }
+        Ok(None)
+    }
+}
+
+impl SerialCodec for FastCgi {
+    fn begin(&mut self, asked: &Asked, _: &[u8]) {
+        self.asked = *asked;
+        self.chunk = Bytes::new();
+        self.header.clear();
+        self.record = None;
+        self.head.reset();
+        self.rest = Bytes::new();
+        self.state = State::Head;
+        self.reusable = false;
+    }
+    fn encode_body(&mut self, piece: &[u8], end: bool, out: &mut Vec<u8>) {
+        piece.chunks(PIECE_BYTES).for_each(|part| put_record(STDIN, part, out));
+        if end {
+            put_record(STDIN, &[], out);
+        }
+    }
+    fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
+        loop {
+            if self.chunk.is_empty() && !input.is_empty() {
+                self.chunk = Bytes::from(std::mem::take(input));
+            }
+            let before = self.place();
+            if let Some(event) = self.next()? {
+                return Ok(Some(event));
+            }
+            let goes_on = before != self.place() || matches!(self.state, State::Excess);
+            if !goes_on || matches!(self.state, State::Ended) {
+                return Ok(None);
+            }
+        }
+    }
+    fn closed(&mut self) -> Result<Option<End>, Wrong> {
+        let whole = matches!(self.state, State::Body(Left::Open | Left::Nothing | Left::Bytes(0)));
+        Ok((whole && !self.keep).then(End::default))
+    }
+    fn is_reusable(&self) -> bool {
+        self.reusable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire_h1::Method;
+
+    fn record(kind: u8, text: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_record(kind, text.as_bytes(), &mut out);
+        out
+    }
+
+    /// What comes of a response, whole or octet by octet.
+    fn run(keep: bool, method: Method, bytes: &[u8], step: usize) -> (String, bool) {
+        let mut codec = FastCgi::new(keep, [b"caught".to_vec()].into());
+        codec.begin(&Asked { method, head_max: 4096, chunked: false }, b"");
+        let (mut out, mut input) = (String::new(), Vec::new());
+        let mut body = String::new();
+        for part in bytes.chunks(step) {
+            input.extend_from_slice(part);
+            loop {
+                match codec.decode(&mut input, &mut Vec::new()) {
+                    Ok(None) => break,
+                    Ok(Some(Event::Head(begun))) => out += &format!("{} {:?};", begun.answer.head.status, begun.length),
+                    Ok(Some(Event::Body(bytes))) => body += &String::from_utf8_lossy(&bytes),
+                    Ok(Some(Event::Said(_))) => {}
+                    Ok(Some(Event::End(end))) => out += &format!("{body};end {};", end.excess.is_some()),
+                    Ok(Some(Event::Interim(..))) => out += "interim;",
+                    Err(Wrong(words)) => return (out + &words, false),
+                }
+            }
+        }
+        (out, codec.is_reusable() && input.is_empty())
+    }
+
+    #[test]
+    fn responses_in_one_piece_and_octet_by_octet() {
+        let body = |n: usize, text: &str| {
+            let head = record(STDOUT, &format!("Status: 201 Made\r\nContent-Length: {n}\r\n\r\n{text}"));
+            [head, record(STDERR, "careful.\n"), record(STDOUT, ""), record(END_REQUEST, "\0\0\0\0\0\0\0\0")].concat()
+        };
+        for step in [1, 7, 1000] {
+            let whole = body(4, "abcd");
+            assert_eq!(run(true, Method::Get, &whole, step), ("201 Exact(4);abcd;end false;".into(), true), "{step}");
+            assert_eq!(run(false, Method::Get, &whole, step), ("201 Exact(4);abcd;end false;".into(), false));
+            assert_eq!(run(false, Method::Get, &body(2, "abcd"), step).0, "201 Exact(2);ab;end true;");
+            let short = run(true, Method::Get, &body(9, "abcd"), step).0;
+            assert_eq!(short, "201 Exact(9);upstream prematurely closed FastCGI stdout");
+            assert_eq!(run(true, Method::Head, &whole, step), ("201 None;;end false;".into(), true));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense() {
+        for (bytes, words) in [
+            (vec![2], "upstream sent unsupported FastCGI protocol version: 2"),
+            (vec![1, 9], "upstream sent invalid FastCGI record type: 9"),
+            (vec![1, 6, 1], "upstream sent unexpected FastCGI request id high byte: 1"),
+            (vec![1, 6, 0, 2], "upstream sent unexpected FastCGI request id low byte: 2"),
+            (record(STDOUT, ""), "upstream prematurely closed FastCGI stdout"),
+            (record(END_REQUEST, "\0\0\0\0\0\0\0\0"), "upstream sent unexpected FastCGI record: 3"),
+            (record(STDERR, "is caught here"), "FastCGI sent in stderr: \"is caught here\""),
+        ] {
+            for step in [1, 100] {
+                if bytes[1..].len() > 8 && bytes[1] == STDERR && step == 1 {
+                    continue;
+                }
+                assert_eq!(run(false, Method::Get, &bytes, step).0, words);
+            }
+        }
+    }
+
+    #[test]
+    fn requests() {
+        let mut out = Vec::new();
+        let mut params = Vec::new();
+        put_param(b"A", &[b'x'; 200], &mut params);
+        assert_eq!(params[..6], [1, 0x80, 0, 0, 200, b'A']);
+        put_request(&params, true, &mut out);
+        assert_eq!(out[..16], [1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(out[16..24], [1, 4, 0, 1, 0, 206, 2, 0]);
+        assert_eq!(out[out.len() - 8..], [1, 4, 0, 1, 0, 0, 0, 0]);
+        out.clear();
+        FastCgi::new(true, [].into()).encode_body(b"abc", true, &mut out);
+        assert_eq!(out, [&[1, 5, 0, 1, 0, 3, 5, 0][..], b"abc\0\0\0\0\0", &[1, 5, 0, 1, 0, 0, 0, 0]].concat());
+    }
+}

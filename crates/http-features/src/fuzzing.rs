@@ -1,0 +1,5 @@
+//! The bodies of the fuzz targets of the features: any bytes in, a panic when a belief does not hold. `fuzz/` runs them under
+//! libFuzzer, and `tests/smoke.rs` with a seeded generator in every `cargo test`.
+
+pub use crate::dav::fuzzing::dav;
+pub use crate::mp4::fuzzing::mp4;

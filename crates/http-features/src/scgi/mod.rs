@@ -1,0 +1,107 @@
+//! SCGI (nginx: `ngx_http_scgi_module`): a request is a netstring of parameters, a response ends with its connection.
+
+use crate::shared::cgi::codec::Closing;
+use crate::shared::cgi::params::{ParamLine, Params};
+use crate::shared::exchange::target::{Aim, Scheme, Target};
+use crate::shared::exchange::{Announce, PassPlan, Protocol};
+use conf_schema::value::{List, Own};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
+use http_engine::{BlockPlan, Feature, Request};
+use std::any::Any;
+use std::sync::Arc;
+use upstream::SerialCodec;
+use wire_h1::BodyLength;
+
+crate::pass_directives! {
+    /// What the module is told in a block.
+    pub struct ScgiConf from ScgiInput, "scgi";
+    scgi_bind scgi_buffer_size scgi_buffering scgi_buffers scgi_busy_buffers_size scgi_connect_timeout scgi_force_ranges
+    scgi_hide_header scgi_ignore_client_abort scgi_ignore_headers scgi_intercept_errors scgi_limit_rate
+    scgi_max_temp_file_size scgi_next_upstream = NextProgram scgi_next_upstream_timeout scgi_next_upstream_tries scgi_pass_header
+    scgi_pass_request_body scgi_pass_request_headers scgi_read_timeout scgi_request_buffering
+    scgi_send_timeout scgi_socket_keepalive scgi_socket_rcvbuf scgi_socket_sndbuf scgi_temp_file_write_size
+    scgi_temp_path = "scgi_temp"
+    own {
+        /// The address of an SCGI server.
+        scgi_pass: Own<PassTo>,
+        /// A parameter that is passed on; none of an outer block's are, where a block says one.
+        /// Differs: as `fastcgi_param`.
+        scgi_param: List<ParamLine>,
+    }
+}
+
+static SCHEME: Scheme = Scheme { plain: "scgi", secure: None, written: false, ports: (0, 0), has_uri: false };
+
+/// Fields of responses that are for us.
+const HIDDEN: &[&str] =
+    &["status", "x-accel-expires", "x-accel-redirect", "x-accel-limit-rate", "x-accel-buffering", "x-accel-charset"];
+
+/// `scgi_pass address`
+#[derive(Clone)]
+pub struct PassTo(Arc<Target>);
+
+impl Value for PassTo {
+    const SYNTAX: &'static str = "address";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Target::parse(&SCHEME, cx, d).map(|target| PassTo(Arc::new(target)))
+    }
+}
+
+/// The feature.
+pub struct Scgi;
+
+impl Feature for Scgi {
+    fn table(&self) -> Table {
+        ScgiConf::table("scgi", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Ok(conf) = conf.clone().downcast::<ScgiConf>() else { return Ok(()) };
+        let pass = conf.pass_conf();
+        let whole: Arc<dyn Any + Send + Sync> = conf.clone();
+        pass.check(block.cx, &whole)?;
+        let Some(Own(PassTo(target))) = conf.scgi_pass.clone() else { return Ok(()) };
+        let bound = target.bind(&SCHEME, block.cx)?;
+        let params = Params::new(&conf.scgi_param, pass.pass_request_headers);
+        PassPlan::new(pass, Box::new(Spoken { params }), bound, conf.hidden(HIDDEN)).mount(block)
+    }
+}
+
+/// SCGI as one location speaks it.
+struct Spoken {
+    params: Params,
+}
+
+impl Protocol for Spoken {
+    fn codec(&self) -> Box<dyn SerialCodec> {
+        Box::new(Closing::new())
+    }
+    fn write(
+        &self,
+        _: &PassPlan,
+        r: &mut Request,
+        _: &Aim<'_>,
+        announce: Announce,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, u16> {
+        let length = if let Announce::Length(n) = announce { n } else { 0 };
+        // It must come first.
+        let mut params = format!("CONTENT_LENGTH\0{length}\0").into_bytes();
+        self.params.each(r, &mut |name, value| {
+            // What would end a word early is no word.
+            if !name.contains(&0) && !value.contains(&0) {
+                params.extend_from_slice(name);
+                params.push(0);
+                params.extend_from_slice(value);
+                params.push(0);
+            }
+        });
+        out.extend_from_slice(format!("{}:", params.len()).as_bytes());
+        out.extend_from_slice(&params);
+        out.push(b',');
+        Ok(true)
+    }
+    fn may_stream(&self, length: BodyLength) -> bool {
+        // Its length stands before it.
+        length != BodyLength::Chunked
+    }
+}

@@ -1,0 +1,152 @@
+//! Responses that end with their connection: uwsgi and SCGI. No I/O.
+
+use super::head::CgiHead;
+use bytes::Bytes;
+use std::rc::Rc;
+use upstream::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
+use wire_h1::{BodyLength, Known, Method};
+
+/// Said of bytes that should not be there.
+pub const MORE_THAN_ANNOUNCED: &str = "upstream sent more data than specified in \"Content-Length\" header";
+
+/// How much of a body is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// There is none, whatever comes.
+    Nothing,
+    Bytes(u64),
+    /// Until it is said that it ends.
+    Open,
+}
+
+impl Left {
+    /// What a head says of the body.
+    ///
+    /// # Errors
+    /// A `Content-Length` that is none.
+    pub fn of(answer: &Answer, method: Method) -> Result<Left, Wrong> {
+        let (head, buf) = (&answer.head, &answer.buf);
+        if matches!(head.status, 204 | 304) {
+            return Ok(Left::Bytes(0));
+        }
+        if method == Method::Head {
+            return Ok(Left::Nothing);
+        }
+        let Some(value) = head.fields.first(Known::ContentLength) else { return Ok(Left::Open) };
+        let text = std::str::from_utf8(value.of(buf)).unwrap_or_default();
+        let plain = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        match text.parse().ok().filter(|_| plain) {
+            Some(n) => Ok(Left::Bytes(n)),
+            None => Err(format!("upstream sent invalid \"Content-Length\" header: \"Content-Length: {text}\"").into()),
+        }
+    }
+    /// The same for whoever passes the body on.
+    pub fn length(self, answer: &Answer) -> BodyLength {
+        match self {
+            _ if matches!(answer.head.status, 204 | 304) => BodyLength::None,
+            Left::Nothing => BodyLength::None,
+            Left::Bytes(n) => BodyLength::Exact(n),
+            Left::Open => BodyLength::UntilClose,
+        }
+    }
+    /// Cuts a piece to what is left; whether there was more.
+    pub fn take(&mut self, piece: &mut Bytes) -> bool {
+        match self {
+            Left::Nothing => {
+                piece.clear();
+                false
+            }
+            Left::Open => false,
+            Left::Bytes(left) => {
+                let more = piece.len() as u64 > *left;
+                piece.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= piece.len() as u64;
+                more
+            }
+        }
+    }
+}
+
+enum State {
+    Head,
+    Body(Left),
+    /// More has come than was announced.
+    Excess,
+    Ended,
+}
+
+/// The client's side of a connection.
+pub struct Closing {
+    asked: Asked,
+    head: CgiHead,
+    state: State,
+    rest: Bytes,
+}
+
+impl Closing {
+    pub fn new() -> Closing {
+        Closing { asked: Asked::default(), head: CgiHead::new(true), state: State::Ended, rest: Bytes::new() }
+    }
+}
+
+impl Closing {
+    fn end(&mut self, excess: Option<&'static str>) -> Event {
+        self.state = State::Ended;
+        Event::End(End { trailers: Vec::new(), excess })
+    }
+}
+
+impl SerialCodec for Closing {
+    fn begin(&mut self, asked: &Asked, _: &[u8]) {
+        self.asked = *asked;
+        self.head.reset();
+        self.state = State::Head;
+        self.rest = Bytes::new();
+    }
+    fn frames_body(&self) -> bool {
+        false
+    }
+    fn encode_body(&mut self, piece: &[u8], _: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(piece);
+    }
+    fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
+        match &mut self.state {
+            State::Head => {
+                if input.is_empty() {
+                    return Ok(None);
+                }
+                let found = self.head.push(input, self.asked.head_max)?;
+                input.clear();
+                let Some((answer, rest)) = found else { return Ok(None) };
+                let left = Left::of(&answer, self.asked.method)?;
+                let (length, head_bytes, behind) = (left.length(&answer), answer.buf.len(), rest.len());
+                self.rest = rest;
+                self.state = State::Body(left);
+                Ok(Some(Event::Head(Begun { answer: Rc::new(answer), head_bytes, length, behind })))
+            }
+            State::Body(left) => {
+                let mut piece = std::mem::take(&mut self.rest);
+                if piece.is_empty() {
+                    piece = Bytes::from(std::mem::take(input));
+                }
+                let more = left.take(&mut piece);
+                let whole = *left == Left::Bytes(0);
+                if more {
+                    self.state = State::Excess;
+                }
+                if !piece.is_empty() {
+                    return Ok(Some(Event::Body(piece)));
+                }
+                Ok(whole.then(|| self.end(more.then_some(MORE_THAN_ANNOUNCED))))
+            }
+            State::Excess => Ok(Some(self.end(Some(MORE_THAN_ANNOUNCED)))),
+            State::Ended => Ok(None),
+        }
+    }
+    fn closed(&mut self) -> Result<Option<End>, Wrong> {
+        Ok(matches!(self.state, State::Body(Left::Open | Left::Nothing | Left::Bytes(0))).then(End::default))
+    }
+    fn is_reusable(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,364 @@
+//! One request to one server: it is sent, and the head of the answer is read. Both go on at the same time: a server may answer
+//! before it has taken the whole body (nginx: `ngx_http_upstream_send_request`, `ngx_http_upstream_process_header`). Then the
+//! rest is not sent, and the connection is not used again; a protocol that goes both ways at once sends on.
+
+use super::run::{Failure, Outgoing, note};
+use super::target::Aim;
+use super::{Announce, PassPlan, early_hints};
+use crate::shared::body_store::BodyStore;
+use crate::shared::upstream_state::UpstreamState;
+use bytes::Bytes;
+use http_engine::{BodyReader, Request, RequestBody};
+use observe::{Level, os};
+use smallvec::SmallVec;
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use upstream::{Asked, Begun, Came, ClientStream, Event, Peer, Pooled, Stop, Wrong};
+use wire_h1::BodyLength;
+
+/// How much of a body that is passed on as it comes is written at once.
+const STREAM_BYTES: usize = 64 * 1024;
+
+/// Requests up to this size leave their buffer to the next one.
+const SPARE_BYTES_MAX: usize = 16 * 1024;
+
+thread_local! {
+    /// The buffer of the request that was sent last.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Where the bytes behind the head come from.
+enum Source {
+    Ended,
+    Stored(Rc<BodyStore>, u64),
+    Client(Box<Client>),
+}
+
+/// A client's body that is passed on as it comes.
+struct Client {
+    reader: Box<dyn BodyReader>,
+    /// `client_max_body_size`; 0: none.
+    limit: u64,
+    total: u64,
+    /// What fits the buffer is kept for `$request_body`.
+    copy: Vec<u8>,
+    copy_max: u64,
+}
+
+impl Client {
+    /// Queues what has come, as much as fits; `Ready(true)` at the end of the body.
+    fn poll_fill(&mut self, cx: &mut Context<'_>, stream: &mut ClientStream) -> Poll<Result<bool, u16>> {
+        // What has come together is framed together.
+        let mut pieces: SmallVec<[Bytes; 1]> = SmallVec::new();
+        let mut filled = 0;
+        let mut ended = false;
+        while filled < STREAM_BYTES && !ended {
+            match self.reader.poll_read(cx) {
+                Poll::Ready(Some(Ok(piece))) => {
+                    filled += piece.len();
+                    pieces.push(piece);
+                }
+                Poll::Ready(Some(Err(status))) => return Poll::Ready(Err(status)),
+                Poll::Ready(None) => ended = true,
+                Poll::Pending if filled == 0 => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        self.total += filled as u64;
+        if self.limit != 0 && self.total > self.limit {
+            return Poll::Ready(Err(413));
+        }
+        if self.total <= self.copy_max {
+            pieces.iter().for_each(|piece| self.copy.extend_from_slice(piece));
+        }
+        match pieces.as_slice() {
+            [] => stream.queue(&[], ended),
+            [piece] => stream.queue(piece, ended),
+            many => stream.queue_owned(many.concat(), ended),
+        }
+        Poll::Ready(Ok(ended))
+    }
+}
+
+/// What happened on the connection.
+enum Happened {
+    /// Everything was sent.
+    Sent,
+    /// The server takes nothing more; it may have said why.
+    Refused,
+    Event(Event),
+    Wrong(Wrong),
+    Closed,
+    SendFailed(io::Error),
+    ReceiveFailed(io::Error),
+    /// The client's body ends the request with this.
+    Client(u16),
+    SendTimeout,
+    ReadTimeout,
+}
+
+/// The bytes on their way in both directions.
+pub struct Talk {
+    pub stream: ClientStream,
+    source: Source,
+    /// Nothing more is written.
+    done: bool,
+    /// What the head says of the body's length is so.
+    honest: bool,
+    /// The server has said something.
+    heard: bool,
+    send_timeout: Duration,
+    read_timeout: Duration,
+    /// A client's body that ended, when it fitted the buffer.
+    copied: Option<Vec<u8>>,
+}
+
+impl Talk {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Happened> {
+        if !self.done
+            && let Poll::Ready(happened) = self.poll_send(cx)
+        {
+            return Poll::Ready(happened);
+        }
+        if let Poll::Ready(came) = self.stream.poll_event(cx, usize::MAX) {
+            return Poll::Ready(match came {
+                Came::Event(event) => Happened::Event(event),
+                Came::Closed => Happened::Closed,
+                Came::Failed(e) => Happened::ReceiveFailed(e),
+                Came::Wrong(wrong) => Happened::Wrong(wrong),
+            });
+        }
+        // A client that is waited for has its own time.
+        let timeout = match (self.done, self.stream.is_flushed()) {
+            (true, _) => self.read_timeout,
+            (false, false) => self.send_timeout,
+            (false, true) => return Poll::Pending,
+        };
+        if self.stream.patience().poll_over(cx, timeout) {
+            return Poll::Ready(if self.done { Happened::ReadTimeout } else { Happened::SendTimeout });
+        }
+        Poll::Pending
+    }
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Happened> {
+        loop {
+            match std::task::ready!(self.stream.poll_flush(cx)) {
+                Ok(()) => {}
+                Err(Stop::Refused) => return Poll::Ready(Happened::Refused),
+                Err(Stop::Failed(e)) => return Poll::Ready(Happened::SendFailed(e)),
+            }
+            match std::task::ready!(self.poll_fill(cx)) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.stream.sent(self.honest);
+                    return Poll::Ready(Happened::Sent);
+                }
+                Err(status) => return Poll::Ready(Happened::Client(status)),
+            }
+        }
+    }
+    /// Queues more of the body; `Ready(false)` when there is no more.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, u16>> {
+        match &mut self.source {
+            Source::Ended => Poll::Ready(Ok(false)),
+            Source::Stored(store, offset) => match store.read_at(*offset) {
+                Ok(bytes) if !bytes.is_empty() => {
+                    *offset += bytes.len() as u64;
+                    let last = *offset >= store.len();
+                    self.stream.queue_owned(bytes, last);
+                    if last {
+                        self.source = Source::Ended;
+                    }
+                    Poll::Ready(Ok(true))
+                }
+                _ => Poll::Ready(Err(500)),
+            },
+            Source::Client(client) => {
+                if std::task::ready!(client.poll_fill(cx, &mut self.stream))? {
+                    let copy = std::mem::take(&mut client.copy);
+                    self.copied = (client.total > 0 && client.total <= client.copy_max).then_some(copy);
+                    self.source = Source::Ended;
+                }
+                Poll::Ready(Ok(true))
+            }
+        }
+    }
+    /// The head of the answer is here and the request has not left whole: what the client still sends is nobody's.
+    pub fn is_cut_short(&self) -> bool {
+        matches!(self.source, Source::Client(_))
+    }
+    /// Sends on while the answer is read, where the protocol goes both ways at once.
+    pub fn poll_send_on(&mut self, cx: &mut Context<'_>) {
+        // (A server that takes nothing more has said why, or closes.)
+        if !self.done && self.poll_send(cx).is_ready() {
+            self.done = true;
+        }
+    }
+    /// Adds what has gone over the connection to the try's figures; how much has come.
+    pub fn count(&mut self, r: &mut Request) -> u64 {
+        let counts = self.stream.take_counts();
+        if let Some(one) = UpstreamState::last(r) {
+            one.bytes_sent += counts.sent;
+            one.bytes_received += counts.received;
+        }
+        counts.received
+    }
+}
+
+/// Begins to talk: the head is written, and what is here of the body queued.
+fn begin(
+    plan: &PassPlan,
+    r: &mut Request,
+    aim: &Aim<'_>,
+    outgoing: &Outgoing,
+    connection: Box<Pooled>,
+) -> Result<Talk, Failure> {
+    let conf = &plan.conf;
+    let announce = match outgoing {
+        Outgoing::Nothing => Announce::Nothing,
+        Outgoing::Text(text) => Announce::Length(text.len() as u64),
+        Outgoing::Stored(store) => Announce::Length(store.len()),
+        Outgoing::Streamed(BodyLength::Exact(n)) => Announce::Length(*n),
+        Outgoing::Streamed(_) => Announce::Chunked,
+    };
+    let mut out = SPARE.take();
+    let honest = plan.protocol.write(plan, r, aim, announce, &mut out).map_err(Failure::Final)?;
+    let method = plan.protocol.method(r);
+    let asked = Asked { method, head_max: conf.buffer_size as usize, chunked: announce == Announce::Chunked };
+    let mut stream = ClientStream::new(connection, &asked, out);
+    let source = match outgoing {
+        Outgoing::Nothing => {
+            stream.queue(&[], true);
+            Source::Ended
+        }
+        Outgoing::Text(text) => {
+            stream.queue(text, true);
+            Source::Ended
+        }
+        Outgoing::Stored(store) => match store.in_memory() {
+            Some(bytes) => {
+                stream.queue(bytes, true);
+                Source::Ended
+            }
+            None if store.len() == 0 => {
+                stream.queue(&[], true);
+                Source::Ended
+            }
+            None => Source::Stored(store.clone(), 0),
+        },
+        Outgoing::Streamed(_) => match std::mem::replace(&mut r.body, RequestBody::Taken) {
+            RequestBody::Unread(reader) => {
+                let core = &r.loc().core.conf;
+                Source::Client(Box::new(Client {
+                    reader,
+                    limit: core.client_max_body_size.0,
+                    total: 0,
+                    copy: Vec::new(),
+                    copy_max: core.client_body_buffer_size.0,
+                }))
+            }
+            _ => return Err(Failure::Error),
+        },
+    };
+    Ok(Talk {
+        stream,
+        source,
+        done: false,
+        honest,
+        heard: false,
+        send_timeout: conf.send_timeout,
+        read_timeout: conf.read_timeout,
+        copied: None,
+    })
+}
+
+/// Sends the request and reads the head of the response. The flag of an error says that nothing had come back yet.
+pub async fn converse(
+    plan: &PassPlan,
+    r: &mut Request,
+    aim: &Aim<'_>,
+    peer: &Peer,
+    outgoing: &Outgoing,
+    connection: Box<Pooled>,
+) -> Result<(Begun, Talk), (Failure, bool)> {
+    let mut talk = begin(plan, r, aim, outgoing, connection).map_err(|why| (why, false))?;
+    if let Some(one) = UpstreamState::last(r) {
+        one.sent = true;
+    }
+    if matches!(talk.source, Source::Client(_)) {
+        // The head goes along with what is here already.
+        let first = std::future::poll_fn(|cx| Poll::Ready(talk.poll_fill(cx))).await;
+        if let Poll::Ready(Err(status)) = first {
+            return Err((Failure::Final(status), false));
+        }
+    }
+    let mut hinted = 0;
+    let broken = |r: &mut Request, talk: &Talk, words: &str, doing: &str| {
+        // Whoever asked says it of a kept connection that has simply ended.
+        if talk.heard || talk.stream.requests() == 1 {
+            note(r, peer, aim, words, doing);
+        }
+        (Failure::Error, !talk.heard)
+    };
+    const READING: &str = "reading response header from";
+    loop {
+        let happened = std::future::poll_fn(|cx| talk.poll(cx)).await;
+        talk.heard |= talk.count(r) > 0;
+        let doing = if talk.done { READING } else { "sending request to" };
+        match happened {
+            Happened::Sent => {
+                talk.done = true;
+                let out = talk.stream.take_buffer();
+                if out.capacity() <= SPARE_BYTES_MAX {
+                    SPARE.set(out);
+                }
+                if let Some(copy) = talk.copied.take() {
+                    r.body_bytes = Some(copy.into());
+                }
+            }
+            Happened::Refused => talk.done = true,
+            Happened::Client(status) => return Err((Failure::Final(status), false)),
+            Happened::Closed => return Err(broken(r, &talk, "upstream prematurely closed connection", doing)),
+            Happened::SendFailed(e) => {
+                note(r, peer, aim, &format!("send() failed {}", os(&e)), doing);
+                return Err((Failure::Error, true));
+            }
+            Happened::ReceiveFailed(e) => {
+                return Err(broken(r, &talk, &format!("recv() failed {}", os(&e)), doing));
+            }
+            Happened::SendTimeout | Happened::ReadTimeout => {
+                note(r, peer, aim, "upstream timed out (110: Connection timed out)", doing);
+                if let Some(one) = UpstreamState::last(r) {
+                    one.status = 504;
+                }
+                return Err((Failure::Timeout, false));
+            }
+            Happened::Wrong(wrong) => {
+                note(r, peer, aim, &wrong.0, READING);
+                return Err((Failure::InvalidHeader, false));
+            }
+            Happened::Event(Event::Interim(answer, bytes)) => {
+                if answer.head.status == 103 {
+                    hinted += bytes as u64;
+                    early_hints::pass(plan, r, &answer.head, &answer.buf, hinted).await;
+                }
+            }
+            Happened::Event(Event::Head(begun)) => return Ok((begun, talk)),
+            Happened::Event(Event::Said(words)) => said(r, &words, READING),
+            // A protocol says nothing of a body before its head.
+            Happened::Event(Event::Body(_) | Event::End(_)) => {
+                note(r, peer, aim, "upstream sent no valid header", READING);
+                return Err((Failure::InvalidHeader, false));
+            }
+        }
+    }
+}
+
+/// What an application wrote to its standard error.
+pub fn said(r: &Request, words: &[u8], doing: &str) {
+    let url = UpstreamState::url(r);
+    let shown = String::from_utf8_lossy(words);
+    r.log_of(Level::Error, format_args!("{shown} while {doing} upstream"), url.as_deref());
+}

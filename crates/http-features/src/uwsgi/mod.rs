@@ -1,0 +1,140 @@
+//! uwsgi (nginx: `ngx_http_uwsgi_module`): the protocol of the uWSGI server, for Python above all. A packet of parameters, then the
+//! body; a response ends with its connection.
+
+use crate::shared::cgi::codec::Closing;
+use crate::shared::cgi::params::{ParamLine, Params};
+use crate::shared::exchange::target::{Aim, Scheme, Target};
+use crate::shared::exchange::{Announce, PassPlan, Protocol};
+use conf_schema::value::{List, Number, Own, Text};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
+use http_engine::{BlockPlan, Feature, Request};
+use observe::Level;
+use std::any::Any;
+use std::sync::Arc;
+use upstream::SerialCodec;
+use wire_h1::BodyLength;
+
+crate::pass_directives! {
+    /// What the module is told in a block.
+    pub struct UwsgiConf from UwsgiInput, "uwsgi";
+    uwsgi_bind uwsgi_buffer_size uwsgi_buffering uwsgi_buffers uwsgi_busy_buffers_size uwsgi_connect_timeout
+    uwsgi_force_ranges uwsgi_hide_header uwsgi_ignore_client_abort uwsgi_ignore_headers uwsgi_intercept_errors
+    uwsgi_limit_rate uwsgi_max_temp_file_size uwsgi_next_upstream = NextProgram uwsgi_next_upstream_timeout uwsgi_next_upstream_tries
+    uwsgi_pass_header uwsgi_pass_request_body uwsgi_pass_request_headers uwsgi_read_timeout uwsgi_request_buffering
+    uwsgi_send_timeout uwsgi_socket_keepalive uwsgi_socket_rcvbuf uwsgi_socket_sndbuf
+    uwsgi_temp_file_write_size uwsgi_temp_path = "uwsgi_temp"
+    ssl {
+        "uwsgi_ssl"
+        uwsgi_ssl_certificate uwsgi_ssl_certificate_key uwsgi_ssl_certificate_cache uwsgi_ssl_ciphers uwsgi_ssl_conf_command
+        uwsgi_ssl_crl uwsgi_ssl_name uwsgi_ssl_password_file uwsgi_ssl_protocols uwsgi_ssl_server_name
+        uwsgi_ssl_session_reuse uwsgi_ssl_trusted_certificate uwsgi_ssl_verify uwsgi_ssl_verify_depth
+    }
+    own {
+        /// The protocol (`uwsgi://`, or `suwsgi://` over TLS) and address of a uwsgi server.
+        uwsgi_pass: Own<PassTo>,
+        /// A parameter that is passed on; none of an outer block's are, where a block says one.
+        /// Differs: as `fastcgi_param`.
+        uwsgi_param: List<ParamLine>,
+        /// The first modifier of the packet: what kind of request it is.
+        uwsgi_modifier1: Number = "0",
+        /// The second one.
+        uwsgi_modifier2: Number = "0",
+        /// A text behind the parameters.
+        uwsgi_string: Text,
+    }
+}
+
+static SCHEME: Scheme =
+    Scheme { plain: "uwsgi", secure: Some("suwsgi"), written: false, ports: (0, 0), has_uri: false };
+
+/// Fields of responses that are for us.
+const HIDDEN: &[&str] =
+    &["x-accel-expires", "x-accel-redirect", "x-accel-limit-rate", "x-accel-buffering", "x-accel-charset"];
+
+/// `uwsgi_pass [protocol://]address`
+#[derive(Clone)]
+pub struct PassTo(Arc<Target>);
+
+impl Value for PassTo {
+    const SYNTAX: &'static str = "[protocol://]address";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Target::parse(&SCHEME, cx, d).map(|target| PassTo(Arc::new(target)))
+    }
+}
+
+/// The feature.
+pub struct Uwsgi;
+
+impl Feature for Uwsgi {
+    fn table(&self) -> Table {
+        UwsgiConf::table("uwsgi", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Ok(conf) = conf.clone().downcast::<UwsgiConf>() else { return Ok(()) };
+        let pass = conf.pass_conf();
+        let whole: Arc<dyn Any + Send + Sync> = conf.clone();
+        pass.check(block.cx, &whole)?;
+        let modifier = |n: &Number, which: u8| {
+            u8::try_from(n.0).map_err(|_| Problem::says(format!("\"uwsgi_modifier{which}\" must be between 0 and 255")))
+        };
+        let modifiers = (modifier(&conf.uwsgi_modifier1, 1)?, modifier(&conf.uwsgi_modifier2, 2)?);
+        let Some(Own(PassTo(target))) = conf.uwsgi_pass.clone() else { return Ok(()) };
+        let bound = target.bind(&SCHEME, block.cx)?;
+        let tls = match &*target {
+            Target::Fixed(url) if !url.tls => None,
+            _ => Some(conf.tls().build(block.cx)?),
+        };
+        let protocol = Spoken {
+            params: Params::new(&conf.uwsgi_param, pass.pass_request_headers),
+            modifiers,
+            text: conf.uwsgi_string.as_ref().map(|text| text.str().as_bytes().to_vec()).unwrap_or_default(),
+        };
+        let mut plan = PassPlan::new(pass, Box::new(protocol), bound, conf.hidden(HIDDEN));
+        plan.tls = tls;
+        plan.mount(block)
+    }
+}
+
+/// uwsgi as one location speaks it.
+struct Spoken {
+    params: Params,
+    modifiers: (u8, u8),
+    text: Vec<u8>,
+}
+
+impl Protocol for Spoken {
+    fn codec(&self) -> Box<dyn SerialCodec> {
+        Box::new(Closing::new())
+    }
+    fn write(&self, _: &PassPlan, r: &mut Request, _: &Aim<'_>, _: Announce, out: &mut Vec<u8>) -> Result<bool, u16> {
+        out.extend_from_slice(&[self.modifiers.0, 0, 0, self.modifiers.1]);
+        let start = out.len();
+        let mut fits = true;
+        let put_word = |word: &[u8], out: &mut Vec<u8>, fits: &mut bool| match u16::try_from(word.len()) {
+            Ok(length) => {
+                out.extend_from_slice(&length.to_le_bytes());
+                out.extend_from_slice(word);
+            }
+            Err(_) => *fits = false,
+        };
+        self.params.each(r, &mut |name, value| {
+            put_word(name, out, &mut fits);
+            put_word(value, out, &mut fits);
+        });
+        out.extend_from_slice(&self.text);
+        let length = u16::try_from(out.len() - start).ok().filter(|_| fits);
+        let Some(length) = length else {
+            let size = out.len() - start;
+            r.log(Level::Alert, format_args!("uwsgi request is too big: {size}"));
+            return Err(500);
+        };
+        if let Some(place) = out.get_mut(start - 3..start - 1) {
+            place.copy_from_slice(&length.to_le_bytes());
+        }
+        Ok(true)
+    }
+    fn may_stream(&self, length: BodyLength) -> bool {
+        // What has no length has no end here.
+        length != BodyLength::Chunked
+    }
+}

@@ -1,0 +1,99 @@
+//! A seeded run of the fuzz targets of the features.
+
+use http_features::fuzzing;
+
+const DAV: &[&str] = &[
+    "<a>",
+    "</a>",
+    "(",
+    ")",
+    "[",
+    "]",
+    "\"x\"",
+    "Not",
+    "<urn:uuid:",
+    "0123456789abcdef",
+    ">",
+    " ",
+    "<DAV:no-lock>",
+    "<propfind xmlns='DAV:'>",
+    "</propfind>",
+    "<prop>",
+    "</prop>",
+    "<allprop/>",
+    "<x xmlns:y=''/>",
+    "&amp;",
+    "&#0;",
+    "<lockinfo xmlns='DAV:'><lockscope><shared/></lockscope><locktype><write/></locktype><owner>",
+    "<b c='&lt;'/>",
+    "</owner></lockinfo>",
+    "<!DOCTYPE a>",
+    "<?xml version='1.0'?>",
+    "]]>",
+    "<![CDATA[",
+    "\u{e9}",
+    "\0",
+    "<o:a xmlns:o='u'/>",
+];
+
+/// Heads of boxes with the bytes that they announce at most; numbers, small and large.
+const MP4: &[&str] = &[
+    "\0\0\0\x18ftyp",
+    "\0\0\0\x7fmoov",
+    "\0\0\x01\x40moov",
+    "\0\0\0\x70mvhd",
+    "\0\0\x01\x10trak",
+    "\0\0\0\x5ctkhd",
+    "\0\0\0\x40mdia",
+    "\0\0\0\x20mdhd",
+    "\0\0\0\x30minf",
+    "\0\0\0\x70stbl",
+    "\0\0\0\x18stts",
+    "\0\0\0\x10stss",
+    "\0\0\0\x1cstsc",
+    "\0\0\0\x14stsz",
+    "\0\0\0\x14stco",
+    "\0\0\0\x18co64",
+    "\0\0\0\x10mdat",
+    "\0\0\0\0mdat",
+    "\0\0\0\x01mdat",
+    "\0\0\0\0",
+    "\0\0\0\x01",
+    "\0\0\0\x02",
+    "\0\0\0\x0a",
+    "\x7f\x7f\x7f\x7f",
+    "\0\0\x03\x64",
+];
+
+#[test]
+fn mp4() {
+    run(MP4, fuzzing::mp4, 50_000);
+}
+
+#[test]
+fn dav() {
+    run(DAV, fuzzing::dav, 20_000);
+}
+
+fn run(words: &[&str], target: fn(&[u8]), rounds: usize) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % below
+    };
+    target(b"");
+    for round in 0..rounds {
+        let mut input = Vec::new();
+        for _ in 0..next(if words.len() == MP4.len() { 40 } else { 10 }) {
+            input.extend_from_slice(words[next(words.len())].as_bytes());
+        }
+        if round % 4 == 1 && !input.is_empty() {
+            let at = next(input.len());
+            input[at] = next(256) as u8;
+        }
+        let result = std::panic::catch_unwind(|| target(&input));
+        assert!(result.is_ok(), "round {round}: {}", input.escape_ascii());
+    }
+}

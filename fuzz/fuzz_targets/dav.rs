@@ -1,0 +1,5 @@
+//! `If` fields and XML bodies of WebDAV's clients.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| http_features::fuzzing::dav(data));

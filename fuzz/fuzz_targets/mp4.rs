@@ -1,0 +1,5 @@
+//! Films, cut at any time.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| http_features::fuzzing::mp4(data));
