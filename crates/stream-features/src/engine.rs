@@ -4,7 +4,7 @@
 use crate::client::Client;
 use crate::plan::{End, Flow, Handler};
 use crate::session::StreamSession;
-use crate::sessions::{Host, Passed, Place};
+use crate::sessions::{Cause, Host, Passed, Place};
 use crate::{first_bytes, handshake};
 use observe::Level;
 use session_engine::Session;
@@ -20,18 +20,21 @@ pub(crate) async fn serve(mut s: Box<StreamSession>, mut client: Client, place: 
     if s.srv().error_log.wants(Level::Info) {
         let peer = s.peer.map_or_else(|| "unix:".to_string(), |peer| peer.to_string());
         let address = s.plan.listeners.get(s.listener).map(|l| l.spec.address.to_string()).unwrap_or_default();
-        s.note(Level::Info, format_args!("*{} {udp}client {peer} connected to {address}", s.number));
+        s.note(Level::Info, format_args!("{udp}client {peer} connected to {address}"));
     }
     let end = {
         let mut work = pin!(phases(&mut s, &mut client));
         poll_fn(|cx| match place.control.poll_closed(cx) {
-            Poll::Ready(()) => Poll::Ready(None),
-            Poll::Pending => work.as_mut().poll(cx).map(Some),
+            Poll::Ready(cause) => Poll::Ready(Err(cause)),
+            Poll::Pending => work.as_mut().poll(cx).map(Ok),
         })
         .await
     };
-    let end = end.unwrap_or_else(|| {
-        s.log(Level::Info, format_args!("shutdown timeout"));
+    let end = end.unwrap_or_else(|cause| {
+        match cause {
+            Cause::Timeout => s.log(Level::Info, format_args!("shutdown timeout")),
+            Cause::Shutdown => s.note(Level::Info, format_args!("disconnected on shutdown")),
+        }
         End::Status(200)
     });
     match end {

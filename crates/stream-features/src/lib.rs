@@ -15,6 +15,7 @@ mod core_table;
 mod engine;
 mod first_bytes;
 pub mod fuzzing;
+mod groups;
 mod handshake;
 pub mod plan;
 pub mod registry;

@@ -38,23 +38,32 @@ pub struct Passed {
 }
 
 /// How a session learns that it must end.
-#[derive(Default)]
 pub(crate) struct Control {
-    closed: Cell<bool>,
+    udp: bool,
+    closed: Cell<Option<Cause>>,
     waker: RefCell<Option<Waker>>,
 }
 
+/// Why a session must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It may stay no longer.
+    Timeout,
+    /// The worker ends, and a session of datagrams has nobody to hear any more.
+    Shutdown,
+}
+
 impl Control {
-    fn close(&self) {
-        self.closed.set(true);
+    fn close(&self, cause: Cause) {
+        self.closed.set(Some(cause));
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
     }
     /// Ready once the session must end.
-    pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.closed.get() {
-            return Poll::Ready(());
+    pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<Cause> {
+        if let Some(cause) = self.closed.get() {
+            return Poll::Ready(cause);
         }
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -100,8 +109,8 @@ impl Sessions {
     pub fn count(&self) -> usize {
         self.all.borrow().len()
     }
-    pub(crate) fn place(self: &Rc<Self>, number: u64) -> Place {
-        let control = Rc::new(Control::default());
+    pub(crate) fn place(self: &Rc<Self>, number: u64, udp: bool) -> Place {
+        let control = Rc::new(Control { udp, closed: Cell::new(None), waker: RefCell::default() });
         self.all.borrow_mut().insert(number, control.clone());
         Place { sessions: self.clone(), number, control }
     }
@@ -120,7 +129,7 @@ impl Sessions {
         self.start(session, stream, host);
     }
     fn start(self: &Rc<Self>, session: Box<StreamSession>, stream: Stream, host: &Rc<dyn Host>) {
-        let (place, host) = (self.place(session.number), host.clone());
+        let (place, host) = (self.place(session.number, false), host.clone());
         runtime::task::spawn_local(engine::serve(session, Client::Stream(stream), place, host));
     }
     /// Begins the session of a connection that another listener has passed on.
@@ -141,14 +150,18 @@ impl Sessions {
     }
     /// Ends the sessions whose numbers are smaller.
     pub fn cut_off(&self, below: u64) {
-        let due: Vec<_> = self.all.borrow().iter().filter(|(n, _)| **n < below).map(|(_, c)| c.clone()).collect();
+        self.close(Cause::Timeout, |number, _| number < below);
+    }
+    fn close(&self, cause: Cause, which: impl Fn(u64, &Control) -> bool) {
+        let due: Vec<_> = self.all.borrow().iter().filter(|(n, c)| which(**n, c)).map(|(_, c)| c.clone()).collect();
         for control in due {
-            control.close();
+            control.close(cause);
         }
     }
     /// The worker ends when its sessions have. Those of datagrams have nobody to hear any more.
     pub fn begin_quit(&self) {
-        self.flows.end_all();
+        self.flows.forget();
+        self.close(Cause::Shutdown, |_, control| control.udp);
     }
     /// Datagrams belong to new sessions from now on: the plan has changed. The sessions that are there may still answer.
     pub fn replan(&self) {

@@ -8,7 +8,7 @@ use crate::sessions::{Host, Sessions};
 use net::datagram;
 use net::listen::Address;
 use runtime::budget;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -40,13 +40,6 @@ impl Flows {
     pub fn forget(&self) {
         self.0.borrow_mut().clear();
     }
-    /// Every session ends.
-    pub fn end_all(&self) {
-        for (_, flow) in self.0.borrow_mut().drain() {
-            flow.ended.set(true);
-            flow.wake();
-        }
-    }
 }
 
 /// One client's side of a session of datagrams.
@@ -57,8 +50,6 @@ pub struct Flow {
     host: Rc<dyn Host>,
     waiting: RefCell<VecDeque<Vec<u8>>>,
     waker: RefCell<Option<Waker>>,
-    /// The worker ends.
-    ended: Cell<bool>,
 }
 
 impl Flow {
@@ -67,13 +58,10 @@ impl Flow {
             waker.wake();
         }
     }
-    /// The next datagram; `None`: there will be no more, since the worker ends.
-    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Vec<u8>>> {
-        if self.ended.get() {
-            return Poll::Ready(None);
-        }
+    /// The next datagram.
+    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Vec<u8>> {
         if let Some(datagram) = self.waiting.borrow_mut().pop_front() {
-            return Poll::Ready(Some(datagram));
+            return Poll::Ready(datagram);
         }
         *self.waker.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
@@ -96,7 +84,7 @@ impl Flow {
             }
         }
         let waiting = self.waiting.take();
-        if !waiting.is_empty() && !self.ended.get() {
+        if !waiting.is_empty() {
             let taking = Taking { sessions: &sessions, host: &self.host };
             for bytes in waiting {
                 take(&taking, &self.socket, &bytes, self.key.peer.clone(), self.key.to);
@@ -216,10 +204,9 @@ fn take(taking: &Taking<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: Address, t
         host: taking.host.clone(),
         waiting: RefCell::default(),
         waker: RefCell::default(),
-        ended: Cell::new(false),
     });
     sessions.flows.0.borrow_mut().insert(key, flow.clone());
-    let (place, host, held) = (sessions.place(number), taking.host.clone(), Held(flow.clone()));
+    let (place, host, held) = (sessions.place(number, true), taking.host.clone(), Held(flow.clone()));
     runtime::task::spawn_local(async move {
         let _held = held;
         engine::serve(session, Client::Datagrams(flow), place, host).await;

@@ -2,8 +2,8 @@
 //! `ngx_stream_proxy_next_upstream`).
 
 use super::{BindTo, Passing, ProxyProtocol};
+use crate::groups::{Counts, Named};
 use crate::session::{StreamSession, Try};
-use crate::upstream_block::{Counts, Named};
 use base::clock::{self, Instant};
 use net::listen::Address as Local;
 use observe::{Level, os};

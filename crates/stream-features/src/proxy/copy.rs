@@ -96,7 +96,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
     if s.srv().error_log.wants(Level::Info)
         && let Some(local) = server.local_address()
     {
-        s.note(Level::Info, format_args!("*{} proxy {local} connected to {}", s.number, active.peer().text));
+        s.note(Level::Info, format_args!("proxy {local} connected to {}", active.peer().text));
     }
     servers.connected(s, &mut active);
     let now = clock::now();
@@ -141,8 +141,7 @@ fn say(s: &mut StreamSession, over: Over) {
             s.note(
                 Level::Info,
                 format_args!(
-                    "*{} {who} disconnected, bytes from/to client:{received}/{sent}, bytes from/to upstream:{up}/{down}",
-                    s.number
+                    "{who} disconnected, bytes from/to client:{received}/{sent}, bytes from/to upstream:{up}/{down}"
                 ),
             );
         }

@@ -28,8 +28,6 @@ enum Over {
     /// As many answers have come as were to come.
     Done,
     Silence,
-    /// The worker ends.
-    Shutdown,
     /// The client cannot be sent anything.
     Broken(io::Error),
 }
@@ -173,15 +171,11 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
     };
     match over {
         Over::Done => {
-            s.note(Level::Info, format_args!("*{} udp done, {}", s.number, figures(s)));
-            200
-        }
-        Over::Shutdown => {
-            s.note(Level::Info, format_args!("*{} disconnected on shutdown", s.number));
+            s.note(Level::Info, format_args!("udp done, {}", figures(s)));
             200
         }
         Over::Silence if responses_wanted.is_none_or(|wanted| responses >= wanted.saturating_mul(requests)) => {
-            s.note(Level::Info, format_args!("*{} udp timed out, {}", s.number, figures(s)));
+            s.note(Level::Info, format_args!("udp timed out, {}", figures(s)));
             200
         }
         Over::Silence => {
@@ -298,16 +292,12 @@ impl Exchange<'_> {
                 self.upload_delay = hold(ms);
                 continue;
             }
-            match ready!(self.client.poll_next(cx)) {
-                None => return Poll::Ready(Over::Shutdown),
-                Some(datagram) => {
-                    budget::spend(datagram.len());
-                    self.requests += 1;
-                    self.received += datagram.len() as u64;
-                    self.upload_delay = rest(datagram.len(), self.upload_rate);
-                    self.waiting = Some(datagram);
-                }
-            }
+            let datagram = ready!(self.client.poll_next(cx));
+            budget::spend(datagram.len());
+            self.requests += 1;
+            self.received += datagram.len() as u64;
+            self.upload_delay = rest(datagram.len(), self.upload_rate);
+            self.waiting = Some(datagram);
         }
     }
 

@@ -9,12 +9,13 @@ mod datagrams;
 mod target;
 mod variables;
 
+use crate::Builtin;
+use crate::Template;
 use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::client::Client;
+use crate::groups::Groups;
 use crate::plan::{Content, End, Work};
 use crate::session::StreamSession;
-use crate::upstream_block::Groups;
-use crate::{Builtin, Template};
 use conf_schema::value::{Flag, List, Msec, Number, Size, Text};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use session_engine::template;

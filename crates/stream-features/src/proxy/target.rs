@@ -2,8 +2,8 @@
 
 use super::Passing;
 use crate::Template;
+use crate::groups::{Groups, Named};
 use crate::session::StreamSession;
-use crate::upstream_block::{Groups, Named};
 use crate::values::place_of_answer;
 use conf_schema::{Cx, Directive, Problem, Value};
 use observe::Level;

@@ -1,9 +1,10 @@
 //! realip (nginx: `ngx_stream_realip_module`): the client's address as a trusted proxy's PROXY protocol header reports it.
 
+use crate::Builtin;
 use crate::build::{Feature, ServerBuild};
 use crate::plan::{Flow, Handler};
 use crate::session::StreamSession;
-use crate::{Builtin, variables};
+use crate::variables;
 use conf_schema::value::List;
 use conf_schema::{Area, Problem, Table, directives};
 use session_engine::forwarded::{self, Trusted};

@@ -2,7 +2,7 @@
 //! `ngx_stream_core_module`, `ngx_resolver.c`).
 
 use crate::build::{Feature, ServerBuild, StreamBuild};
-use crate::upstream_block::StreamResolver;
+use crate::groups::StreamResolver;
 use conf_schema::value::Msec;
 use conf_schema::{Area, Problem, Table, directives};
 use session_engine::upstreams::{ResolverLine, Resolving};

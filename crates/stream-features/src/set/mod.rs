@@ -1,9 +1,10 @@
 //! set (nginx: `ngx_stream_set_module`): gives variables values, before a session is let in.
 
+use crate::Template;
+use crate::Variables;
 use crate::build::{Feature, ServerBuild};
 use crate::plan::{Flow, Handler, PreaccessOrder};
 use crate::session::StreamSession;
-use crate::{Template, Variables};
 use conf_schema::value::List;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use session_engine::variable::VarId;

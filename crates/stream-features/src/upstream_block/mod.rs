@@ -1,42 +1,20 @@
 //! The `upstream` block (nginx: `ngx_stream_upstream_module` and its balancers). `server` lines and balancers are read in
 //! `session_engine::upstreams`; what groups do stands in the crate `upstream`.
 
-use crate::Template;
 use crate::build::{Feature, StreamBuild};
+use crate::groups::{Counts, Groups, Named, Rules, StreamResolver};
 use crate::session::StreamSession;
 use conf_schema::value::Msec;
 use conf_schema::{Area, At, Cx, Directive, Problem, Table, Value, directives};
+use session_engine::upstreams::ResolverLine;
 use session_engine::upstreams::methods::{self, Marker, RandomValue, Zone};
 use session_engine::upstreams::servers::StreamServers;
-use session_engine::upstreams::{AreaResolver, ResolverLine};
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 use upstream::balance::Time;
 use upstream::names::Naming;
 use upstream::{Extras, Group, KeepAlive, Method, Source};
-
-/// What is computed for every session of a group.
-#[derive(Default)]
-pub struct Rules {
-    /// The key of `hash`.
-    pub key: Option<Template>,
-    /// The time that `least_time` counts.
-    pub counts: Counts,
-}
-
-/// Which of the first times of a session is told to balancers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Counts {
-    Connect,
-    #[default]
-    FirstByte,
-}
-
-pub type Named = session_engine::upstreams::Named<Rules>;
-pub type Groups = session_engine::upstreams::Groups<Rules>;
-/// What the stream block itself says of name servers; kept in `Cx`.
-pub type StreamResolver = AreaResolver<Rules>;
 
 type HashKey = methods::HashKey<StreamSession>;
 
