@@ -73,11 +73,12 @@ fn phase<'h>(s: &mut StreamSession, handlers: impl Iterator<Item = &'h Arc<dyn H
     None
 }
 
+/// What lasts for a moment is boxed: a session that lasts does not carry the room for it.
 async fn phases(s: &mut StreamSession, client: &mut Client) -> End {
     let plan = s.plan.clone();
     let Some(listener) = plan.listeners.get(s.listener) else { return End::Status(500) };
     if let (true, Client::Stream(stream)) = (listener.proxy_protocol, &*client)
-        && let Err(status) = first_bytes::proxy_header(s, stream).await
+        && let Err(status) = Box::pin(first_bytes::proxy_header(s, stream)).await
     {
         return End::Status(status);
     }
@@ -92,7 +93,9 @@ async fn phases(s: &mut StreamSession, client: &mut Client) -> End {
         return End::Status(status);
     }
     // A name in the handshake may have chosen another server.
-    if let Err(status) = first_bytes::preread(s, client).await {
+    if !plan.srv(s.server).preread.is_empty()
+        && let Err(status) = Box::pin(first_bytes::preread(s, client)).await
+    {
         return End::Status(status);
     }
     let server = plan.srv(s.server);

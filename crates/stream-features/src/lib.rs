@@ -39,6 +39,8 @@ mod set;
 mod split_clients;
 mod ssl;
 mod ssl_preread;
+#[cfg(test)]
+mod tests;
 mod upstream_block;
 
 pub use plan::StreamPlan;

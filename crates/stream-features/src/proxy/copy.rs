@@ -72,7 +72,7 @@ struct Copy<'a> {
 
 /// Passes a session's bytes until it ends; its status.
 pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u16 {
-    let Some(named) = passing.group(s).await else { return 500 };
+    let Some(named) = Box::pin(passing.group(s)).await else { return 500 };
     let mut servers = Servers::new(passing, &named, s);
     let (server, mut active) = match Box::pin(servers.connect(s)).await {
         Ok(connected) => connected,

@@ -100,7 +100,7 @@ fn connect(servers: &mut Servers<'_>, s: &mut StreamSession) -> Result<(Outbound
 
 /// Passes a session's datagrams until it ends; its status.
 pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16 {
-    let Some(named) = passing.group(s).await else { return 500 };
+    let Some(named) = Box::pin(passing.group(s)).await else { return 500 };
     let mut servers = Servers::new(passing, &named, s);
     let (server, mut active) = match connect(&mut servers, s) {
         Ok(connected) => connected,
