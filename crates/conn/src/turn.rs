@@ -68,6 +68,8 @@ pub struct Turns {
     handshakes: VecDeque<Key>,
     due: Vec<Key>,
     stop_at: Option<Instant>,
+    /// That time has come.
+    stopping: bool,
     before: Option<net::outbound::Before>,
 }
 
@@ -96,6 +98,7 @@ impl Turns {
             handshakes: VecDeque::new(),
             due: Vec::new(),
             stop_at: None,
+            stopping: false,
             before: Some(before),
         })
     }
@@ -164,7 +167,12 @@ impl Turns {
         }
         world.handshakes_wait.set(!self.handshakes.is_empty());
         if self.stop_at.is_some_and(|at| at <= clock::now()) {
-            return Ok(Progress::Ended);
+            // Sessions say that they end; those that do not with this turn end without a word.
+            if world.streams.sessions.count() == 0 || self.stopping {
+                return Ok(Progress::Ended);
+            }
+            self.stopping = true;
+            world.streams.sessions.cut_off(u64::MAX);
         }
         if self.deadlines() {
             progress = Progress::Some;
@@ -185,9 +193,7 @@ impl Turns {
             h2.end_of_turn();
         }
         if is_done(world) {
-            if let Some(plan) = world.plan.borrow().as_ref() {
-                http_engine::flush_logs(plan);
-            }
+            flush_logs(world);
             return Ok(Progress::Ended);
         }
         if task::any_ready() || world.lot.has_pending() || !self.ready.is_empty() || !self.handshakes.is_empty() {
@@ -208,9 +214,7 @@ impl Turns {
                 }
             }
             Some(Command::Flush(done)) => {
-                if let Some(plan) = world.plan.borrow().as_ref() {
-                    http_engine::flush_logs(plan);
-                }
+                flush_logs(world);
                 drop(done);
             }
             Some(Command::Terminate) | None => return true,
@@ -262,7 +266,17 @@ impl Drop for Turns {
     }
 }
 
+/// Writes out log lines that the thread holds.
+fn flush_logs(world: &World) {
+    if let Some(plan) = world.plan.borrow().as_ref() {
+        http_engine::flush_logs(plan);
+    }
+    if world.serving.borrow().stream.is_some() {
+        session_engine::log::flush_thread();
+    }
+}
+
 /// After QUIT: nobody is left to be served.
 fn is_done(world: &World) -> bool {
-    world.quitting.get() && world.tasks.get() == 0 && world.lot.has_no_owned()
+    world.quitting.get() && world.tasks.get() == 0 && world.lot.has_no_owned() && world.streams.sessions.count() == 0
 }

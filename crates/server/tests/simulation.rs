@@ -49,6 +49,7 @@ fn serving(servers: &str) -> Serving {
         conf::read(&conf_syntax::Disk, conf_schema::Store::default(), &invocation, observe::LogFiles::default());
     let config = reading.config.unwrap_or_else(|failure| panic!("{:?}", failure.complaints));
     Serving {
+        stream: None,
         http: config.http,
         error_log: config.error_log,
         connections_max: config.core.worker_connections,
@@ -440,7 +441,11 @@ fn course(seed: u64, plans: &[Serving], big: &[u8]) {
             6 => sim.pass(random.next() % 50).expect("rest"),
             _ if reloads && current < plans.len() && random.chance(5) => {
                 let serving = plans.get(current).expect("a plan").clone();
-                sim.tell(Command::Serve { serving, listeners: Vec::new(), keep: vec![first(), second()] });
+                sim.tell(Command::Serve {
+                    serving,
+                    listeners: Vec::new(),
+                    keep: vec![(first(), false), (second(), false)],
+                });
                 current += 1;
                 // What arrives from here on is judged by the new plan.
             }

@@ -178,12 +178,16 @@ impl<S: Session> UpstreamTls<S> {
             Some(dynamic) => dynamic.load(r)?,
             None => None,
         };
-        let target = Target { peer, name, send_name: self.send_name };
+        let target = Target { peer, name, send_name: self.send_name, alpn: Vec::new() };
         Ok(Wanted { target, certificate, rules: Arc::clone(&self.rules) })
     }
 }
 
 impl Wanted {
+    /// Protocols that are offered (ALPN).
+    pub fn offer(&mut self, alpn: Vec<Vec<u8>>) {
+        self.target.alpn = alpn;
+    }
     /// Tells connections apart that must not be used for each other's requests; never 0.
     pub fn scope(&self) -> usize {
         static HASH: LazyLock<RandomState> = LazyLock::new(RandomState::new);
