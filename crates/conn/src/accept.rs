@@ -2,6 +2,7 @@
 
 use crate::inline;
 use crate::secure::{self, Secure};
+use crate::streams;
 use crate::thread::guarded;
 use crate::world::{Door, Owner, World};
 use base::clock;
@@ -93,25 +94,42 @@ pub fn accept(world: &Rc<World>, door_key: Key, door: &Door) {
         };
         counters::own(|c| counters::up(&c.accepted));
         // Connections to servers do not count: closing idle clients makes no room among them.
-        if world.lot.owned() >= limit && !make_room(world) {
+        if world.connections() >= limit && !make_room(world) {
             world.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             return rest(world, door_key, door);
         }
-        take_in(world, accepted, &door.listener);
+        match world.streams.place(door) {
+            None => take_in(world, accepted, &door.listener),
+            Some((plan, place)) => streams::begin(world, accepted, &door.listener, &plan, place),
+        }
     }
 }
 
 /// Takes a connection in that came to this listener.
 pub fn take_in(world: &Rc<World>, accepted: socket::Accepted, listener: &ListenerRef) {
-    let raw = accepted.fd.as_raw_fd();
-    let address = listener.address();
-    // A listener on the wildcard address: which address the client chose is asked for once.
-    let local = match &**address {
+    let local = local_of(&accepted, listener.address());
+    take_in_as(world, accepted, listener, local, None::<fn(Rc<Connection>) -> Rc<Secure>>);
+}
+
+/// The address that a client has connected to. A listener on the wildcard address: it is asked for once.
+pub fn local_of(accepted: &socket::Accepted, address: &Rc<Address>) -> Rc<Address> {
+    match &**address {
         Address::Ip(ip) if ip.ip().is_unspecified() => {
             socket::local_address(&accepted.fd).map_or_else(|| address.clone(), |local| Rc::new(Address::Ip(local)))
         }
         _ => address.clone(),
-    };
+    }
+}
+
+/// The same, with the address that the client has connected to. `established`: its handshake was made already.
+pub fn take_in_as(
+    world: &Rc<World>,
+    accepted: socket::Accepted,
+    listener: &ListenerRef,
+    local: Rc<Address>,
+    established: Option<impl FnOnce(Rc<Connection>) -> Rc<Secure>>,
+) {
+    let raw = accepted.fd.as_raw_fd();
     let connection = Rc::new(Connection {
         number: World::next_number(),
         peer: accepted.peer,
@@ -131,10 +149,10 @@ pub fn take_in(world: &Rc<World>, accepted: socket::Accepted, listener: &Listene
         // A PROXY protocol header comes before the handshake.
         l.ssl && !l.proxy_protocol
     });
-    let owner = if is_secure {
-        Owner::Secure(Rc::new(Secure::new(connection.clone(), &[])))
-    } else {
-        Owner::Client(connection.clone())
+    let owner = match established {
+        Some(established) => Owner::Secure(established(connection.clone())),
+        None if is_secure => Owner::Secure(Rc::new(Secure::new(connection.clone(), &[]))),
+        None => Owner::Client(connection.clone()),
     };
     let key = world.lot.add_unwatched(accepted.fd, owner);
     counters::own(|c| {
@@ -145,6 +163,8 @@ pub fn take_in(world: &Rc<World>, accepted: socket::Accepted, listener: &Listene
     // The request mostly follows the handshake at once: a connection that is answered and closed here costs epoll nothing.
     // What goes wrong with it is its own affair, not the listener's.
     guarded(world, key, |world, key| match world.lot.owner(key) {
+        // Its event will come, and stand behind theirs.
+        Some(Owner::Secure(_)) if world.handshakes_wait.get() => {}
         Some(Owner::Secure(secure)) => secure::readable(world, key, &secure),
         _ => inline::readable(world, key, &connection, None),
     });

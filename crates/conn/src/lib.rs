@@ -19,6 +19,7 @@ mod output;
 mod pace;
 mod secure;
 pub mod sim;
+mod streams;
 mod task;
 pub mod thread;
 mod turn;

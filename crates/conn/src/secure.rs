@@ -34,6 +34,8 @@ pub struct Secure {
     begun: Cell<bool>,
     /// Ciphertext that came with a PROXY protocol header.
     unread: RefCell<Vec<u8>>,
+    /// Plaintext that came with the end of a handshake that was made elsewhere.
+    plain: RefCell<Vec<u8>>,
 }
 
 impl Secure {
@@ -44,10 +46,23 @@ impl Secure {
             stream: RefCell::new(TlsStream::server()),
             begun: Cell::new(false),
             unread: RefCell::new(unread.to_vec()),
+            plain: RefCell::default(),
         }
+    }
+    /// A connection whose handshake another area has made; `plain`: what has been decrypted already.
+    pub fn established(connection: Rc<Connection>, stream: TlsStream, plain: Vec<u8>) -> Secure {
+        let secure =
+            Secure { stream: RefCell::new(stream), plain: RefCell::new(plain), ..Secure::new(connection, &[]) };
+        secure.begun.set(true);
+        secure.handshake_done();
+        secure
     }
     pub fn connection(&self) -> Rc<Connection> {
         self.connection.borrow().clone()
+    }
+    /// What comes goes on with the handshake, or begins it.
+    pub fn is_handshaking(&self) -> bool {
+        self.stream.borrow().is_handshaking()
     }
     pub fn has_unsent(&self) -> bool {
         self.stream.borrow().wants_write()
@@ -92,6 +107,12 @@ impl Secure {
     /// # Errors
     /// As [`Link::recv`]; a broken handshake or record is `InvalidData`, and has been logged.
     pub fn recv(&self, world: &Rc<World>, key: Key, fd: RawFd, plain: &mut Vec<u8>) -> io::Result<usize> {
+        let mut early = self.plain.take();
+        if !early.is_empty() {
+            let n = early.len();
+            plain.append(&mut early);
+            return Ok(n);
+        }
         loop {
             if !self.stream.borrow().wants_read() {
                 return Ok(0);

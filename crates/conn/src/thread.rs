@@ -1,9 +1,10 @@
 //! A worker thread: what it serves, what it can be told, and what a reload and QUIT mean for its connections. Its loop is in
 //! `turn.rs`.
 
+use crate::streams::DatagramDoor;
 use crate::turn::{Progress, Turns};
 use crate::world::{Door, Owner, World};
-use crate::{accept, h2, inline, secure};
+use crate::{accept, h2, inline, secure, streams};
 use base::clock;
 use http_engine::{HttpPlan, ListenerRef};
 use net::listen::{Address, ListenSpec};
@@ -14,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
+use stream_features::StreamPlan;
 
 /// A listening socket of this thread.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub struct Bound {
 pub struct Serving {
     /// `None` when the configuration has no http block.
     pub http: Option<Arc<HttpPlan>>,
+    /// The same of the stream block.
+    pub stream: Option<Arc<StreamPlan>>,
     pub error_log: Arc<ErrorLog>,
     /// `worker_connections` of this thread.
     pub connections_max: usize,
@@ -42,8 +46,8 @@ pub struct Serving {
 #[derive(Debug)]
 pub enum Command {
     /// Serve this from now on. `listeners` are all sockets of the new configuration that this thread does not have yet;
-    /// sockets whose address is not in `keep` are closed.
-    Serve { serving: Serving, listeners: Vec<Bound>, keep: Vec<Address> },
+    /// sockets whose address, and whether it is one of datagrams, is not in `keep` are closed.
+    Serve { serving: Serving, listeners: Vec<Bound>, keep: Vec<(Address, bool)> },
     /// QUIT: stop accepting, close idle connections, finish requests, then end the thread. Connections still open after
     /// `timeout_ms` (`worker_shutdown_timeout`, 0 = never) are closed.
     Quit { timeout_ms: u64 },
@@ -105,6 +109,7 @@ pub(crate) fn act(world: &Rc<World>, key: Key) {
         Some(Owner::Secure(secure)) => secure::readable(world, key, &secure),
         Some(Owner::H2(h2)) => h2::readable(world, key, &h2),
         Some(Owner::Listener(door)) => accept::accept(world, key, &door),
+        Some(Owner::Datagrams(door)) => streams::datagrams(world, key, &door),
         Some(Owner::Files) => http_engine::files::changed(),
         None => {}
     }
@@ -135,10 +140,17 @@ fn listen_for_files(world: &World, fd: OwnedFd) -> std::io::Result<()> {
 }
 
 pub(crate) fn open(world: &Rc<World>, bound: Bound) -> std::io::Result<()> {
+    if bound.spec.datagram {
+        let door = Rc::new(DatagramDoor::new(&bound.fd, bound.spec.address)?);
+        let key = world.lot.add_listener(bound.fd, Owner::Datagrams(door), bound.shared)?;
+        world.doors.borrow_mut().push(key);
+        return Ok(());
+    }
     let door = Rc::new(Door {
         listener: ListenerRef::new(Rc::new(bound.spec.address)),
         shared: bound.shared,
         paused: Cell::new(false),
+        stream: Cell::default(),
     });
     let key = world.lot.add_listener(bound.fd, Owner::Listener(door), bound.shared)?;
     world.doors.borrow_mut().push(key);
@@ -147,21 +159,27 @@ pub(crate) fn open(world: &Rc<World>, bound: Bound) -> std::io::Result<()> {
 
 /// Swaps the plan. Connections stay: they find their listener in it by its address. What fails is said and costs what it
 /// concerns, not the thread.
-pub(crate) fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[Address]) {
+pub(crate) fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[(Address, bool)]) {
     let old = world.plan.borrow().clone();
     world.begin_cutoff();
     *world.plan.borrow_mut() = serving.http.clone().map(Rc::new);
+    world.streams.replan(serving.stream.clone());
     *world.serving.borrow_mut() = serving;
     if let Some(old) = &old {
         http_engine::flush_logs(old);
     }
+    session_engine::log::flush_thread();
     if let Err(e) = watch_files(world) {
         world.log(Level::Alert, 0, format_args!("watching files failed {}", observe::os(&e)));
     }
     let doors = std::mem::take(&mut *world.doors.borrow_mut());
     for key in doors {
-        let Some(Owner::Listener(door)) = world.lot.owner(key) else { continue };
-        if keep.contains(door.listener.address()) {
+        let place = match world.lot.owner(key) {
+            Some(Owner::Listener(door)) => (Address::clone(door.listener.address()), false),
+            Some(Owner::Datagrams(door)) => (door.address().clone(), true),
+            _ => continue,
+        };
+        if keep.contains(&place) {
             world.doors.borrow_mut().push(key);
         } else {
             world.lot.remove(key);
@@ -210,6 +228,7 @@ pub(crate) fn begin_quit(world: &Rc<World>) {
     for key in std::mem::take(&mut *world.doors.borrow_mut()) {
         world.lot.remove(key);
     }
+    world.streams.sessions.begin_quit();
     for key in world.lot.keys() {
         let Some(c) = world.lot.owner(key).and_then(|owner| owner.connection()) else { continue };
         if !world.lot.is_parked(key) {
@@ -260,6 +279,7 @@ mod tests {
     fn serving() -> Serving {
         Serving {
             http: None,
+            stream: None,
             error_log: Arc::new(ErrorLog::new(Vec::new())),
             connections_max: 8,
             multi_accept: false,

@@ -3,6 +3,7 @@
 use crate::h2::H2;
 use crate::link::READ_BYTES;
 use crate::secure::Secure;
+use crate::streams::{DatagramDoor, DoorPlace, Streams};
 use crate::thread::Serving;
 use base::clock::Instant;
 use http_engine::{Connection, HttpPlan, ListenerRef, Request, counters, plan};
@@ -13,6 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use stream_features::Host;
 
 /// Finished requests that are kept for their memory.
 const SPARE_REQUESTS_MAX: usize = 64;
@@ -29,6 +31,8 @@ pub enum Owner {
     Secure(Rc<Secure>),
     /// A client that speaks HTTP/2, with or without TLS.
     H2(Rc<H2>),
+    /// Datagrams of the stream area.
+    Datagrams(Rc<DatagramDoor>),
     /// The kernel reports changed files.
     Files,
 }
@@ -47,7 +51,7 @@ impl Owner {
             Owner::Client(connection) => Some(connection.clone()),
             Owner::Secure(secure) => Some(secure.connection()),
             Owner::H2(h2) => Some(h2.connection()),
-            Owner::Listener(_) | Owner::Files => None,
+            Owner::Listener(_) | Owner::Datagrams(_) | Owner::Files => None,
         }
     }
 }
@@ -58,6 +62,8 @@ pub struct Door {
     pub shared: bool,
     /// It is not being listened on until then (no descriptors were left).
     pub paused: Cell<bool>,
+    /// Whose it is, when it is the stream area's.
+    pub stream: DoorPlace,
 }
 
 /// One worker thread's state.
@@ -67,6 +73,9 @@ pub struct World {
     /// Behind an `Rc`, so that a request's hold on its plan is not counted across threads.
     #[allow(clippy::redundant_allocation)]
     pub plan: RefCell<Option<Rc<Arc<HttpPlan>>>>,
+    pub streams: Streams,
+    /// What sessions of the stream area ask of this thread.
+    pub host: RefCell<Option<Rc<dyn Host>>>,
     pub doors: RefCell<Vec<Key>>,
     /// The entry of [`Owner::Files`].
     pub files: Cell<Option<Key>>,
@@ -82,6 +91,8 @@ pub struct World {
     /// Tasks that work on connections.
     pub tasks: Cell<usize>,
     pub paused_until: Cell<Option<Instant>>,
+    /// TLS handshakes wait for their turn: new ones do not begin at once.
+    pub handshakes_wait: Cell<bool>,
     /// Connections that have something to send at the end of the turn.
     pub dirty: RefCell<Vec<Rc<H2>>>,
     /// A test's wish for a panic after so many steps; 0: none.
@@ -97,6 +108,8 @@ impl World {
         Ok(World {
             lot: Rc::new(Lot::new()?),
             plan: RefCell::new(serving.http.clone().map(Rc::new)),
+            streams: Streams::new(serving.stream.clone()),
+            host: RefCell::new(None),
             serving: RefCell::new(serving),
             doors: RefCell::new(Vec::new()),
             files: Cell::new(None),
@@ -107,6 +120,7 @@ impl World {
             quitting: Cell::new(false),
             tasks: Cell::new(0),
             paused_until: Cell::new(None),
+            handshakes_wait: Cell::new(false),
             dirty: RefCell::new(Vec::new()),
             panic_at: Cell::new(0),
             cutoffs: RefCell::new(Vec::new()),
@@ -122,6 +136,11 @@ impl World {
             _ => {}
         }
         budget::spend(*got.as_ref().unwrap_or(&0));
+    }
+
+    /// What comes on the socket goes on with a TLS handshake.
+    pub fn is_handshaking(&self, key: Key) -> bool {
+        matches!(self.lot.owner(key), Some(Owner::Secure(secure)) if secure.is_handshaking())
     }
 
     /// The settings that hold for a connection as long as no request has named a server; `None` when its listener is gone.
@@ -140,6 +159,11 @@ impl World {
 
     pub fn next_number() -> u64 {
         NUMBERS.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Clients that are being served, of every area.
+    pub fn connections(&self) -> usize {
+        self.lot.owned() + self.streams.sessions.count()
     }
 
     /// At a reload: what `worker_shutdown_timeout` of the configuration that goes means for the connections that are here.
@@ -161,6 +185,7 @@ impl World {
         let mut cutoffs = self.cutoffs.borrow_mut();
         let Some(below) = cutoffs.iter().filter(|(at, _)| *at <= now).map(|(_, number)| *number).max() else { return };
         cutoffs.retain(|(at, _)| *at > now);
+        self.streams.sessions.cut_off(below);
         for key in self.lot.keys() {
             if let Some(c) = self.lot.owner(key).and_then(|owner| owner.connection())
                 && c.number < below

@@ -20,6 +20,7 @@ pub mod head_out;
 pub mod hosts;
 pub mod path;
 pub mod plan;
+mod protocols;
 pub mod regex;
 pub mod request;
 pub mod response;

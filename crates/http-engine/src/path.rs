@@ -143,52 +143,7 @@ pub fn unsafe_uri(text: &[u8]) -> Result<(Vec<u8>, Vec<u8>), BadPath> {
     Ok((path, parts.next().unwrap_or_default().to_vec()))
 }
 
-/// The host of a request, checked and in lower case, and its port (nginx: `ngx_http_validate_host`, RFC 3986 3.2.2).
-///
-/// # Errors
-/// `None` for anything that is not a host name, an address or an IP literal, with an optional port.
-pub fn host(text: &[u8], out: &mut Vec<u8>) -> Option<Option<u16>> {
-    out.clear();
-    let in_name = |c: u8| {
-        c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&'..=b',' | b';' | b'=')
-    };
-    let end = if text.first() == Some(&b'[') {
-        text.iter().position(|c| *c == b']')? + 1
-    } else {
-        text.iter().position(|c| *c == b':').unwrap_or(text.len())
-    };
-    let (name, rest) = text.split_at_checked(end)?;
-    let is_name = match name {
-        [b'[', literal @ .., b']'] => literal.iter().all(|c| in_name(*c) || *c == b':'),
-        _ => name.iter().all(|c| in_name(*c) || *c == b'%'),
-    };
-    if !is_name {
-        return None;
-    }
-    if name.windows(2).any(|w| w == b"..") {
-        return None;
-    }
-    let port = match rest {
-        [] => None,
-        [b':', digits @ ..] => {
-            let mut port: u32 = 0;
-            for d in digits {
-                port = port * 10 + (*d as char).to_digit(10)?;
-                if port > 65535 {
-                    return None;
-                }
-            }
-            u16::try_from(port).ok().filter(|p| *p > 0)
-        }
-        _ => return None,
-    };
-    let name = name.strip_suffix(b".").unwrap_or(name);
-    if name.is_empty() {
-        return None;
-    }
-    out.extend(name.iter().map(u8::to_ascii_lowercase));
-    Some(port)
-}
+pub use session_engine::names::parse_host as host;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! Kinds of values that the core module's directives take.
 
 use crate::template::Template;
-use conf_schema::value::{parse_msec, parse_sec, parse_size};
+use conf_schema::value::{parse_msec, parse_sec};
 use conf_schema::{Cx, Directive, Problem, Value};
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -39,8 +39,7 @@ pub struct Identity {
     pub full: Vec<u8>,
 }
 
-/// The version of nginx whose configuration language and behaviour we read.
-pub const NGINX_VERSION: &str = "1.31.4";
+pub use session_engine::NGINX_VERSION;
 
 impl Value for Identity {
     const SYNTAX: &'static str = "tidegate | nginx | name";
@@ -293,28 +292,4 @@ pub enum Alias {
 }
 
 /// `limit_rate`, `limit_rate_after`: a size that may hold variables.
-#[derive(Clone, Debug)]
-pub enum SizeTemplate {
-    Fixed(u64),
-    Computed(Template),
-}
-
-impl Value for SizeTemplate {
-    const SYNTAX: &'static str = "size";
-    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let template = Template::parse(cx, d)?;
-        match template.as_literal() {
-            Some(text) => parse_size(text).map(SizeTemplate::Fixed).ok_or_else(|| Problem::invalid().at(0)),
-            None => Ok(SizeTemplate::Computed(template)),
-        }
-    }
-}
-
-impl SizeTemplate {
-    pub fn get(&self, r: &mut crate::Request) -> u64 {
-        match self {
-            SizeTemplate::Fixed(n) => *n,
-            SizeTemplate::Computed(t) => parse_size(&t.eval(r)).unwrap_or(0),
-        }
-    }
-}
+pub type SizeTemplate = session_engine::template::SizeTemplate<crate::Request>;

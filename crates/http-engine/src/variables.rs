@@ -223,11 +223,7 @@ fn host(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn hostname(_: &mut Request, out: &mut Vec<u8>) -> bool {
-    static NAME: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
-    let name = NAME.get_or_init(|| {
-        std::fs::read("/proc/sys/kernel/hostname").map(|n| n.trim_ascii().to_ascii_lowercase()).unwrap_or_default()
-    });
-    put(out, name)
+    put(out, net::process::host_name())
 }
 
 fn http(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {

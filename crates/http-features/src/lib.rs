@@ -27,6 +27,7 @@ mod flv;
 mod geo;
 mod geoip;
 mod geoip2;
+mod grpc;
 mod gunzip;
 mod gzip;
 mod gzip_static;

@@ -27,6 +27,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::fastcgi::Fastcgi,
     &crate::flv::FlvFeature,
     &crate::geo::Geo,
+    &crate::grpc::Grpc,
     &crate::geoip::GeoipFeature,
     &crate::geoip2::Geoip2Feature,
     &crate::gunzip::Gunzip,

@@ -275,6 +275,16 @@ impl<T: Clone> Lot<T> {
         owner
     }
 
+    /// Frees the entry and hands its socket back, which nobody watches any more.
+    pub fn release(&self, key: Key) -> Option<OwnedFd> {
+        let fd = self.with(key, |entry| entry.fd.as_ref().map(AsRawFd::as_raw_fd)).flatten()?;
+        // SAFETY: the entry owns the descriptor, and is removed only below.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let _ = epoll::delete(&self.epoll, fd);
+        let copy = fd.try_clone_to_owned().ok();
+        self.remove(key);
+        copy
+    }
     /// Hands a parked entry out once more in the next turn.
     pub fn again(&self, key: Key) {
         let queue = self.with(key, |entry| {

@@ -15,6 +15,7 @@ trait Watcher {
     fn add(&self, fd: OwnedFd) -> io::Result<Key>;
     fn add_copy(&self, fd: OwnedFd) -> io::Result<Key>;
     fn remove(&self, key: Key);
+    fn release(&self, key: Key) -> Option<OwnedFd>;
     fn poll_readable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool>;
     fn poll_writable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool>;
     fn has_news(&self, key: Key) -> bool;
@@ -34,6 +35,9 @@ impl<T: Clone> Watcher for Lot<T> {
     }
     fn remove(&self, key: Key) {
         Lot::remove(self, key);
+    }
+    fn release(&self, key: Key) -> Option<OwnedFd> {
+        Lot::release(self, key)
     }
     fn poll_readable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool> {
         Lot::poll_readable(self, key, cx)
@@ -141,6 +145,13 @@ impl Outbound {
         let raw = fd.as_raw_fd();
         let key = add(&*lot, fd)?;
         Ok(Outbound { key, raw, nodelay: Cell::new(!tcp), datagrams: false, lot })
+    }
+    /// Gives the socket back, which nobody watches any more.
+    ///
+    /// # Errors
+    /// When the system has no more descriptors.
+    pub fn release(&self) -> io::Result<OwnedFd> {
+        self.lot.release(self.key).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
     /// A write has found no room: the next room will be an event.
     pub fn blocked(&self) {

@@ -259,6 +259,14 @@ pub fn set_name(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
+/// The machine's name, in lower case.
+pub fn host_name() -> &'static [u8] {
+    static NAME: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+    NAME.get_or_init(|| {
+        std::fs::read("/proc/sys/kernel/hostname").map(|n| n.trim_ascii().to_ascii_lowercase()).unwrap_or_default()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

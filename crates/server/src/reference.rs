@@ -141,13 +141,30 @@ pub fn manual(schema: &Schema) -> String {
             let _ = write!(out, "\n**{}:** {}\n", remark.0, remark.1);
         }
     }
-    let _ = write!(out, "\n## Variables\n\n| Variable | Value |\n|---|---|\n");
-    let mut variables: Vec<_> = http_features::variables().collect();
-    variables.sort_by_key(|variable| variable.name);
-    for variable in variables {
-        let _ = writeln!(out, "| `{}` | {} |", variable_name(variable.name), variable.doc.replace('|', "\\|"));
+    let _ = write!(out, "\n## Variables\n\n| Variable | Area | Value |\n|---|---|---|\n");
+    for variable in variables() {
+        let name = variable_name(variable.name);
+        let _ = writeln!(out, "| `{name}` | {} | {} |", variable.area, variable.doc.replace('|', "\\|"));
     }
     out
+}
+
+/// A built-in variable of an area.
+pub struct VariableEntry {
+    pub name: &'static str,
+    pub area: &'static str,
+    pub doc: &'static str,
+    pub is_settable: bool,
+}
+
+/// All of them, by name.
+pub fn variables() -> Vec<VariableEntry> {
+    let http = http_features::variables().map(|v| (v.name, "http", v.doc, v.set.is_some()));
+    let stream = stream_features::variables().map(|v| (v.name, "stream", v.doc, v.set.is_some()));
+    let entry = |(name, area, doc, is_settable)| VariableEntry { name, area, doc, is_settable };
+    let mut all: Vec<VariableEntry> = http.chain(stream).map(entry).collect();
+    all.sort_by_key(|variable| (variable.name, variable.area));
+    all
 }
 
 /// How a variable is written: a family's name ends where the part that varies begins.

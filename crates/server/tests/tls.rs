@@ -69,7 +69,7 @@ impl Client {
     fn get(&self, sni: &str, host: &str, uri: &str) -> Result<String, String> {
         let mut socket = TcpStream::connect(("127.0.0.1", self.port)).map_err(|e| e.to_string())?;
         socket.set_read_timeout(Some(Duration::from_secs(20))).map_err(|e| e.to_string())?;
-        let target = Target { peer: "here".into(), name: sni.into(), send_name: true };
+        let target = Target { peer: "here".into(), name: sni.into(), send_name: true, alpn: Vec::new() };
         let mut stream = TlsStream::client(&self.rules, &target, None).map_err(|e| e.to_string())?;
         let (mut answer, mut sent) = (Vec::new(), false);
         loop {

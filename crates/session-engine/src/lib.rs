@@ -31,5 +31,8 @@ pub mod upstreams;
 pub mod variable;
 pub mod zones;
 
+/// The version of nginx whose configuration language and behaviour we read.
+pub const NGINX_VERSION: &str = "1.31.4";
+
 pub use session::{Session, Slot};
 pub use template::Template;

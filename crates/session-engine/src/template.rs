@@ -2,6 +2,7 @@
 
 use crate::Session;
 use crate::variable::{VarId, Variables, place};
+use conf_schema::value::parse_size;
 use conf_schema::{Cx, Directive, Problem, Value};
 use std::marker::PhantomData;
 
@@ -175,4 +176,40 @@ impl<S: Session> Value for Template<S> {
 /// Conditions of `if=`: true unless the value is empty or `0`.
 pub fn truthy(value: &[u8]) -> bool {
     !value.is_empty() && value != b"0"
+}
+
+/// A size that may hold variables (`limit_rate`, `proxy_upload_rate`).
+#[derive(Debug)]
+pub enum SizeTemplate<S> {
+    Fixed(u64),
+    Computed(Template<S>),
+}
+
+impl<S> Clone for SizeTemplate<S> {
+    fn clone(&self) -> Self {
+        match self {
+            SizeTemplate::Fixed(n) => SizeTemplate::Fixed(*n),
+            SizeTemplate::Computed(t) => SizeTemplate::Computed(t.clone()),
+        }
+    }
+}
+
+impl<S: Session> Value for SizeTemplate<S> {
+    const SYNTAX: &'static str = "size";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let template = Template::parse(cx, d)?;
+        match template.as_literal() {
+            Some(text) => parse_size(text).map(SizeTemplate::Fixed).ok_or_else(|| Problem::invalid().at(0)),
+            None => Ok(SizeTemplate::Computed(template)),
+        }
+    }
+}
+
+impl<S: Session> SizeTemplate<S> {
+    pub fn get(&self, s: &mut S) -> u64 {
+        match self {
+            SizeTemplate::Fixed(n) => *n,
+            SizeTemplate::Computed(t) => parse_size(&t.eval(s)).unwrap_or(0),
+        }
+    }
 }

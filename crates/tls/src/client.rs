@@ -68,6 +68,8 @@ pub struct Target {
     pub name: String,
     /// `proxy_ssl_server_name on`: the name is sent (an address never is).
     pub send_name: bool,
+    /// Protocols that are offered (ALPN), in place of those of the rules.
+    pub alpn: Vec<Vec<u8>>,
 }
 
 /// The rules of one location, shared by its connections.
@@ -160,7 +162,7 @@ impl ClientRules {
             Some(pair) => builder.with_client_cert_resolver(Arc::new(ClientCertificate(pair.clone()))),
             None => builder.with_no_client_auth(),
         };
-        config.alpn_protocols.clone_from(&self.alpn);
+        config.alpn_protocols.clone_from(if target.alpn.is_empty() { &self.alpn } else { &target.alpn });
         config.enable_sni = target.send_name;
         config.resumption = if self.session_reuse && certificate.is_none() {
             Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS_MAX)))

@@ -102,7 +102,7 @@ mod tests {
         let clock: crate::Clock = std::sync::Arc::new(|| 1_800_000_000);
         let rules =
             crate::ClientRules::build(&crate::ClientSettings::default(), &clock, &mut Vec::new()).expect("rules");
-        let target = crate::Target { peer: "p".into(), name: "a.example".into(), send_name: true };
+        let target = crate::Target { peer: "p".into(), name: "a.example".into(), send_name: true, alpn: Vec::new() };
         let client = crate::TlsStream::client(&rules, &target, None).expect("a client");
         bend(client.output(), 200, client_hello);
     }

@@ -49,7 +49,7 @@ fn client_rules(settings: &ClientSettings, clock: &Clock) -> Arc<ClientRules> {
 }
 
 fn target(name: &str) -> Target {
-    Target { peer: "127.0.0.1:443".into(), name: name.into(), send_name: true }
+    Target { peer: "127.0.0.1:443".into(), name: name.into(), send_name: true, alpn: Vec::new() }
 }
 
 /// Two ends of one connection, with what each has read.

@@ -176,6 +176,9 @@ impl Secure {
     pub fn facts(&self) -> Option<Arc<Facts>> {
         self.tls.borrow().facts().cloned()
     }
+    pub fn into_parts(self) -> (TlsStream, Vec<u8>) {
+        (*self.tls.into_inner(), self.early.into_inner())
+    }
     /// The connection is idle.
     pub fn shrink(&self) {
         self.tls.borrow_mut().shrink();

@@ -8,7 +8,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -168,15 +168,13 @@ impl Stream {
     pub fn local_address(&self) -> Option<SocketAddr> {
         SockRef::from(&self.outbound).local_addr().ok()?.as_socket()
     }
-    /// The socket alone; with TLS there is none.
+    /// The socket alone, which nobody watches any more, and its TLS with what has been decrypted and not read.
     ///
     /// # Errors
-    /// With TLS, or when the system has no more descriptors.
-    pub fn into_fd(self) -> io::Result<OwnedFd> {
-        if self.secure.is_some() {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        self.outbound.as_fd().try_clone_to_owned()
+    /// When the system has no more descriptors.
+    pub fn into_parts(mut self) -> io::Result<(OwnedFd, Option<(TlsStream, Vec<u8>)>)> {
+        let fd = self.outbound.release()?;
+        Ok((fd, self.secure.take().map(|secure| secure.into_parts())))
     }
     /// Ciphertext that was taken and that the socket has no room for yet.
     pub fn has_unsent(&self) -> bool {

@@ -89,6 +89,12 @@ fn v1(buf: &[u8]) -> Result<Option<(Header, usize)>, Error> {
     if buf.get(..known) != b"PROXY ".get(..known) {
         return Err(broken());
     }
+    // What names no family that there is will not become a header, whatever follows.
+    let family = buf.get(6..).unwrap_or_default();
+    let begins = |word: &[u8]| family.iter().zip(word).all(|(a, b)| a == b);
+    if ![&b"TCP4 "[..], b"TCP6 ", b"UNKNOWN"].iter().any(|word| begins(word)) {
+        return Err(broken());
+    }
     // The first LF ends the header or breaks it. nginx looks further than 107 bytes for the end of an UNKNOWN one; a
     // sender that needs that does not keep to the protocol.
     let window = buf.get(..V1_MAX_HEADER).unwrap_or(buf);

@@ -68,7 +68,8 @@ fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
         }
     }
     // Features do not name each other.
-    if crate_name == "http-features" && part(3).is_some_and(|p| !p.ends_with(".rs")) {
+    let of_features = matches!(crate_name.as_str(), "http-features" | "stream-features");
+    if of_features && part(3).is_some_and(|p| !p.ends_with(".rs")) {
         let own = part(3).unwrap_or_default();
         for (number, line) in text.lines().enumerate() {
             if let Some(rest) = line.split("crate::").nth(1) {
@@ -76,7 +77,7 @@ fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
                 if other != own
                     && other != "registry"
                     && other != "shared"
-                    && Path::new("crates/http-features/src").join(&other).is_dir()
+                    && Path::new("crates").join(&crate_name).join("src").join(&other).is_dir()
                 {
                     complaints.push(format!("{shown}:{}: a feature may not name another ({other})", number + 1));
                 }

@@ -54,24 +54,28 @@ pub fn run(arguments: &[OsString]) -> i32 {
 
 /// A variable by name, or a member of a family (`http_referer`).
 fn explain_variable(name: &str) -> i32 {
-    let all: Vec<_> = http_features::variables().collect();
-    let exact = all.iter().find(|variable| variable.name == name);
-    let family =
-        || all.iter().filter(|v| v.name.ends_with('_') && name.starts_with(v.name)).max_by_key(|v| v.name.len());
-    let Some(variable) = exact.or_else(family) else {
+    let all = reference::variables();
+    let family = all.iter().map(|v| v.name).filter(|own| own.ends_with('_') && name.starts_with(*own));
+    let wanted = match all.iter().find(|variable| variable.name == name) {
+        Some(exact) => Some(exact.name),
+        None => family.max_by_key(|own| own.len()),
+    };
+    let Some(wanted) = wanted else {
         eprintln!("tidegate: unknown variable \"${name}\"");
         if let Some(near) = nearest(name, all.iter().map(|variable| variable.name)) {
             eprintln!("  = did you mean \"${near}\"?");
         }
         return 1;
     };
-    let mut out = format!("{}\n", reference::variable_name(variable.name));
-    if variable.set.is_some() {
-        out.push_str("  may be set\n");
+    for variable in all.iter().filter(|variable| variable.name == wanted) {
+        let mut out = format!("{}\n  area      {}\n", reference::variable_name(variable.name), variable.area);
+        if variable.is_settable {
+            out.push_str("  may be set\n");
+        }
+        out.push('\n');
+        wrap(&mut out, variable.doc);
+        println!("{out}");
     }
-    out.push('\n');
-    wrap(&mut out, variable.doc);
-    println!("{out}");
     0
 }
 

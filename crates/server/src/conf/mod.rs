@@ -16,6 +16,7 @@ use net::pool::DEFAULT;
 use observe::{DefaultAccessLog, ErrorLog, ErrorLogLines, LogFiles, MainLog, Sink, Target};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use stream_features::StreamPlan;
 
 /// Our name and version, as complaints use them.
 pub const PROGRAM: &str = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
@@ -45,15 +46,22 @@ pub struct Invocation {
 pub struct Config {
     pub core: CorePlan,
     pub http: Option<Arc<HttpPlan>>,
+    pub stream: Option<Arc<StreamPlan>>,
     pub error_log: Arc<ErrorLog>,
     pub logs: LogFiles,
     pub texts: Texts,
 }
 
 impl Config {
+    /// Connections to servers are made from addresses that are not this machine's.
+    pub fn transparent(&self) -> bool {
+        self.http.as_ref().is_some_and(|http| http.transparent)
+            || self.stream.as_ref().is_some_and(|stream| stream.transparent)
+    }
     /// Everything to listen on.
     pub fn specs(&self) -> Vec<net::listen::ListenSpec> {
-        self.http.as_ref().map_or_else(Vec::new, |http| http.specs().cloned().collect())
+        let http = self.http.iter().flat_map(|http| http.specs());
+        http.chain(self.stream.iter().flat_map(|stream| stream.specs())).cloned().collect()
     }
 }
 
@@ -116,6 +124,7 @@ pub struct Failure {
 pub fn schema() -> Schema {
     let mut tables = core::tables();
     tables.extend(http_features::tables());
+    tables.extend(stream_features::tables());
     Schema::new(tables, PROGRAM)
 }
 
@@ -151,6 +160,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     *cx.get::<LogFiles>() = logs;
     cx.get::<DefaultAccessLog>().0 = paths::access_log(&invocation.prefix);
     http_features::offer_variables(&mut cx);
+    stream_features::offer_variables(&mut cx);
     let schema = schema();
     let mut checked = check(&schema, &mut cx, &items, Contexts::main);
     let mut complaints = std::mem::take(&mut checked.complaints);
@@ -171,7 +181,20 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
             return failed(complaints, files, false);
         }
     };
+    let stream = root.children.iter().position(|b| b.context == Contexts::stream).map(|at| root.children.remove(at));
+    let stream = match stream.map(|mut block| stream_features::build(&schema, &mut block, &mut cx)).transpose() {
+        Ok(plan) => plan.map(Arc::new),
+        Err(errors) => {
+            complaints.append(&mut cx.warnings);
+            complaints.extend(errors);
+            return failed(complaints, files, false);
+        }
+    };
     complaints.append(&mut cx.warnings);
+    if let Some(text) = twice(http.as_deref(), stream.as_deref()) {
+        complaints.push(Complaint::emerg(text));
+        return failed(complaints, files, true);
+    }
     if core.user.is_none() && cx.store.superuser() {
         core.user = values::default_user();
         if core.user.is_none() {
@@ -186,7 +209,8 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     };
     core.worker_connections = events.worker_connections.0;
     core.multi_accept = events.multi_accept;
-    let sockets = http.as_ref().map_or(0, |http| http.specs().count());
+    let sockets = http.as_ref().map_or(0, |http| http.specs().count())
+        + stream.as_ref().map_or(0, |stream| stream.specs().count());
     if core.worker_connections <= sockets {
         let text =
             format!("{} worker_connections are not enough for {sockets} listening sockets", core.worker_connections);
@@ -211,8 +235,15 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let mut logs: LogFiles = cx.take();
     logs.forget_unused();
     let store = std::mem::take(&mut cx.store);
-    let config = Config { core, http, error_log, logs, texts: Texts { files, store, matches } };
+    let config = Config { core, http, stream, error_log, logs, texts: Texts { files, store, matches } };
     Reading { config: Ok(config), warnings: complaints }
+}
+
+/// An address that both areas listen on: only one of them could.
+fn twice(http: Option<&HttpPlan>, stream: Option<&StreamPlan>) -> Option<String> {
+    let stream: Vec<_> = stream?.specs().filter(|spec| !spec.datagram).map(|spec| &spec.address).collect();
+    let found = http?.specs().find(|spec| stream.contains(&&spec.address))?;
+    Some(format!("duplicate \"{}\" address and port pair", found.address))
 }
 
 /// What somebody who has no configuration, or named it from where they stand, could do.

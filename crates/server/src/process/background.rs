@@ -1,7 +1,9 @@
 //! What a configuration has to do beside its requests, as tasks of the control thread: names, probes of servers.
 
 use crate::conf::Config;
+use observe::ErrorLog;
 use runtime::task::{JoinHandle, JoinSet};
+use session_engine::background::{Background, LocalFuture};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +16,41 @@ pub const RELOAD_PATIENCE: Duration = Duration::from_millis(200);
 #[derive(Default)]
 pub struct Tasks(Vec<JoinHandle<()>>);
 
+/// An area's plan, and what goes on beside it.
+struct Area<'a, P>(&'a Arc<P>, &'a [Arc<dyn Background<P>>]);
+
+impl<P: 'static> Area<'_, P> {
+    fn prepare(&self) -> Vec<LocalFuture<()>> {
+        self.1.iter().map(|work| work.clone().prepare(self.0.clone())).collect()
+    }
+    fn unsettled(&self) -> Vec<String> {
+        self.1.iter().flat_map(|work| work.unsettled(self.0)).collect()
+    }
+    fn run(&self, log: &Arc<ErrorLog>) -> Vec<LocalFuture<()>> {
+        self.1.iter().map(|work| work.clone().run(Arc::downgrade(self.0), log.clone())).collect()
+    }
+}
+
+/// Asks both areas.
+fn ask<T>(
+    config: &Config,
+    http: impl Fn(Area<'_, http_engine::HttpPlan>) -> Vec<T>,
+    stream: impl Fn(Area<'_, stream_features::StreamPlan>) -> Vec<T>,
+) -> Vec<T> {
+    let mut all = config.http.as_ref().map(|plan| http(Area(plan, &plan.background))).unwrap_or_default();
+    all.extend(config.stream.iter().flat_map(|plan| stream(Area(plan, &plan.background))));
+    all
+}
+
 /// Settles what can be settled in so much time.
 pub async fn prepare(config: &Config, patience: Duration) {
-    let Some(plan) = config.http.as_ref().filter(|plan| !plan.background.is_empty()) else { return };
+    let work = ask(config, |area| area.prepare(), |area| area.prepare());
+    if work.is_empty() {
+        return;
+    }
     let mut all = JoinSet::new();
-    for work in &plan.background {
-        all.spawn_local(work.clone().prepare(plan.clone()));
+    for one in work {
+        all.spawn_local(one);
     }
     // What is not settled by then is dropped.
     let _ = runtime::time::timeout(patience, async { while all.join_next().await.is_some() {} }).await;
@@ -27,11 +58,10 @@ pub async fn prepare(config: &Config, patience: Duration) {
 
 /// For `-t`: tries to settle everything, and says what a start would leave unsettled.
 pub fn settle(config: &Config) -> Vec<String> {
-    let Some(plan) = config.http.as_ref().filter(|plan| !plan.background.is_empty()) else { return Vec::new() };
     if runtime::run(prepare(config, START_PATIENCE)).is_err() {
         return Vec::new();
     }
-    plan.background.iter().flat_map(|work| work.unsettled(plan)).collect()
+    ask(config, |area| area.unsettled(), |area| area.unsettled())
 }
 
 impl Tasks {
@@ -40,11 +70,8 @@ impl Tasks {
         for task in self.0.drain(..) {
             task.abort();
         }
-        let Some(plan) = &config.http else { return };
-        let start = |work: &Arc<dyn http_engine::Background<http_engine::HttpPlan>>| {
-            let run = work.clone().run(Arc::downgrade(plan), config.error_log.clone());
-            runtime::task::spawn_local(run)
-        };
-        self.0 = plan.background.iter().map(start).collect();
+        let log = &config.error_log;
+        let work = ask(config, |area| area.run(log), |area| area.run(log));
+        self.0 = work.into_iter().map(runtime::task::spawn_local).collect();
     }
 }

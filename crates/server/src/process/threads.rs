@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use stream_features::StreamPlan;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// A thread ended: which one (`id` is never used twice), and whether it returned instead of panicking.
@@ -24,8 +25,8 @@ pub struct Threads {
     next_id: u64,
     ended: UnboundedSender<Ended>,
     /// Plans that were replaced and may still be used, with their numbers.
-    retired: Vec<(u64, Weak<HttpPlan>)>,
-    current: Option<Arc<HttpPlan>>,
+    retired: Vec<(u64, Weak<HttpPlan>, Weak<StreamPlan>)>,
+    current: (Option<Arc<HttpPlan>>, Option<Arc<StreamPlan>>),
     generation: u64,
 }
 
@@ -44,7 +45,10 @@ struct Running {
 impl Threads {
     pub fn new() -> (Threads, UnboundedReceiver<Ended>) {
         let (ended, receiver) = unbounded_channel();
-        (Threads { all: Vec::new(), next_id: 0, ended, retired: Vec::new(), current: None, generation: 0 }, receiver)
+        (
+            Threads { all: Vec::new(), next_id: 0, ended, retired: Vec::new(), current: (None, None), generation: 0 },
+            receiver,
+        )
     }
 
     /// Serves a configuration from now on: `seats` are the sockets that threads do not have yet, with their descriptors.
@@ -52,19 +56,22 @@ impl Threads {
         net::pool::configure(&config.core.thread_pools);
         self.generation += 1;
         if self.generation > 1 {
-            let old = self.current.take().map_or_else(Weak::new, |old| Arc::downgrade(&old));
-            self.retired.push((self.generation - 1, old));
+            let (http, stream) = &self.current;
+            let http = http.as_ref().map_or_else(Weak::new, Arc::downgrade);
+            let stream = stream.as_ref().map_or_else(Weak::new, Arc::downgrade);
+            self.retired.push((self.generation - 1, http, stream));
         }
-        self.current.clone_from(&config.http);
+        self.current = (config.http.clone(), config.stream.clone());
         let serving = Serving {
             http: config.http.clone(),
+            stream: config.stream.clone(),
             error_log: config.error_log.clone(),
             connections_max: config.core.worker_connections,
             multi_accept: config.core.multi_accept,
             timer_resolution_ms: config.core.timer_resolution_ms,
             shutdown_timeout_ms: config.core.shutdown_timeout_ms,
         };
-        let keep: Vec<_> = listeners.all.iter().map(|l| l.spec.address.clone()).collect();
+        let keep: Vec<_> = listeners.all.iter().map(|l| (l.spec.address.clone(), l.spec.datagram)).collect();
         let mut bound: Vec<Vec<Bound>> = (0..config.core.workers).map(|_| Vec::new()).collect();
         for (seat, fd) in seats {
             if let (Some(list), Some(listener)) = (bound.get_mut(seat.thread), listeners.all.get(seat.listener)) {
@@ -144,8 +151,8 @@ impl Threads {
     /// Reports the replaced plans that nothing uses any more. Scripts that wait for nginx's old workers to be gone look for
     /// `exited with code`.
     pub fn report_retired(&mut self) {
-        self.retired.retain(|(generation, plan)| {
-            let gone = plan.strong_count() == 0;
+        self.retired.retain(|(generation, http, stream)| {
+            let gone = http.strong_count() == 0 && stream.strong_count() == 0;
             if gone {
                 say!(Notice, "configuration {generation} is no longer used: its work has exited with code 0");
             }

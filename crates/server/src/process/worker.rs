@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 pub fn run(invocation: Invocation, config: Config, listeners: Listeners, channel: OwnedFd) -> i32 {
     net::process::set_name(c"tidegate worker");
     net::title::set("tidegate: worker process");
-    let transparent = config.http.as_ref().is_some_and(|http| http.transparent);
+    let transparent = config.transparent();
     if !become_worker(&config.core, transparent) {
         return FATAL;
     }
@@ -71,7 +71,7 @@ fn keep_net_raw() -> std::io::Result<()> {
 
 /// What a process that gave its privileges up cannot take up again: a reload says so, and goes on.
 pub fn say_what_is_missing(config: &Config) {
-    let transparent = config.http.as_ref().is_some_and(|http| http.transparent);
+    let transparent = config.transparent();
     let net_raw = rustix::thread::CapabilitySet::NET_RAW;
     if transparent && rustix::thread::capabilities(None).is_ok_and(|sets| !sets.effective.contains(net_raw)) {
         say!(

@@ -12,6 +12,37 @@ const ROUTE_MAX: usize = 32;
 #[derive(Clone)]
 pub struct Servers(pub Vec<Line>);
 
+/// The same of the stream area: a port is needed, and there are fewer parameters.
+#[derive(Clone)]
+pub struct StreamServers(pub Vec<Line>);
+
+/// Parameters that the stream area does not have.
+const HTTP_ALONE: &[&str] = &["slow_start", "drain", "route"];
+
+impl Value for StreamServers {
+    const SYNTAX: &'static str = "address [parameter ...]";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        for (index, word) in d.args.iter().enumerate().skip(1) {
+            let text = word.text();
+            if text.split('=').next().is_some_and(|name| HTTP_ALONE.contains(&name)) {
+                return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(index));
+            }
+        }
+        let Servers(lines) = Servers::parse(cx, d)?;
+        let name = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
+        let is_service = lines.iter().any(|line| matches!(&line.source, Source::Resolved { service: Some(_), .. }));
+        let has_port = name.starts_with("unix:") || host_and_port(&name).is_ok_and(|(_, port)| port.is_some());
+        if !has_port && !is_service {
+            return Err(Problem::says(format!("no port in upstream \"{name}\"")).at(0));
+        }
+        Ok(StreamServers(lines))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
 impl Value for Servers {
     const SYNTAX: &'static str = "address [parameter ...]";
     const REPEATS: bool = true;

@@ -145,6 +145,12 @@ impl Active {
             self.landed(ms);
         }
     }
+    /// It was connected to: earlier failures are forgotten (nginx: `notify_round_robin_peer`).
+    pub fn connected(&self) {
+        if !self.single {
+            self.peer.succeeded(base::clock::now());
+        }
+    }
     /// It did not work: the server is on its way out of use. Whether it is now.
     pub fn failed(&mut self, now: Instant) -> bool {
         self.over = true;

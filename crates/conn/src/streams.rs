@@ -1,0 +1,173 @@
+//! Sessions of the stream area on a worker thread: whose listener a connection came to, sockets of datagrams, connections that
+//! are passed from one area to another. What a session does stands in the crate `stream-features`.
+
+use crate::accept;
+use crate::secure::Secure;
+use crate::world::{Door, World};
+use http_engine::{ListenerRef, counters};
+use net::listen::Address;
+use net::lot::Key;
+use net::socket;
+use observe::Level;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use stream_features::sessions::{Accepted, Passed};
+use stream_features::udp::{Socket, Taking, receive};
+use stream_features::{Host, Sessions, StreamPlan};
+
+/// Behind an `Rc`, so that a session's hold on its plan is not counted across threads.
+#[allow(clippy::redundant_allocation)]
+pub type PlanRef = Rc<Arc<StreamPlan>>;
+
+/// What a worker keeps of the stream area.
+pub struct Streams {
+    plan: RefCell<Option<PlanRef>>,
+    pub sessions: Rc<Sessions>,
+}
+
+impl Streams {
+    pub fn new(plan: Option<Arc<StreamPlan>>) -> Streams {
+        Streams { plan: RefCell::new(plan.map(Rc::new)), sessions: Rc::default() }
+    }
+    /// Another plan: sessions that are there keep the one they began with.
+    pub fn replan(&self, plan: Option<Arc<StreamPlan>>) {
+        *self.plan.borrow_mut() = plan.map(Rc::new);
+        self.sessions.replan();
+    }
+    /// The plan, if the area has the listener of a door, and its index there.
+    #[inline]
+    pub fn place(&self, door: &Door) -> Option<(PlanRef, usize)> {
+        let plan = self.plan.borrow();
+        let plan = plan.as_ref()?;
+        let (generation, place) = door.stream.get();
+        let place = if generation == plan.generation {
+            place
+        } else {
+            let found = plan.place(door.listener.address(), false);
+            door.stream.set((plan.generation, found));
+            found
+        };
+        place.map(|place| (plan.clone(), place))
+    }
+}
+
+/// A socket of datagrams.
+pub struct DatagramDoor {
+    socket: Rc<Socket>,
+}
+
+impl DatagramDoor {
+    /// # Errors
+    /// When the system has no more descriptors.
+    pub fn new(fd: &OwnedFd, address: Address) -> io::Result<DatagramDoor> {
+        Ok(DatagramDoor { socket: Socket::new(fd.try_clone()?, address)? })
+    }
+    pub fn address(&self) -> &Address {
+        &self.socket.address
+    }
+}
+
+/// Begins the session of a connection that was accepted.
+pub fn begin(world: &Rc<World>, accepted: socket::Accepted, door: &ListenerRef, plan: &PlanRef, listener: usize) {
+    let local = accept::local_of(&accepted, door.address());
+    counters::own(|c| counters::up(&c.handled));
+    let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: World::next_number() };
+    world.streams.sessions.begin(plan, accepted, &host(world));
+}
+
+/// Takes the datagrams in that have come to a socket.
+pub fn datagrams(world: &Rc<World>, key: Key, door: &DatagramDoor) {
+    let taking = Taking { sessions: &world.streams.sessions, host: &host(world) };
+    match receive(&taking, &door.socket) {
+        Ok(true) => world.lot.again(key),
+        Ok(false) => {}
+        Err(e) => world.log(Level::Alert, 0, format_args!("recvmsg() failed {}", observe::os(&e))),
+    }
+}
+
+fn host(world: &Rc<World>) -> Rc<dyn Host> {
+    let mut host = world.host.borrow_mut();
+    host.get_or_insert_with(|| Rc::new(WorkerHost(Rc::downgrade(world)))).clone()
+}
+
+struct WorkerHost(Weak<World>);
+
+/// Whether a listener takes connections to an address: the very one, or (`wildcard`) any of its port.
+fn takes(listener: &Address, to: &Address, wildcard: bool) -> bool {
+    match (listener, to) {
+        (Address::Ip(own), Address::Ip(to)) if wildcard => {
+            own.ip().is_unspecified() && own.is_ipv4() == to.is_ipv4() && own.port() == to.port()
+        }
+        (own, to) => !wildcard && own == to,
+    }
+}
+
+impl Host for WorkerHost {
+    fn plan(&self) -> Option<PlanRef> {
+        self.0.upgrade()?.streams.plan.borrow().clone()
+    }
+    fn number(&self) -> Option<u64> {
+        let world = self.0.upgrade()?;
+        let limit = world.serving.borrow().connections_max;
+        if world.connections() >= limit {
+            world.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+            return None;
+        }
+        Some(World::next_number())
+    }
+    fn pass(&self, passed: Passed, to: &Address) -> Result<(), Passed> {
+        let Some(world) = self.0.upgrade() else { return Err(passed) };
+        for wildcard in [false, true] {
+            let stream = world.streams.plan.borrow().clone();
+            let found = stream.as_ref().and_then(|plan| {
+                plan.listeners.iter().position(|l| !l.spec.datagram && takes(&l.spec.address, to, wildcard))
+            });
+            if let (Some(plan), Some(listener)) = (&stream, found) {
+                let number = World::next_number();
+                world.streams.sessions.resume(plan, passed, listener, Rc::new(to.clone()), number, &host(&world));
+                return Ok(());
+            }
+            let http = world.plan.borrow().clone();
+            let found = http.as_ref().and_then(|plan| {
+                plan.listeners.iter().find(|l| takes(&l.spec.address, to, wildcard)).map(|l| l.spec.address.clone())
+            });
+            if let Some(address) = found {
+                take_in(&world, passed, address, to);
+                return Ok(());
+            }
+        }
+        Err(passed)
+    }
+}
+
+/// A connection that becomes the http area's.
+fn take_in(world: &Rc<World>, passed: Passed, listener: Address, to: &Address) {
+    let Passed { stream, peer, .. } = passed;
+    let Ok((fd, tls)) = stream.into_parts() else { return };
+    let listener = ListenerRef::new(Rc::new(listener));
+    let accepted = socket::Accepted { fd, peer };
+    let tls = tls.map(|(tls, plain)| move |connection| Rc::new(Secure::established(connection, tls, plain)));
+    accept::take_in_as(world, accepted, &listener, Rc::new(to.clone()), tls);
+}
+
+/// Where a door's place among the listeners of the stream area is kept: the plan's generation, and the place.
+pub type DoorPlace = Cell<(u32, Option<usize>)>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    #[test]
+    fn the_listener_of_an_address() {
+        let ip = |text: &str| Address::Ip(text.parse::<SocketAddr>().expect(text));
+        let any = ip("0.0.0.0:80");
+        assert!(takes(&ip("127.0.0.1:80"), &ip("127.0.0.1:80"), false));
+        assert!(!takes(&any, &ip("127.0.0.1:80"), false) && takes(&any, &ip("127.0.0.1:80"), true));
+        assert!(!takes(&any, &ip("127.0.0.1:81"), true) && !takes(&any, &ip("[::1]:80"), true));
+        assert!(takes(&Address::Unix("/s".into()), &Address::Unix("/s".into()), false));
+    }
+}

@@ -1,0 +1,388 @@
+//! The stream area over real sockets: TCP and UDP sessions, what ends them, and what a reload means for them.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use support::{Site, free_port, resident_kb, wait};
+
+/// Longer than anything takes; only a failure waits so long.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+fn connect(port: u16) -> TcpStream {
+    let stream = wait("a connection", || TcpStream::connect(("127.0.0.1", port)));
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream
+}
+
+fn read_all(stream: &mut TcpStream) -> String {
+    let mut all = Vec::new();
+    let _ = stream.read_to_end(&mut all);
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+fn read_some(stream: &mut TcpStream, length: usize) -> String {
+    let mut some = vec![0; length];
+    stream.read_exact(&mut some).expect("bytes");
+    String::from_utf8_lossy(&some).into_owned()
+}
+
+/// A server whose connections are worked on one after the other, each on a thread of its own.
+fn server(act: impl Fn(TcpStream) + Send + Sync + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let port = listener.local_addr().expect("address").port();
+    let act = Arc::new(act);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let act = act.clone();
+            std::thread::spawn(move || {
+                let _ = stream.set_read_timeout(Some(PATIENCE));
+                act(stream);
+            });
+        }
+    });
+    port
+}
+
+/// Sends back what comes, piece by piece.
+fn echo(mut stream: TcpStream) {
+    let mut buf = [0; 65536];
+    while let Ok(n @ 1..) = stream.read(&mut buf) {
+        if stream.write_all(&buf[..n]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Answers with its name, then sends back what comes.
+fn named(name: &'static str) -> impl Fn(TcpStream) {
+    move |mut stream| {
+        let _ = stream.write_all(name.as_bytes());
+        echo(stream);
+    }
+}
+
+#[test]
+fn the_end_of_one_direction_leaves_the_other_open_where_that_is_asked_for() {
+    // It answers once it has heard everything.
+    let upstream = server(|mut stream| {
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all);
+        let _ = stream.write_all(format!("heard {}", all.len()).as_bytes());
+    });
+    let (on, off) = (free_port(), free_port());
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "stream {{ proxy_buffer_size 4k;
+             server {{ listen 127.0.0.1:{on}; proxy_pass 127.0.0.1:{upstream}; proxy_half_close on; }}
+             server {{ listen 127.0.0.1:{off}; proxy_pass 127.0.0.1:{upstream}; }} }}"
+        ),
+    );
+    let running = site.start();
+    for (port, want) in [(on, "heard 100000"), (off, "")] {
+        let mut client = connect(port);
+        client.write_all(&vec![b'x'; 100_000]).expect("written");
+        client.shutdown(Shutdown::Write).expect("half closed");
+        assert_eq!(read_all(&mut client), want);
+    }
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn large_bodies_pass_both_ways_whatever_their_pieces() {
+    let (upstream, port) = (server(echo), free_port());
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "stream {{ server {{ listen 127.0.0.1:{port}; proxy_pass 127.0.0.1:{upstream}; proxy_buffer_size 1k; }} }}"
+        ),
+    );
+    let running = site.start();
+    let mut client = connect(port);
+    let sent: Vec<u8> = (0..4_000_000u32).map(|n| (n % 251) as u8).collect();
+    let mut writer = client.try_clone().expect("a copy");
+    let written = sent.clone();
+    let thread = std::thread::spawn(move || writer.write_all(&written).expect("written"));
+    let mut got = vec![0; sent.len()];
+    client.read_exact(&mut got).expect("all of it");
+    thread.join().expect("the writer");
+    assert!(got == sent, "every byte, in its order");
+    drop(client);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn another_server_is_asked_and_the_log_tells_of_both() {
+    let (good, port, single) = (server(named("good")), free_port(), free_port());
+    // Nobody listens there.
+    let dead = free_port();
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "stream {{ log_format tries '$status $upstream_addr $upstream_bytes_received $protocol $bytes_sent';
+             access_log logs/s.log tries;
+             upstream u {{ server 127.0.0.1:{dead} weight=100; server 127.0.0.1:{good} backup; }}
+             server {{ listen 127.0.0.1:{port}; proxy_pass u; }}
+             server {{ listen 127.0.0.1:{single}; proxy_pass u; proxy_next_upstream off; }} }}"
+        ),
+    );
+    let running = site.start();
+    let mut client = connect(port);
+    assert_eq!(read_some(&mut client, 4), "good");
+    drop(client);
+    let line = format!("200 127.0.0.1:{dead}, 127.0.0.1:{good} 0, 4 TCP 4\n");
+    wait("a line", || (site.read("logs/s.log") == line).then_some(()).ok_or_else(|| site.read("logs/s.log")));
+    site.wait_for_log("upstream server temporarily disabled while connecting to upstream", 1);
+    // It is aside now, so that the other one answers even where no second one is asked.
+    assert_eq!(read_some(&mut connect(single), 4), "good");
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn limits_count_sessions_while_they_last() {
+    let (upstream, port) = (server(named("in")), free_port());
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "stream {{ limit_conn_zone $remote_addr zone=a:64k; log_format l '$status $limit_conn_status';
+             server {{ listen 127.0.0.1:{port}; limit_conn a 2; proxy_pass 127.0.0.1:{upstream}; access_log logs/s.log l; }} }}"
+        ),
+    );
+    let running = site.start();
+    let mut held: Vec<TcpStream> = (0..2).map(|_| connect(port)).collect();
+    for client in &mut held {
+        assert_eq!(read_some(client, 2), "in");
+    }
+    assert_eq!(read_all(&mut connect(port)), "", "the third is refused");
+    held.pop();
+    wait("a place", || {
+        let mut client = connect(port);
+        let mut two = [0; 2];
+        client.read_exact(&mut two)
+    });
+    drop(held);
+    running.quit();
+    let log = site.read("logs/s.log");
+    assert!(log.contains("503 REJECTED\n") && log.contains("200 PASSED\n"), "{log}");
+    site.assert_no_alerts();
+}
+
+/// A ClientHello for a name.
+fn hello(name: &str) -> Vec<u8> {
+    let number = |n: usize| (n as u16).to_be_bytes();
+    let host = [&[0][..], &number(name.len()), name.as_bytes()].concat();
+    let list = [&number(host.len())[..], &host].concat();
+    let extension = [&[0, 0][..], &number(list.len()), &list].concat();
+    let mut body = vec![3, 3];
+    body.extend_from_slice(&[7; 32]);
+    body.extend_from_slice(&[0, 0, 2, 0x13, 1, 1, 0]);
+    body.extend_from_slice(&number(extension.len()));
+    body.extend_from_slice(&extension);
+    let message = [&[1, 0][..], &number(body.len()), &body].concat();
+    [&[0x16, 3, 1][..], &number(message.len()), &message].concat()
+}
+
+#[test]
+fn the_name_of_a_handshake_chooses_the_server_and_nothing_of_it_is_lost() {
+    let (a, b, port) = (server(named("a:")), server(named("b:")), free_port());
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "stream {{ map $ssl_preread_server_name $to {{ a.example 127.0.0.1:{a}; default 127.0.0.1:{b}; }}
+             server {{ listen 127.0.0.1:{port}; ssl_preread on; proxy_pass $to; }} }}"
+        ),
+    );
+    let running = site.start();
+    for (name, want) in [("a.example", "a:"), ("c.example", "b:")] {
+        let hello = hello(name);
+        let mut client = connect(port);
+        // In pieces: it is decided once the record is whole.
+        let (first, rest) = hello.split_at(20);
+        client.write_all(first).expect("written");
+        client.write_all(rest).expect("written");
+        let mut all = vec![0; 2 + hello.len()];
+        client.read_exact(&mut all).expect("the answer");
+        assert_eq!(all, [want.as_bytes(), &hello].concat());
+    }
+    let mut client = connect(port);
+    client.write_all(b"no hello at all").expect("written");
+    assert_eq!(read_some(&mut client, 17), "b:no hello at all");
+    drop(client);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn sessions_go_on_over_a_reload_and_new_ones_begin_with_the_new_plan() {
+    let (old, new, port) = (server(named("old")), server(named("new")), free_port());
+    let conf = |to: u16| format!("stream {{ server {{ listen 127.0.0.1:{port}; proxy_pass 127.0.0.1:{to}; }} }}");
+    let site = Site::new("daemon off; worker_processes 2;", &conf(old));
+    let running = site.start();
+    let mut open = connect(port);
+    assert_eq!(read_some(&mut open, 3), "old");
+    site.configure("daemon off; worker_processes 2;", &conf(new));
+    running.signal("HUP");
+    wait("the new plan", || {
+        let mut client = connect(port);
+        let name = read_some(&mut client, 3);
+        if name == "new" { Ok(()) } else { Err(name) }
+    });
+    open.write_all(b"still here").expect("written");
+    assert_eq!(read_some(&mut open, 10), "still here");
+    assert!(!site.log().contains("is no longer used"), "it is");
+    // The plan goes with its last session.
+    drop(open);
+    site.wait_for_log("is no longer used", 1);
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn a_shutdown_waits_for_sessions_as_long_as_it_may() {
+    let (upstream, port) = (server(named("in")), free_port());
+    let conf = format!(
+        "stream {{ log_format l $status; access_log logs/s.log l;
+         server {{ listen 127.0.0.1:{port}; proxy_pass 127.0.0.1:{upstream}; }} }}"
+    );
+    let site = Site::new("daemon off; worker_shutdown_timeout 50ms;", &conf);
+    let running = site.start();
+    let mut open = connect(port);
+    assert_eq!(read_some(&mut open, 2), "in");
+    running.signal("QUIT");
+    assert_eq!(read_all(&mut open), "");
+    running.ended();
+    assert_eq!(site.read("logs/s.log"), "200\n");
+    assert!(site.log().contains("shutdown timeout"), "{}", site.log());
+}
+
+#[test]
+fn a_connection_is_passed_to_another_area() {
+    let (port, http) = (free_port(), free_port());
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "stream {{ server {{ listen 127.0.0.1:{port}; pass 127.0.0.1:{http}; }} }}
+             http {{ server {{ listen 127.0.0.1:{http}; location / {{ return 200 $server_port; }} }} }}"
+        ),
+    );
+    let running = site.start();
+    for _ in 0..2 {
+        let mut client = connect(port);
+        client.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("written");
+        let answer = read_all(&mut client);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(&http.to_string()), "{answer}");
+    }
+    running.quit();
+    site.assert_no_alerts();
+}
+
+/// Answers datagrams until told to stop: how often, and the port that each came from.
+fn datagram_server() -> (u16, Arc<AtomicBool>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    let port = socket.local_addr().expect("address").port();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a time-out");
+    std::thread::spawn(move || {
+        let mut buf = [0; 2048];
+        while !stopped.load(Ordering::Relaxed) {
+            if let Ok((n, from)) = socket.recv_from(&mut buf) {
+                let text = String::from_utf8_lossy(&buf[..n]).into_owned();
+                let _ = socket.send_to(format!("{} {text}", from.port()).as_bytes(), from);
+            }
+        }
+    });
+    (port, stop)
+}
+
+/// Asks, again if the answer does not come: the port that the server saw.
+fn ask(client: &UdpSocket, to: u16, text: &str) -> String {
+    let mut buf = [0; 2048];
+    client.send_to(text.as_bytes(), ("127.0.0.1", to)).expect("sent");
+    let n = client.recv(&mut buf).expect("an answer");
+    let answer = String::from_utf8_lossy(&buf[..n]).into_owned();
+    let (port, rest) = answer.split_once(' ').expect("a port");
+    assert_eq!(rest, text);
+    port.to_string()
+}
+
+#[test]
+fn datagrams_of_a_client_are_one_session_until_it_has_had_enough() {
+    let (upstream, stop) = datagram_server();
+    let (many, two, answered) = (free_port(), free_port(), free_port());
+    let conf = |port: u16, more: &str| {
+        format!("server {{ listen 127.0.0.1:{port} udp; proxy_pass 127.0.0.1:{upstream}; {more} }}")
+    };
+    let servers = [
+        conf(many, "access_log off;"),
+        conf(two, "proxy_requests 2; proxy_responses 1;"),
+        conf(answered, "proxy_responses 1;"),
+    ];
+    let site = Site::new(
+        "daemon off; worker_processes 2;",
+        &format!(
+            "stream {{ log_format l '$protocol $status $bytes_received $bytes_sent'; access_log logs/s.log l; {} }}",
+            servers.join("\n")
+        ),
+    );
+    let running = site.start();
+    let (one, other) = (UdpSocket::bind("127.0.0.1:0").expect("bind"), UdpSocket::bind("127.0.0.1:0").expect("bind"));
+    for client in [&one, &other] {
+        client.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    }
+    let first = ask(&one, many, "a");
+    assert_eq!(ask(&one, many, "b"), first, "the same session");
+    let second = ask(&other, many, "c");
+    assert_ne!(second, first, "another client is another session");
+    assert_eq!(ask(&one, many, "d"), first);
+    let first = ask(&one, two, "a");
+    assert_eq!(ask(&one, two, "b"), first);
+    assert_ne!(ask(&one, two, "c"), first, "the session had its two");
+    ask(&other, answered, "abc");
+    // A reload: what comes next belongs to a session of the new plan.
+    let before = ask(&one, many, "e");
+    running.signal("HUP");
+    wait("a new session", || if ask(&one, many, "f") == before { Err("the old one") } else { Ok(()) });
+    stop.store(true, Ordering::Relaxed);
+    running.quit();
+    let log = site.read("logs/s.log");
+    assert!(log.contains("UDP 200 3 9\n"), "three bytes, and its port with them: {log}");
+    site.assert_no_alerts();
+}
+
+#[test]
+fn idle_sessions_cost_little() {
+    const SESSIONS: usize = 500;
+    /// The budget; 2.0 is what it is.
+    const IDLE_KB_MAX: f64 = 4.0;
+    let (upstream, port) = (server(named("in")), free_port());
+    let conf = format!("stream {{ server {{ listen 127.0.0.1:{port}; proxy_pass 127.0.0.1:{upstream}; }} }}");
+    let site = Site::new("daemon off;", &conf);
+    site.write(
+        "conf/nginx.conf",
+        &format!("error_log logs/error.log; daemon off; events {{ worker_connections 4096; }} {conf}"),
+    );
+    let running = site.start();
+    let begin = |n: usize| -> Vec<TcpStream> {
+        let mut all: Vec<TcpStream> = (0..n).map(|_| connect(port)).collect();
+        for client in &mut all {
+            assert_eq!(read_some(client, 2), "in");
+        }
+        all
+    };
+    // What a thread needs once is there with the first ones.
+    let warm = begin(50);
+    let before = resident_kb(running.worker());
+    let all = begin(SESSIONS);
+    let kb = (resident_kb(running.worker()).saturating_sub(before)) as f64 / SESSIONS as f64;
+    assert!(kb < IDLE_KB_MAX, "an idle session costs {kb:.1} KB");
+    drop((warm, all));
+    running.quit();
+}

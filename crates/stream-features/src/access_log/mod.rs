@@ -1,0 +1,50 @@
+//! access_log, log_format, open_log_file_cache (nginx: `ngx_stream_log_module`). Formats and sinks stand in
+//! `session_engine::log`.
+
+use crate::build::{Feature, ServerBuild};
+use crate::plan::Logger;
+use crate::session::StreamSession;
+use conf_schema::{Area, Problem, Table, directives};
+use session_engine::log::by_path::CacheConf;
+use session_engine::log::{Formatted as FormattedFor, Logs as LogsOf, Write as WriteOf};
+use std::any::Any;
+use std::sync::Arc;
+
+type Logs = LogsOf<StreamSession>;
+type Formatted = FormattedFor<StreamSession>;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct LogConf from LogInput {
+        /// Where sessions are logged, in which format, and how writes are buffered; several lines, several logs.
+        access_log: Logs = "off",
+        /// Names a format for log lines.
+        log_format: Formatted,
+        /// Keeps files open whose names have variables.
+        open_log_file_cache: CacheConf = "off",
+    }
+}
+
+/// The feature.
+pub struct AccessLog;
+
+impl Feature for AccessLog {
+    fn table(&self) -> Table {
+        LogConf::table("access_log", Area::Stream)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<LogConf>() else { return Ok(()) };
+        if let Some(write) = conf.access_log.writer(conf.open_log_file_cache) {
+            block.server.loggers.push(Arc::new(Write(write)));
+        }
+        Ok(())
+    }
+}
+
+struct Write(WriteOf<StreamSession>);
+
+impl Logger for Write {
+    fn log(&self, s: &mut StreamSession) {
+        self.0.log(s);
+    }
+}

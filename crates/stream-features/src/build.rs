@@ -1,0 +1,349 @@
+//! From the checked tree to the plan: inheritance, servers by address, what each feature adds.
+
+#![allow(clippy::indexing_slicing, reason = "only a configuration comes here; the builder made the indices itself")]
+
+use crate::core_table::{CoreConf, CoreInput};
+use crate::plan::{Content, Listener, Names, Server, StreamPlan};
+use crate::values::ServerName;
+use crate::{Builtin, Variables};
+use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
+use net::listen::{Address, ListenSpec};
+use session_engine::background::Background;
+use session_engine::levels::{self, Level};
+use session_engine::listen::Listen;
+use session_engine::upstreams::Transparent;
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A feature of the stream area: its directives, its variables, and what it adds to a server.
+pub trait Feature: Sync {
+    fn table(&self) -> Table;
+    fn variables(&self) -> &'static [Builtin] {
+        &[]
+    }
+    /// Called once, for the stream block itself, before any server is planned.
+    ///
+    /// # Errors
+    /// What is wrong with the block as a whole.
+    fn plan_stream(&self, conf: &Arc<dyn Any + Send + Sync>, stream: &mut StreamBuild<'_>) -> Result<(), Problem> {
+        let _ = (conf, stream);
+        Ok(())
+    }
+    /// Called for every `upstream` block, before any server is planned, with what was said to this feature in it.
+    ///
+    /// # Errors
+    /// As `plan_stream`.
+    fn plan_upstream(&self, own: Option<Box<dyn Any>>, d: &conf_schema::Directive, cx: &mut Cx) -> Result<(), Problem> {
+        let _ = (own, d, cx);
+        Ok(())
+    }
+    /// Adds to one server. `conf` is the table's plan, inherited and complete.
+    ///
+    /// # Errors
+    /// As `plan_stream`.
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
+        let _ = (conf, block);
+        Ok(())
+    }
+}
+
+/// What a feature sees of the whole while it plans.
+pub struct StreamBuild<'a> {
+    pub cx: &'a mut Cx,
+    pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
+    pub background: &'a mut Vec<Arc<dyn Background<StreamPlan>>>,
+}
+
+/// What a feature sees of one server while it plans.
+pub struct ServerBuild<'a> {
+    pub cx: &'a mut Cx,
+    pub server: &'a mut Server,
+    pub names: &'a [ServerName],
+    pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
+    /// What it answers with, and where that was said: the last one holds.
+    answers: Vec<(usize, Arc<dyn Content>)>,
+}
+
+impl ServerBuild<'_> {
+    /// The server may answer with this; `place`: see [`crate::values::place_of_answer`].
+    pub fn answers(&mut self, place: usize, content: Arc<dyn Content>) {
+        self.answers.push((place, content));
+    }
+}
+
+/// Tables of the engine itself and of the features.
+pub fn tables(features: &[&dyn Feature]) -> Vec<Table> {
+    let mut tables = vec![CoreConf::table("core", Area::Stream)];
+    tables.extend(features.iter().map(|f| f.table()));
+    tables
+}
+
+/// Makes the variables known; call it before a configuration is checked.
+pub fn offer_variables(features: &[&dyn Feature], cx: &mut Cx) {
+    let variables = cx.get::<Variables>();
+    variables.offer(crate::variables::CORE);
+    for feature in features {
+        variables.offer(feature.variables());
+    }
+}
+
+struct Builder<'a> {
+    features: &'a [&'a dyn Feature],
+    /// Tables by feature: `[0]` is the core's; the index in the checked block follows.
+    tables: Vec<(Table, usize)>,
+    cx: &'a mut Cx,
+    servers: Vec<Server>,
+    things: Vec<Arc<dyn Any + Send + Sync>>,
+    background: Vec<Arc<dyn Background<StreamPlan>>>,
+    complaints: Vec<Complaint>,
+}
+
+/// Builds the plan of a checked stream block; `table_index` maps a feature's name to its place in the schema.
+///
+/// # Errors
+/// What is wrong with the whole; warnings go to `cx.warnings`.
+pub fn build(
+    features: &[&dyn Feature],
+    stream: &mut Block<'_>,
+    cx: &mut Cx,
+    table_index: &dyn Fn(&str) -> Option<usize>,
+) -> Result<StreamPlan, Vec<Complaint>> {
+    // A feature without a table of its own would shift those behind it.
+    let tables = tables(features).into_iter().map(|t| (table_index(t.feature).unwrap_or(usize::MAX), t));
+    let tables = tables.map(|(index, table)| (table, index)).collect();
+    let mut b = Builder {
+        features,
+        tables,
+        cx,
+        servers: Vec::new(),
+        things: Vec::new(),
+        background: Vec::new(),
+        complaints: Vec::new(),
+    };
+    let plan = b.stream(stream);
+    let complaints = std::mem::take(&mut b.complaints);
+    let groups_used = cx.get::<Variables>().groups_used;
+    let (variables, _, unknown) = cx.take::<Variables>().finish();
+    let complaints: Vec<Complaint> = complaints.into_iter().chain(unknown).collect();
+    if !complaints.is_empty() {
+        return Err(complaints);
+    }
+    Ok(StreamPlan { variables, groups_used, ..plan })
+}
+
+/// A server before it has its place among the listeners.
+struct Draft {
+    names: Vec<ServerName>,
+    listens: Vec<Listen>,
+    at: At,
+}
+
+impl Builder<'_> {
+    fn complain(&mut self, at: Option<At>, problem: Problem) {
+        let mut complaint = check::word(&conf_schema::Directive::default(), problem);
+        complaint.span = at.map(|at| at.span);
+        complaint.line = at.map_or(0, |at| at.line);
+        self.complaints.push(complaint);
+    }
+
+    fn stream(&mut self, stream: &mut Block<'_>) -> StreamPlan {
+        let levels = levels::of(&self.tables, self.cx, stream, None);
+        for (i, feature) in self.features.iter().enumerate() {
+            let mut build = StreamBuild { cx: self.cx, things: &mut self.things, background: &mut self.background };
+            if let Err(problem) = feature.plan_stream(&levels[i + 1].plan, &mut build) {
+                self.complain(stream.directive.map(|d| At { span: d.span, line: d.line }), problem);
+            }
+        }
+        for block in stream.children.iter_mut().filter(|b| b.context == Contexts::stream_upstream) {
+            self.upstream(block);
+        }
+        let mut drafts = Vec::new();
+        for block in stream.children.iter_mut().filter(|b| b.context == Contexts::stream_server) {
+            drafts.push(self.server(block, &levels));
+        }
+        let listeners = self.listeners(&drafts);
+        let places =
+            listeners.iter().enumerate().map(|(i, l)| ((l.spec.address.clone(), l.spec.datagram), i)).collect();
+        static GENERATIONS: AtomicU32 = AtomicU32::new(1);
+        StreamPlan {
+            generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
+            listeners,
+            places,
+            servers: std::mem::take(&mut self.servers),
+            variables: Vec::new(),
+            groups_used: true,
+            transparent: self.cx.get::<Transparent>().0,
+            things: std::mem::take(&mut self.things),
+            background: std::mem::take(&mut self.background),
+        }
+    }
+
+    fn upstream(&mut self, block: &mut Block<'_>) {
+        let Some(d) = block.directive else { return };
+        let at = Some(At { span: d.span, line: d.block_end_line.max(d.line) });
+        for (i, feature) in self.features.iter().enumerate() {
+            let own = self.tables.get(i + 1).and_then(|(_, index)| block.inputs.get_mut(*index)).and_then(Option::take);
+            if let Err(problem) = feature.plan_upstream(own, d, self.cx) {
+                self.complain(at, problem);
+            }
+        }
+    }
+
+    fn server(&mut self, block: &mut Block<'_>, outer: &[Level]) -> Draft {
+        let own: Option<CoreInput> = self.tables.first().and_then(|(_, i)| block.input::<CoreInput>(*i).cloned());
+        let levels = levels::of(&self.tables, self.cx, block, Some(outer));
+        let conf = match levels[0].plan.downcast_ref::<CoreConf>() {
+            Some(conf) => conf.clone(),
+            None => unreachable!("the first table is the core's"),
+        };
+        let names = own.as_ref().and_then(|o| o.server_name.as_ref()).map(|n| n.value.0.clone()).unwrap_or_default();
+        let listens = own.as_ref().and_then(|o| o.listen.as_ref()).map(|l| l.value.0.clone()).unwrap_or_default();
+        let at = block.directive.map(|d| At { span: d.span, line: d.line }).unwrap_or_default();
+        let error_log = match &conf.error_log {
+            Some(lines) => lines.log(),
+            None => self.cx.get::<observe::MainLog>().0.clone(),
+        };
+        let mut server = Server {
+            name: names.first().map(ServerName::written).unwrap_or_default(),
+            error_log,
+            tcp_nodelay: conf.tcp_nodelay,
+            preread_bytes: usize::try_from(conf.preread_buffer_size.0).unwrap_or(usize::MAX),
+            preread_timeout: conf.preread_timeout.duration(),
+            proxy_protocol_timeout: conf.proxy_protocol_timeout.duration(),
+            resolving: None,
+            tls: None,
+            post_accept: Vec::new(),
+            preaccess: Vec::new(),
+            access: Vec::new(),
+            preread: Vec::new(),
+            content: None,
+            loggers: Vec::new(),
+        };
+        let mut answers = Vec::new();
+        for (i, feature) in self.features.iter().enumerate() {
+            let mut build = ServerBuild {
+                cx: self.cx,
+                server: &mut server,
+                names: &names,
+                things: &mut self.things,
+                answers: std::mem::take(&mut answers),
+            };
+            let done = feature.plan(&levels[i + 1].plan, &mut build);
+            answers = build.answers;
+            if let Err(problem) = done {
+                self.complain(Some(at), problem);
+            }
+        }
+        answers.sort_by_key(|(place, _)| *place);
+        server.content = answers.pop().map(|(_, content)| content);
+        server.preaccess.sort_by_key(|(order, _)| *order);
+        self.servers.push(server);
+        if listens.is_empty() {
+            self.complain(Some(at), Problem::says("no \"listen\" is defined for server"));
+        }
+        Draft { names, listens: listens.into_iter().map(|l| l.0).collect(), at }
+    }
+
+    /// Groups servers by address; checks what the `listen` lines of different servers say about one.
+    fn listeners(&mut self, drafts: &[Draft]) -> Vec<Listener> {
+        struct Group {
+            spec: ListenSpec,
+            options_set: bool,
+            default: Option<usize>,
+            proxy_protocol: bool,
+            ssl: bool,
+            servers: Vec<usize>,
+        }
+        let mut groups: Vec<Group> = Vec::new();
+        let mut places: HashMap<(Address, bool), usize> = HashMap::new();
+        for (server, draft) in drafts.iter().enumerate() {
+            for listen in &draft.listens {
+                for spec in &listen.specs {
+                    let place = *places.entry((spec.address.clone(), spec.datagram)).or_insert_with(|| {
+                        let bare = ListenSpec { datagram: spec.datagram, ..ListenSpec::new(spec.address.clone()) };
+                        groups.push(Group {
+                            spec: bare,
+                            options_set: false,
+                            default: None,
+                            proxy_protocol: false,
+                            ssl: false,
+                            servers: Vec::new(),
+                        });
+                        groups.len() - 1
+                    });
+                    let (group, at) = (&mut groups[place], Some(listen.at));
+                    let wrong = if group.servers.contains(&server) {
+                        Some(format!("a duplicate listen {}", spec.address))
+                    } else if listen.options_set && group.options_set {
+                        Some(format!("duplicate listen options for {}", spec.address))
+                    } else if listen.default_server && group.default.is_some() {
+                        Some(format!("a duplicate default server for {}", spec.address))
+                    } else {
+                        None
+                    };
+                    if let Some(text) = wrong {
+                        self.complain(at, Problem::says(text));
+                        continue;
+                    }
+                    group.servers.push(server);
+                    group.proxy_protocol |= listen.proxy_protocol;
+                    group.ssl |= listen.ssl;
+                    if listen.options_set {
+                        group.options_set = true;
+                        group.spec = spec.clone();
+                    }
+                    if listen.default_server {
+                        group.default = Some(server);
+                    }
+                }
+            }
+        }
+        for group in groups.iter().filter(|group| group.ssl) {
+            let default = group.default.or(group.servers.first().copied()).unwrap_or(0);
+            let rules = |server: usize| self.servers.get(server)?.tls.as_ref()?.rules.rules.as_ref();
+            let bare = match rules(default) {
+                None => Some(default),
+                Some(rules) if rules.has_certificates() => None,
+                // The default server rejects; the others must have something to answer with.
+                Some(_) => group.servers.iter().copied().find(|server| rules(*server).is_none()),
+            };
+            if let Some(server) = bare {
+                let text = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
+                self.complain(drafts.get(server).map(|d| d.at), Problem::says(text));
+            }
+        }
+        groups
+            .into_iter()
+            .map(|group| {
+                let mut names = Names::default();
+                for &server in &group.servers {
+                    for name in &drafts[server].names {
+                        if !names.add(name, server) {
+                            let text = format!(
+                                "conflicting server name \"{}\" on {}, ignored",
+                                name.shown(),
+                                group.spec.address
+                            );
+                            self.cx.warnings.push(Complaint {
+                                level: conf_schema::Level::Warn,
+                                text,
+                                span: None,
+                                line: 0,
+                                hint: Some("an earlier server has this name on the same address".into()),
+                            });
+                        }
+                    }
+                }
+                Listener {
+                    default_server: group.default.or(group.servers.first().copied()).unwrap_or(0),
+                    spec: group.spec,
+                    proxy_protocol: group.proxy_protocol,
+                    ssl: group.ssl,
+                    names,
+                }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,110 @@
+//! A session's way through the phases: post_accept, preaccess, access, ssl, preread, content, log (nginx:
+//! `ngx_stream_core_run_phases`).
+
+use crate::client::Client;
+use crate::plan::{End, Flow, Handler};
+use crate::session::StreamSession;
+use crate::sessions::{Cause, Host, Passed, Place};
+use crate::{first_bytes, handshake};
+use observe::Level;
+use session_engine::Session;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// Runs a session to its end.
+pub(crate) async fn serve(mut s: Box<StreamSession>, mut client: Client, place: Place, host: Rc<dyn Host>) {
+    let udp = if s.udp { "udp " } else { "" };
+    if s.srv().error_log.wants(Level::Info) {
+        let peer = s.peer.map_or_else(|| "unix:".to_string(), |peer| peer.to_string());
+        let address = s.plan.listeners.get(s.listener).map(|l| l.spec.address.to_string()).unwrap_or_default();
+        s.note(Level::Info, format_args!("{udp}client {peer} connected to {address}"));
+    }
+    let end = {
+        let mut work = pin!(phases(&mut s, &mut client));
+        poll_fn(|cx| match place.control.poll_closed(cx) {
+            Poll::Ready(cause) => Poll::Ready(Err(cause)),
+            Poll::Pending => work.as_mut().poll(cx).map(Ok),
+        })
+        .await
+    };
+    let end = end.unwrap_or_else(|cause| {
+        match cause {
+            Cause::Timeout => s.log(Level::Info, format_args!("shutdown timeout")),
+            Cause::Shutdown => s.note(Level::Info, format_args!("disconnected on shutdown")),
+        }
+        End::Status(200)
+    });
+    match end {
+        End::Status(status) => finish(&mut s, status),
+        End::Pass(to) => {
+            let peer = s.replaced.unwrap_or(s.peer);
+            let passes = s.passes.saturating_add(1);
+            drop(place);
+            let Client::Stream(stream) = client else { return };
+            if host.pass(Passed { stream, peer, passes }, &to).is_err() {
+                s.log(Level::Error, format_args!("port not found for \"{to}\""));
+                finish(&mut s, 200);
+            }
+        }
+    }
+}
+
+/// The log phase.
+fn finish(s: &mut StreamSession, status: u16) {
+    s.status = status;
+    let plan = s.plan.clone();
+    for logger in &plan.srv(s.server).loggers {
+        logger.log(s);
+    }
+}
+
+/// Asks the handlers of a phase; `Some`: the session ends.
+fn phase<'h>(s: &mut StreamSession, handlers: impl Iterator<Item = &'h Arc<dyn Handler>>) -> Option<End> {
+    for handler in handlers {
+        match handler.run(s) {
+            Flow::Declined => {}
+            Flow::Done => return None,
+            Flow::End(status) => return Some(End::Status(status)),
+        }
+    }
+    None
+}
+
+/// What lasts for a moment is boxed: a session that lasts does not carry the room for it.
+async fn phases(s: &mut StreamSession, client: &mut Client) -> End {
+    let plan = s.plan.clone();
+    let Some(listener) = plan.listeners.get(s.listener) else { return End::Status(500) };
+    if let (true, Client::Stream(stream)) = (listener.proxy_protocol, &*client)
+        && let Err(status) = Box::pin(first_bytes::proxy_header(s, stream)).await
+    {
+        return End::Status(status);
+    }
+    let server = plan.srv(s.server);
+    let handlers = server.post_accept.iter().chain(server.preaccess.iter().map(|(_, handler)| handler));
+    if let Some(end) = phase(s, handlers).or_else(|| phase(s, server.access.iter())) {
+        return end;
+    }
+    if let (true, Client::Stream(stream)) = (listener.ssl && s.tls.is_none(), &mut *client)
+        && let Err(status) = Box::pin(handshake::make(s, stream)).await
+    {
+        return End::Status(status);
+    }
+    // A name in the handshake may have chosen another server.
+    if !plan.srv(s.server).preread.is_empty()
+        && let Err(status) = Box::pin(first_bytes::preread(s, client)).await
+    {
+        return End::Status(status);
+    }
+    let server = plan.srv(s.server);
+    s.doing = "";
+    if let (true, Client::Stream(stream)) = (server.tcp_nodelay, &*client) {
+        stream.hurry();
+    }
+    match &server.content {
+        Some(content) => content.run(s, client).await,
+        None => End::Status(500),
+    }
+}

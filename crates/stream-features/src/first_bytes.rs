@@ -1,0 +1,179 @@
+//! What comes first on a connection: a PROXY protocol header, and bytes that are looked at before it is decided who answers
+//! (nginx: `ngx_stream_proxy_protocol_handler`, `ngx_stream_core_preread_phase`).
+
+use crate::client::Client;
+use crate::plan::{Flow, Looked, Preread};
+use crate::session::StreamSession;
+use observe::Level;
+use runtime::time::{sleep, timeout};
+use session_engine::Session;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll};
+use upstream::Stream;
+
+/// Reads a PROXY protocol header, and nothing behind it.
+///
+/// # Errors
+/// The status that the session ends with.
+pub async fn proxy_header(s: &mut StreamSession, stream: &Stream) -> Result<(), u16> {
+    s.doing = "reading PROXY protocol";
+    let patience = s.srv().proxy_protocol_timeout;
+    let Ok(header) = timeout(patience, whole_header(s, stream)).await else {
+        s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+        return Err(200);
+    };
+    s.proxy = Some(Box::new(header?));
+    s.doing = "initializing session";
+    Ok(())
+}
+
+async fn whole_header(s: &StreamSession, stream: &Stream) -> Result<(wire_proxy::Header, Vec<u8>), u16> {
+    let mut buf = Vec::with_capacity(wire_proxy::MAX_HEADER);
+    let mut seen = 0;
+    loop {
+        news(s, stream, seen, &mut buf).await?;
+        let ended = buf.len() == seen;
+        seen = buf.len();
+        match wire_proxy::parse(&buf) {
+            Ok(Some((header, length))) => return Ok((header, take(stream, length).await?)),
+            Ok(None) if ended => return Err(400),
+            Ok(None) => {}
+            Err(why) => {
+                let mut words = Vec::new();
+                why.log(&mut words);
+                s.log(Level::Error, format_args!("{}", String::from_utf8_lossy(&words)));
+                return Err(400);
+            }
+        }
+    }
+}
+
+/// Takes so many bytes, which have been seen, from the socket.
+async fn take(stream: &Stream, length: usize) -> Result<Vec<u8>, u16> {
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        let mut part = Vec::new();
+        part.reserve_exact(length - bytes.len());
+        match stream.read_buf(&mut part).await {
+            Ok(1..) => bytes.append(&mut part),
+            _ => return Err(500),
+        }
+    }
+    Ok(bytes)
+}
+
+/// Waits until there is more in the socket than was seen, and looks at all of it; as much as was seen: the end has come.
+async fn news(s: &StreamSession, stream: &Stream, seen: usize, buf: &mut Vec<u8>) -> Result<(), u16> {
+    match poll_fn(|cx| poll_news(stream, seen, buf, cx)).await {
+        Ok(()) if buf.is_empty() => Err(200),
+        Ok(()) => Ok(()),
+        Err(e) => {
+            s.log(Level::Info, format_args!("recv() failed {}", observe::os(&e)));
+            Err(200)
+        }
+    }
+}
+
+fn poll_news(stream: &Stream, seen: usize, buf: &mut Vec<u8>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    loop {
+        buf.clear();
+        let looked = stream.try_peek(buf);
+        match looked {
+            Ok(n) if n == seen && n > 0 && !stream.is_closing() => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            looked => {
+                stream.looked();
+                return Poll::Ready(looked.map(|_| ()));
+            }
+        }
+        // Looking has told the event queue that nothing is left: what comes now is an event.
+        std::task::ready!(stream.poll_readable(cx))?;
+    }
+}
+
+/// Asks whoever wants to see the first bytes. Without TLS they stay in the socket.
+///
+/// # Errors
+/// The status that the session ends with.
+pub async fn preread(s: &mut StreamSession, client: &Client) -> Result<(), u16> {
+    let plan = s.plan.clone();
+    let server = plan.srv(s.server);
+    for who in &server.preread {
+        let flow = match client {
+            Client::Datagrams(_) => {
+                let bytes = std::mem::take(&mut s.preread);
+                let looked = who.look(s, Some(&bytes));
+                s.preread = bytes;
+                looked
+            }
+            Client::Stream(_) => who.look(s, None),
+        };
+        let flow = match (flow, client) {
+            (Looked::Flow(flow), _) => flow,
+            (Looked::More, Client::Datagrams(_)) => Flow::Declined,
+            (Looked::More, Client::Stream(stream)) => {
+                s.doing = "prereading client data";
+                let mut time = pin!(sleep(server.preread_timeout));
+                let mut waits = pin!(wait_for(s, stream, &**who, server.preread_bytes));
+                poll_fn(|cx| match waits.as_mut().poll(cx) {
+                    Poll::Ready(flow) => Poll::Ready(flow),
+                    // nginx ends such a session without a word.
+                    Poll::Pending => time.as_mut().poll(cx).map(|()| Err(200)),
+                })
+                .await?
+            }
+        };
+        match flow {
+            Flow::Declined => {}
+            Flow::Done => return Ok(()),
+            Flow::End(status) => return Err(status),
+        }
+    }
+    Ok(())
+}
+
+fn full(s: &StreamSession) -> u16 {
+    s.log(Level::Error, format_args!("preread buffer full"));
+    400
+}
+
+/// Lets somebody look until there is enough to be seen. `most`: octets that are looked at.
+async fn wait_for(s: &mut StreamSession, stream: &Stream, who: &dyn Preread, most: usize) -> Result<Flow, u16> {
+    if stream.is_secure() {
+        // What TLS has decrypted cannot be put back: it is kept for whoever answers.
+        loop {
+            let mut bytes = Vec::new();
+            bytes.reserve_exact(most.saturating_sub(s.preread.len()).max(1));
+            match stream.read_buf(&mut bytes).await {
+                Ok(1..) => {}
+                _ => return Err(200),
+            }
+            s.preread.append(&mut bytes);
+            let bytes = std::mem::take(&mut s.preread);
+            let looked = who.look(s, Some(&bytes));
+            s.preread = bytes;
+            match looked {
+                Looked::Flow(flow) => return Ok(flow),
+                Looked::More if s.preread.len() >= most => return Err(full(s)),
+                Looked::More => {}
+            }
+        }
+    }
+    let mut bytes: Vec<u8> = Vec::new();
+    bytes.reserve_exact(most.max(1));
+    let mut seen = 0;
+    loop {
+        news(s, stream, seen, &mut bytes).await?;
+        if bytes.len() == seen {
+            return Err(200);
+        }
+        seen = bytes.len();
+        match who.look(s, Some(&bytes)) {
+            Looked::Flow(flow) => return Ok(flow),
+            Looked::More if bytes.len() >= most => return Err(full(s)),
+            Looked::More => {}
+        }
+    }
+}

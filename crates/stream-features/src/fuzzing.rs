@@ -1,0 +1,49 @@
+//! Bodies of fuzz targets; `cargo test` runs them with a seeded generator.
+
+use crate::ssl_preread::{Read, read};
+
+/// A ClientHello that is read before anybody answers: no bytes make it panic, and what has been made of some bytes does not
+/// change with those that follow.
+pub fn preread_hello(data: &[u8]) {
+    let whole = read(data);
+    if let Read::Hello(hello) = &whole {
+        assert!(hello.server_name.len() + hello.alpn.len() <= data.len());
+    }
+    let half = read(data.get(..data.len() / 2).unwrap_or_default());
+    if half != Read::More {
+        assert_eq!(half, whole, "more bytes change what was decided");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn smoke() {
+        // xorshift
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        for round in 0..20_000 {
+            let length = (next() % 200) as usize;
+            let mut data: Vec<u8> = (0..length).map(|_| next() as u8).collect();
+            if round % 2 == 0 {
+                // A record and a message whose lengths are likely.
+                let head =
+                    [0x16, 3, 1, 0, length.saturating_sub(5) as u8, 1, 0, 0, length.saturating_sub(9) as u8, 3, 3];
+                for (place, byte) in data.iter_mut().zip(head) {
+                    *place = byte;
+                }
+                for byte in data.iter_mut().skip(43) {
+                    *byte %= 24;
+                }
+            }
+            preread_hello(&data);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! TLS with clients: which server a handshake is for, and whether its client may go on (nginx: `ngx_stream_ssl_handler`,
+//! `ngx_stream_ssl_servername`).
+
+use crate::session::StreamSession;
+use observe::{Level, os};
+use session_engine::Session;
+use session_engine::names::host;
+use std::sync::Arc;
+use tls::{Choice, ClientHello, Facts, TlsError, VerifyClient};
+use upstream::{HandshakeError, Stream};
+
+/// Makes the handshake and judges the client's certificate.
+///
+/// # Errors
+/// The status that the session ends with.
+pub async fn make(s: &mut StreamSession, stream: &mut Stream) -> Result<(), u16> {
+    s.doing = "SSL handshaking";
+    let plan = s.plan.clone();
+    let server = plan.srv(s.server);
+    if server.tcp_nodelay {
+        stream.hurry();
+    }
+    let patience = server.tls.as_ref().map_or(DEFAULT_TIMEOUT, |tls| tls.handshake_timeout);
+    let done = runtime::time::timeout(patience, stream.accept(|hello| choose(s, hello))).await;
+    let words = match done {
+        Ok(Ok(())) => {
+            s.tls = stream.facts();
+            return judge(s).await;
+        }
+        Ok(Err(HandshakeError::Closed)) => "peer closed connection in SSL handshake".into(),
+        Ok(Err(HandshakeError::Io(e))) => format!("SSL_do_handshake() failed {}", os(&e)),
+        Ok(Err(HandshakeError::Tls(TlsError::NotTls))) => {
+            "SSL_do_handshake() failed (SSL: error:0A00010B:SSL routines::wrong version number)".into()
+        }
+        Ok(Err(HandshakeError::Tls(why))) => format!("SSL_do_handshake() failed (SSL: {why})"),
+        Err(_) => "client timed out (110: Connection timed out)".into(),
+    };
+    s.tls = None;
+    s.log(Level::Info, format_args!("{words}"));
+    Err(500)
+}
+
+const DEFAULT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// The rules by which a ClientHello is answered: those of the server that has the name, or of the default one.
+fn choose(s: &mut StreamSession, hello: &ClientHello) -> Choice {
+    let plan = s.plan.clone();
+    let Some(listener) = plan.listeners.get(s.listener) else { return Choice::Fail };
+    // Expressions and variables may ask for the name.
+    let facts = Facts { server_name: hello.server_name.as_deref().map(Box::from), ..Facts::default() };
+    s.tls = Some(Arc::new(facts));
+    if let Some(name) = hello.server_name.as_deref().and_then(|name| host(name.as_bytes()))
+        && let Ok(Some(server)) = listener.names.find(&name, s)
+    {
+        s.server = server;
+    }
+    // A server without certificates of its own goes by the default server's.
+    let own = plan.srv(s.server).tls.as_ref().filter(|tls| tls.rules.rules.is_some());
+    let tls = own.or(plan.srv(listener.default_server).tls.as_ref());
+    let Some((tls, rules)) = tls.and_then(|tls| Some((tls, tls.rules.rules.as_ref()?))) else { return Choice::Fail };
+    if rules.reject {
+        return Choice::Reject;
+    }
+    let Some(loaders) = &tls.rules.certificates else { return Choice::Rules(Arc::clone(rules)) };
+    match loaders.load(s) {
+        Ok(set) => Choice::WithCertificates(Arc::clone(rules), set),
+        Err(why) => {
+            s.log(Level::Error, format_args!("{why}"));
+            Choice::Fail
+        }
+    }
+}
+
+/// Whether the client may go on with the certificate that it has shown, or without one.
+async fn judge(s: &mut StreamSession) -> Result<(), u16> {
+    let plan = s.plan.clone();
+    let Some(tls) = plan.srv(s.server).tls.clone() else { return Ok(()) };
+    let verify = tls.rules.verify;
+    let Some(facts) = s.tls.clone().filter(|_| verify != VerifyClient::Off) else { return Ok(()) };
+    let Some(peer) = facts.peer.as_deref() else {
+        if verify == VerifyClient::On {
+            s.log(Level::Info, format_args!("client sent no required SSL certificate"));
+            return Err(500);
+        }
+        return Ok(());
+    };
+    let excused = verify == VerifyClient::OptionalNoCa && peer.verdict.is_missing_authority();
+    if !peer.verdict.is_ok() && !excused {
+        let (number, reason) = (peer.verdict.0, peer.verdict.reason());
+        s.log(Level::Info, format_args!("client SSL certificate verify error: ({number}:{reason})"));
+        return Err(500);
+    }
+    if let Some(ask) = tls.ask.as_ref().filter(|_| peer.verdict.is_ok()) {
+        let resolving = plan.srv(s.server).resolving.clone();
+        let fault = ask.fault(&*s, peer, resolving).await;
+        if let Some(reason) = *peer.asked.get_or_init(|| fault) {
+            s.log(Level::Info, format_args!("client SSL certificate verify error: {reason}"));
+            return Err(500);
+        }
+    }
+    Ok(())
+}

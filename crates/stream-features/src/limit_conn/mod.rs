@@ -1,0 +1,72 @@
+//! limit_conn (nginx: `ngx_stream_limit_conn_module`): how many sessions with the same key there are at the same time. The
+//! counting stands in `session_engine::limit_conn`.
+
+use crate::Builtin;
+use crate::build::{Feature, ServerBuild};
+use crate::plan::{Flow, Handler, PreaccessOrder};
+use crate::session::StreamSession;
+use conf_schema::value::{Flag, List};
+use conf_schema::{Area, Problem, Table, directives};
+use session_engine::limit_conn::{self, Counted, Limit, LogLevel, Verdict};
+use std::any::Any;
+use std::sync::Arc;
+
+type Zone = limit_conn::Zone<StreamSession>;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct ConnConf from ConnInput {
+        /// The most sessions with the same key at the same time, by a zone.
+        limit_conn: List<Limit>,
+        /// Whether sessions are only counted and noted, and none refused.
+        limit_conn_dry_run: Flag = "off",
+        /// How grave refusals are in the error log.
+        limit_conn_log_level: LogLevel = "error",
+        /// Declares a zone: what is counted, and how much memory the counts may take.
+        limit_conn_zone: Zone,
+    }
+}
+
+static VARIABLES: &[Builtin] =
+    &[Builtin::one("limit_conn_status", status, "PASSED, REJECTED or REJECTED_DRY_RUN, where a limit was looked at.")];
+
+fn status(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
+    s.thing::<Counted>().map(|counted| out.extend_from_slice(counted.status.as_bytes())).is_some()
+}
+
+/// The feature.
+pub struct LimitConn;
+
+impl Feature for LimitConn {
+    fn table(&self) -> Table {
+        ConnConf::table("limit_conn", Area::Stream)
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        VARIABLES
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<ConnConf>() else { return Ok(()) };
+        let Some(limits) = &conf.limit_conn else { return Ok(()) };
+        let check = limit_conn::Check::new(block.cx, limits, conf.limit_conn_dry_run, conf.limit_conn_log_level)?;
+        block.server.preaccess.push((PreaccessOrder::LimitConn, Arc::new(Check(check))));
+        Ok(())
+    }
+}
+
+struct Check(limit_conn::Check<StreamSession>);
+
+impl Handler for Check {
+    fn run(&self, s: &mut StreamSession) -> Flow {
+        match self.0.count(s) {
+            Verdict::NotCounted => Flow::Declined,
+            Verdict::Passed(counted) => {
+                s.keep(counted);
+                Flow::Declined
+            }
+            Verdict::Refused(counted) => {
+                s.keep(counted);
+                if self.0.dry_run() { Flow::Declined } else { Flow::End(503) }
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! pass (nginx: `ngx_stream_pass_module`): hands a connection to another listener, of whichever area.
+
+use crate::Template;
+use crate::build::{Feature, ServerBuild};
+use crate::client::Client;
+use crate::plan::{Content, End, Work};
+use crate::session::StreamSession;
+use crate::values::place_of_answer;
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use net::listen::Address;
+use observe::Level;
+use session_engine::Session;
+use session_engine::upstreams::host_and_port;
+use std::any::Any;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// Listeners that a connection may pass through (nginx: `NGX_STREAM_PASS_MAX_PASSES`).
+const PASSES_MAX: u8 = 10;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct PassConf from PassInput {
+        /// Passes the connection to a listener on this address, as if it had been accepted there.
+        pass: To,
+    }
+}
+
+/// `pass address`
+#[derive(Clone)]
+pub struct To {
+    to: Template,
+    place: usize,
+}
+
+impl Value for To {
+    const SYNTAX: &'static str = "address";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let to = Template::parse(cx, d)?;
+        if let Some(text) = to.as_literal() {
+            match address(&String::from_utf8_lossy(text)) {
+                Ok(_) => {}
+                Err(Wrong::NoAddresses) => return Err(Problem::directive("has no addresses")),
+                Err(Wrong::NoPort) => return Err(Problem::directive("has no port")),
+                Err(Wrong::Said(why)) => {
+                    let shown = String::from_utf8_lossy(text);
+                    return Err(Problem::says(format!("{why} in \"{shown}\" of the \"pass\" directive")).at(0));
+                }
+            }
+        }
+        Ok(To { to, place: place_of_answer(cx) })
+    }
+}
+
+/// What is wrong with an address.
+enum Wrong {
+    /// Names are not resolved.
+    NoAddresses,
+    NoPort,
+    Said(String),
+}
+
+fn address(text: &str) -> Result<Address, Wrong> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        let path = path.trim_end_matches(':');
+        if path.is_empty() {
+            return Err(Wrong::Said("no path in the unix domain socket".into()));
+        }
+        return Ok(Address::Unix(path.into()));
+    }
+    let (host, port) = host_and_port(text).map_err(|why| Wrong::Said(why.into()))?;
+    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    let ip: IpAddr = match (bare.parse(), bare, port) {
+        (Ok(ip), ..) => ip,
+        (Err(_), "*", _) => IpAddr::from([0, 0, 0, 0]),
+        // A port alone, as nginx reads it.
+        (Err(_), digits, None) if digits.bytes().all(|c| c.is_ascii_digit()) => {
+            let port = digits.parse().map_err(|_| Wrong::Said("invalid port".into()))?;
+            return Ok(Address::Ip(SocketAddr::from(([0, 0, 0, 0], port))));
+        }
+        (Err(_), ..) => return Err(Wrong::NoAddresses),
+    };
+    port.map(|port| Address::Ip(SocketAddr::new(ip, port))).ok_or(Wrong::NoPort)
+}
+
+/// The feature.
+pub struct Pass;
+
+impl Feature for Pass {
+    fn table(&self) -> Table {
+        PassConf::table("pass", Area::Stream)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
+        if let Some(To { to, place }) = conf.downcast_ref::<PassConf>().and_then(|conf| conf.pass.clone()) {
+            block.answers(place, Arc::new(PassOn(to)));
+        }
+        Ok(())
+    }
+}
+
+struct PassOn(Template);
+
+impl Content for PassOn {
+    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut Client) -> Work<'a> {
+        Box::pin(async move {
+            s.doing = "passing connection to port";
+            match self.target(s, client) {
+                Ok(to) => End::Pass(to),
+                Err(words) => {
+                    s.log(Level::Error, format_args!("{words}"));
+                    End::Status(500)
+                }
+            }
+        })
+    }
+}
+
+impl PassOn {
+    fn target(&self, s: &mut StreamSession, client: &Client) -> Result<Address, String> {
+        let Client::Stream(_) = client else { return Err("cannot pass udp connection".into()) };
+        if !s.preread.is_empty() {
+            return Err("cannot pass connection with preread data".into());
+        }
+        let text = self.0.eval(s);
+        let text = String::from_utf8_lossy(&text);
+        let to = address(&text).map_err(|wrong| match wrong {
+            Wrong::NoAddresses => format!("no addresses in pass \"{text}\""),
+            Wrong::NoPort => format!("no port in pass \"{text}\""),
+            Wrong::Said(why) => format!("{why} in pass \"{text}\""),
+        })?;
+        if s.passes >= PASSES_MAX {
+            return Err("stream pass cycle".into());
+        }
+        Ok(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for (text, want) in [
+            ("127.0.0.1:80", Some("127.0.0.1:80")),
+            ("[::1]:81", Some("[::1]:81")),
+            ("unix:/s", Some("unix:/s")),
+            ("8080", Some("0.0.0.0:8080")),
+            ("127.0.0.1", None),
+            ("a:80", None),
+            ("unix:", None),
+        ] {
+            assert_eq!(address(text).ok().map(|a| a.to_string()).as_deref(), want, "{text}");
+        }
+    }
+}

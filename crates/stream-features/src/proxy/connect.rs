@@ -1,0 +1,236 @@
+//! Connecting to a server of a group, and to another one when that fails (nginx: `ngx_stream_proxy_connect`,
+//! `ngx_stream_proxy_next_upstream`).
+
+use super::{BindTo, Passing, ProxyProtocol};
+use crate::groups::{Counts, Named};
+use crate::session::{StreamSession, Try};
+use base::clock::{self, Instant};
+use net::listen::Address as Local;
+use observe::{Level, os};
+use runtime::time::timeout;
+use session_engine::Session;
+use std::net::SocketAddr;
+use tls::{TlsError, verify::Verdict};
+use upstream::{Active, Choice, HandshakeError, Options, Stream, Turn};
+
+/// One session's way through the servers of a group.
+pub struct Servers<'a> {
+    passing: &'a Passing,
+    pub named: &'a Named,
+    turn: Turn,
+    key: Vec<u8>,
+    began: Instant,
+    options: Options,
+}
+
+impl<'a> Servers<'a> {
+    pub fn new(passing: &'a Passing, named: &'a Named, s: &mut StreamSession) -> Servers<'a> {
+        let conf = &passing.conf;
+        let (from, transparent) = BindTo::of(&conf.proxy_bind, s);
+        let size = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+        let options = Options {
+            from,
+            transparent,
+            keepalive: conf.proxy_socket_keepalive,
+            receive_buffer: size(conf.proxy_socket_rcvbuf.0),
+            send_buffer: size(conf.proxy_socket_sndbuf.0),
+        };
+        let key = named.rules.as_ref().and_then(|rules| rules.key.as_ref()).map(|key| key.eval(s)).unwrap_or_default();
+        Servers { passing, named, turn: named.group.turn(), key, began: clock::now(), options }
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The next server; the session's account of it begins.
+    ///
+    /// # Errors
+    /// The status that the session ends with when there is none.
+    pub fn next(&mut self, s: &mut StreamSession) -> Result<Active, u16> {
+        s.doing = "connecting to upstream";
+        let group = &self.named.group;
+        let random = if group.method.draws_lots() { number() | 1 } else { 1 };
+        let choice = Choice { now: clock::now(), random, key: &self.key, bound: None };
+        match group.choose(&choice, &mut self.turn) {
+            Some(active) => {
+                s.upstream = Some(active.peer().text.clone());
+                s.tries.push(Try::new(active.peer().text.clone()));
+                Ok(active)
+            }
+            None => {
+                s.upstream = Some(group.name.as_str().into());
+                s.tries.push(Try::new(group.name.as_str().into()));
+                s.log(Level::Error, format_args!("no live upstreams"));
+                Err(502)
+            }
+        }
+    }
+
+    /// A server could not be connected to; whether another one is asked.
+    ///
+    /// # Errors
+    /// The status that the session ends with when none is.
+    pub fn failed(&self, s: &mut StreamSession, mut active: Active) -> Result<(), u16> {
+        let conf = &self.passing.conf;
+        let now = clock::now();
+        if active.failed(now) {
+            s.log(Level::Warn, format_args!("upstream server temporarily disabled"));
+        }
+        drop(active);
+        end_try(s);
+        let tries_max = match usize::try_from(conf.proxy_next_upstream_tries.0).unwrap_or(usize::MAX) {
+            0 => self.turn.tries(),
+            most => most.min(self.turn.tries()),
+        };
+        let time = conf.proxy_next_upstream_timeout.0;
+        let late = time > 0 && now.millis_since(self.began) >= time;
+        if self.turn.asked() >= tries_max || !conf.proxy_next_upstream || late { Err(502) } else { Ok(()) }
+    }
+
+    /// A server was connected to.
+    pub fn connected(&self, s: &mut StreamSession, active: &mut Active) {
+        active.connected();
+        let Some(one) = s.tries.last_mut() else { return };
+        let ms = clock::now().millis_since(one.started);
+        one.connect_ms = Some(ms);
+        if self.counts() == Counts::Connect {
+            active.header(ms);
+        }
+    }
+
+    /// The first bytes of a server have come.
+    pub fn answered(&self, s: &mut StreamSession, active: &mut Active) {
+        let Some(one) = s.tries.last_mut() else { return };
+        let ms = clock::now().millis_since(one.started);
+        one.first_byte_ms = Some(ms);
+        if self.counts() == Counts::FirstByte {
+            active.header(ms);
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        self.named.rules.as_ref().map(|rules| rules.counts).unwrap_or_default()
+    }
+
+    /// Connects to a server of the group over TCP, and over TLS where that is asked for.
+    ///
+    /// # Errors
+    /// The status that the session ends with when no server can be had.
+    pub async fn connect(&mut self, s: &mut StreamSession) -> Result<(Stream, Active), u16> {
+        loop {
+            let active = self.next(s)?;
+            match self.attempt(s, &active).await {
+                Ok(stream) => return Ok((stream, active)),
+                Err(Failure::Final(status)) => return Err(status),
+                Err(Failure::Next) => self.failed(s, active)?,
+            }
+        }
+    }
+
+    async fn attempt(&self, s: &mut StreamSession, active: &Active) -> Result<Stream, Failure> {
+        let conf = &self.passing.conf;
+        let to = &active.peer().spec.address;
+        let patience = conf.proxy_connect_timeout.duration();
+        let mut stream = match timeout(patience, Stream::connect(to, &self.options)).await {
+            Ok(Ok(stream)) => stream,
+            // The address that it should come from is not ours: another server would not help.
+            Ok(Err(e)) if e.raw_os_error() == Some(libc::EADDRNOTAVAIL) && self.options.from.is_some() => {
+                s.log(Level::Crit, format_args!("bind() failed {}", os(&e)));
+                return Err(Failure::Final(500));
+            }
+            Ok(Err(e)) => {
+                s.log(Level::Error, format_args!("connect() failed {}", os(&e)));
+                return Err(Failure::Next);
+            }
+            Err(_) => {
+                s.log(Level::Error, format_args!("upstream timed out (110: Connection timed out)"));
+                return Err(Failure::Next);
+            }
+        };
+        if s.srv().tcp_nodelay {
+            stream.hurry();
+        }
+        let Some(tls) = &self.passing.tls else { return Ok(stream) };
+        // It goes before the handshake, in one piece.
+        let header = proxy_header(conf.proxy_protocol, s).ok_or(Failure::Final(500))?;
+        if !header.is_empty() && stream.write_all(&header).await.is_err() {
+            return Err(Failure::Final(200));
+        }
+        s.doing = "SSL handshaking to upstream";
+        let host = self.named.group.name.clone();
+        let mut wanted = match tls.wanted(s, &host, active.peer().text.to_string()) {
+            Ok(wanted) => wanted,
+            Err(why) => {
+                s.log(Level::Error, format_args!("{why}"));
+                return Err(Failure::Final(500));
+            }
+        };
+        if let Some(alpn) = &conf.proxy_ssl_alpn {
+            let names = alpn.0.iter().map(|name| name.eval(s));
+            wanted.offer(names.filter(|name| (1..=255).contains(&name.len())).collect());
+        }
+        let handshake = match wanted.stream() {
+            Ok(tls) => timeout(patience, stream.handshake(tls)).await,
+            Err(why) => {
+                s.log(Level::Error, format_args!("SSL_do_handshake() failed (SSL: {why})"));
+                return Err(Failure::Next);
+            }
+        };
+        let words = match handshake {
+            Ok(Ok(())) => return Ok(stream),
+            Ok(Err(HandshakeError::Closed)) => "peer closed connection in SSL handshake".into(),
+            Ok(Err(HandshakeError::Io(e))) => format!("SSL_do_handshake() failed {}", os(&e)),
+            Ok(Err(HandshakeError::Tls(why))) => words_of(&why, wanted.name()),
+            Err(_) => "upstream timed out (110: Connection timed out)".into(),
+        };
+        s.log(Level::Error, format_args!("{words}"));
+        Err(Failure::Next)
+    }
+}
+
+/// nginx's sentence for what is wrong with a handshake.
+fn words_of(why: &TlsError, name: &str) -> String {
+    match why {
+        TlsError::Verify(Verdict::HOST) => format!("upstream SSL certificate does not match \"{name}\""),
+        TlsError::Verify(verdict) => {
+            format!("upstream SSL certificate verify error: ({}:{})", verdict.0, verdict.reason())
+        }
+        why => format!("SSL_do_handshake() failed (SSL: {why})"),
+    }
+}
+
+/// A random number.
+fn number() -> u64 {
+    net::random::bytes16().iter().take(8).fold(0, |n, byte| n << 8 | u64::from(*byte))
+}
+
+/// Why a server was not connected to.
+enum Failure {
+    Next,
+    Final(u16),
+}
+
+/// A try is over: how long it took.
+pub fn end_try(s: &mut StreamSession) {
+    if let Some(one) = s.tries.last_mut()
+        && one.session_ms.is_none()
+    {
+        one.session_ms = Some(clock::now().millis_since(one.started));
+    }
+}
+
+/// The PROXY protocol header that goes before a client's bytes; `None`: it cannot be written.
+pub fn proxy_header(version: ProxyProtocol, s: &StreamSession) -> Option<Vec<u8>> {
+    let addresses: Option<(SocketAddr, SocketAddr)> = match (s.peer, &*s.local) {
+        (Some(peer), Local::Ip(local)) => Some((peer, *local)),
+        _ => None,
+    };
+    let mut out = Vec::new();
+    match version {
+        ProxyProtocol::Off => {}
+        ProxyProtocol::On => wire_proxy::write_v1(addresses, &mut out),
+        ProxyProtocol::V2 => out = wire_proxy::V2Writer::new(addresses).finish()?,
+    }
+    Some(out)
+}

@@ -1,0 +1,355 @@
+//! Datagrams in both directions (nginx: the same functions, for `SOCK_DGRAM`).
+
+use super::connect::{Servers, end_try, proxy_header};
+use super::{Passing, ProxyProtocol};
+use crate::session::StreamSession;
+use crate::udp::{DATAGRAM_MAX, Flow};
+use base::clock::{self, Instant};
+use net::outbound::Outbound;
+use observe::{Level, os};
+use runtime::budget;
+use runtime::time::{Sleep, sleep_until};
+use session_engine::Session;
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use upstream::{Active, Address, Options};
+
+thread_local! {
+    /// Where answers are received.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What ended a session.
+enum Over {
+    /// As many answers have come as were to come.
+    Done,
+    Silence,
+    /// The client cannot be sent anything.
+    Broken(io::Error),
+}
+
+struct Exchange<'a> {
+    client: &'a Flow,
+    server: &'a Outbound,
+    requests: u64,
+    responses: u64,
+    requests_max: u64,
+    responses_wanted: Option<u64>,
+    received: u64,
+    sent: u64,
+    from_server: u64,
+    to_server: u64,
+    upload_rate: u64,
+    download_rate: u64,
+    upload_delay: Option<Box<Sleep>>,
+    download_delay: Option<Box<Sleep>>,
+    began: Instant,
+    timeout_ms: u64,
+    moved: Instant,
+    idle: Sleep,
+    /// A datagram that the server's socket has no room for.
+    waiting: Option<Vec<u8>>,
+    /// An answer has come, and nobody was told yet.
+    answered: bool,
+    /// The server's machine has said that nobody is there.
+    failed: Option<io::Error>,
+    detached: bool,
+}
+
+fn open(to: &Address, options: &Options) -> io::Result<Outbound> {
+    let (domain, address) = match to {
+        Address::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
+        Address::Ip(ip) => (Domain::for_address(*ip), SockAddr::from(*ip)),
+    };
+    let socket = Socket::new(domain, Type::DGRAM.nonblocking().cloexec(), None)?;
+    if let Address::Ip(ip) = to {
+        if options.transparent {
+            if ip.is_ipv4() { socket.set_ip_transparent_v4(true)? } else { socket.set_ip_transparent_v6(true)? }
+        }
+        if let Some(from) = options.from {
+            socket.bind(&from.into())?;
+        }
+    }
+    if options.receive_buffer > 0 {
+        socket.set_recv_buffer_size(options.receive_buffer)?;
+    }
+    if options.send_buffer > 0 {
+        socket.set_send_buffer_size(options.send_buffer)?;
+    }
+    socket.connect(&address)?;
+    Outbound::datagrams(socket.into())
+}
+
+/// A server that datagrams can be sent to.
+fn connect(servers: &mut Servers<'_>, s: &mut StreamSession) -> Result<(Outbound, Active), u16> {
+    loop {
+        let active = servers.next(s)?;
+        match open(&active.peer().spec.address, servers.options()) {
+            Ok(socket) => return Ok((socket, active)),
+            Err(e) => {
+                s.log(Level::Error, format_args!("connect() failed {}", os(&e)));
+                servers.failed(s, active)?;
+            }
+        }
+    }
+}
+
+/// Passes a session's datagrams until it ends; its status.
+pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16 {
+    let Some(named) = Box::pin(passing.group(s)).await else { return 500 };
+    let mut servers = Servers::new(passing, &named, s);
+    let (server, mut active) = match connect(&mut servers, s) {
+        Ok(connected) => connected,
+        Err(status) => {
+            end_try(s);
+            return status;
+        }
+    };
+    let conf = &passing.conf;
+    s.doing = "proxying connection";
+    servers.connected(s, &mut active);
+    let mut first = Vec::new();
+    if conf.proxy_protocol != ProxyProtocol::Off {
+        match proxy_header(conf.proxy_protocol, s) {
+            Some(header) => first = header,
+            None => return 500,
+        }
+    }
+    first.append(&mut s.preread);
+    let now = clock::now();
+    let mut exchange = Exchange {
+        client,
+        server: &server,
+        requests: 1,
+        responses: 0,
+        requests_max: conf.proxy_requests.0,
+        responses_wanted: conf.proxy_responses.map(|n| n.0),
+        received: s.received,
+        sent: 0,
+        from_server: 0,
+        to_server: 0,
+        upload_rate: conf.proxy_upload_rate.get(s),
+        download_rate: conf.proxy_download_rate.get(s),
+        upload_delay: None,
+        download_delay: None,
+        began: now,
+        timeout_ms: conf.proxy_timeout.0,
+        moved: now,
+        idle: sleep_until(now.plus_millis(conf.proxy_timeout.0)),
+        waiting: Some(first),
+        answered: false,
+        failed: None,
+        detached: false,
+    };
+    let over = poll_fn(|cx| {
+        let over = exchange.poll(cx);
+        exchange.account(s);
+        if let Some(e) = exchange.failed.take() {
+            let doing = std::mem::replace(&mut s.doing, "proxying and reading from upstream");
+            s.log(Level::Error, format_args!("recv() failed {}", os(&e)));
+            s.doing = doing;
+            active.failed(clock::now());
+        }
+        if std::mem::take(&mut exchange.answered) {
+            servers.answered(s, &mut active);
+        }
+        over
+    })
+    .await;
+    let Exchange { requests, responses, responses_wanted, .. } = exchange;
+    end_try(s);
+    let figures = |s: &StreamSession| {
+        let (from, to) = s.tries.last().map_or((0, 0), |one| (one.bytes_received, one.bytes_sent));
+        format!(
+            "packets from/to client:{requests}/{responses}, bytes from/to client:{}/{}, bytes from/to upstream:{from}/{to}",
+            s.received, s.sent
+        )
+    };
+    match over {
+        Over::Done => {
+            s.note(Level::Info, format_args!("udp done, {}", figures(s)));
+            200
+        }
+        Over::Silence if responses_wanted.is_none_or(|wanted| responses >= wanted.saturating_mul(requests)) => {
+            s.note(Level::Info, format_args!("udp timed out, {}", figures(s)));
+            200
+        }
+        Over::Silence => {
+            s.log(Level::Error, format_args!("upstream timed out (110: Connection timed out)"));
+            active.failed(clock::now());
+            502
+        }
+        Over::Broken(e) => {
+            s.log(Level::Info, format_args!("sendmsg() failed {}", os(&e)));
+            200
+        }
+    }
+}
+
+/// What a rate says of the next datagram: `Some`: it has to wait so many milliseconds.
+fn wait_of(rate: u64, began: Instant, moved: u64) -> Option<u64> {
+    if rate == 0 {
+        return None;
+    }
+    let allowed = rate.saturating_mul(clock::now().millis_since(began) / 1000 + 1);
+    (moved >= allowed).then(|| (moved - allowed).saturating_mul(1000) / rate + 1)
+}
+
+fn hold(ms: u64) -> Option<Box<Sleep>> {
+    Some(Box::new(sleep_until(clock::now().plus_millis(ms))))
+}
+
+/// What a rate asks for after a datagram of this length.
+fn rest(length: usize, rate: u64) -> Option<Box<Sleep>> {
+    match (length as u64).saturating_mul(1000).checked_div(rate) {
+        Some(ms @ 1..) => hold(ms),
+        _ => None,
+    }
+}
+
+impl Exchange<'_> {
+    fn account(&self, s: &mut StreamSession) {
+        s.received = self.received;
+        s.sent = self.sent;
+        if let Some(one) = s.tries.last_mut() {
+            one.bytes_received = self.from_server;
+            one.bytes_sent = self.to_server;
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
+        if let Poll::Ready(over) = self.poll_up(cx) {
+            return Poll::Ready(over);
+        }
+        if let Poll::Ready(over) = self.poll_down(cx) {
+            return Poll::Ready(over);
+        }
+        let held = self.upload_delay.is_some() || self.download_delay.is_some();
+        loop {
+            if held {
+                self.moved = clock::now();
+            }
+            let due = self.moved.plus_millis(self.timeout_ms);
+            if due != self.idle.deadline() {
+                self.idle.reset(due);
+            }
+            ready!(Pin::new(&mut self.idle).poll(cx));
+            if !held {
+                return Poll::Ready(Over::Silence);
+            }
+        }
+    }
+
+    /// Whether the session has had what it takes (nginx: `ngx_stream_proxy_test_finalize`).
+    fn is_done(&mut self) -> bool {
+        if self.requests_max > 0 {
+            if self.requests < self.requests_max {
+                return false;
+            }
+            if !std::mem::replace(&mut self.detached, true) {
+                self.client.detach();
+            }
+        }
+        self.waiting.is_none()
+            && self.responses_wanted.is_some_and(|wanted| self.responses >= wanted.saturating_mul(self.requests))
+    }
+
+    /// Datagrams of the client.
+    fn poll_up(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
+        loop {
+            if let Some(datagram) = &self.waiting {
+                match self.server.try_send(datagram) {
+                    Ok(n) => {
+                        self.to_server += n as u64;
+                        self.moved = clock::now();
+                        self.waiting = None;
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                        ready!(self.server.poll_writable(cx));
+                        continue;
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                    // It is lost; an earlier one may have found nobody.
+                    Err(e) => {
+                        self.failed = Some(e);
+                        self.waiting = None;
+                    }
+                }
+                if self.is_done() {
+                    return Poll::Ready(Over::Done);
+                }
+            }
+            ready!(budget::poll_proceed(cx));
+            if let Some(delay) = &mut self.upload_delay {
+                ready!(Pin::new(&mut **delay).poll(cx));
+                self.upload_delay = None;
+            }
+            if let Some(ms) = wait_of(self.upload_rate, self.began, self.received) {
+                self.upload_delay = hold(ms);
+                continue;
+            }
+            let datagram = ready!(self.client.poll_next(cx));
+            budget::spend(datagram.len());
+            self.requests += 1;
+            self.received += datagram.len() as u64;
+            self.upload_delay = rest(datagram.len(), self.upload_rate);
+            self.waiting = Some(datagram);
+        }
+    }
+
+    /// Answers of the server.
+    fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
+        loop {
+            ready!(budget::poll_proceed(cx));
+            if let Some(delay) = &mut self.download_delay {
+                ready!(Pin::new(&mut **delay).poll(cx));
+                self.download_delay = None;
+            }
+            if let Some(ms) = wait_of(self.download_rate, self.began, self.from_server) {
+                self.download_delay = hold(ms);
+                continue;
+            }
+            let mut buf = BUFFER.take();
+            buf.clear();
+            buf.reserve(DATAGRAM_MAX);
+            let got = self.server.try_recv(&mut buf);
+            let done = match got {
+                Ok(n) => {
+                    budget::spend(n);
+                    self.from_server += n as u64;
+                    self.moved = clock::now();
+                    self.answered |= self.responses == 0;
+                    self.responses += 1;
+                    self.download_delay = rest(n, self.download_rate);
+                    match self.client.send(&buf) {
+                        Ok(n) => self.sent += n as u64,
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                        Err(e) => return Poll::Ready(Over::Broken(e)),
+                    }
+                    self.is_done().then_some(Over::Done)
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    BUFFER.set(buf);
+                    ready!(self.server.poll_readable(cx));
+                    continue;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => None,
+                // nginx counts it as an answer.
+                Err(e) => {
+                    self.failed = Some(e);
+                    self.server.drained();
+                    self.responses += 1;
+                    self.is_done().then_some(Over::Done)
+                }
+            };
+            BUFFER.set(buf);
+            if let Some(over) = done {
+                return Poll::Ready(over);
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Where sessions are passed to: a group or host that the configuration names, or one that a session does.
+
+use super::Passing;
+use crate::Template;
+use crate::groups::{Groups, Named};
+use crate::session::StreamSession;
+use crate::values::place_of_answer;
+use conf_schema::{Cx, Directive, Problem, Value};
+use observe::Level;
+use session_engine::Session;
+use session_engine::upstreams::{host_and_port, hosts};
+
+/// `proxy_pass address`
+#[derive(Clone)]
+pub struct Pass {
+    to: Template,
+    pub place: usize,
+}
+
+impl Value for Pass {
+    const SYNTAX: &'static str = "address";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Ok(Pass { to: Template::parse(cx, d)?, place: place_of_answer(cx) })
+    }
+}
+
+/// See the module's documentation.
+pub enum Target {
+    Fixed(Named),
+    Computed(Template),
+}
+
+/// The host that certificates are for: without the port that names the server.
+fn has_port(host: &str) -> bool {
+    host.starts_with("unix:") || host_and_port(host).is_ok_and(|(_, port)| port.is_some())
+}
+
+impl Target {
+    /// # Errors
+    /// nginx's words for what is no address.
+    pub fn bind(cx: &mut Cx, pass: &Pass) -> Result<Target, Problem> {
+        let Some(text) = pass.to.as_literal() else { return Ok(Target::Computed(pass.to.clone())) };
+        let host = String::from_utf8_lossy(text).into_owned();
+        if cx.get::<Groups>().get(&host).is_none() && !host.starts_with("unix:") {
+            host_and_port(&host).map_err(|why| Problem::says(format!("{why} in upstream \"{host}\"")))?;
+            if !has_port(&host) {
+                return Err(Problem::says(format!("no port in upstream \"{host}\"")));
+            }
+        }
+        hosts::bind(cx, &host, 0).map(Target::Fixed)
+    }
+}
+
+impl Passing {
+    /// The group of a session; `None`: there is none, which has been logged.
+    pub(super) async fn group(&self, s: &mut StreamSession) -> Option<Named> {
+        let text = match &self.target {
+            Target::Fixed(named) => return Some(named.clone()),
+            Target::Computed(template) => template.eval(s),
+        };
+        let host = String::from_utf8_lossy(&text).into_owned();
+        let named = if self.groups.get(&host).is_none() && !host.is_empty() && !has_port(&host) {
+            let why = match host_and_port(&host) {
+                Ok(_) => "no port",
+                Err(why) => why,
+            };
+            Err(format!("{why} in upstream \"{host}\""))
+        } else {
+            let resolving = s.srv().resolving.clone();
+            hosts::named(&self.groups, resolving, &host, 0).await.map_err(|no| no.words)
+        };
+        named.inspect_err(|words| s.log(Level::Error, format_args!("{words}"))).ok()
+    }
+}

@@ -1,0 +1,55 @@
+//! `$upstream_*`: what is known of the servers that were asked, separated by commas.
+
+use crate::Builtin;
+use crate::session::{StreamSession, Try};
+use crate::variables::{number, seconds};
+
+pub static ROWS: &[Builtin] = &[
+    Builtin::one(
+        "upstream_addr",
+        |s, o| each(s, o, |one, o| o.extend_from_slice(one.address.as_bytes())),
+        "The addresses of the servers that were asked.",
+    ),
+    Builtin::one(
+        "upstream_bytes_received",
+        |s, o| each(s, o, |one, o| _ = number(o, one.bytes_received)),
+        "Bytes received from each server.",
+    ),
+    Builtin::one(
+        "upstream_bytes_sent",
+        |s, o| each(s, o, |one, o| _ = number(o, one.bytes_sent)),
+        "Bytes sent to each server.",
+    ),
+    Builtin::one(
+        "upstream_connect_time",
+        |s, o| each(s, o, |one, o| time(one.connect_ms, o)),
+        "Seconds until each server was connected to, with milliseconds.",
+    ),
+    Builtin::one(
+        "upstream_first_byte_time",
+        |s, o| each(s, o, |one, o| time(one.first_byte_ms, o)),
+        "Seconds until each server said something, with milliseconds.",
+    ),
+    Builtin::one(
+        "upstream_session_time",
+        |s, o| each(s, o, |one, o| time(one.session_ms, o)),
+        "Seconds until each server's part ended, with milliseconds.",
+    ),
+];
+
+fn each(s: &StreamSession, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8>)) -> bool {
+    for (index, one) in s.tries.iter().enumerate() {
+        if index > 0 {
+            out.extend_from_slice(b", ");
+        }
+        write(one, out);
+    }
+    !s.tries.is_empty()
+}
+
+fn time(ms: Option<u64>, out: &mut Vec<u8>) {
+    match ms {
+        Some(ms) => _ = seconds(out, ms),
+        None => out.push(b'-'),
+    }
+}

@@ -1,0 +1,50 @@
+//! Every feature, one line each; and the stream area's entry points for the server.
+
+use crate::Builtin;
+use crate::build::{self as builder, Feature};
+use crate::plan::StreamPlan;
+use conf_schema::{Area, Block, Complaint, Cx, Schema, Table};
+
+/// All features, sorted by name. Where order matters it is that of the phases and of `PreaccessOrder`.
+static FEATURES: &[&dyn Feature] = &[
+    &crate::access::Access,
+    &crate::access_log::AccessLog,
+    &crate::geo::Geo,
+    &crate::limit_conn::LimitConn,
+    &crate::map::Map,
+    &crate::pass::Pass,
+    &crate::proxy::Proxy,
+    &crate::realip::Realip,
+    &crate::resolver::Resolver,
+    &crate::return_text::Return,
+    &crate::set::Set,
+    &crate::split_clients::SplitClients,
+    &crate::ssl::Ssl,
+    &crate::ssl_preread::SslPreread,
+    &crate::upstream_block::UpstreamBlock,
+];
+
+/// The tables of the engine and of every feature.
+pub fn tables() -> Vec<Table> {
+    builder::tables(FEATURES)
+}
+
+/// The built-in variables of the engine and of every feature, for the manual.
+pub fn variables() -> impl Iterator<Item = &'static Builtin> {
+    crate::variables::CORE.iter().chain(FEATURES.iter().flat_map(|f| f.variables()))
+}
+
+/// Makes the variables known to a configuration that is about to be checked.
+pub fn offer_variables(cx: &mut Cx) {
+    builder::offer_variables(FEATURES, cx);
+}
+
+/// Builds the plan of a checked stream block. Warnings are added to `cx.warnings`.
+///
+/// # Errors
+/// What is wrong with the whole: unknown variables, conflicting listen options, missing zones.
+pub fn build(schema: &Schema, stream: &mut Block<'_>, cx: &mut Cx) -> Result<StreamPlan, Vec<Complaint>> {
+    builder::build(FEATURES, stream, cx, &|feature| {
+        schema.table_index(feature, Area::Stream).or(schema.table_index(feature, Area::StreamUpstream))
+    })
+}

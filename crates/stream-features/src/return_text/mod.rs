@@ -1,0 +1,79 @@
+//! return (nginx: `ngx_stream_return_module`): answers with a text, and that is all.
+
+use crate::Template;
+use crate::build::{Feature, ServerBuild};
+use crate::client::Client;
+use crate::plan::{Content, End, Work};
+use crate::session::StreamSession;
+use crate::values::place_of_answer;
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use observe::Level;
+use session_engine::Session;
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the client may take nothing.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+directives! {
+    /// What the module is told in a block.
+    pub struct ReturnConf from ReturnInput {
+        /// Sends a text to the client and closes the connection.
+        r#return: Text,
+    }
+}
+
+/// `return value`
+#[derive(Clone)]
+pub struct Text {
+    text: Template,
+    place: usize,
+}
+
+impl Value for Text {
+    const SYNTAX: &'static str = "value";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Ok(Text { text: Template::parse(cx, d)?, place: place_of_answer(cx) })
+    }
+}
+
+/// The feature.
+pub struct Return;
+
+impl Feature for Return {
+    fn table(&self) -> Table {
+        ReturnConf::table("return", Area::Stream)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
+        if let Some(Text { text, place }) = conf.downcast_ref::<ReturnConf>().and_then(|conf| conf.r#return.clone()) {
+            block.answers(place, Arc::new(Answer(text)));
+        }
+        Ok(())
+    }
+}
+
+struct Answer(Template);
+
+impl Content for Answer {
+    fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut Client) -> Work<'a> {
+        Box::pin(async move {
+            s.doing = "returning text";
+            let text = self.0.eval(s);
+            if text.is_empty() {
+                return End::Status(200);
+            }
+            match runtime::time::timeout(PATIENCE, client.send_all(&text)).await {
+                Ok(Ok(())) => {
+                    s.sent += text.len() as u64;
+                    End::Status(200)
+                }
+                Ok(Err(_)) => End::Status(500),
+                Err(_) => {
+                    s.log(Level::Info, format_args!("connection timed out (110: Connection timed out)"));
+                    End::Status(200)
+                }
+            }
+        })
+    }
+}

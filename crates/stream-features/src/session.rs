@@ -1,0 +1,215 @@
+//! A TCP or UDP session (nginx: `ngx_stream_session_t`).
+
+use crate::plan::{Server, StreamPlan};
+use base::clock::{self, Instant};
+use net::listen::Address;
+use observe::{ErrorLog, Level};
+use session_engine::regex::Captures;
+use session_engine::variable::VarId;
+use session_engine::{Session, Slot};
+use smallvec::SmallVec;
+use std::any::Any;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// One server that was asked, or the group that had none.
+#[derive(Clone, Debug)]
+pub struct Try {
+    pub address: Arc<str>,
+    pub started: Instant,
+    /// Milliseconds since the try began; `None` when it did not come so far.
+    pub connect_ms: Option<u64>,
+    pub first_byte_ms: Option<u64>,
+    pub session_ms: Option<u64>,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+}
+
+impl Try {
+    pub fn new(address: Arc<str>) -> Try {
+        Try {
+            address,
+            started: clock::now(),
+            connect_ms: None,
+            first_byte_ms: None,
+            session_ms: None,
+            bytes_sent: 0,
+            bytes_received: 0,
+        }
+    }
+}
+
+/// What is known of a session before its first handler runs.
+pub struct Facts {
+    pub plan: Rc<Arc<StreamPlan>>,
+    /// Index of the listener in the plan.
+    pub listener: usize,
+    /// `$connection`
+    pub number: u64,
+    /// `None`: a UNIX-domain socket.
+    pub peer: Option<SocketAddr>,
+    /// The address that the client connected to.
+    pub local: Rc<Address>,
+    pub udp: bool,
+}
+
+/// See the module's documentation.
+pub struct StreamSession {
+    pub plan: Rc<Arc<StreamPlan>>,
+    pub listener: usize,
+    /// Index of the server in the plan: the listener's default one until a name has chosen another.
+    pub server: usize,
+    pub number: u64,
+    /// The client, or whom a trusted proxy names as such.
+    pub peer: Option<SocketAddr>,
+    /// The connection's own address, once another took its place (`realip`).
+    pub replaced: Option<Option<SocketAddr>>,
+    pub local: Rc<Address>,
+    pub udp: bool,
+    pub started: Instant,
+    /// What a PROXY protocol header said, and its bytes.
+    pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
+    pub tls: Option<Arc<tls::Facts>>,
+    /// `$status`; 0 until the session ends.
+    pub status: u16,
+    /// Bytes received from the client, and sent to it.
+    pub received: u64,
+    pub sent: u64,
+    /// First bytes that were taken from the socket, or the first datagram: the content handler begins with them.
+    pub preread: Vec<u8>,
+    /// Servers that were asked.
+    pub tries: SmallVec<[Try; 1]>,
+    /// What is being done, for the error log.
+    pub doing: &'static str,
+    /// The server that is being asked: for the error log.
+    pub upstream: Option<Arc<str>>,
+    /// How often it was passed from listener to listener.
+    pub passes: u8,
+    pub(crate) captures: Captures,
+    slots: Vec<Slot>,
+    /// Things that features keep with a session, by type.
+    things: SmallVec<[Box<dyn Any>; 1]>,
+}
+
+impl StreamSession {
+    pub fn new(facts: Facts) -> StreamSession {
+        let Facts { plan, listener, number, peer, local, udp } = facts;
+        let server = plan.listeners.get(listener).map_or(0, |l| l.default_server);
+        StreamSession {
+            plan,
+            listener,
+            server,
+            number,
+            peer,
+            replaced: None,
+            local,
+            udp,
+            started: clock::now(),
+            proxy: None,
+            tls: None,
+            status: 0,
+            received: 0,
+            sent: 0,
+            preread: Vec::new(),
+            tries: SmallVec::new(),
+            doing: "initializing session",
+            upstream: None,
+            passes: 0,
+            captures: Captures::default(),
+            slots: Vec::new(),
+            things: SmallVec::new(),
+        }
+    }
+    #[inline]
+    pub fn srv(&self) -> &Server {
+        self.plan.srv(self.server)
+    }
+    /// What a feature keeps with the session.
+    pub fn thing<T: 'static>(&self) -> Option<&T> {
+        self.things.iter().find_map(|t| t.downcast_ref())
+    }
+    pub fn keep<T: 'static>(&mut self, thing: T) {
+        self.things.retain(|t| !t.is::<T>());
+        self.things.push(Box::new(thing));
+    }
+    /// The client's address as text; `unix:` for UNIX-domain sockets.
+    pub fn peer_text(&self) -> String {
+        self.peer.map_or_else(|| "unix:".into(), |a| a.ip().to_string())
+    }
+    /// The client's connection alone, without what names it and its server: lines about a session that ends.
+    #[cold]
+    pub fn note(&self, level: Level, words: std::fmt::Arguments<'_>) {
+        self.srv().error_log.log(level, self.number, words);
+    }
+    /// Sets a variable of a plan (`set`).
+    pub fn set_variable(&mut self, id: VarId, value: Vec<u8>) {
+        let plan = self.plan.clone();
+        let Some(variable) = plan.variables.get(id.0 as usize) else { return };
+        match (variable.set, variable.slot()) {
+            (Some(set), _) => set(self, value),
+            (None, Some(slot)) => self.write_slot(slot, Slot::Value(value.into())),
+            (None, None) => {}
+        }
+    }
+}
+
+impl Session for StreamSession {
+    /// A log has to name its format.
+    const LOG_FORMAT: Option<(&'static str, &'static str)> = None;
+    const FORWARDED: bool = false;
+
+    fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
+        let plan = self.plan.clone();
+        let Some(variable) = plan.variables.get(id.0 as usize) else { return false };
+        session_engine::variable::value(self, variable, out)
+    }
+    fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
+        self.slots.get(slot as usize)?.read(out)
+    }
+    fn write_slot(&mut self, slot: u32, value: Slot) {
+        Slot::write(&mut self.slots, slot, value);
+    }
+    fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
+        if let Some(slot) = self.plan.variables.get(id.0 as usize).and_then(|v| v.slot()) {
+            self.write_slot(slot, Slot::Value(value));
+        }
+    }
+    fn captures(&mut self) -> &mut Captures {
+        &mut self.captures
+    }
+    fn groups_used(&self) -> bool {
+        self.plan.groups_used
+    }
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+    fn tls(&self) -> Option<&tls::Facts> {
+        self.tls.as_deref()
+    }
+    fn error_log(&self) -> &Arc<ErrorLog> {
+        &self.srv().error_log
+    }
+    #[cold]
+    fn log(&self, level: Level, words: std::fmt::Arguments<'_>) {
+        let log = &self.srv().error_log;
+        if !log.wants(level) {
+            return;
+        }
+        let doing = if self.doing.is_empty() { String::new() } else { format!(" while {}", self.doing) };
+        let udp = if self.udp { "udp " } else { "" };
+        let address = self.plan.listeners.get(self.listener).map(|l| l.spec.address.to_string()).unwrap_or_default();
+        let client = self.peer_text();
+        let mut text = format!("{words}{doing}, {udp}client: {client}, server: {address}");
+        if let Some(one) = self.tries.last() {
+            if let Some(upstream) = &self.upstream {
+                text += &format!(", upstream: \"{upstream}\"");
+            }
+            text += &format!(
+                ", bytes from/to client:{}/{}, bytes from/to upstream:{}/{}",
+                self.received, self.sent, one.bytes_received, one.bytes_sent
+            );
+        }
+        log.log(level, self.number, format_args!("{text}"));
+    }
+}

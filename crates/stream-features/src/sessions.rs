@@ -1,0 +1,176 @@
+//! The sessions of a worker thread: begun, counted, cut off.
+
+use crate::client::Client;
+use crate::engine;
+use crate::plan::StreamPlan;
+use crate::session::{Facts, StreamSession};
+use crate::udp::Flows;
+use net::listen::Address;
+use observe::Level;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use upstream::Stream;
+
+/// What sessions ask of their worker.
+pub trait Host {
+    /// Takes a connection in at a listener, whatever its area.
+    ///
+    /// # Errors
+    /// The connection, when nobody listens there.
+    fn pass(&self, passed: Passed, to: &Address) -> Result<(), Passed>;
+    /// The plan that new sessions begin with.
+    fn plan(&self) -> Option<Rc<Arc<StreamPlan>>>;
+    /// The number of a new session (`$connection`); `None`: there may be no more of them at the moment.
+    fn number(&self) -> Option<u64>;
+}
+
+/// A connection on its way from one listener to another.
+pub struct Passed {
+    pub stream: Stream,
+    pub peer: Option<SocketAddr>,
+    /// How often it was passed on, this time included.
+    pub passes: u8,
+}
+
+/// How a session learns that it must end.
+pub(crate) struct Control {
+    udp: bool,
+    closed: Cell<Option<Cause>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// Why a session must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It may stay no longer.
+    Timeout,
+    /// The worker ends, and a session of datagrams has nobody to hear any more.
+    Shutdown,
+}
+
+impl Control {
+    fn close(&self, cause: Cause) {
+        self.closed.set(Some(cause));
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+    /// Ready once the session must end.
+    pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<Cause> {
+        if let Some(cause) = self.closed.get() {
+            return Poll::Ready(cause);
+        }
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub struct Sessions {
+    all: RefCell<HashMap<u64, Rc<Control>>>,
+    pub(crate) flows: Flows,
+}
+
+/// A session's place among the others; given up when it ends, however it does.
+pub(crate) struct Place {
+    sessions: Rc<Sessions>,
+    number: u64,
+    pub control: Rc<Control>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.sessions.all.borrow_mut().remove(&self.number);
+    }
+}
+
+/// A connection that was accepted, or passed on.
+pub struct Accepted {
+    pub fd: OwnedFd,
+    pub peer: Option<SocketAddr>,
+    /// The address that the client connected to.
+    pub local: Rc<Address>,
+    /// Index of the listener in the plan.
+    pub listener: usize,
+    /// `$connection`
+    pub number: u64,
+}
+
+impl Sessions {
+    pub fn count(&self) -> usize {
+        self.all.borrow().len()
+    }
+    pub(crate) fn place(self: &Rc<Self>, number: u64, udp: bool) -> Place {
+        let control = Rc::new(Control { udp, closed: Cell::new(None), waker: RefCell::default() });
+        self.all.borrow_mut().insert(number, control.clone());
+        Place { sessions: self.clone(), number, control }
+    }
+    /// Begins the session of a connection.
+    pub fn begin(self: &Rc<Self>, plan: &Rc<Arc<StreamPlan>>, accepted: Accepted, host: &Rc<dyn Host>) {
+        let Accepted { fd, peer, local, listener, number } = accepted;
+        let facts = Facts { plan: plan.clone(), listener, number, peer, local, udp: false };
+        let session = Box::new(StreamSession::new(facts));
+        let stream = match Stream::accepted(fd, peer.is_some()) {
+            Ok(stream) => stream,
+            Err(e) => {
+                session.log_event_queue(&e);
+                return;
+            }
+        };
+        self.start(session, stream, host);
+    }
+    fn start(self: &Rc<Self>, session: Box<StreamSession>, stream: Stream, host: &Rc<dyn Host>) {
+        let (place, host) = (self.place(session.number, false), host.clone());
+        runtime::task::spawn_local(engine::serve(session, Client::Stream(stream), place, host));
+    }
+    /// Begins the session of a connection that another listener has passed on.
+    pub fn resume(
+        self: &Rc<Self>,
+        plan: &Rc<Arc<StreamPlan>>,
+        passed: Passed,
+        listener: usize,
+        local: Rc<Address>,
+        number: u64,
+        host: &Rc<dyn Host>,
+    ) {
+        let facts = Facts { plan: plan.clone(), listener, number, peer: passed.peer, local, udp: false };
+        let mut session = Box::new(StreamSession::new(facts));
+        session.passes = passed.passes;
+        session.tls = passed.stream.facts();
+        self.start(session, passed.stream, host);
+    }
+    /// Ends the sessions whose numbers are smaller.
+    pub fn cut_off(&self, below: u64) {
+        self.close(Cause::Timeout, |number, _| number < below);
+    }
+    fn close(&self, cause: Cause, which: impl Fn(u64, &Control) -> bool) {
+        let due: Vec<_> = self.all.borrow().iter().filter(|(n, c)| which(**n, c)).map(|(_, c)| c.clone()).collect();
+        for control in due {
+            control.close(cause);
+        }
+    }
+    /// The worker ends when its sessions have. Those of datagrams have nobody to hear any more.
+    pub fn begin_quit(&self) {
+        self.flows.forget();
+        self.close(Cause::Shutdown, |_, control| control.udp);
+    }
+    /// Datagrams belong to new sessions from now on: the plan has changed. The sessions that are there may still answer.
+    pub fn replan(&self) {
+        self.flows.forget();
+    }
+}
+
+impl StreamSession {
+    fn log_event_queue(&self, e: &std::io::Error) {
+        self.note(Level::Alert, format_args!("epoll_ctl() failed {}", observe::os(e)));
+    }
+}

@@ -1,0 +1,91 @@
+//! ssl_preread (nginx: `ngx_stream_ssl_preread_module`): what a ClientHello says, without answering it: its version, the name
+//! of the server, the protocols that the client speaks.
+
+mod hello;
+
+use crate::Builtin;
+use crate::build::{Feature, ServerBuild};
+use crate::plan::{Flow, Looked, Preread};
+use crate::session::StreamSession;
+use conf_schema::value::Flag;
+use conf_schema::{Area, Problem, Table, directives};
+pub use hello::{Hello, Read, read};
+use session_engine::names::host;
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct PrereadConf from PrereadInput {
+        /// Whether the ClientHello is read before it is decided who answers.
+        ssl_preread: Flag = "off",
+    }
+}
+
+static VARIABLES: &[Builtin] = &[
+    Builtin::one("ssl_preread_protocol", protocol, "The highest version of TLS that the client offers."),
+    Builtin::one("ssl_preread_server_name", server_name, "The name of the server that the client asks for (SNI)."),
+    Builtin::one(
+        "ssl_preread_alpn_protocols",
+        alpn_protocols,
+        "The protocols that the client offers, separated by commas (ALPN).",
+    ),
+];
+
+fn protocol(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
+    s.thing::<Hello>().map(|hello| out.extend_from_slice(hello.protocol().as_bytes())).is_some()
+}
+
+fn server_name(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
+    s.thing::<Hello>().map(|hello| out.extend_from_slice(&hello.server_name)).is_some()
+}
+
+fn alpn_protocols(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
+    s.thing::<Hello>().map(|hello| out.extend_from_slice(&hello.alpn)).is_some()
+}
+
+/// The feature.
+pub struct SslPreread;
+
+impl Feature for SslPreread {
+    fn table(&self) -> Table {
+        PrereadConf::table("ssl_preread", Area::Stream)
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        VARIABLES
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
+        if conf.downcast_ref::<PrereadConf>().is_some_and(|conf| conf.ssl_preread) {
+            block.server.preread.push(Arc::new(Look));
+        }
+        Ok(())
+    }
+}
+
+struct Look;
+
+impl Preread for Look {
+    fn look(&self, s: &mut StreamSession, bytes: Option<&[u8]>) -> Looked {
+        if s.udp {
+            return Looked::Flow(Flow::Declined);
+        }
+        let Some(bytes) = bytes else { return Looked::More };
+        match read(bytes) {
+            Read::More => Looked::More,
+            Read::NotOne => Looked::Flow(Flow::Declined),
+            Read::Hello(hello) => {
+                let name = host(&hello.server_name);
+                s.keep(hello);
+                let plan = s.plan.clone();
+                if let (Some(name), Some(listener)) = (name, plan.listeners.get(s.listener)) {
+                    match listener.names.find(&name, s) {
+                        Ok(Some(server)) => s.server = server,
+                        Ok(None) => {}
+                        Err(_) => return Looked::Flow(Flow::End(500)),
+                    }
+                }
+                Looked::Flow(Flow::Done)
+            }
+        }
+    }
+}

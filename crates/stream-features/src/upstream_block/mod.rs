@@ -1,0 +1,172 @@
+//! The `upstream` block (nginx: `ngx_stream_upstream_module` and its balancers). `server` lines and balancers are read in
+//! `session_engine::upstreams`; what groups do stands in the crate `upstream`.
+
+use crate::build::{Feature, StreamBuild};
+use crate::groups::{Counts, Groups, Named, Rules, StreamResolver};
+use crate::session::StreamSession;
+use conf_schema::value::Msec;
+use conf_schema::{Area, At, Cx, Directive, Problem, Table, Value, directives};
+use session_engine::upstreams::ResolverLine;
+use session_engine::upstreams::methods::{self, Marker, RandomValue, Zone};
+use session_engine::upstreams::servers::StreamServers;
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+use upstream::balance::Time;
+use upstream::names::Naming;
+use upstream::{Extras, Group, KeepAlive, Method, Source};
+
+type HashKey = methods::HashKey<StreamSession>;
+
+directives! {
+    /// What an upstream block is told.
+    pub struct UpstreamConf from UpstreamInput {
+        /// A server of the group, and its parameters.
+        server: StreamServers,
+        /// Chooses the server with the fewest connections.
+        least_conn: Marker,
+        /// Chooses by a key.
+        hash: HashKey,
+        /// Chooses at random, or the better of two.
+        random: Random,
+        /// Chooses the server that is likely to be done first, by its average times and its connections.
+        least_time: LeastTime,
+        /// Shared memory of the group: ours is always shared by all threads; name and size are checked.
+        zone: Zone,
+        /// Name servers for the group's own names; else those of the stream block.
+        resolver: ResolverLine,
+        /// How long a name may take.
+        resolver_timeout: Msec,
+    }
+}
+
+/// `connect`, `first_byte` or `last_byte`.
+fn time(text: &str) -> Option<(Time, Counts)> {
+    Some(match text {
+        "connect" => (Time::Header, Counts::Connect),
+        "first_byte" => (Time::Header, Counts::FirstByte),
+        "last_byte" => (Time::LastByte, Counts::FirstByte),
+        _ => return None,
+    })
+}
+
+/// `least_time connect | first_byte | last_byte [inflight]`
+#[derive(Clone, Copy)]
+pub struct LeastTime(Method, Counts);
+
+impl Value for LeastTime {
+    const SYNTAX: &'static str = "connect | first_byte | last_byte [inflight]";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = |index: usize| d.args.get(index).map(|w| w.text().into_owned());
+        let text = word(0).unwrap_or_default();
+        let Some((time, counts)) = time(&text) else {
+            return Err(Problem::says(format!("invalid value \"{text}\"")).at(0));
+        };
+        match word(1).as_deref() {
+            None => Ok(LeastTime(Method::LeastTime { time, inflight: false }, counts)),
+            Some("inflight") => Ok(LeastTime(Method::LeastTime { time, inflight: true }, counts)),
+            Some(other) => Err(Problem::says(format!("invalid parameter \"{other}\"")).at(1)),
+        }
+    }
+}
+
+/// `random [two [least_conn | least_time=connect | first_byte | last_byte]]`
+#[derive(Clone, Copy)]
+pub struct Random(Method, Counts);
+
+impl Value for Random {
+    const SYNTAX: &'static str =
+        "[two [least_conn | least_time=connect | least_time=first_byte | least_time=last_byte]]";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let by_time = match d.args.get(1).map(|w| w.text().into_owned()) {
+            Some(text) if d.args.first().is_some_and(|w| w.bytes == b"two") => {
+                text.strip_prefix("least_time=").and_then(time)
+            }
+            _ => None,
+        };
+        match by_time {
+            Some((time, counts)) => Ok(Random(Method::Two(Some(time)), counts)),
+            None if d.args.get(1).is_some_and(|w| w.bytes.starts_with(b"least_time=")) => {
+                let text = d.args.get(1).map(|w| w.text().into_owned()).unwrap_or_default();
+                Err(Problem::says(format!("invalid parameter \"{text}\"")).at(1))
+            }
+            None => RandomValue::parse(cx, d).map(|value| Random(value.0, Counts::FirstByte)),
+        }
+    }
+}
+
+/// The feature.
+pub struct UpstreamBlock;
+
+impl Feature for UpstreamBlock {
+    fn table(&self) -> Table {
+        UpstreamConf::table("upstream_block", Area::StreamUpstream)
+    }
+    fn plan_stream(&self, _: &Arc<dyn Any + Send + Sync>, stream: &mut StreamBuild<'_>) -> Result<(), Problem> {
+        let names = stream.cx.get::<Groups>().names.clone();
+        stream.background.push(names);
+        Ok(())
+    }
+    fn plan_upstream(&self, own: Option<Box<dyn Any>>, d: &Directive, cx: &mut Cx) -> Result<(), Problem> {
+        let input = own.and_then(|own| own.downcast::<UpstreamInput>().ok());
+        let name = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
+        let Some(input) = input.filter(|input| input.server.is_some()) else {
+            return Err(Problem::says("no servers are inside upstream"));
+        };
+        let (method, rules) = method(&input, d, cx);
+        let named = make(&name, method, rules, input.resolve(), cx)?;
+        cx.get::<Groups>().add(&name, named)
+    }
+}
+
+fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut Cx) -> Result<Named, Problem> {
+    let lines = conf.server.map(|s| s.0).unwrap_or_default();
+    if !method.takes_backups() && lines.iter().any(|line| line.spec.backup) {
+        return Err(Problem::says("balancing method does not support parameter \"backup\""));
+    }
+    if lines.iter().all(|line| line.spec.backup) {
+        return Err(Problem::says(format!("no servers in upstream \"{name}\"")));
+    }
+    let area = cx.get::<StreamResolver>();
+    let outer = area.resolving.clone();
+    let outer_timeout = area.timeout.unwrap_or(Duration::from_secs(30));
+    let resolver = conf.resolver.map(|line| line.0).or(outer.map(|r| r.resolver));
+    let timeout = conf.resolver_timeout.map_or(outer_timeout, |t| t.duration());
+    if lines.iter().any(|line| matches!(line.source, Source::Resolved { .. })) {
+        if conf.zone.is_none() {
+            let words = format!("resolving names at run time requires upstream \"{name}\" to be in shared memory");
+            return Err(Problem::says(words).hint("add a \"zone\" directive"));
+        }
+        if resolver.is_none() {
+            let words = format!("no resolver defined to resolve names at run time in upstream \"{name}\"");
+            return Err(Problem::says(words));
+        }
+    }
+    let group = Arc::new(Group::with(name, lines, method, KeepAlive::none(), true, Extras::default()));
+    cx.get::<Groups>().names.keep(Naming { group: group.clone(), resolver, timeout });
+    Ok(Named { group, rules: Some(Arc::new(rules)) })
+}
+
+/// The method that was named last; more than one is said to be a mistake, as in nginx.
+fn method(input: &UpstreamInput, d: &Directive, cx: &mut Cx) -> (Method, Rules) {
+    let mut found: Vec<(At, Method, Rules)> = Vec::new();
+    if let Some(given) = &input.least_conn {
+        found.push((given.at, Method::LeastConn, Rules::default()));
+    }
+    if let Some(given) = &input.hash {
+        let rules = Rules { key: Some(given.value.key.clone()), ..Rules::default() };
+        found.push((given.at, Method::Hash(given.value.consistent), rules));
+    }
+    if let Some(given) = &input.random {
+        found.push((given.at, given.value.0, Rules { counts: given.value.1, ..Rules::default() }));
+    }
+    if let Some(given) = &input.least_time {
+        found.push((given.at, given.value.0, Rules { counts: given.value.1, ..Rules::default() }));
+    }
+    found.sort_by_key(|(at, ..)| at.span.start);
+    for (at, ..) in found.iter().skip(1) {
+        let place = Directive { span: at.span, line: at.line, ..d.clone() };
+        cx.warn(&place, "load balancing method redefined");
+    }
+    found.pop().map_or((Method::RoundRobin, Rules::default()), |(_, method, rules)| (method, rules))
+}

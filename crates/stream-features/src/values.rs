@@ -1,0 +1,30 @@
+//! Kinds of values that several features take.
+
+use crate::session::StreamSession;
+use conf_schema::{Cx, Directive, Problem, Value};
+use session_engine::listen::{Kind, Listen};
+
+pub type ServerNames = session_engine::names::ServerNames<StreamSession>;
+pub type ServerName = session_engine::names::ServerName<StreamSession>;
+
+/// One `listen` line.
+#[derive(Clone, Debug)]
+pub struct Listens(pub Listen);
+
+impl Value for Listens {
+    const SYNTAX: &'static str = "address:port | port | unix:path [udp] [ssl] [parameter ...]";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Listen::read(d, Kind::Stream).map(Listens)
+    }
+}
+
+/// Directives that say what a server answers with are counted: the last one holds, whichever it is. Kept in `Cx`.
+#[derive(Default)]
+struct Answers(usize);
+
+/// The place of a directive among those that say what a server answers with.
+pub fn place_of_answer(cx: &mut Cx) -> usize {
+    let answers = cx.get::<Answers>();
+    answers.0 += 1;
+    answers.0
+}

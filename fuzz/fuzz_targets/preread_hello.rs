@@ -1,0 +1,5 @@
+//! ClientHellos that are read before anybody answers (`ssl_preread`).
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| stream_features::fuzzing::preread_hello(data));
