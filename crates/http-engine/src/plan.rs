@@ -248,6 +248,7 @@ pub trait Logger: Send + Sync {
 pub enum FilterOrder {
     NotModified,
     Slice,
+    MoreHeaders,
     Headers,
     UserId,
     Gunzip,

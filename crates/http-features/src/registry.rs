@@ -35,6 +35,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::gzip::Gzip,
     &crate::gzip_static::GzipStatic,
     &crate::headers::Headers,
+    &crate::headers_more::HeadersMore,
     &crate::health_check::HealthCheck,
     &crate::http2::Http2Feature,
     &crate::image_filter::ImageFilter,
