@@ -34,9 +34,12 @@ pub trait Value: Sized + Clone + 'static {
     /// What is wrong with the words, for the operator.
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem>;
     fn append(&mut self, _later: Self) {}
-    /// Whether two occurrences exclude each other: then the later one is a duplicate although the line may be repeated.
-    fn clashes(&self, _later: &Self) -> bool {
-        false
+    /// Whether a later occurrence may be appended, asked before it is.
+    ///
+    /// # Errors
+    /// The two exclude each other: the later one is a duplicate although lines may be repeated.
+    fn meets(&self, _later: &Self, _cx: &mut Cx, _d: &Directive) -> Result<(), Problem> {
+        Ok(())
     }
 }
 
@@ -116,8 +119,10 @@ pub fn set_field<T: Value>(slot: &mut Option<Given<T>>, cx: &mut Cx, d: &Directi
     }
     let value = T::parse(cx, d)?;
     match slot {
-        Some(earlier) if earlier.value.clashes(&value) => return Err(Problem::duplicate()),
-        Some(earlier) => earlier.value.append(value),
+        Some(earlier) => {
+            earlier.value.meets(&value, cx, d)?;
+            earlier.value.append(value);
+        }
         None => *slot = Some(Given { value, at: At { span: d.span, line: d.line } }),
     }
     Ok(())

@@ -163,6 +163,8 @@ pub fn take_in_as(
     // The request mostly follows the handshake at once: a connection that is answered and closed here costs epoll nothing.
     // What goes wrong with it is its own affair, not the listener's.
     guarded(world, key, |world, key| match world.lot.owner(key) {
+        // Its event will come, and stand behind theirs.
+        Some(Owner::Secure(_)) if world.handshakes_wait.get() => {}
         Some(Owner::Secure(secure)) => secure::readable(world, key, &secure),
         _ => inline::readable(world, key, &connection, None),
     });

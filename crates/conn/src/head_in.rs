@@ -79,10 +79,37 @@ pub fn never_came(world: &World, connection: &Rc<Connection>, bytes: &[u8], stat
     world.finished(r);
 }
 
+/// A client has closed its connection between requests, or broken it: a line for those who look that closely.
+pub fn went_away(world: &World, connection: &Connection, got: &std::io::Result<usize>) {
+    match (got, connection.requests.get()) {
+        (Ok(_), 0) => waited(world, connection, "client closed connection"),
+        (Err(e), 0) => waited(world, connection, &format!("recv() failed {}", observe::os(e))),
+        (Ok(_), _) => tell(world, connection, &|client| format!("client {client} closed keepalive connection")),
+        // Browsers end kept connections with a reset, too (nginx: `NGX_ERROR_IGNORE_ECONNRESET`).
+        (Err(e), _) if e.raw_os_error() == Some(libc::ECONNRESET) => {}
+        (Err(e), _) => tell(world, connection, &|_| format!("recv() failed {}", observe::os(e))),
+    }
+}
+
+/// What became of a connection that has not asked for anything.
+fn waited(world: &World, connection: &Connection, words: &str) {
+    let listener = connection.listener.address();
+    let line = |client: &str| format!("{words} while waiting for request, client: {client}, server: {listener}");
+    tell(world, connection, &line);
+}
+
+fn tell(world: &World, connection: &Connection, line: &dyn Fn(&str) -> String) {
+    let Some(core) = world.default_conf(connection).filter(|core| core.error_log.wants(Level::Info)) else { return };
+    let client = http_engine::variables::peer_text(connection);
+    core.error_log.log(Level::Info, connection.number, format_args!("{}", line(&client)));
+}
+
 /// A connection's deadline has come: it is closed.
 pub fn timed_out(world: &World, key: Key, connection: &Rc<Connection>) {
     if let Some(bytes) = take(connection) {
         never_came(world, connection, &bytes, 408, "client timed out");
+    } else if connection.requests.get() == 0 {
+        waited(world, connection, "client timed out (110: Connection timed out)");
     }
     reset_timed_out(world, key, connection);
     world.close(key);

@@ -38,9 +38,11 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure
     match link.recv(&mut buf) {
         Ok(n) if n > 0 => {}
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => return head_in::keep(world, key, connection, &buf, false),
-        _ => {
+        got => {
             if held > 0 {
                 head_in::never_came(world, connection, &buf, 400, "client prematurely closed connection");
+            } else {
+                head_in::went_away(world, connection, &got);
             }
             return world.close(key);
         }

@@ -60,6 +60,10 @@ impl Secure {
     pub fn connection(&self) -> Rc<Connection> {
         self.connection.borrow().clone()
     }
+    /// What comes goes on with the handshake, or begins it.
+    pub fn is_handshaking(&self) -> bool {
+        self.stream.borrow().is_handshaking()
+    }
     pub fn has_unsent(&self) -> bool {
         self.stream.borrow().wants_write()
     }

@@ -73,6 +73,15 @@ impl Sim {
         Err(io::Error::other("the loop does not come to rest"))
     }
 
+    /// One turn.
+    ///
+    /// # Errors
+    /// When the loop fails.
+    pub fn turn(&mut self) -> io::Result<()> {
+        self.ended |= self.turns.turn(false)? == Progress::Ended;
+        Ok(())
+    }
+
     /// Lets time pass, deadline by deadline, settling at each.
     ///
     /// # Errors

@@ -17,6 +17,9 @@ use std::task::{Context, Poll, Waker};
 
 /// How long events, and then tasks, may take before the other gets its share and the sockets are looked at again.
 const SHARE_MICROS: u64 = 1000;
+/// Handshakes that go on in a turn, as far as their share reaches: a flood of them costs the others a millisecond a turn, however
+/// many wait.
+const HANDSHAKES_MAX: usize = 4;
 /// The clock is read so seldom within a share.
 const CLOCK_SLICES: u32 = 16;
 
@@ -61,6 +64,8 @@ pub struct Turns {
     found: Vec<Key>,
     /// Connections and listeners with something to read, in the order in which it came.
     ready: VecDeque<Key>,
+    /// Connections in a TLS handshake with something to read: they come after all others.
+    handshakes: VecDeque<Key>,
     due: Vec<Key>,
     stop_at: Option<Instant>,
     /// That time has come.
@@ -90,6 +95,7 @@ impl Turns {
             commands: init.commands,
             found: Vec::with_capacity(net::lot::EVENTS_MAX),
             ready: VecDeque::with_capacity(net::lot::EVENTS_MAX),
+            handshakes: VecDeque::new(),
             due: Vec::new(),
             stop_at: None,
             stopping: false,
@@ -121,7 +127,8 @@ impl Turns {
         }
         let Some(thread) = &self.thread else { return Ok(Progress::Ended) };
         let world = &self.world;
-        let left = !waits || !self.ready.is_empty() || task::any_ready() || is_done(world);
+        let left =
+            !waits || !self.ready.is_empty() || !self.handshakes.is_empty() || task::any_ready() || is_done(world);
         let until = if left || !thread.remote().begin_sleep() { Some(Instant::default()) } else { self.next_due() };
         world.lot.wait(until, &mut self.found)?;
         thread.remote().end_sleep();
@@ -138,11 +145,27 @@ impl Turns {
         while let Some(key) = self.ready.pop_front() {
             progress = Progress::Some;
             budget::renew();
+            if world.is_handshaking(key) {
+                self.handshakes.push_back(key);
+                world.handshakes_wait.set(true);
+                continue;
+            }
             guarded(world, key, act);
             if share.is_over() {
                 break;
             }
         }
+        let mut share = Share::begin();
+        for _ in 0..HANDSHAKES_MAX {
+            let Some(key) = self.handshakes.pop_front() else { break };
+            progress = Progress::Some;
+            budget::renew();
+            guarded(world, key, act);
+            if share.is_over() {
+                break;
+            }
+        }
+        world.handshakes_wait.set(!self.handshakes.is_empty());
         if self.stop_at.is_some_and(|at| at <= clock::now()) {
             // Sessions say that they end; those that do not with this turn end without a word.
             if world.streams.sessions.count() == 0 || self.stopping {
@@ -173,7 +196,7 @@ impl Turns {
             flush_logs(world);
             return Ok(Progress::Ended);
         }
-        if task::any_ready() || world.lot.has_pending() || !self.ready.is_empty() {
+        if task::any_ready() || world.lot.has_pending() || !self.ready.is_empty() || !self.handshakes.is_empty() {
             progress = Progress::Some;
         }
         Ok(progress)

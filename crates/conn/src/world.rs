@@ -91,6 +91,8 @@ pub struct World {
     /// Tasks that work on connections.
     pub tasks: Cell<usize>,
     pub paused_until: Cell<Option<Instant>>,
+    /// TLS handshakes wait for their turn: new ones do not begin at once.
+    pub handshakes_wait: Cell<bool>,
     /// Connections that have something to send at the end of the turn.
     pub dirty: RefCell<Vec<Rc<H2>>>,
     /// A test's wish for a panic after so many steps; 0: none.
@@ -118,6 +120,7 @@ impl World {
             quitting: Cell::new(false),
             tasks: Cell::new(0),
             paused_until: Cell::new(None),
+            handshakes_wait: Cell::new(false),
             dirty: RefCell::new(Vec::new()),
             panic_at: Cell::new(0),
             cutoffs: RefCell::new(Vec::new()),
@@ -133,6 +136,11 @@ impl World {
             _ => {}
         }
         budget::spend(*got.as_ref().unwrap_or(&0));
+    }
+
+    /// What comes on the socket goes on with a TLS handshake.
+    pub fn is_handshaking(&self, key: Key) -> bool {
+        matches!(self.lot.owner(key), Some(Owner::Secure(secure)) if secure.is_handshaking())
     }
 
     /// The settings that hold for a connection as long as no request has named a server; `None` when its listener is gone.

@@ -6,6 +6,7 @@ use crate::answering::{Answering, Passing};
 use crate::core_table::{CoreConf, CoreInput};
 use crate::engine::sort_filters;
 use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};
+use crate::protocols::{HTTP2, PROXY_PROTOCOL, Protocols, SSL};
 use crate::request::Request;
 use crate::route::{Names, Tree};
 use crate::values::{Alias, LocationKind, Root, ServerName, ServerTokens, Types};
@@ -331,6 +332,7 @@ impl Builder<'_> {
             content_drafts: Vec::new(),
             content_chain: Vec::new(),
             filters: Vec::new(),
+            transform: None,
             loggers: Vec::new(),
             things: Vec::new(),
         });
@@ -469,6 +471,7 @@ impl Builder<'_> {
             proxy_protocol: bool,
             ssl: bool,
             http2: bool,
+            protocols: Protocols,
             servers: Vec<usize>,
         }
         let mut by_address: Vec<Draft> = Vec::new();
@@ -494,6 +497,7 @@ impl Builder<'_> {
                             proxy_protocol: false,
                             ssl: false,
                             http2: false,
+                            protocols: Protocols::default(),
                             servers: Vec::new(),
                         });
                         by_address.len() - 1
@@ -510,6 +514,18 @@ impl Builder<'_> {
                     entry.proxy_protocol |= listen.proxy_protocol;
                     entry.ssl |= listen.ssl;
                     entry.http2 |= listen.http2;
+                    let bit = |on: bool, bit: u8| if on { bit } else { 0 };
+                    let said =
+                        bit(listen.proxy_protocol, PROXY_PROTOCOL) | bit(listen.ssl, SSL) | bit(listen.http2, HTTP2);
+                    if entry.protocols.redefined(said, listen.options_set) {
+                        self.cx.warnings.push(Complaint {
+                            level: conf_schema::Level::Warn,
+                            text: format!("protocol options redefined for {}", spec.address),
+                            span: Some(listen.at.span),
+                            line: listen.at.line,
+                            hint: Some("the lines of an address say the same, or one says all".into()),
+                        });
+                    }
                     if listen.options_set {
                         if entry.options_set {
                             let text = format!("duplicate listen options for {}", spec.address);

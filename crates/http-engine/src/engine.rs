@@ -325,6 +325,14 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
     }
     loop {
         match flow {
+            Flow::Content(body) if transforms(&mut r) => {
+                let plan = r.plan_rc();
+                let Some(transform) = plan.loc(r.location).transform.clone() else { return Outcome::Ready(r, body) };
+                return Outcome::Wait(Box::pin(async move {
+                    let (r, flow) = transform.run(r, body).await;
+                    settle(r, flow)
+                }));
+            }
             Flow::Content(body) => match respond(&mut r, body) {
                 Ok(body) => return Outcome::Ready(r, body),
                 Err(status) => {
@@ -434,6 +442,15 @@ pub async fn post_action(mut r: Box<Request>) -> Box<Request> {
         };
         (r, _) = finish(settle(r, flow)).await;
     }
+}
+
+/// Whether something else is to be made of a response. What nobody is sent, or is a part of another, stays as it is.
+fn transforms(r: &mut Request) -> bool {
+    if r.post_action || r.tunnel.is_some() || r.sub.as_ref().is_some_and(|sub| sub.as_it_comes) {
+        return false;
+    }
+    let plan = r.plan_rc();
+    plan.loc(r.location).transform.as_ref().is_some_and(|transform| transform.wants(r))
 }
 
 /// Passes a response through the location's filters and decides on its framing.

@@ -20,6 +20,7 @@ pub mod head_out;
 pub mod hosts;
 pub mod path;
 pub mod plan;
+mod protocols;
 pub mod regex;
 pub mod request;
 pub mod response;
@@ -34,7 +35,9 @@ pub mod variable;
 pub mod variables;
 
 pub use build::{BlockPlan, Feature, HttpBuild};
-pub use plan::{Background, ContentOrder, Filter, FilterOrder, Handler, HttpPlan, Listener, Location, Logger, Server};
+pub use plan::{
+    Background, ContentOrder, Filter, FilterOrder, Handler, HttpPlan, Listener, Location, Logger, Server, Transform,
+};
 pub use request::{
     Begun, BodyReader, Connection, Flow, Later, ListenerRef, LocalFuture, RawClient, Request, RequestBody, Tunnel,
     Watch,

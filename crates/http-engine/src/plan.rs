@@ -175,6 +175,7 @@ pub struct Location {
     /// The same while features are asked one after the other; empty in a finished plan.
     pub content_drafts: Vec<(ContentOrder, Arc<dyn Handler>)>,
     pub filters: Vec<(FilterOrder, Arc<dyn Filter>)>,
+    pub transform: Option<Arc<dyn Transform>>,
     pub loggers: Vec<Arc<dyn Logger>>,
     /// What features keep for the location, by type.
     pub things: Vec<Arc<dyn Any + Send + Sync>>,
@@ -226,6 +227,14 @@ pub trait Filter: Send + Sync {
     fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16>;
     /// Whether the filter also sees responses without a body of their own (304, HEAD).
     fn name(&self) -> &'static str;
+}
+
+/// Makes another response of a whole one, before the filters see it: what must be read to its end before its head is known.
+pub trait Transform: Send + Sync {
+    /// Whether this response is its business.
+    fn wants(&self, r: &mut Request) -> bool;
+    /// Reads the body; what it says then is acted upon as if the handler had said it.
+    fn run(self: Arc<Self>, r: Box<Request>, body: Body) -> crate::LocalFuture<(Box<Request>, Flow)>;
 }
 
 /// Told of every finished request.

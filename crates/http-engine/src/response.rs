@@ -218,11 +218,13 @@ impl OutHead {
         self.remove(b"Accept-Ranges");
         self.weaken_etag();
     }
-    /// A strong ETag becomes a weak one.
+    /// A strong ETag becomes a weak one; what is none (`add_header ETag own`) does not stay.
     pub fn weaken_etag(&mut self) {
         let tag = self.etag.bytes();
-        if tag.starts_with(b"\"") {
-            self.etag = [b"W/", tag].concat().into();
+        match tag {
+            [b'"', ..] => self.etag = [b"W/", tag].concat().into(),
+            [b'W', b'/', _, ..] => {}
+            _ => self.etag = Str::default(),
         }
     }
 }

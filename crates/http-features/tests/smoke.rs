@@ -70,6 +70,27 @@ fn mp4() {
     run(MP4, fuzzing::mp4, 50_000);
 }
 
+const GEOIP: &[&str] = &[
+    "\n\0\0\x01",
+    "\x01\0\0",
+    "\x02\0\0",
+    "\0\0\0",
+    "\0\0\x01\0",
+    "CA\0",
+    "Tide\0",
+    "12345\0",
+    "\x7f\x7f\x7f",
+    "\x01",
+    "\x02",
+    "\x05",
+    "\x0c",
+];
+
+#[test]
+fn geoip() {
+    run(GEOIP, fuzzing::geoip, 20_000);
+}
+
 #[test]
 fn dav() {
     run(DAV, fuzzing::dav, 20_000);

@@ -219,7 +219,7 @@ mod tests {
         assert!(matches!(entry("lock_file").support, Support::NoEffect(_)));
         assert!(matches!(entry("ssl_engine").support, Support::Refused(_)));
         assert_eq!(entry("user").support, Support::Full);
-        assert_eq!(entry("perl").support, Support::NotYet);
+        assert_eq!(entry("quic_bpf").support, Support::NotYet);
         assert_eq!(entry("include").support, Support::Full);
     }
 

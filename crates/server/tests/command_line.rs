@@ -51,6 +51,9 @@ fn a_test_that_succeeds() {
     let quiet = site.run(&["-tq"]);
     assert_eq!((quiet.status.code(), text(&quiet.stderr)), (Some(0), String::new()));
     assert!(site.pid().is_none());
+    // nginx takes it, too.
+    let none = Site::new("worker_processes 0;", "").run(&["-t"]);
+    assert_eq!(none.status.code(), Some(0), "{}", text(&none.stderr));
 }
 
 #[test]
@@ -85,6 +88,8 @@ fn errors_have_nginxs_first_line() {
         ("daemon yes;", "", 2, "invalid value \"yes\" in \"daemon\" directive, it must be \"on\" or \"off\""),
         ("ssl_engine x;", "", 2, "\"ssl_engine\" directive is not supported"),
         ("", "events { }", 4, "\"events\" directive is duplicate"),
+        ("", "http {\nmirror off;\nmirror /a; }", 6, "\"mirror\" directive is duplicate"),
+        ("", "http {\nproxy_redirect / /a;\nproxy_redirect off; }", 6, "\"proxy_redirect\" directive is duplicate"),
         (
             "",
             "http { server { listen 127.0.0.1:1; location / { root /a;\nalias /b; } } }",
@@ -243,4 +248,16 @@ fn a_signal_for_a_server_that_does_not_run() {
     assert_eq!(text(&output.stderr), want);
     site.write("logs/nginx.pid", "\n");
     assert!(text(&site.run(&["-s", "stop"]).stderr).contains("[error] invalid PID number \"\" in \""));
+}
+
+#[test]
+fn protocols_that_the_lines_of_an_address_disagree_about() {
+    let servers = "http { server { listen 127.0.0.1:1; }\nserver { listen 127.0.0.1:1 proxy_protocol; server_name b; }\n\
+                   server { listen 127.0.0.1:1 http2; server_name c; } }";
+    let site = Site::new("", servers);
+    let words = text(&site.run(&["-t"]).stderr);
+    let name = site.path("conf/nginx.conf").display().to_string();
+    let want = format!("tidegate: [warn] protocol options redefined for 127.0.0.1:1 in {name}:6\n");
+    assert!(words.contains(&want), "{words}");
+    assert_eq!(words.matches("redefined").count(), 1, "{words}");
 }

@@ -163,3 +163,52 @@ fn lines_of_before_a_reopening_stand_in_the_file_of_before() {
         assert_eq!(site.read("logs/access.log"), "/after\n", "master_process {master}");
     }
 }
+
+#[test]
+fn clients_that_go_away_between_requests_are_told_of_at_info() {
+    let port = free_port();
+    let http = format!(
+        "http {{ server {{ listen 127.0.0.1:{port}; client_header_timeout 1s; location / {{ return 200 here; }} }} }}"
+    );
+    let site = Site::new("daemon off; error_log logs/info.log info;", &http);
+    let running = site.start();
+    drop(Client::connect(port).expect("connected"));
+    let mut kept = Client::connect(port).expect("connected");
+    assert_eq!(kept.get().expect("answered").0, 200);
+    drop(kept);
+    let _silent = Client::connect(port).expect("connected");
+    let server = format!(", client: 127.0.0.1, server: 127.0.0.1:{port}");
+    for words in [
+        format!("client closed connection while waiting for request{server}"),
+        "client 127.0.0.1 closed keepalive connection".to_string(),
+        format!("client timed out (110: Connection timed out) while waiting for request{server}"),
+    ] {
+        wait(&words, || if site.read("logs/info.log").contains(&words) { Ok(()) } else { Err(site.log()) });
+    }
+    running.quit();
+}
+
+#[test]
+fn the_ratio_of_compression_is_logged() {
+    let port = free_port();
+    let http = format!(
+        "http {{ log_format ratio '$uri $gzip_ratio'; access_log logs/ratio.log ratio; gzip on; gzip_types *; gzip_min_length 1;
+             server {{ listen 127.0.0.1:{port}; location / {{ return 200 '{}'; }} }} }}",
+        "a".repeat(1000)
+    );
+    let site = Site::new("daemon off;", &http);
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    for (path, field) in [("coded", "Accept-Encoding: gzip\r\n"), ("plain", "")] {
+        let request = format!("GET /{path} HTTP/1.1\r\nHost: localhost\r\n{field}\r\n");
+        assert_eq!(client.ask(&request).expect("answered").0, 200);
+    }
+    wait("the lines", || if site.read("logs/ratio.log").lines().count() == 2 { Ok(()) } else { Err(site.log()) });
+    let log = site.read("logs/ratio.log");
+    assert!(log.ends_with("\n/plain -\n"), "{log}");
+    let ratio = log.strip_prefix("/coded ").and_then(|rest| rest.lines().next()).unwrap_or_default();
+    // A thousand equal letters become some 29 bytes.
+    let (whole, decimals) = ratio.split_once('.').unwrap_or_default();
+    assert!(decimals.len() == 2 && whole.parse::<u32>().is_ok_and(|n| (20..50).contains(&n)), "{log}");
+    running.quit();
+}

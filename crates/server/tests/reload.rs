@@ -273,3 +273,19 @@ fn unix_sockets_appear_and_disappear() {
     assert!(!support::exists(&site.path("other")));
     site.assert_no_alerts();
 }
+
+#[test]
+fn without_workers_connections_wait_for_a_reload_with_some() {
+    let port = free_port();
+    let http = format!("http {{ server {{ listen 127.0.0.1:{port}; location / {{ return 200 here; }} }} }}");
+    let site = Site::new("daemon off; worker_processes 0;", &http);
+    let running = site.start();
+    let early = std::net::TcpStream::connect(("127.0.0.1", port)).expect("the socket is there");
+    site.configure("daemon off; worker_processes 2;", &http);
+    running.signal("HUP");
+    wait_for_answer(port, "here");
+    // Who came before the workers did is served, too.
+    let mut early = Client::of(early).expect("set up");
+    assert_eq!(early.get().expect("answered"), (200, "here".into()));
+    running.quit();
+}

@@ -237,6 +237,25 @@ fn what_a_refused_client_still_sends_is_read_for_lingering_time() {
 }
 
 #[test]
+fn what_follows_a_refused_head_is_read_so_that_the_client_sees_why() {
+    let mut sim = sim("lingering_time 10s; lingering_timeout 3s;");
+    for head in [
+        "POST /answer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+        "POST /answer HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\nabc",
+        "POST /answer HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+    ] {
+        let mut stream = sim.connect(&first()).expect("connected");
+        stream.write_all(head.as_bytes()).expect("sent");
+        sim.settle().expect("rest");
+        assert!(!answered(&mut stream, 400), "the answer is whole");
+        assert_eq!(sim.clients(), 1, "and what follows is read");
+        stream.write_all(b"and more").expect("sent");
+        sim.pass(3_001).expect("rest");
+        assert_eq!(sim.clients(), 0);
+    }
+}
+
+#[test]
 fn quit_leaves_kept_connections_keepalive_min_timeout_and_requests_worker_shutdown_timeout() {
     let mut sim = sim("keepalive_min_timeout 3s; send_timeout 100s;");
     let mut kept = sim.connect(&first()).expect("connected");
@@ -489,4 +508,74 @@ fn random_courses() {
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| course(seed, &plans, &big)));
         assert!(done.is_ok(), "seed {seed} fails: TIDEGATE_SIM_SEED={seed}");
     }
+}
+
+/// The first message of a client of TLS 1.2 that takes ECDHE with ECDSA.
+fn client_hello() -> Vec<u8> {
+    let extensions: &[&[u8]] = &[
+        // supported_groups: x25519, secp256r1
+        &[0, 10, 0, 6, 0, 4, 0, 29, 0, 23],
+        // ec_point_formats: uncompressed
+        &[0, 11, 0, 2, 1, 0],
+        // signature_algorithms: ecdsa_secp256r1_sha256
+        &[0, 13, 0, 4, 0, 2, 4, 3],
+    ];
+    let extensions = extensions.concat();
+    let mut body = vec![3, 3];
+    body.extend([7; 32]);
+    // No session; TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256; no compression.
+    body.extend([0, 0, 2, 0xC0, 0x2B, 1, 0, 0, extensions.len() as u8]);
+    body.extend(extensions);
+    let mut message = vec![22, 3, 1, 0, body.len() as u8 + 4, 1, 0, 0, body.len() as u8];
+    message.extend(body);
+    message
+}
+
+#[test]
+fn handshakes_come_after_all_others_and_a_few_at_a_time() {
+    const CLIENTS: usize = 20;
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let params = rcgen::CertificateParams::new(vec!["localhost".to_string()]).expect("parameters");
+    let certificate = params.self_signed(&key).expect("signed").pem();
+    std::fs::write(FOLDER.join("cert.pem"), certificate).expect("a file");
+    std::fs::write(FOLDER.join("key.pem"), key.serialize_pem()).expect("a file");
+    let folder = FOLDER.display();
+    let mut sim = Sim::new(serving(&format!(
+        "ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem;
+         server {{ listen 127.0.0.1:8001 ssl; location / {{ return 200 here; }} }}
+         server {{ listen 127.0.0.1:8002; location / {{ return 200 here; }} }}"
+    )))
+    .expect("a thread");
+    let mut handshakes: Vec<UnixStream> = (0..CLIENTS).map(|_| sim.connect(&first()).expect("connected")).collect();
+    let mut plain = sim.connect(&second()).expect("connected");
+    sim.settle().expect("rest");
+    for stream in &mut handshakes {
+        stream.write_all(&client_hello()).expect("sent");
+    }
+    plain.write_all(GET).expect("sent");
+    sim.turn().expect("a turn");
+    assert!(answered(&mut plain, 200), "who came last is answered first");
+    let begun = |sim: &mut Sim, handshakes: &mut Vec<UnixStream>| {
+        let (mut count, before) = (0, handshakes.len());
+        handshakes.retain_mut(|stream| {
+            let (bytes, ended) = drain(stream);
+            // A handshake record with a ServerHello.
+            assert!(
+                !ended && (bytes.is_empty() || (bytes.first(), bytes.get(5)) == (Some(&22), Some(&2))),
+                "{bytes:?}"
+            );
+            count += usize::from(!bytes.is_empty());
+            bytes.is_empty()
+        });
+        assert_eq!(before - handshakes.len(), count);
+        assert_eq!(sim.tasks(), 0);
+        count
+    };
+    let mut counts = vec![begun(&mut sim, &mut handshakes)];
+    while !handshakes.is_empty() {
+        sim.turn().expect("a turn");
+        counts.push(begun(&mut sim, &mut handshakes));
+        assert!(counts.len() <= CLIENTS, "{counts:?}");
+    }
+    assert!(counts.iter().all(|count| (1..=4).contains(count)), "{counts:?}");
 }

@@ -2,7 +2,9 @@
 //! are events. Dropped unfinished, its connection is closed, or its stream of a connection with many is reset.
 
 use crate::codec::{Asked, Event, Wrong};
-use crate::pool::{self, KeepAlive, Patience, Pooled};
+use crate::mux::{Mux, MuxStream};
+use crate::pool::{KeepAlive, Patience, Pooled};
+use crate::serial::Serial;
 use crate::stream::Stream;
 use std::io;
 use std::task::{Context, Poll};
@@ -15,6 +17,8 @@ pub enum Came {
     Closed,
     Failed(io::Error),
     Wrong(Wrong),
+    /// The server has done nothing about the request, and says so: it may be sent to another, whatever it asks for.
+    Unprocessed(Wrong),
 }
 
 /// Why nothing more can be sent.
@@ -32,328 +36,127 @@ pub struct Counts {
     pub received: u64,
 }
 
-/// What one read takes while the head is waited for, and then.
-const HEAD_BYTES: usize = 4096;
-const BODY_BYTES: usize = 32 * 1024;
+/// What a request goes over.
+pub enum Connection {
+    /// One request at a time.
+    Serial(Box<Pooled>),
+    /// Many at a time.
+    Mux(Mux),
+}
 
-/// A stream that has its connection for itself.
-pub struct ClientStream {
-    connection: Box<Pooled>,
-    out: Vec<u8>,
-    /// So much of `out` was written.
-    at: usize,
-    input: Vec<u8>,
-    /// What one read takes.
-    piece: usize,
-    /// Something of this request was written before.
-    wrote: bool,
-    /// The whole request has left, and says of itself what is so.
-    whole: bool,
-    ended: bool,
-    counts: Counts,
+/// See the module's documentation.
+#[allow(clippy::large_enum_variant, reason = "it is a part of its request's task, and moved once")]
+pub enum ClientStream {
+    Serial(Serial),
+    Mux(Box<MuxStream>),
 }
 
 impl ClientStream {
     /// Begins a request: its head, in the protocol's own form, is what is sent first.
-    pub fn new(mut connection: Box<Pooled>, asked: &Asked, head: Vec<u8>) -> ClientStream {
-        connection.requests += 1;
-        connection.codec.begin(asked, &head);
-        ClientStream {
-            connection,
-            out: head,
-            at: 0,
-            input: Vec::new(),
-            piece: HEAD_BYTES,
-            wrote: false,
-            whole: false,
-            ended: false,
-            counts: Counts::default(),
+    pub fn new(connection: Connection, asked: &Asked, head: Vec<u8>) -> ClientStream {
+        match connection {
+            Connection::Serial(pooled) => ClientStream::Serial(Serial::new(pooled, asked, head)),
+            Connection::Mux(mux) => ClientStream::Mux(Box::new(MuxStream::new(mux, asked, head))),
         }
     }
     /// How many requests the connection has had, this one included.
     pub fn requests(&self) -> u64 {
-        self.connection.requests
+        match self {
+            ClientStream::Serial(stream) => stream.requests(),
+            ClientStream::Mux(stream) => stream.requests(),
+        }
     }
     /// Queues a piece of the body; `end`: the last one.
     pub fn queue(&mut self, piece: &[u8], end: bool) {
-        if self.at == self.out.len() {
-            self.out.clear();
-            self.at = 0;
+        match self {
+            ClientStream::Serial(stream) => stream.queue(piece, end),
+            ClientStream::Mux(stream) => stream.queue(piece, end),
         }
-        self.connection.codec.encode_body(piece, end, &mut self.out);
     }
     /// The same of a piece that may be taken as it is.
     pub fn queue_owned(&mut self, piece: Vec<u8>, end: bool) {
-        if self.is_flushed() && !self.connection.codec.frames_body() {
-            self.out = piece;
-            self.at = 0;
-        } else {
-            self.queue(&piece, end);
+        match self {
+            ClientStream::Serial(stream) => stream.queue_owned(piece, end),
+            ClientStream::Mux(stream) => stream.queue(&piece, end),
         }
     }
     /// Whether all that was queued has been written.
     pub fn is_flushed(&self) -> bool {
-        self.at == self.out.len()
+        match self {
+            ClientStream::Serial(stream) => stream.is_flushed(),
+            ClientStream::Mux(stream) => stream.is_flushed(),
+        }
     }
     /// Writes what is queued.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
-        let stream = &self.connection.stream;
-        while self.at < self.out.len() {
-            if std::mem::replace(&mut self.wrote, true) {
-                stream.hurry();
-            }
-            match stream.try_write(self.out.get(self.at..).unwrap_or_default()) {
-                Ok(0) => return Poll::Ready(Err(Stop::Failed(io::ErrorKind::WriteZero.into()))),
-                Ok(n) => {
-                    self.at += n;
-                    self.counts.sent += n as u64;
-                    self.connection.patience.renew();
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match stream.poll_writable(cx) {
-                    Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(e)) => return Poll::Ready(Err(Stop::Failed(e))),
-                    Poll::Pending => return Poll::Pending,
-                },
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // The server may have answered before it closed: its answer is read.
-                Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
-                    return Poll::Ready(Err(Stop::Refused));
-                }
-                Err(e) => return Poll::Ready(Err(Stop::Failed(e))),
-            }
+        match self {
+            ClientStream::Serial(stream) => stream.poll_flush(cx),
+            ClientStream::Mux(stream) => stream.poll_flush(cx),
         }
-        Poll::Ready(Ok(()))
     }
     /// The request has left. `honest`: what it says of its length is so, and the connection may have another one.
     pub fn sent(&mut self, honest: bool) {
-        self.whole = honest;
+        if let ClientStream::Serial(stream) = self {
+            stream.sent(honest);
+        }
     }
     /// The buffer of what was sent, for the next request.
     pub fn take_buffer(&mut self) -> Vec<u8> {
-        if !self.is_flushed() {
-            return Vec::new();
+        match self {
+            ClientStream::Serial(stream) => stream.take_buffer(),
+            ClientStream::Mux(_) => Vec::new(),
         }
-        self.at = 0;
-        let mut buffer = std::mem::take(&mut self.out);
-        buffer.clear();
-        buffer
     }
     /// What is known without another look at the socket.
     ///
     /// # Errors
-    /// See [`crate::SerialCodec::decode`].
+    /// What is wrong with it.
     pub fn buffered(&mut self) -> Result<Option<Event>, Wrong> {
-        if self.ended {
-            return Ok(None);
+        match self {
+            ClientStream::Serial(stream) => stream.buffered(),
+            ClientStream::Mux(stream) => match stream.poll_now() {
+                None => Ok(None),
+                Some(Came::Event(event)) => Ok(Some(event)),
+                Some(Came::Wrong(wrong) | Came::Unprocessed(wrong)) => Err(wrong),
+                Some(Came::Closed) => Err("upstream prematurely closed connection".into()),
+                Some(Came::Failed(e)) => Err(format!("recv() failed ({e})").into()),
+            },
         }
-        let event = self.connection.codec.decode(&mut self.input, &mut self.out)?;
-        match &event {
-            Some(Event::Head(_)) => self.piece = BODY_BYTES,
-            Some(Event::End(_)) => self.ended = true,
-            _ => {}
-        }
-        Ok(event)
     }
-    /// What the server says next. One read takes `max` bytes at most.
+    /// What the server says next. One read takes `max` bytes at most, where there are reads of its own.
     pub fn poll_event(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<Came> {
-        loop {
-            match self.buffered() {
-                Ok(Some(event)) => return Poll::Ready(Came::Event(event)),
-                Ok(None) => {}
-                Err(wrong) => return Poll::Ready(Came::Wrong(wrong)),
-            }
-            // (What a protocol answers of its own is a few bytes, and the server waits for them.)
-            if self.at < self.out.len()
-                && let Poll::Ready(Err(Stop::Failed(e))) = self.poll_flush(cx)
-            {
-                return Poll::Ready(Came::Failed(e));
-            }
-            let got = if max >= self.piece {
-                self.input.reserve(self.piece);
-                self.connection.stream.try_read_buf(&mut self.input)
-            } else {
-                let mut piece = Vec::with_capacity(max);
-                let got = self.connection.stream.try_read_buf(&mut piece);
-                self.input.append(&mut piece);
-                got
-            };
-            match got {
-                Ok(0) => {
-                    return Poll::Ready(match self.connection.codec.closed() {
-                        Ok(Some(end)) => {
-                            self.ended = true;
-                            self.whole = false;
-                            Came::Event(Event::End(end))
-                        }
-                        Ok(None) => Came::Closed,
-                        Err(wrong) => Came::Wrong(wrong),
-                    });
-                }
-                Ok(n) => {
-                    self.counts.received += n as u64;
-                    self.connection.patience.renew();
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.connection.stream.poll_readable(cx) {
-                    Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(e)) => return Poll::Ready(Came::Failed(e)),
-                    Poll::Pending => return Poll::Pending,
-                },
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Poll::Ready(Came::Failed(e)),
-            }
+        match self {
+            ClientStream::Serial(stream) => stream.poll_event(cx, max),
+            ClientStream::Mux(stream) => stream.poll_event(cx),
         }
     }
     /// The timer of whoever waits for the server.
     pub fn patience(&mut self) -> &mut Patience {
-        &mut self.connection.patience
+        match self {
+            ClientStream::Serial(stream) => stream.patience(),
+            ClientStream::Mux(stream) => &mut stream.patience,
+        }
     }
     /// Bytes since the last look.
     pub fn take_counts(&mut self) -> Counts {
-        std::mem::take(&mut self.counts)
-    }
-    /// Bytes have come that nobody has looked at, or something of the head.
-    pub fn has_input(&self) -> bool {
-        !self.input.is_empty()
+        match self {
+            ClientStream::Serial(stream) => stream.take_counts(),
+            ClientStream::Mux(stream) => std::mem::take(&mut stream.counts),
+        }
     }
     /// After the end: the connection is kept for others, unless there is the slightest doubt about it.
     pub fn finish(self, keep: &KeepAlive) {
-        if self.ended && self.whole && self.input.is_empty() && self.is_flushed() && self.connection.codec.is_reusable()
-        {
-            pool::give(self.connection, keep);
+        match self {
+            ClientStream::Serial(stream) => stream.finish(keep),
+            // It was never anybody's alone.
+            ClientStream::Mux(stream) => drop(stream),
         }
     }
     /// The connection itself, after a 101, and what the server has sent on it since.
-    pub fn into_stream(mut self) -> (Stream, Vec<u8>) {
-        let mut rest: Vec<u8> = self.connection.codec.take_rest().into();
-        rest.append(&mut self.input);
-        (self.connection.stream, rest)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::balance::Method as Balance;
-    use crate::codec::{Answer, Begun, End, SerialCodec};
-    use crate::group::Group;
-    use crate::stream::{Address, Options};
-    use bytes::Bytes;
-    use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
-    use std::rc::Rc;
-    use wire_h1::BodyLength;
-
-    /// A protocol of the tests: one byte says how long the message behind it is, and the server sends it back.
-    #[derive(Default)]
-    struct Echo {
-        body: Vec<u8>,
-        begun: bool,
-        left: Option<usize>,
-    }
-
-    impl SerialCodec for Echo {
-        fn begin(&mut self, _: &Asked, _: &[u8]) {
-            *self = Echo::default();
+    pub fn into_stream(self) -> Option<(Stream, Vec<u8>)> {
+        match self {
+            ClientStream::Serial(stream) => Some(stream.into_stream()),
+            ClientStream::Mux(_) => None,
         }
-        fn encode_body(&mut self, piece: &[u8], end: bool, out: &mut Vec<u8>) {
-            self.body.extend_from_slice(piece);
-            if end {
-                out.push(self.body.len() as u8);
-                out.append(&mut self.body);
-            }
-        }
-        fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
-            match self.left {
-                None if input.is_empty() => Ok(None),
-                None if input[0] == 0 => Err("an echo of nothing".into()),
-                None => {
-                    let length = usize::from(input.remove(0));
-                    self.left = Some(length);
-                    let answer = Rc::new(Answer::default());
-                    let length = BodyLength::Exact(length as u64);
-                    Ok(Some(Event::Head(Begun { answer, head_bytes: 0, length, behind: input.len() })))
-                }
-                Some(0) if std::mem::replace(&mut self.begun, true) => Ok(None),
-                Some(0) => Ok(Some(Event::End(End::default()))),
-                Some(left) if !input.is_empty() => {
-                    let n = left.min(input.len());
-                    self.left = Some(left - n);
-                    Ok(Some(Event::Body(Bytes::from(input.drain(..n).collect::<Vec<_>>()))))
-                }
-                Some(_) => Ok(None),
-            }
-        }
-        fn is_reusable(&self) -> bool {
-            true
-        }
-    }
-
-    /// Everything that comes until the end.
-    async fn all(stream: &mut ClientStream) -> Result<Vec<u8>, String> {
-        let mut body = Vec::new();
-        loop {
-            std::future::poll_fn(|cx| stream.poll_flush(cx)).await.map_err(|stop| format!("{stop:?}"))?;
-            match std::future::poll_fn(|cx| stream.poll_event(cx, usize::MAX)).await {
-                Came::Event(Event::Body(bytes)) => body.extend_from_slice(&bytes),
-                Came::Event(Event::End(_)) => return Ok(body),
-                Came::Event(_) => {}
-                other => return Err(format!("{other:?}")),
-            }
-        }
-    }
-
-    fn stream(connection: Box<Pooled>, text: &str) -> ClientStream {
-        let mut stream = ClientStream::new(connection, &Asked::default(), Vec::new());
-        let (first, second) = text.split_at(text.len() / 2);
-        stream.queue(first.as_bytes(), false);
-        stream.queue(second.as_bytes(), true);
-        stream.sent(true);
-        stream
-    }
-
-    #[test]
-    fn another_protocol_is_another_codec_and_nothing_else() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-        let to = Address::Ip(listener.local_addr().expect("address"));
-        let server = std::thread::spawn(move || {
-            // Two requests on one connection; on the next one nonsense, then an end before its time.
-            let echo = |client: &mut TcpStream| {
-                let mut length = [0];
-                client.read_exact(&mut length).expect("a length");
-                let mut text = vec![0; usize::from(length[0])];
-                client.read_exact(&mut text).expect("a message");
-                client.write_all(&[&length[..], &text].concat()).expect("written");
-            };
-            let (mut client, _) = listener.accept().expect("accepted");
-            echo(&mut client);
-            echo(&mut client);
-            for answer in [&[0][..], &[9, b'x']] {
-                let (mut client, _) = listener.accept().expect("accepted");
-                client.read_exact(&mut [0; 3]).expect("a request");
-                client.write_all(answer).expect("written");
-            }
-        });
-        let group = Group::new("echo", Vec::new(), Balance::RoundRobin, KeepAlive::default(), false);
-        let connect = async || {
-            let stream = Stream::connect(&to, &Options::default()).await.expect("connected");
-            Pooled::new(stream, Box::<Echo>::default(), &group, to.clone(), 1)
-        };
-        runtime::block_on(async {
-            let mut first = stream(connect().await, "hello");
-            assert_eq!(all(&mut first).await.as_deref(), Ok(&b"hello"[..]));
-            first.finish(&group.keepalive);
-            let kept = pool::take(&group, &to, 1).expect("a kept connection");
-            let mut second = stream(kept, "again");
-            assert_eq!(second.requests(), 2);
-            assert_eq!(all(&mut second).await.as_deref(), Ok(&b"again"[..]));
-            // One that is not given back is closed.
-            drop(second);
-            assert!(pool::take(&group, &to, 1).is_none());
-            let wrong = all(&mut stream(connect().await, "ab")).await;
-            assert!(wrong.as_ref().is_err_and(|why| why.contains("an echo of nothing")), "{wrong:?}");
-            let cut = all(&mut stream(connect().await, "ab")).await;
-            assert_eq!(cut, Err("Closed".into()));
-        });
-        server.join().expect("the server");
     }
 }

@@ -42,14 +42,14 @@ impl KeepAlive {
 
 /// Whose connections they are: those of other groups, even to the same server, are not touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Place {
-    group: u64,
-    scope: usize,
+pub(crate) struct Place {
+    pub(crate) group: u64,
+    pub(crate) scope: usize,
 }
 
 /// A group's number is a keyed hash already.
 #[derive(Default)]
-struct Mixed(u64);
+pub(crate) struct Mixed(u64);
 
 impl Hasher for Mixed {
     fn finish(&self) -> u64 {

@@ -248,6 +248,12 @@ fn string(rest: &mut &[u8], arena: &mut Vec<u8>, max: usize) -> Result<Option<Pl
 }
 
 impl Decoder {
+    /// One that has told its peer that it keeps no table.
+    pub fn without_table() -> Decoder {
+        let mut decoder = Decoder { allowed: 0, ..Decoder::default() };
+        decoder.table.resize(0);
+        decoder
+    }
     /// The size of the dynamic table in octets.
     pub fn table_size(&self) -> usize {
         self.table.size
@@ -422,6 +428,13 @@ fn put_string(text: &[u8], out: &mut Vec<u8>) {
 }
 
 impl Encoder {
+    /// One whose blocks refer to no table but the static one: they can be written before it is known which connection they go
+    /// over, and in which order.
+    pub fn stateless() -> Encoder {
+        let mut encoder = Encoder::default();
+        encoder.table.resize(0);
+        encoder
+    }
     /// The peer's SETTINGS_HEADER_TABLE_SIZE.
     pub fn resize(&mut self, max: usize) {
         let max = max.min(ENCODER_TABLE_MAX);

@@ -153,16 +153,21 @@ fn length_is_known(theirs: &[u8], ours: &[u8]) -> bool {
     let chunked = |line: &&str| *line != "Transfer-Encoding: chunked";
     let length = format!("Content-Length: {}", our_body.len());
     their_head.split("\r\n").filter(chunked).eq(our_head.split("\r\n").filter(|line| *line != length))
-        && their_body.strip_suffix("\r\n\r\n") == Some(our_body)
+        && their_body.strip_suffix("\r\n\r\n").unwrap_or(their_body) == our_body
 }
 
 /// What is wrong with a block as a whole nginx finds at the end of the http block, and names that line; we name the block's own.
 fn named_earlier(theirs: &str, ours: &str, last_line: u32) -> bool {
     let split = |words: &str| {
-        let (before, line) = words.trim_end().rsplit_once(':')?;
-        Some((before.to_string(), line.parse::<u32>().ok()?))
+        let (before, _) = words.trim_end().rsplit_once(':')?;
+        Some((before.to_string(), line_of(words)?))
     };
     matches!((split(theirs), split(ours)), (Some((a, at)), Some((b, line))) if a == b && at == last_line && line < at)
+}
+
+/// The line of the configuration that an error names.
+pub fn line_of(words: &str) -> Option<u32> {
+    words.trim_end().rsplit_once(':')?.1.parse().ok()
 }
 
 /// The first line that differs.

@@ -261,12 +261,20 @@ const LINES: &[&str] = &[
 const NEWER: &[&str] =
     &["add_header_inherit", "proxy_limit_rate", "early_hints", "keepalive_min_timeout", "max_headers", "proxy_bind"];
 
+/// How lines begin whose effect is another in older versions: servers are asked by HTTP/1.0, `.gz` files have no ranges, and the
+/// proxied locations are left out.
+const OTHERWISE: &[&str] = &["proxy_pass ", "gzip_static ", "mirror /p", "post_action /p"];
+
+/// A version that has what [`NEWER`] names, and does what [`OTHERWISE`] is about as we do.
+pub const WHOLE: (u32, u32) = (1, 29);
+
 /// The fragments for a version of nginx, with the places that the language allows.
 pub fn all(version: (u32, u32), only: Option<&str>) -> Vec<Fragment> {
     let mut all = Vec::new();
     for text in LINES.iter().copied().filter(|text| only.is_none_or(|only| text.contains(only))) {
         let name = text.split([' ', ';']).next().unwrap_or(text);
-        if version < (1, 29) && NEWER.contains(&name) {
+        let otherwise = OTHERWISE.iter().any(|start| text.starts_with(start));
+        if version < WHOLE && (otherwise || NEWER.contains(&name)) {
             continue;
         }
         let contexts = vocabulary::find(name);
@@ -373,5 +381,5 @@ const PROXIED: &[Ask] = &[
 
 /// The requests for a version: older ones talk to servers in another way.
 pub fn requests(version: (u32, u32)) -> Vec<&'static Ask> {
-    REQUESTS.iter().chain(PROXIED.iter().filter(|_| version >= (1, 29))).collect()
+    REQUESTS.iter().chain(PROXIED.iter().filter(|_| version >= WHOLE)).collect()
 }

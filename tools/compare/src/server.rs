@@ -136,7 +136,8 @@ fn run(
         std::thread::park_timeout(GLANCE);
     }
     let read = |name: &str| String::from_utf8_lossy(&fs::read(dirs.folder.join(name)).unwrap_or_default()).into_owned();
-    let access = read("access.log").lines().map(clean).collect();
+    // What `try_files` leaves as the query of its last argument nginx has not said: it shows as none or as an empty one.
+    let access = read("access.log").lines().map(|line| clean(line).replace("||HTTP/", "|-|HTTP/")).collect();
     let errors = read("error.log").lines().filter_map(|line| normal::log_line(&clean(line))).collect();
     Ok(Run { refused: None, answers, access, errors, last_line })
 }

@@ -50,8 +50,9 @@ impl<T: Value> Value for List<T> {
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
     }
-    fn clashes(&self, later: &Self) -> bool {
-        self.0.iter().any(|earlier| later.0.iter().any(|later| earlier.clashes(later)))
+    fn meets(&self, later: &Self, cx: &mut Cx, d: &Directive) -> Result<(), Problem> {
+        let pairs = self.0.iter().flat_map(|earlier| later.0.iter().map(move |later| (earlier, later)));
+        pairs.into_iter().try_for_each(|(earlier, later)| earlier.meets(later, cx, d))
     }
 }
 
@@ -84,7 +85,7 @@ impl<T: Value> Value for Own<T> {
     fn append(&mut self, later: Self) {
         self.0.append(later.0);
     }
-    fn clashes(&self, later: &Self) -> bool {
-        self.0.clashes(&later.0)
+    fn meets(&self, later: &Self, cx: &mut Cx, d: &Directive) -> Result<(), Problem> {
+        self.0.meets(&later.0, cx, d)
     }
 }

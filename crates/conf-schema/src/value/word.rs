@@ -76,6 +76,17 @@ macro_rules! word_set {
             fn append(&mut self, later: Self) {
                 self.0 |= later.0;
             }
+            fn meets(
+                &self,
+                later: &Self,
+                cx: &mut $crate::Cx,
+                d: &$crate::Directive,
+            ) -> Result<(), $crate::Problem> {
+                for (word, _) in Self::WORDS.iter().filter(|(_, bit)| self.0 & later.0 & bit != 0) {
+                    cx.warn(d, format!("duplicate value \"{word}\""));
+                }
+                Ok(())
+            }
             fn parse(cx: &mut $crate::Cx, d: &$crate::Directive) -> Result<Self, $crate::Problem> {
                 let mut mask = 0;
                 for (index, word) in d.args.iter().enumerate() {

@@ -124,8 +124,8 @@ struct Spoken {
 }
 
 impl Protocol for Spoken {
-    fn codec(&self) -> Box<dyn SerialCodec> {
-        Box::new(FastCgi::new(self.keep, self.catch.clone()))
+    fn codec(&self) -> Option<Box<dyn SerialCodec>> {
+        Some(Box::new(FastCgi::new(self.keep, self.catch.clone())))
     }
     fn write(&self, _: &PassPlan, r: &mut Request, _: &Aim<'_>, _: Announce, out: &mut Vec<u8>) -> Result<bool, u16> {
         let mut params = Vec::with_capacity(1024);

@@ -127,7 +127,9 @@ impl BodySource for Inflated {
                 None => {
                     self.done = true;
                     if self.decoder.try_finish().is_err() {
-                        return failed(r);
+                        // zlib's number for an end that came too early.
+                        r.log(observe::Level::Error, format_args!("inflate() returned -5 on response end"));
+                        return Poll::Ready(Some(Err(BodyError)));
                     }
                     let out = std::mem::take(self.decoder.get_mut());
                     if !out.is_empty() {

@@ -109,8 +109,8 @@ struct Spoken {
 }
 
 impl Protocol for Spoken {
-    fn codec(&self) -> Box<dyn SerialCodec> {
-        Box::new(Memcached::new(self.gzip_flag))
+    fn codec(&self) -> Option<Box<dyn SerialCodec>> {
+        Some(Box::new(Memcached::new(self.gzip_flag)))
     }
     fn admits(&self, r: &mut Request) -> Result<(), u16> {
         match r.method {

@@ -40,8 +40,8 @@ impl Value for Targets {
         self.uris.extend(later.uris);
         self.off |= later.off;
     }
-    fn clashes(&self, later: &Self) -> bool {
-        self.off || later.off
+    fn meets(&self, later: &Self, _: &mut Cx, _: &Directive) -> Result<(), Problem> {
+        if self.off || later.off { Err(Problem::duplicate()) } else { Ok(()) }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Reverse proxy (nginx: `ngx_http_proxy_module`): HTTP towards servers. How servers are chosen, tried and listened to is the same
 //! for every protocol and stands in `shared/exchange`.
 //!
-//! `request.rs` writes the request, `http1.rs` reads what comes on a connection, `redirect.rs` translates what a server says of
+//! `request.rs` writes the request, `http2.rs` that of HTTP/2, `http1.rs` reads what comes on a connection, `redirect.rs` translates what a server says of
 //! itself.
 
 mod http1;
+mod http2;
 mod redirect;
 mod request;
 mod variables;
@@ -13,6 +14,7 @@ use crate::shared::caching::Asking;
 use crate::shared::exchange::conf::PassConf;
 use crate::shared::exchange::target::{Aim, Scheme, Target};
 use crate::shared::exchange::{Announce, HIDDEN, PassPlan, Protocol};
+use crate::shared::tls::Said;
 use conf_schema::value::{Flag, List, Own};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value};
 use http_engine::clean;
@@ -27,8 +29,8 @@ use upstream::SerialCodec;
 use wire_h1::{BodyLength, Method, NameSet};
 
 conf_schema::words! {
-    /// `proxy_http_version`; HTTP/2 to upstreams comes later.
-    pub enum HttpVersion { V10 = "1.0", V11 = "1.1" }
+    /// `proxy_http_version`
+    pub enum HttpVersion { V10 = "1.0", V11 = "1.1", V2 = "2" }
 }
 
 crate::pass_directives! {
@@ -147,6 +149,9 @@ impl Feature for Proxy {
         // A URL with variables may turn out to be one of https.
         let tls = match &*target {
             Target::Fixed(url) if !url.tls => None,
+            _ if conf.proxy_http_version == HttpVersion::V2 => {
+                Some(Said { alpn: &["h2"], ..conf.tls() }.build(block.cx)?)
+            }
             _ => Some(conf.tls().build(block.cx)?),
         };
         let hidden = conf.hidden(HIDDEN);
@@ -178,8 +183,14 @@ impl Http {
 }
 
 impl Protocol for Http {
-    fn codec(&self) -> Box<dyn SerialCodec> {
-        Box::new(Http1::new())
+    fn codec(&self) -> Option<Box<dyn SerialCodec>> {
+        (!self.multiplexes()).then(|| Box::new(Http1::new()) as Box<dyn SerialCodec>)
+    }
+    fn multiplexes(&self) -> bool {
+        self.conf.proxy_http_version == HttpVersion::V2
+    }
+    fn goes_both_ways(&self) -> bool {
+        self.multiplexes()
     }
     fn write(
         &self,
@@ -189,7 +200,14 @@ impl Protocol for Http {
         announce: Announce,
         out: &mut Vec<u8>,
     ) -> Result<bool, u16> {
+        if self.multiplexes() {
+            http2::write(self, plan, r, aim, announce, out);
+            return Ok(true);
+        }
         Ok(request::write(self, plan, r, aim, announce, out))
+    }
+    fn write_probe(&self, plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, out: &mut Vec<u8>) {
+        request::write(self, plan, r, aim, Announce::Nothing, out);
     }
     fn method(&self, r: &mut Request) -> Method {
         match &self.conf.proxy_method {
@@ -201,7 +219,7 @@ impl Protocol for Http {
     }
     fn may_stream(&self, length: BodyLength) -> bool {
         // HTTP/1.0 has no way to send what has no length yet.
-        length != BodyLength::Chunked || self.conf.proxy_http_version == HttpVersion::V11
+        length != BodyLength::Chunked || self.conf.proxy_http_version != HttpVersion::V10
     }
     fn says_server_and_date(&self) -> bool {
         true

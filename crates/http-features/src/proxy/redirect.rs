@@ -50,8 +50,9 @@ impl Value for RedirectRule {
             text => Ok(RedirectRule::Prefix(Template::compile(cx, d, text).map_err(|p| p.at(0))?, replacement)),
         }
     }
-    fn clashes(&self, later: &Self) -> bool {
-        matches!(self, RedirectRule::Off) || matches!(later, RedirectRule::Off)
+    fn meets(&self, later: &Self, _: &mut Cx, _: &Directive) -> Result<(), Problem> {
+        let off = matches!(self, RedirectRule::Off) || matches!(later, RedirectRule::Off);
+        if off { Err(Problem::duplicate()) } else { Ok(()) }
     }
 }
 

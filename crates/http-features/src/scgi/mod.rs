@@ -72,8 +72,8 @@ struct Spoken {
 }
 
 impl Protocol for Spoken {
-    fn codec(&self) -> Box<dyn SerialCodec> {
-        Box::new(Closing::new())
+    fn codec(&self) -> Option<Box<dyn SerialCodec>> {
+        Some(Box::new(Closing::new()))
     }
     fn write(
         &self,

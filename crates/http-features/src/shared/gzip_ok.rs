@@ -22,7 +22,7 @@ conf_schema::word_set! {
 
 /// `gzip_disable regex ... | msie6`
 #[derive(Clone)]
-pub struct Disabled(Arc<Vec<Agent>>);
+pub struct Disabled(Vec<Arc<Agent>>);
 
 pub enum Agent {
     Msie6,
@@ -31,16 +31,20 @@ pub enum Agent {
 
 impl Value for Disabled {
     const SYNTAX: &'static str = "regex ...";
+    const REPEATS: bool = true;
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let mut all = Vec::new();
         for (index, word) in d.args.iter().enumerate() {
-            all.push(match word.bytes.as_slice() {
+            all.push(Arc::new(match word.bytes.as_slice() {
                 b"msie6" => Agent::Msie6,
                 b"degradation" => return Err(Problem::says("gzip_disable degradation is not supported").at(index)),
                 text => Agent::Matches(Pattern::new(cx, text, true).map_err(|p| p.at(index))?),
-            });
+            }));
         }
-        Ok(Disabled(Arc::new(all)))
+        Ok(Disabled(all))
     }
 }
 
@@ -74,7 +78,7 @@ impl GzipOk {
             return false;
         }
         if let (Some(Disabled(agents)), Some(agent)) = (&self.disable, r.header(Known::UserAgent)) {
-            let matched = agents.iter().any(|rule| match rule {
+            let matched = agents.iter().any(|rule| match &**rule {
                 Agent::Msie6 => http_engine::special::is_msie6(r),
                 Agent::Matches(pattern) => pattern.is_match(agent).unwrap_or_else(|MatchFailed(words)| {
                     r.log(Level::Error, format_args!("{words}"));

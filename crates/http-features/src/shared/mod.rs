@@ -11,6 +11,7 @@ pub mod groups;
 pub mod gzip_ok;
 pub mod hosts;
 pub mod joining;
+pub mod located;
 pub mod media_types;
 pub mod opening;
 pub mod probing;

@@ -103,8 +103,8 @@ struct Spoken {
 }
 
 impl Protocol for Spoken {
-    fn codec(&self) -> Box<dyn SerialCodec> {
-        Box::new(Closing::new())
+    fn codec(&self) -> Option<Box<dyn SerialCodec>> {
+        Some(Box::new(Closing::new()))
     }
     fn write(&self, _: &PassPlan, r: &mut Request, _: &Aim<'_>, _: Announce, out: &mut Vec<u8>) -> Result<bool, u16> {
         out.extend_from_slice(&[self.modifiers.0, 0, 0, self.modifiers.1]);

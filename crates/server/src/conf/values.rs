@@ -67,8 +67,14 @@ impl Value for Workers {
             return Ok(Workers(cpus(cx).min(WORKERS_MAX)));
         }
         match word.parse::<usize>() {
-            Ok(n) if (1..=WORKERS_MAX).contains(&n) && !word.starts_with('+') => Ok(Workers(n)),
-            _ => Err(Problem::invalid().at(0).hint(format!("write \"auto\" or a number from 1 to {WORKERS_MAX}"))),
+            Ok(n) if n <= WORKERS_MAX && !word.starts_with('+') => {
+                if n == 0 {
+                    // As in nginx the sockets are there, and connections wait for a configuration with workers.
+                    cx.warn(d, "without workers no connection is accepted");
+                }
+                Ok(Workers(n))
+            }
+            _ => Err(Problem::invalid().at(0).hint(format!("write \"auto\" or a number up to {WORKERS_MAX}"))),
         }
     }
 }

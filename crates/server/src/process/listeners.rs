@@ -159,7 +159,7 @@ impl Listeners {
         let mut seats = Vec::new();
         for (index, listener) in self.all.iter().enumerate() {
             let sockets = listener.sockets.len();
-            if sockets == 0 {
+            if sockets == 0 || threads == 0 {
                 continue;
             }
             let shared = sockets < threads;

@@ -17,7 +17,11 @@ pub struct Client {
 
 impl Client {
     pub fn connect(port: u16) -> Result<Client, String> {
-        let stream = TcpStream::connect(("127.0.0.1", port)).map_err(|e| format!("connect: {e}"))?;
+        Client::of(TcpStream::connect(("127.0.0.1", port)).map_err(|e| format!("connect: {e}"))?)
+    }
+
+    /// A connection that is there.
+    pub fn of(stream: TcpStream) -> Result<Client, String> {
         stream.set_read_timeout(Some(PATIENCE)).map_err(|e| e.to_string())?;
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
         Ok(Client { stream: BufReader::new(stream), closing: false })

@@ -29,6 +29,8 @@ pub struct Said<'a, S> {
     pub trusted_certificate: Option<&'a Text>,
     pub verify: bool,
     pub verify_depth: u64,
+    /// The protocols that are offered (ALPN), the best one first; none: nothing is said of them.
+    pub alpn: &'static [&'static str],
 }
 
 /// How connections to the servers of a location are made.
@@ -58,7 +60,7 @@ impl<S: Session> Said<'_, S> {
             (
                 (pem(self.certificate), pem(self.certificate_key), self.password_file),
                 (self.ciphers, commands, self.crl, self.protocols),
-                (self.session_reuse, self.trusted_certificate, self.verify, self.verify_depth),
+                (self.session_reuse, self.trusted_certificate, self.verify, self.verify_depth, self.alpn),
             )
         )
     }
@@ -116,6 +118,7 @@ impl<S: Session> Said<'_, S> {
             verify: self.verify,
             verify_depth: u32::try_from(self.verify_depth).unwrap_or(u32::MAX),
             session_reuse: self.session_reuse,
+            alpn: self.alpn.iter().map(|name| name.as_bytes().to_vec()).collect(),
             ..ClientSettings::default()
         };
         settings.protocols.tls12 = commanded.tls12.unwrap_or(settings.protocols.tls12);

@@ -46,6 +46,10 @@ impl Default for Limits {
     }
 }
 
+/// Octets of a frame: a list of large fields may come in one (nginx allows 16 MB, and so do clients that know it). It is what a
+/// connection keeps of a frame that is cut off.
+pub(super) const FRAME_MAX: usize = 128 * 1024;
+
 /// Streams that we have reset and that are remembered: frames that were on their way are no error.
 const RESET_KEPT: usize = 64;
 
@@ -110,6 +114,8 @@ pub struct Server {
     preface: usize,
     /// The beginning of a frame of which the rest has not come.
     pending: Vec<u8>,
+    /// What has not come of a large DATA frame.
+    rest_of_data: Option<frame::Head>,
     block: Option<Block>,
     decoder: Decoder,
     encoder: Encoder,
@@ -139,6 +145,7 @@ impl Server {
         let settings = [
             (frame::SETTINGS_MAX_CONCURRENT_STREAMS, limits.streams_max),
             (frame::SETTINGS_INITIAL_WINDOW_SIZE, limits.stream_window),
+            (frame::SETTINGS_MAX_FRAME_SIZE, FRAME_MAX as u32),
         ];
         frame::put_head(settings.len() * 6, frame::SETTINGS, 0, 0, &mut out);
         for (name, value) in settings {
@@ -151,6 +158,7 @@ impl Server {
             limits,
             preface: 0,
             pending: Vec::new(),
+            rest_of_data: None,
             block: None,
             decoder: Decoder::default(),
             encoder: Encoder::default(),

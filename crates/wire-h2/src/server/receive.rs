@@ -1,6 +1,6 @@
 //! Frames that a client sends, and what becomes of them.
 
-use super::{Block, ConnectionError, Event, PREFACE, RESET_KEPT, Server};
+use super::{Block, ConnectionError, Event, FRAME_MAX, PREFACE, RESET_KEPT, Server};
 use crate::frame::{self, ErrorCode, Head};
 use crate::hpack::{Broken, List, ListLimits};
 use crate::request;
@@ -71,15 +71,34 @@ impl Server {
         let mut used = 0;
         loop {
             let rest = bytes.get(used..).unwrap_or_default();
+            if let Some(head) = self.rest_of_data {
+                let part = rest.get(..head.length.min(rest.len())).unwrap_or_default();
+                if part.is_empty() {
+                    return Ok(used);
+                }
+                used += part.len();
+                self.part_of_data(head, part)?;
+                continue;
+            }
             let Some(head) = Head::read(rest) else { return Ok(used) };
             if head.kind == frame::PUSH_PROMISE {
                 return Err(protocol("client sent PUSH_PROMISE frame"));
             }
-            if head.length > frame::FRAME_SIZE {
+            if head.length > FRAME_MAX {
                 return Err(ConnectionError {
                     code: ErrorCode::FrameSize,
                     words: "client sent a frame that is too large",
                 });
+            }
+            // Body is passed on as it comes: nothing waits for the end of a large frame.
+            if head.kind == frame::DATA
+                && head.length > frame::FRAME_SIZE
+                && !head.has(frame::PADDED)
+                && self.block.is_none()
+            {
+                self.rest_of_data = Some(head);
+                used += frame::HEADER;
+                continue;
             }
             let Some(payload) = rest.get(frame::HEADER..frame::HEADER + head.length) else { return Ok(used) };
             self.frame(head, payload)?;
@@ -89,6 +108,14 @@ impl Server {
                 return Err(ConnectionError { code: ErrorCode::EnhanceYourCalm, words: "http2 flood detected" });
             }
         }
+    }
+
+    /// A part of a large frame is one of its own.
+    fn part_of_data(&mut self, head: Head, part: &[u8]) -> Result<(), ConnectionError> {
+        let left = head.length - part.len();
+        self.rest_of_data = (left > 0).then_some(Head { length: left, ..head });
+        let flags = if left > 0 { head.flags & !frame::END_STREAM } else { head.flags };
+        self.data(Head { length: part.len(), flags, ..head }, part)
     }
 
     fn frame(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
@@ -530,4 +557,42 @@ impl Server {
 
 fn protocol(words: &'static str) -> ConnectionError {
     ConnectionError { code: ErrorCode::Protocol, words }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::frame::{self, END_HEADERS, END_STREAM};
+    use crate::hpack::Encoder;
+    use crate::{Event, Limits, PREFACE, Server, Taken};
+
+    #[test]
+    fn a_large_frame_is_passed_on_before_it_is_whole_and_kept_nowhere() {
+        let mut block = Vec::new();
+        for (name, value) in [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "a")] {
+            Encoder::stateless().field(name.as_bytes(), value.as_bytes(), &mut block);
+        }
+        let body = vec![b'x'; 60_000];
+        let mut bytes = PREFACE.to_vec();
+        frame::put_head(0, frame::SETTINGS, 0, 0, &mut bytes);
+        frame::put_head(0, frame::SETTINGS, frame::ACK, 0, &mut bytes);
+        frame::put_head(block.len(), frame::HEADERS, END_HEADERS, 1, &mut bytes);
+        bytes.extend_from_slice(&block);
+        frame::put_head(body.len(), frame::DATA, END_STREAM, 1, &mut bytes);
+        bytes.extend_from_slice(&body);
+        for step in [1000, 33_333, 100_000] {
+            let mut server = Server::new(Limits::default());
+            let mut received = 0;
+            for part in bytes.chunks(step) {
+                server.receive(part).expect("in order");
+                assert!(server.pending.len() < 1000, "{step}");
+                while let Some(event) = server.poll_event() {
+                    assert!(matches!(event, Event::Head { end: false, .. } | Event::Body(1)), "{event:?}");
+                }
+                while let Taken::Bytes(piece) = server.take_body(1) {
+                    received += piece.len();
+                }
+            }
+            assert_eq!((received, server.take_body(1)), (body.len(), Taken::End), "{step}");
+        }
+    }
 }

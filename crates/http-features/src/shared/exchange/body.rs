@@ -256,7 +256,7 @@ impl UpstreamBody {
                 Came::Event(Event::Said(words)) => said(r, &words, "reading"),
                 // There is one head.
                 Came::Event(Event::Head(_) | Event::Interim(..)) => {}
-                Came::Wrong(Wrong(words)) => return Got::Broken(words),
+                Came::Wrong(Wrong(words)) | Came::Unprocessed(Wrong(words)) => return Got::Broken(words),
                 Came::Closed => return Got::Broken("upstream prematurely closed connection".into()),
                 Came::Failed(e) => return Got::Broken(format!("recv() failed {}", observe::os(&e))),
             }

@@ -356,6 +356,7 @@ macro_rules! pass_directives {
                     trusted_certificate: self.$trusted.as_ref(),
                     verify: self.$verify,
                     verify_depth: self.$verify_depth.0,
+                    alpn: &[],
                 }
             }
             )?

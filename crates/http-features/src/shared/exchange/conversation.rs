@@ -16,7 +16,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use upstream::{Asked, Begun, Came, ClientStream, Event, Peer, Pooled, Stop, Wrong};
+use upstream::{Asked, Begun, Came, ClientStream, Connection, Event, Peer, Stop, Wrong};
 use wire_h1::BodyLength;
 
 /// How much of a body that is passed on as it comes is written at once.
@@ -91,6 +91,8 @@ enum Happened {
     Refused,
     Event(Event),
     Wrong(Wrong),
+    /// The server has done nothing about the request.
+    Unprocessed(Wrong),
     Closed,
     SendFailed(io::Error),
     ReceiveFailed(io::Error),
@@ -129,6 +131,7 @@ impl Talk {
                 Came::Closed => Happened::Closed,
                 Came::Failed(e) => Happened::ReceiveFailed(e),
                 Came::Wrong(wrong) => Happened::Wrong(wrong),
+                Came::Unprocessed(wrong) => Happened::Unprocessed(wrong),
             });
         }
         // A client that is waited for has its own time.
@@ -213,7 +216,7 @@ fn begin(
     r: &mut Request,
     aim: &Aim<'_>,
     outgoing: &Outgoing,
-    connection: Box<Pooled>,
+    connection: Connection,
 ) -> Result<Talk, Failure> {
     let conf = &plan.conf;
     let announce = match outgoing {
@@ -281,7 +284,7 @@ pub async fn converse(
     aim: &Aim<'_>,
     peer: &Peer,
     outgoing: &Outgoing,
-    connection: Box<Pooled>,
+    connection: Connection,
 ) -> Result<(Begun, Talk), (Failure, bool)> {
     let mut talk = begin(plan, r, aim, outgoing, connection).map_err(|why| (why, false))?;
     if let Some(one) = UpstreamState::last(r) {
@@ -338,6 +341,10 @@ pub async fn converse(
             Happened::Wrong(wrong) => {
                 note(r, peer, aim, &wrong.0, READING);
                 return Err((Failure::InvalidHeader, false));
+            }
+            Happened::Unprocessed(wrong) => {
+                note(r, peer, aim, &wrong.0, READING);
+                return Err((Failure::Unprocessed, true));
             }
             Happened::Event(Event::Interim(answer, bytes)) => {
                 if answer.head.status == 103 {

@@ -5,6 +5,7 @@
 //! `body.rs` passes the body on, piece by piece, as fast as the client takes it. What a protocol adds is a [`Protocol`], and the
 //! `upstream::SerialCodec` that it makes for each connection.
 
+pub mod block;
 pub mod body;
 pub mod conf;
 mod conversation;
@@ -40,8 +41,12 @@ pub enum Announce {
 
 /// A protocol towards servers, as one location speaks it.
 pub trait Protocol: Send + Sync {
-    /// The client's side of a connection.
-    fn codec(&self) -> Box<dyn SerialCodec>;
+    /// The client's side of a new connection; `None`: it carries many streams.
+    fn codec(&self) -> Option<Box<dyn SerialCodec>>;
+    /// Whether connections carry many streams (HTTP/2); [`Protocol::write`] then writes a header block.
+    fn multiplexes(&self) -> bool {
+        false
+    }
     /// Looks at a request before anything else is done with it.
     ///
     /// # Errors
@@ -63,6 +68,10 @@ pub trait Protocol: Send + Sync {
         announce: Announce,
         out: &mut Vec<u8>,
     ) -> Result<bool, u16>;
+    /// The same of a request that only asks how the server is, in HTTP/1.1: what [`Prober`] sends.
+    fn write_probe(&self, plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, out: &mut Vec<u8>) {
+        let _ = (plan, r, aim, out);
+    }
     /// The method that the server sees: whether its answer has a body.
     fn method(&self, r: &mut Request) -> Method {
         if Asking::of(r).is_some_and(|asking| asking.as_get) { Method::Get } else { r.head.method }
@@ -168,8 +177,7 @@ impl Prober for PassPlan {
         if let Bound::Fixed { named, origin, .. } = &self.target {
             let (named, origin) = (Cow::Borrowed(named), origin.clone());
             let aim = Aim { named, origin, uri: uri.as_bytes().to_vec() };
-            // (What cannot be written is no request, and gets no good answer.)
-            let _ = self.protocol.write(self, r, &aim, Announce::Nothing, &mut out);
+            self.protocol.write_probe(self, r, &aim, &mut out);
         }
         let told = out.windows(13).any(|w| w.eq_ignore_ascii_case(b"\r\nconnection:"));
         if close && !told && out.ends_with(b"\r\n\r\n") {

@@ -22,7 +22,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tls::TlsError;
 use tls::verify::Verdict;
-use upstream::{Active, Begun, ClientStream, Event, HandshakeError, Options, Peer, Pooled, Stream, pool};
+use upstream::{
+    Active, Begun, ClientStream, Connection, Event, HandshakeError, Mux, Options, Peer, Pooled, Stream, mux, pool,
+};
 use wire_h1::{BodyLength, Method};
 
 /// What went wrong with one server.
@@ -34,6 +36,8 @@ pub enum Failure {
     InvalidHeader,
     /// It answered with a status that counts as a failure.
     Status(u16),
+    /// The server has done nothing about it, and says so: another may be asked, whatever was asked for.
+    Unprocessed,
     /// Nothing that another server could mend: the request ends with this.
     Final(u16),
 }
@@ -41,7 +45,7 @@ pub enum Failure {
 impl Failure {
     fn bit(&self) -> u32 {
         match self {
-            Failure::Error => NextUpstream::ERROR.0,
+            Failure::Error | Failure::Unprocessed => NextUpstream::ERROR.0,
             Failure::Timeout => NextUpstream::TIMEOUT.0,
             Failure::InvalidHeader => NextUpstream::INVALID_HEADER.0,
             Failure::Status(status) => status_bit(*status),
@@ -50,7 +54,7 @@ impl Failure {
     }
     fn status(&self) -> u16 {
         match self {
-            Failure::Error | Failure::InvalidHeader => 502,
+            Failure::Error | Failure::Unprocessed | Failure::InvalidHeader => 502,
             Failure::Timeout => 504,
             Failure::Status(status) | Failure::Final(status) => *status,
         }
@@ -157,6 +161,15 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
             Err(Failure::Final(status)) => return Flow::Status(status),
             // Asked before the answer was let go.
             Err(Failure::Status(_)) => {}
+            Err(Failure::Unprocessed) => {
+                // As if it had never been sent.
+                if let Some(one) = UpstreamState::last(r) {
+                    one.sent = matches!(outgoing, Outgoing::Streamed(_));
+                }
+                if !on.may(r, NextUpstream::ERROR.0) {
+                    return storage::failed(plan, r, NextUpstream::ERROR.0, 502);
+                }
+            }
             Err(why) if on.may(r, why.bit()) => {}
             Err(why) => return storage::failed(plan, r, why.bit(), why.status()),
         }
@@ -292,7 +305,11 @@ async fn ask(
     // A kept connection may have been closed by its server this very moment: then a new one is tried at once, if the
     // request may be sent twice.
     loop {
-        let (connection, fresh) = match pool::take(group, &peer.spec.address, scope) {
+        let kept = match plan.protocol.multiplexes() {
+            false => pool::take(group, &peer.spec.address, scope).map(Connection::Serial),
+            true => mux::take(group, &peer.spec.address, scope).map(Connection::Mux),
+        };
+        let (connection, fresh) = match kept {
             Some(connection) => (connection, false),
             None => (connect(plan, r, aim, peer, scope, wanted.as_ref()).await?, true),
         };
@@ -303,6 +320,7 @@ async fn ask(
         }
         match converse(plan, r, aim, peer, outgoing, connection).await {
             Ok((begun, talk)) => return Ok(Answered { begun, talk, started }),
+            Err((Failure::Unprocessed, _)) if !fresh && !matches!(outgoing, Outgoing::Streamed(_)) => {}
             Err((Failure::Error, true))
                 if !fresh
                     && (is_idempotent(r) || UpstreamState::last(r).is_some_and(|one| one.bytes_sent == sent))
@@ -329,7 +347,7 @@ async fn connect(
     peer: &Peer,
     scope: usize,
     wanted: Option<&Wanted>,
-) -> Result<Box<Pooled>, Failure> {
+) -> Result<Connection, Failure> {
     let conf = &plan.conf;
     let (from, transparent) = BindTo::of(&conf.bind, r);
     let options = Options {
@@ -361,7 +379,11 @@ async fn connect(
     if let Some(wanted) = wanted {
         handshake(plan, r, aim, peer, &mut stream, wanted).await?;
     }
-    Ok(Pooled::new(stream, plan.protocol.codec(), &aim.named.group, peer.spec.address.clone(), scope))
+    let (group, address) = (&aim.named.group, peer.spec.address.clone());
+    Ok(match plan.protocol.codec() {
+        Some(codec) => Connection::Serial(Pooled::new(stream, codec, group, address, scope)),
+        None => Connection::Mux(Mux::new(stream, group, address, scope)),
+    })
 }
 
 /// What a connection must be like when it is one over TLS.
@@ -516,7 +538,7 @@ fn accept(
         if r.is_subrequest() || r.header(wire_h1::Known::Upgrade).is_none() {
             return Ok(Flow::Content(Body::Empty));
         }
-        let (stream, from_server) = talk.stream.into_stream();
+        let Some((stream, from_server)) = talk.stream.into_stream() else { return Err(Failure::InvalidHeader) };
         r.tunnel = Some(Box::new(Upgraded {
             stream,
             from_server,
@@ -548,7 +570,7 @@ fn accept(
     // What is not buffered is not stored, as in nginx.
     let head_text = buf.get(..head_bytes).unwrap_or_default();
     let recipe = if buffering { storage::recipe(plan, r, head, head_text) } else { None };
-    let trailers = conf.pass_trailers && length == BodyLength::Chunked;
+    let trailers = conf.pass_trailers && (length == BodyLength::Chunked || plan.protocol.multiplexes());
     let rate = if buffering { conf.limit_rate.as_ref().map_or(0, |rate| rate.get(r)) } else { 0 };
     let mut first = Bytes::new();
     // (What comes from a server is cut into one range at most, as in nginx: such bodies take the long way.)

@@ -260,7 +260,7 @@ pub fn key(origin: &Origin, uri: &[u8]) -> Vec<u8> {
 }
 
 /// The URI as the client wrote it, while it holds; else the current one, escaped.
-fn unparsed(r: &Request) -> Vec<u8> {
+pub fn unparsed(r: &Request) -> Vec<u8> {
     if !r.path_changed {
         return r.head.request_uri().of(&r.buf).to_vec();
     }

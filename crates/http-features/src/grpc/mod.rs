@@ -1,0 +1,274 @@
+//! gRPC (nginx: `ngx_http_grpc_module`): HTTP/2 towards servers, whose trailers are passed on, in both directions at once.
+
+use crate::shared::binding::BindTo;
+use crate::shared::exchange::block::HeaderBlock;
+use crate::shared::exchange::conf::{IgnoreHeaders, Name, NextUpstream, PassConf, names};
+use crate::shared::exchange::target::{self, Aim, Scheme, Target};
+use crate::shared::exchange::{Announce, PassPlan, Protocol};
+use crate::shared::tls::{CacheOf, Command, Passwords, Pem, Said, TlsProtocols};
+use conf_schema::value::{Flag, List, Msec, Number, Own, Size, Text};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::{BlockPlan, Feature, Request, Template, clean};
+use std::any::Any;
+use std::sync::Arc;
+use upstream::SerialCodec;
+use wire_h1::{Known, NameSet};
+
+directives! {
+    /// What the module is told in a block.
+    pub struct GrpcConf from GrpcInput {
+        /// The protocol (`grpc://`, or `grpcs://` over TLS) and address of a gRPC server.
+        grpc_pass: Own<PassTo>,
+        /// The address that connections to servers are made from.
+        grpc_bind: BindTo,
+        /// nginx: what one read takes of a response. Ours reads as much as has come; a response's fields may take 128 KB.
+        grpc_buffer_size: Size = "4k",
+        /// How long a connection may take to be established.
+        grpc_connect_timeout: Msec = "60s",
+        /// Fields of the response that are not passed on.
+        grpc_hide_header: List<Name>,
+        /// Fields of the response that are not acted upon.
+        grpc_ignore_headers: IgnoreHeaders,
+        /// Whether responses of 300 and above are replaced by `error_page`.
+        grpc_intercept_errors: Flag = "off",
+        /// When the next server is tried.
+        grpc_next_upstream: NextUpstream = "error timeout",
+        /// How long the next server may be tried; 0: no limit.
+        grpc_next_upstream_timeout: Msec = "0",
+        /// How many servers are tried; 0: all.
+        grpc_next_upstream_tries: Number = "0",
+        /// Fields that would be hidden and are passed on.
+        grpc_pass_header: List<Name>,
+        /// How long the server may send nothing.
+        grpc_read_timeout: Msec = "60s",
+        /// How long the server may take nothing of a request.
+        grpc_send_timeout: Msec = "60s",
+        /// Redefines or appends a field of the request that is passed on; an empty value removes it. None of an outer block's are
+        /// set, where a block says one.
+        /// Differs: as `proxy_set_header`; fields that speak of a connection are left out.
+        grpc_set_header: List<HeaderLine>,
+        /// SO_KEEPALIVE on connections to servers.
+        grpc_socket_keepalive: Flag = "off",
+        /// SO_RCVBUF of connections to servers.
+        grpc_socket_rcvbuf: Size = "0",
+        /// SO_SNDBUF of connections to servers.
+        grpc_socket_sndbuf: Size = "0",
+        /// The certificate that is shown to a server over TLS, with those between it and its authority.
+        grpc_ssl_certificate: Pem,
+        /// Its key.
+        grpc_ssl_certificate_key: Pem,
+        /// Keeps certificates that depend on variables.
+        grpc_ssl_certificate_cache: CacheOf = "off",
+        /// Cipher suites of TLSv1.2 in OpenSSL's language.
+        /// Differs: as `ssl_ciphers`.
+        grpc_ssl_ciphers: Text = "DEFAULT",
+        /// Commands of OpenSSL.
+        /// Differs: as `ssl_conf_command`.
+        grpc_ssl_conf_command: List<Command>,
+        /// Revoked certificates: a list for every authority of a chain.
+        grpc_ssl_crl: Text,
+        /// The name that the server's certificate is for, and that is sent to it.
+        grpc_ssl_name: Template,
+        /// Passwords of encrypted keys, one a line.
+        grpc_ssl_password_file: Passwords,
+        /// Versions of the protocol.
+        /// Differs: those before TLSv1.2 are not available; with others listed they are left out, with a warning.
+        grpc_ssl_protocols: TlsProtocols = "TLSv1.2 TLSv1.3",
+        /// Whether the name is sent in the handshake (SNI).
+        grpc_ssl_server_name: Flag = "off",
+        /// Whether sessions are resumed.
+        grpc_ssl_session_reuse: Flag = "on",
+        /// Authorities of servers.
+        grpc_ssl_trusted_certificate: Text,
+        /// Whether the server's certificate is verified.
+        grpc_ssl_verify: Flag = "off",
+        /// Certificates that may stand between a server's and its authority.
+        grpc_ssl_verify_depth: Number = "1",
+    }
+}
+
+impl GrpcConf {
+    /// What is said of TLS.
+    fn tls(&self) -> Said<'_> {
+        Said {
+            prefix: "grpc_ssl",
+            certificate: self.grpc_ssl_certificate.as_ref(),
+            certificate_key: self.grpc_ssl_certificate_key.as_ref(),
+            certificate_cache: &self.grpc_ssl_certificate_cache,
+            ciphers: &self.grpc_ssl_ciphers,
+            conf_command: self.grpc_ssl_conf_command.as_ref().map(|l| l.0.as_slice()).unwrap_or_default(),
+            crl: self.grpc_ssl_crl.as_ref(),
+            name: self.grpc_ssl_name.as_ref(),
+            password_file: self.grpc_ssl_password_file.as_ref(),
+            protocols: self.grpc_ssl_protocols,
+            server_name: self.grpc_ssl_server_name,
+            session_reuse: self.grpc_ssl_session_reuse,
+            trusted_certificate: self.grpc_ssl_trusted_certificate.as_ref(),
+            verify: self.grpc_ssl_verify,
+            verify_depth: self.grpc_ssl_verify_depth.0,
+            alpn: &["h2"],
+        }
+    }
+}
+
+static SCHEME: Scheme = Scheme { plain: "grpc", secure: Some("grpcs"), written: false, ports: (0, 0), has_uri: false };
+
+/// Fields of responses that are for us.
+const HIDDEN: &[&str] = &[
+    "date",
+    "server",
+    "x-accel-expires",
+    "x-accel-redirect",
+    "x-accel-limit-rate",
+    "x-accel-buffering",
+    "x-accel-charset",
+];
+
+/// Fields of the client's that are not passed on as they are, in lower case.
+const OWN_FIELDS: &[&str] = &[
+    "content-length",
+    "te",
+    "host",
+    "connection",
+    "proxy-connection",
+    "transfer-encoding",
+    "keep-alive",
+    "expect",
+    "upgrade",
+];
+
+/// `grpc_pass [protocol://]address`
+#[derive(Clone)]
+pub struct PassTo(Arc<Target>);
+
+impl Value for PassTo {
+    const SYNTAX: &'static str = "[protocol://]address";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Target::parse(&SCHEME, cx, d).map(|target| PassTo(Arc::new(target)))
+    }
+}
+
+/// `grpc_set_header field value`
+#[derive(Clone)]
+pub struct HeaderLine {
+    name: Vec<u8>,
+    value: Template,
+}
+
+impl Value for HeaderLine {
+    const SYNTAX: &'static str = "field value";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let [name, value] = d.args.as_slice() else { return Err(Problem::invalid()) };
+        let value = Template::compile(cx, d, &clean::one_line(&value.bytes)).map_err(|p| p.at(1))?;
+        Ok(HeaderLine { name: name.bytes.clone(), value })
+    }
+}
+
+/// The feature.
+pub struct Grpc;
+
+impl Feature for Grpc {
+    fn table(&self) -> Table {
+        GrpcConf::table("grpc", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Ok(conf) = conf.clone().downcast::<GrpcConf>() else { return Ok(()) };
+        let Some(Own(PassTo(target))) = conf.grpc_pass.clone() else { return Ok(()) };
+        let bound = target.bind(&SCHEME, block.cx)?;
+        let tls = match &*target {
+            Target::Fixed(url) if !url.tls => None,
+            _ => Some(conf.tls().build(block.cx)?),
+        };
+        let pass = PassConf {
+            // Both sides may speak at any time: nothing waits for more of it.
+            buffering: false,
+            request_buffering: false,
+            pass_trailers: true,
+            buffer_size: conf.grpc_buffer_size.0,
+            next_upstream: conf.grpc_next_upstream,
+            next_upstream_tries: conf.grpc_next_upstream_tries.0,
+            next_upstream_timeout: conf.grpc_next_upstream_timeout.0,
+            intercept_errors: conf.grpc_intercept_errors,
+            connect_timeout: conf.grpc_connect_timeout.duration(),
+            send_timeout: conf.grpc_send_timeout.duration(),
+            read_timeout: conf.grpc_read_timeout.duration(),
+            socket_keepalive: conf.grpc_socket_keepalive,
+            receive_buffer: conf.grpc_socket_rcvbuf.0 as usize,
+            send_buffer: conf.grpc_socket_sndbuf.0 as usize,
+            ignore_headers: conf.grpc_ignore_headers.unwrap_or_default(),
+            bind: conf.grpc_bind.clone(),
+            ..PassConf::new("grpc")
+        };
+        let shown: NameSet = names(&conf.grpc_pass_header).collect();
+        let hidden = HIDDEN.iter().map(|name| name.as_bytes()).chain(names(&conf.grpc_hide_header));
+        let hidden = hidden.filter(|name| !shown.has_name(name)).collect();
+        let lines = conf.grpc_set_header.as_ref().map(|list| list.0.clone()).unwrap_or_default();
+        let own = OWN_FIELDS.iter().map(|name| name.as_bytes());
+        let overridden = own.chain(lines.iter().map(|line| line.name.as_slice())).collect();
+        let protocol = Spoken { lines, overridden };
+        let mut plan = PassPlan::new(pass, Box::new(protocol), bound, hidden);
+        plan.tls = tls;
+        plan.mount(block)
+    }
+}
+
+/// gRPC as one location speaks it.
+struct Spoken {
+    lines: Vec<HeaderLine>,
+    overridden: NameSet,
+}
+
+impl Spoken {
+    fn says(&self, name: &str) -> bool {
+        self.lines.iter().any(|line| line.name.eq_ignore_ascii_case(name.as_bytes()))
+    }
+}
+
+impl Protocol for Spoken {
+    fn codec(&self) -> Option<Box<dyn SerialCodec>> {
+        None
+    }
+    fn multiplexes(&self) -> bool {
+        true
+    }
+    fn goes_both_ways(&self) -> bool {
+        true
+    }
+    fn write(
+        &self,
+        _: &PassPlan,
+        r: &mut Request,
+        aim: &Aim<'_>,
+        announce: Announce,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, u16> {
+        let path = target::unparsed(r);
+        let method = r.method_name().to_vec();
+        let host = (!self.says("host")).then(|| aim.origin.host.as_bytes());
+        let values: Vec<Vec<u8>> = self.lines.iter().map(|line| line.value.eval(r)).collect();
+        let mut block = HeaderBlock::new(&method, aim.origin.tls, &clean::encoded(&path), host, out);
+        if let Announce::Length(n) = announce
+            && !self.says("content-length")
+        {
+            block.field(b"content-length", n.to_string().as_bytes());
+        }
+        let trailers = |value: &[u8]| value.to_ascii_lowercase().windows(8).any(|word| word == b"trailers");
+        if !self.says("te") && r.header(Known::Te).is_some_and(trailers) {
+            block.field(b"te", b"trailers");
+        }
+        for (line, value) in self.lines.iter().zip(&values) {
+            if clean::ends_line(value) || clean::ends_line(&line.name) {
+                r.dropped("grpc_set_header", &line.name, value);
+            } else if !value.is_empty() {
+                block.field(&line.name, value);
+            }
+        }
+        for one in &r.head.fields.all {
+            let (name, value) = (one.name.of(&r.buf), one.value.of(&r.buf));
+            if !self.overridden.has(one.known, name) {
+                block.field(name, value);
+            }
+        }
+        Ok(true)
+    }
+}

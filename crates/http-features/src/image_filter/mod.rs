@@ -1,0 +1,427 @@
+//! image_filter (nginx: `ngx_http_image_filter_module`): pictures are tested, measured, made smaller, turned and cut.
+//!
+//! A response is read whole, within `image_filter_buffer`, before its head is made. `head.rs` tells what it is from its first
+//! bytes; `picture.rs` reads and writes the formats by decoders without unsafe code; `change.rs` is what is done to pixels. All
+//! of that runs on a thread of the pool, and pictures in work share a bound of memory.
+
+mod change;
+pub mod fuzzing;
+mod head;
+mod picture;
+#[cfg(test)]
+mod tests;
+
+use bytes::{Bytes, BytesMut};
+use change::Wish;
+use conf_schema::value::{Flag, Size};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use head::{Kind, Measure};
+use http_engine::{
+    BlockPlan, Body, BodyError, BodySource, Feature, Flow, LocalFuture, Piece, Request, Template, Transform,
+};
+use observe::Level;
+use picture::Output;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::Semaphore;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct ImageConf from ImageInput {
+        /// What is done with pictures: they are tested, measured, turned counter-clockwise, made smaller, or made smaller and cut.
+        /// Differs: pictures of more than 40 million pixels are refused (415).
+        image_filter: Asked,
+        /// The most that a picture may have in bytes before it is changed; more is answered with 415.
+        image_filter_buffer: Size = "1M",
+        /// Whether a picture builds up while it comes.
+        /// Differs: PNG never does.
+        image_filter_interlace: Flag = "off",
+        /// The quality of JPEG, from 1 to 100.
+        image_filter_jpeg_quality: Quality = "75",
+        /// How much sharper a picture becomes, in per cent.
+        image_filter_sharpen: Amount = "0",
+        /// Whether what is transparent in pictures with a palette stays so.
+        image_filter_transparency: Flag = "on",
+        /// The quality of WebP, from 1 to 100.
+        /// Differs: WebP is written without loss whatever the quality; the value is checked.
+        image_filter_webp_quality: Quality = "80",
+    }
+}
+
+/// A number that is written, or computed for each request.
+#[derive(Clone, Debug)]
+enum Number {
+    Fixed(u64),
+    Computed(Template),
+}
+
+/// Stands for "any": `-`.
+const ANY: u64 = u64::MAX;
+
+/// 0 is nonsense.
+fn number(text: &[u8]) -> u64 {
+    match text {
+        b"-" => ANY,
+        text if text.iter().all(u8::is_ascii_digit) => {
+            std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok()).map_or(0, |n| n.unsigned_abs())
+        }
+        _ => 0,
+    }
+}
+
+impl Number {
+    fn parse(cx: &mut Cx, d: &Directive, index: usize) -> Result<Number, Problem> {
+        let text = d.args.get(index).map(|w| w.bytes.clone()).unwrap_or_default();
+        let template = Template::compile(cx, d, &text).map_err(|p| p.at(index))?;
+        Ok(match template.as_literal() {
+            Some(text) => Number::Fixed(number(text)),
+            None => Number::Computed(template),
+        })
+    }
+    fn get(&self, r: &mut Request) -> u64 {
+        match self {
+            Number::Fixed(number) => *number,
+            Number::Computed(template) => number(&template.eval(r)),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Off,
+    Test,
+    Size,
+    Rotate,
+    Resize,
+    Crop,
+}
+
+/// The `image_filter` lines of a block.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    mode: Mode,
+    bounds: Option<(Number, Number)>,
+    angle: Option<Number>,
+}
+
+impl Value for Asked {
+    const SYNTAX: &'static str = "off | test | size | rotate 90 | 180 | 270 | resize width height | crop width height";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = |index: usize| d.args.get(index).map(|w| w.text().into_owned()).unwrap_or_default();
+        let invalid = |index: usize| Problem::says(format!("invalid parameter \"{}\"", word(index))).at(index);
+        let mode = match (word(0).as_str(), d.args.len()) {
+            ("off", 1) => Mode::Off,
+            ("test", 1) => Mode::Test,
+            ("size", 1) => Mode::Size,
+            ("rotate", 2) => Mode::Rotate,
+            ("resize", 3) => Mode::Resize,
+            ("crop", 3) => Mode::Crop,
+            _ => return Err(invalid(0)),
+        };
+        let mut asked = Asked { mode, bounds: None, angle: None };
+        match mode {
+            Mode::Rotate => {
+                let angle = Number::parse(cx, d, 1)?;
+                if matches!(angle, Number::Fixed(angle) if !matches!(angle, 90 | 180 | 270)) {
+                    return Err(invalid(1).hint("one of: 90, 180, 270"));
+                }
+                asked.angle = Some(angle);
+            }
+            Mode::Resize | Mode::Crop => {
+                let (width, height) = (Number::parse(cx, d, 1)?, Number::parse(cx, d, 2)?);
+                for (index, number) in [(1, &width), (2, &height)] {
+                    if matches!(number, Number::Fixed(0)) {
+                        return Err(invalid(index).hint("a number of pixels, or \"-\""));
+                    }
+                }
+                asked.bounds = Some((width, height));
+            }
+            Mode::Off | Mode::Test | Mode::Size => {}
+        }
+        Ok(asked)
+    }
+    fn append(&mut self, later: Self) {
+        // Pictures are turned besides, where they are made smaller.
+        if later.mode != Mode::Rotate || !matches!(self.mode, Mode::Resize | Mode::Crop) {
+            self.mode = later.mode;
+        }
+        self.bounds = later.bounds.or(self.bounds.take());
+        self.angle = later.angle.or(self.angle.take());
+    }
+}
+
+/// `image_filter_jpeg_quality`
+#[derive(Clone, Debug)]
+pub struct Quality(Number);
+
+impl Value for Quality {
+    const SYNTAX: &'static str = "number";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        match Number::parse(cx, d, 0)? {
+            Number::Fixed(0 | ANY) => {
+                let text = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
+                Err(Problem::says(format!("invalid value \"{text}\"")).at(0))
+            }
+            number => Ok(Quality(number)),
+        }
+    }
+}
+
+/// `image_filter_sharpen`
+#[derive(Clone, Debug)]
+pub struct Amount(Number);
+
+impl Value for Amount {
+    const SYNTAX: &'static str = "percent";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Number::parse(cx, d, 0).map(Amount)
+    }
+}
+
+/// The feature.
+pub struct ImageFilter;
+
+impl Feature for ImageFilter {
+    fn table(&self) -> Table {
+        ImageConf::table("image_filter", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<ImageConf>() else { return Ok(()) };
+        if let Some(asked) = conf.image_filter.clone().filter(|asked| asked.mode != Mode::Off) {
+            block.location.transform = Some(Arc::new(Pictures { asked, conf: conf.clone() }));
+        }
+        Ok(())
+    }
+}
+
+struct Pictures {
+    asked: Asked,
+    conf: ImageConf,
+}
+
+/// Kept with a request whose response was looked at: the redirects that it had left. The page that says what was wrong with it
+/// is not looked at again.
+struct Seen(u8);
+
+impl Transform for Pictures {
+    fn wants(&self, r: &mut Request) -> bool {
+        let left = r.uri_changes_left;
+        if r.out.status == 304 || r.thing::<Seen>().is_some_and(|seen| seen.0 == left) {
+            return false;
+        }
+        r.keep(Seen(left));
+        true
+    }
+    fn run(self: Arc<Self>, mut r: Box<Request>, body: Body) -> LocalFuture<(Box<Request>, Flow)> {
+        Box::pin(async move {
+            let flow = match self.change(&mut r, body).await {
+                Ok(flow) => flow,
+                Err(Failed::NoPicture) => {
+                    r.out.clear();
+                    Flow::Status(415)
+                }
+                Err(Failed::Broken) => Flow::Close,
+            };
+            (r, flow)
+        })
+    }
+}
+
+/// Why there is no picture to send.
+enum Failed {
+    NoPicture,
+    /// The response did not come to its end.
+    Broken,
+}
+
+impl Pictures {
+    async fn change(&self, r: &mut Request, body: Body) -> Result<Flow, Failed> {
+        let media = r.out.content_type.bytes();
+        if media.get(..25).is_some_and(|media| media.eq_ignore_ascii_case(b"multipart/x-mixed-replace")) {
+            r.log(Level::Error, format_args!("image filter: multipart/x-mixed-replace response"));
+            return Err(Failed::Broken);
+        }
+        let most = self.conf.image_filter_buffer.0;
+        if let Some(length) = r.out.content_length.filter(|length| *length > most) {
+            r.log(Level::Error, format_args!("image filter: too big response: {length}"));
+            return Err(Failed::NoPicture);
+        }
+        let mut taken = Taken { body, first: BytesMut::new(), ended: false };
+        taken.read(r, head::BYTES as u64).await?;
+        let Some(kind) = Kind::of(&taken.first) else {
+            return if self.asked.mode == Mode::Size { Ok(json(r, None)) } else { Err(Failed::NoPicture) };
+        };
+        r.out.content_type = kind.media().into();
+        (r.out.ranges_allowed, r.out.accept_ranges) = (false, None);
+        r.out.remove(b"Refresh");
+        if self.asked.mode == Mode::Test {
+            return Ok(Flow::Content(taken.whole()));
+        }
+        taken.read(r, most + 1).await?;
+        if taken.first.len() as u64 > most {
+            r.log(Level::Error, format_args!("image filter: too big response"));
+            return Err(Failed::NoPicture);
+        }
+        let bytes = taken.first.freeze();
+        let measure = head::measure(kind, &bytes);
+        if self.asked.mode == Mode::Size {
+            return Ok(json(r, measure.map(|measure| (kind, measure))));
+        }
+        let Some(wish) = self.wish(r, measure)? else {
+            r.out.content_length = Some(bytes.len() as u64);
+            return Ok(Flow::Content(Body::Bytes(bytes)));
+        };
+        let output = Output {
+            kind,
+            jpeg_quality: self.conf.image_filter_jpeg_quality.0.get(r),
+            webp_quality: self.conf.image_filter_webp_quality.0.get(r),
+            interlace: self.conf.image_filter_interlace,
+            transparency: self.conf.image_filter_transparency,
+        };
+        let made = match work(r, bytes.clone(), wish, output).await {
+            Ok(Some(made)) => made,
+            // It is as it should be already.
+            Ok(None) => {
+                r.out.content_length = Some(bytes.len() as u64);
+                return Ok(Flow::Content(Body::Bytes(bytes)));
+            }
+            Err(why) => {
+                r.log(Level::Error, format_args!("image filter: {why}"));
+                return Err(Failed::NoPicture);
+            }
+        };
+        r.out.weaken_etag();
+        r.out.content_length = Some(made.len() as u64);
+        Ok(Flow::Content(Body::Bytes(Bytes::from(made))))
+    }
+
+    /// What is to be done; `None`: nothing, it is small enough.
+    fn wish(&self, r: &mut Request, measure: Option<Measure>) -> Result<Option<Wish>, Failed> {
+        let angle = self.asked.angle.as_ref().map_or(0, |angle| angle.get(r));
+        let sharpen = self.conf.image_filter_sharpen.0.get(r);
+        if self.asked.mode == Mode::Rotate {
+            if !matches!(angle, 90 | 180 | 270) {
+                return Err(Failed::NoPicture);
+            }
+            return Ok(Some(Wish { bounds: None, crop: false, angle, sharpen, force: true }));
+        }
+        let (width, height) = match &self.asked.bounds {
+            Some((width, height)) => (width.get(r), height.get(r)),
+            None => (0, 0),
+        };
+        if width == 0 || height == 0 {
+            return Err(Failed::NoPicture);
+        }
+        if let Some(measure) = measure
+            && u64::from(measure.width) <= width
+            && u64::from(measure.height) <= height
+            && angle == 0
+            && !measure.heavy
+        {
+            return Ok(None);
+        }
+        let (crop, force) = (self.asked.mode == Mode::Crop, measure.is_some_and(|measure| measure.heavy));
+        Ok(Some(Wish { bounds: Some((width, height)), crop, angle, sharpen, force }))
+    }
+}
+
+/// What was read of a body, and the rest.
+struct Taken {
+    body: Body,
+    first: BytesMut,
+    ended: bool,
+}
+
+impl Taken {
+    /// Reads until there are so many bytes, or there is no more.
+    async fn read(&mut self, r: &mut Request, least: u64) -> Result<(), Failed> {
+        while !self.ended && (self.first.len() as u64) < least {
+            match std::future::poll_fn(|cx| self.body.poll_piece(cx, r)).await {
+                None => self.ended = true,
+                Some(Err(BodyError)) => return Err(Failed::Broken),
+                Some(Ok(Piece::Flush)) => {}
+                Some(Ok(Piece::Bytes(bytes))) => self.first.extend_from_slice(&bytes),
+                Some(Ok(Piece::File(mut part))) => {
+                    while part.length > 0 && (self.first.len() as u64) < least {
+                        let bytes = part.read().map_err(|_| Failed::Broken)?;
+                        self.first.extend_from_slice(&bytes);
+                    }
+                    if part.length > 0 {
+                        let rest = std::mem::take(&mut self.body);
+                        self.body =
+                            Body::Source(Box::new(Rejoined { first: VecDeque::from([Piece::File(part)]), rest }));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+    /// The body, as if nothing had been read.
+    fn whole(self) -> Body {
+        if self.ended {
+            return Body::Bytes(self.first.freeze());
+        }
+        let first = VecDeque::from([Piece::Bytes(self.first.freeze())]);
+        Body::Source(Box::new(Rejoined { first, rest: self.body }))
+    }
+}
+
+/// Pieces that were taken off a body, and the body.
+struct Rejoined {
+    first: VecDeque<Piece>,
+    rest: Body,
+}
+
+impl BodySource for Rejoined {
+    fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        match self.first.pop_front() {
+            Some(piece) => Poll::Ready(Some(Ok(piece))),
+            None => self.rest.poll_piece(cx, r),
+        }
+    }
+}
+
+/// The answer of `size`.
+fn json(r: &mut Request, found: Option<(Kind, Measure)>) -> Flow {
+    let text = match found {
+        None => "{}\r\n".into(),
+        Some((kind, Measure { width, height, .. })) => {
+            format!("{{ \"img\" : {{ \"width\": {width}, \"height\": {height}, \"type\": \"{}\" }} }}\r\n", kind.name())
+        }
+    };
+    r.out.clear();
+    r.error_status = 0;
+    r.out.status = 200;
+    r.out.content_type = "application/json".into();
+    r.out.content_length = Some(text.len() as u64);
+    Flow::Content(Body::Bytes(Bytes::from(text)))
+}
+
+/// Megabytes that all pictures in work may take together. Each takes what its pixels take three times: as they were read, as they
+/// are, and as they become.
+const MEGABYTES_MAX: usize = 512;
+static MEMORY: Semaphore = Semaphore::const_new(MEGABYTES_MAX);
+
+/// Changes a picture on a thread of the pool. `None`: there is nothing to change.
+async fn work(r: &Request, bytes: Bytes, wish: Wish, output: Output) -> Result<Option<Vec<u8>>, String> {
+    let pixels = picture::pixels(output.kind, &bytes)?;
+    let megabytes = ((pixels * 12) >> 20).clamp(1, MEGABYTES_MAX as u64) as u32;
+    let permit = MEMORY.acquire_many(megabytes).await.map_err(|_| "no memory".to_string())?;
+    let job = move || {
+        let made = picture::change(&bytes, &wish, &output);
+        drop(permit);
+        made
+    };
+    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return job() };
+    match pool.run(job) {
+        Ok(waiting) => waiting.await.unwrap_or_else(|_| Err("the decoder failed".into())),
+        Err(full) => {
+            let waiting = full.waiting;
+            r.log(Level::Error, format_args!("thread pool \"default\" queue overflow: {waiting} tasks waiting"));
+            Err("no thread".into())
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Frames that a server sends, and what becomes of them.
+
+use super::{Block, Client, ClientEvent};
+use crate::frame::{self, ErrorCode, Head};
+use crate::hpack::{Broken, ListLimits};
+use crate::server::ConnectionError;
+use bytes::Bytes;
+
+/// CONTINUATION frames of one block.
+const CONTINUATIONS_MAX: u32 = 64;
+/// Frames that ask for work and bring nothing, which a server may send on credit.
+const IDLE_FRAMES_MAX: u64 = 2000;
+/// How many more it may send for each frame that brought something.
+const IDLE_FRAMES_PER_USEFUL: u64 = 20;
+/// What may gather for a server that takes nothing: answers to its pings and settings.
+const UNSENT_MAX: usize = 1024 * 1024;
+
+const REFUSED_STREAM: u32 = ErrorCode::RefusedStream as u32;
+
+fn protocol(words: &'static str) -> ConnectionError {
+    ConnectionError { code: ErrorCode::Protocol, words }
+}
+fn flow(words: &'static str) -> ConnectionError {
+    ConnectionError { code: ErrorCode::FlowControl, words }
+}
+fn size(words: &'static str) -> ConnectionError {
+    ConnectionError { code: ErrorCode::FrameSize, words }
+}
+
+impl Client {
+    pub(super) fn read(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
+        if self.pending.is_empty() {
+            let used = self.frames(bytes)?;
+            self.pending.extend_from_slice(bytes.get(used..).unwrap_or_default());
+            return Ok(());
+        }
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.extend_from_slice(bytes);
+        let used = self.frames(&pending)?;
+        pending.drain(..used);
+        if !pending.is_empty() {
+            self.pending = pending;
+        }
+        Ok(())
+    }
+
+    /// Acts on the whole frames; how many octets they were.
+    fn frames(&mut self, bytes: &[u8]) -> Result<usize, ConnectionError> {
+        let mut used = 0;
+        loop {
+            let rest = bytes.get(used..).unwrap_or_default();
+            let Some(head) = Head::read(rest) else { return Ok(used) };
+            if head.length > frame::FRAME_SIZE {
+                return Err(size("upstream sent too large http2 frame"));
+            }
+            if !self.settled && head.kind != frame::SETTINGS && head.kind != frame::GOAWAY {
+                return Err(protocol("upstream sent no http2 SETTINGS first"));
+            }
+            let Some(payload) = rest.get(frame::HEADER..frame::HEADER + head.length) else { return Ok(used) };
+            self.frame(head, payload)?;
+            used += frame::HEADER + head.length;
+            if self.idle_frames > IDLE_FRAMES_MAX + self.useful * IDLE_FRAMES_PER_USEFUL
+                || self.out.len() - self.out_start > UNSENT_MAX
+            {
+                return Err(ConnectionError { code: ErrorCode::EnhanceYourCalm, words: "upstream floods http2" });
+            }
+        }
+    }
+
+    fn frame(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        match &self.block {
+            Some(block) if head.kind != frame::CONTINUATION || head.stream != block.stream => {
+                return Err(protocol("upstream sent unexpected http2 frame, CONTINUATION expected"));
+            }
+            None if head.kind == frame::CONTINUATION => {
+                return Err(protocol("upstream sent unexpected http2 CONTINUATION frame"));
+            }
+            _ => {}
+        }
+        match head.kind {
+            frame::DATA => self.data(head, payload),
+            frame::HEADERS => self.headers(head, payload),
+            frame::CONTINUATION => self.continuation(head, payload),
+            frame::RST_STREAM => self.rst_stream(head, payload),
+            frame::SETTINGS => self.settings(head, payload),
+            frame::PING => self.ping(head, payload),
+            frame::GOAWAY => self.peer_goes(head, payload),
+            frame::WINDOW_UPDATE => self.window_update(head, payload),
+            frame::PUSH_PROMISE => Err(protocol("upstream sent unexpected http2 PUSH_PROMISE frame")),
+            // 4.1: what is not known is ignored, and so are priorities.
+            _ => {
+                self.idle_frames += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// A stream of ours, begun or not any more.
+    fn known(&self, id: u32) -> Result<(), ConnectionError> {
+        match id % 2 == 1 && id < self.next {
+            true => Ok(()),
+            false => Err(protocol("upstream sent http2 frame for unknown stream")),
+        }
+    }
+
+    fn data(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        self.known(head.stream)?;
+        let content =
+            frame::unpadded(head, payload).ok_or(size("upstream sent http2 DATA frame with too long padding"))?;
+        self.recv_window -= payload.len() as i64;
+        if self.recv_window < 0 {
+            return Err(flow("upstream violated http2 connection flow control"));
+        }
+        // Opened again on receipt, so that one slow reader cannot stall the others.
+        if self.recv_window < frame::WINDOW_MAX / 4 {
+            let more = frame::WINDOW_MAX - self.recv_window;
+            self.recv_window = frame::WINDOW_MAX;
+            frame::put_number(frame::WINDOW_UPDATE, 0, more as u32, &mut self.out);
+        }
+        let end = head.has(frame::END_STREAM);
+        // What is on its way to a stream that was given up is nobody's.
+        let Some(stream) = self.streams.get_mut(&head.stream) else { return Ok(()) };
+        stream.recv_window -= payload.len() as i64;
+        if stream.recv_window < 0 {
+            return Err(flow("upstream violated http2 stream flow control"));
+        }
+        if stream.recv_closed {
+            return Err(ConnectionError {
+                code: ErrorCode::StreamClosed,
+                words: "upstream sent http2 DATA frame for closed stream",
+            });
+        }
+        if !stream.answered {
+            return Err(protocol("upstream sent unexpected http2 DATA frame"));
+        }
+        // Padding is read by us.
+        stream.credit += (payload.len() - content.len()) as i64;
+        stream.recv_closed = end;
+        if content.is_empty() && !end {
+            self.idle_frames += 1;
+            return Ok(());
+        }
+        self.useful += 1;
+        self.events.push_back(ClientEvent::Body {
+            stream: head.stream,
+            bytes: Bytes::copy_from_slice(content),
+            end,
+            octets: frame::HEADER + payload.len(),
+        });
+        Ok(())
+    }
+
+    fn headers(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        self.known(head.stream)?;
+        let too_short = size("upstream sent http2 HEADERS frame with invalid length");
+        let mut block = frame::unpadded(head, payload).ok_or(too_short)?;
+        if head.has(frame::WITH_PRIORITY) {
+            block = block.get(5..).ok_or(too_short)?;
+        }
+        let octets = frame::HEADER + payload.len();
+        let end_stream = head.has(frame::END_STREAM);
+        self.block = Some(Block { stream: head.stream, bytes: block.to_vec(), end_stream, continuations: 0, octets });
+        if head.has(frame::END_HEADERS) { self.block_done() } else { Ok(()) }
+    }
+
+    fn continuation(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        let max = self.limits.list_max;
+        let Some(block) = &mut self.block else { return Ok(()) };
+        block.continuations += 1;
+        block.octets += frame::HEADER + payload.len();
+        if block.continuations > CONTINUATIONS_MAX || block.bytes.len() + payload.len() > max {
+            return Err(ConnectionError {
+                code: ErrorCode::EnhanceYourCalm,
+                words: "upstream sent too large http2 header",
+            });
+        }
+        block.bytes.extend_from_slice(payload);
+        if head.has(frame::END_HEADERS) { self.block_done() } else { Ok(()) }
+    }
+
+    fn block_done(&mut self) -> Result<(), ConnectionError> {
+        let Some(Block { stream: id, bytes, end_stream: end, octets, .. }) = self.block.take() else { return Ok(()) };
+        let limits = ListLimits {
+            bytes_max: self.limits.list_max,
+            fields_max: self.limits.fields_max,
+            field_max: self.limits.field_max,
+        };
+        // In order, those of streams that were given up, too: the table must stay in step.
+        let list = self.decoder.decode(&bytes, &limits).map_err(|broken| {
+            let words = match broken {
+                Broken::Cut => "upstream sent truncated http2 header",
+                Broken::Code => "upstream sent invalid http2 header",
+            };
+            ConnectionError { code: ErrorCode::Compression, words }
+        })?;
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        if stream.recv_closed {
+            return Err(ConnectionError {
+                code: ErrorCode::StreamClosed,
+                words: "upstream sent http2 HEADERS frame for closed stream",
+            });
+        }
+        self.useful += 1;
+        if stream.answered {
+            if !end {
+                return Err(protocol("upstream sent http2 trailer without end stream flag"));
+            }
+            stream.recv_closed = true;
+            self.events.push_back(ClientEvent::Trailers { stream: id, list, octets });
+            return Ok(());
+        }
+        let interim =
+            list.iter().any(|(name, value)| name == b":status" && value.len() == 3 && value.starts_with(b"1"));
+        if interim && end {
+            return Err(protocol("upstream sent http2 interim response with end stream flag"));
+        }
+        stream.answered = !interim;
+        stream.recv_closed = end;
+        self.events.push_back(ClientEvent::Head { stream: id, list, end, octets });
+        Ok(())
+    }
+
+    fn rst_stream(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        self.known(head.stream)?;
+        let code = frame::number(payload)
+            .filter(|_| payload.len() == 4)
+            .ok_or(size("upstream sent http2 RST_STREAM frame with invalid length"))?;
+        let Some(stream) = self.streams.get_mut(&head.stream) else { return Ok(()) };
+        (stream.send_closed, stream.recv_closed) = (true, true);
+        let unprocessed = code == REFUSED_STREAM;
+        self.events.push_back(ClientEvent::Reset { stream: head.stream, code, unprocessed });
+        Ok(())
+    }
+
+    fn settings(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        if head.stream != 0 {
+            return Err(protocol("upstream sent http2 SETTINGS frame with a stream"));
+        }
+        let length = size("upstream sent http2 SETTINGS frame with invalid length");
+        if head.has(frame::ACK) {
+            return if payload.is_empty() { Ok(()) } else { Err(length) };
+        }
+        if !payload.len().is_multiple_of(6) {
+            return Err(length);
+        }
+        self.settled = true;
+        self.idle_frames += 1;
+        for entry in payload.chunks_exact(6) {
+            let [a, b, rest @ ..] = entry else { continue };
+            let Some(value) = frame::number(rest) else { continue };
+            self.setting(u16::from_be_bytes([*a, *b]), value)?;
+        }
+        frame::put_head(0, frame::SETTINGS, frame::ACK, 0, &mut self.out);
+        Ok(())
+    }
+
+    fn setting(&mut self, name: u16, value: u32) -> Result<(), ConnectionError> {
+        match name {
+            frame::SETTINGS_INITIAL_WINDOW_SIZE => {
+                let window = i64::from(value);
+                if window > frame::WINDOW_MAX {
+                    return Err(flow("upstream sent http2 SETTINGS frame with too large window"));
+                }
+                let more = window - self.peer_window;
+                self.peer_window = window;
+                for (id, stream) in &mut self.streams {
+                    stream.send_window += more;
+                    if stream.send_window > frame::WINDOW_MAX {
+                        return Err(flow("upstream sent http2 SETTINGS frame with too large window"));
+                    }
+                    if stream.blocked && stream.send_window > 0 && self.send_window > 0 {
+                        stream.blocked = false;
+                        self.events.push_back(ClientEvent::Capacity(*id));
+                    }
+                }
+            }
+            frame::SETTINGS_MAX_FRAME_SIZE if !(frame::FRAME_SIZE as u32..=frame::FRAME_SIZE_MAX).contains(&value) => {
+                return Err(protocol("upstream sent http2 SETTINGS frame with invalid frame size"));
+            }
+            // More than the least would only make others wait for us.
+            frame::SETTINGS_MAX_CONCURRENT_STREAMS => self.peer_streams = value as usize,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn ping(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        if head.stream != 0 {
+            return Err(protocol("upstream sent http2 PING frame with a stream"));
+        }
+        if payload.len() != 8 {
+            return Err(size("upstream sent http2 PING frame with invalid length"));
+        }
+        if !head.has(frame::ACK) {
+            self.idle_frames += 1;
+            frame::put_head(8, frame::PING, frame::ACK, 0, &mut self.out);
+            self.out.extend_from_slice(payload);
+        }
+        Ok(())
+    }
+
+    fn peer_goes(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        if head.stream != 0 {
+            return Err(protocol("upstream sent http2 GOAWAY frame with a stream"));
+        }
+        let last = frame::number(payload)
+            .filter(|_| payload.len() >= 8)
+            .ok_or(size("upstream sent http2 GOAWAY frame with invalid length"))?
+            & !(1 << 31);
+        self.going = true;
+        let mut lost: Vec<u32> = self.streams.keys().copied().filter(|id| *id > last).collect();
+        lost.sort_unstable();
+        let code = payload.get(4..).and_then(frame::number).unwrap_or(0);
+        for id in lost {
+            if let Some(stream) = self.streams.get_mut(&id) {
+                (stream.send_closed, stream.recv_closed) = (true, true);
+            }
+            self.events.push_back(ClientEvent::Reset { stream: id, code, unprocessed: true });
+        }
+        self.events.push_back(ClientEvent::Goaway);
+        Ok(())
+    }
+
+    fn window_update(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        let more = frame::number(payload)
+            .filter(|_| payload.len() == 4)
+            .ok_or(size("upstream sent http2 WINDOW_UPDATE frame with invalid length"))?;
+        let more = i64::from(more & !(1 << 31));
+        if more == 0 {
+            return Err(protocol("upstream sent http2 WINDOW_UPDATE frame with zero increment"));
+        }
+        self.idle_frames += 1;
+        let too_large = flow("upstream sent http2 WINDOW_UPDATE frame with too large window");
+        if head.stream != 0 {
+            self.known(head.stream)?;
+            let Some(stream) = self.streams.get_mut(&head.stream) else { return Ok(()) };
+            stream.send_window += more;
+            if stream.send_window > frame::WINDOW_MAX {
+                return Err(too_large);
+            }
+            if stream.blocked && stream.send_window > 0 && self.send_window > 0 {
+                stream.blocked = false;
+                self.events.push_back(ClientEvent::Capacity(head.stream));
+            }
+            return Ok(());
+        }
+        self.send_window += more;
+        if self.send_window > frame::WINDOW_MAX {
+            return Err(too_large);
+        }
+        let waiting = self.streams.iter_mut().filter(|(_, stream)| stream.blocked && stream.send_window > 0);
+        for (id, stream) in waiting {
+            stream.blocked = false;
+            self.events.push_back(ClientEvent::Capacity(*id));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! A client and a server of ours talk; and a server that misbehaves.
+
+use super::*;
+use crate::hpack::Encoder;
+use crate::{Event, Limits, Server, Taken};
+
+fn block(path: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut encoder = Encoder::stateless();
+    for (name, value) in [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "a")] {
+        encoder.field(name.as_bytes(), value.as_bytes(), &mut out);
+    }
+    out
+}
+
+/// Moves what each has to say to the other, in pieces of `step`.
+fn talk(client: &mut Client, server: &mut Server, step: usize) {
+    loop {
+        let (up, down) = (client.output().to_vec(), server.output().to_vec());
+        if up.is_empty() && down.is_empty() {
+            return;
+        }
+        client.advance(up.len());
+        server.advance(down.len());
+        up.chunks(step).for_each(|part| server.receive(part).expect("a client in order"));
+        down.chunks(step).for_each(|part| client.receive(part).expect("a server in order"));
+    }
+}
+
+#[test]
+fn many_streams_with_bodies_both_ways() {
+    for step in [1, 100, 100_000] {
+        let mut client = Client::new(ClientLimits { stream_window: 1000, ..ClientLimits::default() });
+        let mut server = Server::new(Limits { stream_window: 100, ..Limits::default() });
+        // (A server whose window is not known yet may refuse what goes beyond it.)
+        talk(&mut client, &mut server, step);
+        let ids: Vec<u32> = (0..20).filter_map(|n| client.open(&block(&format!("/{n}")), false)).collect();
+        assert_eq!((ids.len(), ids[19]), (20, 39));
+        let body = vec![b'x'; 5000];
+        let mut left: HashMap<u32, usize> = ids.iter().map(|id| (*id, body.len())).collect();
+        let (mut answered, mut received, mut got, mut ended) = (HashMap::new(), HashMap::new(), HashMap::new(), 0);
+        while ended < 20 {
+            for (id, left) in &mut left {
+                *left -= client.send_body(*id, &body[body.len() - *left..], true);
+            }
+            talk(&mut client, &mut server, step);
+            while let Some(event) = server.poll_event() {
+                if let Event::Head { stream, .. } = event {
+                    server.send_head(stream, 200, [(&b"x-a"[..], &b"b"[..])].into_iter(), false);
+                    answered.insert(stream, body.len());
+                }
+            }
+            for (id, left) in &mut answered {
+                while let Taken::Bytes(bytes) = server.take_body(*id) {
+                    *received.entry(*id).or_insert(0) += bytes.len();
+                }
+                *left -= server.send_body(*id, &body[body.len() - *left..], 16_384, true);
+            }
+            talk(&mut client, &mut server, step);
+            while let Some(event) = client.poll_event() {
+                match event {
+                    ClientEvent::Head { list, .. } => {
+                        assert_eq!(list.iter().next(), Some((&b":status"[..], &b"200"[..])))
+                    }
+                    ClientEvent::Body { stream, bytes, end, .. } => {
+                        *got.entry(stream).or_insert(0) += bytes.len();
+                        client.consumed(stream, bytes.len());
+                        ended += usize::from(end);
+                    }
+                    ClientEvent::Capacity(_) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        assert!(got.values().chain(received.values()).all(|n| *n == body.len()) && got.len() == 20);
+        ids.iter().for_each(|id| client.forget(*id));
+        assert!(client.is_idle() && client.output().is_empty());
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::put_head(payload.len(), kind, flags, stream, &mut out);
+    out.extend_from_slice(payload);
+    out
+}
+
+fn begun() -> Client {
+    let mut client = Client::new(ClientLimits::default());
+    client.receive(&frame(frame::SETTINGS, 0, 0, &[])).expect("settings");
+    assert_eq!(client.open(&block("/"), true), Some(1));
+    client
+}
+
+#[test]
+fn what_a_server_may_not_do() {
+    let status = [0x88];
+    for (bytes, code) in [
+        (frame(frame::DATA, 0, 1, b"x"), ErrorCode::Protocol),
+        (frame(frame::HEADERS, 4, 3, &status), ErrorCode::Protocol),
+        (frame(frame::HEADERS, 4, 2, &status), ErrorCode::Protocol),
+        (frame(frame::HEADERS, 4, 1, &[0x80]), ErrorCode::Compression),
+        (frame(frame::PUSH_PROMISE, 4, 1, &status), ErrorCode::Protocol),
+        (frame(frame::CONTINUATION, 4, 1, &status), ErrorCode::Protocol),
+        (frame(frame::WINDOW_UPDATE, 0, 1, &[0; 4]), ErrorCode::Protocol),
+        (frame(frame::WINDOW_UPDATE, 0, 1, &[0x7f, 0xff, 0xff, 0xff]), ErrorCode::FlowControl),
+        (frame(frame::SETTINGS, 0, 0, &[0, 4, 0x80, 0, 0, 0]), ErrorCode::FlowControl),
+        (frame(frame::SETTINGS, 0, 0, &[0, 5, 0, 0, 0, 1]), ErrorCode::Protocol),
+        (frame(frame::SETTINGS, 0, 0, &[0]), ErrorCode::FrameSize),
+        (frame(frame::PING, 0, 0, &[0]), ErrorCode::FrameSize),
+        (frame(frame::RST_STREAM, 0, 1, &[0]), ErrorCode::FrameSize),
+        ([frame(frame::HEADERS, 5, 1, &status), frame(frame::DATA, 0, 1, b"x")].concat(), ErrorCode::StreamClosed),
+        ([frame(frame::HEADERS, 4, 1, &status), frame(frame::HEADERS, 4, 1, &status)].concat(), ErrorCode::Protocol),
+        (frame(frame::PING, 0, 0, &[0; 8]).repeat(3000), ErrorCode::EnhanceYourCalm),
+        (vec![0xff; 9], ErrorCode::FrameSize),
+    ] {
+        let mut client = begun();
+        let error = client.receive(&bytes).expect_err("an error");
+        assert_eq!(error.code, code, "{}", error.words);
+        assert!(client.is_going() && !client.has_room());
+    }
+    let mut first = Client::new(ClientLimits::default());
+    assert!(first.receive(&frame(frame::PING, 0, 0, &[0; 8])).is_err());
+}
+
+#[test]
+fn a_server_that_goes_says_what_it_has_not_done() {
+    let mut client = begun();
+    let second = client.open(&block("/2"), true).expect("room");
+    client.receive(&frame(frame::GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0])).expect("in order");
+    assert!(
+        matches!(client.poll_event(), Some(ClientEvent::Reset { stream, unprocessed: true, .. }) if stream == second)
+    );
+    assert!(matches!(client.poll_event(), Some(ClientEvent::Goaway)));
+    client.receive(&frame(frame::HEADERS, 5, 1, &[0x88])).expect("the first goes on");
+    assert!(matches!(client.poll_event(), Some(ClientEvent::Head { stream: 1, end: true, .. })));
+    assert!(client.open(&block("/3"), true).is_none());
+}
+
+#[test]
+fn room_is_what_both_sides_allow() {
+    let mut client = Client::new(ClientLimits { streams_max: 3, ..ClientLimits::default() });
+    client.receive(&frame(frame::SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 2])).expect("in order");
+    assert!(client.open(&block("/"), true).is_some() && client.open(&block("/"), true).is_some());
+    assert!(client.open(&block("/"), true).is_none());
+    client.receive(&frame(frame::SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 9])).expect("in order");
+    assert!(client.open(&block("/"), true).is_some() && client.open(&block("/"), true).is_none());
+    // What is given up is told, and makes room.
+    client.forget(1);
+    assert!(client.output().windows(9).any(|w| w == [0, 0, 4, frame::RST_STREAM, 0, 0, 0, 0, 1]));
+    assert!(client.has_room());
+}
