@@ -183,6 +183,8 @@ impl Feature for Proxy {
 fn said(conf: &ProxyConf) -> Said<'_, StreamSession> {
     Said {
         prefix: "proxy_ssl",
+        // They may hold variables: see `proxy_ssl_alpn`.
+        alpn: &[],
         certificate: conf.proxy_ssl_certificate.as_ref(),
         certificate_key: conf.proxy_ssl_certificate_key.as_ref(),
         certificate_cache: &conf.proxy_ssl_certificate_cache,
