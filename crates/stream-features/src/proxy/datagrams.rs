@@ -10,7 +10,7 @@ use observe::{Level, os};
 use runtime::budget;
 use runtime::time::{Sleep, sleep_until};
 use session_engine::Session;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -112,6 +112,11 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
     let conf = &passing.conf;
     s.doing = "proxying connection";
     servers.connected(s, &mut active);
+    if s.srv().error_log.wants(Level::Info)
+        && let Some(local) = SockRef::from(&server).local_addr().ok().and_then(|local| local.as_socket())
+    {
+        s.note(Level::Info, format_args!("udp proxy {local} connected to {}", active.peer().text));
+    }
     let mut first = Vec::new();
     if conf.proxy_protocol != ProxyProtocol::Off {
         match proxy_header(conf.proxy_protocol, s) {
