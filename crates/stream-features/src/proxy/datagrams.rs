@@ -150,6 +150,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
         failed: None,
         detached: false,
     };
+    let mut blamed = false;
     let over = poll_fn(|cx| {
         let over = exchange.poll(cx);
         exchange.account(s);
@@ -157,7 +158,10 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
             let doing = std::mem::replace(&mut s.doing, "proxying and reading from upstream");
             s.log(Level::Error, format_args!("recv() failed {}", os(&e)));
             s.doing = doing;
-            active.failed(clock::now());
+            // Once is enough for one session.
+            if !std::mem::replace(&mut blamed, true) {
+                active.failed(clock::now());
+            }
         }
         if std::mem::take(&mut exchange.answered) {
             servers.answered(s, &mut active);
@@ -185,7 +189,9 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
         }
         Over::Silence => {
             s.log(Level::Error, format_args!("upstream timed out (110: Connection timed out)"));
-            active.failed(clock::now());
+            if !blamed {
+                active.failed(clock::now());
+            }
             502
         }
         Over::Broken(e) => {
