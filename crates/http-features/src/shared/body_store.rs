@@ -71,18 +71,20 @@ impl BodyStore {
             self.memory.extend_from_slice(bytes);
             return Ok(());
         }
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => {
-                let (mut file, path) = named(folder)?;
-                self.path = Some(path);
-                file.write_all(&self.memory)?;
-                self.memory = Vec::new();
-                self.file.insert(file)
-            }
-        };
+        let file = self.in_file(folder)?;
         file.seek(SeekFrom::End(0))?;
         file.write_all(bytes)
+    }
+    /// The file, with what was in memory before.
+    fn in_file(&mut self, folder: &TempPath) -> io::Result<&mut File> {
+        if self.file.is_none() {
+            let (mut file, path) = named(folder)?;
+            self.path = Some(path);
+            file.write_all(&self.memory)?;
+            self.memory = Vec::new();
+            self.file = Some(file);
+        }
+        self.file.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 
@@ -314,11 +316,26 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
     };
     let core = r.loc().core.clone();
     let limit = core.conf.client_max_body_size.0;
-    // What fits into the buffer of the head needs no other, nor a file.
-    let beside_head = core.conf.client_header_buffer_size.0.saturating_sub(r.length);
+    // What fits into the buffer of the head needs no other, nor a file; in HTTP/2 there is none.
+    let beside_head = match r.version {
+        wire_h1::Version::Http20 => 0,
+        _ => core.conf.client_header_buffer_size.0.saturating_sub(r.length),
+    };
+    let in_file_only = core.conf.client_body_in_file_only;
     received(r, 0);
     loop {
         match std::future::poll_fn(|cx| reader.poll_read(cx)).await {
+            // A body of no bytes has its file, too.
+            None if in_file_only != BodyInFile::Off && store.file.is_none() => {
+                store.permanent = in_file_only == BodyInFile::On;
+                let folder = &core.conf.client_body_temp_path;
+                if let Err(e) = store.in_file(folder) {
+                    let folder = folder.path.display();
+                    r.log(Level::Crit, format_args!("a temporary file in \"{folder}\" failed {}", os(&e)));
+                    return Err(500);
+                }
+                return Ok(store);
+            }
             None => return Ok(store),
             Some(Err(status)) => {
                 if status == 499 {

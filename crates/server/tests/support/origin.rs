@@ -44,6 +44,20 @@ impl Talk<'_> {
         self.buf.drain(..length);
         Some(head)
     }
+    /// What a closure takes for a whole request: it says how many bytes that is.
+    pub fn until(&mut self, whole: impl Fn(&[u8]) -> Option<usize>) -> Option<Vec<u8>> {
+        loop {
+            if let Some(n) = whole(&self.buf) {
+                return Some(self.buf.drain(..n).collect());
+            }
+            self.more()?;
+        }
+    }
+    /// Some more bytes, as they come.
+    pub fn some(&mut self) -> Option<Vec<u8>> {
+        self.more()?;
+        Some(std::mem::take(&mut self.buf))
+    }
     fn more(&mut self) -> Option<()> {
         let mut some = [0; 16 * 1024];
         loop {

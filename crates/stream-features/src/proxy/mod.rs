@@ -199,6 +199,8 @@ fn said(conf: &ProxyConf) -> Said<'_, StreamSession> {
         trusted_certificate: conf.proxy_ssl_trusted_certificate.as_ref(),
         verify: conf.proxy_ssl_verify,
         verify_depth: conf.proxy_ssl_verify_depth.0,
+        // (Here they may hold variables, and are said of each connection.)
+        alpn: &[],
     }
 }
 
