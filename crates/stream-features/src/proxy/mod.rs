@@ -200,7 +200,6 @@ fn said(conf: &ProxyConf) -> Said<'_, StreamSession> {
         verify: conf.proxy_ssl_verify,
         verify_depth: conf.proxy_ssl_verify_depth.0,
         // (Here they may hold variables, and are said of each connection.)
-        alpn: &[],
     }
 }
 
