@@ -1,7 +1,7 @@
 //! `queue`: requests that no server can take wait until one can.
 
 use crate::balance::{Active, Choice, Turn};
-use crate::group::Group;
+use crate::group::{Group, Queue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -31,6 +31,10 @@ impl Group {
         if waiting >= queue.max || turn.asked() > 0 {
             return None;
         }
+        // (Boxed: hardly anybody waits, and whoever asks carries what he might need for it.)
+        Box::pin(self.wait(queue, choice, turn)).await
+    }
+    async fn wait(self: &Arc<Self>, queue: Queue, choice: &Choice<'_>, turn: &mut Turn) -> Option<Active> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _place = Place(&self.waiting);
         let deadline = base::clock::now().plus_millis(queue.timeout_ms);

@@ -134,6 +134,8 @@ impl Serial {
         loop {
             match self.buffered() {
                 Ok(Some(event)) => return Poll::Ready(Came::Event(event)),
+                // Nothing follows an end.
+                Ok(None) if self.ended => return Poll::Ready(Came::Closed),
                 Ok(None) => {}
                 Err(wrong) => return Poll::Ready(Came::Wrong(wrong)),
             }

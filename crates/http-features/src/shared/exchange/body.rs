@@ -186,7 +186,8 @@ impl UpstreamBody {
     }
 }
 
-fn say(r: &Request, level: Level, words: &str) {
+/// Says something about a body, with the server that sent it.
+pub fn say(r: &Request, level: Level, words: &str) {
     let url = UpstreamState::url(r);
     r.log_of(level, format_args!("{words} while reading upstream"), url.as_deref());
 }

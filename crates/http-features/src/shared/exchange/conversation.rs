@@ -349,7 +349,7 @@ pub async fn converse(
             Happened::Event(Event::Interim(answer, bytes)) => {
                 if answer.head.status == 103 {
                     hinted += bytes as u64;
-                    early_hints::pass(plan, r, &answer.head, &answer.buf, hinted).await;
+                    Box::pin(early_hints::pass(plan, r, &answer.head, &answer.buf, hinted)).await;
                 }
             }
             Happened::Event(Event::Head(begun)) => return Ok((begun, talk)),

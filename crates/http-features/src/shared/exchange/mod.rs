@@ -201,6 +201,9 @@ impl Prober for PassPlan {
     }
 }
 
+/// What a proxied request's task may take, in bytes.
+const TASK_BYTES_MAX: usize = 1792;
+
 struct Pass {
     plan: Arc<PassPlan>,
 }
@@ -218,10 +221,13 @@ impl Handler for Pass {
         }
         let plan = self.plan.clone();
         Flow::Later(Box::new(move |mut r| {
-            Box::pin(async move {
+            let task = async move {
                 let flow = run::run(&plan, &mut r).await;
                 (r, flow)
-            })
+            };
+            // It is moved when it begins, with every request: what is rare has boxes of its own.
+            debug_assert!(size_of_val(&task) <= TASK_BYTES_MAX, "{} bytes", size_of_val(&task));
+            Box::pin(task)
         }))
     }
 }

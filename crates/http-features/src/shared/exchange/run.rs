@@ -1,6 +1,6 @@
 //! One request to as many servers as it takes.
 
-use super::body::{Ahead, UpstreamBody};
+use super::body::{self, Ahead, UpstreamBody};
 use super::conf::{IgnoreHeaders, NextUpstream};
 use super::conversation::{Talk, converse, said};
 use super::target::Aim;
@@ -311,7 +311,8 @@ async fn ask(
         };
         let (connection, fresh) = match kept {
             Some(connection) => (connection, false),
-            None => (connect(plan, r, aim, peer, scope, wanted.as_ref()).await?, true),
+            // (What is rare lives in a box of its own: a task is moved whole when it begins.)
+            None => (Box::pin(connect(plan, r, aim, peer, scope, wanted.as_ref())).await?, true),
         };
         let sent = UpstreamState::last(r).map_or(0, |one| one.bytes_sent);
         let ms = clock::now().millis_since(started);
@@ -469,7 +470,13 @@ fn at_once(r: &mut Request, stream: &mut ClientStream) -> Result<Bytes, Bytes> {
             Ok(Some(Event::Body(more))) if all.is_empty() => all = more,
             Ok(Some(Event::Body(more))) => all = [all, more].concat().into(),
             Ok(Some(Event::Said(words))) => said(r, &words, "reading"),
-            Ok(Some(Event::End(end))) if end.excess.is_none() => return Ok(all),
+            Ok(Some(Event::End(end))) => {
+                if let Some(words) = end.excess {
+                    // (The connection is not used again: its codec knows.)
+                    body::say(r, Level::Warn, words);
+                }
+                return Ok(all);
+            }
             // (What is wrong is said again to whoever reads on.)
             _ => return Err(all),
         }

@@ -35,7 +35,7 @@ pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, place: &Place, alone: 
     };
     let key = if caching.key.is_some() { Vec::new() } else { target::key(&place.origin, &place.uri) };
     let give = |r: &mut Request, head: &_, buf: &_| response::take(plan, r, head, buf);
-    match caching::begin(caching, r, &give, key).await {
+    match Box::pin(caching::begin(caching, r, &give, key)).await {
         Begun::Off => None,
         Begun::Answer(flow) => Some(flow),
         Begun::Ask => {
