@@ -273,9 +273,13 @@ fn set_path(r: &mut Request) -> Result<(), path::BadPath> {
     r.path = canonical;
     let args = r.head.args;
     r.args.extend_from_slice(args.of(&r.buf));
-    r.args_given = r.head.target.of(&r.buf).contains(&b'?');
+    let target = r.head.target.of(&r.buf);
+    let mark = target.iter().position(|byte| *byte == b'?');
+    // As in nginx, a question mark alone begins no query; only a fragment behind it makes an empty one.
+    let cut = mark.is_some_and(|at| target.get(at + 1) == Some(&b'#'));
+    r.args_given = !r.args.is_empty() || (r.head.complex && cut);
     // "http://host?query": as written it begins with the question mark, which is no request target.
-    r.path_changed |= raw.is_empty() && r.args_given;
+    r.path_changed |= raw.is_empty() && mark.is_some();
     done
 }
 

@@ -240,7 +240,7 @@ fn find_location(r: &mut Request) -> Flow {
         && !(r.post_action && r.asked.is_none())
     {
         r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
-        r.expect_tested = true;
+        r.refuse_body();
         return Flow::Status(413);
     }
     if slash {

@@ -353,6 +353,12 @@ impl Request {
             None => unreachable!("a request has its connection before it runs"),
         }
     }
+    /// The body is too large: nobody asks the client for it, and who answers in place of the refused gets an empty one.
+    pub fn refuse_body(&mut self) {
+        self.expect_tested = true;
+        self.body = RequestBody::None;
+        self.body_length = Some(BodyLength::Exact(0));
+    }
     #[inline]
     pub fn loc(&self) -> &Location {
         self.plan().loc(self.location)

@@ -212,3 +212,35 @@ fn the_ratio_of_compression_is_logged() {
     assert!(decimals.len() == 2 && whole.parse::<u32>().is_ok_and(|n| (20..50).contains(&n)), "{log}");
     running.quit();
 }
+
+#[test]
+fn a_question_mark_alone_is_no_query() {
+    let port = free_port();
+    let http = format!(
+        "http {{ log_format z '$request_uri|$args|$query_string|$is_args'; access_log logs/z.log z;
+           server {{ listen 127.0.0.1:{port}; location / {{ return 204; }} location /set {{ set $args \"\"; return 204; }} }} }}"
+    );
+    let site = Site::new("daemon off;", &http);
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    // As nginx 1.31 has them.
+    for (index, (target, line)) in [
+        ("/?x", "/?x|x|x|?"),
+        ("/?", "/?|-|-|"),
+        ("/", "/|-|-|"),
+        ("/a/../?", "/a/../?|-|-|"),
+        ("/a/../?#f", "/a/../?#f|||"),
+        ("/?#f", "/?#f|||"),
+        ("http://a?", "?|-|-|"),
+        ("http://a?x", "?x|x|x|?"),
+        ("/set?x", "/set?x|||"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        client.ask(&format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n")).expect("answered");
+        let seen = wait(target, || site.read("logs/z.log").lines().nth(index).map(str::to_string).ok_or("no line"));
+        assert_eq!(seen, line, "{target}");
+    }
+    running.quit();
+}

@@ -179,3 +179,49 @@ fn bytes_of_a_tunnel_are_counted() {
     assert_eq!(line, format!("{} {}", request.len() + 5, HEAD.len() + 9));
     running.quit();
 }
+
+/// The bytes of four requests on one connection: what is not announced is not sent either, else the next request would be a body.
+#[test]
+fn a_body_that_is_not_passed_on_is_not_announced() {
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let (to, thread) = origin(|mut stream| {
+        let mut all = String::new();
+        for _ in 0..4 {
+            all.push_str(&read_until(&mut stream, "\r\n\r\n"));
+            stream.write_all(ANSWER).expect("written");
+        }
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).expect("the end");
+        assert_eq!(rest, "");
+        assert_eq!(
+            all,
+            "POST /len HTTP/1.1\r\nHost: x\r\nX-Last: 1\r\n\r\nPOST /chunked HTTP/1.1\r\nHost: x\r\nX-Last: 1\r\n\r\n\
+             PUT /expect HTTP/1.1\r\nHost: x\r\nX-Last: 1\r\n\r\nPOST /set HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\
+             X-Last: 1\r\n\r\n"
+        );
+    });
+    let port = free_port();
+    let http = format!(
+        "http {{ upstream u {{ server 127.0.0.1:{to}; keepalive 1; }} proxy_pass_request_body off;
+            server {{ listen 127.0.0.1:{port}; proxy_set_header Host x;
+              location / {{ proxy_pass http://u; }}
+              location /set {{ proxy_set_header Host x; proxy_set_header Content-Length 0; proxy_pass http://u; }} }} }}"
+    );
+    let site = Site::new("daemon off;", &http);
+    let running = site.start();
+    for head in [
+        "POST /len HTTP/1.1\r\nContent-Length: 5\r\n",
+        "POST /chunked HTTP/1.1\r\nTransfer-Encoding: chunked\r\n",
+        "PUT /expect HTTP/1.1\r\nContent-Length: 5\r\nExpect: 100-continue\r\n",
+        "POST /set HTTP/1.1\r\nContent-Length: 5\r\n",
+    ] {
+        let body = if head.contains("chunked") { "5\r\nhello\r\n0\r\n\r\n" } else { "hello" };
+        let mut client = connect(port);
+        write!(client, "{head}Host: a\r\nX-Last: 1\r\nConnection: close\r\n\r\n{body}").expect("written");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
+    }
+    running.quit();
+    thread.join().expect("the origin's view");
+}

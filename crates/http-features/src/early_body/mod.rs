@@ -50,7 +50,7 @@ impl Handler for Read {
             && length > limit
         {
             r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
-            r.expect_tested = true;
+            r.refuse_body();
             return Flow::Status(413);
         }
         Flow::Later(Box::new(|mut r| {

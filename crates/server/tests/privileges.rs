@@ -1,0 +1,169 @@
+//! A master that is root and a worker that is not: what root owns goes on working through every signal. Only root can test it.
+
+mod support;
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::{Command, Stdio};
+use support::client::get;
+use support::{Running, Site, children, free_port, signal, wait};
+
+/// Whether the tests of this file mean anything; those who may not run them are told.
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: only root can give privileges up");
+    }
+    root
+}
+
+/// The user that has no rights, and the user's group, which is called otherwise elsewhere.
+fn nobody() -> String {
+    let group = Command::new("id").args(["-gn", "nobody"]).output().expect("id runs");
+    format!("user nobody {};", support::text(&group.stdout).trim())
+}
+
+/// Real, effective, saved user of a process.
+fn users(pid: u32) -> Vec<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("Uid:")).unwrap_or_default();
+    line.split_whitespace().skip(1).take(3).map(str::to_string).collect()
+}
+
+/// What only root may read; the site itself is open to all.
+fn close(site: &Site, names: &[&str]) {
+    std::fs::set_permissions(&site.dir, std::fs::Permissions::from_mode(0o755)).expect("open");
+    for name in names {
+        let mode = if site.path(name).is_dir() { 0o700 } else { 0o600 };
+        std::fs::set_permissions(site.path(name), std::fs::Permissions::from_mode(mode)).expect("closed");
+    }
+}
+
+fn wait_for(port: u16, words: &str) {
+    wait(words, || match get(port) {
+        Ok((200, body)) if body == words => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+#[test]
+fn what_root_owns_outlives_reloads_and_reopenings() {
+    if !is_root() {
+        return;
+    }
+    let (port, other) = (free_port(), free_port());
+    let main = &format!("daemon off; {} worker_processes 2; pid logs/own/nginx.pid;", nobody());
+    let http = |words: &str, more: &str| {
+        format!(
+            "http {{ log_format path $request_uri; access_log logs/access.log path; {more}
+             server {{ listen 127.0.0.1:{port}; location / {{ return 200 \"{words}\"; }}
+                       location /body {{ client_body_in_file_only clean; proxy_pass http://127.0.0.1:{port}; }} }} }}"
+        )
+    };
+    let site = Site::new(main, &http("one", ""));
+    std::fs::create_dir(site.path("logs/own")).expect("a folder");
+    // Its configuration, its logs and its pid file are in folders that the worker may not even enter.
+    close(&site, &["conf", "conf/nginx.conf", "logs", "logs/own"]);
+    let child = site.command(&[]).stderr(Stdio::null()).spawn().expect("starts");
+    let running = Running { site: &site, child };
+    let pid = || site.read("logs/own/nginx.pid");
+    wait("the pid file", || if pid() == format!("{}\n", running.pid()) { Ok(()) } else { Err(pid()) });
+    wait_for(port, "one");
+    let worker = running.worker();
+    let unprivileged = users(worker);
+    assert!(unprivileged.iter().all(|id| id != "0") && unprivileged.len() == 3, "{unprivileged:?}");
+    assert_eq!(users(running.pid()), ["0"; 3]);
+
+    // HUP: what the worker could not read by itself, a log that it could not make, an address that is new.
+    let server =
+        format!("server {{ listen 127.0.0.1:{other}; access_log logs/own/other.log path; return 200 other; }}");
+    site.write(
+        "conf/nginx.conf",
+        &format!("error_log logs/error.log info;\n{main}\nevents {{ }}\n{}\n", http("two", &server)),
+    );
+    running.signal("HUP");
+    wait_for(port, "two");
+    wait_for(other, "other");
+    assert_eq!(running.worker(), worker, "{}", site.log());
+    assert_eq!(users(worker), unprivileged);
+    wait("its log", || {
+        let log = site.read("logs/own/other.log");
+        if log.contains("/\n") { Ok(()) } else { Err(log) }
+    });
+
+    // USR1: logs come anew where only root can make them.
+    for name in ["logs/access.log", "logs/own/other.log", "logs/error.log"] {
+        std::fs::rename(site.path(name), site.path(&format!("{name}.1"))).expect("renamed");
+    }
+    running.signal("USR1");
+    wait("the new logs", || {
+        wait_for(port, "two");
+        wait_for(other, "other");
+        let logs = [site.read("logs/access.log"), site.read("logs/own/other.log")];
+        if logs.iter().all(|log| log.contains("/\n")) { Ok(()) } else { Err(logs.join("")) }
+    });
+    wait("the error log", || if site.path("logs/error.log").exists() { Ok(()) } else { Err("none") });
+
+    // Another HUP, and a crash: the worker that comes then begins as root, and does not stay it.
+    site.write(
+        "conf/nginx.conf",
+        &format!("error_log logs/error.log info;\n{main}\nevents {{ }}\n{}\n", http("three", &server)),
+    );
+    running.signal("HUP");
+    wait_for(port, "three");
+    signal(worker, "KILL");
+    let next = wait("another worker", || match children(running.pid()).first() {
+        Some(next) if *next != worker => Ok(*next),
+        other => Err(format!("{other:?}")),
+    });
+    wait_for(port, "three");
+    assert_eq!(users(next), unprivileged);
+    let meta = std::fs::metadata(site.path("logs/own/nginx.pid")).expect("the pid file");
+    assert_eq!(meta.uid(), 0);
+
+    running.signal("QUIT");
+    assert!(running.ended().success(), "{}", site.log());
+    assert!(!site.path("logs/own/nginx.pid").exists(), "root's pid file is removed");
+    let said = [site.read("logs/error.log.1"), site.log()].concat();
+    assert!(!said.contains("[emerg]") && !said.contains("Permission denied"), "{said}");
+}
+
+/// Without `listen` the port is 80 for root, and stays it when a worker that is not root any more takes a reload. The server runs
+/// in a network of its own.
+#[test]
+fn the_port_of_a_server_without_one_is_roots_after_a_reload() {
+    if !is_root() {
+        return;
+    }
+    let alone = Command::new("unshare").args(["-n", "true"]).stderr(Stdio::null()).status();
+    if !alone.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: a network of one's own is not to be had here");
+        return;
+    }
+    let site = Site::new(&format!("daemon off; {}", nobody()), "http { server { root html; } }");
+    close(&site, &[]);
+    let mut command = Command::new("unshare");
+    command.arg("-n").arg(support::BINARY).arg("-p").arg(&site.dir).stdin(Stdio::null()).stderr(Stdio::null());
+    let running = Running { site: &site, child: command.spawn().expect("starts") };
+    let listening = |pid: u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
+        let lines = text.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let listening = lines.filter(|words| words.get(3) == Some(&"0A"));
+        listening.filter_map(|words| words.get(1).map(|word| (*word).to_string())).collect::<Vec<_>>()
+    };
+    wait("the pid file", || site.pid().ok_or("none"));
+    let worker = running.worker();
+    wait("a worker that is not root", || match users(worker) {
+        ids if ids.iter().all(|id| id != "0") => Ok(()),
+        ids => Err(format!("{ids:?}")),
+    });
+    for times in 1..=2 {
+        assert_eq!(listening(worker), ["00000000:0050"], "{}", site.log());
+        running.signal("HUP");
+        site.wait_for_log("its work has exited with code 0", times);
+    }
+    assert_eq!(listening(worker), ["00000000:0050"], "{}", site.log());
+    assert_eq!(running.worker(), worker);
+    running.quit();
+    let log = site.log();
+    assert!(!log.contains("[emerg]") && !log.contains("[error]") && !log.contains("[alert]"), "{log}");
+}
