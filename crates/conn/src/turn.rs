@@ -258,6 +258,7 @@ impl Drop for Turns {
         if let Some(before) = self.before.take() {
             net::outbound::watch_again(before);
         }
+        self.world.streams.sessions.begin_quit();
         for key in self.world.lot.keys() {
             self.world.close(key);
         }

@@ -4,7 +4,7 @@ use conf_schema::{Area, Block, Complaint, Cx, Schema, Table};
 use http_engine::variable::Builtin;
 use http_engine::{Feature, HttpPlan};
 
-/// All features, sorted by name. Where order matters it is that of `FilterOrder` and `ContentOrder`.
+/// All features, sorted by name. Where order matters it is that of `FilterOrder` and `HandlerOrder`.
 static FEATURES: &[&dyn Feature] = &[
     &crate::access::Access,
     &crate::access_log::AccessLog,

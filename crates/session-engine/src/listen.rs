@@ -192,8 +192,9 @@ fn keepalive(text: &str) -> Option<TcpKeepalive> {
         "off" => return Some(TcpKeepalive::default()),
         _ => {}
     }
-    let parts: Vec<&str> = text.split(':').collect();
-    let [idle, interval, count] = parts.as_slice() else { return None };
+    // Times that are not written at the end may be left out with their colons.
+    let mut parts = text.splitn(3, ':');
+    let (idle, interval, count) = (parts.next()?, parts.next().unwrap_or(""), parts.next().unwrap_or(""));
     if idle.is_empty() && interval.is_empty() && count.is_empty() {
         return None;
     }
@@ -201,7 +202,7 @@ fn keepalive(text: &str) -> Option<TcpKeepalive> {
         "" => Some(None),
         s => parse_sec(s.as_bytes()).filter(|n| *n > 0).map(|n| Some(Duration::from_secs(n))),
     };
-    let count = match *count {
+    let count = match count {
         "" => None,
         s => Some(s.parse::<u32>().ok().filter(|n| *n > 0)?),
     };

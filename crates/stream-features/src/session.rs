@@ -82,6 +82,8 @@ pub struct StreamSession {
     pub tries: SmallVec<[Try; 1]>,
     /// What is being done, for the error log.
     pub doing: &'static str,
+    /// It is passed to a server, or about to be: the error log tells of both sides from then on.
+    pub proxied: bool,
     /// The server that is being asked: for the error log.
     pub upstream: Option<Arc<str>>,
     /// How often it was passed from listener to listener.
@@ -114,6 +116,7 @@ impl StreamSession {
             preread: Vec::new(),
             tries: SmallVec::new(),
             doing: "initializing session",
+            proxied: false,
             upstream: None,
             passes: 0,
             captures: Captures::default(),
@@ -132,6 +135,10 @@ impl StreamSession {
     pub fn keep<T: 'static>(&mut self, thing: T) {
         self.things.retain(|t| !t.is::<T>());
         self.things.push(Box::new(thing));
+    }
+    /// Forgets what a feature has kept.
+    pub fn forget<T: 'static>(&mut self) {
+        self.things.retain(|t| !t.is::<T>());
     }
     /// The client's address as text; `unix:` for UNIX-domain sockets.
     pub fn peer_text(&self) -> String {
@@ -201,14 +208,13 @@ impl Session for StreamSession {
         let address = self.plan.listeners.get(self.listener).map(|l| l.spec.address.to_string()).unwrap_or_default();
         let client = self.peer_text();
         let mut text = format!("{words}{doing}, {udp}client: {client}, server: {address}");
-        if let Some(one) = self.tries.last() {
+        if self.proxied {
+            let (from, to) = self.tries.last().map_or((0, 0), |one| (one.bytes_received, one.bytes_sent));
             if let Some(upstream) = &self.upstream {
                 text += &format!(", upstream: \"{upstream}\"");
             }
-            text += &format!(
-                ", bytes from/to client:{}/{}, bytes from/to upstream:{}/{}",
-                self.received, self.sent, one.bytes_received, one.bytes_sent
-            );
+            text +=
+                &format!(", bytes from/to client:{}/{}, bytes from/to upstream:{from}/{to}", self.received, self.sent);
         }
         log.log(level, self.number, format_args!("{text}"));
     }

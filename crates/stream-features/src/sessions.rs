@@ -77,6 +77,8 @@ impl Control {
 #[derive(Default)]
 pub struct Sessions {
     all: RefCell<HashMap<u64, Rc<Control>>>,
+    /// No new sessions: the worker ends.
+    pub(crate) ended: Cell<bool>,
     pub(crate) flows: Flows,
 }
 
@@ -160,6 +162,7 @@ impl Sessions {
     }
     /// The worker ends when its sessions have. Those of datagrams have nobody to hear any more.
     pub fn begin_quit(&self) {
+        self.ended.set(true);
         self.flows.forget();
         self.close(Cause::Shutdown, |_, control| control.udp);
     }

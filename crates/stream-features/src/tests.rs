@@ -42,6 +42,7 @@ impl Content for Breaks {
     }
 }
 
+#[allow(clippy::redundant_allocation)]
 fn plan() -> Rc<Arc<StreamPlan>> {
     let server = Server {
         name: Vec::new(),

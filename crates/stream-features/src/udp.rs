@@ -84,7 +84,7 @@ impl Flow {
             }
         }
         let waiting = self.waiting.take();
-        if !waiting.is_empty() {
+        if !waiting.is_empty() && !sessions.ended.get() {
             let taking = Taking { sessions: &sessions, host: &self.host };
             for bytes in waiting {
                 take(&taking, &self.socket, &bytes, self.key.peer.clone(), self.key.to);

@@ -6,6 +6,8 @@ pub struct Case {
     pub files: Vec<(String, String)>,
     pub http: String,
     pub conf: String,
+    /// The stream block: `{stream}` and `{other}` are ports of its own.
+    pub stream: String,
     pub steps: Vec<Step>,
     /// Texts that the error log must hold.
     pub log: Vec<String>,
@@ -23,6 +25,18 @@ pub struct Step {
     /// HEAD: responses have no body.
     pub head: bool,
     pub expect: Vec<Vec<Expect>>,
+    /// Bytes or a datagram for the stream block instead, and what comes back.
+    pub plain: Option<Plain>,
+}
+
+/// What is exchanged with the stream block, on its port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plain {
+    pub udp: bool,
+    /// All that comes until the connection is closed, or the datagram.
+    pub answer: String,
+    /// It need only begin so.
+    pub begins: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +59,8 @@ pub fn parse(text: &str) -> Result<Case, String> {
     let mut section = String::new();
     for (number, line) in text.lines().enumerate() {
         let number = number + 1;
-        if line.starts_with('#') || (line.trim().is_empty() && !matches!(section.as_str(), "conf" | "http")) {
+        if line.starts_with('#') || (line.trim().is_empty() && !matches!(section.as_str(), "conf" | "http" | "stream"))
+        {
             continue;
         }
         if !line.starts_with(' ') {
@@ -53,7 +68,7 @@ pub fn parse(text: &str) -> Result<Case, String> {
             section = name.to_string();
             let rest = rest.trim();
             match name {
-                "files" | "http" | "conf" | "client" => {}
+                "files" | "http" | "conf" | "stream" | "client" => {}
                 "log" => {
                     case.log.push(quoted(rest.trim_start_matches("has ")).map_err(|e| format!("line {number}: {e}"))?.0)
                 }
@@ -70,6 +85,7 @@ pub fn parse(text: &str) -> Result<Case, String> {
             }
             "http" => case.http += &format!("{line}\n"),
             "conf" => case.conf += &format!("{line}\n"),
+            "stream" => case.stream += &format!("{line}\n"),
             "client" => case.steps.push(step(line.trim(), number).map_err(|e| format!("line {number}: {e}"))?),
             _ => return Err(format!("line {number}: stands in no section")),
         }
@@ -83,6 +99,14 @@ pub fn parse(text: &str) -> Result<Case, String> {
 fn step(text: &str, line: usize) -> Result<Step, String> {
     let (request, wanted) = text.split_once(" -> ").ok_or("REQUEST -> EXPECTATIONS")?;
     let mut head = false;
+    for (word, udp) in [("tcp ", false), ("udp ", true)] {
+        if let Some(sent) = request.strip_prefix(word) {
+            let begins = wanted.starts_with("begins ");
+            let answer = quoted(wanted.trim_start_matches("begins "))?.0;
+            let plain = Some(Plain { udp, answer, begins });
+            return Ok(Step { line, send: quoted(sent)?.0.into_bytes(), head, expect: Vec::new(), plain });
+        }
+    }
     let send = if let Some(raw) = request.strip_prefix("raw ") {
         quoted(raw)?.0.into_bytes()
     } else {
@@ -117,7 +141,7 @@ fn step(text: &str, line: usize) -> Result<Step, String> {
         }
         expect.push(all);
     }
-    Ok(Step { line, send, head, expect })
+    Ok(Step { line, send, head, expect, plain: None })
 }
 
 fn expectation(text: &str) -> Result<Expect, String> {

@@ -1,9 +1,9 @@
 //! Runs a case over real sockets.
 
-use crate::parse::{Case, Expect, Step};
+use crate::parse::{Case, Expect, Plain, Step};
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -40,18 +40,23 @@ pub fn run(server: &Server, case: &Case, name: &str) -> Result<(), String> {
         }
         fs::write(&path, content).map_err(|e| format!("{}: {e}", path.display()))?;
     }
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(|e| e.to_string())?.port();
+    let ports = Ports { http: free()?, stream: free()?, other: free()? };
+    let port = ports.http;
     let log = folder.join("error.log");
-    fs::write(folder.join("case.conf"), configuration(server, case, &folder, port)).map_err(|e| e.to_string())?;
+    fs::write(folder.join("case.conf"), configuration(server, case, &folder, &ports)).map_err(|e| e.to_string())?;
     let mut running = start(server, &folder, port, &log)?;
     // The first request finds everything open that stays open.
     warm_up(port);
     // Connections to upstream servers are kept on purpose.
-    let kept = case.conf.matches("proxy_pass").count() * 4;
+    let kept = (case.conf.matches("proxy_pass").count() + case.stream.matches("proxy_pass").count()) * 4;
     let before = descriptors(running.id()) + kept;
     let mut wrong = Vec::new();
     for step in &case.steps {
-        if let Err(words) = exchange(port, step) {
+        let done = match &step.plain {
+            None => exchange(port, step),
+            Some(plain) => exchange_plain(ports.stream, &step.send, plain),
+        };
+        if let Err(words) = done {
             wrong.push(format!("line {}: {words}", step.line));
         }
     }
@@ -98,14 +103,39 @@ fn open_up(folder: &Path) {
     let _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o755));
 }
 
-fn configuration(server: &Server, case: &Case, folder: &Path, port: u16) -> String {
+/// Ports of a case.
+struct Ports {
+    http: u16,
+    stream: u16,
+    other: u16,
+}
+
+/// A port that is free for both kinds of sockets.
+fn free() -> Result<u16, String> {
+    for _ in 0..100 {
+        let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
+        let port = listener.local_addr().map_err(|e| e.to_string())?.port();
+        if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err("no free port".into())
+}
+
+fn configuration(server: &Server, case: &Case, folder: &Path, ports: &Ports) -> String {
     let folder = folder.display();
     let own = if server.nginx { "" } else { "server_identity nginx;" };
-    let fill = |text: &str| text.replace("{port}", &port.to_string()).replace("{dir}", &folder.to_string());
+    let port = ports.http;
+    let fill = |text: &str| {
+        let text = text.replace("{port}", &port.to_string()).replace("{dir}", &folder.to_string());
+        text.replace("{stream}", &ports.stream.to_string()).replace("{other}", &ports.other.to_string())
+    };
+    let stream =
+        if case.stream.is_empty() { String::new() } else { format!("stream {{\n{}\n}}\n", fill(&case.stream)) };
     format!(
         "daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log {folder}/error.log info;\nevents {{ }}\nhttp {{\n\
          {own}\nroot {folder}/html;\naccess_log off;\ntypes {{ text/html html; text/css css; }}\n{}\n\
-         server {{\nlisten 127.0.0.1:{port};\nserver_name localhost;\n{}\n}}\n}}\n",
+         server {{\nlisten 127.0.0.1:{port};\nserver_name localhost;\n{}\n}}\n}}\n{stream}",
         fill(&case.http),
         fill(&case.conf),
     )
@@ -207,6 +237,36 @@ fn exchange(port: u16, step: &Step) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Bytes or a datagram to the stream block, and what comes back.
+fn exchange_plain(port: u16, send: &[u8], wanted: &Plain) -> Result<(), String> {
+    let mut got = Vec::new();
+    if wanted.udp {
+        let socket = UdpSocket::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
+        let _ = socket.set_read_timeout(Some(PATIENCE));
+        socket.send_to(send, ("127.0.0.1", port)).map_err(|e| e.to_string())?;
+        got.resize(65_535, 0);
+        let length = socket.recv(&mut got).map_err(|e| e.to_string())?;
+        got.truncate(length);
+    } else {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(|e| e.to_string())?;
+        let _ = stream.set_read_timeout(Some(PATIENCE));
+        // A session that is refused may have ended by now.
+        let _ = stream.write_all(send);
+        let mut buf = [0; 16 * 1024];
+        while !wanted.begins || got.len() < wanted.answer.len() {
+            match stream.read(&mut buf) {
+                Ok(0) => break,
+                Ok(n) => got.extend_from_slice(&buf[..n]),
+                Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => break,
+                Err(e) => return Err(format!("{e}; so far: {}", String::from_utf8_lossy(&got))),
+            }
+        }
+    }
+    let got = String::from_utf8_lossy(&got);
+    let holds = got == wanted.answer || (wanted.begins && got.starts_with(&wanted.answer));
+    if holds { Ok(()) } else { Err(format!("expected \"{}\", got \"{got}\"", wanted.answer)) }
 }
 
 /// The first response of some bytes, and its length; `None` while it is not complete.

@@ -23,7 +23,7 @@ use conf_schema::value::{Flag, Number, parse_sec};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use files::Work;
 use http_engine::engine::method_bit;
-use http_engine::{BlockPlan, ContentOrder, Feature, Flow, Handler, Request, Template};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use locks::Locks;
 use observe::Level;
 use std::any::Any;
@@ -194,10 +194,10 @@ impl Feature for DavFeature {
             locks,
         });
         if plan.locks.is_some() {
-            block.location.precontent.push(Arc::new(extended::Guard(plan.clone())));
+            block.handle(HandlerOrder::DavGuard, Arc::new(extended::Guard(plan.clone())));
         }
         if plan.methods != 0 {
-            block.location.content_drafts.push((ContentOrder::Dav, Arc::new(Dav(plan))));
+            block.handle(HandlerOrder::Dav, Arc::new(Dav(plan)));
         }
         Ok(())
     }

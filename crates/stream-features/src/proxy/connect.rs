@@ -136,7 +136,15 @@ impl<'a> Servers<'a> {
             Ok(Ok(stream)) => stream,
             // The address that it should come from is not ours: another server would not help.
             Ok(Err(e)) if e.raw_os_error() == Some(libc::EADDRNOTAVAIL) && self.options.from.is_some() => {
-                s.log(Level::Crit, format_args!("bind() failed {}", os(&e)));
+                let from = self.options.from.map_or_else(String::new, |from| match from.port() {
+                    0 => from.ip().to_string(),
+                    _ => from.to_string(),
+                });
+                s.log(Level::Crit, format_args!("bind({from}) failed {}", os(&e)));
+                // It was not asked.
+                if let Some(one) = s.tries.last_mut() {
+                    one.address = "".into();
+                }
                 return Err(Failure::Final(500));
             }
             Ok(Err(e)) => {

@@ -10,7 +10,7 @@ use observe::{Level, os};
 use runtime::budget;
 use runtime::time::{Sleep, sleep_until};
 use session_engine::Session;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -112,6 +112,11 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
     let conf = &passing.conf;
     s.doing = "proxying connection";
     servers.connected(s, &mut active);
+    if s.srv().error_log.wants(Level::Info)
+        && let Some(local) = SockRef::from(&server).local_addr().ok().and_then(|local| local.as_socket())
+    {
+        s.note(Level::Info, format_args!("udp proxy {local} connected to {}", active.peer().text));
+    }
     let mut first = Vec::new();
     if conf.proxy_protocol != ProxyProtocol::Off {
         match proxy_header(conf.proxy_protocol, s) {
@@ -145,6 +150,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
         failed: None,
         detached: false,
     };
+    let mut blamed = false;
     let over = poll_fn(|cx| {
         let over = exchange.poll(cx);
         exchange.account(s);
@@ -152,7 +158,10 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
             let doing = std::mem::replace(&mut s.doing, "proxying and reading from upstream");
             s.log(Level::Error, format_args!("recv() failed {}", os(&e)));
             s.doing = doing;
-            active.failed(clock::now());
+            // Once is enough for one session.
+            if !std::mem::replace(&mut blamed, true) {
+                active.failed(clock::now());
+            }
         }
         if std::mem::take(&mut exchange.answered) {
             servers.answered(s, &mut active);
@@ -180,7 +189,9 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
         }
         Over::Silence => {
             s.log(Level::Error, format_args!("upstream timed out (110: Connection timed out)"));
-            active.failed(clock::now());
+            if !blamed {
+                active.failed(clock::now());
+            }
             502
         }
         Over::Broken(e) => {

@@ -183,6 +183,8 @@ impl Feature for Proxy {
 fn said(conf: &ProxyConf) -> Said<'_, StreamSession> {
     Said {
         prefix: "proxy_ssl",
+        // They may hold variables: see `proxy_ssl_alpn`.
+        alpn: &[],
         certificate: conf.proxy_ssl_certificate.as_ref(),
         certificate_key: conf.proxy_ssl_certificate_key.as_ref(),
         certificate_cache: &conf.proxy_ssl_certificate_cache,
@@ -198,7 +200,6 @@ fn said(conf: &ProxyConf) -> Said<'_, StreamSession> {
         verify: conf.proxy_ssl_verify,
         verify_depth: conf.proxy_ssl_verify_depth.0,
         // (Here they may hold variables, and are said of each connection.)
-        alpn: &[],
     }
 }
 

@@ -54,6 +54,7 @@ impl Target {
 impl Passing {
     /// The group of a session; `None`: there is none, which has been logged.
     pub(super) async fn group(&self, s: &mut StreamSession) -> Option<Named> {
+        s.proxied = true;
         let text = match &self.target {
             Target::Fixed(named) => return Some(named.clone()),
             Target::Computed(template) => template.eval(s),

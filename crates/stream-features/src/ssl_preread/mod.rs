@@ -71,8 +71,17 @@ impl Preread for Look {
         }
         let Some(bytes) = bytes else { return Looked::More };
         match read(bytes) {
-            Read::More => Looked::More,
-            Read::NotOne => Looked::Flow(Flow::Declined),
+            Read::More => {
+                // Until more is known, the variables are there and empty.
+                if s.thing::<Hello>().is_none() {
+                    s.keep(Hello::default());
+                }
+                Looked::More
+            }
+            Read::NotOne => {
+                s.forget::<Hello>();
+                Looked::Flow(Flow::Declined)
+            }
             Read::Hello(hello) => {
                 let name = host(&hello.server_name);
                 s.keep(hello);

@@ -7,11 +7,14 @@ use tls::review::{Concern, review};
 /// Everything doubtful about the certificates that servers show. `now`: seconds since 1970.
 pub fn examine(config: &Config, now: i64) -> Vec<Finding> {
     let mut out: Vec<Finding> = Vec::new();
-    let Some(http) = &config.http else { return out };
-    for tls in http.servers.iter().filter_map(|server| server.tls.as_ref()) {
-        let Some(rules) = &tls.rules else { continue };
+    let http = config.http.iter().flat_map(|http| &http.servers).filter_map(|server| server.tls.as_ref());
+    let http = http.map(|tls| (&tls.rules, &tls.names));
+    let stream = config.stream.iter().flat_map(|stream| &stream.servers).filter_map(|server| server.tls.as_ref());
+    let stream = stream.map(|tls| (&tls.rules.rules, &tls.rules.names));
+    for (rules, names) in http.chain(stream) {
+        let Some(rules) = rules else { continue };
         for pair in rules.certificates().pairs() {
-            for concern in review(pair, &tls.names, now) {
+            for concern in review(pair, names, now) {
                 let finding = finding(&concern);
                 if !out.iter().any(|known| known.why == finding.why) {
                     out.push(finding);

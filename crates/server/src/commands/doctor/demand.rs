@@ -63,8 +63,10 @@ impl Demand {
         for spec in config.specs() {
             demand.addresses.push((spec.address.to_string(), u64::from(spec.backlog.unwrap_or(BACKLOG))));
         }
-        let Some(http) = &config.http else { return demand };
-        demand.cache_bytes = http.cache_bytes;
+        if config.http.is_none() && config.stream.is_none() {
+            return demand;
+        }
+        demand.cache_bytes = config.http.as_ref().map_or(0, |http| http.cache_bytes);
         if let Ok((_, items)) = conf::load(&Disk, invocation) {
             let mut seen = Seen::default();
             for directive in directives(&items) {
@@ -73,7 +75,8 @@ impl Demand {
             demand.upstreams = seen.servers.len() as u64;
             demand.upstreams_local = seen.servers.iter().all(|server| is_loopback(server));
             demand.keeps_upstreams = seen.keeps;
-            demand.files = seen.locations_with_answers < seen.locations || seen.locations == 0;
+            demand.files =
+                config.http.is_some() && (seen.locations_with_answers < seen.locations || seen.locations == 0);
             demand.head_bytes = seen.head_bytes.unwrap_or(HEAD_BYTES);
             if demand.upstreams > 0 {
                 demand.proxy_bytes = seen.proxy_bytes.unwrap_or(PROXY_BYTES);
