@@ -326,10 +326,24 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
     loop {
         match flow {
             Flow::Content(body) if transforms(&mut r) => {
+                let judged = r.ignore_conditions;
+                let body = match conditions(&mut r, body) {
+                    Ok(body) => body,
+                    Err(status) => {
+                        flow = Flow::Status(status);
+                        continue;
+                    }
+                };
                 let plan = r.plan_rc();
-                let Some(transform) = plan.loc(r.location).transform.clone() else { return Outcome::Ready(r, body) };
+                let transform = plan.loc(r.location).transform.clone().filter(|_| r.out.status != 304);
+                let Some(transform) = transform else {
+                    flow = Flow::Content(body);
+                    continue;
+                };
                 return Outcome::Wait(Box::pin(async move {
-                    let (r, flow) = transform.run(r, body).await;
+                    let (mut r, flow) = transform.run(r, body).await;
+                    // Another page has conditions of its own.
+                    r.ignore_conditions = judged || matches!(flow, Flow::Content(_));
                     settle(r, flow)
                 }));
             }
@@ -442,6 +456,23 @@ pub async fn post_action(mut r: Box<Request>) -> Box<Request> {
         };
         (r, _) = finish(settle(r, flow)).await;
     }
+}
+
+/// Judges the request's conditions, which are about what is there and not about what is made of it.
+fn conditions(r: &mut Request, mut body: Body) -> Result<Body, u16> {
+    if r.is_subrequest() || r.error_status != 0 {
+        return Ok(body);
+    }
+    if r.out.status == 0 {
+        r.out.status = 200;
+    }
+    let plan = r.plan_rc();
+    let filters = plan.loc(r.location).filters.iter();
+    for (_, filter) in filters.filter(|(order, _)| *order == FilterOrder::NotModified) {
+        body = filter.apply(r, body)?;
+    }
+    r.ignore_conditions = true;
+    Ok(body)
 }
 
 /// Whether something else is to be made of a response. What nobody is sent, or is a part of another, stays as it is.
