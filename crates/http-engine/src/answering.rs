@@ -5,7 +5,8 @@ use crate::plan::{Handler, Location};
 use conf_schema::{Block, Table};
 use std::sync::Arc;
 
-/// The directives; a feature that has one of them and answers sets [`Location::content`].
+/// The directives; a feature that has one of them and answers sets [`Location::content`]. Those that pass requests on come first,
+/// in the order of nginx's modules.
 const NAMES: &[&str] = &[
     "proxy_pass",
     "fastcgi_pass",
@@ -23,21 +24,24 @@ const NAMES: &[&str] = &[
 /// What passes requests on in a location, even where something else answers: its `limit_except` takes it over.
 pub type Passing = Option<Arc<dyn Handler>>;
 
+/// So many of [`NAMES`] pass requests on.
+const PASSING: usize = 7;
+
 /// What is known of a location while its features are asked one after the other.
 #[derive(Default)]
 pub struct Answering {
     /// Where the directive stands whose feature answers so far, among the block's own.
     place: Option<usize>,
     before: Option<Arc<dyn Handler>>,
-    passed: bool,
+    /// Of several that pass requests on, the first one of nginx's modules.
     pub passing: Passing,
+    rank: Option<usize>,
 }
 
 impl Answering {
     /// Before a feature is asked.
     pub fn begin(&mut self, location: &Location) {
         self.before.clone_from(&location.content);
-        self.passed = location.passes;
     }
     /// When it has been asked: takes back what it made of the location if another is written later.
     pub fn end(&mut self, location: &mut Location, block: &Block<'_>, table: &Table) {
@@ -51,8 +55,10 @@ impl Answering {
             }
             return;
         };
-        if location.passes && !self.passed {
+        let rank = NAMES.iter().take(PASSING).position(|name| table.rows.iter().any(|row| row.name == *name));
+        if rank.is_some() && self.rank.is_none_or(|other| rank < Some(other)) {
             self.passing.clone_from(&location.content);
+            self.rank = rank;
         }
         if self.before.is_some() && self.place.is_some_and(|other| other > place) {
             location.content = self.before.take();

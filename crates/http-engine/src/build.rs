@@ -4,8 +4,8 @@
 
 use crate::answering::{Answering, Passing};
 use crate::core_table::{CoreConf, CoreInput};
-use crate::engine::sort_filters;
-use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};
+use crate::engine::{Phase, sort_filters};
+use crate::plan::{Core, HandlerOrder, HttpPlan, LimitExcept, Listener, Location, PlanOrder, Server};
 use crate::protocols::{HTTP2, PROXY_PROTOCOL, Protocols, SSL};
 use crate::request::Request;
 use crate::route::{Names, Tree};
@@ -24,6 +24,10 @@ pub trait Feature: Sync {
     fn table(&self) -> Table;
     fn variables(&self) -> &'static [Builtin] {
         &[]
+    }
+    /// When [`Feature::plan`] is called, beside other features.
+    fn plan_order(&self) -> PlanOrder {
+        PlanOrder::Usual
     }
     /// Adds handlers and filters to one block's location. `conf` is the table's plan, inherited and complete.
     ///
@@ -70,9 +74,14 @@ pub struct BlockPlan<'a> {
     pub server_names: &'a [ServerName],
     /// Folders that are written to: see [`crate::HttpPlan::folders`].
     pub folders: &'a mut Vec<crate::plan::Folder>,
-    /// For the server's own level: its rewrite phase.
-    pub server_rewrite: Option<&'a mut Vec<Arc<dyn crate::plan::Handler>>>,
     pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+impl BlockPlan<'_> {
+    /// Adds a handler. Those of the server's own phase ([`Phase::ServerRewrite`]) count at the server's level alone.
+    pub fn handle(&mut self, order: HandlerOrder, handler: Arc<dyn crate::plan::Handler>) {
+        self.location.drafts.push((order, handler));
+    }
 }
 
 /// Tables of the engine itself and of the features.
@@ -329,7 +338,7 @@ impl Builder<'_> {
             access: Vec::new(),
             precontent: Vec::new(),
             content: None,
-            content_drafts: Vec::new(),
+            drafts: Vec::new(),
             content_chain: Vec::new(),
             filters: Vec::new(),
             transform: None,
@@ -430,9 +439,11 @@ impl Builder<'_> {
     fn features(&mut self, block: &Block<'_>, levels: &[Level], index: usize, children: &[usize]) -> Passing {
         let server = self.locations[index].server;
         let is_server = block.context == Contexts::server;
-        let mut server_rewrite = Vec::new();
         let mut answering = Answering::default();
-        for (i, feature) in self.features.iter().enumerate() {
+        let mut order: Vec<usize> = (0..self.features.len()).collect();
+        order.sort_by_key(|i| self.features[*i].plan_order());
+        for i in order {
+            let feature = self.features[i];
             answering.begin(&self.locations[index]);
             let mut plan = BlockPlan {
                 cx: self.cx,
@@ -441,7 +452,6 @@ impl Builder<'_> {
                 children,
                 server_names: &self.server_names,
                 folders: &mut self.folders,
-                server_rewrite: is_server.then_some(&mut server_rewrite),
                 things: &mut self.things,
             };
             if let Err(problem) = feature.plan(&levels[i + 1].plan, &mut plan) {
@@ -452,8 +462,19 @@ impl Builder<'_> {
         }
         sort_filters(&mut self.locations[index].filters);
         let location = &mut self.locations[index];
-        location.content_drafts.sort_by_key(|(order, _)| *order);
-        location.content_chain = location.content_drafts.drain(..).map(|(_, handler)| handler).collect();
+        location.drafts.sort_by_key(|(order, _)| *order);
+        let mut server_rewrite = Vec::new();
+        for (order, handler) in location.drafts.drain(..) {
+            let phase = match order.phase() {
+                Phase::ServerRewrite => &mut server_rewrite,
+                Phase::Rewrite => &mut location.rewrite,
+                Phase::Preaccess => &mut location.preaccess,
+                Phase::Access => &mut location.access,
+                Phase::Precontent => &mut location.precontent,
+                _ => &mut location.content_chain,
+            };
+            phase.push(handler);
+        }
         if is_server {
             self.servers[server].rewrite = server_rewrite;
             self.servers[server].tls = location.thing::<Arc<crate::tls::ServerTls>>().cloned();

@@ -36,7 +36,8 @@ pub mod variables;
 
 pub use build::{BlockPlan, Feature, HttpBuild};
 pub use plan::{
-    Background, ContentOrder, Filter, FilterOrder, Handler, HttpPlan, Listener, Location, Logger, Server, Transform,
+    Background, Filter, FilterOrder, Handler, HandlerOrder, HttpPlan, Listener, Location, Logger, PlanOrder, Server,
+    Transform,
 };
 pub use request::{
     Begun, BodyReader, Connection, Flow, Later, ListenerRef, LocalFuture, RawClient, Request, RequestBody, Tunnel,

@@ -1,6 +1,7 @@
 //! What runs: servers, locations, variables. Built once from the checked tree, immutable afterwards.
 
 use crate::core_table::CoreConf;
+use crate::engine::Phase;
 use crate::request::{Flow, Request};
 use crate::response::Body;
 use crate::route::{Names, Tree};
@@ -173,7 +174,7 @@ pub struct Location {
     pub content: Option<Arc<dyn Handler>>,
     pub content_chain: Vec<Arc<dyn Handler>>,
     /// The same while features are asked one after the other; empty in a finished plan.
-    pub content_drafts: Vec<(ContentOrder, Arc<dyn Handler>)>,
+    pub drafts: Vec<(HandlerOrder, Arc<dyn Handler>)>,
     pub filters: Vec<(FilterOrder, Arc<dyn Filter>)>,
     pub transform: Option<Arc<dyn Transform>>,
     pub loggers: Vec<Arc<dyn Logger>>,
@@ -247,6 +248,7 @@ pub trait Logger: Send + Sync {
 pub enum FilterOrder {
     NotModified,
     Slice,
+    MoreHeaders,
     Headers,
     UserId,
     Gunzip,
@@ -259,9 +261,28 @@ pub enum FilterOrder {
     Trailers,
 }
 
-/// The order in which handlers that look at the file system are asked; it stands here and nowhere else.
+/// The order in which handlers are asked, phase by phase; it stands here and nowhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ContentOrder {
+pub enum HandlerOrder {
+    /// Whether a certificate still holds is known before anything is done for its owner.
+    ServerOcsp,
+    /// Before anything looks at the address.
+    ServerRealip,
+    ServerEarlyBody,
+    ServerScript,
+    Script,
+    Realip,
+    /// Before the limits of connections, which would otherwise count requests that wait here.
+    LimitReq,
+    Degradation,
+    LimitConn,
+    Access,
+    AuthBasic,
+    AuthRequest,
+    /// Before a mirror, which is to see the URI that was found.
+    TryFiles,
+    DavGuard,
+    Mirror,
     Video,
     RandomIndex,
     Index,
@@ -269,4 +290,40 @@ pub enum ContentOrder {
     Dav,
     CompressedFiles,
     Files,
+}
+
+impl HandlerOrder {
+    /// When they are asked.
+    pub fn phase(self) -> Phase {
+        match self {
+            HandlerOrder::ServerOcsp
+            | HandlerOrder::ServerRealip
+            | HandlerOrder::ServerEarlyBody
+            | HandlerOrder::ServerScript => Phase::ServerRewrite,
+            HandlerOrder::Script => Phase::Rewrite,
+            HandlerOrder::Realip | HandlerOrder::LimitReq | HandlerOrder::Degradation | HandlerOrder::LimitConn => {
+                Phase::Preaccess
+            }
+            HandlerOrder::Access | HandlerOrder::AuthBasic | HandlerOrder::AuthRequest => Phase::Access,
+            HandlerOrder::TryFiles | HandlerOrder::DavGuard | HandlerOrder::Mirror => Phase::Precontent,
+            HandlerOrder::Video
+            | HandlerOrder::RandomIndex
+            | HandlerOrder::Index
+            | HandlerOrder::Autoindex
+            | HandlerOrder::Dav
+            | HandlerOrder::CompressedFiles
+            | HandlerOrder::Files => Phase::Content,
+        }
+    }
+}
+
+/// When a feature plans a block: whether it finds there what others have planned, or others find its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PlanOrder {
+    /// What others build upon (caches, which whatever passes requests on takes).
+    Before,
+    #[default]
+    Usual,
+    /// What stands around that of others (`slice`).
+    Around,
 }

@@ -32,6 +32,7 @@ mod gunzip;
 mod gzip;
 mod gzip_static;
 mod headers;
+mod headers_more;
 mod health_check;
 mod http2;
 mod image_filter;

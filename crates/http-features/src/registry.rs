@@ -4,7 +4,7 @@ use conf_schema::{Area, Block, Complaint, Cx, Schema, Table};
 use http_engine::variable::Builtin;
 use http_engine::{Feature, HttpPlan};
 
-/// All features, sorted by name. Where order matters it is that of `FilterOrder` and `ContentOrder`.
+/// All features, sorted by name. Where order matters it is that of `FilterOrder` and `HandlerOrder`.
 static FEATURES: &[&dyn Feature] = &[
     &crate::access::Access,
     &crate::access_log::AccessLog,
@@ -35,6 +35,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::gzip::Gzip,
     &crate::gzip_static::GzipStatic,
     &crate::headers::Headers,
+    &crate::headers_more::HeadersMore,
     &crate::health_check::HealthCheck,
     &crate::http2::Http2Feature,
     &crate::image_filter::ImageFilter,

@@ -232,9 +232,9 @@ fn a_directive_that_is_left_out_for_a_reason() {
 
 #[test]
 fn a_variable_that_nginx_has_and_we_have_not() {
-    let site = Site::new("", "http { server { listen 127.0.0.1:1; return 200 $geoip_city; } }");
+    let site = Site::new("", "http { server { listen 127.0.0.1:1; return 200 $http3; } }");
     let words = text(&site.run(&["-t", "--explain"]).stderr);
-    assert!(words.contains("unknown \"geoip_city\" variable"), "{words}");
+    assert!(words.contains("unknown \"http3\" variable"), "{words}");
     assert!(words.contains("  = nginx has it, but it is not supported by this version\n"), "{words}");
 }
 

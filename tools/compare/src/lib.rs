@@ -83,9 +83,11 @@ fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
     if any(&puts, "log_subrequest") {
         puts.retain(|put| !put.text.starts_with("mirror /"));
     }
-    // After a 412 nginx takes its connection for broken: subrequests end at once, and one may do the action in its own name.
+    // After a 412 nginx takes its connection for broken: subrequests end at once, and one may do the action in its own name. The
+    // file of a body that it has removed it cannot send again.
     if any(&puts, "post_action") {
-        puts.retain(|put| !put.text.starts_with("mirror /") && !put.text.starts_with("auth_request /"));
+        const CLASHING: [&str; 3] = ["mirror /", "auth_request /", "client_body_in_file_only"];
+        puts.retain(|put| !CLASHING.iter().any(|start| put.text.starts_with(start)));
     }
     puts
 }

@@ -3,7 +3,7 @@
 
 use conf_schema::{Area, Problem, Table};
 use http_engine::values::Satisfy;
-use http_engine::{BlockPlan, Feature, Flow, Handler, Request};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request};
 use observe::Level;
 use session_engine::access::{self, List};
 use std::any::Any;
@@ -18,7 +18,7 @@ impl Feature for Access {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if let Some(list) = access::list(&**conf) {
-            block.location.access.push(Arc::new(Check(list)));
+            block.handle(HandlerOrder::Access, Arc::new(Check(list)));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ mod crypt;
 use conf_schema::{Area, Problem, Table, directives};
 use crypt::Verdict;
 use http_engine::variables::{basic_credentials, bytes_path};
-use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use observe::{Level, os};
 use std::any::Any;
 use std::path::PathBuf;
@@ -40,7 +40,8 @@ impl Feature for AuthBasic {
             && conf.auth_basic.as_literal() != Some(b"off")
         {
             let prefix = block.cx.conf_prefix.clone();
-            block.location.access.push(Arc::new(Ask { realm: conf.auth_basic.clone(), file: file.clone(), prefix }));
+            let ask = Ask { realm: conf.auth_basic.clone(), file: file.clone(), prefix };
+            block.handle(HandlerOrder::AuthBasic, Arc::new(ask));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use conf_schema::value::Text;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::response::OutField;
 use http_engine::variable::{VarId, Variables};
-use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template, subrequest};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, subrequest};
 use observe::Level;
 use std::any::Any;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Feature for AuthRequest {
         if conf.auth_request.0 != b"off" {
             let uri = conf.auth_request.0.as_slice().into();
             let sets = conf.auth_request_set.as_ref().map(|a| a.0.as_slice().into()).unwrap_or_default();
-            block.location.access.push(Arc::new(Ask { uri, sets }));
+            block.handle(HandlerOrder::AuthRequest, Arc::new(Ask { uri, sets }));
         }
         Ok(())
     }

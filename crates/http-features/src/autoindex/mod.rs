@@ -8,7 +8,7 @@ use bytes::Bytes;
 use conf_schema::value::Flag;
 use conf_schema::{Area, Problem, Table, directives, words};
 use http_engine::variables::{bytes_path, find_arg};
-use http_engine::{BlockPlan, Body, ContentOrder, Feature, Flow, Handler, Request, Str};
+use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HandlerOrder, Request, Str};
 use observe::{Level, os};
 use std::any::Any;
 use std::os::unix::ffi::OsStringExt;
@@ -51,7 +51,7 @@ impl Feature for Autoindex {
                 exact_size: conf.autoindex_exact_size,
                 local_time: conf.autoindex_localtime,
             };
-            block.location.content_drafts.push((ContentOrder::Autoindex, Arc::new(list)));
+            block.handle(HandlerOrder::Autoindex, Arc::new(list));
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::shared::caching::{CacheState, Caching, Storing, stored_fields};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::plan::Folder;
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, HttpBuild, Request};
+use http_engine::{BlockPlan, Feature, HttpBuild, PlanOrder, Request};
 use std::any::Any;
 use std::sync::Arc;
 use wire_h1::Known;
@@ -71,6 +71,9 @@ macro_rules! cache_feature {
             }
             fn variables(&self) -> &'static [Builtin] {
                 $variables
+            }
+            fn plan_order(&self) -> PlanOrder {
+                PlanOrder::Before
             }
             fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
                 let Some(conf) = conf.downcast_ref::<$Conf>() else { return Ok(()) };

@@ -220,6 +220,7 @@ impl Job {
         }
         work.make_folder(files::bytes(target), mode & 0o777, 404)?;
         work.copy_inside(source, target)?;
+        work.keep_properties(source, target);
         if self.moving {
             if work.lines.iter().any(|(level, _)| *level <= Level::Error) {
                 // nginx would remove what it could not copy.

@@ -5,12 +5,13 @@ use super::copy_move::{destination, own_path};
 use super::locks::{Lock, Locks, NoLock, Token, Wish};
 use super::properties::{self, Listing};
 use super::{DavPlan, Depth, Extended, Names, Own, depth, refuse, set_location, xml};
+use super::{dead, files};
 use crate::shared::body_store;
 use bytes::Bytes;
 use http_engine::engine::method_bit;
 use http_engine::path::unsafe_uri;
 use http_engine::variables::bytes_path;
-use http_engine::{Body, Flow, Handler, LocalFuture, Request, files, special};
+use http_engine::{Body, Flow, Handler, LocalFuture, Request, files as cached, special};
 use observe::{Level, os};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -34,7 +35,8 @@ impl Handler for Guard {
 }
 
 fn judge(locks: &Locks, r: &mut Request) -> Result<(), u16> {
-    if !matches!(r.method, Method::Put | Method::Delete | Method::Mkcol | Method::Copy | Method::Move) {
+    use Method::{Copy, Delete, Mkcol, Move, Proppatch, Put};
+    if !matches!(r.method, Put | Delete | Mkcol | Copy | Move | Proppatch) {
         return Ok(());
     }
     let now = base::clock::unix_seconds();
@@ -46,6 +48,7 @@ fn judge(locks: &Locks, r: &mut Request) -> Result<(), u16> {
             locks.allow(&path, &tokens, !there, false, now)
         }
         Method::Delete | Method::Move => locks.allow(&path, &tokens, true, true, now),
+        Method::Proppatch => locks.allow(&path, &tokens, false, false, now),
         _ => true,
     };
     if !allowed {
@@ -110,7 +113,7 @@ fn has_etag(r: &mut Request, path: &[u8], etag: &[u8]) -> bool {
     let file = special::mapped_path(r);
     r.path = own;
     let Ok(file) = file else { return false };
-    files::look(&file).is_ok_and(|found| found.kind == files::Kind::File && *found.etag == *etag)
+    cached::look(&file).is_ok_and(|found| found.kind == cached::Kind::File && *found.etag == *etag)
 }
 
 pub fn options(plan: &DavPlan, r: &mut Request) -> Flow {
@@ -187,8 +190,46 @@ async fn list(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
     r.out.status_line = Some("207 Multi-Status".into());
     r.out.content_type = "text/xml".into();
     r.out.charset = "utf-8".into();
-    let listing = Listing::new(wanted, plan.locks.clone(), r.path.clone(), found, inside);
+    let dead = plan.allows(Method::Proppatch);
+    let listing = Listing::new(wanted, plan.locks.clone(), dead, r.path.clone(), path.into(), found, inside);
     Ok(Flow::Content(Body::Source(Box::new(listing))))
+}
+
+pub fn proppatch(plan: &Arc<DavPlan>, _: &mut Request) -> Flow {
+    later(plan, |_, r| Box::pin(async move { patch(r).await }))
+}
+
+async fn patch(r: &mut Request) -> Result<Flow, u16> {
+    let text = body(r).await?;
+    let Some(changes) = xml::proppatch(&text) else {
+        r.log(Level::Error, format_args!("client sent invalid PROPPATCH body"));
+        return Err(400);
+    };
+    let path = special::mapped_path(r)?;
+    if !bytes_path(&path).exists() {
+        return Err(404);
+    }
+    let names: Vec<xml::Name> = changes.iter().map(|change| change.name().clone()).collect();
+    // What the server itself says of files is not for clients to say.
+    let live = |name: &xml::Name| name.namespace == xml::DAV;
+    let statuses: Vec<(&xml::Name, &str)> = if names.iter().any(live) {
+        let status = |name| if live(name) { "403 Forbidden" } else { "424 Failed Dependency" };
+        names.iter().map(|name| (name, status(name))).collect()
+    } else {
+        files::run(r, move |work| {
+            let path = bytes_path(&path);
+            dead::change(path, changes).map_err(|e| work.failed(&e, 404, "setxattr()", path))
+        })
+        .await?;
+        names.iter().map(|name| (name, "200 OK")).collect()
+    };
+    let out = properties::patched(&r.path, &statuses);
+    r.out.status = 207;
+    r.out.status_line = Some("207 Multi-Status".into());
+    r.out.content_type = "text/xml".into();
+    r.out.charset = "utf-8".into();
+    r.out.content_length = Some(out.len() as u64);
+    Ok(Flow::Content(Body::Bytes(Bytes::from(out))))
 }
 
 pub fn lock(plan: &Arc<DavPlan>, _: &mut Request) -> Flow {

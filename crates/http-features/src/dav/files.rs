@@ -1,6 +1,7 @@
 //! What WebDAV's methods do with files and folders. It may take long, and runs on a thread of the default pool; what is to be
 //! logged comes back with the result.
 
+use super::dead;
 use http_engine::Request;
 use http_engine::variables::bytes_path;
 use observe::{Level, os};
@@ -188,6 +189,7 @@ impl Work {
                     self.failed(&e, 0, "mkdir()", &target);
                 }
                 let _ = self.copy_level(&source, &target, depth - 1);
+                self.keep_properties(&source, &target);
                 if let Ok(folder) = File::open(&target) {
                     let _ = folder.set_modified(time(found.mtime()));
                 }
@@ -196,6 +198,14 @@ impl Work {
             }
         }
         Ok(())
+    }
+
+    /// A copy has the properties that clients have set. Where they cannot be kept, that is logged.
+    pub fn keep_properties(&mut self, from: &Path, to: &Path) {
+        if let Err(e) = dead::copy(from, to) {
+            let (from, to) = (from.display(), to.display());
+            self.line(Level::Warn, format!("properties of \"{from}\" are not those of \"{to}\" {}", os(&e)));
+        }
     }
 
     /// Copies a file with its permissions and times.
@@ -216,6 +226,7 @@ impl Work {
         options.write(true).create(true).truncate(true).mode(found.mode() & 0o777).custom_flags(libc::O_NONBLOCK);
         let mut target = options.open(to).map_err(|e| self.failed(&e, not_found, "open()", to))?;
         io::copy(&mut source, &mut target).map_err(|e| self.failed(&e, 500, "write()", to))?;
+        self.keep_properties(from, to);
         target.set_modified(time(found.mtime())).map_err(|e| self.failed(&e, 500, "utimes()", to))
     }
 

@@ -13,7 +13,7 @@ pub fn dav(data: &[u8]) {
             }
         }
     }
-    let _ = xml::propfind(data);
+    let _ = (xml::propfind(data), xml::proppatch(data));
     if let Some(info) = xml::lock_info(data) {
         // What a client said of itself must not be able to end the element that it is sent in.
         let wrapped = [b"<o xmlns:D=\"DAV:\">".as_slice(), &info.owner, b"</o>"].concat();

@@ -6,6 +6,7 @@
 
 mod condition;
 mod copy_move;
+mod dead;
 mod extended;
 mod files;
 pub mod fuzzing;
@@ -22,7 +23,7 @@ use conf_schema::value::{Flag, Number, parse_sec};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use files::Work;
 use http_engine::engine::method_bit;
-use http_engine::{BlockPlan, ContentOrder, Feature, Flow, Handler, Request, Template};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use locks::Locks;
 use observe::Level;
 use std::any::Any;
@@ -42,9 +43,10 @@ directives! {
         min_delete_depth: Number = "0",
         /// The permissions of files and folders that are made.
         dav_access: Access = "user:rw",
-        /// Allows these methods: listing (PROPFIND), OPTIONS, and locks.
+        /// Allows these methods: listing (PROPFIND), OPTIONS, locks, and setting properties (PROPPATCH).
         /// Differs: besides the properties of the module there are `getetag` and `getcontenttype`; properties that do not exist are said not to;
-        /// locks may be shared, keep their owner, and a request's `If` is evaluated as RFC 4918 has it.
+        /// locks may be shared, keep their owner, and a request's `If` is evaluated as RFC 4918 has it. PROPPATCH is ours: properties that clients
+        /// set stand in an extended attribute of the file (`user.tidegate.dav`).
         dav_ext_methods: Methods<Extended> = "off",
         /// Locks of this zone are kept, and minded by the methods that write.
         dav_ext_lock: LockName,
@@ -84,6 +86,7 @@ impl Names for Extended {
         ("options", Method::Options),
         ("lock", Method::Lock),
         ("unlock", Method::Unlock),
+        ("proppatch", Method::Proppatch),
     ];
 }
 
@@ -191,10 +194,10 @@ impl Feature for DavFeature {
             locks,
         });
         if plan.locks.is_some() {
-            block.location.precontent.push(Arc::new(extended::Guard(plan.clone())));
+            block.handle(HandlerOrder::DavGuard, Arc::new(extended::Guard(plan.clone())));
         }
         if plan.methods != 0 {
-            block.location.content_drafts.push((ContentOrder::Dav, Arc::new(Dav(plan))));
+            block.handle(HandlerOrder::Dav, Arc::new(Dav(plan)));
         }
         Ok(())
     }
@@ -215,6 +218,9 @@ impl DavPlan {
     fn folder_access(&self) -> u32 {
         self.access | (self.access & 0o444) >> 2
     }
+    fn allows(&self, method: Method) -> bool {
+        self.methods & method_bit(method) != 0
+    }
     /// Nothing is left at the path, nor below it: its locks go.
     fn forget_locks(&self, path: &[u8]) {
         if let Some(locks) = &self.locks {
@@ -228,7 +234,7 @@ struct Dav(Arc<DavPlan>);
 impl Handler for Dav {
     fn run(&self, r: &mut Request) -> Flow {
         let plan = &self.0;
-        if plan.methods & method_bit(r.method) == 0 {
+        if !plan.allows(r.method) {
             return Flow::Declined;
         }
         match r.method {
@@ -240,6 +246,7 @@ impl Handler for Dav {
             Method::Propfind => extended::propfind(plan, r),
             Method::Lock => extended::lock(plan, r),
             Method::Unlock => extended::unlock(plan, r),
+            Method::Proppatch => extended::proppatch(plan, r),
             _ => Flow::Declined,
         }
     }

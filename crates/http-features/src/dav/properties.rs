@@ -1,8 +1,9 @@
 //! What PROPFIND tells of files and folders.
 
 use super::condition::token_text;
+use super::dead::{self, Property};
 use super::locks::{Lock, Locks};
-use super::xml::{DAV, Name, Wanted, escape};
+use super::xml::{DAV, Name, Wanted, element, escape};
 use bytes::Bytes;
 use http_engine::path::escape_uri;
 use http_engine::{BodyError, BodySource, Piece, Request};
@@ -11,6 +12,7 @@ use observe::{Level, os};
 use std::fs::{Metadata, ReadDir};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -38,6 +40,8 @@ struct Resource<'a> {
     /// Those that hold for it; `None`: there are no locks here.
     locks: Option<Vec<Lock>>,
     media: Option<Arc<[u8]>>,
+    /// What clients have set.
+    dead: Vec<Property>,
     now: i64,
 }
 
@@ -45,7 +49,10 @@ struct Resource<'a> {
 pub struct Listing {
     wanted: Wanted,
     locks: Option<Arc<Locks>>,
+    /// Properties may have been set by clients.
+    dead: bool,
     uri: Vec<u8>,
+    path: PathBuf,
     found: Option<Metadata>,
     inside: Option<ReadDir>,
     ended: bool,
@@ -56,17 +63,20 @@ impl Listing {
     pub fn new(
         wanted: Wanted,
         locks: Option<Arc<Locks>>,
+        dead: bool,
         uri: Vec<u8>,
+        path: PathBuf,
         found: Metadata,
         inside: Option<ReadDir>,
     ) -> Listing {
-        Listing { wanted, locks, uri, found: Some(found), inside, ended: false }
+        Listing { wanted, locks, dead, uri, path, found: Some(found), inside, ended: false }
     }
-    fn tell(&self, r: &Request, uri: &[u8], found: &Metadata, out: &mut Vec<u8>) {
+    fn tell(&self, r: &Request, uri: &[u8], path: &Path, found: &Metadata, out: &mut Vec<u8>) {
         let now = base::clock::unix_seconds();
         let locks = self.locks.as_ref().map(|locks| locks.covering(uri, now));
         let media = found.is_file().then(|| media(r, uri));
-        Resource { uri, found, locks, media, now }.write(&self.wanted, out);
+        let dead = if self.dead { dead::read(path) } else { Vec::new() };
+        Resource { uri, found, locks, media, dead, now }.write(&self.wanted, out);
     }
     /// The next names of the folder; `false` at its end.
     fn names(&mut self, r: &Request, out: &mut Vec<u8>) -> Result<bool, BodyError> {
@@ -92,7 +102,7 @@ impl Listing {
             if found.is_dir() {
                 uri.push(b'/');
             }
-            self.tell(r, &uri, &found, out);
+            self.tell(r, &uri, &entry.path(), &found, out);
         }
         self.inside = Some(inside);
         Ok(true)
@@ -107,7 +117,7 @@ impl BodySource for Listing {
         let mut out = Vec::with_capacity(4096);
         if let Some(found) = self.found.take() {
             out.extend_from_slice(HEAD);
-            self.tell(r, &self.uri, &found, &mut out);
+            self.tell(r, &self.uri, &self.path, &found, &mut out);
         }
         match self.names(r, &mut out) {
             Ok(true) => {}
@@ -137,45 +147,38 @@ impl Resource<'_> {
         escape_uri(self.uri, &mut escaped);
         escape(&escaped, out);
         out.extend_from_slice(b"</D:href>\n");
-        let mut missing = Vec::new();
         match wanted {
-            Wanted::All => self.found_ones(KNOWN.iter().copied(), &mut Vec::new(), out),
+            Wanted::All => {
+                let mut values = Vec::new();
+                KNOWN.iter().for_each(|name| _ = self.property(name, &mut values));
+                self.dead.iter().for_each(|(name, value)| element(name, Some(value), &mut values));
+                propstat(&values, "200 OK", out);
+            }
             Wanted::Names => {
-                let names: String = KNOWN.iter().map(|name| format!("<D:{name}/>\n")).collect();
-                propstat(names.as_bytes(), "200 OK", out);
+                let mut names = KNOWN.iter().map(|name| format!("<D:{name}/>\n")).collect::<String>().into_bytes();
+                self.dead.iter().for_each(|(name, _)| element(name, None, &mut names));
+                propstat(&names, "200 OK", out);
             }
             Wanted::These(names) => {
-                let ours = names.iter().filter(|name| name.namespace == DAV).map(|name| name.local.as_str());
-                let mut absent = Vec::new();
-                self.found_ones(ours, &mut absent, out);
-                let foreign = |name: &&Name| name.namespace != DAV;
-                absent.iter().for_each(|local| missing.extend_from_slice(format!("<D:{local}/>\n").as_bytes()));
-                for name in names.iter().filter(foreign) {
-                    missing.extend_from_slice(format!("<{} xmlns=\"", name.local).as_bytes());
-                    escape(name.namespace.as_bytes(), &mut missing);
-                    missing.extend_from_slice(b"\"/>\n");
+                let (mut values, mut missing) = (Vec::new(), Vec::new());
+                for name in names {
+                    if name.namespace == DAV && self.property(&name.local, &mut values) {
+                        continue;
+                    }
+                    match self.dead.iter().find(|(other, _)| other == name) {
+                        Some((_, value)) => element(name, Some(value), &mut values),
+                        None => element(name, None, &mut missing),
+                    }
+                }
+                if !values.is_empty() || missing.is_empty() {
+                    propstat(&values, "200 OK", out);
+                }
+                if !missing.is_empty() {
+                    propstat(&missing, "404 Not Found", out);
                 }
             }
         }
-        if !missing.is_empty() {
-            propstat(&missing, "404 Not Found", out);
-        }
         out.extend_from_slice(b"</D:response>\n");
-    }
-
-    /// Those properties that the resource has; the others' names are added to `absent`.
-    fn found_ones<'n>(&self, names: impl Iterator<Item = &'n str>, absent: &mut Vec<&'n str>, out: &mut Vec<u8>) {
-        let mut values = Vec::new();
-        let mut asked = false;
-        for name in names {
-            asked = true;
-            if !self.property(name, &mut values) {
-                absent.push(name);
-            }
-        }
-        if !values.is_empty() || !asked {
-            propstat(&values, "200 OK", out);
-        }
     }
 
     /// Appends a property; `false`: the resource has none of this name.
@@ -218,6 +221,24 @@ impl Resource<'_> {
         }
         true
     }
+}
+
+/// The answer to PROPPATCH: what became of each property.
+pub fn patched(uri: &[u8], statuses: &[(&Name, &str)]) -> Vec<u8> {
+    let mut out = HEAD.to_vec();
+    out.extend_from_slice(b"<D:response>\n<D:href>");
+    let mut escaped = Vec::new();
+    escape_uri(uri, &mut escaped);
+    escape(&escaped, &mut out);
+    out.extend_from_slice(b"</D:href>\n");
+    for (name, status) in statuses {
+        let mut property = Vec::new();
+        element(name, None, &mut property);
+        propstat(&property, status, &mut out);
+    }
+    out.extend_from_slice(b"</D:response>\n");
+    out.extend_from_slice(TAIL);
+    out
 }
 
 /// The tag that a response with the file has.

@@ -58,6 +58,9 @@ fn place(work: &mut files::Work, spooled: Spooled, path: &[u8], how: Renaming) -
         Err(_) => 201,
     };
     let Some(from) = spooled.path() else { return Err(500) };
+    if status == 204 {
+        work.keep_properties(to, from);
+    }
     work.rename(from, to, how)?;
     spooled.moved();
     Ok(status)

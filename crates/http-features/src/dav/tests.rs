@@ -91,3 +91,26 @@ fn a_file_is_not_copied_onto_itself() {
     assert_eq!(work.copy_file(&from, &link, &found, 409), Err(403));
     assert_eq!(std::fs::read(&from).ok().as_deref(), Some(b"text".as_slice()));
 }
+
+#[test]
+fn properties_stay_with_files() {
+    use super::dead::{Change, change, read};
+    use super::xml::Name;
+    let folder = Folder::new();
+    let (from, to) = (folder.write("from", "text"), folder.path("to"));
+    let name = |local: &str| Name { namespace: "urn:a".into(), local: local.into() };
+    match change(&from, vec![Change::Set(name("a"), b"1".to_vec()), Change::Set(name("b"), Vec::new())]) {
+        // Not every file system has such attributes.
+        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => return,
+        result => result.expect("set"),
+    }
+    assert_eq!(read(&from), [(name("a"), b"1".to_vec()), (name("b"), Vec::new())]);
+    let found = std::fs::metadata(&from).expect("there");
+    assert_eq!(Work::default().copy_file(&from, &to, &found, 409), Ok(()));
+    change(&from, vec![Change::Remove(name("b")), Change::Set(name("a"), b"2".to_vec())]).expect("changed");
+    assert_eq!(read(&from), [(name("a"), b"2".to_vec())]);
+    change(&from, vec![Change::Remove(name("a"))]).expect("removed");
+    assert_eq!((read(&from).len(), read(&to).len()), (0, 2));
+    assert!(change(&from, vec![Change::Set(name("a"), vec![b'x'; 70_000])]).is_err());
+    assert!(change(&folder.path("none"), vec![Change::Set(name("a"), Vec::new())]).is_err());
+}

@@ -1,5 +1,6 @@
 //! The bodies of PROPFIND and LOCK (RFC 4918, 14), and XML as it is sent.
 
+use super::dead::Change;
 use roxmltree::{Document, Node, ParsingOptions};
 
 pub const DAV: &str = "DAV:";
@@ -9,8 +10,10 @@ const NODES_MAX: u32 = 4096;
 const PROPERTIES_MAX: usize = 256;
 /// What a client may say of itself when it takes a lock.
 const OWNER_BYTES_MAX: usize = 2048;
-/// Elements within elements of it.
-const OWNER_DEPTH_MAX: usize = 32;
+/// What a client may set a property to.
+const VALUE_BYTES_MAX: usize = 16_384;
+/// Elements within elements of either.
+const DEPTH_MAX: usize = 32;
 
 /// The name of a property.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,14 +101,62 @@ pub fn lock_info(text: &[u8]) -> Option<LockInfo> {
     let mut owner = Vec::new();
     if let Some(node) = root.children().find(|node| is(node, "owner")) {
         for inner in node.children() {
-            write(&inner, OWNER_DEPTH_MAX, &mut owner)?;
+            write(&inner, DEPTH_MAX, OWNER_BYTES_MAX, &mut owner)?;
         }
     }
     Some(LockInfo { exclusive: child(scope, "exclusive"), owner })
 }
 
+/// What a body of PROPPATCH asks for, in its order. `None`: it is no such body, or a value is too long.
+pub fn proppatch(text: &[u8]) -> Option<Vec<Change>> {
+    let document = document(text)?;
+    let root = document.root_element();
+    if !is(&root, "propertyupdate") {
+        return None;
+    }
+    let mut changes = Vec::new();
+    for part in root.children().filter(|node| is(node, "set") || is(node, "remove")) {
+        for property in part.children().filter(|node| is(node, "prop")).flat_map(|prop| prop.children()) {
+            if !property.is_element() {
+                continue;
+            }
+            let name = name(&property);
+            changes.push(match is(&part, "set") {
+                false => Change::Remove(name),
+                true => {
+                    let mut value = Vec::new();
+                    for inner in property.children() {
+                        write(&inner, DEPTH_MAX, VALUE_BYTES_MAX, &mut value)?;
+                    }
+                    Change::Set(name, value)
+                }
+            });
+        }
+    }
+    (!changes.is_empty() && changes.len() <= PROPERTIES_MAX).then_some(changes)
+}
+
+/// A property's name as an element without contents, or around a value.
+pub fn element(name: &Name, value: Option<&[u8]>, out: &mut Vec<u8>) {
+    let tag = if name.namespace == DAV { format!("D:{}", name.local) } else { name.local.clone() };
+    out.extend_from_slice(format!("<{tag}").as_bytes());
+    if name.namespace != DAV {
+        out.extend_from_slice(b" xmlns=\"");
+        escape(name.namespace.as_bytes(), out);
+        out.push(b'"');
+    }
+    match value {
+        None => out.extend_from_slice(b"/>\n"),
+        Some(value) => {
+            out.push(b'>');
+            out.extend_from_slice(value);
+            out.extend_from_slice(format!("</{tag}>\n").as_bytes());
+        }
+    }
+}
+
 /// A piece of a document, so that it stands for itself; `None`: it is too long or too deep.
-fn write(node: &Node<'_, '_>, depth: usize, out: &mut Vec<u8>) -> Option<()> {
+fn write(node: &Node<'_, '_>, depth: usize, bytes_max: usize, out: &mut Vec<u8>) -> Option<()> {
     if let Some(text) = node.text().filter(|_| node.is_text()) {
         escape(text.as_bytes(), out);
     } else if node.is_element() {
@@ -126,11 +177,11 @@ fn write(node: &Node<'_, '_>, depth: usize, out: &mut Vec<u8>) -> Option<()> {
         }
         out.push(b'>');
         for inner in node.children() {
-            write(&inner, depth, out)?;
+            write(&inner, depth, bytes_max, out)?;
         }
         out.extend_from_slice(format!("</{tag}>").as_bytes());
     }
-    (out.len() <= OWNER_BYTES_MAX).then_some(())
+    (out.len() <= bytes_max).then_some(())
 }
 
 /// Text that means nothing to a parser of XML, in elements and in attributes.
@@ -181,6 +232,25 @@ mod tests {
         }
         let many = "<a/>".repeat(PROPERTIES_MAX + 1);
         assert_eq!(of(&format!("<propfind xmlns='DAV:'><prop>{many}</prop></propfind>")), None);
+    }
+
+    #[test]
+    fn proppatch_bodies() {
+        let of = |inside: &str| {
+            proppatch(format!("<propertyupdate xmlns='DAV:' xmlns:a='urn:a'>{inside}</propertyupdate>").as_bytes())
+        };
+        let name = |namespace: &str, local: &str| Name { namespace: namespace.into(), local: local.into() };
+        assert_eq!(
+            of("<set><prop><a:b>x&lt;<a:c/></a:b><d xmlns=''/></prop></set><remove><prop><a:e/></prop></remove>"),
+            Some(vec![
+                Change::Set(name("urn:a", "b"), b"x&lt;<c xmlns=\"urn:a\"></c>".to_vec()),
+                Change::Set(name("", "d"), Vec::new()),
+                Change::Remove(name("urn:a", "e")),
+            ])
+        );
+        assert_eq!((of(""), proppatch(b"<a/>"), proppatch(b"")), (None, None, None));
+        let long = "x".repeat(VALUE_BYTES_MAX + 1);
+        assert_eq!(of(&format!("<set><prop><a:b>{long}</a:b></prop></set>")), None);
     }
 
     #[test]

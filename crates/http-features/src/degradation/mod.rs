@@ -2,7 +2,7 @@
 
 use conf_schema::value::parse_size;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, words};
-use http_engine::{BlockPlan, Feature, Flow, Handler, Request};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request};
 use observe::Level;
 use std::any::Any;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Feature for DegradationFeature {
         if let (Some(Limit(bytes)), Some(answer)) = (conf.degradation, conf.degrade)
             && bytes > 0
         {
-            block.location.preaccess.push(Arc::new(Degrade { bytes, answer }));
+            block.handle(HandlerOrder::Degradation, Arc::new(Degrade { bytes, answer }));
         }
         Ok(())
     }

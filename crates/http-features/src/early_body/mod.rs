@@ -4,7 +4,7 @@ use crate::shared::body_store;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::core_table::Conditions;
 use http_engine::template::truthy;
-use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use observe::Level;
 use std::any::Any;
 use std::sync::Arc;
@@ -31,9 +31,7 @@ impl Feature for EarlyBody {
         else {
             return Ok(());
         };
-        if let Some(handlers) = &mut block.server_rewrite {
-            handlers.insert(0, Arc::new(Read(conditions.0.clone())));
-        }
+        block.handle(HandlerOrder::ServerEarlyBody, Arc::new(Read(conditions.0.clone())));
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use conf_schema::value::Own;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::core_table::Marker;
 use http_engine::variables::find_arg;
-use http_engine::{BlockPlan, Body, ContentOrder, Feature, FilePart, Flow, Handler, Piece, Request, Str};
+use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Piece, Request, Str};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Feature for FlvFeature {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if conf.downcast_ref::<FlvConf>().is_some_and(|conf| conf.flv.is_some()) {
-            block.location.content_drafts.push((ContentOrder::Video, Arc::new(Flv)));
+            block.handle(HandlerOrder::Video, Arc::new(Flv));
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::shared::compress::Coding;
 use crate::shared::static_coded::{StaticCoded, StaticMode};
 use conf_schema::{Area, Problem, Table, directives};
-use http_engine::{BlockPlan, ContentOrder, Feature};
+use http_engine::{BlockPlan, Feature, HandlerOrder};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Feature for GzipStatic {
             && conf.gzip_static != StaticMode::Off
         {
             let handler = StaticCoded { coding: Coding::Gzip, mode: conf.gzip_static };
-            block.location.content_drafts.push((ContentOrder::CompressedFiles, Arc::new(handler)));
+            block.handle(HandlerOrder::CompressedFiles, Arc::new(handler));
         }
         Ok(())
     }

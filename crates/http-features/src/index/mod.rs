@@ -2,7 +2,7 @@
 
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::files::Kind;
-use http_engine::{BlockPlan, ContentOrder, Feature, Flow, Handler, Request, Template, special};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, special};
 use observe::{Level, os};
 use std::any::Any;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Feature for Index {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if let Some(conf) = conf.downcast_ref::<IndexConf>() {
             let look = Arc::new(Look(conf.index.0.clone()));
-            block.location.content_drafts.push((ContentOrder::Index, look));
+            block.handle(HandlerOrder::Index, look);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 use conf_schema::value::{Between, Flag, List};
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, Flow, Handler, Request};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request};
 use session_engine::limit_conn::{self, Counted, Limit, LogLevel, Verdict};
 use std::any::Any;
 use std::rc::Rc;
@@ -49,7 +49,7 @@ impl Feature for LimitConn {
         let Some(conf) = conf.downcast_ref::<ConnConf>() else { return Ok(()) };
         let Some(limits) = &conf.limit_conn else { return Ok(()) };
         let check = limit_conn::Check::new(block.cx, limits, conf.limit_conn_dry_run, conf.limit_conn_log_level)?;
-        block.location.preaccess.push(Arc::new(Check { check, status: conf.limit_conn_status.0 as u16 }));
+        block.handle(HandlerOrder::LimitConn, Arc::new(Check { check, status: conf.limit_conn_status.0 as u16 }));
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use bucket::{Buckets, Rate, Verdict};
 use conf_schema::value::{Between, Flag, List};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, words};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use observe::Level;
 use std::any::Any;
 use std::rc::Rc;
@@ -157,8 +157,7 @@ impl Feature for LimitReq {
         };
         let status = conf.limit_req_status.0 as u16;
         let check = Check { limits, dry_run: conf.limit_req_dry_run, refused, delayed, status };
-        // Before the limits of connections, which would otherwise count requests that wait here.
-        block.location.preaccess.insert(0, Arc::new(check));
+        block.handle(HandlerOrder::LimitReq, Arc::new(check));
         Ok(())
     }
 }

@@ -5,7 +5,7 @@
 use crate::shared::body_store;
 use conf_schema::value::Flag;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::{BlockPlan, Feature, Flow, Handler, Request, RequestBody, subrequest};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, RequestBody, subrequest};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Feature for Mirror {
         let Targets { uris, .. } = &conf.mirror;
         if !uris.is_empty() {
             let copy = Copies { uris: uris.as_slice().into(), body: conf.mirror_request_body };
-            block.location.precontent.push(Arc::new(copy));
+            block.handle(HandlerOrder::Mirror, Arc::new(copy));
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use conf_schema::{Area, Problem, Table, directives};
 use http_engine::core_table::Marker;
 use http_engine::files::Found;
 use http_engine::variables::find_arg;
-use http_engine::{BlockPlan, Body, ContentOrder, Feature, FilePart, Flow, Handler, Piece, Request, Str};
+use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Piece, Request, Str};
 use observe::Level;
 use rebuild::{Cut, Film, Rebuilt};
 use std::any::Any;
@@ -50,7 +50,7 @@ impl Feature for Mp4Feature {
         let Some(conf) = conf.downcast_ref::<Mp4Conf>() else { return Ok(()) };
         if conf.mp4.is_some() {
             let handler = Mp4 { tables_max: conf.mp4_max_buffer_size.0, key_frame: conf.mp4_start_key_frame };
-            block.location.content_drafts.push((ContentOrder::Video, Arc::new(handler)));
+            block.handle(HandlerOrder::Video, Arc::new(handler));
         }
         Ok(())
     }

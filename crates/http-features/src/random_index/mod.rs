@@ -3,7 +3,7 @@
 use conf_schema::value::Flag;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::variables::bytes_path;
-use http_engine::{BlockPlan, ContentOrder, Feature, Flow, Handler, Request};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request};
 use observe::{Level, os};
 use std::any::Any;
 use std::os::unix::ffi::OsStringExt;
@@ -27,7 +27,7 @@ impl Feature for RandomIndex {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if conf.downcast_ref::<RandomConf>().is_some_and(|conf| conf.random_index) {
-            block.location.content_drafts.push((ContentOrder::RandomIndex, Arc::new(Choose)));
+            block.handle(HandlerOrder::RandomIndex, Arc::new(Choose));
         }
         Ok(())
     }

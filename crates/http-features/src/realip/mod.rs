@@ -5,7 +5,7 @@ use conf_schema::value::{Flag, List, Text};
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::forwarded::{self, Trusted};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Connection, Feature, Flow, Handler, Request};
+use http_engine::{BlockPlan, Connection, Feature, Flow, Handler, HandlerOrder, Request};
 use session_engine::real_ip::From;
 use std::any::Any;
 use std::io::Write as _;
@@ -86,11 +86,8 @@ impl Feature for Realip {
         };
         let proxies = from.0.iter().flat_map(|from| from.0.iter().copied()).collect();
         let replace = Arc::new(Replace { place, proxies, recursive: conf.real_ip_recursive });
-        // Before anything looks at the address: rewrites of the server, and limits of the location.
-        if let Some(server) = &mut block.server_rewrite {
-            server.insert(0, replace.clone());
-        }
-        block.location.preaccess.insert(0, replace);
+        block.handle(HandlerOrder::ServerRealip, replace.clone());
+        block.handle(HandlerOrder::Realip, replace);
         Ok(())
     }
 }

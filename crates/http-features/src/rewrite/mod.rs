@@ -8,7 +8,7 @@ mod script;
 
 use conf_schema::value::Flag;
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::{BlockPlan, Feature, Handler};
+use http_engine::{BlockPlan, Feature, HandlerOrder};
 use script::{Op, Script};
 use std::any::Any;
 use std::sync::Arc;
@@ -75,13 +75,8 @@ impl Feature for Rewrite {
             warn: conf.uninitialized_variable_warn,
         });
         // An `if` block's script runs as a part of the enclosing one: it is found through its location.
-        if matches!(block.context, Contexts::if_in_location | Contexts::if_in_server) {
-            block.location.rewrite.push(script as Arc<dyn Handler>);
-        } else if let Some(server) = &mut block.server_rewrite {
-            server.push(script as Arc<dyn Handler>);
-        } else {
-            block.location.rewrite.push(script as Arc<dyn Handler>);
-        }
+        let order = if block.context == Contexts::server { HandlerOrder::ServerScript } else { HandlerOrder::Script };
+        block.handle(order, script);
         Ok(())
     }
 }

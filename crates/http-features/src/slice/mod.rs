@@ -8,7 +8,7 @@ use conf_schema::value::Size;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::variable::Builtin;
 use http_engine::{
-    BlockPlan, Body, BodyError, BodySource, Feature, Flow, Handler, LocalFuture, Piece, Request, subrequest,
+    BlockPlan, Body, BodyError, BodySource, Feature, Flow, Handler, LocalFuture, Piece, PlanOrder, Request, subrequest,
 };
 use observe::Level;
 use std::any::Any;
@@ -39,11 +39,13 @@ impl Feature for SliceFeature {
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
     }
+    fn plan_order(&self) -> PlanOrder {
+        PlanOrder::Around
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(size) = conf.downcast_ref::<SliceConf>().map(|conf| conf.slice.0).filter(|size| *size > 0) else {
             return Ok(());
         };
-        // What passes requests on has been planned before.
         if let Some(inner) = block.location.content.take() {
             block.location.things.push(Arc::new(SliceSize(size)));
             block.location.content = Some(Arc::new(Sliced { inner, size }));

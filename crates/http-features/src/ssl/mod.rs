@@ -8,7 +8,7 @@ use crate::shared::tls::{CacheOf, Command, Passwords, Pem, TlsProtocols};
 use conf_schema::value::{Flag, List, Number, Sec, Size, Text};
 use conf_schema::{Area, Contexts, Problem, Table, directives};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, HttpBuild, HttpPlan, Request};
+use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, HttpPlan, Request};
 use session_engine::server_said;
 use session_engine::tls::{self as shared, Ocsp, OcspCache, ServerSaid, Sessions, Stapler, Verify, report};
 use std::any::Any;
@@ -119,8 +119,8 @@ impl Feature for Ssl {
         if let Some(mut tls) = shared::server(&said, block.cx)? {
             tls.names = report::hosts(block.server_names);
             report::certificates(&tls, block.cx);
-            if let (Some(ask), Some(rewrite)) = (shared::asking(&said)?, &mut block.server_rewrite) {
-                rewrite.insert(0, Arc::new(ocsp::Ask(Arc::new(ask))));
+            if let Some(ask) = shared::asking(&said)? {
+                block.handle(HandlerOrder::ServerOcsp, Arc::new(ocsp::Ask(Arc::new(ask))));
             }
             block.location.things.push(Arc::new(Arc::new(tls)));
         }

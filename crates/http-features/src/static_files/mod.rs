@@ -4,7 +4,7 @@ use crate::shared::opening;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::file_io::{self, Aio};
 use http_engine::files::{self, Kind};
-use http_engine::{BlockPlan, Body, ContentOrder, Feature, FilePart, Flow, Handler, Request, Str, special};
+use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Request, Str, special};
 use net::pool::Pool;
 use observe::Level;
 use std::any::Any;
@@ -25,7 +25,7 @@ impl Feature for StaticFiles {
         StaticConf::table("static_files", Area::Http)
     }
     fn plan(&self, _: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
-        block.location.content_drafts.push((ContentOrder::Files, Arc::new(Files)));
+        block.handle(HandlerOrder::Files, Arc::new(Files));
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use conf_schema::value::Own;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::files::Kind;
 use http_engine::values::Alias;
-use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template, special};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, special};
 use observe::Level;
 use std::any::Any;
 use std::sync::Arc;
@@ -67,8 +67,7 @@ impl Feature for TryFiles {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if let Some(Own(candidates)) = conf.downcast_ref::<TryConf>().and_then(|c| c.try_files.clone()) {
-            // Before a mirror, which is to see the URI that was found.
-            block.location.precontent.insert(0, Arc::new(candidates));
+            block.handle(HandlerOrder::TryFiles, Arc::new(candidates));
         }
         Ok(())
     }

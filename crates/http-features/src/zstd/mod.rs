@@ -5,7 +5,7 @@ use crate::shared::media_types::MediaTypes;
 use crate::shared::static_coded::{StaticCoded, StaticMode};
 use conf_schema::value::{Between, Buffers, Flag, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::{BlockPlan, Body, ContentOrder, Feature, Filter, FilterOrder, Request};
+use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, HandlerOrder, Request};
 use std::any::Any;
 use std::sync::Arc;
 use wire_h1::Known;
@@ -50,7 +50,7 @@ impl Feature for Zstd {
         let Ok(conf) = conf.clone().downcast::<ZstdConf>() else { return Ok(()) };
         if conf.zstd_static != StaticMode::Off {
             let handler = StaticCoded { coding: Coding::Zstd, mode: conf.zstd_static };
-            block.location.content_drafts.push((ContentOrder::CompressedFiles, Arc::new(handler)));
+            block.handle(HandlerOrder::CompressedFiles, Arc::new(handler));
         }
         if conf.zstd {
             block.location.filters.push((FilterOrder::Compress, Arc::new(Compress(conf))));

@@ -192,11 +192,12 @@ impl Value for Environment {
 pub struct Modules(pub Vec<String>);
 
 /// The modules that nginx and its distributors ship as files and whose directives we know.
-const KNOWN_MODULES: [&str; 15] = [
+const KNOWN_MODULES: [&str; 16] = [
     "ngx_http_geoip_module",
     "ngx_http_image_filter_module",
-    "ngx_http_perl_module",
-    "ngx_http_xslt_filter_module",
+    "ngx_http_geoip2_module",
+    "ngx_http_dav_ext_module",
+    "ngx_http_headers_more_filter_module",
     "ngx_mail_module",
     "ngx_stream_module",
     "ngx_stream_geoip_module",

@@ -1,0 +1,81 @@
+//! Fields of requests. What they say anew is written behind the bytes of the head.
+
+use super::lines::{Item, Line};
+use http_engine::{Flow, Handler, Request};
+use std::sync::Arc;
+
+use wire_h1::{Field, Fields, Known, Span, known};
+
+pub struct Incoming(pub Vec<Arc<Line>>);
+
+/// Fields that a head may have when lines have added to it.
+const FIELDS_MAX: usize = 10_000;
+
+impl Handler for Incoming {
+    fn run(&self, r: &mut Request) -> Flow {
+        for line in &self.0 {
+            if !line.types.is_empty() {
+                let media = r.header(Known::ContentType).filter(|media| !media.is_empty());
+                if !media.is_some_and(|media| line.types.iter().any(|wanted| wanted == media)) {
+                    continue;
+                }
+            }
+            for item in &line.fields {
+                let value = match &item.value {
+                    None => Vec::new(),
+                    Some(value) => {
+                        let value = value.eval(r);
+                        match r.field_value("more_set_input_headers", &item.name, value) {
+                            Some(value) => value,
+                            None => continue,
+                        }
+                    }
+                };
+                set(r, item, &value, line.replace);
+            }
+        }
+        Flow::Declined
+    }
+}
+
+/// Whether a field says how the request was framed; these stay whatever a wildcard says.
+fn frames(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding")
+}
+
+/// Gives a field a value; an empty one takes it away. `only`: it is not added where there is none.
+fn set(r: &mut Request, item: &Item, value: &[u8], only: bool) {
+    let mut place = None;
+    let mut fields = Fields::default();
+    for mut field in std::mem::take(&mut r.head.fields.all) {
+        let name = field.name.of(&r.buf);
+        if item.is(name) && !frames(name) {
+            if value.is_empty() || place.is_some() {
+                continue;
+            }
+            field.value = written(&mut r.buf, value);
+            place = Some(field.value);
+        }
+        fields.push(field);
+    }
+    if place.is_none() && !value.is_empty() && !only && fields.all.len() < FIELDS_MAX {
+        let (name, value) = (written(&mut r.buf, &item.name), written(&mut r.buf, value));
+        fields.push(Field { name, value, known: known(&item.name) });
+    }
+    r.head.fields = fields;
+    if item.is(b"host") {
+        let mut host = Vec::new();
+        match http_engine::path::host(value, &mut host) {
+            Some(port) => (r.host, r.host_port) = (host, port),
+            None if value.is_empty() => (r.host, r.host_port) = (Vec::new(), None),
+            // It is no host: what the request was for stays.
+            None => {}
+        }
+    }
+}
+
+fn written(buf: &mut Vec<u8>, text: &[u8]) -> Span {
+    let start = buf.len() as u32;
+    buf.extend_from_slice(text);
+    Span { start, end: buf.len() as u32 }
+}

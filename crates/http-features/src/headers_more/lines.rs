@@ -1,0 +1,230 @@
+//! The lines as they are written: options, and fields.
+
+use conf_schema::{Cx, Directive, Given, Problem, Value};
+use http_engine::Template;
+use http_engine::clean::one_line;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// What one of the four directives takes.
+pub trait Kind: Clone + 'static {
+    const SYNTAX: &'static str;
+    /// Options besides `-t`.
+    const OPTIONS: &'static [u8];
+    /// Fields have values.
+    const SETS: bool;
+    /// Names that say how messages are framed.
+    const FRAMING: &'static [&'static str];
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $Name:ident $syntax:literal $options:literal $sets:literal $framing:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $Name;
+        impl Kind for $Name {
+            const SYNTAX: &'static str = $syntax;
+            const OPTIONS: &'static [u8] = $options;
+            const SETS: bool = $sets;
+            const FRAMING: &'static [&'static str] = $framing;
+        }
+    )*};
+}
+
+kinds! {
+    /// `more_set_headers`
+    SetOut "[-t types] [-s statuses] [-a] field ..." b"sa" true &["content-length", "transfer-encoding", "connection"];
+    /// `more_clear_headers`
+    ClearOut "[-t types] [-s statuses] name ..." b"s" false &["transfer-encoding", "connection"];
+    /// `more_set_input_headers`
+    SetIn "[-t types] [-r] field ..." b"r" true &["content-length", "transfer-encoding"];
+    /// `more_clear_input_headers`
+    ClearIn "[-t types] name ..." b"" false &["content-length", "transfer-encoding"];
+}
+
+/// One line.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Blocks around it that have lines.
+    pub depth: usize,
+    /// Its place among all lines of the configuration.
+    pub number: usize,
+    /// Empty: whatever the type is.
+    pub types: Vec<Vec<u8>>,
+    /// Empty: whatever the status is.
+    pub statuses: Vec<u16>,
+    /// `-a`: what is there stays.
+    pub append: bool,
+    /// `-r`: only what is there is set.
+    pub replace: bool,
+    pub fields: Vec<Item>,
+}
+
+/// A field of a line.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Without the star.
+    pub name: Arc<[u8]>,
+    /// The name was only the beginning of names.
+    pub wildcard: bool,
+    /// `None`: the field goes.
+    pub value: Option<Template>,
+}
+
+impl Item {
+    pub fn is(&self, name: &[u8]) -> bool {
+        match self.wildcard {
+            true => name.get(..self.name.len()).is_some_and(|start| start.eq_ignore_ascii_case(&self.name)),
+            false => name.eq_ignore_ascii_case(&self.name),
+        }
+    }
+}
+
+/// The lines of a directive.
+#[derive(Clone, Debug)]
+pub struct Lines<K> {
+    all: Vec<Arc<Line>>,
+    kind: PhantomData<K>,
+}
+
+impl<K> Lines<K> {
+    pub fn all(&self) -> &[Arc<Line>] {
+        &self.all
+    }
+}
+
+impl<K: Clone> Lines<K> {
+    /// Puts the enclosing block's lines before a block's own.
+    pub fn under(inner: &mut Option<Given<Lines<K>>>, outer: &Option<Given<Lines<K>>>, depth: usize) {
+        let Some(own) = inner else {
+            inner.clone_from(outer);
+            return;
+        };
+        let mut all = outer.as_ref().map(|given| given.value.all.clone()).unwrap_or_default();
+        let deeper = |line: &Arc<Line>| Arc::new(Line { depth, ..Line::clone(line) });
+        all.extend(own.value.all.iter().map(deeper));
+        own.value.all = all;
+    }
+}
+
+/// Lines that were read so far, in the [`Cx`].
+#[derive(Default)]
+struct Count(usize);
+
+impl<K: Kind> Value for Lines<K> {
+    const SYNTAX: &'static str = K::SYNTAX;
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let directive = d.name.text().into_owned();
+        cx.get::<Count>().0 += 1;
+        let number = cx.get::<Count>().0;
+        let mut line = Line {
+            depth: 0,
+            number,
+            types: Vec::new(),
+            statuses: Vec::new(),
+            append: false,
+            replace: false,
+            fields: Vec::new(),
+        };
+        let mut words = d.args.iter().enumerate();
+        while let Some((index, word)) = words.next() {
+            let text = word.text();
+            let [b'-', option] = *word.bytes.as_slice() else {
+                if word.bytes.starts_with(b"-") {
+                    return Err(Problem::says(format!("{directive}: invalid option name: \"{text}\"")).at(index));
+                }
+                if !word.bytes.is_empty() {
+                    line.fields.push(item::<K>(cx, d, index)?);
+                }
+                continue;
+            };
+            if option != b't' && !K::OPTIONS.contains(&option) {
+                return Err(Problem::says(format!("{directive}: invalid option name: \"{text}\"")).at(index));
+            }
+            match option {
+                b'a' => line.append = true,
+                b'r' => line.replace = true,
+                option => {
+                    let Some((index, list)) = words.next() else {
+                        let option = char::from(option);
+                        return Err(
+                            Problem::says(format!("{directive}: option -{option} takes an argument.")).at(index)
+                        );
+                    };
+                    let list =
+                        list.bytes.split(|c| matches!(c, b' ' | b'\t' | b'\r' | b'\n')).filter(|w| !w.is_empty());
+                    match option {
+                        b't' => line.types.extend(list.map(<[u8]>::to_vec)),
+                        _ => line.statuses.extend(statuses(&directive, list).map_err(|p| p.at(index))?),
+                    }
+                }
+            }
+        }
+        if line.append && line.fields.iter().any(|field| BUILT_IN.iter().any(|name| field.is(name.as_bytes()))) {
+            let text = format!("{directive}: can not append builtin headers");
+            return Err(Problem::says(text).hint("there is one such field at most"));
+        }
+        Ok(Lines { all: vec![Arc::new(line)], kind: PhantomData })
+    }
+    fn append(&mut self, later: Self) {
+        self.all.extend(later.all);
+    }
+}
+
+/// Fields that a response has once at most.
+const BUILT_IN: [&str; 11] = [
+    "server",
+    "date",
+    "content-encoding",
+    "location",
+    "refresh",
+    "last-modified",
+    "content-range",
+    "accept-ranges",
+    "expires",
+    "etag",
+    "content-type",
+];
+
+fn statuses<'a>(directive: &str, list: impl Iterator<Item = &'a [u8]>) -> Result<Vec<u16>, Problem> {
+    list.map(|text| {
+        let wrong = || {
+            let shown = String::from_utf8_lossy(text);
+            Problem::says(format!("{directive}: invalid status code \"{shown}\""))
+                .hint("statuses, with spaces between them")
+        };
+        std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or_else(wrong)
+    })
+    .collect()
+}
+
+fn item<K: Kind>(cx: &mut Cx, d: &Directive, index: usize) -> Result<Item, Problem> {
+    let directive = d.name.text().into_owned();
+    let text = d.args.get(index).map(|w| w.bytes.clone()).unwrap_or_default();
+    let colon = text.iter().position(|c| *c == b':').unwrap_or(text.len());
+    let name = text.get(..colon).unwrap_or_default().trim_ascii();
+    let value = text.get(colon + 1..).unwrap_or_default().trim_ascii_start();
+    let shown = String::from_utf8_lossy(&text).into_owned();
+    let wildcard = !K::SETS && name.ends_with(b"*");
+    let name = if wildcard { name.strip_suffix(b"*").unwrap_or(name) } else { name };
+    if name.is_empty() {
+        let what = if wildcard { "wildcard key too short" } else { "no key found in the header argument" };
+        return Err(Problem::says(format!("{directive}: {what}: {shown}")).at(index));
+    }
+    if !name.iter().all(|c| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(c)) {
+        return Err(Problem::says(format!("{directive}: invalid field name in \"{shown}\"")).at(index));
+    }
+    let item = Item { name: name.into(), wildcard, value: None };
+    if !wildcard && let Some(framing) = K::FRAMING.iter().find(|framing| item.is(framing.as_bytes())) {
+        let text = format!("{directive}: \"{framing}\" cannot be changed");
+        return Err(Problem::says(text)
+            .at(index)
+            .hint("it says where a message ends, which is not for a configuration to say"));
+    }
+    let value = match K::SETS && !value.is_empty() {
+        true => Some(Template::compile(cx, d, &one_line(value)).map_err(|p| p.at(index))?),
+        false => None,
+    };
+    Ok(Item { value, ..item })
+}
