@@ -16,6 +16,7 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
+use stream_features::sessions::ProxyHeader;
 
 /// Connections accepted at one go; `multi_accept` lifts it.
 const ACCEPTS_MAX: usize = 32;
@@ -108,7 +109,12 @@ pub fn accept(world: &Rc<World>, door_key: Key, door: &Door) {
 /// Takes a connection in that came to this listener.
 pub fn take_in(world: &Rc<World>, accepted: socket::Accepted, listener: &ListenerRef) {
     let local = local_of(&accepted, listener.address());
-    take_in_as(world, accepted, listener, local, None::<fn(Rc<Connection>) -> Rc<Secure>>);
+    take_in_as(
+        world,
+        accepted,
+        listener,
+        As { local, proxy: None, established: None::<fn(Rc<Connection>) -> Rc<Secure>> },
+    );
 }
 
 /// The address that a client has connected to. A listener on the wildcard address: it is asked for once.
@@ -121,14 +127,27 @@ pub fn local_of(accepted: &socket::Accepted, address: &Rc<Address>) -> Rc<Addres
     }
 }
 
-/// The same, with the address that the client has connected to. `established`: its handshake was made already.
+/// What is known of a connection that comes to a listener.
+pub struct As<F> {
+    /// The address that the client has connected to.
+    pub local: Rc<Address>,
+    /// What another listener has read of a PROXY protocol header.
+    pub proxy: Option<ProxyHeader>,
+    /// Its handshake was made already.
+    pub established: Option<F>,
+}
+
+/// The same, with what is known of it.
 pub fn take_in_as(
     world: &Rc<World>,
     accepted: socket::Accepted,
     listener: &ListenerRef,
-    local: Rc<Address>,
-    established: Option<impl FnOnce(Rc<Connection>) -> Rc<Secure>>,
+    known: As<impl FnOnce(Rc<Connection>) -> Rc<Secure>>,
 ) {
+    let As { local, proxy, established } = known;
+    let address = listener.address();
+    let reads_header = |l: &http_engine::Listener| l.spec.address == **address && l.proxy_protocol;
+    let proxy = proxy.filter(|_| world.plan.borrow().as_ref().is_some_and(|p| !p.listeners.iter().any(reads_header)));
     let raw = accepted.fd.as_raw_fd();
     let connection = Rc::new(Connection {
         number: World::next_number(),
@@ -138,7 +157,7 @@ pub fn take_in_as(
         requests: Cell::new(0),
         nodelay: Cell::new(false),
         started: clock::now(),
-        proxy: None,
+        proxy,
         fd: raw,
         tls: None,
         begun: Begun::default(),

@@ -145,12 +145,13 @@ impl Host for WorkerHost {
 
 /// A connection that becomes the http area's.
 fn take_in(world: &Rc<World>, passed: Passed, listener: Address, to: &Address) {
-    let Passed { stream, peer, .. } = passed;
+    let Passed { stream, peer, proxy, .. } = passed;
     let Ok((fd, tls)) = stream.into_parts() else { return };
     let listener = ListenerRef::new(Rc::new(listener));
     let accepted = socket::Accepted { fd, peer };
     let tls = tls.map(|(tls, plain)| move |connection| Rc::new(Secure::established(connection, tls, plain)));
-    accept::take_in_as(world, accepted, &listener, Rc::new(to.clone()), tls);
+    let as_passed = accept::As { local: Rc::new(to.clone()), proxy, established: tls };
+    accept::take_in_as(world, accepted, &listener, as_passed);
 }
 
 /// Where a door's place among the listeners of the stream area is kept: the plan's generation, and the place.

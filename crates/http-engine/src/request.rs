@@ -405,6 +405,7 @@ impl Request {
         self.head.method == Method::Head
     }
     /// Appends a variable's value; `false` when it has none.
+    #[inline]
     pub fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
         let plan = self.plan_rc();
         let Some(variable) = plan.variables.get(id.0 as usize) else { return false };

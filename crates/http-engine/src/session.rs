@@ -23,6 +23,7 @@ impl Session for Request {
     fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
         Request::variable(self, id, out)
     }
+    #[inline]
     fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
         let slot = slot as usize;
         match &self.family {
@@ -44,6 +45,7 @@ impl Session for Request {
     fn groups_used(&self) -> bool {
         self.plan().groups_used
     }
+    #[inline]
     fn peer(&self) -> Option<SocketAddr> {
         self.connection().peer
     }
@@ -69,6 +71,7 @@ impl Session for Request {
     fn tls(&self) -> Option<&tls::Facts> {
         self.connection().tls.as_deref()
     }
+    #[inline]
     fn error_log(&self) -> &Arc<ErrorLog> {
         &self.loc().core.error_log
     }

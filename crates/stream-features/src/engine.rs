@@ -40,11 +40,10 @@ pub(crate) async fn serve(mut s: Box<StreamSession>, mut client: Client, place: 
     match end {
         End::Status(status) => finish(&mut s, status),
         End::Pass(to) => {
-            let peer = s.replaced.unwrap_or(s.peer);
             let passes = s.passes.saturating_add(1);
             drop(place);
             let Client::Stream(stream) = client else { return };
-            if host.pass(Passed { stream, peer, passes }, &to).is_err() {
+            if host.pass(Passed { stream, peer: s.peer, proxy: s.proxy.take(), passes }, &to).is_err() {
                 s.log(Level::Error, format_args!("port not found for \"{to}\""));
                 finish(&mut s, 200);
             }

@@ -29,10 +29,16 @@ pub trait Host {
     fn number(&self) -> Option<u64>;
 }
 
+/// A PROXY protocol header, and its bytes.
+pub type ProxyHeader = Box<(wire_proxy::Header, Vec<u8>)>;
+
 /// A connection on its way from one listener to another.
 pub struct Passed {
     pub stream: Stream,
+    /// The client, or whom a trusted proxy has named as such.
     pub peer: Option<SocketAddr>,
+    /// What a PROXY protocol header has said, and its bytes.
+    pub proxy: Option<ProxyHeader>,
     /// How often it was passed on, this time included.
     pub passes: u8,
 }
@@ -147,6 +153,7 @@ impl Sessions {
         let facts = Facts { plan: plan.clone(), listener, number, peer: passed.peer, local, udp: false };
         let mut session = Box::new(StreamSession::new(facts));
         session.passes = passed.passes;
+        session.proxy = passed.proxy;
         session.tls = passed.stream.facts();
         self.start(session, passed.stream, host);
     }

@@ -179,7 +179,10 @@ impl Copy<'_> {
 
     /// The time-out runs while nothing moves, and no direction waits for its rate.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
-        let held = self.up.delay.is_some() || self.down.delay.is_some();
+        // One whose time has come waits for something else: for the other side to take what was read.
+        let now = clock::now();
+        let waits = |way: &Way| way.delay.as_ref().is_some_and(|delay| delay.deadline() > now);
+        let held = waits(&self.up) || waits(&self.down);
         if held {
             self.moved = clock::now();
         }
