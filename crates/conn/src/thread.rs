@@ -37,7 +37,6 @@ pub struct Serving {
     /// `worker_connections` of this thread.
     pub connections_max: usize,
     pub multi_accept: bool,
-    pub timer_resolution_ms: u64,
     /// `worker_shutdown_timeout`: how long after a reload the connections that were there before it may stay; 0 lets them.
     pub shutdown_timeout_ms: u64,
 }
@@ -283,7 +282,6 @@ mod tests {
             error_log: Arc::new(ErrorLog::new(Vec::new())),
             connections_max: 8,
             multi_accept: false,
-            timer_resolution_ms: 0,
             shutdown_timeout_ms: 0,
         }
     }

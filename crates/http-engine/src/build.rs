@@ -147,7 +147,9 @@ pub fn build(
     let complaints = std::mem::take(&mut b.complaints);
     let groups_used = cx.get::<Variables>().groups_used;
     let (variables, names, unknown) = cx.take::<Variables>().finish();
-    let complaints: Vec<Complaint> = complaints.into_iter().chain(unknown).collect();
+    let mut complaints: Vec<Complaint> = complaints.into_iter().chain(unknown).collect();
+    // nginx makes its zones last of all: what else is wrong is said before.
+    complaints.sort_by_key(|complaint| complaint.text.starts_with(session_engine::zones::UNDECLARED));
     if !complaints.is_empty() {
         return Err(complaints);
     }

@@ -106,7 +106,8 @@ directives! {
         /// Differs: `on` uses the default pool instead of the kernel's own asynchronous reads.
         aio: Aio = "off",
         /// Whether threads write temporary files.
-        /// No effect: they are written into the kernel's memory by the thread that has read the bytes, and nobody waits for the disk.
+        /// No effect: the thread that has read the bytes writes them into the kernel's memory. It waits for the disk only where the kernel
+        /// has no room for more unwritten pages.
         aio_write: Flag = "off",
         /// Files of this size and more are read past the kernel's memory, into buffers, instead of being sent by the kernel.
         directio: Directio = "off",

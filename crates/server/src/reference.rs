@@ -216,7 +216,9 @@ mod tests {
         assert!(matches!(&workers.support, Support::Differs(words) if words.starts_with("the workers are threads")));
         assert!(workers.doc.ends_with("may use."), "{}", workers.doc);
         assert_eq!(workers.syntax(), "worker_processes number | auto;");
-        assert!(matches!(entry("lock_file").support, Support::NoEffect(_)));
+        for name in ["lock_file", "timer_resolution", "aio_write"] {
+            assert!(matches!(entry(name).support, Support::NoEffect(_)), "{name}");
+        }
         assert!(matches!(entry("ssl_engine").support, Support::Refused(_)));
         assert_eq!(entry("user").support, Support::Full);
         assert_eq!(entry("quic_bpf").support, Support::NotYet);

@@ -261,3 +261,59 @@ fn protocols_that_the_lines_of_an_address_disagree_about() {
     assert!(words.contains(&want), "{words}");
     assert_eq!(words.matches("redefined").count(), 1, "{words}");
 }
+
+/// What is taken and changes nothing says so to those who ask, and is no warning to those who do not.
+#[test]
+fn directives_without_an_effect_say_so() {
+    let words = text(&plain(&["explain", "timer_resolution", "aio_write"]).stdout);
+    assert_eq!(words.matches("accepted, no effect").count(), 2, "{words}");
+    assert!(
+        words.contains("coarser times would save") && words.contains("no room for more unwritten pages"),
+        "{words}"
+    );
+    let site = Site::new("timer_resolution 100ms;", "http { aio_write on; server { listen 127.0.0.1:1; } }");
+    let output = site.run(&["-tq"]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    let words = text(&Site::new("timer_resolution soon;", "").run(&["-t"]).stderr);
+    assert!(words.contains("\"timer_resolution\" directive invalid value"), "{words}");
+}
+
+/// Of several errors the one that nginx 1.31 names first, in whatever order they stand: what a line shows, then what a whole block shows,
+/// then what a server shows, then variables, and zones that nobody declared last.
+#[test]
+fn the_first_of_several_errors_is_nginxs() {
+    const VARIABLE: &str = "server { listen 127.0.0.1:1; return 200 $nosuch; }";
+    const ZONE: &str = "server { listen 127.0.0.1:2; limit_req zone=z; }";
+    const CACHE: &str = "server { listen 127.0.0.1:3; location / { proxy_pass http://127.0.0.1; proxy_cache c; } }";
+    const TWICE: &str = "server { listen 127.0.0.1:4; location /a { } location /a { } }";
+    const CERTIFICATE: &str = "server { listen 127.0.0.1:5 ssl; }";
+    const LOG: &str = "access_log /none/such/log;";
+    const LINES: [(&str, &str); 3] = [
+        ("foo 1;", "unknown directive \"foo\" in "),
+        ("gzip on off;", "invalid number of arguments in \"gzip\" directive in "),
+        ("server { listen 127.0.0.1:6; return 1000; }", "invalid return code \"1000\" in "),
+    ];
+    let mut pairs = vec![
+        (CACHE, VARIABLE, "\"proxy_cache\" zone \"c\" is unknown in "),
+        (TWICE, VARIABLE, "duplicate location \"/a\" in "),
+        (TWICE, CERTIFICATE, "duplicate location \"/a\" in "),
+        (CERTIFICATE, VARIABLE, "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive in "),
+        (CACHE, CERTIFICATE, "\"proxy_cache\" zone \"c\" is unknown in "),
+        (CACHE, LOG, "\"proxy_cache\" zone \"c\" is unknown in "),
+        (VARIABLE, LOG, "unknown \"nosuch\" variable\n"),
+        (VARIABLE, ZONE, "unknown \"nosuch\" variable\n"),
+        (CACHE, ZONE, "\"proxy_cache\" zone \"c\" is unknown in "),
+        (CERTIFICATE, ZONE, "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive in "),
+    ];
+    for (line, words) in LINES {
+        pairs.extend([VARIABLE, ZONE, CACHE, TWICE, CERTIFICATE, LOG].map(|later| (line, later, words)));
+    }
+    for (first, second, want) in pairs {
+        for (one, other) in [(first, second), (second, first)] {
+            let site = Site::new("", &format!("http {{\n{one}\n{other}\n}}"));
+            let words = text(&site.run(&["-t"]).stderr);
+            let error = words.split_once("[emerg] ").map_or("", |(_, rest)| rest);
+            assert!(error.starts_with(want), "{one} | {other}: {words}");
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
 use support::client::get;
@@ -134,34 +135,45 @@ fn the_port_of_a_server_without_one_is_roots_after_a_reload() {
     if !is_root() {
         return;
     }
-    let alone = Command::new("unshare").args(["-n", "true"]).stderr(Stdio::null()).status();
+    const ALONE: &str = "ip link set lo up && exec \"$@\"";
+    let alone = Command::new("unshare").args(["-n", "sh", "-c", ALONE, "sh", "true"]).stderr(Stdio::null()).status();
     if !alone.is_ok_and(|status| status.success()) {
         eprintln!("skipped: a network of one's own is not to be had here");
         return;
     }
-    let site = Site::new(&format!("daemon off; {}", nobody()), "http { server { root html; } }");
+    let site = Site::new(&format!("daemon off; {}", nobody()), "http { server { return 200 here; } }");
     close(&site, &[]);
     let mut command = Command::new("unshare");
-    command.arg("-n").arg(support::BINARY).arg("-p").arg(&site.dir).stdin(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(["-n", "sh", "-c", ALONE, "sh", support::BINARY, "-p"])
+        .arg(&site.dir)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
     let running = Running { site: &site, child: command.spawn().expect("starts") };
-    let listening = |pid: u32| {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
-        let lines = text.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let listening = lines.filter(|words| words.get(3) == Some(&"0A"));
-        listening.filter_map(|words| words.get(1).map(|word| (*word).to_string())).collect::<Vec<_>>()
-    };
     wait("the pid file", || site.pid().ok_or("none"));
     let worker = running.worker();
     wait("a worker that is not root", || match users(worker) {
         ids if ids.iter().all(|id| id != "0") => Ok(()),
         ids => Err(format!("{ids:?}")),
     });
+    // A thread that is in the server's network.
+    let network = std::fs::File::open(format!("/proc/{worker}/ns/net")).expect("its network");
+    let ask = || {
+        std::thread::scope(|scope| {
+            let answer = scope.spawn(|| {
+                let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+                rustix::thread::move_into_link_name_space(network.as_fd(), kind).expect("in its network");
+                get(80)
+            });
+            answer.join().expect("a client")
+        })
+    };
     for times in 1..=2 {
-        assert_eq!(listening(worker), ["00000000:0050"], "{}", site.log());
+        assert_eq!(ask(), Ok((200, "here".into())), "{}", site.log());
         running.signal("HUP");
         site.wait_for_log("its work has exited with code 0", times);
     }
-    assert_eq!(listening(worker), ["00000000:0050"], "{}", site.log());
+    assert_eq!(ask(), Ok((200, "here".into())), "{}", site.log());
     assert_eq!(running.worker(), worker);
     running.quit();
     let log = site.log();

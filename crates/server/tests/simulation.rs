@@ -54,7 +54,6 @@ fn serving(servers: &str) -> Serving {
         error_log: config.error_log,
         connections_max: config.core.worker_connections,
         multi_accept: config.core.multi_accept,
-        timer_resolution_ms: 0,
         shutdown_timeout_ms: config.core.shutdown_timeout_ms,
     }
 }

@@ -85,6 +85,9 @@ pub fn declare<S: 'static, T: Send + Sync + 'static>(
     Ok(())
 }
 
+/// How nginx begins to say that nobody declared a zone. It says so when all else is in order.
+pub const UNDECLARED: &str = "zero size shared memory zone";
+
 /// A declared zone, once the whole configuration was read.
 ///
 /// # Errors
@@ -95,8 +98,7 @@ pub fn find<S: 'static, T: Send + Sync + 'static>(
     name: &str,
 ) -> Result<Arc<Declared<S, T>>, Problem> {
     let Some((known, zone)) = cx.get::<Zones>().0.get(name) else {
-        return Err(Problem::says(format!("zero size shared memory zone \"{name}\""))
-            .hint("no directive declares a zone of this name"));
+        return Err(Problem::says(format!("{UNDECLARED} \"{name}\"")).hint("no directive declares a zone of this name"));
     };
     match zone.clone().downcast() {
         Ok(zone) if *known == kind => Ok(zone),

@@ -68,7 +68,6 @@ impl Threads {
             error_log: config.error_log.clone(),
             connections_max: config.core.worker_connections,
             multi_accept: config.core.multi_accept,
-            timer_resolution_ms: config.core.timer_resolution_ms,
             shutdown_timeout_ms: config.core.shutdown_timeout_ms,
         };
         let keep: Vec<_> = listeners.all.iter().map(|l| (l.spec.address.clone(), l.spec.datagram)).collect();
