@@ -283,6 +283,24 @@ fn a_connection_is_passed_to_another_area() {
     site.assert_no_alerts();
 }
 
+#[test]
+fn a_connection_that_is_passed_in_a_circle_ends() {
+    let port = free_port();
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "stream {{ log_format f $status; access_log logs/s.log f;
+             server {{ listen 127.0.0.1:{port}; pass 127.0.0.1:{port}; }} }}"
+        ),
+    );
+    let running = site.start();
+    assert_eq!(read_all(&mut connect(port)), "");
+    site.wait_for_log("stream pass cycle", 1);
+    running.quit();
+    assert_eq!(site.read("logs/s.log"), "500\n", "passing a connection on is not a session's end");
+    site.assert_no_alerts();
+}
+
 /// Answers datagrams until told to stop: how often, and the port that each came from.
 fn datagram_server() -> (u16, Arc<AtomicBool>) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
