@@ -103,6 +103,13 @@ fn errors_have_nginxs_first_line() {
             "\"proxy_redirect default\" should be placed after the \"proxy_pass\" directive",
         ),
         ("", "http { server { listen 127.0.0.1:1; if ($uri ~ (?<uri>a)) { } } }", 4, "the duplicate \"uri\" variable"),
+        (
+            "",
+            "http { proxy_cache_path c keys_zone=C:1m; server { listen 127.0.0.1:1;\nlocation / { proxy_cache C; \
+             proxy_cache_purge PURGE from 127.0.0.1; proxy_pass http://127.0.0.1; } } }",
+            5,
+            "\"proxy_cache_purge\" with a constant would purge with every request",
+        ),
         ("", "include none.conf;", 4, "open() \"CONF/none.conf\" failed (2: No such file or directory)"),
         ("", "http { ", 5, "unexpected end of file, expecting \"}\""),
     ] {

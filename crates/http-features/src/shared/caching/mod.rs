@@ -95,6 +95,13 @@ impl Caching {
                 }
             }
         };
+        let constant = |text: &Template| text.as_literal().is_some_and(|text| !matches!(text, b"" | b"0"));
+        if settings.purge.iter().any(constant) {
+            let family = settings.family;
+            let text = format!("\"{family}_cache_purge\" with a constant would purge with every request");
+            return Err(Problem::says(text)
+                .hint("it takes values of which one is neither empty nor \"0\" when an entry is to go"));
+        }
         let mut use_stale = settings.use_stale;
         if use_stale.has(UseStale::OFF) {
             use_stale = UseStale(0);
