@@ -9,6 +9,9 @@ const PEERS: &[(&str, &str)] = &[
     ("nginx", "nginx-extras"),
     ("apache2", "apache2"),
     ("php", "libapache2-mod-php"),
+    ("php-fpm", "php-fpm"),
+    ("uwsgi", "uwsgi-plugin-python3"),
+    ("memcached", "memcached"),
 ];
 
 pub fn run(_: &[String]) -> Result<(), String> {
@@ -59,5 +62,13 @@ fn install_peers() {
 
 fn found(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).chain(["/usr/sbin".into()]).any(|folder| folder.join(program).is_file())
+    // (php-fpm has its version in its name.)
+    let is = |name: &std::ffi::OsStr| {
+        let name = name.to_string_lossy();
+        name.strip_prefix(program).is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || c == '.'))
+    };
+    let has = |folder: std::path::PathBuf| {
+        std::fs::read_dir(folder).is_ok_and(|all| all.flatten().any(|entry| is(&entry.file_name())))
+    };
+    std::env::split_paths(&path).chain(["/usr/sbin".into()]).any(has)
 }

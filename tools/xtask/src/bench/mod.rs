@@ -152,7 +152,11 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
     if scenario.idle {
         return idle::measure(scenario, binary, &options.nginx, options.pairs);
     }
-    let origin = scenario.origin.as_ref().map(|conf| Server::origin(scenario, conf, binary)).transpose()?;
+    let origin = match (&scenario.origin, &scenario.php) {
+        (Some(conf), _) => Some(Server::origin(scenario, conf, binary)?),
+        (None, Some(conf)) => Some(Server::php(conf)?),
+        (None, None) => None,
+    };
     let port = origin.as_ref().map_or(0, |server| server.port);
     let ours = Server::start(scenario, binary, "tidegate", port)?;
     let theirs = Server::start(scenario, &options.nginx, "nginx", port)?;

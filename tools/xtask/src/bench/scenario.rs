@@ -18,6 +18,8 @@ pub struct Scenario {
     rates: Vec<u64>,
     /// Configuration of a server behind, whose port is `@ORIGIN@` in the others; it runs on the client's processor.
     pub origin: Option<String>,
+    /// The same of php-fpm, which speaks FastCGI.
+    pub php: Option<String>,
     /// HAProxy's configuration for the same, where that is worth knowing.
     pub haproxy: Option<String>,
     /// Memory of waiting connections instead of CPU time.
@@ -39,7 +41,12 @@ pub fn all(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, String> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let Ok(conf) = std::fs::read_to_string(entry.path().join("nginx.conf")) else { continue };
         let beside = |file: &str| std::fs::read_to_string(entry.path().join(file)).ok();
-        let whole = Scenario { origin: beside("origin.conf"), haproxy: beside("haproxy.cfg"), ..parse(name, conf)? };
+        let whole = Scenario {
+            origin: beside("origin.conf"),
+            php: beside("php-fpm.conf"),
+            haproxy: beside("haproxy.cfg"),
+            ..parse(name, conf)?
+        };
         let at_rates = whole.rates.iter().map(|rate| Scenario {
             name: format!("{}@{rate}", whole.name),
             rate: Some(*rate),
@@ -68,6 +75,7 @@ fn parse(name: String, conf: String) -> Result<Scenario, String> {
         rate: None,
         rates: Vec::new(),
         origin: None,
+        php: None,
         haproxy: None,
         idle: false,
     };

@@ -41,6 +41,41 @@ impl Server {
         Server::with(scenario, conf, binary, "haproxy", origin, "0")
     }
 
+    /// php-fpm behind those that are measured, on the client's processor. It finds its script in the folder `html`.
+    pub fn php(conf: &str) -> Result<Server, String> {
+        let sbin = fs::read_dir("/usr/sbin").map_err(|e| e.to_string())?.flatten();
+        let is_fpm =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("php-fpm"));
+        let program = sbin.map(|entry| entry.path()).find(is_fpm).ok_or("php-fpm is not installed")?;
+        let folder = std::env::temp_dir().join(format!("bench-{}-php", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
+        let port = free_port()?;
+        let file = folder.join("php-fpm.conf");
+        fs::write(&file, conf.replace("@PORT@", &port.to_string())).map_err(|e| e.to_string())?;
+        let child = Command::new("taskset")
+            .args(["-c", "1"])
+            .arg(program)
+            .args(["-F", "-R", "-n", "-p"])
+            .arg(&folder)
+            .arg("-y")
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("php-fpm: {e}"))?;
+        let server = Server { name: "php-fpm", port, child, folder };
+        let until = Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if Instant::now() > until {
+                return Err("php-fpm does not listen".into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
     fn with(
         scenario: &Scenario,
         conf: &str,
@@ -224,6 +259,7 @@ fn write_files(folder: &Path) -> std::io::Result<()> {
     fs::create_dir_all(html.join("assets"))?;
     fs::write(html.join("index.html"), filler(612))?;
     fs::write(html.join("1k.html"), filler(1024))?;
+    fs::write(html.join("1k.php"), "<?php header('Content-Length: 1024'); echo str_repeat('tidegate', 128);")?;
     fs::write(html.join("5k.html"), filler(5120))?;
     fs::write(html.join("500k.bin"), filler(500_000))?;
     fs::write(html.join("assets/5k.css"), filler(5120))?;
