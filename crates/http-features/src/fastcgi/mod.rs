@@ -108,7 +108,7 @@ impl Feature for Fastcgi {
         let bound = target.bind(&SCHEME, block.cx)?;
         let caught = conf.fastcgi_catch_stderr.iter().flat_map(|list| &list.0);
         let protocol = Spoken {
-            params: Params::new(&conf.fastcgi_param, pass.pass_request_headers),
+            params: Params::new(block.cx, &conf.fastcgi_param, pass.pass_request_headers)?,
             keep: conf.fastcgi_keep_conn,
             catch: caught.map(|text| text.str().as_bytes().to_vec()).collect(),
         };

@@ -61,7 +61,7 @@ impl Feature for Scgi {
         pass.check(block.cx, &whole)?;
         let Some(Own(PassTo(target))) = conf.scgi_pass.clone() else { return Ok(()) };
         let bound = target.bind(&SCHEME, block.cx)?;
-        let params = Params::new(&conf.scgi_param, pass.pass_request_headers);
+        let params = Params::new(block.cx, &conf.scgi_param, pass.pass_request_headers)?;
         PassPlan::new(pass, Box::new(Spoken { params }), bound, conf.hidden(HIDDEN)).mount(block)
     }
 }

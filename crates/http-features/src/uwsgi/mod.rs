@@ -85,7 +85,7 @@ impl Feature for Uwsgi {
             _ => Some(conf.tls().build(block.cx)?),
         };
         let protocol = Spoken {
-            params: Params::new(&conf.uwsgi_param, pass.pass_request_headers),
+            params: Params::new(block.cx, &conf.uwsgi_param, pass.pass_request_headers)?,
             modifiers,
             text: conf.uwsgi_string.as_ref().map(|text| text.str().as_bytes().to_vec()).unwrap_or_default(),
         };

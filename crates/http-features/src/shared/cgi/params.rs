@@ -34,6 +34,8 @@ pub struct Params {
     lines: Vec<ParamLine>,
     /// What the operator says of `HTTP_*`, without that: the client's fields of these names are not passed on.
     said: HashSet<Vec<u8>>,
+    /// What a program is told of the host, where the operator says nothing.
+    host: Template,
     pass_fields: bool,
 }
 
@@ -45,13 +47,17 @@ fn upper(name: &[u8]) -> impl Iterator<Item = u8> {
 }
 
 impl Params {
-    pub fn new(lines: &Option<List<ParamLine>>, pass_fields: bool) -> Params {
+    /// # Errors
+    /// None that an operator could make.
+    pub fn new(cx: &mut Cx, lines: &Option<List<ParamLine>>, pass_fields: bool) -> Result<Params, Problem> {
+        let nowhere = conf_schema::table::synthetic("fastcgi_param", "HTTP_HOST $host");
+        let host = Template::compile(cx, &nowhere, b"$host$is_request_port$request_port")?;
         let all = lines.as_ref().map(|list| list.0.clone()).unwrap_or_default();
         let said = all.iter().filter_map(|line| line.name.strip_prefix(HTTP)).filter(|name| !name.is_empty());
         let said = said.map(|name| upper(name).collect()).collect();
         // One of a field that is said to be empty takes the client's away, and is not sent itself.
         let is_sent = |line: &ParamLine| !line.name.starts_with(HTTP) || line.value.as_literal() != Some(b"");
-        Params { lines: all.into_iter().filter(is_sent).collect(), said, pass_fields }
+        Ok(Params { lines: all.into_iter().filter(is_sent).collect(), said, host, pass_fields })
     }
 
     /// Hands every parameter of a request on, in nginx's order: what is said, and then the client's fields.
@@ -69,12 +75,10 @@ impl Params {
         }
         let said = |name: &[u8]| self.said.contains(name);
         if !said(b"HOST") {
-            let mut host = Vec::new();
-            for name in ["host", "is_request_port", "request_port"] {
-                r.variable_named(name, &mut host);
-            }
-            if !host.is_empty() {
-                put(b"HTTP_HOST", &host);
+            value.clear();
+            self.host.write(r, &mut value);
+            if !value.is_empty() {
+                put(b"HTTP_HOST", &value);
             }
         }
         let asking = Asking::of(r).map(|asking| (asking.if_modified_since.clone(), asking.if_none_match.clone()));
