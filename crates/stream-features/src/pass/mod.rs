@@ -70,16 +70,8 @@ fn address(text: &str) -> Result<Address, Wrong> {
     }
     let (host, port) = host_and_port(text).map_err(|why| Wrong::Said(why.into()))?;
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-    let ip: IpAddr = match (bare.parse(), bare, port) {
-        (Ok(ip), ..) => ip,
-        (Err(_), "*", _) => IpAddr::from([0, 0, 0, 0]),
-        // A port alone, as nginx reads it.
-        (Err(_), digits, None) if digits.bytes().all(|c| c.is_ascii_digit()) => {
-            let port = digits.parse().map_err(|_| Wrong::Said("invalid port".into()))?;
-            return Ok(Address::Ip(SocketAddr::from(([0, 0, 0, 0], port))));
-        }
-        (Err(_), ..) => return Err(Wrong::NoAddresses),
-    };
+    // (A port alone, or `*`, is what a listener may say; here it names nothing.)
+    let ip: IpAddr = bare.parse().map_err(|_| Wrong::NoAddresses)?;
     port.map(|port| Address::Ip(SocketAddr::new(ip, port))).ok_or(Wrong::NoPort)
 }
 
@@ -145,12 +137,20 @@ mod tests {
             ("127.0.0.1:80", Some("127.0.0.1:80")),
             ("[::1]:81", Some("[::1]:81")),
             ("unix:/s", Some("unix:/s")),
-            ("8080", Some("0.0.0.0:8080")),
+            ("0.0.0.0:8080", Some("0.0.0.0:8080")),
+            ("8080", None),
+            ("*:8080", None),
             ("127.0.0.1", None),
             ("a:80", None),
             ("unix:", None),
         ] {
             assert_eq!(address(text).ok().map(|a| a.to_string()).as_deref(), want, "{text}");
+        }
+        for (text, words) in
+            [("8080", "has no addresses"), ("*:8080", "has no addresses"), ("127.0.0.1", "has no port")]
+        {
+            let said = To::parse(&mut Cx::default(), &conf_schema::table::synthetic("pass", text)).err().expect(text);
+            assert!(format!("{said:?}").contains(words), "{text}: {said:?}");
         }
     }
 }

@@ -66,13 +66,7 @@ impl Server {
             .spawn()
             .map_err(|e| format!("php-fpm: {e}"))?;
         let server = Server { name: "php-fpm", port, child, folder };
-        let until = Instant::now() + PATIENCE;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if Instant::now() > until {
-                return Err("php-fpm does not listen".into());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        server.listens()?;
         Ok(server)
     }
 
@@ -116,16 +110,22 @@ impl Server {
             .spawn()
             .map_err(|e| format!("{name}: {e}"))?;
         let server = Server { name, port, child, folder };
-        let until = Instant::now() + PATIENCE;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if Instant::now() > until {
-                return Err(format!("{name} does not listen"));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        server.listens()?;
         // Workers start after the socket listens.
         server.ask(scenario)?;
         Ok(server)
+    }
+
+    /// Waits until it takes connections.
+    fn listens(&self) -> Result<(), String> {
+        let until = Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            if Instant::now() > until {
+                return Err(format!("{} does not listen", self.name));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     /// All its processes: the one that was started, and its children.
