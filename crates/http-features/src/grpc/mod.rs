@@ -5,18 +5,22 @@ use crate::shared::exchange::block::HeaderBlock;
 use crate::shared::exchange::conf::{IgnoreHeaders, Name, NextUpstream, PassConf, names};
 use crate::shared::exchange::target::{self, Aim, Scheme, Target};
 use crate::shared::exchange::{Announce, PassPlan, Protocol};
-use crate::shared::tls::{CacheOf, Command, Passwords, Pem, Said, TlsProtocols};
-use conf_schema::value::{Flag, List, Msec, Number, Own, Size, Text};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use crate::shared::tls::Said;
+use conf_schema::value::{Flag, List, Msec, Number, Own, Size};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
 use http_engine::{BlockPlan, Feature, Request, Template, clean};
+use session_engine::upstream_tls_directives;
 use std::any::Any;
 use std::sync::Arc;
 use upstream::SerialCodec;
 use wire_h1::{Known, NameSet};
 
-directives! {
+upstream_tls_directives! {
     /// What the module is told in a block.
-    pub struct GrpcConf from GrpcInput {
+    pub struct GrpcConf from GrpcInput, Request, "grpc_ssl";
+    grpc_ssl_certificate grpc_ssl_certificate_key grpc_ssl_certificate_cache grpc_ssl_ciphers grpc_ssl_conf_command grpc_ssl_crl grpc_ssl_name grpc_ssl_password_file
+    grpc_ssl_protocols grpc_ssl_server_name grpc_ssl_session_reuse grpc_ssl_trusted_certificate grpc_ssl_verify grpc_ssl_verify_depth
+    own {
         /// The protocol (`grpc://`, or `grpcs://` over TLS) and address of a gRPC server.
         grpc_pass: Own<PassTo>,
         /// The address that connections to servers are made from.
@@ -53,61 +57,6 @@ directives! {
         grpc_socket_rcvbuf: Size = "0",
         /// SO_SNDBUF of connections to servers.
         grpc_socket_sndbuf: Size = "0",
-        /// The certificate that is shown to a server over TLS, with those between it and its authority.
-        grpc_ssl_certificate: Pem,
-        /// Its key.
-        grpc_ssl_certificate_key: Pem,
-        /// Keeps certificates that depend on variables.
-        grpc_ssl_certificate_cache: CacheOf = "off",
-        /// Cipher suites of TLSv1.2 in OpenSSL's language.
-        /// Differs: as `ssl_ciphers`.
-        grpc_ssl_ciphers: Text = "DEFAULT",
-        /// Commands of OpenSSL.
-        /// Differs: as `ssl_conf_command`.
-        grpc_ssl_conf_command: List<Command>,
-        /// Revoked certificates: a list for every authority of a chain.
-        grpc_ssl_crl: Text,
-        /// The name that the server's certificate is for, and that is sent to it.
-        grpc_ssl_name: Template,
-        /// Passwords of encrypted keys, one a line.
-        grpc_ssl_password_file: Passwords,
-        /// Versions of the protocol.
-        /// Differs: those before TLSv1.2 are not available; with others listed they are left out, with a warning.
-        grpc_ssl_protocols: TlsProtocols = "TLSv1.2 TLSv1.3",
-        /// Whether the name is sent in the handshake (SNI).
-        grpc_ssl_server_name: Flag = "off",
-        /// Whether sessions are resumed.
-        grpc_ssl_session_reuse: Flag = "on",
-        /// Authorities of servers.
-        grpc_ssl_trusted_certificate: Text,
-        /// Whether the server's certificate is verified.
-        grpc_ssl_verify: Flag = "off",
-        /// Certificates that may stand between a server's and its authority.
-        grpc_ssl_verify_depth: Number = "1",
-    }
-}
-
-impl GrpcConf {
-    /// What is said of TLS.
-    fn tls(&self) -> Said<'_> {
-        Said {
-            prefix: "grpc_ssl",
-            certificate: self.grpc_ssl_certificate.as_ref(),
-            certificate_key: self.grpc_ssl_certificate_key.as_ref(),
-            certificate_cache: &self.grpc_ssl_certificate_cache,
-            ciphers: &self.grpc_ssl_ciphers,
-            conf_command: self.grpc_ssl_conf_command.as_ref().map(|l| l.0.as_slice()).unwrap_or_default(),
-            crl: self.grpc_ssl_crl.as_ref(),
-            name: self.grpc_ssl_name.as_ref(),
-            password_file: self.grpc_ssl_password_file.as_ref(),
-            protocols: self.grpc_ssl_protocols,
-            server_name: self.grpc_ssl_server_name,
-            session_reuse: self.grpc_ssl_session_reuse,
-            trusted_certificate: self.grpc_ssl_trusted_certificate.as_ref(),
-            verify: self.grpc_ssl_verify,
-            verify_depth: self.grpc_ssl_verify_depth.0,
-            alpn: &["h2"],
-        }
     }
 }
 
@@ -177,7 +126,7 @@ impl Feature for Grpc {
         let bound = target.bind(&SCHEME, block.cx)?;
         let tls = match &*target {
             Target::Fixed(url) if !url.tls => None,
-            _ => Some(conf.tls().build(block.cx)?),
+            _ => Some(Said { alpn: &["h2"], ..conf.tls() }.build(block.cx)?),
         };
         let pass = PassConf {
             // Both sides may speak at any time: nothing waits for more of it.

@@ -3,8 +3,7 @@
 use http_engine::Request;
 use session_engine::tls as shared;
 
-pub use shared::{CacheOf, Command, Passwords, TlsProtocols, Wanted};
+pub use shared::Wanted;
 
-pub type Pem = shared::Pem<Request>;
 pub type Said<'a> = shared::Said<'a, Request>;
 pub type UpstreamTls = shared::UpstreamTls<Request>;

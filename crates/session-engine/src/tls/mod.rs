@@ -10,6 +10,7 @@ mod ocsp;
 pub mod report;
 mod server;
 mod stapling;
+mod tables;
 mod upstream;
 mod values;
 mod variables;

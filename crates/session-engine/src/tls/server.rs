@@ -65,45 +65,6 @@ pub struct ServerSaid<S: Session> {
     pub alpn: Vec<Vec<u8>>,
 }
 
-/// Takes what an area's table says over into a [`ServerSaid`]; the fields that are not directives of all areas follow.
-#[macro_export]
-macro_rules! server_said {
-    ($conf:expr, $($own:ident : $value:expr),* $(,)?) => {
-        $crate::tls::ServerSaid {
-            ssl_certificate: $conf.ssl_certificate.clone(),
-            ssl_certificate_key: $conf.ssl_certificate_key.clone(),
-            ssl_certificate_cache: $conf.ssl_certificate_cache.clone(),
-            ssl_ech_file: $conf.ssl_ech_file.clone(),
-            ssl_password_file: $conf.ssl_password_file.clone(),
-            ssl_certificate_compression: $conf.ssl_certificate_compression,
-            ssl_dhparam: $conf.ssl_dhparam.clone(),
-            ssl_ecdh_curve: $conf.ssl_ecdh_curve.clone(),
-            ssl_protocols: $conf.ssl_protocols,
-            ssl_ciphers: $conf.ssl_ciphers.clone(),
-            ssl_verify_client: $conf.ssl_verify_client,
-            ssl_verify_depth: $conf.ssl_verify_depth.0,
-            ssl_client_certificate: $conf.ssl_client_certificate.clone(),
-            ssl_trusted_certificate: $conf.ssl_trusted_certificate.clone(),
-            ssl_prefer_server_ciphers: $conf.ssl_prefer_server_ciphers,
-            ssl_session_cache: $conf.ssl_session_cache.clone(),
-            ssl_session_tickets: $conf.ssl_session_tickets,
-            ssl_session_ticket_key: $conf.ssl_session_ticket_key.clone(),
-            ssl_session_timeout: $conf.ssl_session_timeout.0,
-            ssl_crl: $conf.ssl_crl.clone(),
-            ssl_ocsp: $conf.ssl_ocsp,
-            ssl_ocsp_responder: $conf.ssl_ocsp_responder.clone(),
-            ssl_ocsp_cache: $conf.ssl_ocsp_cache.clone(),
-            ssl_stapling: $conf.ssl_stapling,
-            ssl_stapling_file: $conf.ssl_stapling_file.clone(),
-            ssl_stapling_responder: $conf.ssl_stapling_responder.clone(),
-            ssl_stapling_verify: $conf.ssl_stapling_verify,
-            ssl_conf_command: $conf.ssl_conf_command.clone(),
-            ssl_reject_handshake: $conf.ssl_reject_handshake,
-            $($own: $value),*
-        }
-    };
-}
-
 /// How a server answers TLS connections.
 pub struct ServerTls<S> {
     /// `ssl_verify_client`: asked of every session, whatever the handshake was made with.

@@ -16,10 +16,11 @@ use crate::client::Client;
 use crate::groups::Groups;
 use crate::plan::{Content, End, Work};
 use crate::session::StreamSession;
-use conf_schema::value::{Flag, List, Msec, Number, Size, Text};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::value::{Flag, Msec, Number, Size};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
 use session_engine::template;
-use session_engine::tls::{CacheOf, Command, Passwords, Said, TlsProtocols, UpstreamTls};
+use session_engine::tls::UpstreamTls;
+use session_engine::upstream_tls_directives;
 use session_engine::upstreams;
 use std::any::Any;
 use std::sync::Arc;
@@ -27,16 +28,18 @@ use target::{Pass, Target};
 
 type SizeTemplate = template::SizeTemplate<StreamSession>;
 type BindTo = upstreams::BindTo<StreamSession>;
-type Pem = session_engine::tls::Pem<StreamSession>;
 
 conf_schema::words! {
     /// `proxy_protocol`
     pub enum ProxyProtocol { Off = "off", On = "on", V2 = "v2" }
 }
 
-directives! {
+upstream_tls_directives! {
     /// What the module is told in a block.
-    pub struct ProxyConf from ProxyInput {
+    pub struct ProxyConf from ProxyInput, StreamSession, "proxy_ssl";
+    proxy_ssl_certificate proxy_ssl_certificate_key proxy_ssl_certificate_cache proxy_ssl_ciphers proxy_ssl_conf_command proxy_ssl_crl proxy_ssl_name proxy_ssl_password_file
+    proxy_ssl_protocols proxy_ssl_server_name proxy_ssl_session_reuse proxy_ssl_trusted_certificate proxy_ssl_verify proxy_ssl_verify_depth
+    own {
         /// The address of the server that sessions are passed to, or the name of a group; it may hold variables.
         proxy_pass: Pass,
         /// The address that connections to servers come from.
@@ -80,37 +83,6 @@ directives! {
         proxy_ssl: Flag = "off",
         /// Protocols that are offered to servers (ALPN); they may hold variables.
         proxy_ssl_alpn: Alpn,
-        /// The certificate that is shown to servers.
-        proxy_ssl_certificate: Pem,
-        /// Its key.
-        proxy_ssl_certificate_key: Pem,
-        /// Keeps certificates that depend on variables.
-        proxy_ssl_certificate_cache: CacheOf = "off",
-        /// Cipher suites of TLSv1.2 in OpenSSL's language.
-        /// Differs: available are ECDHE with AES-GCM and ChaCha20-Poly1305; what a string selects besides is left out.
-        proxy_ssl_ciphers: Text = "DEFAULT",
-        /// Commands of OpenSSL.
-        /// Differs: as `ssl_conf_command`.
-        proxy_ssl_conf_command: List<Command>,
-        /// Revoked certificates: a list for every authority of a chain.
-        proxy_ssl_crl: Text,
-        /// The name that stands in the server's certificate, in place of the host of `proxy_pass`.
-        proxy_ssl_name: Template,
-        /// Passwords of encrypted keys, one a line.
-        proxy_ssl_password_file: Passwords,
-        /// Versions of the protocol.
-        /// Differs: those before TLSv1.2 are not available; with others listed they are left out, with a warning.
-        proxy_ssl_protocols: TlsProtocols = "TLSv1.2 TLSv1.3",
-        /// Whether the name is sent in the handshake (SNI).
-        proxy_ssl_server_name: Flag = "off",
-        /// Whether sessions of TLS are resumed.
-        proxy_ssl_session_reuse: Flag = "on",
-        /// Authorities that servers' certificates are verified with.
-        proxy_ssl_trusted_certificate: Text,
-        /// Whether the server's certificate is verified.
-        proxy_ssl_verify: Flag = "off",
-        /// Certificates that may stand between the server's and its authority.
-        proxy_ssl_verify_depth: Number = "1",
     }
 }
 
@@ -165,7 +137,7 @@ impl Feature for Proxy {
         let Some(pass) = &conf.proxy_pass else { return Ok(()) };
         let target = Target::bind(block.cx, pass)?;
         let tls = match conf.proxy_ssl {
-            true => Some(said(conf).build(block.cx)?),
+            true => Some(conf.tls().build(block.cx)?),
             false => None,
         };
         // Names are looked up in the groups as they are when all of them are known, which they are by now.
@@ -176,30 +148,6 @@ impl Feature for Proxy {
         let passing = Passing { conf: conf.clone(), target, tls, groups, buffer_bytes };
         block.answers(pass.place, Arc::new(passing));
         Ok(())
-    }
-}
-
-/// What is said of TLS towards servers.
-fn said(conf: &ProxyConf) -> Said<'_, StreamSession> {
-    Said {
-        prefix: "proxy_ssl",
-        // They may hold variables: see `proxy_ssl_alpn`.
-        alpn: &[],
-        certificate: conf.proxy_ssl_certificate.as_ref(),
-        certificate_key: conf.proxy_ssl_certificate_key.as_ref(),
-        certificate_cache: &conf.proxy_ssl_certificate_cache,
-        ciphers: &conf.proxy_ssl_ciphers,
-        conf_command: conf.proxy_ssl_conf_command.as_ref().map(|l| l.0.as_slice()).unwrap_or_default(),
-        crl: conf.proxy_ssl_crl.as_ref(),
-        name: conf.proxy_ssl_name.as_ref(),
-        password_file: conf.proxy_ssl_password_file.as_ref(),
-        protocols: conf.proxy_ssl_protocols,
-        server_name: conf.proxy_ssl_server_name,
-        session_reuse: conf.proxy_ssl_session_reuse,
-        trusted_certificate: conf.proxy_ssl_trusted_certificate.as_ref(),
-        verify: conf.proxy_ssl_verify,
-        verify_depth: conf.proxy_ssl_verify_depth.0,
-        // (Here they may hold variables, and are said of each connection.)
     }
 }
 

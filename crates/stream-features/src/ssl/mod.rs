@@ -5,90 +5,21 @@ use crate::Builtin;
 use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::plan::{StreamPlan, Tls};
 use crate::session::StreamSession;
-use conf_schema::value::{Flag, List, Msec, Number, Sec, Text};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use session_engine::server_said;
-use session_engine::tls::{
-    self as shared, CacheOf, Command, Ocsp, OcspCache, Passwords, ServerSaid, Sessions, Stapler, TlsProtocols, Verify,
-    report,
-};
+use conf_schema::value::Msec;
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
+use session_engine::server_tls_directives;
+use session_engine::tls::{self as shared, Stapler, report};
 use std::any::Any;
 use std::sync::Arc;
 
-type Pem = shared::Pem<StreamSession>;
-
-directives! {
+server_tls_directives! {
     /// What the module is told in a block.
-    pub struct SslConf from SslInput {
-        /// The certificate that is shown to clients, with those between it and its authority; more than one for several kinds of
-        /// keys. A file, `data:` and its text, or a string with variables.
-        ssl_certificate: List<Pem>,
-        /// The key of the certificate in the same place of the list.
-        ssl_certificate_key: List<Pem>,
-        /// Keeps certificates that depend on variables.
-        ssl_certificate_cache: CacheOf = "off",
-        /// Keys of encrypted ClientHellos.
-        /// No effect: not available, with a warning.
-        ssl_ech_file: List<Text>,
-        /// Passwords of encrypted keys, one a line.
-        ssl_password_file: Passwords,
-        /// Whether certificates are sent compressed to clients that can read it (RFC 8879, zlib).
-        ssl_certificate_compression: Flag = "off",
-        /// Parameters of key exchange over finite fields.
-        /// No effect: keys are exchanged over elliptic curves and ML-KEM only; the file is checked, and a warning says so.
-        ssl_dhparam: Text,
-        /// Groups of the key exchange, in order of preference; `auto`: X25519MLKEM768, X25519, P-256, P-384.
-        ssl_ecdh_curve: Text = "auto",
-        /// Versions of the protocol.
-        /// Differs: those before TLSv1.2 are not available; with others listed they are left out, with a warning.
-        ssl_protocols: TlsProtocols = "TLSv1.2 TLSv1.3",
-        /// Cipher suites of TLSv1.2 in OpenSSL's language.
-        /// Differs: available are ECDHE with AES-GCM and ChaCha20-Poly1305; what a string selects besides is left out.
-        ssl_ciphers: Text = "HIGH:!aNULL:!MD5",
+    pub struct SslConf from SslInput, StreamSession;
+    own {
         /// How long a handshake may take.
         ssl_handshake_timeout: Msec = "60s",
         /// Protocols that are offered to clients that ask (ALPN).
         ssl_alpn: Alpn,
-        /// Whether clients are asked for a certificate.
-        ssl_verify_client: Verify = "off",
-        /// Certificates that may stand between a client's and its authority.
-        ssl_verify_depth: Number = "1",
-        /// Authorities of clients, whose names are sent to them.
-        ssl_client_certificate: Text,
-        /// Authorities of clients, whose names are not sent.
-        ssl_trusted_certificate: Text,
-        /// Whether the server's order of suites goes before the client's.
-        ssl_prefer_server_ciphers: Flag = "off",
-        /// Where sessions are kept: all threads share a cache, whatever it is called.
-        ssl_session_cache: Sessions,
-        /// Whether clients keep their sessions themselves, in tickets.
-        ssl_session_tickets: Flag = "on",
-        /// A file of 48 or 80 octets with the key of tickets; the first encrypts, all decrypt.
-        ssl_session_ticket_key: List<Text>,
-        /// How long a session may be resumed.
-        ssl_session_timeout: Sec = "5m",
-        /// Revoked certificates: a list for every authority of a chain.
-        ssl_crl: Text,
-        /// Whether the revocation of clients' certificates is asked of their authority.
-        ssl_ocsp: Ocsp = "off",
-        /// Where it is asked, in place of what certificates say.
-        ssl_ocsp_responder: Text,
-        /// Where answers are kept.
-        ssl_ocsp_cache: OcspCache = "off",
-        /// Whether an answer of the authority goes with the certificate.
-        ssl_stapling: Flag = "off",
-        /// A file with the answer, in DER.
-        ssl_stapling_file: Text,
-        /// Where it is asked, in place of what the certificate says.
-        ssl_stapling_responder: Text,
-        /// Whether the answer is verified.
-        ssl_stapling_verify: Flag = "off",
-        /// Commands of OpenSSL.
-        /// Differs: Certificate, PrivateKey, CipherString, Ciphersuites, Curves, Groups, MinProtocol, MaxProtocol, Protocol
-        /// and the Options SessionTicket and ServerPreference mean something here; others are errors.
-        ssl_conf_command: List<Command>,
-        /// Whether handshakes for this server are rejected.
-        ssl_reject_handshake: Flag = "off",
     }
 }
 
@@ -126,11 +57,8 @@ impl Feature for Ssl {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<SslConf>() else { return Ok(()) };
-        let said: ServerSaid<StreamSession> = server_said!(conf,
-            buffer_size: RECORD_BYTES,
-            early_data: false,
-            alpn: conf.ssl_alpn.as_ref().map(|alpn| alpn.0.clone()).unwrap_or_default(),
-        );
+        let alpn = conf.ssl_alpn.as_ref().map(|alpn| alpn.0.clone()).unwrap_or_default();
+        let said = conf.said(RECORD_BYTES, false, alpn);
         if let Some(mut rules) = shared::server(&said, block.cx)? {
             rules.names = report::hosts(block.names);
             report::certificates(&rules, block.cx);

@@ -193,15 +193,11 @@ macro_rules! pass_directives {
      $next_timeout:ident $next_tries:ident $show:ident $pass_body:ident $pass_headers:ident $read_timeout:ident
      $request_buffering:ident $send_timeout:ident $keepalive:ident $rcvbuf:ident $sndbuf:ident
      $write_size:ident $temp_path:ident = $temp:literal
-     $(ssl {
-        $tls_prefix:literal
-        $certificate:ident $certificate_key:ident $certificate_cache:ident $ciphers:ident $conf_command:ident $crl:ident
-        $name:ident $password_file:ident $protocols:ident $server_name:ident $session_reuse:ident $trusted:ident
-        $verify:ident $verify_depth:ident
-     })?
+     $(ssl { $($tls:tt)* })?
      own { $($own:tt)* }
     ) => {
-        conf_schema::directives! {
+        $crate::pass_table! {
+            [$($($tls)*)?]
             $(#[doc = $about])*
             pub struct $Plan from $Input {
                 $($own)*
@@ -263,39 +259,6 @@ macro_rules! pass_directives {
                 $write_size: conf_schema::value::Size = "8k",
                 /// The folder of temporary files with responses that a client is too slow for.
                 $temp_path: http_engine::core_table::TempPath = $temp,
-                $(
-                /// The certificate that is shown to a server over TLS, with those between it and its authority.
-                $certificate: $crate::shared::tls::Pem,
-                /// Its key.
-                $certificate_key: $crate::shared::tls::Pem,
-                /// Keeps certificates that depend on variables.
-                $certificate_cache: $crate::shared::tls::CacheOf = "off",
-                /// Cipher suites of TLSv1.2 in OpenSSL's language.
-                /// Differs: as `ssl_ciphers`.
-                $ciphers: conf_schema::value::Text = "DEFAULT",
-                /// Commands of OpenSSL.
-                /// Differs: as `ssl_conf_command`.
-                $conf_command: conf_schema::value::List<$crate::shared::tls::Command>,
-                /// Revoked certificates: a list for every authority of a chain.
-                $crl: conf_schema::value::Text,
-                /// The name that the server's certificate is for, and that is sent to it.
-                $name: http_engine::Template,
-                /// Passwords of encrypted keys, one a line.
-                $password_file: $crate::shared::tls::Passwords,
-                /// Versions of the protocol.
-                /// Differs: those before TLSv1.2 are not available; with others listed they are left out, with a warning.
-                $protocols: $crate::shared::tls::TlsProtocols = "TLSv1.2 TLSv1.3",
-                /// Whether the name is sent in the handshake (SNI).
-                $server_name: conf_schema::value::Flag = "off",
-                /// Whether sessions are resumed.
-                $session_reuse: conf_schema::value::Flag = "on",
-                /// Authorities of servers.
-                $trusted: conf_schema::value::Text,
-                /// Whether the server's certificate is verified.
-                $verify: conf_schema::value::Flag = "off",
-                /// Certificates that may stand between a server's and its authority.
-                $verify_depth: conf_schema::value::Number = "1",
-                )?
             }
         }
 
@@ -337,29 +300,20 @@ macro_rules! pass_directives {
                 let hidden = $crate::shared::exchange::conf::names(&self.$hide);
                 own.iter().map(|name| name.as_bytes()).chain(hidden).filter(|name| !shown.has_name(name)).collect()
             }
-            $(
-            /// What is said of TLS.
-            fn tls(&self) -> $crate::shared::tls::Said<'_> {
-                $crate::shared::tls::Said {
-                    prefix: $tls_prefix,
-                    certificate: self.$certificate.as_ref(),
-                    certificate_key: self.$certificate_key.as_ref(),
-                    certificate_cache: &self.$certificate_cache,
-                    ciphers: &self.$ciphers,
-                    conf_command: self.$conf_command.as_ref().map(|l| l.0.as_slice()).unwrap_or_default(),
-                    crl: self.$crl.as_ref(),
-                    name: self.$name.as_ref(),
-                    password_file: self.$password_file.as_ref(),
-                    protocols: self.$protocols,
-                    server_name: self.$server_name,
-                    session_reuse: self.$session_reuse,
-                    trusted_certificate: self.$trusted.as_ref(),
-                    verify: self.$verify,
-                    verify_depth: self.$verify_depth.0,
-                    alpn: &[],
-                }
-            }
-            )?
+        }
+    };
+}
+
+/// The table itself, with its TLS part where one is given.
+#[macro_export]
+macro_rules! pass_table {
+    ([] $($table:tt)*) => { conf_schema::directives! { $($table)* } };
+    ([$prefix:literal $($name:ident)*] $(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident { $($rows:tt)* }) => {
+        session_engine::upstream_tls_directives! {
+            $(#[doc = $about])*
+            pub struct $Plan from $Input, http_engine::Request, $prefix;
+            $($name)*
+            own { $($rows)* }
         }
     };
 }
