@@ -93,22 +93,31 @@ fn block(request: &Request, scheme: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut encoder = Encoder::stateless();
     encoder.begin(&mut out);
-    let authority = request.field("host").unwrap_or("localhost");
-    let length = request.body.as_ref().map(|body| body.len().to_string());
+    let is_pseudo = |name: &str| name.starts_with(':');
+    let said = |name: &str| request.field(name).is_some();
+    // A field of the case stands for what is usual.
+    let host = if said(":authority") { None } else { request.field("host").or(Some("localhost")) };
     let usual = [
-        (":method", request.method.as_str()),
-        (":scheme", scheme),
-        (":path", &request.target),
-        (":authority", authority),
+        (":method", Some(request.method.as_str())),
+        (":scheme", Some(scheme)),
+        (":path", Some(request.target.as_str())),
+        (":authority", host),
     ];
     for (name, value) in usual {
+        if let Some(value) = value.filter(|_| !said(name)) {
+            encoder.field(name.as_bytes(), value.as_bytes(), &mut out);
+        }
+    }
+    for (name, value) in request.fields.iter().filter(|(name, _)| is_pseudo(name)) {
         encoder.field(name.as_bytes(), value.as_bytes(), &mut out);
     }
-    for (name, value) in request.fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
-        encoder.field(name.to_ascii_lowercase().as_bytes(), value.trim().as_bytes(), &mut out);
+    for (name, value) in request.fields.iter().filter(|(name, _)| !is_pseudo(name)) {
+        if host.is_none() || !name.eq_ignore_ascii_case("host") {
+            encoder.field(name.to_ascii_lowercase().as_bytes(), value.trim_matches(' ').as_bytes(), &mut out);
+        }
     }
-    if let Some(length) = length {
-        encoder.field(b"content-length", length.as_bytes(), &mut out);
+    if let Some(body) = request.body.as_ref().filter(|_| !said("content-length")) {
+        encoder.field(b"content-length", body.len().to_string().as_bytes(), &mut out);
     }
     out
 }

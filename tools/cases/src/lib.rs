@@ -32,7 +32,8 @@
 //! say in responses is not looked at. `{port}` is the port in clear always,
 //! `{scheme}` and `{protocol}` are what a run has.
 //!
-//! A step that begins with `[h1, tls]` is left out over the others.
+//! A step that begins with `[h1, tls]` is left out over the others. One that begins with `[h2, h2c]` goes over HTTP/2 whatever it says;
+//! fields like `:authority: a` stand for the usual ones there.
 //!
 //! An origin answers requests by its lines, in their order; each request must hold the text, and every line must be used. `{one}` is
 //! its address. It `closes` or `resets` the connection behind the answer, or keeps it.

@@ -27,7 +27,11 @@ impl Origin {
     pub fn start(script: &Script, patience: Duration) -> Result<Origin, String> {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
         let port = listener.local_addr().map_err(|e| e.to_string())?.port();
-        let state = State { left: script.lines.iter().cloned().collect(), wrong: Vec::new() };
+        // `{NAME}` is its own address there, too.
+        let own = format!("{{{}}}", script.name);
+        let address = format!("127.0.0.1:{port}");
+        let line = |answer: &Answer| Answer { reads: answer.reads.replace(&own, &address), ..answer.clone() };
+        let state = State { left: script.lines.iter().map(line).collect(), wrong: Vec::new() };
         let state = Arc::new(Mutex::new(state));
         let shared = state.clone();
         std::thread::spawn(move || {

@@ -98,6 +98,13 @@ pub struct Request {
     pub body: Option<String>,
 }
 
+impl Step {
+    /// Whether only HTTP/2 is meant to take it.
+    pub fn is_of_http2(&self) -> bool {
+        self.over.as_ref().is_some_and(|over| over.iter().all(|over| over.is_h2()))
+    }
+}
+
 impl Request {
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
@@ -274,8 +281,11 @@ fn asked(text: &str) -> Result<Request, String> {
         if let Some(text) = field.strip_prefix("body ") {
             request.body = Some(quoted(text)?.0);
         } else if !field.is_empty() {
-            let (name, value) = field.split_once(':').ok_or(format!("\"{field}\" is no field: use raw"))?;
-            request.fields.push((name.into(), value.strip_prefix(' ').unwrap_or(value).into()));
+            // A pseudo-header begins with a colon.
+            let from = usize::from(field.starts_with(':'));
+            let colon = field[from..].find(':').ok_or(format!("\"{field}\" is no field: use raw"))? + from;
+            let (name, value) = (&field[..colon], &field[colon + 1..]);
+            request.fields.push((unescape(name), unescape(value.strip_prefix(' ').unwrap_or(value))));
         }
     }
     Ok(request)

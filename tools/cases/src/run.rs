@@ -98,11 +98,11 @@ pub fn run(server: &Server, case: &Case, name: &str, over: Over) -> Result<(), S
 /// The steps of one connection; what did not hold.
 fn run_session(session: &Session, ports: &Ports, over: Over) -> Vec<String> {
     // What HTTP/2 cannot say is said in HTTP/1, and in clear: the case goes on as it is.
-    let is_of_http1 = |act: &Act| match act {
-        Act::Request(request) => request.is_of_http1(),
+    let is_of_http1 = |step: &Step| match &step.act {
+        Act::Request(request) => request.is_of_http1() && !step.is_of_http2(),
         Act::Raw(_) | Act::Plain(_) => true,
     };
-    let http2 = over.is_h2() && !session.steps.iter().any(|step| is_of_http1(&step.act));
+    let http2 = over.is_h2() && !session.steps.iter().any(is_of_http1);
     let (mut one, mut two) = (None, None);
     let mut wrong = Vec::new();
     let meant = |step: &&Step| step.over.as_ref().is_none_or(|only| only.contains(&over));
