@@ -62,7 +62,7 @@ pub struct H2 {
     core: RefCell<Server>,
     streams: RefCell<HashMap<u32, Rc<Shared>>>,
     /// Streams that wait until less is unsent.
-    room: RefCell<Vec<Waker>>,
+    room: RefCell<Vec<(u32, Waker)>>,
     /// A task waits for the socket.
     writing: Cell<bool>,
     dirty: Cell<bool>,
@@ -220,7 +220,7 @@ impl H2 {
         for (_, shared) in all {
             shared.go();
         }
-        for waker in self.room.take() {
+        for (_, waker) in self.room.take() {
             waker.wake();
         }
     }
@@ -297,8 +297,11 @@ impl H2 {
         });
     }
 
+    /// Streams that wait go on, those first that matter most: each takes what room there is.
     fn make_room(&self) {
-        for waker in self.room.take() {
+        let mut waiting = self.room.take();
+        self.core.borrow().sort_by_priority(&mut waiting);
+        for (_, waker) in waiting {
             waker.wake();
         }
     }
@@ -311,9 +314,9 @@ impl H2 {
 
     /// Nothing is to be done: until when the connection may stay.
     fn rest(self: &Rc<Self>) {
-        let (is_idle, within, going) = {
+        let (is_idle, within, going, has_begun) = {
             let core = self.core.borrow();
-            (core.is_idle(), core.is_within_head(), core.is_going())
+            (core.is_idle(), core.is_within_head(), core.is_going(), core.has_begun())
         };
         if !is_idle || !self.streams.borrow().is_empty() || self.unsent() > 0 || self.link.has_unsent() {
             self.idle.set(false);
@@ -333,11 +336,7 @@ impl H2 {
         }
         let conf = self.world.default_conf(&self.connection);
         let millis = conf.map_or(75_000, |core| {
-            if within || self.connection.requests.get() == 0 {
-                core.conf.client_header_timeout.0
-            } else {
-                core.conf.keepalive_timeout.millis
-            }
+            if within || !has_begun { core.conf.client_header_timeout.0 } else { core.conf.keepalive_timeout.millis }
         });
         self.idle.set(true);
         self.world.lot.set_deadline(self.key, clock::now().plus_millis(millis));
@@ -386,7 +385,7 @@ impl H2 {
             return Poll::Ready(None);
         }
         if self.unsent() >= UNSENT_BYTES_MAX {
-            self.room.borrow_mut().push(cx.waker().clone());
+            self.room.borrow_mut().push((id, cx.waker().clone()));
             self.touch();
             return Poll::Pending;
         }

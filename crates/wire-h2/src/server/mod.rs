@@ -6,6 +6,7 @@ mod send;
 
 use crate::frame::{self, ErrorCode};
 use crate::hpack::{Decoder, Encoder, List};
+use crate::priority::{Priorities, Priority};
 use crate::request::{Malformed, Request};
 use crate::stream::Stream;
 use bytes::Bytes;
@@ -131,6 +132,8 @@ pub struct Server {
     out: Vec<u8>,
     out_start: usize,
     reset: VecDeque<u32>,
+    /// What the client has said of the order of its streams; most say nothing.
+    priorities: Option<Box<Priorities>>,
     idle_frames: u64,
     resets: u64,
     answered: u64,
@@ -173,6 +176,7 @@ impl Server {
             out,
             out_start: 0,
             reset: VecDeque::new(),
+            priorities: None,
             idle_frames: 0,
             resets: 0,
             answered: 0,
@@ -229,6 +233,10 @@ impl Server {
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
+    /// The client has begun a stream, whatever became of it.
+    pub fn has_begun(&self) -> bool {
+        self.last > 0
+    }
     /// Requests that were answered to their end.
     pub fn answered(&self) -> u64 {
         self.answered
@@ -236,6 +244,22 @@ impl Server {
     /// No more streams are taken.
     pub fn is_going(&self) -> bool {
         self.going
+    }
+
+    /// Puts streams that wait for the same room into the order in which they get it; those that are alike stay as they are.
+    pub fn sort_by_priority<T>(&self, waiting: &mut [(u32, T)]) {
+        if let Some(priorities) = &self.priorities {
+            let of = |id: u32| self.streams.get(&id).map_or(Priority::default(), |stream| stream.priority);
+            waiting.sort_by_cached_key(|(id, _)| priorities.key(*id, of(*id)));
+        }
+    }
+
+    /// A field has said something of a stream's priority.
+    fn set_priority(&mut self, id: u32, field: &[u8]) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.priority = stream.priority.with(field);
+            self.priorities.get_or_insert_default().spoken();
+        }
     }
 
     /// What has happened, in order.
