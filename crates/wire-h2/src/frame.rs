@@ -36,6 +36,8 @@ pub const SETTINGS_MAX_CONCURRENT_STREAMS: u16 = 3;
 pub const SETTINGS_INITIAL_WINDOW_SIZE: u16 = 4;
 pub const SETTINGS_MAX_FRAME_SIZE: u16 = 5;
 pub const SETTINGS_MAX_HEADER_LIST_SIZE: u16 = 6;
+/// RFC 8441, 3
+pub const SETTINGS_ENABLE_CONNECT_PROTOCOL: u16 = 8;
 /// RFC 9218, 2.1
 pub const SETTINGS_NO_RFC7540_PRIORITIES: u16 = 9;
 
@@ -52,6 +54,7 @@ pub enum ErrorCode {
     RefusedStream = 7,
     Cancel = 8,
     Compression = 9,
+    Connect = 10,
     EnhanceYourCalm = 11,
 }
 

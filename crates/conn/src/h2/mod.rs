@@ -5,6 +5,7 @@
 mod body;
 mod request;
 mod stream;
+mod tunnel;
 
 use crate::link::Link;
 use crate::secure::Secure;
@@ -31,6 +32,8 @@ const UNSENT_BYTES_MAX: usize = 64 * 1024;
 #[derive(Default)]
 struct Shared {
     gone: Cell<bool>,
+    /// A WebSocket is asked for: only a tunnel is an answer with 2xx.
+    websocket: Cell<bool>,
     /// Who waits: for body, for a window, for the client's going away.
     body: RefCell<Option<Waker>>,
     window: RefCell<Option<Waker>>,
@@ -125,6 +128,7 @@ fn limits(world: &World, connection: &Connection) -> Limits {
         underscores: head.underscores,
         ignore_invalid: head.ignore_invalid,
         stream_window: conf.preread_bytes,
+        extended_connect: conf.websockets,
     }
 }
 

@@ -30,6 +30,8 @@ pub struct Limits {
     pub ignore_invalid: bool,
     /// Octets of a request's body that a client may send before anybody reads it (`http2_body_preread_size`).
     pub stream_window: u32,
+    /// Whether it may ask for other protocols in streams (RFC 8441).
+    pub extended_connect: bool,
 }
 
 impl Default for Limits {
@@ -43,6 +45,7 @@ impl Default for Limits {
             underscores: false,
             ignore_invalid: true,
             stream_window: 65_536,
+            extended_connect: true,
         }
     }
 }
@@ -149,7 +152,9 @@ impl Server {
             (frame::SETTINGS_MAX_CONCURRENT_STREAMS, limits.streams_max),
             (frame::SETTINGS_INITIAL_WINDOW_SIZE, limits.stream_window),
             (frame::SETTINGS_MAX_FRAME_SIZE, FRAME_MAX as u32),
+            (frame::SETTINGS_ENABLE_CONNECT_PROTOCOL, 1),
         ];
+        let settings = settings.get(..settings.len() - usize::from(!limits.extended_connect)).unwrap_or_default();
         frame::put_head(settings.len() * 6, frame::SETTINGS, 0, 0, &mut out);
         for (name, value) in settings {
             out.extend_from_slice(&name.to_be_bytes());
@@ -232,6 +237,10 @@ impl Server {
     /// Streams that are open.
     pub fn streams(&self) -> usize {
         self.streams.len()
+    }
+    /// Extended CONNECT was offered.
+    pub fn offers_connect(&self) -> bool {
+        self.limits.extended_connect
     }
     /// The client has begun a stream, whatever became of it.
     pub fn has_begun(&self) -> bool {
