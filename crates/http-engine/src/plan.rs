@@ -118,12 +118,14 @@ pub struct Http2 {
     pub preread_bytes: u32,
     /// WebSockets in streams (`http2_websockets`).
     pub websockets: bool,
+    /// Requests of HTTP/1.1 may ask for it (`http2_upgrade`).
+    pub upgrade: bool,
 }
 
 impl Default for Http2 {
     /// nginx's defaults.
     fn default() -> Self {
-        Http2 { on: false, streams_max: 128, preread_bytes: 65_536, websockets: true }
+        Http2 { on: false, streams_max: 128, preread_bytes: 65_536, websockets: true, upgrade: false }
     }
 }
 

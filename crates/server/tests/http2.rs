@@ -2,10 +2,11 @@
 
 mod support;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::Command;
 use support::http2::{CONTINUATION, Client, DATA, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame};
-use support::{Site, free_port, resident_kb};
+use support::origin::{Origin, ok};
+use support::{Site, free_port, resident_kb, text};
 fn site(port: u16, more: &str) -> Site {
     let conf = format!(
         "http {{ http2 on; {more} server {{ listen 127.0.0.1:{port}; root html; location /hello {{ return 200 hello; }} }} }}"
@@ -153,6 +154,45 @@ fn curl_gets_what_http_1_gives() {
     assert_eq!(support::text(&curl(&["-H", "Cookie: a=1", "-H", "Cookie: b=2", &url("/echo")])), "GET  a=1; b=2");
     let head = support::text(&curl(&["-I", &url("/none")]));
     assert!(head.starts_with("HTTP/2 404"), "{head}");
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn a_request_of_http_1_asks_for_http_2() {
+    let (port, origin) = (free_port(), Origin::answering(|head| ok(&head.to_ascii_lowercase())));
+    let conf = format!(
+        "http {{ http2 on; access_log logs/a.log; server {{ listen 127.0.0.1:{port}; http2_upgrade on; server_name on; root html;
+            location /pass {{ proxy_pass http://127.0.0.1:{}; proxy_set_header Upgrade $http_upgrade; }} }}
+         server {{ listen 127.0.0.1:{port}; server_name off; return 200 $http_upgrade; }} }}",
+        origin.port
+    );
+    let site = Site::new("daemon off; worker_processes 1;", &conf);
+    std::fs::write(site.path("html/big"), vec![b'x'; 300_000]).expect("a file");
+    let running = site.start();
+    let curl = |path: &str, host: &str| {
+        let url = format!("http://127.0.0.1:{port}{path}");
+        let got = Command::new("curl")
+            .args(["-s", "--http2", "-m", "20", "-w", "\\n%{http_code} %{http_version} %{size_download}", "-H"])
+            .args([&format!("Host: {host}"), &url])
+            .output()
+            .expect("curl");
+        text(&got.stdout)
+    };
+    assert!(curl("/big", "on").ends_with("\n200 2 300000"));
+    let passed = curl("/pass", "on");
+    assert!(passed.contains("get /pass http/1.1\r\n") && passed.contains("\n200 2 "), "{passed}");
+    assert!(!passed.contains("upgrade") && !passed.contains("http2-settings"), "{passed}");
+    // Where it is not on, it is a request like others.
+    assert_eq!(curl("/", "off"), "h2c\n200 1.1 3");
+    // Settings that cannot be are refused as they are in a frame: an initial window of 2^31 here.
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    let head = "GET / HTTP/1.1\r\nHost: on\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AASAAAAA\r\n\r\n";
+    client.write_all(head.as_bytes()).expect("sent");
+    let mut got = Vec::new();
+    let _ = client.shutdown(std::net::Shutdown::Write);
+    client.read_to_end(&mut got).expect("an answer");
+    assert!(got.starts_with(b"HTTP/1.1 101 ") && got.ends_with(&[0, 0, 0, 3]), "{got:?}");
     running.quit();
     site.assert_no_alerts();
 }

@@ -6,6 +6,7 @@ mod body;
 mod request;
 mod stream;
 mod tunnel;
+pub mod upgrade;
 
 use crate::link::Link;
 use crate::secure::Secure;
@@ -87,20 +88,7 @@ pub fn is_preface(bytes: &[u8]) -> Option<bool> {
 
 /// A connection speaks HTTP/2 from its first octets on, which are these.
 pub fn begin(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>, bytes: &[u8]) {
-    let h2 = Rc::new(H2 {
-        world: world.clone(),
-        key,
-        link: Link { world: world.clone(), key, secure: secure.cloned() },
-        connection: connection.clone(),
-        core: RefCell::new(Server::new(limits(world, connection))),
-        streams: RefCell::default(),
-        room: RefCell::default(),
-        writing: Cell::new(false),
-        dirty: Cell::new(false),
-        peer_goes: Cell::new(false),
-        lost: Cell::new(false),
-        idle: Cell::new(false),
-    });
+    let h2 = H2::new(world, key, connection, secure);
     world.lot.set_owner(key, Owner::H2(h2.clone()));
     // Small frames follow each other; none must wait for the acknowledgement of another.
     world.no_delay(key, connection);
@@ -158,6 +146,22 @@ pub fn timed_out(world: &Rc<World>, key: Key, h2: &Rc<H2>) {
 }
 
 impl H2 {
+    fn new(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>) -> Rc<H2> {
+        Rc::new(H2 {
+            world: world.clone(),
+            key,
+            link: Link { world: world.clone(), key, secure: secure.cloned() },
+            connection: connection.clone(),
+            core: RefCell::new(Server::new(limits(world, connection))),
+            streams: RefCell::default(),
+            room: RefCell::default(),
+            writing: Cell::new(false),
+            dirty: Cell::new(false),
+            peer_goes: Cell::new(false),
+            lost: Cell::new(false),
+            idle: Cell::new(false),
+        })
+    }
     pub fn connection(&self) -> Rc<Connection> {
         self.connection.clone()
     }

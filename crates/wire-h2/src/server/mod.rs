@@ -191,12 +191,22 @@ impl Server {
         }
     }
 
-    /// The stream of an HTTP/1.1 request that asked for HTTP/2 (`Upgrade: h2c`) is stream 1; its body has come.
-    pub fn upgraded(&mut self) {
+    /// The stream of an HTTP/1.1 request that asked for HTTP/2 (`Upgrade: h2c`) is stream 1; it has no body. `settings`: the payload of the
+    /// SETTINGS frame that it brought, which is not acknowledged (RFC 7540, 3.2.1).
+    ///
+    /// # Errors
+    /// As [`Server::receive`].
+    pub fn upgraded(&mut self, settings: &[u8]) -> Result<(), ConnectionError> {
+        let result = self.apply(settings);
+        if let Err(error) = &result {
+            self.failed = true;
+            self.goaway(error.code);
+        }
         let mut stream = Stream::new(1, self.peer_window, 0);
         stream.recv_closed = true;
         self.streams.insert(1, stream);
         self.last = 1;
+        result
     }
 
     /// Octets to be sent.

@@ -449,6 +449,13 @@ impl Server {
         if !payload.len().is_multiple_of(6) {
             return Err(size("client sent SETTINGS frame with incorrect length"));
         }
+        self.apply(payload)?;
+        frame::put_head(0, frame::SETTINGS, frame::ACK, 0, &mut self.out);
+        Ok(())
+    }
+
+    /// Does what the client's settings say.
+    pub(super) fn apply(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
         for setting in payload.chunks_exact(6) {
             let (Some(name), Some(value)) =
                 (setting.first_chunk::<2>(), frame::number(setting.get(2..).unwrap_or_default()))
@@ -477,7 +484,6 @@ impl Server {
                 _ => {}
             }
         }
-        frame::put_head(0, frame::SETTINGS, frame::ACK, 0, &mut self.out);
         Ok(())
     }
 
