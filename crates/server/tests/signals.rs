@@ -296,7 +296,6 @@ fn nobody_else_can_write_the_files_of_a_daemon() {
         &format!("http {{ access_log logs/a.log; server {{ listen 127.0.0.1:{port}; return 200; }} }}"),
     );
     // It has no umask, whatever that of the one who starts it is.
-    assert!(site.run(&["-t"]).status.success());
     assert!(site.run(&[]).status.success());
     let pid = wait("the process id", || site.read("logs/n.pid").trim().parse::<u32>());
     for name in ["logs/n.pid", "logs/a.log", "logs/error.log"] {
