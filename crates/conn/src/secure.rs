@@ -277,10 +277,8 @@ pub fn readable(world: &Rc<World>, key: Key, secure: &Rc<Secure>) {
             Ok(Some(0x16 | 0x80..)) => secure.begun.set(true),
             // Plain HTTP is answered in plain: with 497.
             Ok(Some(_)) => {
-                connection.begun.keep(&secure.unread.take());
-                http_engine::counters::own(|c| http_engine::counters::up(&c.reading));
                 world.lot.set_owner(key, Owner::Client(connection.clone()));
-                return inline::readable(world, key, &connection, None);
+                return task::spawn(world, key, &connection, Start::Bytes(secure.unread.take()));
             }
             // Nothing has come yet.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
