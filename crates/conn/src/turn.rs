@@ -168,11 +168,12 @@ impl Turns {
         world.handshakes_wait.set(!self.handshakes.is_empty());
         if self.stop_at.is_some_and(|at| at <= clock::now()) {
             // Sessions say that they end; those that do not with this turn end without a word.
-            if world.streams.sessions.count() == 0 || self.stopping {
+            if world.streams.sessions.count() + world.mails.sessions.count() == 0 || self.stopping {
                 return Ok(Progress::Ended);
             }
             self.stopping = true;
             world.streams.sessions.cut_off(u64::MAX);
+            world.mails.sessions.cut_off(u64::MAX);
         }
         if self.deadlines() {
             progress = Progress::Some;
@@ -279,5 +280,6 @@ fn flush_logs(world: &World) {
 
 /// After QUIT: nobody is left to be served.
 fn is_done(world: &World) -> bool {
-    world.quitting.get() && world.tasks.get() == 0 && world.lot.has_no_owned() && world.streams.sessions.count() == 0
+    let sessions = world.streams.sessions.count() + world.mails.sessions.count();
+    world.quitting.get() && world.tasks.get() == 0 && world.lot.has_no_owned() && sessions == 0
 }

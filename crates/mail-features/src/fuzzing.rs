@@ -15,7 +15,11 @@ const COMMAND_BYTES_MAX: usize = 4096;
 pub fn mail_dialogue(data: &[u8]) {
     let [which, methods, cut, input @ ..] = data else { return };
     let methods = Methods(u32::from(*methods) & 63);
-    let starttls = [Starttls::Off, Starttls::On, Starttls::Only][usize::from(*which) % 3];
+    let starttls = match which % 3 {
+        0 => Starttls::Off,
+        1 => Starttls::On,
+        _ => Starttls::Only,
+    };
     let make = || match which / 3 % 3 {
         0 => crate::imap::dialogue(methods),
         1 => crate::pop3::dialogue(methods),
@@ -24,7 +28,8 @@ pub fn mail_dialogue(data: &[u8]) {
     let input = input.get(..COMMAND_BYTES_MAX).unwrap_or(input);
     let whole = talk(make(), starttls, &[input]);
     let at = usize::from(*cut).min(input.len());
-    assert_eq!(talk(make(), starttls, &[&input[..at], &input[at..]]), whole, "cut at {at}");
+    let (head, tail) = input.split_at(at);
+    assert_eq!(talk(make(), starttls, &[head, tail]), whole, "cut at {at}");
 }
 
 /// The response of an authentication server: whatever is read of it can stand in a command.

@@ -5,7 +5,6 @@ mod command;
 mod dialogue;
 mod server;
 
-
 use crate::build::{Feature, ServerBuild};
 use crate::login::Login;
 use crate::protocol::{Dialogue, Kind, Protocol, Starttls};

@@ -277,7 +277,9 @@ impl Resolver {
             match pointer(&message, &name) {
                 Ok((found, ttl)) => return Ok((found.as_str().into(), ttl)),
                 Err(Some(alias)) => name = alias,
-                Err(None) => return Err(Failed::NoSuchName),
+                Err(None) if message.records.is_empty() => return Err(Failed::NoSuchName),
+                // Something was said, and nobody knows what it means.
+                Err(None) => return Err(Failed::Other),
             }
         }
         Err(Failed::NoSuchName)
@@ -503,6 +505,7 @@ mod tests {
             ("empty", 1) => vec![alias("both")],
             ("circle", _) => vec![alias("circle")],
             ("9.0.0.127.in-addr.arpa", 12) => vec![Data::Pointer("nine.example".into())],
+            ("6.0.0.127.in-addr.arpa", 12) => vec![Data::Other],
             ("8.0.0.127.in-addr.arpa", 12) => vec![alias("9.0.0.127.in-addr.arpa")],
             (name, 1) if name.len() == 255 => vec![v4(4)],
             ("_http._tcp.s", 33) => {
@@ -569,6 +572,7 @@ mod tests {
                 "an alias"
             );
             assert_eq!(resolver.name_of([127, 0, 0, 7].into(), second).await, Err(Failed::NoSuchName));
+            assert_eq!(resolver.name_of([127, 0, 0, 6].into(), second).await, Err(Failed::Other));
             let words = "half could not be resolved (2: Server failure) while resolving service http of s";
             assert_eq!(*told.borrow(), [words]);
         });
