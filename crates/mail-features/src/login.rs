@@ -92,6 +92,14 @@ pub fn salt(random: u64, unix_seconds: i64, server_name: &str) -> Vec<u8> {
     format!("<{random}.{unix_seconds}@{server_name}>").into_bytes()
 }
 
+/// Octets of what a peer has said that a line of the error log shows: there is room for the rest of the line.
+const SHOWN_BYTES: usize = 512;
+
+/// What a peer has said, for the error log.
+pub fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.get(..SHOWN_BYTES).unwrap_or(bytes)).into_owned()
+}
+
 /// nginx's words for a failed call, with the system's.
 pub fn failed(call: &str, e: &std::io::Error) -> String {
     format!("{call}() failed {}", os(e))

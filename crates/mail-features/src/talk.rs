@@ -3,7 +3,7 @@
 
 use crate::engine::{Closed, send, timed_out};
 use crate::handshake;
-use crate::login::failed;
+use crate::login::{failed, shown};
 use crate::plan::{AuthFault, PassEnd, Passing, Verdict};
 use crate::protocol::{Dialogue, Kind, Next, Reply, Starttls, Step, Talk, Then};
 use crate::session::MailSession;
@@ -30,8 +30,7 @@ pub async fn run(s: &mut MailSession, stream: &mut Stream, mut until: Instant) -
     loop {
         match step(s, stream, &mut *dialogue, &mut input) {
             Then::More if input.len() >= bytes_max => {
-                let shown = String::from_utf8_lossy(&input).into_owned();
-                s.log(Level::Info, format_args!("client sent too long command \"{shown}\""));
+                s.log(Level::Info, format_args!("client sent too long command \"{}\"", shown(&input)));
                 return send(s, stream, &dialogue.invalid()).await;
             }
             Then::More => read(s, stream, &mut input, bytes_max, until).await?,
@@ -115,8 +114,7 @@ async fn authenticate(
     loop {
         match server.authenticator.ask(s).await {
             Ok(Verdict::Refused { refusal, wait }) => {
-                let message = String::from_utf8_lossy(&refusal.message);
-                s.log(Level::Info, format_args!("client login failed: \"{message}\""));
+                s.log(Level::Info, format_args!("client login failed: \"{}\"", shown(&refusal.message)));
                 let answer = dialogue.refused(&refusal);
                 if !wait.is_zero() {
                     sleep(wait.min(WAIT_MAX)).await;

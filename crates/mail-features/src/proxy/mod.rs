@@ -2,7 +2,7 @@
 //! bytes are passed from then on.
 
 use crate::build::{Feature, ServerBuild};
-use crate::login::failed;
+use crate::login::{failed, shown};
 use crate::plan::{PassEnd, PassOn, Passing};
 use crate::protocol::{Facts, Said, ServerLogin};
 use crate::session::MailSession;
@@ -142,11 +142,10 @@ impl Passer {
                     return Ok(instead.map_or(answer, |text| text.as_bytes().to_vec()));
                 }
                 Said::Refused(at) => {
-                    let shown = answer.get(at..).unwrap_or_default().trim_ascii_end();
-                    let shown = String::from_utf8_lossy(shown);
+                    let words = shown(answer.get(at..).unwrap_or_default().trim_ascii_end());
                     let pass = self.conf.proxy_pass_error_message;
                     let level = if pass { Level::Info } else { Level::Error };
-                    s.log(level, format_args!("upstream sent invalid response: \"{shown}\""));
+                    s.log(level, format_args!("upstream sent invalid response: \"{words}\""));
                     return Err(Failure(pass.then(|| std::mem::take(&mut answer))));
                 }
                 Said::NoPassword => {
@@ -163,8 +162,7 @@ impl Passer {
         let mut answer: Vec<u8> = Vec::new();
         loop {
             if answer.len() >= most {
-                let shown = String::from_utf8_lossy(&answer);
-                s.log(Level::Error, format_args!("upstream sent too long response line: \"{shown}\""));
+                s.log(Level::Error, format_args!("upstream sent too long response line: \"{}\"", shown(&answer)));
                 return Err(Failure(None));
             }
             answer.reserve_exact((most - answer.len()).min(1024));

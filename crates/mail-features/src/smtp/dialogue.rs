@@ -3,7 +3,7 @@
 use super::Answers;
 use super::server::SmtpLogin;
 use crate::line;
-use crate::login::{Envelope, Login, Method};
+use crate::login::{Envelope, Login, Method, shown};
 use crate::protocol::{Dialogue, Next, Refusal, Reply, ServerLogin, Starttls, Step, Talk, Then};
 use crate::sasl::{self, Progress, Waiting};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl SmtpDialogue {
             b"QUIT" => Some(Reply::then(BYE, Next::Quit)),
             b"MAIL" if !methods.none() => {
                 // nginx shows the line's end as well.
-                talk.notes.push(format!("client was rejected: \"{}__\"", String::from_utf8_lossy(line)));
+                talk.notes.push(format!("client was rejected: \"{}__\"", shown(line)));
                 Some(Reply::go(AUTH_REQUIRED))
             }
             b"MAIL" if !envelope.from.is_empty() => Some(Reply::go(BAD_SEQUENCE)),
