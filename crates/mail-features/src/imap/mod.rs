@@ -19,6 +19,7 @@ directives! {
     pub struct ImapConf from ImapInput {
         /// Ways to say who one is: LOGIN, and AUTHENTICATE with PLAIN and LOGIN, are always taken, `cram-md5` and `external` when
         /// they are named; all that are named are told to clients.
+        /// Differs: nginx takes EXTERNAL with an initial response whether or not it is named.
         imap_auth: ImapMethods = "plain",
         /// What is answered to CAPABILITY, without methods and STARTTLS, which are added.
         imap_capabilities: Repeated = "IMAP4 IMAP4rev1 UIDPLUS",

@@ -21,6 +21,7 @@ directives! {
     pub struct Pop3Conf from Pop3Input {
         /// Ways to say who one is: USER, PASS and AUTH PLAIN are always taken, LOGIN with `plain`; `apop`, `cram-md5` and
         /// `external` when they are named.
+        /// Differs: as `imap_auth`.
         pop3_auth: Pop3Methods = "plain",
         /// What is answered to CAPA, without SASL and STLS, which are added.
         pop3_capabilities: Repeated = "TOP USER UIDL",

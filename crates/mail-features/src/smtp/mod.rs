@@ -18,6 +18,7 @@ directives! {
     pub struct SmtpConf from SmtpInput {
         /// Ways to say who one is: PLAIN and LOGIN are always taken, `cram-md5` and `external` when they are named; with `none` a
         /// client need not say it. All that are named are told to clients.
+        /// Differs: as `imap_auth`.
         smtp_auth: SmtpMethods = "plain login",
         /// What is answered to EHLO, without AUTH and STARTTLS, which are added.
         smtp_capabilities: Repeated,
