@@ -410,13 +410,12 @@ fn addresses_come_and_go_with_the_proxy_protocol() {
 fn sessions_go_on_over_a_reload_and_end_with_a_shutdown() {
     let (imap, _) = imap_server(true);
     let (auth, _) = auth(move |_| pass_to(imap, ""));
-    let port = free_port();
+    let (port, port_imap) = (free_port(), free_port());
     let conf = |name: &str| {
         format!(
             "mail {{ auth_http 127.0.0.1:{auth}; server_name {name};
              server {{ listen 127.0.0.1:{port}; protocol smtp; }}
-             server {{ listen 127.0.0.1:{}; protocol imap; }} }}",
-            port + 1
+             server {{ listen 127.0.0.1:{port_imap}; protocol imap; }} }}"
         )
     };
     let main = "daemon off; worker_shutdown_timeout 100ms;";
@@ -432,7 +431,7 @@ fn sessions_go_on_over_a_reload_and_end_with_a_shutdown() {
     // `worker_shutdown_timeout` is about those who were there before the reload.
     assert_eq!(talking.rest(), "");
     site.wait_for_log("is no longer used", 1);
-    let mut passed = Client::greeted(port + 1);
+    let mut passed = Client::greeted(port_imap);
     assert_eq!(passed.ask("a LOGIN u p"), "* CAPABILITY X");
     assert_eq!(passed.line(), "a OK in");
     running.signal("QUIT");
