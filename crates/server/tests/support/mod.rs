@@ -7,6 +7,7 @@ pub mod client;
 pub mod http2;
 pub mod mail;
 pub mod origin;
+pub mod simulated;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
