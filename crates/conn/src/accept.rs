@@ -1,6 +1,7 @@
 //! New connections: accepted, counted, and read at once.
 
 use crate::inline;
+use crate::mails;
 use crate::secure::{self, Secure};
 use crate::streams;
 use crate::thread::guarded;
@@ -99,9 +100,12 @@ pub fn accept(world: &Rc<World>, door_key: Key, door: &Door) {
             world.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             return rest(world, door_key, door);
         }
-        match world.streams.place(door) {
-            None => take_in(world, accepted, &door.listener),
-            Some((plan, place)) => streams::begin(world, accepted, &door.listener, &plan, place),
+        if let Some((plan, place)) = world.streams.place(door) {
+            streams::begin(world, accepted, &door.listener, &plan, place);
+        } else if let Some((plan, place)) = world.mails.place(door) {
+            mails::begin(world, accepted, &door.listener, &plan, place);
+        } else {
+            take_in(world, accepted, &door.listener);
         }
     }
 }

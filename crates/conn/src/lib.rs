@@ -15,6 +15,7 @@ mod head_in;
 mod inline;
 mod input;
 mod link;
+mod mails;
 mod output;
 mod pace;
 mod secure;

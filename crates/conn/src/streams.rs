@@ -118,7 +118,7 @@ impl Host for WorkerHost {
         }
         Some(World::next_number())
     }
-    fn pass(&self, passed: Passed, to: &Address) -> Result<(), Passed> {
+    fn pass(&self, mut passed: Passed, to: &Address) -> Result<(), Passed> {
         let Some(world) = self.0.upgrade() else { return Err(passed) };
         for wildcard in [false, true] {
             let stream = world.streams.plan.borrow().clone();
@@ -130,6 +130,10 @@ impl Host for WorkerHost {
                 world.streams.sessions.resume(plan, passed, listener, Rc::new(to.clone()), number, &host(&world));
                 return Ok(());
             }
+            passed = match world.mails.pass(passed, to, |listener| takes(listener, to, wildcard)) {
+                Ok(()) => return Ok(()),
+                Err(passed) => passed,
+            };
             let http = world.plan.borrow().clone();
             let found = http.as_ref().and_then(|plan| {
                 plan.listeners.iter().find(|l| takes(&l.spec.address, to, wildcard)).map(|l| l.spec.address.clone())

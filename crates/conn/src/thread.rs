@@ -7,6 +7,7 @@ use crate::world::{Door, Owner, World};
 use crate::{accept, h2, inline, secure, streams};
 use base::clock;
 use http_engine::{HttpPlan, ListenerRef};
+use mail_features::MailPlan;
 use net::listen::{Address, ListenSpec};
 use net::lot::Key;
 use observe::{ErrorLog, Level};
@@ -33,6 +34,8 @@ pub struct Serving {
     pub http: Option<Arc<HttpPlan>>,
     /// The same of the stream block.
     pub stream: Option<Arc<StreamPlan>>,
+    /// The same of the mail block.
+    pub mail: Option<Arc<MailPlan>>,
     pub error_log: Arc<ErrorLog>,
     /// `worker_connections` of this thread.
     pub connections_max: usize,
@@ -150,6 +153,7 @@ pub(crate) fn open(world: &Rc<World>, bound: Bound) -> std::io::Result<()> {
         shared: bound.shared,
         paused: Cell::new(false),
         stream: Cell::default(),
+        mail: Cell::default(),
     });
     let key = world.lot.add_listener(bound.fd, Owner::Listener(door), bound.shared)?;
     world.doors.borrow_mut().push(key);
@@ -163,6 +167,7 @@ pub(crate) fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>,
     world.begin_cutoff();
     *world.plan.borrow_mut() = serving.http.clone().map(Rc::new);
     world.streams.replan(serving.stream.clone());
+    world.mails.replan(serving.mail.clone());
     *world.serving.borrow_mut() = serving;
     if let Some(old) = &old {
         http_engine::flush_logs(old);
@@ -279,6 +284,7 @@ mod tests {
         Serving {
             http: None,
             stream: None,
+            mail: None,
             error_log: Arc::new(ErrorLog::new(Vec::new())),
             connections_max: 8,
             multi_accept: false,

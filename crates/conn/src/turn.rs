@@ -168,13 +168,15 @@ impl Turns {
         world.handshakes_wait.set(!self.handshakes.is_empty());
         if self.stop_at.is_some_and(|at| at <= clock::now()) {
             // Sessions and streams say that they end; those that do not with this turn end without a word.
-            let is_empty = world.streams.sessions.count() == 0 && world.tasks.get() == 0;
+            let sessions = world.streams.sessions.count() + world.mails.sessions.count();
+            let is_empty = sessions == 0 && world.tasks.get() == 0;
             if is_empty || self.stopping {
                 flush_logs(world);
                 return Ok(Progress::Ended);
             }
             self.stopping = true;
             world.streams.sessions.cut_off(u64::MAX);
+            world.mails.sessions.cut_off(u64::MAX);
             for key in world.lot.keys() {
                 if let Some(Owner::H2(h2)) = world.lot.owner(key) {
                     h2.let_go();
@@ -286,5 +288,6 @@ fn flush_logs(world: &World) {
 
 /// After QUIT: nobody is left to be served.
 fn is_done(world: &World) -> bool {
-    world.quitting.get() && world.tasks.get() == 0 && world.lot.has_no_owned() && world.streams.sessions.count() == 0
+    let sessions = world.streams.sessions.count() + world.mails.sessions.count();
+    world.quitting.get() && world.tasks.get() == 0 && world.lot.has_no_owned() && sessions == 0
 }

@@ -2,6 +2,7 @@
 
 use crate::h2::H2;
 use crate::link::READ_BYTES;
+use crate::mails::{DoorPlace as MailPlace, Mails};
 use crate::secure::Secure;
 use crate::streams::{DatagramDoor, DoorPlace, Streams};
 use crate::thread::Serving;
@@ -64,6 +65,8 @@ pub struct Door {
     pub paused: Cell<bool>,
     /// Whose it is, when it is the stream area's.
     pub stream: DoorPlace,
+    /// The same of the mail area.
+    pub mail: MailPlace,
 }
 
 /// One worker thread's state.
@@ -74,6 +77,7 @@ pub struct World {
     #[allow(clippy::redundant_allocation)]
     pub plan: RefCell<Option<Rc<Arc<HttpPlan>>>>,
     pub streams: Streams,
+    pub mails: Mails,
     /// What sessions of the stream area ask of this thread.
     pub host: RefCell<Option<Rc<dyn Host>>>,
     pub doors: RefCell<Vec<Key>>,
@@ -109,6 +113,7 @@ impl World {
             lot: Rc::new(Lot::new()?),
             plan: RefCell::new(serving.http.clone().map(Rc::new)),
             streams: Streams::new(serving.stream.clone()),
+            mails: Mails::new(serving.mail.clone()),
             host: RefCell::new(None),
             serving: RefCell::new(serving),
             doors: RefCell::new(Vec::new()),
@@ -163,7 +168,7 @@ impl World {
 
     /// Clients that are being served, of every area.
     pub fn connections(&self) -> usize {
-        self.lot.owned() + self.streams.sessions.count()
+        self.lot.owned() + self.streams.sessions.count() + self.mails.sessions.count()
     }
 
     /// At a reload: what `worker_shutdown_timeout` of the configuration that goes means for the connections that are here.
@@ -186,6 +191,7 @@ impl World {
         let Some(below) = cutoffs.iter().filter(|(at, _)| *at <= now).map(|(_, number)| *number).max() else { return };
         cutoffs.retain(|(at, _)| *at > now);
         self.streams.sessions.cut_off(below);
+        self.mails.sessions.cut_off(below);
         for key in self.lot.keys() {
             if let Some(c) = self.lot.owner(key).and_then(|owner| owner.connection())
                 && c.number < below

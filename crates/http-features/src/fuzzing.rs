@@ -6,3 +6,30 @@ pub use crate::geoip::fuzzing::geoip;
 pub use crate::geoip2::fuzzing::mmdb;
 pub use crate::image_filter::fuzzing::image;
 pub use crate::mp4::fuzzing::mp4;
+pub use crate::shared::exchange::fuzzing::cut_anywhere;
+
+use crate::fastcgi::record::FastCgi;
+use crate::memcached::text::Memcached;
+use crate::proxy::http1::Http1;
+use crate::shared::cgi::codec::Closing;
+use upstream::SerialCodec;
+
+/// What a server of FastCGI answers.
+pub fn fastcgi(data: &[u8]) {
+    cut_anywhere(data, b"", &|flag| Box::new(FastCgi::new(flag, [].into())) as Box<dyn SerialCodec>);
+}
+
+/// What a server of uwsgi or SCGI answers: the same for both.
+pub fn cgi(data: &[u8]) {
+    cut_anywhere(data, b"", &|_| Box::new(Closing::new()) as Box<dyn SerialCodec>);
+}
+
+/// What memcached answers.
+pub fn memcached(data: &[u8]) {
+    cut_anywhere(data, b"get k\r\n", &|flag| Box::new(Memcached::new(u32::from(flag) * 2)) as Box<dyn SerialCodec>);
+}
+
+/// What a server of HTTP/1 answers.
+pub fn http1_answer(data: &[u8]) {
+    cut_anywhere(data, b"", &|_| Box::new(Http1::new()) as Box<dyn SerialCodec>);
+}

@@ -1,4 +1,4 @@
-//! `examples/applications`: PHP under php-fpm, Python under uWSGI, memcached, started by one command. What this machine lacks is
+//! `examples/applications`: PHP under php-fpm, Python under uWSGI, memcached, a gRPC service, started by one command. What this machine lacks is
 //! left out, and said.
 
 mod support;
@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use support::{BINARY, Site, free_port, signal, wait};
+use support::{BINARY, Site, free_port, signal, text, wait};
 
 fn has(program: &str) -> bool {
     ["/usr/bin", "/usr/sbin", "/usr/local/bin"].iter().any(|folder| {
@@ -40,7 +40,7 @@ fn applications_answer() {
     let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/applications");
     let (site, port) = (Site::new("", ""), free_port());
     std::fs::create_dir_all(site.path("html")).expect("a folder");
-    for name in ["run", "app.py", "php-fpm.conf", "html/index.php", "nginx.conf"] {
+    for name in ["run", "app.py", "php-fpm.conf", "html/index.php", "nginx.conf", "service.py"] {
         let text = std::fs::read_to_string(source.join(name)).expect(name);
         // Other tests run beside it.
         site.write(name, &text.replace("127.0.0.1:8088", &format!("127.0.0.1:{port}")));
@@ -92,6 +92,22 @@ fn applications_answer() {
         assert!(ask(port, "GET /memory/b HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 404"));
     } else {
         eprintln!("skipped: no memcached here");
+    }
+    let python = ["python3", "/usr/bin/python3"].into_iter().find(|python| {
+        let found = Command::new(python).args(["-c", "import grpc"]).stderr(Stdio::null()).status();
+        found.is_ok_and(|status| status.success())
+    });
+    if let Some(python) = python {
+        wait("the service", || UnixStream::connect(site.path("grpc.sock")));
+        let out = Command::new(python)
+            .arg(site.path("service.py"))
+            .args(["ask", &format!("127.0.0.1:{port}")])
+            .output()
+            .expect("the client runs");
+        let said = "hello, world\n1000007\n0 1 2 3 4\n499500\nA B C\nFAILED_PRECONDITION not now\nUNIMPLEMENTED\n";
+        assert_eq!(text(&out.stdout), said, "{}{}", text(&out.stderr), site.read("logs/run.log"));
+    } else {
+        eprintln!("skipped: no grpcio for Python here");
     }
     drop(running);
 }

@@ -1,4 +1,4 @@
-//! What the areas of a configuration share (http, stream): variables, templates, regular expressions; what is computed, allowed,
+//! What the areas of a configuration share (http, stream, mail): variables, templates, regular expressions; what is computed, allowed,
 //! counted and logged with them; listeners, groups of servers and TLS as directives name them.
 //!
 //! Everything is generic over the [`Session`] it works on: a request of http, a connection of stream. An area names its own
@@ -10,6 +10,7 @@
 
 pub mod access;
 pub mod background;
+pub mod first_bytes;
 pub mod forwarded;
 pub mod geo;
 pub mod hosts;
@@ -21,7 +22,9 @@ pub mod map;
 pub mod names;
 pub mod real_ip;
 pub mod regex;
+pub mod relay;
 pub mod session;
+pub mod sessions;
 pub mod split_clients;
 pub mod template;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `listen`: an address and its options (nginx: `ngx_http_core_listen`, `ngx_stream_core_listen`, `ngx_parse_url`).
+//! `listen`: an address and its options (nginx: `ngx_http_core_listen`, `ngx_stream_core_listen`, `ngx_mail_core_listen`, `ngx_parse_url`).
 
 use conf_schema::value::{parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value, suggest};
@@ -27,6 +27,8 @@ pub enum Kind {
     Http,
     /// Without a port the system chooses one.
     Stream,
+    /// As `Stream`; one server an address.
+    Mail,
 }
 
 const PARAMETERS: &[&str] = &[
@@ -54,6 +56,18 @@ const PARAMETERS: &[&str] = &[
 /// Parameters that are one area's.
 const HTTP_ALONE: &[&str] = &["default", "http2", "quic"];
 const STREAM_ALONE: &[&str] = &["udp"];
+const NOT_OF_MAIL: &[&str] = &[
+    "default",
+    "default_server",
+    "http2",
+    "quic",
+    "udp",
+    "setfib",
+    "fastopen",
+    "accept_filter",
+    "deferred",
+    "reuseport",
+];
 /// What means nothing for datagrams.
 const NOT_OF_DATAGRAMS: &[&str] = &["fastopen", "backlog", "deferred", "ssl", "so_keepalive", "proxy_protocol"];
 
@@ -119,7 +133,11 @@ impl Listen {
                 .ok_or_else(|| Problem::says(format!("invalid {what} value \"{}\"", value.unwrap_or(""))))
         };
         let unix = matches!(spec.address, Address::Unix(_));
-        let others = if kind == Kind::Http { STREAM_ALONE } else { HTTP_ALONE };
+        let others = match kind {
+            Kind::Http => STREAM_ALONE,
+            Kind::Stream => HTTP_ALONE,
+            Kind::Mail => NOT_OF_MAIL,
+        };
         match (name, value) {
             _ if others.contains(&name) => return Err(Problem::says(format!("invalid parameter \"{text}\""))),
             ("udp", None) => {

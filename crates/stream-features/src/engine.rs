@@ -4,15 +4,13 @@
 use crate::client::Client;
 use crate::plan::{End, Flow, Handler};
 use crate::session::StreamSession;
-use crate::sessions::{Cause, Host, Passed, Place};
+use crate::sessions::{Host, Passed, Place};
 use crate::{first_bytes, handshake};
 use observe::Level;
 use session_engine::Session;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use session_engine::sessions::Cause;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
 /// Runs a session to its end.
 pub(crate) async fn serve(mut s: Box<StreamSession>, mut client: Client, place: Place, host: Rc<dyn Host>) {
@@ -22,14 +20,7 @@ pub(crate) async fn serve(mut s: Box<StreamSession>, mut client: Client, place: 
         let address = s.plan.listeners.get(s.listener).map(|l| l.spec.address.to_string()).unwrap_or_default();
         s.note(Level::Info, format_args!("{udp}client {peer} connected to {address}"));
     }
-    let end = {
-        let mut work = pin!(phases(&mut s, &mut client));
-        poll_fn(|cx| match place.control.poll_closed(cx) {
-            Poll::Ready(cause) => Poll::Ready(Err(cause)),
-            Poll::Pending => work.as_mut().poll(cx).map(Ok),
-        })
-        .await
-    };
+    let end = place.control().run(phases(&mut s, &mut client)).await;
     let end = end.unwrap_or_else(|cause| {
         match cause {
             Cause::Timeout => s.log(Level::Info, format_args!("shutdown timeout")),

@@ -7,10 +7,10 @@ use crate::session::StreamSession;
 use observe::Level;
 use runtime::time::{sleep, timeout};
 use session_engine::Session;
+use session_engine::first_bytes::{self, HeaderFault};
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::pin;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use upstream::Stream;
 
 /// Reads a PROXY protocol header, and nothing behind it.
@@ -20,76 +20,33 @@ use upstream::Stream;
 pub async fn proxy_header(s: &mut StreamSession, stream: &Stream) -> Result<(), u16> {
     s.doing = "reading PROXY protocol";
     let patience = s.srv().proxy_protocol_timeout;
-    let Ok(header) = timeout(patience, whole_header(s, stream)).await else {
+    let Ok(header) = timeout(patience, first_bytes::proxy_header(stream)).await else {
         s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
         return Err(200);
     };
-    s.proxy = Some(Box::new(header?));
+    match header {
+        Ok(header) => s.proxy = Some(Box::new(header)),
+        Err(fault) => {
+            let (level, words) = fault.words();
+            if let Some(words) = words {
+                s.log(level, format_args!("{words}"));
+            }
+            return Err(if matches!(fault, HeaderFault::Invalid(_)) { 400 } else { 200 });
+        }
+    }
     s.doing = "initializing session";
     Ok(())
 }
 
-async fn whole_header(s: &StreamSession, stream: &Stream) -> Result<(wire_proxy::Header, Vec<u8>), u16> {
-    let mut buf = Vec::with_capacity(wire_proxy::MAX_HEADER);
-    let mut seen = 0;
-    loop {
-        news(s, stream, seen, &mut buf).await?;
-        let ended = buf.len() == seen;
-        seen = buf.len();
-        match wire_proxy::parse(&buf) {
-            Ok(Some((header, length))) => return Ok((header, take(stream, length).await?)),
-            Ok(None) if ended => return Err(400),
-            Ok(None) => {}
-            Err(why) => {
-                let mut words = Vec::new();
-                why.log(&mut words);
-                s.log(Level::Error, format_args!("{}", String::from_utf8_lossy(&words)));
-                return Err(400);
-            }
-        }
-    }
-}
-
-/// Takes so many bytes, which have been seen, from the socket.
-async fn take(stream: &Stream, length: usize) -> Result<Vec<u8>, u16> {
-    let mut bytes = Vec::with_capacity(length);
-    while bytes.len() < length {
-        let mut part = Vec::new();
-        part.reserve_exact(length - bytes.len());
-        match stream.read_buf(&mut part).await {
-            Ok(1..) => bytes.append(&mut part),
-            _ => return Err(500),
-        }
-    }
-    Ok(bytes)
-}
-
 /// Waits until there is more in the socket than was seen, and looks at all of it; as much as was seen: the end has come.
 async fn news(s: &StreamSession, stream: &Stream, seen: usize, buf: &mut Vec<u8>) -> Result<(), u16> {
-    match poll_fn(|cx| poll_news(stream, seen, buf, cx)).await {
+    match first_bytes::news(stream, seen, buf).await {
         Ok(()) if buf.is_empty() => Err(200),
         Ok(()) => Ok(()),
         Err(e) => {
             s.log(Level::Info, format_args!("recv() failed {}", observe::os(&e)));
             Err(200)
         }
-    }
-}
-
-fn poll_news(stream: &Stream, seen: usize, buf: &mut Vec<u8>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-    loop {
-        buf.clear();
-        let looked = stream.try_peek(buf);
-        match looked {
-            Ok(n) if n == seen && n > 0 && !stream.is_closing() => {}
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            looked => {
-                stream.looked();
-                return Poll::Ready(looked.map(|_| ()));
-            }
-        }
-        // Looking has told the event queue that nothing is left: what comes now is an event.
-        std::task::ready!(stream.poll_readable(cx))?;
     }
 }
 

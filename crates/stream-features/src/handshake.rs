@@ -2,12 +2,13 @@
 //! `ngx_stream_ssl_servername`).
 
 use crate::session::StreamSession;
-use observe::{Level, os};
+use observe::Level;
 use session_engine::Session;
 use session_engine::names::host;
+use session_engine::tls as shared;
 use std::sync::Arc;
-use tls::{Choice, ClientHello, Facts, TlsError, VerifyClient};
-use upstream::{HandshakeError, Stream};
+use tls::{Choice, ClientHello, Facts, VerifyClient};
+use upstream::Stream;
 
 /// Makes the handshake and judges the client's certificate.
 ///
@@ -27,12 +28,7 @@ pub async fn make(s: &mut StreamSession, stream: &mut Stream) -> Result<(), u16>
             s.tls = stream.facts();
             return judge(s).await;
         }
-        Ok(Err(HandshakeError::Closed)) => "peer closed connection in SSL handshake".into(),
-        Ok(Err(HandshakeError::Io(e))) => format!("SSL_do_handshake() failed {}", os(&e)),
-        Ok(Err(HandshakeError::Tls(TlsError::NotTls))) => {
-            "SSL_do_handshake() failed (SSL: error:0A00010B:SSL routines::wrong version number)".into()
-        }
-        Ok(Err(HandshakeError::Tls(why))) => format!("SSL_do_handshake() failed (SSL: {why})"),
+        Ok(Err(why)) => shared::handshake_words(&why),
         Err(_) => "client timed out (110: Connection timed out)".into(),
     };
     s.tls = None;

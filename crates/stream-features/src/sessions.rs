@@ -7,13 +7,13 @@ use crate::session::{Facts, StreamSession};
 use crate::udp::Flows;
 use net::listen::Address;
 use observe::Level;
+use session_engine::sessions::{Cause, Control, Place as AnyPlace, Sessions as All};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use upstream::Stream;
 
 /// What sessions ask of their worker.
@@ -43,46 +43,12 @@ pub struct Passed {
     pub passes: u8,
 }
 
-/// How a session learns that it must end.
-pub(crate) struct Control {
-    udp: bool,
-    closed: Cell<Option<Cause>>,
-    waker: RefCell<Option<Waker>>,
-}
-
-/// Why a session must end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// It may stay no longer.
-    Timeout,
-    /// The worker ends, and a session of datagrams has nobody to hear any more.
-    Shutdown,
-}
-
-impl Control {
-    fn close(&self, cause: Cause) {
-        self.closed.set(Some(cause));
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
-    /// Ready once the session must end.
-    pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<Cause> {
-        if let Some(cause) = self.closed.get() {
-            return Poll::Ready(cause);
-        }
-        let mut waker = self.waker.borrow_mut();
-        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *waker = Some(cx.waker().clone());
-        }
-        Poll::Pending
-    }
-}
-
 /// See the module's documentation.
 #[derive(Default)]
 pub struct Sessions {
-    all: RefCell<HashMap<u64, Rc<Control>>>,
+    all: Rc<All>,
+    /// Those of datagrams.
+    datagrams: RefCell<HashSet<u64>>,
     /// No new sessions: the worker ends.
     pub(crate) ended: Cell<bool>,
     pub(crate) flows: Flows,
@@ -90,14 +56,23 @@ pub struct Sessions {
 
 /// A session's place among the others; given up when it ends, however it does.
 pub(crate) struct Place {
-    sessions: Rc<Sessions>,
+    place: AnyPlace,
     number: u64,
-    pub control: Rc<Control>,
+    /// `Some`: one of datagrams.
+    datagrams: Option<Rc<Sessions>>,
+}
+
+impl Place {
+    pub fn control(&self) -> &Control {
+        &self.place.control
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.sessions.all.borrow_mut().remove(&self.number);
+        if let Some(sessions) = &self.datagrams {
+            sessions.datagrams.borrow_mut().remove(&self.number);
+        }
     }
 }
 
@@ -115,12 +90,13 @@ pub struct Accepted {
 
 impl Sessions {
     pub fn count(&self) -> usize {
-        self.all.borrow().len()
+        self.all.count()
     }
     pub(crate) fn place(self: &Rc<Self>, number: u64, udp: bool) -> Place {
-        let control = Rc::new(Control { udp, closed: Cell::new(None), waker: RefCell::default() });
-        self.all.borrow_mut().insert(number, control.clone());
-        Place { sessions: self.clone(), number, control }
+        if udp {
+            self.datagrams.borrow_mut().insert(number);
+        }
+        Place { place: self.all.place(number), number, datagrams: udp.then(|| self.clone()) }
     }
     /// Begins the session of a connection.
     pub fn begin(self: &Rc<Self>, plan: &Rc<Arc<StreamPlan>>, accepted: Accepted, host: &Rc<dyn Host>) {
@@ -159,19 +135,14 @@ impl Sessions {
     }
     /// Ends the sessions whose numbers are smaller.
     pub fn cut_off(&self, below: u64) {
-        self.close(Cause::Timeout, |number, _| number < below);
-    }
-    fn close(&self, cause: Cause, which: impl Fn(u64, &Control) -> bool) {
-        let due: Vec<_> = self.all.borrow().iter().filter(|(n, c)| which(**n, c)).map(|(_, c)| c.clone()).collect();
-        for control in due {
-            control.close(cause);
-        }
+        self.all.close(Cause::Timeout, |number| number < below);
     }
     /// The worker ends when its sessions have. Those of datagrams have nobody to hear any more.
     pub fn begin_quit(&self) {
         self.ended.set(true);
         self.flows.forget();
-        self.close(Cause::Shutdown, |_, control| control.udp);
+        let datagrams = self.datagrams.borrow();
+        self.all.close(Cause::Shutdown, |number| datagrams.contains(&number));
     }
     /// Datagrams belong to new sessions from now on: the plan has changed. The sessions that are there may still answer.
     pub fn replan(&self) {

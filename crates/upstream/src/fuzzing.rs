@@ -10,7 +10,9 @@ pub fn dns(data: &[u8]) {
     let Some(answer) = Answer::read(data) else { return };
     assert!(answer.records.len() <= RECORDS_MAX);
     let names = answer.records.iter().flat_map(|record| match &record.data {
-        Data::Alias(target) | Data::Service { target, .. } => [Some(&record.name), Some(target)],
+        Data::Alias(target) | Data::Pointer(target) | Data::Service { target, .. } => {
+            [Some(&record.name), Some(target)]
+        }
         _ => [Some(&record.name), None],
     });
     for name in names.flatten().chain(answer.question.as_ref().map(|(name, _)| name)) {

@@ -68,7 +68,7 @@ fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
         }
     }
     // Features do not name each other.
-    let of_features = matches!(crate_name.as_str(), "http-features" | "stream-features");
+    let of_features = matches!(crate_name.as_str(), "http-features" | "mail-features" | "stream-features");
     if of_features && part(3).is_some_and(|p| !p.ends_with(".rs")) {
         let own = part(3).unwrap_or_default();
         for (number, line) in text.lines().enumerate() {

@@ -1,7 +1,7 @@
 //! FastCGI (nginx: `ngx_http_fastcgi_module`): programs that wait for requests, PHP's above all. `record.rs` has the protocol,
 //! `shared/cgi` what it has in common with uwsgi and SCGI, `shared/exchange` everything else.
 
-mod record;
+pub mod record;
 
 use crate::shared::cgi::params::{ParamLine, Params};
 use crate::shared::exchange::target::{Aim, Scheme, Target};

@@ -1,6 +1,6 @@
 //! memcached (nginx: `ngx_http_memcached_module`): the value of a key is the response. `text.rs` has the protocol.
 
-mod text;
+pub mod text;
 
 use crate::shared::binding::BindTo;
 use crate::shared::exchange::conf::{NextUpstream, PassConf};

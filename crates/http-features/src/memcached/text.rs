@@ -56,12 +56,12 @@ impl Memcached {
         Memcached { gzip_flag, head_max: 0, key: Vec::new(), state: State::Ended, reusable: false }
     }
     fn head(&mut self, input: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
-        let Some(lf) = memchr::memchr(b'\n', input) else {
-            return match input.len() > self.head_max {
-                true => Err("upstream sent too big header".into()),
-                false => Ok(None),
-            };
-        };
+        let end = memchr::memchr(b'\n', input);
+        // However it comes, one that is too long is refused.
+        if end.unwrap_or(input.len()) > self.head_max {
+            return Err("upstream sent too big header".into());
+        }
+        let Some(lf) = end else { return Ok(None) };
         let taken: Vec<u8> = input.drain(..=lf).collect();
         let line = taken.strip_suffix(b"\r\n");
         let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
@@ -201,6 +201,11 @@ mod tests {
             assert!(run(b"VALUE /a%20b%25 x 1\r\n", step).0.starts_with("memcached sent invalid flags"));
             assert!(run(b"VALUE /a%20b%25 0 -1\r\n", step).0.starts_with("memcached sent invalid length"));
             assert_eq!(run(b"ERROR\r\n", step).0, "memcached sent invalid response: \"ERROR\"");
+            // Whether it comes at once or not.
+            let long = [b"VALUE /a%20b%25 0 ", &[b'0'; 4096][..], b"3\r\n"].concat();
+            for step in [step, 10_000] {
+                assert_eq!(run(&long, step).0, "upstream sent too big header", "{step}");
+            }
         }
     }
 }

@@ -91,7 +91,7 @@ impl Http1 {
             e.upstream_log(&head.fields, input, &mut words);
             Wrong(String::from_utf8_lossy(&words).into_owned())
         })?;
-        self.keep = wire_h1::response_keep_alive(&head, input);
+        self.keep = length != BodyLength::UntilClose && wire_h1::response_keep_alive(&head, input);
         let taken = std::mem::take(input);
         // A connection that is used for long is not to hold more of the buffer than the head.
         let buf = if head.status == 101 { Bytes::copy_from_slice(&taken) } else { Bytes::from(taken) };

@@ -4,7 +4,7 @@
 //! `request.rs` writes the request, `http2.rs` that of HTTP/2, `http1.rs` reads what comes on a connection, `redirect.rs` translates what a server says of
 //! itself.
 
-mod http1;
+pub mod http1;
 mod http2;
 mod redirect;
 mod request;

@@ -12,8 +12,10 @@ use conf_schema::{Area, Block, Complaint, Contexts, Cx, Level, Schema, Store, ch
 use conf_syntax::{FileId, Files, Item, Source, SourceFile};
 use http_engine::HttpPlan;
 use http_engine::file_io::PoolsAsked;
+use mail_features::MailPlan;
 use net::pool::DEFAULT;
 use observe::{DefaultAccessLog, ErrorLog, ErrorLogLines, LogFiles, MainLog, Sink, Target};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stream_features::StreamPlan;
@@ -47,6 +49,7 @@ pub struct Config {
     pub core: CorePlan,
     pub http: Option<Arc<HttpPlan>>,
     pub stream: Option<Arc<StreamPlan>>,
+    pub mail: Option<Arc<MailPlan>>,
     pub error_log: Arc<ErrorLog>,
     pub logs: LogFiles,
     pub texts: Texts,
@@ -61,7 +64,8 @@ impl Config {
     /// Everything to listen on.
     pub fn specs(&self) -> Vec<net::listen::ListenSpec> {
         let http = self.http.iter().flat_map(|http| http.specs());
-        http.chain(self.stream.iter().flat_map(|stream| stream.specs())).cloned().collect()
+        let stream = self.stream.iter().flat_map(|stream| stream.specs());
+        http.chain(stream).chain(self.mail.iter().flat_map(|mail| mail.specs())).cloned().collect()
     }
 }
 
@@ -124,6 +128,7 @@ pub fn schema() -> Schema {
     let mut tables = core::tables();
     tables.extend(http_features::tables());
     tables.extend(stream_features::tables());
+    tables.extend(mail_features::tables());
     Schema::new(tables, PROGRAM)
 }
 
@@ -160,6 +165,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     cx.get::<DefaultAccessLog>().0 = paths::access_log(&invocation.prefix);
     http_features::offer_variables(&mut cx);
     stream_features::offer_variables(&mut cx);
+    mail_features::offer_variables(&mut cx);
     let schema = schema();
     let mut checked = check(&schema, &mut cx, &items, Contexts::main);
     let mut complaints = std::mem::take(&mut checked.complaints);
@@ -189,8 +195,17 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
             return failed(complaints, files, false);
         }
     };
+    let mail = root.children.iter().position(|b| b.context == Contexts::mail).map(|at| root.children.remove(at));
+    let mail = match mail.map(|mut block| mail_features::build(&schema, &mut block, &mut cx)).transpose() {
+        Ok(plan) => plan.map(Arc::new),
+        Err(errors) => {
+            complaints.append(&mut cx.warnings);
+            complaints.extend(errors);
+            return failed(complaints, files, false);
+        }
+    };
     complaints.append(&mut cx.warnings);
-    if let Some(text) = twice(http.as_deref(), stream.as_deref()) {
+    if let Some(text) = twice(http.as_deref(), stream.as_deref(), mail.as_deref()) {
         complaints.push(Complaint::emerg(text));
         return failed(complaints, files, true);
     }
@@ -209,7 +224,8 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     core.worker_connections = events.worker_connections.0;
     core.multi_accept = events.multi_accept;
     let sockets = http.as_ref().map_or(0, |http| http.specs().count())
-        + stream.as_ref().map_or(0, |stream| stream.specs().count());
+        + stream.as_ref().map_or(0, |stream| stream.specs().count())
+        + mail.as_ref().map_or(0, |mail| mail.specs().count());
     if core.worker_connections <= sockets {
         let text =
             format!("{} worker_connections are not enough for {sockets} listening sockets", core.worker_connections);
@@ -234,15 +250,19 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let mut logs: LogFiles = cx.take();
     logs.forget_unused();
     let store = std::mem::take(&mut cx.store);
-    let config = Config { core, http, stream, error_log, logs, texts: Texts { files, store, matches } };
+    let config = Config { core, http, stream, mail, error_log, logs, texts: Texts { files, store, matches } };
     Reading { config: Ok(config), warnings: complaints }
 }
 
-/// An address that both areas listen on: only one of them could.
-fn twice(http: Option<&HttpPlan>, stream: Option<&StreamPlan>) -> Option<String> {
-    let stream: Vec<_> = stream?.specs().filter(|spec| !spec.datagram).map(|spec| &spec.address).collect();
-    let found = http?.specs().find(|spec| stream.contains(&&spec.address))?;
-    Some(format!("duplicate \"{}\" address and port pair", found.address))
+/// An address that two areas listen on: only one of them could.
+fn twice(http: Option<&HttpPlan>, stream: Option<&StreamPlan>, mail: Option<&MailPlan>) -> Option<String> {
+    let http = http.into_iter().flat_map(|http| http.specs().map(|spec| (0, spec)));
+    let stream = stream.into_iter().flat_map(|stream| stream.specs().map(|spec| (1, spec)));
+    let mail = mail.into_iter().flat_map(|mail| mail.specs().map(|spec| (2, spec)));
+    let mut seen = HashMap::new();
+    let mut all = http.chain(stream).chain(mail).filter(|(_, spec)| !spec.datagram);
+    let found = all.find(|(area, spec)| *seen.entry(&spec.address).or_insert(*area) != *area)?;
+    Some(format!("duplicate \"{}\" address and port pair", found.1.address))
 }
 
 /// What somebody who has no configuration, or named it from where they stand, could do.

@@ -5,6 +5,7 @@ use crate::process::listeners::{Listeners, Seat};
 use crate::say;
 use conn::thread::{Bound, Command, Serving, ThreadInit};
 use http_engine::HttpPlan;
+use mail_features::MailPlan;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -25,8 +26,8 @@ pub struct Threads {
     next_id: u64,
     ended: UnboundedSender<Ended>,
     /// Plans that were replaced and may still be used, with their numbers.
-    retired: Vec<(u64, Weak<HttpPlan>, Weak<StreamPlan>)>,
-    current: (Option<Arc<HttpPlan>>, Option<Arc<StreamPlan>>),
+    retired: Vec<(u64, Weak<HttpPlan>, Weak<StreamPlan>, Weak<MailPlan>)>,
+    current: (Option<Arc<HttpPlan>>, Option<Arc<StreamPlan>>, Option<Arc<MailPlan>>),
     generation: u64,
 }
 
@@ -46,7 +47,14 @@ impl Threads {
     pub fn new() -> (Threads, UnboundedReceiver<Ended>) {
         let (ended, receiver) = unbounded_channel();
         (
-            Threads { all: Vec::new(), next_id: 0, ended, retired: Vec::new(), current: (None, None), generation: 0 },
+            Threads {
+                all: Vec::new(),
+                next_id: 0,
+                ended,
+                retired: Vec::new(),
+                current: (None, None, None),
+                generation: 0,
+            },
             receiver,
         )
     }
@@ -56,15 +64,17 @@ impl Threads {
         net::pool::configure(&config.core.thread_pools);
         self.generation += 1;
         if self.generation > 1 {
-            let (http, stream) = &self.current;
+            let (http, stream, mail) = &self.current;
             let http = http.as_ref().map_or_else(Weak::new, Arc::downgrade);
             let stream = stream.as_ref().map_or_else(Weak::new, Arc::downgrade);
-            self.retired.push((self.generation - 1, http, stream));
+            let mail = mail.as_ref().map_or_else(Weak::new, Arc::downgrade);
+            self.retired.push((self.generation - 1, http, stream, mail));
         }
-        self.current = (config.http.clone(), config.stream.clone());
+        self.current = (config.http.clone(), config.stream.clone(), config.mail.clone());
         let serving = Serving {
             http: config.http.clone(),
             stream: config.stream.clone(),
+            mail: config.mail.clone(),
             error_log: config.error_log.clone(),
             connections_max: config.core.worker_connections,
             multi_accept: config.core.multi_accept,
@@ -150,8 +160,8 @@ impl Threads {
     /// Reports the replaced plans that nothing uses any more. Scripts that wait for nginx's old workers to be gone look for
     /// `exited with code`.
     pub fn report_retired(&mut self) {
-        self.retired.retain(|(generation, http, stream)| {
-            let gone = http.strong_count() == 0 && stream.strong_count() == 0;
+        self.retired.retain(|(generation, http, stream, mail)| {
+            let gone = http.strong_count() == 0 && stream.strong_count() == 0 && mail.strong_count() == 0;
             if gone {
                 say!(Notice, "configuration {generation} is no longer used: its work has exited with code 0");
             }

@@ -5,6 +5,7 @@
 
 pub mod client;
 pub mod http2;
+pub mod mail;
 pub mod origin;
 pub mod simulated;
 

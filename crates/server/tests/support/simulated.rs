@@ -47,6 +47,7 @@ pub fn serving(servers: &str) -> Serving {
     let config = reading.config.unwrap_or_else(|failure| panic!("{:?}", failure.complaints));
     Serving {
         stream: None,
+        mail: None,
         http: config.http,
         error_log: config.error_log,
         connections_max: config.core.worker_connections,

@@ -26,9 +26,23 @@ pub use upstream::{Said, UpstreamTls, Wanted};
 pub use values::{CacheOf, Passwords, Pem, TlsProtocols};
 pub use variables::Rows as Variables;
 
+use ::tls::TlsError;
+use ::upstream::HandshakeError;
 use std::sync::Arc;
 
 /// The wall clock of the threads, in seconds since 1970.
 pub fn clock() -> tls::Clock {
     Arc::new(|| u64::try_from(base::clock::unix_seconds()).unwrap_or(0))
+}
+
+/// nginx's sentence for a client's handshake that failed.
+pub fn handshake_words(why: &HandshakeError) -> String {
+    match why {
+        HandshakeError::Closed => "peer closed connection in SSL handshake".into(),
+        HandshakeError::Io(e) => format!("SSL_do_handshake() failed {}", observe::os(e)),
+        HandshakeError::Tls(TlsError::NotTls) => {
+            "SSL_do_handshake() failed (SSL: error:0A00010B:SSL routines::wrong version number)".into()
+        }
+        HandshakeError::Tls(why) => format!("SSL_do_handshake() failed (SSL: {why})"),
+    }
 }

@@ -1,9 +1,9 @@
 //! The directives of TLS as tables, written once: `ssl_*` of servers, for each area, and `proxy_ssl_*` under each prefix.
 
-/// Declares a table with the directives of a server's TLS and an area's own, and a function `said` that takes them over into a
-/// [`crate::tls::ServerSaid`]; what is no directive of all areas is given to it.
+/// Declares a table with the directives of TLS that the servers of every area have and an area's own, and a function `basics`
+/// that takes them over into a [`crate::tls::ServerSaid`]; what is no directive of all areas is given to it, or off.
 #[macro_export]
-macro_rules! server_tls_directives {
+macro_rules! basic_tls_directives {
     ($(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident, $S:ty; own { $($own:tt)* }) => {
         conf_schema::directives! {
             $(#[doc = $about])*
@@ -13,11 +13,6 @@ macro_rules! server_tls_directives {
                 ssl_certificate: conf_schema::value::List<$crate::tls::Pem<$S>>,
                 /// The key of the certificate in the same place of the list.
                 ssl_certificate_key: conf_schema::value::List<$crate::tls::Pem<$S>>,
-                /// Keeps certificates that depend on variables.
-                ssl_certificate_cache: $crate::tls::CacheOf = "off",
-                /// Keys of encrypted ClientHellos.
-                /// No effect: not available, with a warning.
-                ssl_ech_file: conf_schema::value::List<conf_schema::value::Text>,
                 /// Passwords of encrypted keys, one a line.
                 ssl_password_file: $crate::tls::Passwords,
                 /// Whether certificates are sent compressed to clients that can read it (RFC 8879, zlib).
@@ -53,39 +48,20 @@ macro_rules! server_tls_directives {
                 ssl_session_timeout: conf_schema::value::Sec = "5m",
                 /// Revoked certificates: a list for every authority of a chain.
                 ssl_crl: conf_schema::value::Text,
-                /// Whether the revocation of clients' certificates is asked of their authority.
-                ssl_ocsp: $crate::tls::Ocsp = "off",
-                /// Where it is asked, in place of what certificates say.
-                ssl_ocsp_responder: conf_schema::value::Text,
-                /// Where answers are kept.
-                ssl_ocsp_cache: $crate::tls::OcspCache = "off",
-                /// Whether an answer of the authority goes with the certificate.
-                ssl_stapling: conf_schema::value::Flag = "off",
-                /// A file with the answer, in DER.
-                ssl_stapling_file: conf_schema::value::Text,
-                /// Where it is asked, in place of what the certificate says.
-                ssl_stapling_responder: conf_schema::value::Text,
-                /// Whether the answer is verified.
-                ssl_stapling_verify: conf_schema::value::Flag = "off",
                 /// Commands of OpenSSL.
                 /// Differs: Certificate, PrivateKey, CipherString, Ciphersuites, Curves, Groups, MinProtocol, MaxProtocol, Protocol
                 /// and the Options SessionTicket and ServerPreference mean something here; others are errors.
                 ssl_conf_command: conf_schema::value::List<$crate::tls::Command>,
-                /// Whether handshakes for this server are rejected.
-                ssl_reject_handshake: conf_schema::value::Flag = "off",
                 $($own)*
             }
         }
 
         impl $Plan {
-            /// What is said of a server. `buffer_size`: octets of plaintext in a record; `early_data`: 0-RTT is taken; `alpn`: what is
-            /// offered to clients that ask.
-            fn said(&self, buffer_size: usize, early_data: bool, alpn: Vec<Vec<u8>>) -> $crate::tls::ServerSaid<$S> {
+            /// What is said of a server. `buffer_size`: octets of plaintext in a record; `alpn`: what is offered to clients that ask.
+            fn basics(&self, buffer_size: usize, alpn: Vec<Vec<u8>>) -> $crate::tls::ServerSaid<$S> {
                 $crate::tls::ServerSaid {
                     ssl_certificate: self.ssl_certificate.clone(),
                     ssl_certificate_key: self.ssl_certificate_key.clone(),
-                    ssl_certificate_cache: self.ssl_certificate_cache.clone(),
-                    ssl_ech_file: self.ssl_ech_file.clone(),
                     ssl_password_file: self.ssl_password_file.clone(),
                     ssl_certificate_compression: self.ssl_certificate_compression,
                     ssl_dhparam: self.ssl_dhparam.clone(),
@@ -102,6 +78,67 @@ macro_rules! server_tls_directives {
                     ssl_session_ticket_key: self.ssl_session_ticket_key.clone(),
                     ssl_session_timeout: self.ssl_session_timeout.0,
                     ssl_crl: self.ssl_crl.clone(),
+                    ssl_conf_command: self.ssl_conf_command.clone(),
+                    ssl_certificate_cache: $crate::tls::CacheOf::Off,
+                    ssl_ech_file: None,
+                    ssl_ocsp: $crate::tls::Ocsp::Off,
+                    ssl_ocsp_responder: None,
+                    ssl_ocsp_cache: $crate::tls::OcspCache::Off,
+                    ssl_stapling: false,
+                    ssl_stapling_file: None,
+                    ssl_stapling_responder: None,
+                    ssl_stapling_verify: false,
+                    ssl_reject_handshake: false,
+                    early_data: false,
+                    buffer_size,
+                    alpn,
+                }
+            }
+        }
+    };
+}
+
+/// Declares a table with the directives of a server's TLS in the areas http and stream and an area's own, and a function `said`
+/// that takes them over into a [`crate::tls::ServerSaid`]; what is no directive of both areas is given to it.
+#[macro_export]
+macro_rules! server_tls_directives {
+    ($(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident, $S:ty; own { $($own:tt)* }) => {
+        $crate::basic_tls_directives! {
+            $(#[doc = $about])*
+            pub struct $Plan from $Input, $S;
+            own {
+                    /// Keeps certificates that depend on variables.
+                    ssl_certificate_cache: $crate::tls::CacheOf = "off",
+                    /// Keys of encrypted ClientHellos.
+                    /// No effect: not available, with a warning.
+                    ssl_ech_file: conf_schema::value::List<conf_schema::value::Text>,
+                    /// Whether the revocation of clients' certificates is asked of their authority.
+                    ssl_ocsp: $crate::tls::Ocsp = "off",
+                    /// Where it is asked, in place of what certificates say.
+                    ssl_ocsp_responder: conf_schema::value::Text,
+                    /// Where answers are kept.
+                    ssl_ocsp_cache: $crate::tls::OcspCache = "off",
+                    /// Whether an answer of the authority goes with the certificate.
+                    ssl_stapling: conf_schema::value::Flag = "off",
+                    /// A file with the answer, in DER.
+                    ssl_stapling_file: conf_schema::value::Text,
+                    /// Where it is asked, in place of what the certificate says.
+                    ssl_stapling_responder: conf_schema::value::Text,
+                    /// Whether the answer is verified.
+                    ssl_stapling_verify: conf_schema::value::Flag = "off",
+                    /// Whether handshakes for this server are rejected.
+                    ssl_reject_handshake: conf_schema::value::Flag = "off",
+                $($own)*
+            }
+        }
+
+        impl $Plan {
+            /// What is said of a server. `buffer_size`: octets of plaintext in a record; `early_data`: 0-RTT is taken; `alpn`: what is
+            /// offered to clients that ask.
+            fn said(&self, buffer_size: usize, early_data: bool, alpn: Vec<Vec<u8>>) -> $crate::tls::ServerSaid<$S> {
+                $crate::tls::ServerSaid {
+                    ssl_certificate_cache: self.ssl_certificate_cache.clone(),
+                    ssl_ech_file: self.ssl_ech_file.clone(),
                     ssl_ocsp: self.ssl_ocsp,
                     ssl_ocsp_responder: self.ssl_ocsp_responder.clone(),
                     ssl_ocsp_cache: self.ssl_ocsp_cache.clone(),
@@ -109,11 +146,9 @@ macro_rules! server_tls_directives {
                     ssl_stapling_file: self.ssl_stapling_file.clone(),
                     ssl_stapling_responder: self.ssl_stapling_responder.clone(),
                     ssl_stapling_verify: self.ssl_stapling_verify,
-                    ssl_conf_command: self.ssl_conf_command.clone(),
                     ssl_reject_handshake: self.ssl_reject_handshake,
-                    buffer_size,
                     early_data,
-                    alpn,
+                    ..self.basics(buffer_size, alpn)
                 }
             }
         }

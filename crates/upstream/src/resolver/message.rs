@@ -22,6 +22,8 @@ pub enum Kind {
     A,
     Aaaa,
     Srv,
+    /// The name of an address.
+    Ptr,
 }
 
 impl Kind {
@@ -30,6 +32,7 @@ impl Kind {
             Kind::A => 1,
             Kind::Aaaa => 28,
             Kind::Srv => 33,
+            Kind::Ptr => 12,
         }
     }
 }
@@ -104,6 +107,8 @@ pub struct Record {
 pub enum Data {
     Address(IpAddr),
     Alias(String),
+    /// The name of an address.
+    Pointer(String),
     Service {
         priority: u16,
         weight: u16,
@@ -219,6 +224,11 @@ impl<'a> Reader<'a> {
                 let target = self.name()?;
                 (self.at == end).then_some(Data::Alias(target))?
             }
+            (INTERNET, 12) => {
+                self.at = start;
+                let target = self.name()?;
+                (self.at == end).then_some(Data::Pointer(target))?
+            }
             (INTERNET, 33) => {
                 self.at = start;
                 let (priority, weight, port, target) = (self.u16()?, self.u16()?, self.u16()?, self.name()?);
@@ -254,6 +264,10 @@ pub mod build {
                 Data::Address(IpAddr::V6(ip)) => {
                     data.extend_from_slice(&ip.octets());
                     28
+                }
+                Data::Pointer(target) => {
+                    name(target, &mut data);
+                    12
                 }
                 Data::Alias(target) => {
                     name(target, &mut data);

@@ -11,13 +11,15 @@ use message::{Answer as Message, Kind, NO_ERROR, Question};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::LocalKey;
 use std::time::Duration;
 use tokio::sync::watch;
-use wire::{Service, over_tcp, over_udp, random, read, services};
+use wire::{Service, over_tcp, over_udp, pointer, random, read, services};
 
 /// A query is sent again, to the next server, when so much time has passed without an answer.
 const RESEND: Duration = Duration::from_secs(5);
@@ -109,20 +111,103 @@ pub struct Resolver {
     turn: AtomicUsize,
 }
 
-/// Addresses, and until when they hold.
-type Answer = Result<(Rc<[IpAddr]>, Instant), Failed>;
+/// What was asked for, and until when it holds.
+type Answer<T> = Result<(T, Instant), Failed>;
 
-enum Entry {
+enum Entry<T> {
     Known {
-        addresses: Rc<[IpAddr]>,
+        found: T,
         until: Instant,
     },
     /// One question for all who wait.
-    Asked(watch::Receiver<Option<Answer>>),
+    Asked(watch::Receiver<Option<Answer<T>>>),
 }
 
+/// What a thread knows, by resolver and name.
+type Memory<T> = RefCell<HashMap<(String, String), Entry<T>>>;
+
 thread_local! {
-    static NAMES: RefCell<HashMap<(String, String), Entry>> = RefCell::new(HashMap::new());
+    /// Addresses of names.
+    static NAMES: Memory<Rc<[IpAddr]>> = RefCell::new(HashMap::new());
+    /// Names of addresses; the key is the name that is asked for (`1.0.0.127.in-addr.arpa`).
+    static POINTERS: Memory<Rc<str>> = RefCell::new(HashMap::new());
+}
+
+/// A lookup's result from the thread's memory, or from one question for all who wait. The last one: whether it was known already.
+async fn known_or_asked<T: Clone + 'static>(
+    memory: &'static LocalKey<Memory<T>>,
+    key: (String, String),
+    valid: Option<Duration>,
+    timeout: Duration,
+    ask: impl Future<Output = Result<(T, u32), Failed>> + 'static,
+) -> Result<(T, Instant, bool), Failed> {
+    clock::update();
+    let now = clock::now();
+    let mut asked = memory.with_borrow_mut(|names| match names.get(&key) {
+        Some(Entry::Known { found, until }) if *until > now => Err((found.clone(), *until)),
+        Some(Entry::Asked(answer)) => Ok(answer.clone()),
+        _ => {
+            make_room(names, now);
+            let (sender, answer) = watch::channel(None);
+            names.insert(key.clone(), Entry::Asked(answer.clone()));
+            runtime::task::spawn_local(ask_and_keep(memory, key, valid, ask, sender));
+            Ok(answer)
+        }
+    });
+    let answer = match &mut asked {
+        Err((found, until)) => return Ok((found.clone(), *until, true)),
+        Ok(answer) => answer,
+    };
+    match runtime::time::timeout(timeout, answer.wait_for(Option::is_some)).await {
+        Ok(Ok(answer)) => {
+            let answer = answer.clone().unwrap_or(Err(Failed::Other));
+            answer.map(|(found, until)| (found, until, false))
+        }
+        Ok(Err(_)) => Err(Failed::Other),
+        Err(_) => Err(Failed::TimedOut),
+    }
+}
+
+async fn ask_and_keep<T: Clone>(
+    memory: &'static LocalKey<Memory<T>>,
+    key: (String, String),
+    valid: Option<Duration>,
+    ask: impl Future<Output = Result<(T, u32), Failed>>,
+    sender: watch::Sender<Option<Answer<T>>>,
+) {
+    let found = match runtime::time::timeout(QUESTION_MAX, ask).await {
+        Ok(found) => found,
+        Err(_) => Err(Failed::TimedOut),
+    };
+    clock::update();
+    let answer = memory.with_borrow_mut(|names| match found {
+        Ok((found, ttl)) => {
+            let valid = valid.unwrap_or(Duration::from_secs(u64::from(ttl)));
+            let until = clock::now().plus_millis(valid.as_millis().min(u128::from(u32::MAX)) as u64);
+            names.insert(key, Entry::Known { found: found.clone(), until });
+            Ok((found, until))
+        }
+        // Failures are not kept: the next request asks anew.
+        Err(why) => {
+            names.remove(&key);
+            Err(why)
+        }
+    });
+    let _ = sender.send(Some(answer));
+}
+
+/// The name under which the name of an address is asked for (RFC 1035, 3.5; RFC 3596, 2.5).
+fn arpa(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(ip) => {
+            let [a, b, c, d] = ip.octets();
+            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
+        }
+        IpAddr::V6(ip) => {
+            let nibbles = ip.octets().into_iter().rev().map(|byte| format!("{:x}.{:x}.", byte & 15, byte >> 4));
+            nibbles.collect::<String>() + "ip6.arpa"
+        }
+    }
 }
 
 impl Resolver {
@@ -165,56 +250,39 @@ impl Resolver {
         timeout: Duration,
     ) -> Result<(Rc<[IpAddr]>, Instant, bool), Failed> {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
-        let key = (self.identity(), name);
-        clock::update();
-        let now = clock::now();
-        let mut asked = NAMES.with_borrow_mut(|names| match names.get(&key) {
-            Some(Entry::Known { addresses, until }) if *until > now => Err((addresses.clone(), *until)),
-            Some(Entry::Asked(answer)) => Ok(answer.clone()),
-            _ => {
-                make_room(names, now);
-                let (sender, answer) = watch::channel(None);
-                names.insert(key.clone(), Entry::Asked(answer.clone()));
-                let resolver = self.clone();
-                runtime::task::spawn_local(async move { resolver.ask_and_keep(key, sender).await });
-                Ok(answer)
-            }
-        });
-        let answer = match &mut asked {
-            Err((addresses, until)) => return Ok((addresses.clone(), *until, true)),
-            Ok(answer) => answer,
+        let (resolver, asked) = (self.clone(), name.clone());
+        let ask = async move {
+            let (addresses, ttl) = resolver.look_up(&asked).await?;
+            Ok((addresses.into(), ttl))
         };
-        match runtime::time::timeout(timeout, answer.wait_for(Option::is_some)).await {
-            Ok(Ok(answer)) => {
-                let answer = answer.clone().unwrap_or(Err(Failed::Other));
-                answer.map(|(addresses, until)| (addresses, until, false))
-            }
-            Ok(Err(_)) => Err(Failed::Other),
-            Err(_) => Err(Failed::TimedOut),
-        }
+        known_or_asked(&NAMES, (self.identity(), name), self.valid, timeout, ask).await
     }
 
-    async fn ask_and_keep(self: Arc<Self>, key: (String, String), sender: watch::Sender<Option<Answer>>) {
-        let found = match runtime::time::timeout(QUESTION_MAX, self.look_up(&key.1)).await {
-            Ok(found) => found,
-            Err(_) => Err(Failed::TimedOut),
-        };
-        clock::update();
-        let answer = NAMES.with_borrow_mut(|names| match found {
-            Ok((addresses, ttl)) => {
-                let addresses: Rc<[IpAddr]> = addresses.into();
-                let valid = self.valid.unwrap_or(Duration::from_secs(u64::from(ttl)));
-                let until = clock::now().plus_millis(valid.as_millis().min(u128::from(u32::MAX)) as u64);
-                names.insert(key, Entry::Known { addresses: addresses.clone(), until });
-                Ok((addresses, until))
+    /// The name of an address, in lower case without the last dot; call it within a `LocalSet`.
+    ///
+    /// # Errors
+    /// As [`Resolver::resolve`].
+    pub async fn name_of(self: &Arc<Self>, address: IpAddr, timeout: Duration) -> Result<Rc<str>, Failed> {
+        let name = arpa(address);
+        let (resolver, asked) = (self.clone(), name.clone());
+        let ask = async move { resolver.pointer(asked).await };
+        let (name, ..) = known_or_asked(&POINTERS, (self.identity(), name), self.valid, timeout, ask).await?;
+        Ok(name)
+    }
+
+    async fn pointer(&self, mut name: String) -> Result<(Rc<str>, u32), Failed> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..ALIASES_MAX {
+            let message = self.ask(&name, Kind::Ptr, turn).await?;
+            match pointer(&message, &name) {
+                Ok((found, ttl)) => return Ok((found.as_str().into(), ttl)),
+                Err(Some(alias)) => name = alias,
+                Err(None) if message.records.is_empty() => return Err(Failed::NoSuchName),
+                // Something was said, and nobody knows what it means.
+                Err(None) => return Err(Failed::Other),
             }
-            // Failures are not kept: the next request asks anew.
-            Err(why) => {
-                names.remove(&key);
-                Err(why)
-            }
-        });
-        let _ = sender.send(Some(answer));
+        }
+        Err(Failed::NoSuchName)
     }
 
     /// Both kinds of addresses at once, along aliases, and the time for which they hold. An alias is followed only where
@@ -345,7 +413,7 @@ impl Resolver {
 }
 
 /// Another name is about to be kept: makes sure that there is room.
-fn make_room(names: &mut HashMap<(String, String), Entry>, now: Instant) {
+fn make_room<T>(names: &mut HashMap<(String, String), Entry<T>>, now: Instant) {
     if names.len() < NAMES_MAX {
         return;
     }
@@ -399,7 +467,7 @@ mod tests {
         let now = clock::now();
         let later = now.plus_millis(1000);
         let mut names = HashMap::new();
-        let known = |until| Entry::Known { addresses: Vec::new().into(), until };
+        let known = |until| Entry::Known { found: (), until };
         let key = |n: usize| ("r".to_string(), format!("n{n}"));
         let (_sender, asked) = watch::channel(None);
         names.insert(key(0), Entry::Asked(asked));
@@ -436,6 +504,9 @@ mod tests {
             // The kind that is asked for last has nothing at all.
             ("empty", 1) => vec![alias("both")],
             ("circle", _) => vec![alias("circle")],
+            ("9.0.0.127.in-addr.arpa", 12) => vec![Data::Pointer("nine.example".into())],
+            ("6.0.0.127.in-addr.arpa", 12) => vec![Data::Other],
+            ("8.0.0.127.in-addr.arpa", 12) => vec![alias("9.0.0.127.in-addr.arpa")],
             (name, 1) if name.len() == 255 => vec![v4(4)],
             ("_http._tcp.s", 33) => {
                 vec![service(2, 1, 82, "mixed"), service(1, 7, 81, "both"), service(1, 1, 80, "half")]
@@ -443,6 +514,13 @@ mod tests {
             _ => Vec::new(),
         };
         (0, found)
+    }
+
+    #[test]
+    fn names_under_which_names_of_addresses_are_asked_for() {
+        assert_eq!(arpa([127, 0, 0, 1].into()), "1.0.0.127.in-addr.arpa");
+        let name = arpa("2001:db8::1".parse().expect("an address"));
+        assert_eq!(name, "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa");
     }
 
     #[test]
@@ -487,6 +565,14 @@ mod tests {
             ];
             assert_eq!(short, wanted);
             assert!(valid <= Duration::from_secs(60));
+            assert_eq!(resolver.name_of([127, 0, 0, 9].into(), second).await.as_deref(), Ok("nine.example"));
+            assert_eq!(
+                resolver.name_of([127, 0, 0, 8].into(), second).await.as_deref(),
+                Ok("nine.example"),
+                "an alias"
+            );
+            assert_eq!(resolver.name_of([127, 0, 0, 7].into(), second).await, Err(Failed::NoSuchName));
+            assert_eq!(resolver.name_of([127, 0, 0, 6].into(), second).await, Err(Failed::Other));
             let words = "half could not be resolved (2: Server failure) while resolving service http of s";
             assert_eq!(*told.borrow(), [words]);
         });

@@ -99,6 +99,20 @@ pub fn read(answer: &Answer, name: &str, kind: Kind) -> Found {
     Found { addresses, alias, ttl }
 }
 
+/// The name of an address, and the time for which it holds.
+///
+/// # Errors
+/// There is none here: where its aliases lead, if there are any.
+pub fn pointer(answer: &Answer, name: &str) -> Result<(String, u32), Option<String>> {
+    let (alias, least) = follow(answer, name);
+    let name = alias.as_deref().unwrap_or(name);
+    let found = answer.records.iter().filter(|r| r.name == name).find_map(|record| match &record.data {
+        Data::Pointer(target) => Some((target.clone(), least.min(record.ttl))),
+        _ => None,
+    });
+    found.ok_or(alias)
+}
+
 /// A service record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {

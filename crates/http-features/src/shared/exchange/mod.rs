@@ -10,6 +10,7 @@ pub mod body;
 pub mod conf;
 mod conversation;
 mod early_hints;
+pub mod fuzzing;
 mod response;
 mod run;
 mod storage;

@@ -11,7 +11,9 @@ pub fn examine(config: &Config, now: i64) -> Vec<Finding> {
     let http = http.map(|tls| (&tls.rules, &tls.names));
     let stream = config.stream.iter().flat_map(|stream| &stream.servers).filter_map(|server| server.tls.as_ref());
     let stream = stream.map(|tls| (&tls.rules.rules, &tls.rules.names));
-    for (rules, names) in http.chain(stream) {
+    let mail = config.mail.iter().flat_map(|mail| &mail.servers).filter_map(|server| server.tls.as_ref());
+    let mail = mail.map(|tls| (&tls.rules, &tls.names));
+    for (rules, names) in http.chain(stream).chain(mail) {
         let Some(rules) = rules else { continue };
         for pair in rules.certificates().pairs() {
             for concern in review(pair, names, now) {

@@ -63,7 +63,7 @@ impl Demand {
         for spec in config.specs() {
             demand.addresses.push((spec.address.to_string(), u64::from(spec.backlog.unwrap_or(BACKLOG))));
         }
-        if config.http.is_none() && config.stream.is_none() {
+        if config.http.is_none() && config.stream.is_none() && config.mail.is_none() {
             return demand;
         }
         demand.cache_bytes = config.http.as_ref().map_or(0, |http| http.cache_bytes);

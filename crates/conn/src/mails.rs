@@ -1,0 +1,77 @@
+//! Sessions of the mail area on a worker thread: whose listener a connection came to. What a session does stands in the crate
+//! `mail-features`.
+
+use crate::accept;
+use crate::world::{Door, World};
+use http_engine::{ListenerRef, counters};
+use mail_features::sessions::{Accepted, Passed};
+use mail_features::{MailPlan, Mails as Sessions};
+use net::listen::Address;
+use net::socket;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Behind an `Rc`, so that a session's hold on its plan is not counted across threads.
+#[allow(clippy::redundant_allocation)]
+pub type PlanRef = Rc<Arc<MailPlan>>;
+
+/// Where a door's place among the listeners of the mail area is kept: the plan's generation, and the place.
+pub type DoorPlace = Cell<(u32, Option<usize>)>;
+
+/// What a worker keeps of the mail area.
+pub struct Mails {
+    plan: RefCell<Option<PlanRef>>,
+    pub sessions: Sessions,
+}
+
+impl Mails {
+    pub fn new(plan: Option<Arc<MailPlan>>) -> Mails {
+        Mails { plan: RefCell::new(plan.map(Rc::new)), sessions: Sessions::default() }
+    }
+    /// Another plan: sessions that are there keep the one they began with.
+    pub fn replan(&self, plan: Option<Arc<MailPlan>>) {
+        *self.plan.borrow_mut() = plan.map(Rc::new);
+    }
+    /// The plan, if the area has the listener of a door, and its index there.
+    #[inline]
+    pub fn place(&self, door: &Door) -> Option<(PlanRef, usize)> {
+        let plan = self.plan.borrow();
+        let plan = plan.as_ref()?;
+        let (generation, place) = door.mail.get();
+        let place = if generation == plan.generation {
+            place
+        } else {
+            let found = plan.place(door.listener.address());
+            door.mail.set((plan.generation, found));
+            found
+        };
+        place.map(|place| (plan.clone(), place))
+    }
+    /// Takes a connection in that the stream area has passed on; `takes`: whether a listener is meant.
+    ///
+    /// # Errors
+    /// The connection, when nobody listens there.
+    pub fn pass(
+        &self,
+        passed: stream_features::sessions::Passed,
+        to: &Address,
+        takes: impl Fn(&Address) -> bool,
+    ) -> Result<(), stream_features::sessions::Passed> {
+        let plan = self.plan.borrow().clone();
+        let place = plan.as_ref().and_then(|plan| plan.listeners.iter().position(|l| takes(&l.spec.address)));
+        let (Some(plan), Some(listener)) = (plan, place) else { return Err(passed) };
+        let stream_features::sessions::Passed { stream, peer, proxy, .. } = passed;
+        let (local, number) = (Rc::new(to.clone()), World::next_number());
+        self.sessions.resume(&plan, Passed { stream, peer, proxy, local, listener, number });
+        Ok(())
+    }
+}
+
+/// Begins the session of a connection that was accepted.
+pub fn begin(world: &World, accepted: socket::Accepted, door: &ListenerRef, plan: &PlanRef, listener: usize) {
+    let local = accept::local_of(&accepted, door.address());
+    counters::own(|c| counters::up(&c.handled));
+    let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: World::next_number() };
+    world.mails.sessions.begin(plan, accepted);
+}

@@ -1,0 +1,141 @@
+//! The response of the authentication server (nginx: `ngx_mail_auth_http_process_headers`): only its fields mean something, its
+//! status does not.
+
+/// What the server says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Response {
+    /// `Auth-Status`, unless it is `OK` or `WAIT`: why the client is refused.
+    pub refused: Option<Vec<u8>>,
+    /// `Auth-Status: WAIT`: it is to be asked again.
+    pub wait: bool,
+    pub server: Vec<u8>,
+    pub port: Vec<u8>,
+    pub user: Option<Vec<u8>>,
+    pub password: Option<Vec<u8>>,
+    /// `Auth-Wait`: seconds.
+    pub wait_seconds: u64,
+    pub error_code: Option<Vec<u8>>,
+}
+
+/// A line is no field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+/// Reads a head; `None`: the rest of it has not come.
+///
+/// # Errors
+/// Nobody knows what it means.
+pub fn read(bytes: &[u8]) -> Result<Option<Response>, Malformed> {
+    let mut response = Response::default();
+    let mut rest = bytes;
+    let mut is_first = true;
+    loop {
+        let Some(end) = memchr::memchr(b'\n', rest) else { return Ok(None) };
+        let (line, after) = rest.split_at_checked(end + 1).ok_or(Malformed)?;
+        rest = after;
+        let line = line.get(..end).unwrap_or_default();
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.contains(&b'\r') {
+            return Err(Malformed);
+        }
+        // The status line need not be there.
+        if std::mem::take(&mut is_first) && line.starts_with(b"HTTP/") {
+            continue;
+        }
+        if line.is_empty() {
+            return Ok(Some(response));
+        }
+        let colon = memchr::memchr(b':', line).unwrap_or(line.len());
+        let (name, value) = line.split_at_checked(colon).ok_or(Malformed)?;
+        let first = name.first().is_some_and(u8::is_ascii_alphanumeric);
+        if !first || !name.iter().all(|c| c.is_ascii_alphanumeric() || *c == b'-') {
+            return Err(Malformed);
+        }
+        let value = value.get(1..).unwrap_or_default();
+        response.field(&name.to_ascii_lowercase(), trim(value))?;
+    }
+}
+
+/// Without the spaces around it.
+fn trim(value: &[u8]) -> &[u8] {
+    let start = value.iter().take_while(|c| **c == b' ').count();
+    let value = value.get(start..).unwrap_or_default();
+    let spaces = value.iter().rev().take_while(|c| **c == b' ').count();
+    value.get(..value.len() - spaces).unwrap_or_default()
+}
+
+impl Response {
+    /// `name` in lower case.
+    fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Malformed> {
+        // What goes into commands has no line's end; NUL would separate there.
+        if value.contains(&0) {
+            return Err(Malformed);
+        }
+        let some = || Some(value.to_vec());
+        match name {
+            b"auth-status" if value == b"OK" => {}
+            b"auth-status" if value == b"WAIT" => self.wait = true,
+            b"auth-status" => self.refused = some(),
+            b"auth-server" => self.server = value.to_vec(),
+            b"auth-port" => self.port = value.to_vec(),
+            b"auth-user" => self.user = some(),
+            b"auth-pass" => self.password = some(),
+            b"auth-wait" => {
+                let seconds = std::str::from_utf8(value).ok().filter(|v| v.bytes().all(|c| c.is_ascii_digit()));
+                self.wait_seconds = seconds.and_then(|v| v.parse().ok()).unwrap_or(self.wait_seconds);
+            }
+            b"auth-error-code" => self.error_code = some(),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "HTTP/1.1 204 No Content\r\nServer: x\r\nAuth-Status:  OK \r\nauth-server: 127.0.0.1\r\n\
+                        Auth-Port: 143\nAuth-User: a b\r\nAuth-Pass: p\r\nAuth-Wait: 3\r\nAuth-Error-Code: 451 4.3.0\r\n\r\nbody";
+
+    #[test]
+    fn fields_at_every_cut() {
+        let whole = read(HEAD.as_bytes()).expect("fields").expect("whole");
+        let want = Response {
+            refused: None,
+            wait: false,
+            server: b"127.0.0.1".to_vec(),
+            port: b"143".to_vec(),
+            user: Some(b"a b".to_vec()),
+            password: Some(b"p".to_vec()),
+            wait_seconds: 3,
+            error_code: Some(b"451 4.3.0".to_vec()),
+        };
+        assert_eq!(whole, want);
+        for at in 0..HEAD.len() - "body".len() {
+            assert_eq!(read(&HEAD.as_bytes()[..at]), Ok(None), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn statuses() {
+        let read = |text: &str| read(text.as_bytes()).map(|r| r.expect("whole"));
+        assert_eq!(read("Auth-Status: Invalid login\r\n\r\n").map(|r| r.refused), Ok(Some(b"Invalid login".to_vec())));
+        assert_eq!(read("HTTP/1.0 200\r\nAuth-Status: WAIT\r\n\r\n").map(|r| r.wait), Ok(true));
+        assert_eq!(read("\r\n"), Ok(Response::default()));
+        assert_eq!(read("Auth-Wait: x\r\nAuth-Wait: -1\r\n\r\n").map(|r| r.wait_seconds), Ok(0));
+    }
+
+    #[test]
+    fn what_is_no_head() {
+        for text in [
+            "HTTP/1.0 200\r\n bad\r\n\r\n",
+            "a b: c\r\n\r\n",
+            ": x\r\n\r\n",
+            "a: b\rc\r\n\r\n",
+            "Auth-User: a\0b\r\n\r\n",
+        ] {
+            assert_eq!(read(text.as_bytes()), Err(Malformed), "{text:?}");
+        }
+    }
+}

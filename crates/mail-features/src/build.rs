@@ -1,0 +1,173 @@
+//! From the checked tree to the plan: inheritance, servers by address, what each feature adds.
+
+#![allow(clippy::indexing_slicing, reason = "only a configuration comes here; the builder made the indices itself")]
+
+use crate::Variables;
+use crate::core_table::{CoreConf, CoreInput};
+use crate::plan::{Draft, Listener, MailPlan};
+use crate::protocol::{Kind, Starttls};
+use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
+use net::listen::Address;
+use session_engine::levels::{self, Level};
+use session_engine::listen::Listen;
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A feature of the mail area: its directives, and what it adds to a server.
+pub trait Feature: Sync {
+    fn table(&self) -> Table;
+    /// Adds to one server. `conf` is the table's plan, inherited and complete.
+    ///
+    /// # Errors
+    /// What is wrong with the server as a whole.
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem>;
+}
+
+/// What a feature sees of one server while it plans.
+pub struct ServerBuild<'a> {
+    pub cx: &'a mut Cx,
+    pub server: &'a mut Draft,
+    pub kind: Kind,
+    /// It has a `listen ... ssl`.
+    pub listens_ssl: bool,
+}
+
+/// Tables of the engine itself and of the features.
+pub fn tables(features: &[&dyn Feature]) -> Vec<Table> {
+    let mut tables = vec![CoreConf::table("core", Area::Mail)];
+    tables.extend(features.iter().map(|f| f.table()));
+    tables
+}
+
+struct Builder<'a> {
+    features: &'a [&'a dyn Feature],
+    /// Tables by feature: `[0]` is the core's; the index in the checked block follows.
+    tables: Vec<(Table, usize)>,
+    cx: &'a mut Cx,
+    plan: MailPlan,
+    complaints: Vec<Complaint>,
+}
+
+/// Builds the plan of a checked mail block; `table_index` maps a feature's name to its place in the schema.
+///
+/// # Errors
+/// What is wrong with the whole; warnings go to `cx.warnings`.
+pub fn build(
+    features: &[&dyn Feature],
+    mail: &mut Block<'_>,
+    cx: &mut Cx,
+    table_index: &dyn Fn(&str) -> Option<usize>,
+) -> Result<MailPlan, Vec<Complaint>> {
+    // A feature without a table of its own would shift those behind it.
+    let tables = tables(features).into_iter().map(|t| (table_index(t.feature).unwrap_or(usize::MAX), t));
+    let tables = tables.map(|(index, table)| (table, index)).collect();
+    static GENERATIONS: AtomicU32 = AtomicU32::new(1);
+    let plan = MailPlan {
+        generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
+        listeners: Vec::new(),
+        places: HashMap::new(),
+        servers: Vec::new(),
+    };
+    let mut b = Builder { features, tables, cx, plan, complaints: Vec::new() };
+    b.mail(mail);
+    let (plan, mut complaints) = (b.plan, b.complaints);
+    let (_, _, unknown) = cx.take::<Variables>().finish();
+    complaints.extend(unknown);
+    if complaints.is_empty() { Ok(plan) } else { Err(complaints) }
+}
+
+impl Builder<'_> {
+    fn complain(&mut self, at: At, problem: Problem) {
+        let mut complaint = check::word(&conf_schema::Directive::default(), problem);
+        (complaint.span, complaint.line) = (Some(at.span), at.line);
+        self.complaints.push(complaint);
+    }
+
+    fn mail(&mut self, mail: &mut Block<'_>) {
+        let levels = levels::of(&self.tables, self.cx, mail, None);
+        for block in mail.children.iter_mut().filter(|b| b.context == Contexts::mail_server) {
+            self.server(block, &levels);
+        }
+    }
+
+    fn server(&mut self, block: &mut Block<'_>, outer: &[Level]) {
+        let own: Option<CoreInput> = self.tables.first().and_then(|(_, i)| block.input::<CoreInput>(*i).cloned());
+        let own = own.unwrap_or_default();
+        let levels = levels::of(&self.tables, self.cx, block, Some(outer));
+        let conf = match levels[0].plan.downcast_ref::<CoreConf>() {
+            Some(conf) => conf.clone(),
+            None => unreachable!("the first table is the core's"),
+        };
+        let at = block.directive.map(|d| At { span: d.span, line: d.line }).unwrap_or_default();
+        let listens: Vec<Listen> = own.listen.map(|l| l.value.0.into_iter().map(|l| l.0).collect()).unwrap_or_default();
+        if listens.is_empty() {
+            self.complain(at, Problem::says("no \"listen\" is defined for server"));
+            return;
+        }
+        // Every listen that knows a protocol by its port says it for those that do not, as in nginx: the first one holds.
+        let by_port = listens.iter().find_map(|listen| match &listen.specs.first()?.address {
+            Address::Ip(ip) => Kind::of_port(ip.port()),
+            Address::Unix(_) => None,
+        });
+        let Some(kind) = own.protocol.map(|p| p.value.0).or(by_port) else {
+            let hint = "add \"protocol imap;\", \"protocol pop3;\" or \"protocol smtp;\"";
+            self.complain(at, Problem::says("unknown mail protocol for server").hint(hint));
+            return;
+        };
+        let name = match conf.server_name.str() {
+            name if name.is_empty() => String::from_utf8_lossy(net::process::host_name()).into_owned(),
+            name => name.into_owned(),
+        };
+        let error_log = match &conf.error_log {
+            Some(lines) => lines.log(),
+            None => self.cx.get::<observe::MainLog>().0.clone(),
+        };
+        let mut draft = Draft {
+            name,
+            error_log,
+            timeout: conf.timeout.duration(),
+            max_errors: conf.max_errors.0,
+            resolving: None,
+            proxies: Vec::new(),
+            starttls: Starttls::Off,
+            tls: None,
+            protocol: None,
+            authenticator: None,
+            passer: None,
+        };
+        let listens_ssl = listens.iter().any(|listen| listen.ssl);
+        for (i, feature) in self.features.iter().enumerate() {
+            let mut build = ServerBuild { cx: self.cx, server: &mut draft, kind, listens_ssl };
+            if let Err(problem) = feature.plan(&levels[i + 1].plan, &mut build) {
+                self.complain(at, problem);
+            }
+        }
+        self.listen(&listens);
+        if let Some(server) = draft.finish() {
+            self.plan.servers.push(server);
+        }
+    }
+
+    /// The listeners of the server that comes next. An address has one server.
+    fn listen(&mut self, listens: &[Listen]) {
+        let server = self.plan.servers.len();
+        for listen in listens {
+            for spec in &listen.specs {
+                if self.plan.places.contains_key(&spec.address) {
+                    let text = format!("duplicate \"{}\" address and port pair", spec.address);
+                    self.complain(listen.at, Problem::says(text));
+                    continue;
+                }
+                self.plan.places.insert(spec.address.clone(), self.plan.listeners.len());
+                self.plan.listeners.push(Listener {
+                    spec: spec.clone(),
+                    proxy_protocol: listen.proxy_protocol,
+                    ssl: listen.ssl,
+                    server,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! A session's way: PROXY protocol header, handshake, host name, greeting, talk (nginx: `ngx_mail_handler.c`).
+
+use crate::handshake;
+use crate::login::{failed, salt};
+use crate::session::MailSession;
+use crate::talk;
+use base::clock;
+use observe::Level;
+use runtime::time::{timeout, timeout_at};
+use session_engine::Session;
+use session_engine::first_bytes::{self, write_out};
+use session_engine::forwarded;
+use session_engine::sessions::Place;
+use session_engine::upstreams::Resolving;
+use std::net::SocketAddr;
+use upstream::Stream;
+use upstream::resolver::Failed;
+
+/// The session is over; what was to be said of it was said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed;
+
+/// Octets of what a client says too early that are shown in the error log.
+const EARLY_BYTES: usize = 512;
+
+/// Runs a session to its end.
+pub(crate) async fn serve(mut s: Box<MailSession>, mut stream: Stream, place: Place) {
+    if s.srv().error_log.wants(Level::Info) {
+        let peer = s.peer.map_or_else(|| "unix:".to_string(), |peer| peer.to_string());
+        s.note(Level::Info, format_args!("client {peer} connected to {}", s.address_text()));
+    }
+    let work = session(&mut s, &mut stream);
+    if place.control.run(work).await.is_err() && s.upstream.is_some() {
+        s.doing = "proxying";
+        s.log(Level::Info, format_args!("shutdown timeout"));
+    }
+}
+
+/// What lasts for a moment is boxed: a session that lasts does not carry the room for it.
+async fn session(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed> {
+    let plan = s.plan.clone();
+    let listener = plan.listeners.get(s.listener).ok_or(Closed)?;
+    if listener.proxy_protocol && s.proxy.is_none() {
+        Box::pin(proxy_header(s, stream)).await?;
+    }
+    if listener.ssl && s.tls.is_none() {
+        Box::pin(handshake::make(s, stream)).await?;
+    }
+    s.doing = "sending client greeting line";
+    let server = plan.srv(s.server);
+    if server.protocol.wants_host() {
+        s.host = Box::pin(host(s)).await;
+    }
+    if server.protocol.needs_salt() {
+        let random = net::random::bytes16().iter().take(8).fold(0, |n, byte| n << 8 | u64::from(*byte));
+        s.login.salt = salt(random, clock::unix_seconds(), &server.name);
+    }
+    if !server.protocol.greeting_delay().is_zero() {
+        Box::pin(hold_greeting(s, stream)).await?;
+    }
+    // The time runs from here on, over the greeting and all commands.
+    let until = runtime::time::after(server.timeout);
+    send(s, stream, &server.protocol.greeting(&s.login)).await?;
+    talk::run(s, stream, until).await
+}
+
+/// Sends everything.
+///
+/// # Errors
+/// The client takes nothing, or is gone.
+pub async fn send(s: &MailSession, stream: &Stream, bytes: &[u8]) -> Result<(), Closed> {
+    match timeout(s.srv().timeout, write_out(stream, bytes)).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(e)) => {
+            s.log(Level::Info, format_args!("{}", failed("send", &e)));
+            Err(Closed)
+        }
+        Err(_) => Err(timed_out(s)),
+    }
+}
+
+/// The client has had its time.
+pub fn timed_out(s: &MailSession) -> Closed {
+    s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+    Closed
+}
+
+async fn proxy_header(s: &mut MailSession, stream: &Stream) -> Result<(), Closed> {
+    s.doing = "reading PROXY protocol";
+    let Ok(header) = timeout(s.srv().timeout, first_bytes::proxy_header(stream)).await else {
+        return Err(timed_out(s));
+    };
+    match header {
+        Ok(header) => s.proxy = Some(Box::new(header)),
+        Err(fault) => {
+            if let (level, Some(words)) = fault.words() {
+                s.log(level, format_args!("{words}"));
+            }
+            return Err(Closed);
+        }
+    }
+    let named: Option<SocketAddr> = s.proxy.as_ref().and_then(|proxy| proxy.0.addresses.as_ref()).map(|a| a.source);
+    if let Some(client) = named
+        && forwarded::trusted(&s.srv().proxies, s.peer.map(|a| a.ip()))
+    {
+        s.peer = Some(client);
+    }
+    Ok(())
+}
+
+/// Words of XCLIENT for a client without a host name, and for one whose name could not be looked up (nginx:
+/// `ngx_mail_smtp_init_session`).
+const UNAVAILABLE: &str = "[UNAVAILABLE]";
+const TEMPUNAVAIL: &str = "[TEMPUNAVAIL]";
+
+/// The client's host name: the name of its address, if that name has the address, too.
+async fn host(s: &mut MailSession) -> String {
+    let Some(Resolving { resolver, timeout }) = s.srv().resolving.clone() else { return UNAVAILABLE.into() };
+    let Some(peer) = s.peer else { return TEMPUNAVAIL.into() };
+    let fault = |why: Failed| if why == Failed::NoSuchName { UNAVAILABLE } else { TEMPUNAVAIL }.to_string();
+    s.doing = "in resolving client address";
+    let text = s.peer_text();
+    let name = match resolver.name_of(peer.ip(), timeout).await {
+        Ok(name) => name,
+        Err(why) => {
+            s.log(Level::Error, format_args!("{text} could not be resolved ({}: {why})", why.code()));
+            return fault(why);
+        }
+    };
+    // RFC 1034, 3.5
+    if name.is_empty() || !name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'.') {
+        s.log(Level::Error, format_args!("{text} resolved to invalid host name \"{name}\""));
+        return TEMPUNAVAIL.into();
+    }
+    s.doing = "in resolving client hostname";
+    match resolver.resolve(&name, timeout).await {
+        Ok(addresses) if addresses.contains(&peer.ip()) => name.to_string(),
+        Ok(_) => UNAVAILABLE.into(),
+        Err(why) => {
+            s.log(Level::Error, format_args!("\"{name}\" could not be resolved ({}: {why})", why.code()));
+            fault(why)
+        }
+    }
+}
+
+/// A client that says something before it is greeted is turned away (`smtp_greeting_delay`).
+async fn hold_greeting(s: &mut MailSession, stream: &Stream) -> Result<(), Closed> {
+    let plan = s.plan.clone();
+    let protocol = &plan.srv(s.server).protocol;
+    let mut early = Vec::with_capacity(EARLY_BYTES);
+    let until = runtime::time::after(protocol.greeting_delay());
+    let Ok(read) = timeout_at(until, stream.read_buf(&mut early)).await else { return Ok(()) };
+    s.doing = "in delay pipelining state";
+    match read {
+        Ok(1..) => {
+            let shown: String = String::from_utf8_lossy(&early)
+                .chars()
+                .map(|c| if matches!(c, '\r' | '\n') { '_' } else { c })
+                .collect();
+            s.log(Level::Info, format_args!("client was rejected before greeting: \"{shown}\""));
+            send(s, stream, protocol.too_early().as_bytes()).await?;
+        }
+        Ok(0) => {}
+        Err(e) => s.log(Level::Info, format_args!("{}", failed("recv", &e))),
+    }
+    Err(Closed)
+}

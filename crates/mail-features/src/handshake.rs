@@ -1,0 +1,63 @@
+//! TLS with clients (nginx: `ngx_mail_ssl_init_connection`, `ngx_mail_verify_cert`).
+
+use crate::engine::{Closed, send, timed_out};
+use crate::session::MailSession;
+use observe::Level;
+use session_engine::Session;
+use session_engine::tls as shared;
+use std::sync::Arc;
+use tls::{Choice, VerifyClient};
+use upstream::Stream;
+
+/// Makes the handshake and judges the client's certificate.
+///
+/// # Errors
+/// There is no session without it.
+pub async fn make(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed> {
+    s.doing = if s.starttls { "in starttls state" } else { "SSL handshaking" };
+    let plan = s.plan.clone();
+    let server = plan.srv(s.server);
+    let tls = server.tls.as_ref().ok_or(Closed)?;
+    // The server's part of the handshake is more than one write.
+    stream.hurry();
+    // The area knows no names: an address has one server.
+    let choose = |_: &tls::ClientHello| match &tls.rules {
+        None => Choice::Fail,
+        Some(rules) => match &tls.certificates {
+            None => Choice::Rules(Arc::clone(rules)),
+            Some(loaders) => match loaders.load(s) {
+                Ok(set) => Choice::WithCertificates(Arc::clone(rules), set),
+                Err(why) => {
+                    s.log(Level::Error, format_args!("{why}"));
+                    Choice::Fail
+                }
+            },
+        },
+    };
+    match runtime::time::timeout(server.timeout, stream.accept(choose)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(why)) => {
+            s.log(Level::Info, format_args!("{}", shared::handshake_words(&why)));
+            return Err(Closed);
+        }
+        Err(_) => return Err(timed_out(s)),
+    }
+    s.tls = stream.facts();
+    let Some(facts) = s.tls.clone().filter(|_| tls.verify != VerifyClient::Off) else { return Ok(()) };
+    let Some(peer) = facts.peer.as_deref() else {
+        if tls.verify == VerifyClient::On {
+            s.log(Level::Info, format_args!("client sent no required SSL certificate"));
+            send(s, stream, server.protocol.no_certificate().as_bytes()).await?;
+            return Err(Closed);
+        }
+        return Ok(());
+    };
+    let excused = tls.verify == VerifyClient::OptionalNoCa && peer.verdict.is_missing_authority();
+    if !peer.verdict.is_ok() && !excused {
+        let (number, reason) = (peer.verdict.0, peer.verdict.reason());
+        s.log(Level::Info, format_args!("client SSL certificate verify error: ({number}:{reason})"));
+        send(s, stream, server.protocol.certificate_error().as_bytes()).await?;
+        return Err(Closed);
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! The talk with a client of IMAP (nginx: `ngx_mail_imap_auth_state`).
+
+use super::Answers;
+use super::command::{Parsed, parse};
+use super::server::ImapLogin;
+use crate::line;
+use crate::login::{Login, Method};
+use crate::protocol::{Dialogue, Next, Refusal, Reply, ServerLogin, Starttls, Step, Talk, Then};
+use crate::sasl::{self, Progress, Waiting};
+use std::sync::Arc;
+
+const OK: &str = "OK completed\r\n";
+const INVALID: &str = "BAD invalid command\r\n";
+
+pub struct ImapDialogue {
+    answers: Arc<Answers>,
+    /// Of the command that is being answered, with the space behind it; empty: none was read.
+    tag: Vec<u8>,
+    sasl: Option<Waiting>,
+    /// Literals of the command for which the client was asked.
+    asked: usize,
+}
+
+impl ImapDialogue {
+    pub fn new(answers: Arc<Answers>) -> ImapDialogue {
+        ImapDialogue { answers, tag: Vec::new(), sasl: None, asked: 0 }
+    }
+
+    fn tagged(&self, before: &str, text: &str) -> Vec<u8> {
+        let tag = if self.tag.is_empty() { b"* " } else { self.tag.as_slice() };
+        [before.as_bytes(), tag, text.as_bytes()].concat()
+    }
+
+    /// `None`: an invalid command.
+    fn go_on(&mut self, progress: Option<Progress>) -> Option<Then> {
+        self.sasl = None;
+        match progress? {
+            Progress::Done => Some(Then::Authenticate),
+            Progress::Ask(text, waiting) => {
+                self.sasl = Some(waiting);
+                Some(Reply::go(format!("+ {text}\r\n")))
+            }
+        }
+    }
+
+    fn command(&mut self, word: &[u8], arguments: &[Vec<u8>], talk: &mut Talk<'_>) -> Option<Then> {
+        match word {
+            b"NOOP" => Some(Reply::go(self.tagged("", OK))),
+            b"LOGOUT" => Some(Reply::then(self.tagged("* BYE\r\n", OK), Next::Quit)),
+            b"CAPABILITY" => Some(Reply::go(self.tagged(self.answers.capabilities(talk.starttls), OK))),
+            b"STARTTLS" if talk.starttls != Starttls::Off => Some(Reply::then(self.tagged("", OK), Next::StartTls)),
+            b"LOGIN" if talk.starttls != Starttls::Only => match arguments {
+                [user, password] if !user.is_empty() => {
+                    talk.login.set(Method::Plain, user, Some(password)).then_some(Then::Authenticate)
+                }
+                _ => None,
+            },
+            b"AUTHENTICATE" => {
+                let words: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+                let progress = sasl::begin(&words, self.answers.methods, talk);
+                self.go_on(progress)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Dialogue for ImapDialogue {
+    fn step(&mut self, input: &[u8], talk: &mut Talk<'_>) -> Step {
+        if let Some(waiting) = self.sasl {
+            let Some(line) = line::first(input) else { return Step { consumed: 0, then: Then::More } };
+            let words = line::words(line.text, 3);
+            let invalid = words.is_none();
+            let word = words.map(|words| words.first().copied().unwrap_or_default());
+            let progress = word.and_then(|word| sasl::answer(waiting, word, talk));
+            let then = self.go_on(progress);
+            let then = then.unwrap_or_else(|| Then::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid }));
+            return Step { consumed: line.length, then };
+        }
+        let more = Step { consumed: 0, then: Then::More };
+        if memchr::memchr(b'\n', input).is_none() {
+            return more;
+        }
+        let (parsed, literals) = parse(input);
+        if literals > self.asked {
+            self.asked += 1;
+            return Step { consumed: 0, then: Reply::go("+ OK\r\n") };
+        }
+        match parsed {
+            Parsed::More => more,
+            Parsed::Invalid { tag, length, lost } => {
+                self.tag = tag;
+                let next = if lost { Next::Quit } else { Next::Go };
+                let then = Then::Reply(Reply { bytes: self.invalid(), next, invalid: true });
+                Step { consumed: length, then }
+            }
+            Parsed::Command { tag, word, arguments, length } => {
+                (self.tag, self.asked) = (tag, 0);
+                let then = self.command(&word, &arguments, talk);
+                let then = then
+                    .unwrap_or_else(|| Then::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid: false }));
+                Step { consumed: length, then }
+            }
+        }
+    }
+    fn invalid(&mut self) -> Vec<u8> {
+        let bytes = self.tagged("", INVALID);
+        self.tag.clear();
+        (self.sasl, self.asked) = (None, 0);
+        bytes
+    }
+    fn refused(&self, refusal: &Refusal) -> Vec<u8> {
+        [self.tag.as_slice(), b"NO ", &refusal.message, b"\r\n"].concat()
+    }
+    fn restart(&mut self, _: &mut Login, _: bool) {
+        self.tag.clear();
+        (self.sasl, self.asked) = (None, 0);
+    }
+    fn server_login(&self) -> Box<dyn ServerLogin> {
+        Box::new(ImapLogin::new(self.tag.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::imap::dialogue;
+    use crate::protocol::Starttls;
+    use crate::sasl::Methods;
+    use crate::testing::at_every_cut;
+
+    fn talk(starttls: Starttls, input: &str) -> String {
+        at_every_cut(&|| dialogue(Methods(15)), starttls, input.as_bytes())
+    }
+
+    #[test]
+    fn commands_and_what_is_answered() {
+        for (input, want) in [
+            ("a NOOP\r\nb noop\n", "a OK completed\r\nb OK completed\r\n"),
+            ("a LOGIN u p\r\n", "<AUTH plain u p>"),
+            ("a LOGIN {1}\r\nu {1}\r\np\r\n", "+ OK\r\n+ OK\r\n<AUTH plain u p>"),
+            ("a LOGIN {1}\r\nu x y z\r\n", "+ OK\r\na BAD invalid command\r\n"),
+            ("a LOGIN {1+}\r\nu {1+}\r\np\r\n", "<AUTH plain u p>"),
+            ("a LOGIN \"\" p\r\n", "a BAD invalid command\r\n"),
+            ("a LOGIN u\r\n", "a BAD invalid command\r\n"),
+            ("a LOGIN {6+}\r\nu\r\nx y p\r\n", "a BAD invalid command\r\n"),
+            ("a AUTHENTICATE PLAIN\r\nAHUAcA==\r\n", "+ \r\n<AUTH plain u p>"),
+            ("a AUTHENTICATE PLAIN AHUAcA==\r\n", "<AUTH plain u p>"),
+            ("a AUTHENTICATE LOGIN\r\ndQ==\r\ncA==\r\n", "+ VXNlcm5hbWU6\r\n+ UGFzc3dvcmQ6\r\n<AUTH plain u p>"),
+            ("a AUTHENTICATE PLAIN\r\n*\r\nb NOOP\r\n", "+ \r\na BAD invalid command\r\nb OK completed\r\n"),
+            (
+                "a CAPABILITY\r\n",
+                "* CAPABILITY IMAP4rev1 AUTH=PLAIN AUTH=LOGIN AUTH=CRAM-MD5 AUTH=EXTERNAL\r\na OK completed\r\n",
+            ),
+            ("a LOGOUT\r\nb NOOP\r\n", "* BYE\r\na OK completed\r\n<QUIT>"),
+            ("a SELECT x\r\n*\r\nb NOOP\r\n", "a BAD invalid command\r\n* BAD invalid command\r\nb OK completed\r\n"),
+            ("a APPEND {3+}\r\nb NOOP\r\n", "a BAD invalid command\r\n<QUIT>"),
+            ("a STARTTLS\r\n", "a BAD invalid command\r\n"),
+        ] {
+            assert_eq!(talk(Starttls::Off, input), want, "{input:?}");
+        }
+    }
+
+    #[test]
+    fn before_tls() {
+        assert_eq!(talk(Starttls::On, "a STARTTLS\r\nb LOGIN injected p\r\n"), "a OK completed\r\n<TLS>");
+        let refused = "a BAD invalid command\r\n".repeat(2);
+        assert_eq!(talk(Starttls::Only, "a LOGIN u p\r\na AUTHENTICATE PLAIN\r\n"), refused);
+        let capability = "* CAPABILITY IMAP4rev1 STARTTLS LOGINDISABLED\r\na OK completed\r\n";
+        assert_eq!(talk(Starttls::Only, "a CAPABILITY\r\n"), capability);
+    }
+}

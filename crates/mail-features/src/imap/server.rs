@@ -1,0 +1,86 @@
+//! The login at a server of IMAP (nginx: `ngx_mail_proxy_imap_handler`): LOGIN with literals, so that whatever a name and a
+//! password consist of cannot be read as anything else.
+
+use crate::protocol::{Facts, Said, ServerLogin};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Greeting,
+    Login,
+    User,
+    Password,
+}
+
+pub struct ImapLogin {
+    state: State,
+    /// The client's, with the space behind it: the answer becomes the client's.
+    tag: Vec<u8>,
+}
+
+impl ImapLogin {
+    pub fn new(tag: Vec<u8>) -> ImapLogin {
+        ImapLogin { state: State::Greeting, tag }
+    }
+}
+
+/// Where the first line that has a tag begins: capabilities may go before it.
+fn tagged(answer: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let rest = answer.get(at..).filter(|rest| !rest.is_empty())?;
+        if !rest.starts_with(b"* ") {
+            return Some(at);
+        }
+        at += memchr::memchr(b'\n', rest)? + 1;
+    }
+}
+
+impl ServerLogin for ImapLogin {
+    fn is_whole(&self, answer: &[u8]) -> bool {
+        self.state != State::Password || tagged(answer).is_some()
+    }
+    fn answer(&mut self, answer: &[u8], facts: &Facts<'_>) -> Said {
+        let (user, password) = (&facts.login.user, &facts.login.password);
+        match self.state {
+            State::Greeting if answer.starts_with(b"* OK") => {
+                self.state = State::Login;
+                let line = [&self.tag, format!("LOGIN {{{}}}\r\n", user.len()).as_bytes()].concat();
+                Said::Line(line, "sending LOGIN command to upstream")
+            }
+            State::Login if answer.starts_with(b"+") => {
+                let Some(password) = password else { return Said::NoPassword };
+                self.state = State::User;
+                let line = [user, format!(" {{{}}}\r\n", password.len()).as_bytes()].concat();
+                Said::Line(line, "sending user name to upstream")
+            }
+            State::User if answer.starts_with(b"+") => {
+                let Some(password) = password else { return Said::NoPassword };
+                self.state = State::Password;
+                Said::Line([password, &b"\r\n"[..]].concat(), "sending password to upstream")
+            }
+            State::Password => {
+                let at = tagged(answer).unwrap_or(0);
+                let ok = answer.get(at..).and_then(|line| line.strip_prefix(self.tag.as_slice()));
+                match ok.is_some_and(|rest| rest.starts_with(b"OK")) {
+                    true => Said::LoggedIn(None),
+                    false => Said::Refused(at),
+                }
+            }
+            _ => Said::Refused(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_may_go_before_the_answer() {
+        let mut login = ImapLogin::new(b"a1 ".to_vec());
+        login.state = State::Password;
+        assert!(!login.is_whole(b"* CAPABILITY IMAP4\r\n") && !login.is_whole(b"* a\r\n* b\r\n"));
+        assert!(login.is_whole(b"* CAPABILITY IMAP4\r\na1 OK\r\n"));
+        assert_eq!(tagged(b"* a\r\n* b\r\na1 OK\r\n"), Some(10));
+    }
+}

@@ -1,0 +1,70 @@
+//! Lines of commands, as POP3 and SMTP have them: a word, and what follows it.
+
+use crate::login::fits;
+
+/// A line that has come whole.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// Without its end.
+    pub text: &'a [u8],
+    /// Octets with its end.
+    pub length: usize,
+}
+
+/// The first line; `None`: its end has not come.
+pub fn first(input: &[u8]) -> Option<Line<'_>> {
+    let end = memchr::memchr(b'\n', input)?;
+    let text = input.get(..end).unwrap_or_default();
+    Some(Line { text: text.strip_suffix(b"\r").unwrap_or(text), length: end + 1 })
+}
+
+/// The word that a line begins with, in upper case, and what stands behind it, from the first octet that is no space.
+/// `None`: there is no command like this. `letters_max`: the longest that is known.
+pub fn command(text: &[u8], letters_max: usize) -> Option<(Vec<u8>, &[u8])> {
+    let end = memchr::memchr(b' ', text).unwrap_or(text.len());
+    let (word, rest) = text.split_at_checked(end)?;
+    let known = (1..=letters_max).contains(&word.len()) && word.iter().all(u8::is_ascii_alphabetic);
+    (known && fits(rest)).then(|| (word.to_ascii_uppercase(), trim_start(rest)))
+}
+
+/// The words of a line, `most` of them; `None`: there are more, or something that no line may have.
+pub fn words(text: &[u8], most: usize) -> Option<Vec<&[u8]>> {
+    let words: Vec<&[u8]> = text.split(|c| *c == b' ').filter(|word| !word.is_empty()).take(most + 1).collect();
+    (words.len() <= most && fits(text)).then_some(words)
+}
+
+pub fn trim_start(text: &[u8]) -> &[u8] {
+    let spaces = text.iter().take_while(|c| **c == b' ').count();
+    text.get(spaces..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_with_a_line_feed() {
+        assert_eq!(first(b"NOOP\r\nx"), Some(Line { text: b"NOOP", length: 6 }));
+        assert_eq!(first(b"NOOP\nx"), Some(Line { text: b"NOOP", length: 5 }));
+        assert_eq!(first(b"NOOP\r"), None);
+        assert_eq!(first(b""), None);
+    }
+
+    #[test]
+    fn a_command_is_letters() {
+        let read = |text: &'static [u8]| command(text, 8);
+        assert_eq!(read(b"user  a b "), Some((b"USER".to_vec(), &b"a b "[..])));
+        assert_eq!(read(b"QUIT"), Some((b"QUIT".to_vec(), &b""[..])));
+        for text in [&b""[..], b" NOOP", b"NO1P", b"NOOP\0", b"NOOP a\rb", b"NOOP a\0b", b"ABCDEFGHI"] {
+            assert_eq!(command(text, 8), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn so_many_words_and_no_more() {
+        assert_eq!(words(b" a  b ", 2), Some(vec![&b"a"[..], b"b"]));
+        assert_eq!(words(b"", 2), Some(vec![]));
+        assert_eq!(words(b"a b c", 2), None);
+        assert_eq!(words(b"a\rb", 2), None);
+    }
+}

@@ -1,0 +1,176 @@
+//! The talk with a client of POP3 (nginx: `ngx_mail_pop3_parse_command`, `ngx_mail_pop3_auth_state`).
+
+use super::Answers;
+use super::server::Pop3Login;
+use crate::line;
+use crate::login::{Login, Method};
+use crate::protocol::{Dialogue, Next, Refusal, Reply, ServerLogin, Starttls, Step, Talk, Then};
+use crate::sasl::{self, Progress, Waiting};
+use std::sync::Arc;
+
+const OK: &str = "+OK\r\n";
+const INVALID: &str = "-ERR invalid command\r\n";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Start,
+    /// USER was said.
+    User,
+    Sasl(Waiting),
+}
+
+pub struct Pop3Dialogue {
+    answers: Arc<Answers>,
+    state: State,
+}
+
+impl Pop3Dialogue {
+    pub fn new(answers: Arc<Answers>) -> Pop3Dialogue {
+        Pop3Dialogue { answers, state: State::Start }
+    }
+
+    /// `None`: an invalid command.
+    fn go_on(&mut self, progress: Option<Progress>) -> Option<Then> {
+        match progress? {
+            Progress::Done => Some(Then::Authenticate),
+            Progress::Ask(text, waiting) => {
+                self.state = State::Sasl(waiting);
+                Some(Reply::go(format!("+ {text}\r\n")))
+            }
+        }
+    }
+
+    fn command(&mut self, word: &[u8], rest: &[u8], talk: &mut Talk<'_>) -> Option<Then> {
+        let is_start = self.state == State::Start;
+        match word {
+            b"QUIT" => return Some(Reply::then(OK, Next::Quit)),
+            b"NOOP" => return Some(Reply::go(OK)),
+            b"CAPA" => {
+                let starttls = if is_start { talk.starttls } else { Starttls::Off };
+                return Some(Reply::go(self.answers.capabilities(starttls)));
+            }
+            _ => {}
+        }
+        let in_clear = talk.starttls == Starttls::Only;
+        // A name and a password may have spaces; one that is empty is none.
+        match (word, is_start) {
+            (b"USER", true) if !rest.is_empty() && !in_clear => {
+                let taken = talk.login.set(Method::Plain, rest, None);
+                self.state = State::User;
+                taken.then(|| Reply::go(OK))
+            }
+            (b"PASS", false) if !rest.is_empty() => {
+                let user = std::mem::take(&mut talk.login.user);
+                talk.login.set(Method::Plain, &user, Some(rest)).then_some(Then::Authenticate)
+            }
+            (b"APOP", true) if self.answers.methods.apop() && !in_clear => match line::words(rest, 2)?.as_slice() {
+                [user, digest] => talk.login.set(Method::Apop, user, Some(digest)).then_some(Then::Authenticate),
+                _ => None,
+            },
+            (b"AUTH", true) if !in_clear => {
+                let words = line::words(rest, 3)?;
+                if words.is_empty() {
+                    return Some(Reply::go(self.answers.methods_list.as_str()));
+                }
+                let progress = sasl::begin(&words, self.answers.methods, talk);
+                self.go_on(progress)
+            }
+            (b"STLS", true) if talk.starttls != Starttls::Off => Some(Reply::then(OK, Next::StartTls)),
+            _ => None,
+        }
+    }
+}
+
+/// Commands that there are; everything else counts as an error.
+fn is_known(word: &[u8]) -> bool {
+    matches!(word, b"USER" | b"PASS" | b"APOP" | b"QUIT" | b"CAPA" | b"AUTH" | b"NOOP" | b"STLS")
+}
+
+impl Dialogue for Pop3Dialogue {
+    fn step(&mut self, input: &[u8], talk: &mut Talk<'_>) -> Step {
+        let Some(line) = line::first(input) else { return Step { consumed: 0, then: Then::More } };
+        let mut invalid = false;
+        let then = match self.state {
+            State::Sasl(waiting) => {
+                let words = line::words(line.text, 3);
+                invalid = words.is_none();
+                let word = words.map(|words| words.first().copied().unwrap_or_default());
+                let progress = word.and_then(|word| sasl::answer(waiting, word, talk));
+                self.go_on(progress)
+            }
+            State::Start | State::User => match line::command(line.text, 4) {
+                Some((word, rest)) if is_known(&word) => self.command(&word, rest, talk),
+                _ => {
+                    invalid = true;
+                    None
+                }
+            },
+        };
+        let then = then.unwrap_or_else(|| Then::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid }));
+        Step { consumed: line.length, then }
+    }
+    fn invalid(&mut self) -> Vec<u8> {
+        self.state = State::Start;
+        INVALID.into()
+    }
+    fn refused(&self, refusal: &Refusal) -> Vec<u8> {
+        [b"-ERR ", refusal.message.as_slice(), b"\r\n"].concat()
+    }
+    fn restart(&mut self, _: &mut Login, _: bool) {
+        self.state = State::Start;
+    }
+    fn server_login(&self) -> Box<dyn ServerLogin> {
+        Box::<Pop3Login>::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::pop3::dialogue;
+    use crate::protocol::Starttls;
+    use crate::sasl::Methods;
+    use crate::testing::at_every_cut;
+
+    fn talk(starttls: Starttls, input: &str) -> String {
+        at_every_cut(&|| dialogue(Methods(63)), starttls, input.as_bytes())
+    }
+
+    #[test]
+    fn commands_and_what_is_answered() {
+        for (input, want) in [
+            ("NOOP\r\nnoop\n", "+OK\r\n+OK\r\n"),
+            ("USER a b \r\nPASS p q \r\n", "+OK\r\n<AUTH plain a b  p q >"),
+            (
+                "USER a\r\nNOOP\r\nCAPA\r\nPASS p\r\n",
+                "+OK\r\n+OK\r\n+OK Capability list follows\r\nTOP\r\nuser\r\nSASL PLAIN LOGIN CRAM-MD5 EXTERNAL\r\n.\r\n<AUTH plain a p>",
+            ),
+            ("USER a\r\nUSER b\r\nPASS p\r\n", "+OK\r\n-ERR invalid command\r\n-ERR invalid command\r\n"),
+            ("PASS p\r\n", "-ERR invalid command\r\n"),
+            ("USER\r\n", "-ERR invalid command\r\n"),
+            ("APOP a 0123\r\n", "<AUTH apop a 0123>"),
+            ("APOP a\r\n", "-ERR invalid command\r\n"),
+            ("AUTH\r\n", "+OK methods supported:\r\nPLAIN\r\nLOGIN\r\nCRAM-MD5\r\nEXTERNAL\r\n.\r\n"),
+            ("AUTH PLAIN\r\nAGEAcA==\r\n", "+ \r\n<AUTH plain a p>"),
+            ("AUTH PLAIN\r\n\r\nNOOP\r\n", "+ \r\n-ERR invalid command\r\n+OK\r\n"),
+            ("AUTH CRAM-MD5\r\n*\r\n", "+ PDEuMkBob3N0Pg==\r\n-ERR invalid command\r\n"),
+            ("RETR 1\r\nQUIT\r\nNOOP\r\n", "-ERR invalid command\r\n+OK\r\n<QUIT>"),
+            ("STLS\r\n", "-ERR invalid command\r\n"),
+            (
+                " NOOP\r\nNO OP\r\nNO\0OP\r\nNOOP\rx\r\n",
+                "-ERR invalid command\r\n-ERR invalid command\r\n-ERR invalid command\r\n-ERR invalid command\r\n",
+            ),
+        ] {
+            assert_eq!(talk(Starttls::Off, input), want, "{input:?}");
+        }
+    }
+
+    #[test]
+    fn before_tls() {
+        assert_eq!(talk(Starttls::On, "STLS\r\nUSER injected\r\n"), "+OK\r\n<TLS>");
+        let capa = "+OK Capability list follows\r\nTOP\r\nuser\r\nSASL PLAIN LOGIN CRAM-MD5 EXTERNAL\r\nSTLS\r\n.\r\n";
+        assert_eq!(talk(Starttls::On, "CAPA\r\n"), capa);
+        let refused = "-ERR invalid command\r\n".repeat(3);
+        assert_eq!(talk(Starttls::Only, "USER a\r\nAPOP a b\r\nAUTH PLAIN\r\n"), refused);
+        assert_eq!(talk(Starttls::Only, "CAPA\r\n"), "+OK Capability list follows\r\nTOP\r\nSTLS\r\n.\r\n");
+    }
+}

@@ -1,0 +1,35 @@
+//! The login at a server of POP3 (nginx: `ngx_mail_proxy_pop3_handler`).
+
+use crate::protocol::{Facts, Said, ServerLogin};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Greeting,
+    User,
+    Password,
+}
+
+#[derive(Default)]
+pub struct Pop3Login(State);
+
+impl ServerLogin for Pop3Login {
+    fn answer(&mut self, answer: &[u8], facts: &Facts<'_>) -> Said {
+        if !answer.starts_with(b"+OK") {
+            return Said::Refused(0);
+        }
+        let line = |word: &[u8], value: &[u8]| [word, value, b"\r\n"].concat();
+        match self.0 {
+            State::Greeting => {
+                self.0 = State::User;
+                Said::Line(line(b"USER ", &facts.login.user), "sending user name to upstream")
+            }
+            State::User => {
+                let Some(password) = &facts.login.password else { return Said::NoPassword };
+                self.0 = State::Password;
+                Said::Line(line(b"PASS ", password), "sending password to upstream")
+            }
+            State::Password => Said::LoggedIn(None),
+        }
+    }
+}

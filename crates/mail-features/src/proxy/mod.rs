@@ -1,0 +1,221 @@
+//! proxy (nginx: `ngx_mail_proxy_module`): a client is logged in at the server that the authentication server has named, and its
+//! bytes are passed from then on.
+
+use crate::build::{Feature, ServerBuild};
+use crate::login::{failed, shown};
+use crate::plan::{PassEnd, PassOn, Passing};
+use crate::protocol::{Facts, Said, ServerLogin};
+use crate::session::MailSession;
+use conf_schema::value::{Flag, Msec, Size};
+use conf_schema::{Area, Problem, Table, directives};
+use net::listen::Address as Local;
+use observe::Level;
+use runtime::time::timeout_at;
+use session_engine::Session;
+use session_engine::first_bytes::write_out;
+use session_engine::relay::{Over, Relay, Terms, Way};
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use upstream::{Options, Stream};
+
+conf_schema::words! {
+    /// `proxy_protocol`
+    pub enum ProxyProtocol { Off = "off", On = "on", V2 = "v2" }
+}
+
+directives! {
+    /// What the module is told in a block.
+    pub struct ProxyConf from ProxyInput {
+        /// Whether clients are passed to servers. No effect: they always are, as in nginx.
+        proxy: Flag = "off",
+        /// Octets of an answer of a server during the login, and of what is passed at once.
+        proxy_buffer: Size = "4k",
+        /// Whether a client is told what a server has said when it refuses the login.
+        proxy_pass_error_message: Flag = "off",
+        /// Whether a PROXY protocol header goes before everything else, and in which version.
+        proxy_protocol: ProxyProtocol = "off",
+        /// Whether an SMTP client is logged in at the server with AUTH.
+        proxy_smtp_auth: Flag = "off",
+        /// How long nothing may move once a client is logged in.
+        proxy_timeout: Msec = "24h",
+        /// Whether an SMTP server is told with XCLIENT who the client is.
+        xclient: Flag = "on",
+    }
+}
+
+/// The feature.
+pub struct Proxy;
+
+impl Feature for Proxy {
+    fn table(&self) -> Table {
+        ProxyConf::table("proxy", Area::Mail)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
+        if let Some(conf) = conf.downcast_ref::<ProxyConf>() {
+            block.server.passer = Some(Arc::new(Passer { conf: conf.clone() }));
+        }
+        Ok(())
+    }
+}
+
+struct Passer {
+    conf: ProxyConf,
+}
+
+/// The login has failed. What was to be logged was logged; the client is told this, or that something is wrong with us.
+struct Failure(Option<Vec<u8>>);
+
+impl PassOn for Passer {
+    fn run<'a>(
+        &'a self,
+        s: &'a mut MailSession,
+        client: &'a Stream,
+        passing: Passing,
+    ) -> Pin<Box<dyn Future<Output = PassEnd> + 'a>> {
+        Box::pin(async move {
+            let Passing { to, mut login, pending } = passing;
+            let until = runtime::time::after(s.srv().timeout);
+            s.doing = "connecting to upstream";
+            let log_in = async {
+                let server = Stream::connect(&to, &Options::default()).await.map_err(|e| ("connect", e));
+                let server = server.map_err(|(call, e)| self.broken(s, call, &e))?;
+                let answer = self.log_in(s, &server, &mut *login).await?;
+                Ok((server, answer))
+            };
+            let done: Result<_, Failure> = match timeout_at(until, log_in).await {
+                Ok(done) => done,
+                Err(_) => {
+                    s.log(Level::Info, format_args!("upstream timed out (110: Connection timed out)"));
+                    Err(Failure(None))
+                }
+            };
+            match done {
+                Ok((server, answer)) => {
+                    self.pass(s, client, &server, pending, answer).await;
+                    PassEnd::Done
+                }
+                Err(Failure(answer)) => {
+                    let internal_error = || s.srv().protocol.internal_error().as_bytes().to_vec();
+                    PassEnd::Failed(answer.unwrap_or_else(internal_error))
+                }
+            }
+        })
+    }
+}
+
+impl Passer {
+    fn broken(&self, s: &MailSession, call: &str, e: &std::io::Error) -> Failure {
+        s.log(Level::Error, format_args!("{}", failed(call, e)));
+        Failure(None)
+    }
+
+    /// What the client is told once it is logged in.
+    async fn log_in(
+        &self,
+        s: &mut MailSession,
+        server: &Stream,
+        login: &mut dyn ServerLogin,
+    ) -> Result<Vec<u8>, Failure> {
+        if self.conf.proxy_protocol != ProxyProtocol::Off {
+            s.doing = "sending PROXY protocol header to upstream";
+            let header = self.header(s).ok_or(Failure(None))?;
+            write_out(server, &header).await.map_err(|e| self.broken(s, "send", &e))?;
+        }
+        loop {
+            s.doing = "reading response from upstream";
+            let mut answer = self.answer(s, server, login).await?;
+            let said = {
+                let server_name = &s.srv().name;
+                let client = s.peer.map(|peer| peer.ip());
+                let (xclient, smtp_auth) = (self.conf.xclient, self.conf.proxy_smtp_auth);
+                let facts = Facts { login: &s.login, server_name, client, host: &s.host, xclient, smtp_auth };
+                login.answer(&answer, &facts)
+            };
+            match said {
+                Said::Line(line, doing) => {
+                    s.doing = doing;
+                    write_out(server, &line).await.map_err(|e| self.broken(s, "send", &e))?;
+                }
+                Said::LoggedIn(instead) => {
+                    return Ok(instead.map_or(answer, |text| text.as_bytes().to_vec()));
+                }
+                Said::Refused(at) => {
+                    let words = shown(answer.get(at..).unwrap_or_default().trim_ascii_end());
+                    let pass = self.conf.proxy_pass_error_message;
+                    let level = if pass { Level::Info } else { Level::Error };
+                    s.log(level, format_args!("upstream sent invalid response: \"{words}\""));
+                    return Err(Failure(pass.then(|| std::mem::take(&mut answer))));
+                }
+                Said::NoPassword => {
+                    s.log(Level::Error, format_args!("no password available"));
+                    return Err(Failure(None));
+                }
+            }
+        }
+    }
+
+    /// A whole answer: lines, the last of which has its end.
+    async fn answer(&self, s: &MailSession, server: &Stream, login: &dyn ServerLogin) -> Result<Vec<u8>, Failure> {
+        let most = usize::try_from(self.conf.proxy_buffer.0).unwrap_or(usize::MAX);
+        let mut answer: Vec<u8> = Vec::new();
+        loop {
+            if answer.len() >= most {
+                s.log(Level::Error, format_args!("upstream sent too long response line: \"{}\"", shown(&answer)));
+                return Err(Failure(None));
+            }
+            answer.reserve_exact((most - answer.len()).min(1024));
+            match server.read_buf(&mut answer).await {
+                Ok(0) => {
+                    s.log(Level::Error, format_args!("upstream prematurely closed connection"));
+                    return Err(Failure(None));
+                }
+                Ok(_) if answer.len() >= 4 && answer.ends_with(b"\r\n") && login.is_whole(&answer) => {
+                    return Ok(answer);
+                }
+                Ok(_) => {}
+                Err(e) => return Err(self.broken(s, "recv", &e)),
+            }
+        }
+    }
+
+    /// The PROXY protocol header; `None`: it cannot be written.
+    fn header(&self, s: &MailSession) -> Option<Vec<u8>> {
+        let addresses = match (s.peer, &*s.local) {
+            (Some(peer), Local::Ip(local)) => Some((peer, *local)),
+            _ => None,
+        };
+        if self.conf.proxy_protocol == ProxyProtocol::V2 {
+            return wire_proxy::V2Writer::new(addresses).finish();
+        }
+        let mut out = Vec::new();
+        wire_proxy::write_v1(addresses, &mut out);
+        Some(out)
+    }
+
+    /// Passes bytes until one side has ended.
+    async fn pass(&self, s: &mut MailSession, client: &Stream, server: &Stream, pending: Vec<u8>, answer: Vec<u8>) {
+        s.doing = "";
+        s.log(Level::Info, format_args!("client logged in"));
+        client.hurry();
+        server.hurry();
+        let terms = Terms {
+            buffer_bytes: usize::try_from(self.conf.proxy_buffer.0).unwrap_or(usize::MAX).max(1),
+            half_close: false,
+            timeout_ms: self.conf.proxy_timeout.0,
+        };
+        let mut relay = Relay::new(client, server, Way::new(pending, 0, 0), Way::new(answer, 0, 0), terms);
+        match poll_fn(|cx| relay.poll(cx)).await {
+            Over::Closed(_) => s.log(Level::Info, format_args!("proxied session done")),
+            Over::Silence => {
+                s.doing = "proxying";
+                s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+            }
+            Over::Broken(e, to_client) => {
+                s.doing = if to_client { "proxying and sending to client" } else { "proxying and sending to upstream" };
+                s.log(Level::Info, format_args!("{}", failed("send", &e)));
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! realip (nginx: `ngx_mail_realip_module`): the client's address as a trusted proxy's PROXY protocol header reports it.
+
+use crate::build::{Feature, ServerBuild};
+use conf_schema::value::List;
+use conf_schema::{Area, Problem, Table, directives};
+use session_engine::real_ip::From;
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct RealipConf from RealipInput {
+        /// A proxy that is believed: an address, a network, a host name, or `unix:`.
+        set_real_ip_from: List<From>,
+    }
+}
+
+/// The feature.
+pub struct Realip;
+
+impl Feature for Realip {
+    fn table(&self) -> Table {
+        RealipConf::table("realip", Area::Mail)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
+        if let Some(from) = conf.downcast_ref::<RealipConf>().and_then(|conf| conf.set_real_ip_from.as_ref()) {
+            block.server.proxies = from.0.iter().flat_map(|from| from.0.iter().copied()).collect();
+        }
+        Ok(())
+    }
+}

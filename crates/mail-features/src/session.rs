@@ -1,0 +1,137 @@
+//! A session of the mail area (nginx: `ngx_mail_session_t`).
+
+use crate::login::Login;
+use crate::plan::{MailPlan, Server};
+use net::listen::Address;
+use observe::{ErrorLog, Level};
+use session_engine::regex::Captures;
+use session_engine::variable::VarId;
+use session_engine::{Session, Slot};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What is known of a session before it begins.
+pub struct Facts {
+    pub plan: Rc<Arc<MailPlan>>,
+    /// Index of the listener in the plan.
+    pub listener: usize,
+    /// The connection's number, for the error log.
+    pub number: u64,
+    /// `None`: a UNIX-domain socket.
+    pub peer: Option<SocketAddr>,
+    /// The address that the client connected to.
+    pub local: Rc<Address>,
+}
+
+/// See the module's documentation.
+pub struct MailSession {
+    pub plan: Rc<Arc<MailPlan>>,
+    pub listener: usize,
+    pub server: usize,
+    pub number: u64,
+    /// The client, or whom a trusted proxy names as such.
+    pub peer: Option<SocketAddr>,
+    pub local: Rc<Address>,
+    /// What a PROXY protocol header said, and its bytes.
+    pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
+    pub tls: Option<Arc<tls::Facts>>,
+    /// It has gone over to TLS.
+    pub starttls: bool,
+    pub login: Login,
+    /// The client's host name, or why there is none; empty: it is of no interest.
+    pub host: String,
+    /// What is being done, for the error log.
+    pub doing: &'static str,
+    /// The server that the client is passed to, for the error log.
+    pub upstream: Option<String>,
+    captures: Captures,
+}
+
+impl MailSession {
+    pub fn new(facts: Facts) -> MailSession {
+        let Facts { plan, listener, number, peer, local } = facts;
+        let server = plan.listeners.get(listener).map_or(0, |l| l.server);
+        MailSession {
+            plan,
+            listener,
+            server,
+            number,
+            peer,
+            local,
+            proxy: None,
+            tls: None,
+            starttls: false,
+            login: Login::default(),
+            host: String::new(),
+            doing: "sending client greeting line",
+            upstream: None,
+            captures: Captures::default(),
+        }
+    }
+    #[inline]
+    pub fn srv(&self) -> &Server {
+        self.plan.srv(self.server)
+    }
+    /// The client's address as text; `unix:` for UNIX-domain sockets.
+    pub fn peer_text(&self) -> String {
+        self.peer.map_or_else(|| "unix:".into(), |a| a.ip().to_string())
+    }
+    /// The listener's address as text.
+    pub fn address_text(&self) -> String {
+        self.plan.listeners.get(self.listener).map(|l| l.spec.address.to_string()).unwrap_or_default()
+    }
+    /// A line with its number alone.
+    #[cold]
+    pub fn note(&self, level: Level, words: std::fmt::Arguments<'_>) {
+        self.srv().error_log.log(level, self.number, words);
+    }
+}
+
+impl Session for MailSession {
+    const LOG_FORMAT: Option<(&'static str, &'static str)> = None;
+    const FORWARDED: bool = false;
+
+    // The area has no variables.
+    fn variable(&mut self, _: VarId, _: &mut Vec<u8>) -> bool {
+        false
+    }
+    fn read_slot(&self, _: u32, _: &mut Vec<u8>) -> Option<bool> {
+        None
+    }
+    fn write_slot(&mut self, _: u32, _: Slot) {}
+    fn set_slot(&mut self, _: VarId, _: Box<[u8]>) {}
+    fn captures(&mut self) -> &mut Captures {
+        &mut self.captures
+    }
+    fn groups_used(&self) -> bool {
+        false
+    }
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+    fn tls(&self) -> Option<&tls::Facts> {
+        self.tls.as_deref()
+    }
+    fn error_log(&self) -> &Arc<ErrorLog> {
+        &self.srv().error_log
+    }
+    #[cold]
+    fn log(&self, level: Level, words: std::fmt::Arguments<'_>) {
+        let log = &self.srv().error_log;
+        if !log.wants(level) {
+            return;
+        }
+        let doing = if self.doing.is_empty() { String::new() } else { format!(" while {}", self.doing) };
+        let starttls = if self.starttls { " using starttls" } else { "" };
+        let (client, address) = (self.peer_text(), self.address_text());
+        let mut text = format!("{words}{doing}, client: {client}{starttls}, server: {address}");
+        if !self.login.user.is_empty() {
+            text += &format!(", login: \"{}\"", String::from_utf8_lossy(&self.login.user));
+        }
+        if let Some(upstream) = &self.upstream {
+            text += &format!(", upstream: {upstream}");
+        }
+        log.log(level, self.number, format_args!("{text}"));
+    }
+}

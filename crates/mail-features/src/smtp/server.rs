@@ -1,0 +1,180 @@
+//! The login at a server of SMTP (nginx: `ngx_mail_proxy_smtp_handler`): HELO or EHLO, XCLIENT (Postfix's extension) where it is
+//! wanted, the client's own HELO, then AUTH, or the MAIL and RCPT that the client has said already.
+
+use crate::login::Method;
+use crate::protocol::{Facts, Said, ServerLogin};
+use crate::sasl::encode;
+
+/// What has been sent last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Nothing,
+    /// Our own HELO or EHLO.
+    Helo,
+    Xclient,
+    /// The client's HELO or EHLO.
+    ClientHelo,
+    Auth,
+    From,
+    To,
+}
+
+#[derive(Default)]
+pub struct SmtpLogin(State);
+
+/// The last line of a reply begins with its code and a space (RFC 5321, 4.2.1).
+fn is_last(line: &[u8]) -> bool {
+    line.get(3) != Some(&b'-')
+}
+
+impl SmtpLogin {
+    /// What follows once the server knows who speaks.
+    fn after_helo(&mut self, facts: &Facts<'_>) -> Said {
+        let login = facts.login;
+        if login.method == Method::None {
+            self.0 = State::From;
+            return Said::Line([&login.envelope.from, &b"\r\n"[..]].concat(), "sending MAIL FROM to upstream");
+        }
+        if !facts.smtp_auth {
+            return Said::LoggedIn(Some("235 2.0.0 OK\r\n"));
+        }
+        let Some(password) = &login.password else { return Said::NoPassword };
+        self.0 = State::Auth;
+        let all = [b"\0", login.user.as_slice(), b"\0", password].concat();
+        Said::Line(format!("AUTH PLAIN {}\r\n", encode(&all)).into_bytes(), "sending AUTH to upstream")
+    }
+}
+
+impl ServerLogin for SmtpLogin {
+    fn is_whole(&self, answer: &[u8]) -> bool {
+        let lines = answer.strip_suffix(b"\n").unwrap_or(answer);
+        let last = lines.rsplit(|c| *c == b'\n').next().unwrap_or_default();
+        is_last(last)
+    }
+    fn answer(&mut self, answer: &[u8], facts: &Facts<'_>) -> Said {
+        let code = answer.get(..3).unwrap_or_default();
+        let envelope = &facts.login.envelope;
+        match (self.0, code) {
+            (State::Nothing, b"220") => {
+                self.0 = State::Helo;
+                let word = if envelope.extended || facts.xclient { "EHLO" } else { "HELO" };
+                Said::Line(format!("{word} {}\r\n", facts.server_name).into_bytes(), "sending HELO/EHLO to upstream")
+            }
+            (State::Helo, b"250") if facts.xclient => {
+                self.0 = State::Xclient;
+                Said::Line(xclient(facts), "sending XCLIENT to upstream")
+            }
+            (State::Xclient, b"220" | b"250") if !envelope.helo.is_empty() => {
+                self.0 = State::ClientHelo;
+                let word: &[u8] = if envelope.extended { b"EHLO " } else { b"HELO " };
+                Said::Line([word, &envelope.helo, b"\r\n"].concat(), "sending client HELO/EHLO to upstream")
+            }
+            (State::Helo, b"250") | (State::Xclient, b"220" | b"250") | (State::ClientHelo, b"250") => {
+                self.after_helo(facts)
+            }
+            (State::Auth, b"235") => Said::LoggedIn(Some("235 2.0.0 OK\r\n")),
+            (State::From, b"250") => {
+                self.0 = State::To;
+                Said::Line([&envelope.to, &b"\r\n"[..]].concat(), "sending RCPT TO to upstream")
+            }
+            // Whether the recipient is one is between the client and the server.
+            (State::To, _) => Said::LoggedIn(None),
+            _ => Said::Refused(0),
+        }
+    }
+}
+
+/// The client, for a server that believes us.
+fn xclient(facts: &Facts<'_>) -> Vec<u8> {
+    let mut line = b"XCLIENT ADDR=".to_vec();
+    match facts.client {
+        Some(ip @ std::net::IpAddr::V6(_)) => line.extend_from_slice(format!("IPV6:{ip}").as_bytes()),
+        Some(ip) => line.extend_from_slice(ip.to_string().as_bytes()),
+        None => line.extend_from_slice(b"unix:"),
+    }
+    if !facts.login.user.is_empty() && !facts.smtp_auth {
+        line.extend_from_slice(b" LOGIN=");
+        xtext(&facts.login.user, &mut line);
+    }
+    line.extend_from_slice(format!(" NAME={}\r\n", facts.host).as_bytes());
+    line
+}
+
+/// RFC 3461, 4 (nginx: `NGX_ESCAPE_MAIL_XTEXT`).
+fn xtext(text: &[u8], out: &mut Vec<u8>) {
+    for &c in text {
+        if c.is_ascii_graphic() && c != b'+' && c != b'=' {
+            out.push(c);
+        } else {
+            out.extend_from_slice(format!("+{c:02X}").as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::login::Login;
+
+    fn facts(login: &Login, xclient: bool, smtp_auth: bool) -> Facts<'_> {
+        let client = Some([127, 0, 0, 1].into());
+        Facts { login, server_name: "us", client, host: "[UNAVAILABLE]", xclient, smtp_auth }
+    }
+
+    fn lines(login: &Login, xclient: bool, smtp_auth: bool, answers: &[&str]) -> Vec<String> {
+        let mut talk = SmtpLogin::default();
+        let mut said = Vec::new();
+        for answer in answers {
+            assert!(talk.is_whole(answer.as_bytes()));
+            said.push(match talk.answer(answer.as_bytes(), &facts(login, xclient, smtp_auth)) {
+                Said::Line(line, _) => String::from_utf8(line).expect("text"),
+                other => format!("{other:?}"),
+            });
+        }
+        said
+    }
+
+    #[test]
+    fn every_way_in() {
+        let mut login = Login::default();
+        assert!(login.set(Method::Plain, b"a=b c@x", Some(b"secret")));
+        let ok = ["220 hi\r\n", "250-a\r\n250 b\r\n", "250 ok\r\n", "250 ok\r\n"];
+        assert_eq!(lines(&login, false, false, &ok[..2]), ["HELO us\r\n", "LoggedIn(Some(\"235 2.0.0 OK\\r\\n\"))"]);
+        login.envelope.helo = b"me".to_vec();
+        login.envelope.extended = true;
+        let want = [
+            "EHLO us\r\n",
+            "XCLIENT ADDR=127.0.0.1 LOGIN=a+3Db+20c@x NAME=[UNAVAILABLE]\r\n",
+            "EHLO me\r\n",
+            "LoggedIn(Some(\"235 2.0.0 OK\\r\\n\"))",
+        ];
+        assert_eq!(lines(&login, true, false, &ok), want);
+        let auth = "AUTH PLAIN AGE9YiBjQHgAc2VjcmV0\r\n";
+        assert_eq!(lines(&login, false, true, &ok[..2]), ["EHLO us\r\n", auth]);
+        let want = ["EHLO us\r\n", "XCLIENT ADDR=127.0.0.1 NAME=[UNAVAILABLE]\r\n", "EHLO me\r\n", auth];
+        assert_eq!(lines(&login, true, true, &ok), want);
+        login.method = Method::None;
+        login.envelope.from = b"MAIL FROM:<a>".to_vec();
+        login.envelope.to = b"RCPT TO:<b>".to_vec();
+        let want = ["EHLO us\r\n", "MAIL FROM:<a>\r\n", "RCPT TO:<b>\r\n", "LoggedIn(None)"];
+        assert_eq!(lines(&login, false, false, &["220\r\n", "250 \r\n", "250 \r\n", "550 no\r\n"]), want);
+    }
+
+    #[test]
+    fn answers_that_were_not_hoped_for() {
+        let login = Login::default();
+        for answers in [&["554 no\r\n"][..], &["220 \r\n", "500 no\r\n"], &["\r\n"], &["25"]] {
+            let said = lines(&login, false, false, answers);
+            assert_eq!(said.last().map(String::as_str), Some("Refused(0)"), "{answers:?}");
+        }
+        assert_eq!(lines(&login, false, true, &["220\r\n", "250 \r\n"]).last().map(String::as_str), Some("NoPassword"));
+    }
+
+    #[test]
+    fn replies_of_several_lines() {
+        let talk = SmtpLogin::default();
+        assert!(!talk.is_whole(b"250-a\r\n250-b\r\n"));
+        assert!(talk.is_whole(b"250-a\r\n250 b\r\n") && talk.is_whole(b"250\r\n"));
+    }
+}

@@ -1,0 +1,59 @@
+//! ssl (nginx: `ngx_mail_ssl_module`): connections of clients over TLS, from their beginning (`listen ... ssl`) or from a command
+//! on (`starttls`). What becomes of the directives stands in `session_engine::tls`; what the rules do is in the crate `tls`.
+
+use crate::build::{Feature, ServerBuild};
+use crate::protocol::Starttls;
+use crate::session::MailSession;
+use conf_schema::{Area, Problem, Table};
+use session_engine::basic_tls_directives;
+use session_engine::tls as shared;
+use session_engine::tls::report;
+use std::any::Any;
+use std::sync::Arc;
+
+basic_tls_directives! {
+    /// What the module is told in a block.
+    pub struct SslConf from SslInput, MailSession;
+    own {
+        /// Whether a client may go over to TLS with STARTTLS or STLS, or (`only`) must before it logs in.
+        starttls: Starttls = "off",
+    }
+}
+
+/// Octets of plaintext in a record: the area has no `ssl_buffer_size`.
+const RECORD_BYTES: usize = 16 * 1024;
+
+/// The feature.
+pub struct Ssl;
+
+impl Feature for Ssl {
+    fn table(&self) -> Table {
+        SslConf::table("ssl", Area::Mail)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<SslConf>() else { return Ok(()) };
+        block.server.starttls = conf.starttls;
+        let mode = match (block.listens_ssl, conf.starttls) {
+            (true, _) => "listen ... ssl",
+            (false, Starttls::Off) => return Ok(()),
+            (false, _) => "starttls",
+        };
+        let (certificates, keys) = (conf.ssl_certificate.as_ref(), conf.ssl_certificate_key.as_ref());
+        let missing = |what: &str| Problem::says(format!("no \"{what}\" is defined for the \"{mode}\" directive"));
+        let certificates = certificates.ok_or_else(|| missing("ssl_certificate"))?;
+        let keys = keys.ok_or_else(|| missing("ssl_certificate_key"))?;
+        if let Some(bare) = certificates.0.last().filter(|_| keys.0.len() < certificates.0.len()) {
+            return Err(Problem::says(format!(
+                "no \"ssl_certificate_key\" is defined for certificate \"{}\" and the \"{mode}\" directive",
+                bare.text
+            )));
+        }
+        let said = conf.basics(RECORD_BYTES, vec![block.kind.name().as_bytes().to_vec()]);
+        if let Some(mut rules) = shared::server(&said, block.cx)? {
+            rules.names = vec![block.server.name.clone()];
+            report::certificates(&rules, block.cx);
+            block.server.tls = Some(Arc::new(rules));
+        }
+        Ok(())
+    }
+}

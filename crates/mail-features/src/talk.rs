@@ -1,0 +1,156 @@
+//! The talk with a client: commands are read and answered until it has said who it is, and the authentication server has said
+//! what becomes of it (nginx: `ngx_mail_read_command`, `ngx_mail_auth`, `ngx_mail_auth_sleep_handler`).
+
+use crate::engine::{Closed, send, timed_out};
+use crate::handshake;
+use crate::login::{failed, shown};
+use crate::plan::{AuthFault, PassEnd, Passing, Verdict};
+use crate::protocol::{Dialogue, Kind, Next, Reply, Starttls, Step, Talk, Then};
+use crate::session::MailSession;
+use base::clock::Instant;
+use observe::Level;
+use runtime::time::{sleep, timeout_at};
+use session_engine::Session;
+use std::time::Duration;
+use upstream::Stream;
+
+/// Octets that are read at once.
+const READ_BYTES: usize = 512;
+/// The longest pause that an authentication server can ask for (`Auth-Wait`).
+const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Talks with a client until its session ends. `until`: its time.
+pub async fn run(s: &mut MailSession, stream: &mut Stream, mut until: Instant) -> Result<(), Closed> {
+    let plan = s.plan.clone();
+    let server = plan.srv(s.server);
+    let mut dialogue = server.protocol.dialogue();
+    let bytes_max = server.protocol.command_bytes_max();
+    let (mut input, mut errors) = (Vec::new(), 0);
+    s.doing = "in auth state";
+    loop {
+        match step(s, stream, &mut *dialogue, &mut input) {
+            Then::More if input.len() >= bytes_max => {
+                s.log(Level::Info, format_args!("client sent too long command \"{}\"", shown(&input)));
+                return send(s, stream, &dialogue.invalid()).await;
+            }
+            Then::More => read(s, stream, &mut input, bytes_max, until).await?,
+            Then::Reply(Reply { bytes, mut next, invalid }) => {
+                errors += u64::from(invalid);
+                if invalid && errors >= server.max_errors {
+                    s.log(Level::Info, format_args!("client sent too many invalid commands"));
+                    next = Next::Quit;
+                }
+                send(s, stream, &bytes).await?;
+                match next {
+                    Next::Go => {}
+                    Next::Quit => return Ok(()),
+                    Next::StartTls => {
+                        // What came behind the command in clear is nobody's.
+                        input = Vec::new();
+                        s.starttls = true;
+                        Box::pin(handshake::make(s, stream)).await?;
+                        s.doing = "in auth state";
+                        dialogue.restart(&mut s.login, true);
+                    }
+                }
+            }
+            Then::Authenticate => {
+                Box::pin(authenticate(s, stream, &mut *dialogue, &mut input)).await?;
+                until = runtime::time::after(server.timeout);
+                s.doing = "in auth state";
+                dialogue.restart(&mut s.login, false);
+            }
+        }
+    }
+}
+
+/// Answers one command.
+fn step(s: &mut MailSession, stream: &Stream, dialogue: &mut dyn Dialogue, input: &mut Vec<u8>) -> Then {
+    let starttls = if stream.is_secure() { Starttls::Off } else { s.srv().starttls };
+    let mut notes = Vec::new();
+    let Step { consumed, then } = dialogue.step(input, &mut Talk { login: &mut s.login, starttls, notes: &mut notes });
+    for note in notes {
+        s.log(Level::Info, format_args!("{note}"));
+    }
+    input.drain(..consumed.min(input.len()));
+    then
+}
+
+/// Reads something.
+async fn read(
+    s: &MailSession,
+    stream: &Stream,
+    input: &mut Vec<u8>,
+    bytes_max: usize,
+    until: Instant,
+) -> Result<(), Closed> {
+    input.reserve_exact(bytes_max.saturating_sub(input.len()).clamp(1, READ_BYTES));
+    match timeout_at(until, stream.read_buf(input)).await {
+        Ok(Ok(1..)) => Ok(()),
+        Ok(Ok(0)) => Err(Closed),
+        Ok(Err(e)) => {
+            s.log(Level::Info, format_args!("{}", failed("recv", &e)));
+            Err(Closed)
+        }
+        Err(_) => Err(timed_out(s)),
+    }
+}
+
+/// Asks the authentication server, and does what it says. The client is not read meanwhile.
+///
+/// # Errors
+/// The session is over, whichever way; else the client may try again.
+async fn authenticate(
+    s: &mut MailSession,
+    stream: &Stream,
+    dialogue: &mut dyn Dialogue,
+    input: &mut Vec<u8>,
+) -> Result<(), Closed> {
+    let plan = s.plan.clone();
+    let server = plan.srv(s.server);
+    s.login.attempts += 1;
+    s.doing = "in http auth state";
+    let internal_error = server.protocol.internal_error().as_bytes();
+    loop {
+        match server.authenticator.ask(s).await {
+            Ok(Verdict::Refused { refusal, wait }) => {
+                s.log(Level::Info, format_args!("client login failed: \"{}\"", shown(&refusal.message)));
+                let answer = dialogue.refused(&refusal);
+                if !wait.is_zero() {
+                    sleep(wait.min(WAIT_MAX)).await;
+                }
+                send(s, stream, &answer).await?;
+                return if wait.is_zero() { Err(Closed) } else { Ok(()) };
+            }
+            Ok(Verdict::AskAgain { wait, user, password }) => {
+                s.login.user = user.unwrap_or(std::mem::take(&mut s.login.user));
+                s.login.password = password.or(s.login.password.take());
+                sleep(wait.min(WAIT_MAX)).await;
+            }
+            Ok(Verdict::Pass { to, name, user, password, authority }) => {
+                s.login.user = user.unwrap_or(std::mem::take(&mut s.login.user));
+                // A digest is no password.
+                let own = s.login.password.take().filter(|_| !s.login.method.is_digest());
+                s.login.password = password.or(own);
+                if s.login.password.is_none() && server.protocol.kind() != Kind::Smtp {
+                    s.log(Level::Error, format_args!("auth http server {authority} did not send password"));
+                    send(s, stream, internal_error).await?;
+                    return Err(Closed);
+                }
+                s.upstream = Some(name);
+                let passing = Passing { to, login: dialogue.server_login(), pending: std::mem::take(input) };
+                if let PassEnd::Failed(answer) = server.passer.run(s, stream, passing).await {
+                    send(s, stream, &answer).await?;
+                }
+                return Err(Closed);
+            }
+            Err(AuthFault(words)) => {
+                if let Some(words) = words {
+                    s.log(Level::Error, format_args!("{words}"));
+                }
+                send(s, stream, internal_error).await?;
+                return Err(Closed);
+            }
+        }
+    }
+}

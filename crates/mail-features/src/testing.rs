@@ -1,0 +1,64 @@
+//! What tests of dialogues share.
+
+use crate::login::Login;
+use crate::protocol::{Dialogue, Next, Starttls, Step, Talk, Then};
+
+pub fn talk<'a>(login: &'a mut Login, starttls: Starttls, notes: &'a mut Vec<String>) -> Talk<'a> {
+    Talk { login, starttls, notes }
+}
+
+/// A dialogue with a client that sends these pieces; all that is answered, `<AUTH user password>` for a login, and what
+/// ended it.
+pub fn run(dialogue: &mut dyn Dialogue, login: &mut Login, starttls: Starttls, pieces: &[&[u8]]) -> String {
+    let (mut input, mut out, mut notes) = (Vec::new(), String::new(), Vec::new());
+    'pieces: for piece in pieces {
+        input.extend_from_slice(piece);
+        loop {
+            let Step { consumed, then } = dialogue.step(&input, &mut talk(login, starttls, &mut notes));
+            assert!(consumed <= input.len());
+            let (bytes, next) = match then {
+                Then::More => {
+                    assert_eq!(consumed, 0);
+                    break;
+                }
+                Then::Reply(reply) => (String::from_utf8(reply.bytes).expect("text"), reply.next),
+                Then::Authenticate => {
+                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                    let password = login.password.as_deref().map_or("-".into(), text);
+                    (format!("<AUTH {} {} {password}>", login.method.name(), text(&login.user)), Next::Go)
+                }
+            };
+            assert!(consumed > 0 || bytes == "+ OK\r\n", "every answer takes something");
+            input.drain(..consumed);
+            out += &bytes;
+            match next {
+                Next::Go => {}
+                Next::Quit => {
+                    out += "<QUIT>";
+                    break 'pieces;
+                }
+                Next::StartTls => {
+                    out += "<TLS>";
+                    break 'pieces;
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The same bytes mean the same however they come: all at once, cut at every place, and one by one.
+pub fn at_every_cut(make: &dyn Fn() -> Box<dyn Dialogue>, starttls: Starttls, input: &[u8]) -> String {
+    let once = |pieces: &[&[u8]]| {
+        let mut login = Login { salt: b"<1.2@host>".to_vec(), ..Login::default() };
+        run(&mut *make(), &mut login, starttls, pieces)
+    };
+    let whole = once(&[input]);
+    for at in 0..=input.len() {
+        let (head, tail) = input.split_at(at);
+        assert_eq!(once(&[head, tail]), whole, "cut at {at}");
+    }
+    let bytes: Vec<&[u8]> = input.chunks(1).collect();
+    assert_eq!(once(&bytes), whole, "in single bytes");
+    whole
+}

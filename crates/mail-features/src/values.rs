@@ -1,0 +1,38 @@
+//! Kinds of values of the core module.
+
+use crate::protocol::Kind;
+use conf_schema::value::arg;
+use conf_schema::{Cx, Directive, Problem, Value};
+use session_engine::listen::{Kind as ListenKind, Listen};
+
+/// One `listen` line.
+#[derive(Clone, Debug)]
+pub struct Listens(pub Listen);
+
+impl Value for Listens {
+    const SYNTAX: &'static str = "address:port | port | unix:path [ssl] [proxy_protocol] [parameter ...]";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Listen::read(d, ListenKind::Mail).map(Listens)
+    }
+}
+
+/// `protocol name`
+#[derive(Clone, Copy, Debug)]
+pub struct ProtocolOf(pub Kind);
+
+impl Value for ProtocolOf {
+    const SYNTAX: &'static str = "imap | pop3 | smtp";
+    // nginx takes the last one.
+    const REPEATS: bool = true;
+    const INHERITS: bool = false;
+    fn append(&mut self, later: Self) {
+        *self = later;
+    }
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = arg(d, 0)?.text();
+        match Kind::WORDS.iter().find(|(name, _)| *name == word) {
+            Some((_, kind)) => Ok(ProtocolOf(*kind)),
+            None => Err(Problem::says(format!("unknown protocol \"{word}\"")).at(0).hint("one of: imap, pop3, smtp")),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! What servers of FastCGI answer, cut anywhere.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| http_features::fuzzing::fastcgi(data));

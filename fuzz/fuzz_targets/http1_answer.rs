@@ -1,0 +1,5 @@
+//! What servers of HTTP/1 answer, with their bodies, cut anywhere.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| http_features::fuzzing::http1_answer(data));

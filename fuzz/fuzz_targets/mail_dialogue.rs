@@ -1,0 +1,5 @@
+//! What clients of IMAP, POP3 and SMTP say, cut anywhere.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| mail_features::fuzzing::mail_dialogue(data));

@@ -1,0 +1,5 @@
+//! What memcached answers, cut anywhere.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| http_features::fuzzing::memcached(data));
