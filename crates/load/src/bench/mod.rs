@@ -94,10 +94,7 @@ fn show(plan: &plan::Plan) -> i32 {
     let job = plan.base();
     let mut status = OK;
     for request in &job.requests {
-        let mut request = request.clone();
-        request.headers = job.headers.iter().cloned().chain(request.headers).collect();
-        let target = &job.target;
-        match crate::lab::probe::ask(target.address, &target.authority(), target.tls.as_ref(), &request) {
+        match crate::lab::probe::ask(job, request) {
             Ok(seen) => println!(
                 "{} {}  status {}  body {} bytes  hash {}  head {} bytes",
                 request.method, request.path, seen.status, seen.length, seen.hash, seen.head

@@ -228,10 +228,8 @@ impl Bench<'_> {
                 answers.push(None);
                 continue;
             }
-            let target = self.target(server, workload);
-            let mut spec = workload.specs().remove(0);
-            spec.headers.extend(workload.headers.clone());
-            let seen = probe::ask(target.address, &target.authority(), target.tls.as_ref(), &spec);
+            let spec = workload.specs().remove(0);
+            let seen = probe::ask(&self.job(server, workload, 1.0, 1.0, 0), &spec);
             let seen = seen.map_err(|e| format!("workload `{}`: {e}", workload.name))?;
             if !spec.expect.allows(seen.status) {
                 return Err(format!("workload `{}`: status {} is not what is expected", workload.name, seen.status));
