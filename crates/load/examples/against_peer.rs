@@ -141,7 +141,8 @@ fn h2load(url: &str, connections: &str, seconds: &str, cpu: &str, streams: &str)
         .expect("h2load is installed");
     let used = children_cpu() - before;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let line = |name: &str| text.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("no {name} in:\n{text}"));
+    let line =
+        |name: &str| text.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("no {name} in:\n{text}"));
     // "requests: 9 total, 9 started, 9 done, 9 succeeded, ...", "time for request: min max mean sd +/- sd"
     let done = line("requests:").split(',').find_map(|part| part.trim().strip_suffix(" succeeded"));
     let requests: f64 = done.and_then(|n| n.parse().ok()).expect("a count of requests");

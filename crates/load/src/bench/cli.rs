@@ -231,8 +231,9 @@ pub struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub html: Option<PathBuf>,
     /// Write what happens while it happens, at every interval: as metrics in Prometheus' text format, made anew each time, when the
-    /// name ends in .prom (for the node exporter's textfile collector); otherwise a line of JSON each, appended.
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    /// name ends in .prom (for the node exporter's textfile collector); to a collector by Prometheus' remote write, when it is a URL;
+    /// otherwise a line of JSON each, appended.
+    #[arg(long, value_name = "FILE|URL", help_heading = "Output")]
     pub metrics: Option<PathBuf>,
     /// Print the whole distribution after the summary, from the plan and from the send (uncorrected), as HdrHistogram's tools do.
     #[arg(long, help_heading = "Output")]

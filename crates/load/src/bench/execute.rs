@@ -104,8 +104,9 @@ fn points(plan: &Plan) -> Result<Vec<Point>, String> {
 pub fn measure(plan: &Plan, job: &Job, label: &str) -> Result<Round, String> {
     let view = live::View::new(plan.live, label, job);
     let control = Control::until(interrupt::flag());
-    let mut watcher = Watcher::new(&plan.abort_on, plan.metrics.as_ref(), label);
-    watched(plan.server.clone(), plan.page.clone(), job, &control.began, || {
+    let watcher = Watcher::new(&plan.abort_on, plan.metrics.as_ref(), label);
+    let mut watcher = watcher.with_collector(plan.collector.clone());
+    let seen = watched(plan.server.clone(), plan.page.clone(), job, &control.began, || {
         if plan.workers.is_empty() {
             run(job, &control, |moment| {
                 view.show(moment);
@@ -116,8 +117,11 @@ pub fn measure(plan: &Plan, job: &Job, label: &str) -> Result<Round, String> {
         } else {
             worker::coordinate(&plan.workers, &plan.secret, job, &control)
         }
-    })
-    .map(|seen| {
+    });
+    if let Some(words) = watcher.finish() {
+        eprintln!("tidegate bench: {words}");
+    }
+    seen.map(|seen| {
         let mut round = build::round(&seen.outcome, plan.open_loop, &seen.watch, seen.kernel);
         round.settle_others(seen.wall);
         round.interrupted = interrupt::told();

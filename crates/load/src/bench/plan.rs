@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::cli::{Options, time};
 use super::gate::{self, Condition, Requirement};
+use super::remote_write::Collector;
 use super::{replay, requests, watcher};
 use crate::engine::job::{Http2, Job, Model, Think};
 use crate::engine::profile::{Arrivals, Profile, Stage};
@@ -31,6 +32,7 @@ pub struct Plan {
     /// What ends a run early, and the file that is told of every interval.
     pub abort_on: Vec<(String, Condition)>,
     pub metrics: Option<PathBuf>,
+    pub collector: Option<Collector>,
     pub title: String,
     pub url: String,
     pub quantity: &'static str,
@@ -179,7 +181,11 @@ impl Plan {
             find,
             requirements,
             abort_on: watcher::abort_on(&o.abort_on)?,
-            metrics: o.metrics.clone(),
+            metrics: o.metrics.clone().filter(|path| !watcher::is_url(path)),
+            collector: match &o.metrics {
+                Some(url) if watcher::is_url(url) => Some(Collector::new(&url.to_string_lossy())?),
+                _ => None,
+            },
             title: o.title.clone().unwrap_or_else(|| format!("Load test of {}", o.urls[0])),
             url: o.urls.join(" "),
             quantity,
