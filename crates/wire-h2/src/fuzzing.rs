@@ -32,6 +32,7 @@ pub fn server(bytes: &[u8]) {
 }
 
 const LIMITS: Limits = Limits {
+    extended_connect: true,
     streams_max: 4,
     list_max: 32 * 1024,
     field_max: 8 * 1024,
