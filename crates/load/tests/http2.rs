@@ -216,6 +216,23 @@ fn a_server_that_takes_no_agreement_is_told_apart() {
 }
 
 #[test]
+fn a_server_that_speaks_http1_alone_is_guessed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut stream = stream;
+            let _ = stream.read(&mut [0; 512]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let (status, report) = bench(&format!("http://{address}/ --http2 -c 1 -d 200ms --warmup 0s"));
+    let report = report.unwrap();
+    assert_eq!((status, report.points[0].rounds[0].in_time), (FAILED, 0));
+    assert!(report.notes.iter().any(|note| note.contains("prior knowledge")), "{:?}", report.notes);
+}
+
+#[test]
 fn every_nth_stream_is_reset() {
     fn script(number: usize) -> Reaction {
         match number % 10 {

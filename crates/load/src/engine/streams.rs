@@ -221,6 +221,33 @@ fn a_stall_is_seen_from_the_plan() {
 }
 
 #[test]
+fn a_connection_for_each_request_leaves_none_behind() {
+    for (calls, at_a_time) in [(1, 4), (3, 2), (2, 8)] {
+        let sim = server(100, |now, stream| vec![(now + MS, head(stream, OK, true))]);
+        let mut job = streams(4, 1.0, at_a_time);
+        job.calls = calls;
+        let (r, _) = play(sim, &job);
+        assert_eq!((r.failures.total(), r.due), (0, r.in_time + r.late), "{calls} calls");
+        assert!(r.corrected.quantile(1.0) < 0.01, "nobody waits for the end: {}", r.corrected.quantile(1.0));
+    }
+}
+
+#[test]
+fn a_burst_makes_as_many_connections_as_its_streams_need() {
+    // The client is held up for a tenth of a second in which 2,000 requests become due; connections take 20 ms to make.
+    let mut sim = server(100, |now, stream| vec![(now + MS, head(stream, OK, true))]);
+    sim.connect_delay = 20 * MS;
+    sim.hold_ups = vec![(S / 2, 100 * MS)];
+    let mut job = streams(1000, 1.0, 50);
+    job.model = Model::Open { arrivals: Arrivals::Fixed };
+    job.profile = Profile::constant(20_000.0, 1.0);
+    let (r, _) = play(sim, &job);
+    assert_eq!((r.due, r.failures.total()), (20_000, 0));
+    // 400 become due while the first connection is made, 2,000 in the hold-up.
+    assert!(r.connections <= 60, "{}", r.connections);
+}
+
+#[test]
 fn resets_are_told_by_their_codes() {
     let sim = server(100, |now, stream| match (stream / 2) % 4 {
         0 => vec![(now + MS, number(RST_STREAM, stream, 2))],

@@ -28,16 +28,34 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 }
             }
         }
-        if let Some(slot) = self.free.pop() {
+        if let Some(slot) = self.opening() {
+            self.connections[slot].waiting.push_back(due);
+            self.waiting += 1;
+        } else if let Some(slot) = self.free.pop() {
             self.connections[slot].restart();
             self.connections[slot].waiting.push_back(due);
             self.waiting += 1;
             self.connect(slot, now);
+            self.opening = (slot, self.connections[slot].epoch);
         } else if self.pending.len() < PENDING_MAX {
             self.pending.push_back(due);
         } else {
             self.fail(due, None, Failure::Unsent, now);
         }
+    }
+
+    /// A connection of many streams that is being made, and has room for another request when it stands: a burst makes as many
+    /// connections as its streams need, and not one for each.
+    fn opening(&self) -> Option<Slot> {
+        if !P::MULTIPLEXED || matches!(self.job.model, Model::Connections { .. }) {
+            return None;
+        }
+        let (slot, epoch) = self.opening;
+        let connection = self.connections.get(slot)?;
+        let waits = connection.epoch == epoch && connection.is_live() && !connection.is_open();
+        let calls = self.job.calls as usize;
+        let most = if calls > 0 { self.job.pipeline.min(calls) } else { self.job.pipeline };
+        (waits && connection.waiting.len() < most).then_some(slot)
     }
 
     /// Open loop: gives waiting requests to slots that have become free.
@@ -55,12 +73,14 @@ impl<T: Transport, P: Protocol> World<T, P> {
         if !self.connections[slot].is_live() && !self.connections[slot].waiting.is_empty() && now < self.to {
             self.connect(slot, now);
         }
+        // A connection that is closed after so many requests need not be asked for more.
+        let calls = if self.job.calls > 0 { self.job.calls as usize } else { usize::MAX };
+        let most = self.job.pipeline.clamp(1, calls);
         loop {
             let connection = &self.connections[slot];
             let busy = connection.flights.len() + connection.waiting.len();
             let counted = planned >= self.from;
-            if !connection.active || busy >= self.job.pipeline.max(1) || now >= self.to || (counted && self.budget == 0)
-            {
+            if !connection.active || busy >= most || now >= self.to || (counted && self.budget == 0) {
                 return;
             }
             if connection.is_open() && !connection.has_room(self.job.calls) {
@@ -190,15 +210,15 @@ impl<T: Transport, P: Protocol> World<T, P> {
     /// What a connection does after an answer.
     #[inline]
     fn go_on(&mut self, slot: Slot, now: u64) {
+        if P::MULTIPLEXED {
+            self.send_waiting(slot, now);
+        }
         if now >= self.to {
             return;
         }
         match self.job.model {
             Model::Closed { think } if think.mean > 0.0 || self.connections[slot].think > 0.0 => self.pause(slot, now),
             Model::Closed { .. } => {
-                if P::MULTIPLEXED {
-                    self.send_waiting(slot, now);
-                }
                 if self.connections[slot].active {
                     self.fill(slot, now, now);
                 } else if self.connections[slot].is_idle() {
@@ -332,6 +352,11 @@ impl<T: Transport, P: Protocol> World<T, P> {
     /// What a slot does after its connection was closed in good order.
     pub(super) fn after_close(&mut self, slot: Slot, now: u64) {
         if now >= self.to {
+            // There will be no other connection for them.
+            while let Some(due) = self.connections[slot].waiting.pop_front() {
+                self.waiting -= 1;
+                self.fail(due, None, Failure::Unsent, now);
+            }
             return;
         }
         // What the server did nothing about before it went is asked of the next connection.

@@ -132,6 +132,8 @@ pub struct World<T: Transport, P: Protocol> {
     plain: Vec<u8>,
     /// Connections whose cores have something to send.
     dirty: Vec<Slot>,
+    /// The connection that was begun last in an open loop, and its epoch.
+    opening: (Slot, u32),
     open: usize,
     tls_error: Option<String>,
 }
@@ -208,6 +210,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             buffer: vec![0; READ],
             plain: Vec::new(),
             dirty: Vec::new(),
+            opening: (usize::MAX, 0),
             open: 0,
             tls_error: None,
             job,
