@@ -195,13 +195,13 @@ fn answers_in_any_order_have_their_own_times() {
     });
     let mut job = streams(1, 1.0, 2);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
-    job.profile = Profile::constant(10.0, 1.0);
+    job.profile = Profile::constant(20.0, 1.0);
     job.pipeline = 100;
     let (r, _) = play(sim, &job);
     let near = |value: f64, milliseconds: f64| (value * 1e3 - milliseconds).abs() < 0.2;
     assert!(near(r.corrected.quantile(0.3), 10.0) && near(r.corrected.quantile(0.9), 100.0));
     assert!(near(r.first_byte.quantile(0.3), 4.0) && near(r.first_byte.quantile(0.9), 100.0));
-    assert_eq!((r.connections, r.body_bytes), (1, 10), "one connection was enough");
+    assert_eq!((r.connections, r.body_bytes), (1, 20), "one connection was enough");
 }
 
 #[test]
@@ -257,8 +257,9 @@ fn resets_are_told_by_their_codes() {
     });
     let mut job = streams(1, 10.0, 5);
     job.budget = Some(400);
-    let (r, _) = play(sim, &job);
+    let (r, done) = play(sim, &job);
     assert_eq!((r.due, r.in_time), (400, 100));
+    assert!(done.measured < S, "the run ends with its last request: {}", done.measured);
     assert_eq!((r.failures.of(Failure::StreamReset), r.failures.of(Failure::Status)), (200, 100));
     assert_eq!(r.resets.sorted(), [(2, 100), (8, 100)]);
     assert_eq!(r.connections, 0, "the one that was made before the run goes on");
@@ -274,8 +275,9 @@ fn what_a_server_did_nothing_about_is_asked_again() {
     });
     let mut job = streams(2, 20.0, 4);
     job.budget = Some(1000);
-    let (r, _) = play(sim, &job);
+    let (r, done) = play(sim, &job);
     assert_eq!((r.due, r.in_time, r.failures.total()), (1000, 1000, 0));
+    assert!(done.measured < 2 * S, "{}", done.measured);
     assert!(r.again > 100 && r.connections >= 98, "{} again, {} connections", r.again, r.connections);
 
     // One that refuses for good is a failure, after a few times.
