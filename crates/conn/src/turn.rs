@@ -197,7 +197,7 @@ impl Turns {
         let dirty = world.dirty.take();
         for h2 in &dirty {
             progress = Progress::Some;
-            h2.end_of_turn();
+            guarded(world, h2.link().key, |_, _| h2.end_of_turn());
         }
         if is_done(world) {
             flush_logs(world);

@@ -54,3 +54,4 @@ mod wire;
 
 pub use parse::{Case, Expect, Over, Step, parse};
 pub use run::{Server, run};
+pub use wire::identity;

@@ -33,6 +33,15 @@ impl Identity {
 
 pub static IDENTITY: LazyLock<Result<Identity, rcgen::Error>> = LazyLock::new(Identity::new);
 
+/// A certificate for `localhost` and its key, as PEM, for tests of a server.
+///
+/// # Errors
+/// None can be made.
+pub fn identity() -> Result<(&'static str, &'static str), String> {
+    let identity = IDENTITY.as_ref().map_err(ToString::to_string)?;
+    Ok((&identity.certificate, &identity.key))
+}
+
 /// One connection.
 pub enum Wire {
     Clear(TcpStream),

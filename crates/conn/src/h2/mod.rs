@@ -275,6 +275,7 @@ impl H2 {
         }
         let h2 = self.clone();
         runtime::task::spawn_local(async move {
+            let _guard = CloseOnPanic(h2.clone());
             let timeout = h2.send_timeout();
             let end = loop {
                 match runtime::time::timeout(timeout, poll_fn(|cx| h2.link.poll_writable(cx))).await {
@@ -408,6 +409,17 @@ impl H2 {
         budget::spend(n + 256);
         self.touch();
         Poll::Ready(Some(n))
+    }
+}
+
+/// Who panics while it writes does not know what has left: the connection cannot go on.
+struct CloseOnPanic(Rc<H2>);
+
+impl Drop for CloseOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.world.close(self.0.key);
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod client;
 pub mod http2;
 pub mod origin;
+pub mod simulated;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

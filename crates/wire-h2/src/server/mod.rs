@@ -135,6 +135,8 @@ pub struct Server {
     out: Vec<u8>,
     out_start: usize,
     reset: VecDeque<u32>,
+    /// The last stream whose head took too long; it may still come.
+    given_up: Option<u32>,
     /// What the client has said of the order of its streams; most say nothing.
     priorities: Option<Box<Priorities>>,
     idle_frames: u64,
@@ -181,6 +183,7 @@ impl Server {
             out,
             out_start: 0,
             reset: VecDeque::new(),
+            given_up: None,
             priorities: None,
             idle_frames: 0,
             resets: 0,

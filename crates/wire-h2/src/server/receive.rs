@@ -231,6 +231,11 @@ impl Server {
         if head.stream <= self.last && !self.streams.contains_key(&head.stream) && !self.reset.contains(&head.stream) {
             return Err(protocol("client sent HEADERS frame with incorrect identifier"));
         }
+        // What a stream that we have reset may still have on its way is trailers.
+        let is_late = head.stream <= self.last && !self.streams.contains_key(&head.stream);
+        if is_late && !head.has(frame::END_STREAM) && self.given_up != Some(head.stream) {
+            return Err(protocol("client sent HEADERS frame without END_STREAM behind a request"));
+        }
         let block = Block {
             stream: head.stream,
             bytes: fragment.to_vec(),
@@ -256,6 +261,7 @@ impl Server {
             return false;
         }
         self.last = self.last.max(stream);
+        self.given_up = Some(stream);
         self.resets += 1;
         frame::put_number(frame::RST_STREAM, stream, ErrorCode::Protocol as u32, &mut self.out);
         self.remember(stream);
@@ -425,6 +431,8 @@ impl Server {
             return Err(protocol("client sent RST_STREAM frame with incorrect identifier"));
         }
         if self.streams.remove(&head.stream).is_none() {
+            // Both have reset it: nothing of it is on its way any more.
+            self.reset.retain(|stream| *stream != head.stream);
             return self.late(head);
         }
         self.resets += 1;
@@ -576,10 +584,11 @@ impl Server {
             self.unblock();
             return Ok(());
         }
-        let Some(stream) = self.streams.get_mut(&head.stream) else { return self.late(head) };
-        if more == 0 {
+        // Nothing makes that right, not even that the stream was answered meanwhile.
+        if more == 0 && (self.streams.contains_key(&head.stream) || self.reset.contains(&head.stream)) {
             return self.stream_error(head.stream, ErrorCode::Protocol);
         }
+        let Some(stream) = self.streams.get_mut(&head.stream) else { return self.late(head) };
         stream.send_window += more;
         if stream.send_window > frame::WINDOW_MAX {
             return self.stream_error(head.stream, ErrorCode::FlowControl);
