@@ -205,6 +205,10 @@ struct Drawing<'a> {
 }
 
 const LEGEND_ROW: f64 = 19.0;
+/// The share of a figure's height that the curves have at least.
+const CURVES_MIN: f64 = 0.55;
+/// Figures below this width are for telephones: the legend takes all of it.
+const NARROW: f64 = 450.0;
 
 impl<'a> Drawing<'a> {
     fn new(plot: &'a Plot) -> Self {
@@ -215,7 +219,7 @@ impl<'a> Drawing<'a> {
             plot.span(axis, plot.series.iter().filter(|s| s.right).flat_map(ends), y.ticks.len().max(3) - 1)
         });
         let xs = plot.series.iter().flat_map(|s| s.points.iter().map(|p| p.x));
-        let wanted = if plot.width < 450.0 { 4 } else { 8 };
+        let wanted = if plot.width < NARROW { 4 } else { 8 };
         let x = plot.span(&plot.x, xs.chain(plot.marks_x.iter().map(|m| m.0)), wanted);
         let label_room = |axis: &Axis, span: &Span| {
             span.ticks.iter().map(|t| width(&axis.unit.write(*t))).fold(24.0, f64::max) + 34.0
@@ -240,12 +244,17 @@ impl<'a> Drawing<'a> {
         };
         drawing.lay_out_legend();
         drawing.top = drawing.below_title() + LEGEND_ROW * drawing.legend.len() as f64;
-        drawing.high = (plot.height - drawing.top - 50.0).max(60.0);
+        // A long legend makes the figure taller, and the curves not flatter.
+        drawing.high = (plot.height - drawing.top - 50.0).max(plot.height * CURVES_MIN);
         drawing
     }
 
     fn below_title(&self) -> f64 {
         34.0 + 17.0 * (self.title.len().saturating_sub(1)) as f64
+    }
+
+    fn legend_left(&self) -> f64 {
+        if self.plot.width < NARROW { 8.0 } else { self.left }
     }
 
     fn lay_out_legend(&mut self) {
@@ -258,7 +267,7 @@ impl<'a> Drawing<'a> {
                 continue;
             }
             let needs = width(&series.name) + 46.0;
-            if self.legend.is_empty() || room + needs > self.plot.width - self.left - 10.0 {
+            if self.legend.is_empty() || room + needs > self.plot.width - self.legend_left() - 6.0 {
                 self.legend.push(Vec::new());
                 room = 0.0;
             }
@@ -282,7 +291,7 @@ impl<'a> Drawing<'a> {
     }
 
     fn draw(mut self, class: &str, style: &str) -> String {
-        let (w, h) = (at(self.plot.width), at(self.plot.height));
+        let (w, h) = (at(self.plot.width), at(self.top + self.high + 50.0));
         let title = escape(&self.plot.title);
         let _ = writeln!(
             self.out,
@@ -327,7 +336,7 @@ impl<'a> Drawing<'a> {
 
     fn draw_legend(&mut self) {
         for (row, indices) in self.legend.clone().into_iter().enumerate() {
-            let (mut x, y) = (self.left, self.below_title() + 6.0 + LEGEND_ROW * row as f64);
+            let (mut x, y) = (self.legend_left(), self.below_title() + 6.0 + LEGEND_ROW * row as f64);
             for i in indices {
                 let series = &self.plot.series[i];
                 let (colour, dash) = (self.colour(i), if series.dashed { " dash" } else { "" });
@@ -636,6 +645,19 @@ mod tests {
         let narrow = svg.split("fig narrow").nth(1).unwrap();
         assert!(narrow.contains("viewBox=\"0 0 350 320\"") && narrow.matches("class=\"title\"").count() > 1);
         assert!(narrow.contains("class=\"h0\"") && plot.has_hollow());
+    }
+
+    #[test]
+    fn a_long_legend_does_not_press_the_curves_flat() {
+        let mut plot = example();
+        let one = plot.series[0].clone();
+        plot.series.extend((0..7).map(|i| Series { name: format!("another server, number {i}"), ..one.clone() }));
+        (plot.width, plot.height) = (350.0, 320.0);
+        let drawing = Drawing::new(&plot);
+        assert!(drawing.legend.len() > 4 && drawing.high >= 320.0 * CURVES_MIN);
+        let svg = plot.svg();
+        let tall: f64 = svg.split("height=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap();
+        assert!(tall > 320.0, "{tall}");
     }
 
     #[test]

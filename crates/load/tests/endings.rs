@@ -138,6 +138,38 @@ fn while_answers_are_waited_for_the_end_comes_at_once() {
 }
 
 #[test]
+fn while_connections_are_made_the_end_comes_at_once() {
+    // The server of HTTP/2 never says what it allows, for which a closed loop waits before it begins.
+    let server = server(0);
+    let run = start("made", &server, &["--http2", "-c", "4", "-m", "8", "-d", "300s", "--connect-timeout", "300s"]);
+    wait_for(&server, 4);
+    run.signal(rustix::process::Signal::INT);
+    let (code, text, report) = run.end();
+    let due: u64 = report.points.iter().flat_map(|point| &point.rounds).map(|round| round.in_time).sum();
+    assert_eq!((code, due), (130, 0), "{text}");
+}
+
+#[test]
+fn in_a_search_and_among_new_connections_files_are_there_too() {
+    for (name, arguments) in [
+        ("search", &["--find", "p99<1s", "-d", "300s"][..]),
+        ("new", &["--conn-rate", "200", "-d", "300s", "--warmup", "0s"][..]),
+        ("rounds", &["-c", "2", "-d", "300s", "--no-keepalive", "--rounds", "3", "--warmup", "0s"][..]),
+    ] {
+        let server = server(u64::MAX);
+        let run = start(name, &server, arguments);
+        wait_for(&server, 50);
+        run.signal(rustix::process::Signal::TERM);
+        let (code, text, report) = run.end();
+        assert_eq!((code, report.interrupted), (143, true), "{name}: {text}");
+        for round in report.points.iter().flat_map(|point| &point.rounds) {
+            assert_eq!(round.due, round.in_time + round.late + round.failed(), "{name}");
+        }
+        assert!(text.contains("stopped before the end"), "{name}: {text}");
+    }
+}
+
+#[test]
 fn finished_points_of_a_sweep_are_kept() {
     let server = server(50);
     let run = start("sweep", &server, &["--sweep", "1,2,3", "-n", "50", "-d", "300s"]);

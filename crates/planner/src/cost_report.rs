@@ -167,8 +167,8 @@ pub fn choice_table(q: &Question, a: &Answer) -> Table {
     table
 }
 
-const LEGEND: &str = "* cheapest of its row   ~ one more run may flip it (fits by less than 5 %, or not at the low end of the \
-                      measured interval)   ? projected, not measured on this type";
+const LEGEND: &str = "* cheapest of its row;   ~ one more run may flip it (fits by less than 5 %, or not at the low end of the \
+                      measured interval);   ? projected, not measured on this type";
 
 /// The answer in a sentence: the choice for the first, the middle and the last load.
 fn sentence(q: &Question, a: &Answer) -> String {

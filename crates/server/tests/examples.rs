@@ -142,3 +142,42 @@ fn site() {
         assert!(folder.join(name).is_file(), "{name} is what README's first command serves");
     }
 }
+
+/// The experiment `lab/tls-proxy.toml` is made of files as they were printed: but for paths, addresses and the user they are taken as
+/// they are.
+#[test]
+fn a_published_configuration_is_taken_as_printed() {
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/lab/tls-proxy");
+    let site = Site::new("", "");
+    std::fs::create_dir_all(site.path("conf.d")).expect("a directory");
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let certificate = rcgen::CertificateParams::new(vec!["localhost".to_string()]).expect("parameters");
+    site.write("ecdsa.crt", &certificate.self_signed(&key).expect("signed").pem());
+    site.write("ecdsa.key", &key.serialize_pem());
+    site.write("mime.types", "types { text/html html; }");
+    let dir = site.dir.display().to_string();
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(source.join(name)).expect(name);
+        let there =
+            [("/etc/nginx/ssl", dir.as_str()), ("/etc/nginx", &dir), ("/var/log/nginx", &dir), ("/var/run", &dir)];
+        let text = there.iter().fold(text, |text, (from, to)| text.replace(from, to));
+        text.replace("<upstream_pri_ip_dns>", "127.0.0.1").replace("user nginx;", "")
+    };
+    site.write("nginx.conf", &read("nginx.conf"));
+    let free: Vec<u16> = (0..4).map(|_| free_port()).collect();
+    for name in ["files-default.conf", "proxy-default.conf"] {
+        let at = |port: u16| format!("listen 127.0.0.1:{port} ssl reuseport;");
+        let all: String = free.iter().map(|port| at(*port)).collect();
+        let text = read(name)
+            .replace("listen 443-446 ssl reuseport;", &all)
+            .replace("listen 443 ssl reuseport;", &at(free[0]));
+        site.write("conf.d/default.conf", &text);
+        let tested = site.run(&["-t", "-c", "nginx.conf"]);
+        assert!(tested.status.success(), "{name}: {}", text_of(&tested.stderr));
+        assert!(!text_of(&tested.stderr).contains("[warn]"), "{name}: {}", text_of(&tested.stderr));
+    }
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    text(bytes).to_string()
+}

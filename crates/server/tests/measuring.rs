@@ -133,6 +133,63 @@ fn a_lab_that_is_killed_leaves_no_server() {
     until("the servers end with it", || gone(&started));
 }
 
+/// A server of HTTP/2 in the foreground, which takes few streams at a time and few requests on a connection.
+fn http2_server(program: &str, folder: &Path) -> (Child, u16) {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let conf = format!(
+        "daemon off; worker_processes 1; pid nginx.pid; error_log error.log; events {{}}\n         http {{ access_log access.log; keepalive_requests 60; http2_max_concurrent_streams 4;\n         server {{ listen 127.0.0.1:{port} http2; location / {{ return 200 hello; }} }} }}"
+    );
+    fs::create_dir_all(folder.join("logs")).unwrap();
+    fs::write(folder.join("server.conf"), conf).unwrap();
+    let child = Command::new(program)
+        .args(["-e", "error.log", "-p"])
+        .arg(folder)
+        .arg("-c")
+        .arg(folder.join("server.conf"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the server listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    (child, port)
+}
+
+/// Where nginx is installed it is asked, too.
+#[test]
+fn load_over_http2_is_counted_alike_by_client_and_server() {
+    for program in [env!("CARGO_BIN_EXE_tidegate"), "/usr/sbin/nginx"] {
+        if !Path::new(program).exists() {
+            eprintln!("skipped: no {program} here");
+            continue;
+        }
+        let name = Path::new(program).file_name().unwrap().to_string_lossy().into_owned();
+        let folder = std::env::temp_dir().join(format!("measuring-h2-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        let (mut server, port) = http2_server(program, &folder);
+        let json = folder.join("report.json");
+        let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["bench", &format!("http://127.0.0.1:{port}/"), "--http2", "-c", "3", "-m", "8", "-n", "1000"])
+            .args(["--no-live", "--json"])
+            .arg(&json)
+            .output()
+            .unwrap();
+        signal(&server, rustix::process::Signal::QUIT);
+        server.wait().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}");
+        let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+        let round = &report["points"][0]["rounds"][0];
+        assert_eq!((round["due"].as_u64(), round["in_time"].as_u64()), (Some(1000), Some(1000)), "{name}: {text}");
+        // Connections were given up after 60 requests, and no request was lost or answered twice.
+        assert!(round["connections"].as_u64().unwrap() >= 1000 / 60 - 3, "{name}: {text}");
+        let access = fs::read_to_string(folder.join("access.log")).unwrap();
+        assert_eq!(access.lines().filter(|line| line.contains("\"GET / HTTP/2.0\" 200")).count(), 1000, "{name}");
+        let _ = fs::remove_dir_all(&folder);
+    }
+}
+
 #[test]
 fn a_dry_run_starts_and_writes_nothing() {
     let lab = lab("dry");

@@ -210,6 +210,7 @@ impl Inner {
             let id = match &event {
                 ClientEvent::Head { stream, .. }
                 | ClientEvent::Body { stream, .. }
+                | ClientEvent::Counted { stream, .. }
                 | ClientEvent::Trailers { stream, .. }
                 | ClientEvent::Reset { stream, .. }
                 | ClientEvent::Capacity(stream) => *stream,
@@ -500,7 +501,9 @@ impl MuxStream {
                 let wrong = Wrong(format!("upstream rejected request with error {code}"));
                 Ok(if unprocessed { Came::Unprocessed(wrong) } else { Came::Wrong(wrong) })
             }
-            ClientEvent::Capacity(_) | ClientEvent::Goaway => Ok(self.poll_now().unwrap_or(Came::Closed)),
+            ClientEvent::Capacity(_) | ClientEvent::Counted { .. } | ClientEvent::Goaway => {
+                Ok(self.poll_now().unwrap_or(Came::Closed))
+            }
         }
     }
     fn end_of_body(&mut self, trailers: Vec<u8>) -> Result<(), Wrong> {

@@ -249,10 +249,12 @@ fn string(rest: &mut &[u8], arena: &mut Vec<u8>, max: usize) -> Result<Option<(P
 }
 
 impl Decoder {
-    /// One that has told its peer that it keeps no table.
-    pub fn without_table() -> Decoder {
-        let mut decoder = Decoder { allowed: 0, ..Decoder::default() };
-        decoder.table.resize(0);
+    /// One that has told its peer how large a table it keeps.
+    pub fn with_table(allowed: usize) -> Decoder {
+        let mut decoder = Decoder { allowed, ..Decoder::default() };
+        if allowed < TABLE_SIZE_DEFAULT {
+            decoder.table.resize(allowed);
+        }
         decoder
     }
     /// The size of the dynamic table in octets.

@@ -20,7 +20,9 @@ Loads:
   tidegate bench URL --find 'p99<5ms'                         the highest rate that keeps the objective
   tidegate bench URL --replay access.log --speed 2            an access log with its own timing, twice as fast
 Flags of other tools:
-  tidegate bench wrk -t2 -c100 -d30s URL                      also wrk2, httperf, ab, jmeter, oha, hey, fortio, nighthawk
+  tidegate bench wrk -t2 -c100 -d30s URL                      also wrk2, h2load, httperf, ab, jmeter, oha, hey, fortio, nighthawk
+HTTP/2:
+  tidegate bench https://127.0.0.1:8443/ --http2 -c 10 -m 32  10 connections with 32 streams each
 Gates:
   tidegate bench URL --require 'p99<5ms@20000rps' --require 'errors<0.1%'
   tidegate bench URL -c 100 --rounds 5 --baseline before.json --by 2%
@@ -77,9 +79,27 @@ pub struct Options {
     /// A new connection for every request.
     #[arg(long, conflicts_with = "calls", help_heading = "Load")]
     pub no_keepalive: bool,
-    /// Requests in flight on each connection (closed loop).
+    /// Requests in flight on each connection (closed loop, HTTP/1.1).
     #[arg(long, value_name = "N", default_value = "1", value_parser = positive, help_heading = "Load")]
     pub pipeline: usize,
+    /// Speak HTTP/2: over TLS as agreed (ALPN), in clear with prior knowledge.
+    #[arg(long, conflicts_with = "pipeline", help_heading = "HTTP/2")]
+    pub http2: bool,
+    /// Streams at a time on each connection, as far as the server allows [default: 1 in a closed loop, 100 in an open one].
+    #[arg(short = 'm', long, value_name = "N", value_parser = positive, requires = "http2", help_heading = "HTTP/2")]
+    pub streams: Option<usize>,
+    /// Bytes of a body that may be on their way on one stream, 65535 to 2147483647 [default: 1 GiB].
+    #[arg(long, value_name = "BYTES", value_parser = window, requires = "http2", help_heading = "HTTP/2")]
+    pub stream_window: Option<u32>,
+    /// Bytes of bodies that may be on their way on a connection [default: 1 GiB].
+    #[arg(long, value_name = "BYTES", value_parser = window, requires = "http2", help_heading = "HTTP/2")]
+    pub connection_window: Option<u32>,
+    /// Bytes of the table that the server may use to compress its heads; 0 for none [default: 4096].
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(0..=65536), requires = "http2", help_heading = "HTTP/2")]
+    pub header_table: Option<u32>,
+    /// Priority of every request (RFC 9218), such as `u=1,i`.
+    #[arg(long, value_name = "FIELD", value_parser = priority, requires = "http2", help_heading = "HTTP/2")]
+    pub priority: Option<String>,
     /// Time before each point that is not measured [default: 500ms; none with --requests].
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Load")]
     pub warmup: Option<f64>,
@@ -211,8 +231,9 @@ pub struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub html: Option<PathBuf>,
     /// Write what happens while it happens, at every interval: as metrics in Prometheus' text format, made anew each time, when the
-    /// name ends in .prom (for the node exporter's textfile collector); otherwise a line of JSON each, appended.
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    /// name ends in .prom (for the node exporter's textfile collector); to a collector by Prometheus' remote write, when it is a URL;
+    /// otherwise a line of JSON each, appended.
+    #[arg(long, value_name = "FILE|URL", help_heading = "Output")]
     pub metrics: Option<PathBuf>,
     /// Print the whole distribution after the summary, from the plan and from the send (uncorrected), as HdrHistogram's tools do.
     #[arg(long, help_heading = "Output")]
@@ -254,6 +275,24 @@ pub fn parse(args: &[OsString]) -> Result<Options, i32> {
         let _ = e.print();
         if e.use_stderr() { USAGE } else { OK }
     })
+}
+
+/// A window of HTTP/2: `1M`, `65535`.
+fn window(text: &str) -> Result<u32, String> {
+    let value = count(text)?;
+    if (65_535.0..=2_147_483_647.0).contains(&value) { Ok(value as u32) } else { Err("65535 to 2147483647".into()) }
+}
+
+/// A priority field: urgency 0 to 7, and whether parts are of use (RFC 9218, 4).
+fn priority(text: &str) -> Result<String, String> {
+    let is_part = |part: &str| match part.split_once('=') {
+        Some(("u", urgency)) => matches!(urgency.as_bytes(), [b'0'..=b'7']),
+        Some(("i", incremental)) => matches!(incremental, "?0" | "?1"),
+        Some(_) => false,
+        None => part == "i",
+    };
+    let all = text.split(',').all(|part| is_part(part.trim()));
+    if all { Ok(text.into()) } else { Err("`u=0` to `u=7`, `i`, or both".into()) }
 }
 
 /// A positive count: `200`, `20k`, `1.5M`.

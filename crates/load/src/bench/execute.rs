@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::plan::Plan;
 use super::watcher::Watcher;
 use super::{find, live, worker};
+use crate::engine::failure::Failure;
 use crate::engine::job::Job;
 use crate::engine::run::{Control, Outcome, run};
 use crate::interrupt;
@@ -38,6 +39,8 @@ pub fn report(plan: &Plan, command: &[String]) -> Result<Report, String> {
         }
     };
     let job = plan.base();
+    let own_notes = plan.notes.iter().cloned().chain(no_http2(job, &found.points));
+    let notes = own_notes.chain(interrupt::reason().map(|why| format!("stopped by {why}"))).collect();
     Ok(Report {
         tool: "tidegate bench".into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -60,7 +63,18 @@ pub fn report(plan: &Plan, command: &[String]) -> Result<Report, String> {
         search: found.sentence,
         undecided: found.undecided,
         interrupted: interrupt::told(),
-        notes: plan.notes.iter().cloned().chain(interrupt::reason().map(|why| format!("stopped by {why}"))).collect(),
+        notes,
+    })
+}
+
+/// A guess why nobody answers.
+fn no_http2(job: &Job, points: &[Point]) -> Option<String> {
+    let broken = Failure::Protocol.word();
+    let mut rounds = points.iter().flat_map(|point| &point.rounds).peekable();
+    let nobody = rounds.peek().is_some() && rounds.all(|r| r.answers == 0 && r.failures.contains_key(broken));
+    let clear = job.http2.is_some() && job.target.tls.is_none();
+    (clear && nobody).then(|| {
+        "nobody answers in HTTP/2: in clear a server has to take it by prior knowledge (`http2 on;`), for nothing is agreed before".into()
     })
 }
 
@@ -104,8 +118,9 @@ fn points(plan: &Plan) -> Result<Vec<Point>, String> {
 pub fn measure(plan: &Plan, job: &Job, label: &str) -> Result<Round, String> {
     let view = live::View::new(plan.live, label, job);
     let control = Control::until(interrupt::flag());
-    let mut watcher = Watcher::new(&plan.abort_on, plan.metrics.as_ref(), label);
-    watched(plan.server.clone(), plan.page.clone(), job, &control.began, || {
+    let watcher = Watcher::new(&plan.abort_on, plan.metrics.as_ref(), label);
+    let mut watcher = watcher.with_collector(plan.collector.clone());
+    let seen = watched(plan.server.clone(), plan.page.clone(), job, &control.began, || {
         if plan.workers.is_empty() {
             run(job, &control, |moment| {
                 view.show(moment);
@@ -116,8 +131,11 @@ pub fn measure(plan: &Plan, job: &Job, label: &str) -> Result<Round, String> {
         } else {
             worker::coordinate(&plan.workers, &plan.secret, job, &control)
         }
-    })
-    .map(|seen| {
+    });
+    if let Some(words) = watcher.finish() {
+        eprintln!("tidegate bench: {words}");
+    }
+    seen.map(|seen| {
         let mut round = build::round(&seen.outcome, plan.open_loop, &seen.watch, seen.kernel);
         round.settle_others(seen.wall);
         round.interrupted = interrupt::told();

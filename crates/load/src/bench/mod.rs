@@ -8,6 +8,7 @@ pub mod gate;
 pub mod live;
 pub mod plan;
 pub mod presets;
+pub mod remote_write;
 pub mod replay;
 pub mod requests;
 pub mod watcher;
@@ -94,10 +95,7 @@ fn show(plan: &plan::Plan) -> i32 {
     let job = plan.base();
     let mut status = OK;
     for request in &job.requests {
-        let mut request = request.clone();
-        request.headers = job.headers.iter().cloned().chain(request.headers).collect();
-        let target = &job.target;
-        match crate::lab::probe::ask(target.address, &target.authority(), target.tls.as_ref(), &request) {
+        match crate::lab::probe::ask(job, request) {
             Ok(seen) => println!(
                 "{} {}  status {}  body {} bytes  hash {}  head {} bytes",
                 request.method, request.path, seen.status, seen.length, seen.hash, seen.head
@@ -120,7 +118,8 @@ pub fn say(text: &str) {
 
 /// Reads the baseline, and sees whether the files for the results can be written.
 fn ready(options: &cli::Options) -> Result<Option<Report>, String> {
-    for path in [&options.json, &options.csv, &options.html, &options.metrics].into_iter().flatten() {
+    let metrics = options.metrics.as_ref().filter(|path| !watcher::is_url(path));
+    for path in [options.json.as_ref(), options.csv.as_ref(), options.html.as_ref(), metrics].into_iter().flatten() {
         let new = !path.exists();
         let open = fs::OpenOptions::new().append(true).create(true).open(path);
         open.map_err(|e| format!("{} cannot be written: {e}", path.display()))?;

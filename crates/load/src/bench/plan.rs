@@ -4,13 +4,20 @@ use std::path::{Path, PathBuf};
 
 use super::cli::{Options, time};
 use super::gate::{self, Condition, Requirement};
+use super::remote_write::Collector;
 use super::{replay, requests, watcher};
-use crate::engine::job::{Job, Model, Think};
+use crate::engine::job::{Http2, Job, Model, Think};
 use crate::engine::profile::{Arrivals, Profile, Stage};
 use crate::engine::run::prepare;
 use crate::engine::tls;
 use crate::observe::processes::{Group, is_local};
 use crate::observe::status::Page;
+use crate::protocol::Protocol as _;
+use crate::protocol::h1::H1;
+use crate::protocol::h2::H2;
+
+/// Streams at a time on a connection of an open loop, where nothing else is asked for: what servers allow, as a rule.
+const STREAMS: usize = 100;
 
 /// Everything that a run needs.
 #[derive(Clone, Debug)]
@@ -25,6 +32,7 @@ pub struct Plan {
     /// What ends a run early, and the file that is told of every interval.
     pub abort_on: Vec<(String, Condition)>,
     pub metrics: Option<PathBuf>,
+    pub collector: Option<Collector>,
     pub title: String,
     pub url: String,
     pub quantity: &'static str,
@@ -123,13 +131,22 @@ impl Plan {
             None => String::new(),
         };
         let quantity = if o.users.is_some() { "users" } else { model.quantity() };
+        let own = Http2::default();
+        let http2 = o.http2.then(|| Http2 {
+            stream_window: o.stream_window.unwrap_or(own.stream_window),
+            connection_window: o.connection_window.unwrap_or(own.connection_window),
+            table: o.header_table.unwrap_or(own.table),
+        });
+        let streams = o.streams.unwrap_or(if open_loop { STREAMS } else { 1 });
+        let priority = o.priority.iter().map(|field| format!("Priority: {field}"));
         let base = Job {
             requests: list,
             session: o.session.is_some(),
-            headers: o.headers.clone(),
+            headers: o.headers.iter().cloned().chain(priority).collect(),
             connections_max: o.connections.or(o.users).unwrap_or(default_connections),
             calls: calls as u32,
-            pipeline: o.pipeline.max(1),
+            pipeline: if http2.is_some() { streams } else { o.pipeline.max(1) },
+            http2,
             warmup: match (o.ramp, o.warmup) {
                 (Some(_), _) => 0.0,
                 (None, Some(warmup)) => warmup,
@@ -164,7 +181,11 @@ impl Plan {
             find,
             requirements,
             abort_on: watcher::abort_on(&o.abort_on)?,
-            metrics: o.metrics.clone(),
+            metrics: o.metrics.clone().filter(|path| !watcher::is_url(path)),
+            collector: match &o.metrics {
+                Some(url) if watcher::is_url(url) => Some(Collector::new(&url.to_string_lossy())?),
+                _ => None,
+            },
             title: o.title.clone().unwrap_or_else(|| format!("Load test of {}", o.urls[0])),
             url: o.urls.join(" "),
             quantity,
@@ -222,6 +243,9 @@ impl Plan {
             Model::Closed { think } if think.mean > 0.0 => {
                 format!("Closed loop, {point} users thinking {}", figures::units::seconds(think.mean))
             }
+            Model::Closed { .. } if j.http2.is_some() => {
+                format!("Closed loop, {point} connections of {}", streams(j.pipeline))
+            }
             Model::Closed { .. } => format!("Closed loop, {point} connections"),
             Model::Open { arrivals } => format!("Open loop, {point} requests/s, {}", spacing(arrivals)),
             Model::Connections { arrivals, .. } => {
@@ -248,7 +272,8 @@ impl Plan {
             (Some(n), _) => format!("{} requests a point", crate::report::text::grouped(*n as f64)),
             _ => format!("{} a point", seconds(self.duration)),
         };
-        format!("{what}{keep}, {length}, {count} {unit}{many}")
+        let protocol = if j.http2.is_some() { ", HTTP/2" } else { "" };
+        format!("{what}{keep}{protocol}, {length}, {count} {unit}{many}")
     }
 
     /// The job that all points share but for their value.
@@ -266,6 +291,21 @@ impl Plan {
 fn refuse(o: &Options, base: &Job) -> Result<(), String> {
     let open = base.model.is_open();
     let words = |option: &str, why: &str| Err(format!("{option} {why}"));
+    if o.streams.is_some_and(|n| n > 1) && o.session.is_some() {
+        return words(
+            "--streams",
+            "above 1 sends before the answer is there, on which the next step of a --session depends",
+        );
+    }
+    if o.streams.is_some_and(|n| n > 1) && o.conn_rate.is_some() {
+        return words("--streams", "above 1 is not for --conn-rate, whose calls follow each other");
+    }
+    if o.streams.is_some_and(|n| n > 1) && o.think.is_some() {
+        return words(
+            "--streams",
+            "above 1 is not for users who --think: a user waits for an answer before the next request",
+        );
+    }
     if open && o.pipeline > 1 {
         return words("--pipeline", "is for closed loops: an open loop takes any connection that is free");
     }
@@ -300,9 +340,14 @@ fn refuse(o: &Options, base: &Job) -> Result<(), String> {
         }
     }
     if let Some(tls) = &base.target.tls {
-        tls::client(tls, &base.target.host, &[b"http/1.1"])?;
+        let name = if base.http2.is_some() { H2::NAME } else { H1::NAME };
+        tls::client(tls, &base.target.host, &[name])?;
     }
     prepare(base).map(|_| ())
+}
+
+fn streams(count: usize) -> String {
+    if count == 1 { "1 stream".into() } else { format!("{count} streams") }
 }
 
 /// As many threads as processors, but half of them when the server shares the machine.
@@ -395,6 +440,10 @@ mod tests {
         assert!(plan("http://127.0.0.1:1/ --think 1s,sometimes").is_err());
         let two = plan("http://127.0.0.1:1/ http://127.0.0.1:2/").unwrap_err();
         assert!(two.contains("127.0.0.1:2") && two.contains("127.0.0.1:1"), "{two}");
+        let h2 = plan("http://127.0.0.1:1/ --http2 -c 3 -m 8 --stream-window 1M --priority u=1,i").unwrap();
+        assert_eq!((h2.base.pipeline, h2.base.headers.as_slice()), (8, &["Priority: u=1,i".to_string()][..]));
+        assert_eq!(h2.base.http2.map(|own| own.stream_window), Some(1_000_000));
+        assert_eq!(plan("http://127.0.0.1:1/ --http2 -r 10").unwrap().base.pipeline, STREAMS);
         let n = plan("http://127.0.0.1:1/ -n 50").unwrap();
         assert_eq!((n.base.warmup, n.base.budget, n.base.profile.seconds()), (0.0, Some(50), 3600.0));
         assert_eq!(plan("http://127.0.0.1:1/ -n 50 --warmup 1s -d 5s").unwrap().base.warmup, 1.0);
@@ -414,6 +463,8 @@ mod tests {
             ("-H X:{{nope}}", "nope"),
             ("--expect-hash xyz", "xyz"),
             ("--require p99<5", "unit"),
+            ("--http2 -m 4 --conn-rate 10", "--streams"),
+            ("--http2 -m 4 --think 1s", "--streams"),
         ] {
             let why = plan(&format!("http://127.0.0.1:1/ {options}")).unwrap_err();
             assert!(why.contains(word), "{options}: {why}");

@@ -1,4 +1,4 @@
-//! The flags of wrk, wrk2, httperf, ab, JMeter, oha, hey, fortio and Nighthawk, translated into our own, which are printed so that people
+//! The flags of wrk, wrk2, h2load, httperf, ab, JMeter, oha, hey, fortio and Nighthawk, translated into our own, which are printed so that people
 //! learn them.
 
 /// Translates the arguments of another tool.
@@ -9,6 +9,7 @@ pub fn find(name: &str) -> Option<Preset> {
     Some(match name {
         "wrk" => wrk,
         "wrk2" => wrk2,
+        "h2load" => h2load,
         "httperf" => httperf,
         "ab" => ab,
         "jmeter" => jmeter,
@@ -309,6 +310,110 @@ fn httperf(args: &[String]) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
+/// h2load: HTTP/2 unless it is told otherwise; so many requests in all, or so long.
+fn h2load(args: &[String]) -> Result<Vec<String>, String> {
+    let mut a = Arguments::new(args);
+    let (mut out, mut requests, mut duration, mut clients, mut streams) = (Vec::new(), 1.0, None, 1.0, "1".to_string());
+    let (mut rate, mut period, mut rps, mut http1, mut clear1) = (0.0, 1.0, 0.0, false, false);
+    let (mut threads, mut warmup, mut windows, mut urls) = ("1".to_string(), "0".to_string(), Vec::new(), Vec::new());
+    let window = |name: &str, text: &str| match text.parse::<u32>() {
+        Ok(bits @ 16..=30) => Ok(((1u32 << bits) - 1).to_string()),
+        _ => Err(format!("{name} {text}: 16 to 30 bits are known here")),
+    };
+    while let Some((name, value)) = a.next() {
+        match name.as_str() {
+            "-n" | "--requests" => requests = number(&name, &a.value(&name, value)?)?,
+            "-c" | "--clients" => clients = number(&name, &a.value(&name, value)?)?.max(1.0),
+            "-t" | "--threads" => threads = a.value(&name, value)?,
+            "-m" | "--max-concurrent-streams" => streams = a.value(&name, value)?,
+            "-D" | "--duration" => duration = Some(a.value(&name, value)?),
+            "--warm-up-time" => warmup = a.value(&name, value)?,
+            "-r" | "--rate" => rate = number(&name, &a.value(&name, value)?)?,
+            "--rate-period" => {
+                let text = a.value(&name, value)?;
+                period = figures::units::parse_seconds(&text).filter(|p| *p > 0.0).ok_or(format!("{name} {text}"))?;
+            }
+            "--rps" => rps = number(&name, &a.value(&name, value)?)?,
+            "-w" | "--window-bits" => {
+                let bits = a.value(&name, value)?;
+                push(&mut windows, "--stream-window", window(&name, &bits)?);
+            }
+            "-W" | "--connection-window-bits" => {
+                let bits = a.value(&name, value)?;
+                push(&mut windows, "--connection-window", window(&name, &bits)?);
+            }
+            "--header-table-size" => push(&mut windows, "--header-table", a.value(&name, value)?),
+            "-H" | "--header" => push(&mut out, "-H", a.value(&name, value)?),
+            "-d" | "--data" => {
+                push(&mut out, "-X", "POST");
+                push(&mut out, "-b", format!("@{}", a.value(&name, value)?));
+            }
+            "-i" | "--input-file" => {
+                let file = a.value(&name, value)?;
+                let text = std::fs::read_to_string(&file).map_err(|e| format!("{file}: {e}"))?;
+                urls.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(String::from));
+            }
+            "--ciphers" => push(&mut out, "--ciphers", a.value(&name, value)?.replace(':', ",")),
+            "--connect-to" => push(&mut out, "--connect-to", a.value(&name, value)?),
+            "-T" | "--connection-active-timeout" | "-N" | "--connection-inactivity-timeout" => {
+                let limit = a.value(&name, value)?;
+                // A bare number counts seconds.
+                let unit = if limit.ends_with(|c: char| c.is_ascii_digit()) { "s" } else { "" };
+                push(&mut out, "--timeout", format!("{limit}{unit}"));
+            }
+            "--h1" => http1 = true,
+            "-p" | "--no-tls-proto" => clear1 = a.value(&name, value)?.eq_ignore_ascii_case("http/1.1"),
+            "--npn-list" | "--alpn-list" => {
+                let list = a.value(&name, value)?;
+                http1 = list.split(',').next().is_some_and(|first| first.trim().eq_ignore_ascii_case("http/1.1"));
+            }
+            "--encoder-header-table-size" | "--max-samples" => drop(a.value(&name, value)?),
+            "-v" | "--verbose" => {}
+            other => return Err(format!("{other} is not a flag of this preset")),
+        }
+    }
+    if urls.is_empty() {
+        urls.push(a.url()?);
+    }
+    let http1 = http1 || (clear1 && urls.iter().any(|url| url.starts_with("http://")));
+    let mut all = urls;
+    push(&mut all, "-t", threads);
+    if rate > 0.0 {
+        if duration.is_some() {
+            return Err("-r is for a number of requests (-n), not for -D".into());
+        }
+        push(&mut all, "--conn-rate", format!("{}", rate / period));
+        push(&mut all, "-d", format!("{}s", clients * period / rate));
+        push(&mut all, "--calls", format!("{}", (requests / clients).ceil()));
+        push(&mut all, "--arrivals", "fixed");
+        push(&mut all, "-c", "15000");
+    } else {
+        push(&mut all, "-c", format!("{clients}"));
+        match duration {
+            Some(time) => {
+                push(&mut all, "-d", format!("{}s", time.trim_end_matches('s')));
+                push(&mut all, "--warmup", format!("{}s", warmup.trim_end_matches('s')));
+            }
+            None => push(&mut all, "-n", format!("{requests}")),
+        }
+        if rps > 0.0 {
+            push(&mut all, "-r", format!("{}", rps * clients));
+            push(&mut all, "--arrivals", "fixed");
+        }
+        match http1 {
+            true if rps > 0.0 => {}
+            true => push(&mut all, "--pipeline", streams),
+            false => push(&mut all, "-m", streams),
+        }
+    }
+    if !http1 {
+        all.push("--http2".into());
+        all.extend(windows);
+    }
+    all.extend(out);
+    Ok(all)
+}
+
 fn number(name: &str, text: &str) -> Result<f64, String> {
     text.parse::<f64>()
         .ok()
@@ -442,6 +547,24 @@ mod tests {
         let p = plan("ab -n 1000 -c 10 -k http://127.0.0.1:1/");
         assert_eq!((p.base().budget, p.values[0], p.base().calls), (Some(1000), 10.0, 0));
         assert_eq!(plan("ab -n 10 http://127.0.0.1:1/").base().calls, 1);
+    }
+
+    #[test]
+    fn h2load_clients_and_streams() {
+        let p = plan("h2load -n 1000 -c 10 -m 32 -t 2 -w 20 -H X:1 http://127.0.0.1:1/");
+        assert_eq!((p.values.as_slice(), p.base().pipeline, p.base().threads), (&[10.0][..], 32, 2));
+        assert_eq!(p.base().http2.as_ref().map(|own| own.stream_window), Some((1 << 20) - 1));
+        assert_eq!(p.base().budget, Some(1000));
+        let timed = plan("h2load -D 5 --warm-up-time=1s -c2 -m 100 http://127.0.0.1:1/");
+        assert_eq!((timed.base().warmup, timed.base().profile.seconds()), (1.0, 5.0));
+        let one = plan("h2load --h1 -n 10 -c 2 -m 3 http://127.0.0.1:1/");
+        assert_eq!((one.base().pipeline, &one.base().http2), (3, &None));
+        let opened = plan("h2load -n 1000 -c 100 -r 50 http://127.0.0.1:1/");
+        assert!(matches!(opened.base().model, Model::Connections { .. }));
+        assert_eq!((opened.values.as_slice(), opened.base().calls), (&[50.0][..], 10));
+        let even = plan("h2load -D 5 -c 4 --rps 25 http://127.0.0.1:1/");
+        assert_eq!(even.values, [100.0]);
+        assert!(find("h2load").unwrap()(&["-w".into(), "10".into(), "http://h/".into()]).is_err());
     }
 
     #[test]

@@ -3,10 +3,12 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
 use super::gate::{Condition, conditions};
+use super::remote_write::{Collector, Sample, Sender};
 use crate::engine::record::Record;
 use crate::engine::run::Moment;
 use crate::report::build::times;
@@ -27,10 +29,17 @@ pub fn abort_on(rules: &[String]) -> Result<Vec<(String, Condition)>, String> {
     Ok(out)
 }
 
+/// Whether metrics go to a collector instead of a file.
+pub fn is_url(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    text.starts_with("http://") || text.starts_with("https://")
+}
+
 /// Sees each interval of one run.
 pub struct Watcher<'a> {
     abort_on: &'a [(String, Condition)],
     metrics: Option<&'a PathBuf>,
+    collector: Option<Sender>,
     label: &'a str,
     total: Record,
     seconds: f64,
@@ -39,12 +48,22 @@ pub struct Watcher<'a> {
 impl<'a> Watcher<'a> {
     /// For a run that is called `label`.
     pub fn new(abort_on: &'a [(String, Condition)], metrics: Option<&'a PathBuf>, label: &'a str) -> Watcher<'a> {
-        Watcher { abort_on, metrics, label, total: Record::default(), seconds: 0.0 }
+        Watcher { abort_on, metrics, collector: None, label, total: Record::default(), seconds: 0.0 }
+    }
+
+    /// One that writes to a collector instead of a file.
+    pub fn with_collector(self, collector: Option<Collector>) -> Watcher<'a> {
+        Watcher { collector: collector.map(Sender::new), ..self }
+    }
+
+    /// Waits until what was streamed has arrived; a sentence when it has not.
+    pub fn finish(&mut self) -> Option<String> {
+        self.collector.take()?.finish()
     }
 
     /// Takes an interval in; gives the reason when the run should end.
     pub fn see(&mut self, moment: &Moment) -> Option<String> {
-        if self.abort_on.is_empty() && self.metrics.is_none() {
+        if self.abort_on.is_empty() && self.metrics.is_none() && self.collector.is_none() {
             return None;
         }
         self.total.merge(&moment.record);
@@ -52,6 +71,11 @@ impl<'a> Watcher<'a> {
         if let Some(path) = self.metrics {
             // A full disk does not end the run; the report at the end is what counts.
             let _ = self.stream(path, moment);
+        }
+        if self.collector.is_some() {
+            let samples = self.samples(moment);
+            let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64);
+            self.collector.iter_mut().for_each(|sender| sender.send(&samples, at));
         }
         let failures = self.total.failures.total();
         if self.abort_on.is_empty() || self.total.answers + failures < ENOUGH {
@@ -92,41 +116,72 @@ impl<'a> Watcher<'a> {
         file.write_all(format!("{line}\n").as_bytes())
     }
 
-    /// Counters of the run so far, gauges of the last interval (Prometheus' text exposition format 0.0.4).
+    /// Counters of the run so far, gauges of the last interval.
+    fn metrics(&self, moment: &Moment) -> [Metric; 8] {
+        let (t, r) = (&self.total, &moment.record);
+        let one = |value: f64| vec![(None, value)];
+        let labelled = |name: &'static str, value: String| Some((name, value));
+        let statuses = t.statuses.sorted().iter().map(|(s, n)| (labelled("code", s.to_string()), *n as f64)).collect();
+        let failures = t.failures.seen().map(|(c, n)| (labelled("class", c.word().into()), n as f64)).collect();
+        let quantiles = [0.5, 0.9, 0.99, 1.0].iter();
+        let quantiles = quantiles.map(|q| (labelled("quantile", q.to_string()), r.corrected.quantile(*q)));
+        let metric = |name, kind, help, values| Metric { name, kind, help, values };
+        [
+            metric("due_total", "counter", "Requests that were due.", one(t.due as f64)),
+            metric("answers_total", "counter", "Answers by status.", statuses),
+            metric("failures_total", "counter", "Requests without a right answer, by class.", failures),
+            metric("received_bytes_total", "counter", "Bytes received.", one((t.body_bytes + t.other_bytes) as f64)),
+            metric(
+                "requests_per_second",
+                "gauge",
+                "Answers a second in the last interval.",
+                one(r.answers as f64 / moment.seconds.max(1e-9)),
+            ),
+            metric(
+                "latency_seconds",
+                "gauge",
+                "Latency in the last interval.",
+                quantiles.filter(|(_, v)| v.is_finite()).collect(),
+            ),
+            metric("connections", "gauge", "Connections that stand.", one(moment.open as f64)),
+            metric("waiting", "gauge", "Requests that wait for a connection.", one(moment.pending as f64)),
+        ]
+    }
+
+    /// The same in Prometheus' text exposition format 0.0.4.
     fn prometheus(&self, moment: &Moment) -> String {
-        let t = &self.total;
         let mut out = String::new();
-        let mut add = |name: &str, kind: &str, help: &str, values: &[(String, f64)]| {
+        for Metric { name, kind, help, values } in self.metrics(moment) {
             out.push_str(&format!("# HELP tidegate_bench_{name} {help}\n# TYPE tidegate_bench_{name} {kind}\n"));
-            for (labels, value) in values {
-                let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-                out.push_str(&format!("tidegate_bench_{name}{labels} {value}\n"));
+            for (label, value) in values {
+                let label = label.map_or(String::new(), |(name, value)| format!("{{{name}=\"{value}\"}}"));
+                out.push_str(&format!("tidegate_bench_{name}{label} {value}\n"));
             }
-        };
-        let one = |value: f64| vec![(String::new(), value)];
-        add("due_total", "counter", "Requests that were due.", &one(t.due as f64));
-        let statuses: Vec<_> = t.statuses.sorted().iter().map(|(s, n)| (format!("code=\"{s}\""), *n as f64)).collect();
-        add("answers_total", "counter", "Answers by status.", &statuses);
-        let failures: Vec<_> = t.failures.seen().map(|(c, n)| (format!("class=\"{}\"", c.word()), n as f64)).collect();
-        add("failures_total", "counter", "Requests without a right answer, by class.", &failures);
-        add("received_bytes_total", "counter", "Bytes received.", &one((t.body_bytes + t.other_bytes) as f64));
-        let r = &moment.record;
-        add(
-            "requests_per_second",
-            "gauge",
-            "Answers a second in the last interval.",
-            &one(r.answers as f64 / moment.seconds.max(1e-9)),
-        );
-        let quantiles: Vec<_> = [0.5, 0.9, 0.99, 1.0]
-            .iter()
-            .map(|q| (format!("quantile=\"{q}\""), r.corrected.quantile(*q)))
-            .filter(|(_, v)| v.is_finite())
-            .collect();
-        add("latency_seconds", "gauge", "Latency in the last interval.", &quantiles);
-        add("connections", "gauge", "Connections that stand.", &one(moment.open as f64));
-        add("waiting", "gauge", "Requests that wait for a connection.", &one(moment.pending as f64));
+        }
         out
     }
+
+    /// The same for a collector, with the run's name.
+    fn samples(&self, moment: &Moment) -> Vec<Sample> {
+        let of = |metric: Metric| {
+            let name = format!("tidegate_bench_{}", metric.name);
+            let labels = move |label: Option<(&str, String)>| {
+                let all =
+                    [("__name__", name.clone()), ("job", "tidegate-bench".into()), ("run", self.label.to_string())];
+                all.into_iter().chain(label).map(|(n, v)| (n.to_string(), v)).collect()
+            };
+            metric.values.into_iter().map(move |(label, value)| Sample { labels: labels(label), value })
+        };
+        self.metrics(moment).into_iter().flat_map(of).collect()
+    }
+}
+
+/// A metric: its values by at most one label.
+struct Metric {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    values: Vec<(Option<(&'static str, String)>, f64)>,
 }
 
 #[cfg(test)]
@@ -172,5 +227,9 @@ mod tests {
         let second: serde_json::Value = serde_json::from_str(all.lines().nth(1).unwrap()).unwrap();
         assert_eq!((second["rps"].as_f64(), second["connections"].as_u64()), (Some(50.0), Some(3)));
         fs::remove_dir_all(&folder).unwrap();
+        let samples = Watcher::new(&[], None, "x").samples(&moment(10, 1));
+        let latency = samples.iter().filter(|s| s.labels[0].1 == "tidegate_bench_latency_seconds").count();
+        assert_eq!(latency, 4);
+        assert!(samples.iter().all(|s| s.labels[2] == ("run".to_string(), "x".to_string())));
     }
 }

@@ -43,10 +43,11 @@ struct WireRecord {
     /// corrected, raw, lag, first byte, connect, handshake; empty text for an empty histogram.
     histograms: [String; 6],
     /// answers, good, due, sent, connections, body bytes, other bytes, idle closed, connects timed, their CPU time, local addresses,
-    /// in time, late.
-    counts: [u64; 13],
+    /// in time, late, sent again.
+    counts: [u64; 14],
     failures: BTreeMap<Failure, u64>,
     statuses: Statuses,
+    resets: Statuses,
 }
 
 impl PartialOrd for Failure {
@@ -80,9 +81,11 @@ impl WireRecord {
                 r.connect_cost.sources,
                 r.in_time,
                 r.late,
+                r.again,
             ],
             failures: r.failures.seen().collect(),
             statuses: r.statuses.clone(),
+            resets: r.resets.clone(),
         }
     }
 
@@ -103,6 +106,7 @@ impl WireRecord {
             sources,
             in_time,
             late,
+            again,
         ] = self.counts;
         let mut failures = Failures::default();
         self.failures.iter().for_each(|(class, n)| failures.add_many(*class, *n));
@@ -120,6 +124,7 @@ impl WireRecord {
         record.connect_cost = Cost { calls, cpu, sources };
         record.failures = failures;
         record.statuses = self.statuses.clone();
+        (record.resets, record.again) = (self.resets.clone(), again);
         Ok(record)
     }
 }

@@ -25,6 +25,11 @@ pub enum Failure {
     ClosedEarly,
     /// The server closed the connection within an answer.
     Truncated,
+    /// The server reset the stream of the request (HTTP/2, RST_STREAM), whatever the code.
+    StreamReset,
+    /// The server did nothing about the request (HTTP/2: REFUSED_STREAM, or behind the last stream of a GOAWAY), every time that it
+    /// was sent again.
+    Refused,
     /// No complete answer within the request timeout.
     Timeout,
     /// The answer breaks the protocol.
@@ -43,7 +48,7 @@ pub enum Failure {
 
 impl Failure {
     /// All classes, in the order of reports.
-    pub const ALL: [Failure; 16] = [
+    pub const ALL: [Failure; 18] = [
         Failure::ConnectRefused,
         Failure::ConnectTimeout,
         Failure::Connect,
@@ -53,6 +58,8 @@ impl Failure {
         Failure::Reset,
         Failure::ClosedEarly,
         Failure::Truncated,
+        Failure::StreamReset,
+        Failure::Refused,
         Failure::Timeout,
         Failure::Protocol,
         Failure::Status,
@@ -74,6 +81,8 @@ impl Failure {
             Failure::Reset => "reset",
             Failure::ClosedEarly => "closed before the answer",
             Failure::Truncated => "closed within the answer",
+            Failure::StreamReset => "stream reset",
+            Failure::Refused => "stream refused",
             Failure::Timeout => "timeout",
             Failure::Protocol => "broken answer",
             Failure::Status => "unexpected status",
@@ -133,11 +142,11 @@ mod tests {
             assert_eq!(class as usize, i, "the order of ALL is the order of the enum");
             f.add_many(class, i as u64 + 1);
         }
-        assert_eq!(f.total(), (1..=16).sum::<u64>());
-        assert_eq!(f.of(Failure::Unsent), 16);
+        assert_eq!(f.total(), (1..=18).sum::<u64>());
+        assert_eq!(f.of(Failure::Unsent), 18);
         let mut g = f;
         g.merge(&f);
         assert_eq!(g.of(Failure::Tls), 12);
-        assert_eq!(f.seen().count(), 16);
+        assert_eq!(f.seen().count(), 18);
     }
 }

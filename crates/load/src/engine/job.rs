@@ -24,8 +24,11 @@ pub struct Job {
     pub connections_max: usize,
     /// Requests on one connection before it is closed; 0 for no limit.
     pub calls: u32,
-    /// Requests in flight on one connection.
+    /// Requests in flight on one connection: a pipeline, or streams.
     pub pipeline: usize,
+    /// HTTP/2 instead of HTTP/1.1.
+    #[serde(default)]
+    pub http2: Option<Http2>,
     /// Seconds that come before the profile and are not measured; the first value of the profile holds in them.
     pub warmup: f64,
     /// Seconds until a request or a connection attempt counts as failed.
@@ -68,6 +71,23 @@ impl Target {
         let usual = if self.tls.is_some() { 443 } else { 80 };
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.port == usual { host } else { format!("{host}:{}", self.port) }
+    }
+}
+
+/// What a client of HTTP/2 tells servers of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Http2 {
+    /// Octets of a body that may be on their way on one stream, and over all streams of a connection.
+    pub stream_window: u32,
+    pub connection_window: u32,
+    /// Octets of the table for header compression that servers may use.
+    pub table: u32,
+}
+
+impl Default for Http2 {
+    /// Windows that no answer fills, so that servers and not windows are measured; the protocol's own size of the table.
+    fn default() -> Self {
+        Http2 { stream_window: 1 << 30, connection_window: 1 << 30, table: 4096 }
     }
 }
 
@@ -139,6 +159,7 @@ impl Job {
             connections_max: connections,
             calls: 0,
             pipeline: 1,
+            http2: None,
             warmup: 0.0,
             timeout: 5.0,
             connect_timeout: 5.0,

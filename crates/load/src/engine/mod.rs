@@ -24,4 +24,6 @@ mod conservation;
 #[cfg(test)]
 pub mod sim;
 #[cfg(test)]
+mod streams;
+#[cfg(test)]
 mod truth;

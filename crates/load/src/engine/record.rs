@@ -39,6 +39,10 @@ pub struct Record {
     pub failures: Failures,
     /// Answers by status.
     pub statuses: Statuses,
+    /// Streams that servers reset, by the code of their RST_STREAM, and requests that were sent again because the server had done
+    /// nothing about them (HTTP/2).
+    pub resets: Statuses,
+    pub again: u64,
     /// What `connect` took: most of it, when ports are short, is the search for one.
     pub connect_cost: Cost,
     /// Connections that the server closed while nothing was in flight; not a failure.
@@ -110,6 +114,8 @@ impl Record {
         self.failures.merge(&other.failures);
         self.statuses.merge(&other.statuses);
         self.idle_closed += other.idle_closed;
+        self.resets.merge(&other.resets);
+        self.again += other.again;
         self.connect_cost.calls += other.connect_cost.calls;
         self.connect_cost.cpu += other.connect_cost.cpu;
         self.connect_cost.sources = self.connect_cost.sources.max(other.connect_cost.sources);

@@ -117,6 +117,9 @@ pub struct Prepared {
     pub think: f64,
     /// The whole request, when nothing in it changes.
     constant: Option<Vec<u8>>,
+    /// Over HTTP/2: the scheme, and of a request in which nothing changes its header block and its body.
+    scheme: &'static str,
+    constant_streamed: Option<(Vec<u8>, Vec<u8>)>,
     target: Template,
     headers: Vec<(Vec<u8>, Template)>,
     body: Template,
@@ -161,6 +164,8 @@ impl Prepared {
             expect: spec.expect.clone(),
             expect_hash,
             constant: None,
+            scheme: "http",
+            constant_streamed: None,
             target: Template::parse(if spec.path.is_empty() { "/" } else { &spec.path })?,
             headers: first,
             body: Template::parse(&spec.body)?,
@@ -178,6 +183,61 @@ impl Prepared {
             && prepared.headers.iter().all(|(_, v)| v.constant().is_some());
         prepared.constant = fixed.then_some(bytes);
         Ok(prepared)
+    }
+
+    /// Makes it ready for HTTP/2 as well.
+    pub fn for_http2(mut self, tls: bool) -> Prepared {
+        self.scheme = if tls { "https" } else { "http" };
+        if self.constant.is_some() {
+            let (mut block, mut body) = (Vec::new(), Vec::new());
+            self.write_streamed(0, &Variables::default(), &mut Rng::new(0), &mut block, &mut body);
+            self.constant_streamed = Some((block, body));
+        }
+        self
+    }
+
+    /// Over HTTP/2: header block and body, when nothing in them changes from one to the next.
+    #[inline]
+    pub fn constant_streamed(&self) -> Option<(&[u8], &[u8])> {
+        self.constant_streamed.as_ref().map(|(block, body)| (block.as_slice(), body.as_slice()))
+    }
+
+    /// Appends the header block and the body of one filled request over HTTP/2. Fields that are about a connection of HTTP/1.1 are
+    /// left out, and `Host` is `:authority` (RFC 9113, 8.2.2 and 8.3.1).
+    pub fn write_streamed(
+        &self,
+        sequence: u64,
+        variables: &Variables,
+        rng: &mut Rng,
+        block: &mut Vec<u8>,
+        body: &mut Vec<u8>,
+    ) {
+        self.body.fill(sequence, variables, rng, body);
+        let mut encoder = wire_h2::Encoder::stateless();
+        let mut text = Vec::new();
+        encoder.field(b":method", &self.method_name, block);
+        encoder.field(b":scheme", self.scheme.as_bytes(), block);
+        self.target.fill(sequence, variables, rng, &mut text);
+        encoder.field(b":path", &text, block);
+        let is = |name: &[u8], other: &[u8]| name.eq_ignore_ascii_case(other);
+        if let Some((_, host)) = self.headers.iter().find(|(name, _)| is(name, b"host")) {
+            text.clear();
+            host.fill(sequence, variables, rng, &mut text);
+            encoder.field(b":authority", &text, block);
+        }
+        for (name, value) in &self.headers {
+            let lower = name.to_ascii_lowercase();
+            text.clear();
+            value.fill(sequence, variables, rng, &mut text);
+            if lower == b"host" || wire_h2::is_connection_field(&lower, &text) {
+                continue;
+            }
+            encoder.field(&lower, &text, block);
+        }
+        let framed = self.headers.iter().any(|(name, _)| is(name, b"content-length"));
+        if !framed && (!body.is_empty() || matches!(self.method, Method::Post | Method::Put | Method::Patch)) {
+            encoder.field(b"content-length", body.len().to_string().as_bytes(), block);
+        }
     }
 
     /// The variables that it uses.
@@ -289,6 +349,25 @@ mod tests {
         let mut out = Vec::new();
         assert!(p.write(123, &Variables::default(), &mut Rng::new(1), &mut out));
         assert_eq!(out, b"POST /a/123 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nn=123");
+    }
+
+    #[test]
+    fn over_http2_fields_are_those_of_http2() {
+        let mut spec = RequestSpec::get("/a");
+        spec.method = "POST".into();
+        spec.body = "12345".into();
+        let headers = ["X-Upper: V".to_string(), "Connection: x".into(), "Transfer-Encoding: chunked".into()];
+        let p = Prepared::new(&spec, "h:80", &headers, true).unwrap().for_http2(true);
+        let (block, body) = p.constant_streamed().unwrap();
+        let limits = wire_h2::hpack::ListLimits { bytes_max: 1000, fields_max: 20, field_max: 100 };
+        let list = wire_h2::hpack::Decoder::default().decode(block, &limits).unwrap();
+        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+        let fields: Vec<String> = list.iter().map(|(n, v)| format!("{}={}", text(n), text(v))).collect();
+        assert_eq!(
+            fields,
+            [":method=POST", ":scheme=https", ":path=/a", ":authority=h:80", "x-upper=V", "content-length=5"]
+        );
+        assert_eq!(body, b"12345");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, Barrier, OnceLock, mpsc};
 use std::thread;
 use std::time::Instant;
 
@@ -13,7 +13,9 @@ use super::record::{Interval, Record};
 use super::request::Prepared;
 use super::timeline::{Kinds, Timeline};
 use super::world::{Done, World};
+use crate::protocol::Protocol;
 use crate::protocol::h1::H1;
+use crate::protocol::h2::H2;
 
 /// How the caller and a run tell each other about its beginning and its end.
 #[derive(Clone, Debug, Default)]
@@ -121,7 +123,11 @@ pub fn prepare(job: &Job) -> Result<Arc<[Prepared]>, String> {
     }
     let authority = job.target.authority();
     let close = job.calls == 1;
-    job.requests.iter().map(|r| Prepared::new(r, &authority, &job.headers, close)).collect()
+    let prepared = job.requests.iter().map(|r| {
+        let prepared = Prepared::new(r, &authority, &job.headers, close)?;
+        Ok(if job.http2.is_some() { prepared.for_http2(job.target.tls.is_some()) } else { prepared })
+    });
+    prepared.collect()
 }
 
 /// Runs a job to its end. `live` is called with each interval as soon as all worlds have reported it.
@@ -133,29 +139,15 @@ pub fn run(job: &Job, control: &Control, mut live: impl FnMut(&Moment)) -> Resul
     let job = Arc::new(job.clone());
     let threads = job.threads.max(1);
     let (sender, intervals) = mpsc::channel::<Interval>();
-    let (ready, go) = (Arc::new(std::sync::Barrier::new(threads + 1)), Arc::new(AtomicBool::new(true)));
+    let (ready, go) = (Arc::new(Barrier::new(threads + 1)), Arc::new(AtomicBool::new(true)));
     let mut handles = Vec::new();
     for world in 0..threads {
         let (job, requests, sender) = (job.clone(), requests.clone(), sender.clone());
         let (control, ready, go) = (control.clone(), ready.clone(), go.clone());
-        let body = move || -> Result<Done, String> {
-            pin(&job, world);
-            let made = Epoll::new(&job, world).map_err(|e| format!("epoll: {e}")).and_then(|net| {
-                let sink = Box::new(move |interval| drop(sender.send(interval)));
-                World::<Epoll, H1>::new(net, job, requests, world, sink, control.stop.clone())
-            });
-            let made = made.map(|mut world| {
-                world.prepare();
-                world
-            });
-            if made.is_err() {
-                go.store(false, Ordering::Relaxed);
-            }
-            // All worlds start together, or none does.
-            ready.wait();
-            let world = made?;
-            control.began.get_or_init(Instant::now);
-            if go.load(Ordering::Relaxed) { Ok(world.run()) } else { Ok(Done::default()) }
+        let place = Place { job, requests, sender, control, ready, go, world };
+        let body = move || match place.job.http2 {
+            None => place.run::<H1>(),
+            Some(_) => place.run::<H2>(),
         };
         let handle = thread::Builder::new().name(format!("load-{world}")).spawn(body);
         handles.push(handle.map_err(|e| format!("cannot start a thread: {e}"))?);
@@ -186,6 +178,40 @@ pub fn run(job: &Job, control: &Control, mut live: impl FnMut(&Moment)) -> Resul
         last.at = outcome.seconds;
     }
     Ok(outcome)
+}
+
+/// What a thread needs for its world.
+struct Place {
+    job: Arc<Job>,
+    requests: Arc<[Prepared]>,
+    sender: mpsc::Sender<Interval>,
+    control: Control,
+    ready: Arc<Barrier>,
+    go: Arc<AtomicBool>,
+    world: usize,
+}
+
+impl Place {
+    fn run<P: Protocol>(self) -> Result<Done, String> {
+        let Place { job, requests, sender, control, ready, go, world } = self;
+        pin(&job, world);
+        let made = Epoll::new(&job, world).map_err(|e| format!("epoll: {e}")).and_then(|net| {
+            let sink = Box::new(move |interval| drop(sender.send(interval)));
+            World::<Epoll, P>::new(net, job, requests, world, sink, control.stop.clone())
+        });
+        let made = made.map(|mut world| {
+            world.prepare();
+            world
+        });
+        if made.is_err() {
+            go.store(false, Ordering::Relaxed);
+        }
+        // All worlds start together, or none does.
+        ready.wait();
+        let world = made?;
+        control.began.get_or_init(Instant::now);
+        if go.load(Ordering::Relaxed) { Ok(world.run()) } else { Ok(Done::default()) }
+    }
 }
 
 fn pin(job: &Job, world: usize) {

@@ -14,7 +14,9 @@ use super::record::{Interval, Record};
 use super::run::prepare;
 use super::transport::{Cost, Io, Ready, Slot, Transport};
 use super::world::{Done, World};
+use crate::protocol::Protocol;
 use crate::protocol::h1::H1;
+use crate::protocol::h2::H2;
 
 /// What the scripted server does to a connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +45,8 @@ pub struct Sim {
     connections: Vec<SimConnection>,
     events: BinaryHeap<Reverse<(u64, u64, Slot, u32, Act)>>,
     order: u64,
+    /// The server speaks HTTP/2: its first bytes, after which the script is asked for every HEADERS frame, by its stream's number.
+    pub settings: Option<Vec<u8>>,
     /// (time, slot) of every request that reached the server.
     pub arrivals: Rc<RefCell<Vec<(u64, Slot)>>>,
 }
@@ -66,11 +70,42 @@ impl Sim {
             connect_delay: 0,
             refuse: false,
             ports: usize::MAX,
+            settings: None,
             connections: Vec::new(),
             events: BinaryHeap::new(),
             order: 0,
             arrivals: Rc::default(),
         }
+    }
+
+    /// The requests that are whole, as the script is told of them.
+    fn requests(&mut self, slot: Slot) -> Vec<String> {
+        let mut requests = Vec::new();
+        let request = &mut self.connections[slot].request;
+        if self.settings.is_none() {
+            while let Some(end) = memchr::memmem::find(request, b"\r\n\r\n") {
+                let head: Vec<u8> = request.drain(..end + 4).collect();
+                requests.push(String::from_utf8_lossy(&head).into());
+            }
+            return requests;
+        }
+        if request.starts_with(wire_h2::PREFACE) {
+            request.drain(..wire_h2::PREFACE.len());
+            let settings = self.settings.clone().unwrap_or_default();
+            self.schedule(self.clock, slot, Act::Bytes(settings));
+        }
+        let request = &mut self.connections[slot].request;
+        while let [a, b, c, kind, _, s, t, u, v, ..] = request[..] {
+            let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+            if request.len() < 9 + length {
+                break;
+            }
+            request.drain(..9 + length);
+            if kind == 1 {
+                requests.push(u32::from_be_bytes([s, t, u, v]).to_string());
+            }
+        }
+        requests
     }
 
     fn schedule(&mut self, at: u64, slot: Slot, act: Act) {
@@ -135,10 +170,9 @@ impl Transport for Sim {
             self.clock += length;
         }
         self.connections[slot].request.extend_from_slice(bytes);
-        while let Some(end) = memchr::memmem::find(&self.connections[slot].request, b"\r\n\r\n") {
-            let head: Vec<u8> = self.connections[slot].request.drain(..end + 4).collect();
+        for request in self.requests(slot) {
             self.arrivals.borrow_mut().push((self.clock, slot));
-            for (at, act) in (self.script)(self.clock, slot, &String::from_utf8_lossy(&head)) {
+            for (at, act) in (self.script)(self.clock, slot, &request) {
                 self.schedule(at, slot, act);
             }
         }
@@ -207,9 +241,16 @@ pub fn play(sim: Sim, job: &Job) -> (Record, Done) {
 
 /// The same, until somebody says stop.
 pub fn play_until(sim: Sim, job: &Job, stop: Arc<AtomicBool>) -> (Record, Done) {
+    match job.http2 {
+        None => play_with::<H1>(sim, job, stop),
+        Some(_) => play_with::<H2>(sim, job, stop),
+    }
+}
+
+fn play_with<P: Protocol>(sim: Sim, job: &Job, stop: Arc<AtomicBool>) -> (Record, Done) {
     let intervals: Arc<Mutex<Vec<Interval>>> = Arc::default();
     let sink = intervals.clone();
-    let world = World::<Sim, H1>::new(
+    let world = World::<Sim, P>::new(
         sim,
         Arc::new(job.clone()),
         prepare(job).unwrap(),

@@ -17,7 +17,7 @@ use super::file::{Lab, Server, Workload};
 use super::probe::{self, Seen};
 use super::servers::{self, Ground, Running, installed, split};
 use crate::bench::execute::watched;
-use crate::engine::job::{Job, Model, Target, Think, Tls};
+use crate::engine::job::{Http2, Job, Model, Target, Think, Tls};
 use crate::engine::profile::{Arrivals, Profile};
 use crate::engine::run::{Control, run};
 use crate::interrupt;
@@ -207,6 +207,8 @@ impl Bench<'_> {
             model,
             connections_max: workload.connections,
             calls,
+            pipeline: workload.streams.unwrap_or(1),
+            http2: workload.streams.map(|_| Http2::default()),
             warmup,
             timeout,
             connect_timeout: timeout,
@@ -228,10 +230,8 @@ impl Bench<'_> {
                 answers.push(None);
                 continue;
             }
-            let target = self.target(server, workload);
-            let mut spec = workload.specs().remove(0);
-            spec.headers.extend(workload.headers.clone());
-            let seen = probe::ask(target.address, &target.authority(), target.tls.as_ref(), &spec);
+            let spec = workload.specs().remove(0);
+            let seen = probe::ask(&self.job(server, workload, 1.0, 1.0, 0), &spec);
             let seen = seen.map_err(|e| format!("workload `{}`: {e}", workload.name))?;
             if !spec.expect.allows(seen.status) {
                 return Err(format!("workload `{}`: status {} is not what is expected", workload.name, seen.status));

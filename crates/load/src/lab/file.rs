@@ -112,6 +112,9 @@ pub struct Workload {
     /// TLS sessions are resumed.
     #[serde(default)]
     pub resume: bool,
+    /// Over HTTP/2, with so many streams at a time on each connection.
+    #[serde(default)]
+    pub streams: Option<usize>,
     /// Only these servers.
     #[serde(default)]
     pub servers: Vec<String>,
@@ -262,6 +265,11 @@ pub fn read(text: &str) -> Result<Lab, String> {
         if w.requests.iter().any(|r| !r.extract.is_empty() || !r.think.is_empty()) {
             return Err(format!("workload `{}`: extract and think of requests are for sessions of bench", w.name));
         }
+        let one_at_a_time = w.load == "connection-rate" || !w.think.is_empty();
+        if w.streams == Some(0) || (one_at_a_time && w.streams.is_some_and(|n| n > 1)) {
+            let why = "at least 1, and exactly 1 for who thinks and for connection-rate";
+            return Err(format!("workload `{}`: streams are {why}", w.name));
+        }
         positive("timeout", &w.timeout)?;
         if !w.think.is_empty() {
             positive("think", w.think.trim_end_matches(",random"))?;
@@ -350,6 +358,17 @@ mod tests {
         assert!(bad("'50%'", "'x'").contains("not a level"));
         assert!(bad("title='t'", "title='t'\nbase='z'").contains("base"));
         assert!(bad("[[workload]]", "[[server]]\nname='a'\ncommand='b'\n[[workload]]").contains("two servers"));
+    }
+
+    #[test]
+    fn streams_are_of_clients_who_do_not_wait() {
+        let with = |load: &str| read(&SMALL.replace("load='rate'", load));
+        assert_eq!(with("load='rate'\nstreams=8").unwrap().workloads[0].streams, Some(8));
+        for bad in
+            ["load='rate'\nstreams=0", "load='connection-rate'\nstreams=2", "load='users'\nthink='1s'\nstreams=2"]
+        {
+            assert!(with(bad).unwrap_err().contains("streams"), "{bad}");
+        }
     }
 
     #[test]

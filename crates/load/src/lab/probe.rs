@@ -1,18 +1,21 @@
 //! One question to one server, to see that all of them serve the same thing before anything is timed.
 
-use std::net::{SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use figures::rng::Rng;
 use rustls::{ClientConnection, StreamOwned};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::job::Tls;
+use crate::engine::job::Job;
 use crate::engine::request::{Expect, Fnv, Prepared, RequestSpec};
 use crate::engine::session::Variables;
 use crate::engine::tls;
-use crate::protocol::h1::{H1, HeadCache};
-use crate::protocol::{Encoded, Event, Protocol as _};
+use crate::protocol::h1::H1;
+use crate::protocol::h2::H2;
+use crate::protocol::{Encoded, Event, Protocol};
 
 /// What a server answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,52 +27,64 @@ pub struct Seen {
     pub head: u64,
 }
 
-/// Asks once over a fresh connection.
+/// Asks a job's server once over a fresh connection, in the job's protocol.
 ///
 /// # Errors
 /// A sentence when there is no complete answer within five seconds.
-pub fn ask(address: SocketAddr, host: &str, tls_spec: Option<&Tls>, spec: &RequestSpec) -> Result<Seen, String> {
-    fetch(address, host, tls_spec, spec).map(|(seen, _)| seen)
+pub fn ask(job: &Job, spec: &RequestSpec) -> Result<Seen, String> {
+    fetch(job, spec).map(|(seen, _)| seen)
 }
 
 /// The same, with the beginning of the body.
 ///
 /// # Errors
 /// As [`ask`].
-pub fn fetch(
-    address: SocketAddr,
-    host: &str,
-    tls_spec: Option<&Tls>,
-    spec: &RequestSpec,
-) -> Result<(Seen, Vec<u8>), String> {
-    let limit = Duration::from_secs(5);
-    let stream = TcpStream::connect_timeout(&address, limit).map_err(|e| e.to_string())?;
-    stream
-        .set_read_timeout(Some(limit))
-        .and_then(|()| stream.set_write_timeout(Some(limit)))
-        .map_err(|e| e.to_string())?;
+pub fn fetch(job: &Job, spec: &RequestSpec) -> Result<(Seen, Vec<u8>), String> {
+    let limit = Some(LIMIT);
     // The hash wants the body; with an expectation that wants it the protocol shows it.
     let shown = RequestSpec { expect: Expect { contains: Some(String::new()), ..Expect::default() }, ..spec.clone() };
-    let request = Prepared::new(&shown, host, &[], false)?;
-    match tls_spec {
-        None => exchange(stream, &request),
-        Some(tls_spec) => {
-            let client = tls::client(tls_spec, host.split(':').next().unwrap_or(host), &[b"http/1.1"])?;
-            let connection = ClientConnection::new(client.config, client.name).map_err(|e| e.to_string())?;
-            exchange(StreamOwned::new(connection, stream), &request)
-        }
+    let request = Prepared::new(&shown, &job.target.authority(), &job.headers, false)?;
+    if let Some(path) = &job.target.unix {
+        let stream = UnixStream::connect(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let limits = stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit));
+        return limits.map_err(|e| e.to_string()).and_then(|()| speak(stream, request, job));
+    }
+    let stream = TcpStream::connect_timeout(&job.target.address, LIMIT).map_err(|e| e.to_string())?;
+    let limits = stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit));
+    limits.map_err(|e| e.to_string()).and_then(|()| speak(stream, request, job))
+}
+
+fn speak<S: Read + Write>(stream: S, request: Prepared, job: &Job) -> Result<(Seen, Vec<u8>), String> {
+    match job.http2 {
+        None => secure::<H1, S>(stream, &request, job),
+        Some(_) => secure::<H2, S>(stream, &request.for_http2(job.target.tls.is_some()), job),
     }
 }
 
+fn secure<P: Protocol, S: Read + Write>(stream: S, request: &Prepared, job: &Job) -> Result<(Seen, Vec<u8>), String> {
+    let Some(spec) = &job.target.tls else { return exchange::<P>(stream, request, job) };
+    let client = tls::client(spec, &job.target.host, &[P::NAME])?;
+    let connection = ClientConnection::new(client.config, client.name).map_err(|e| e.to_string())?;
+    exchange::<P>(StreamOwned::new(connection, stream), request, job)
+}
+
+/// How long an answer is waited for.
+const LIMIT: Duration = Duration::from_secs(5);
 /// So much of a body is kept.
 const BODY_MAX: usize = 4 * 1024 * 1024;
 
-fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &Prepared) -> Result<(Seen, Vec<u8>), String> {
+fn exchange<P: Protocol>(
+    mut stream: impl Read + Write,
+    request: &Prepared,
+    job: &Job,
+) -> Result<(Seen, Vec<u8>), String> {
     let mut body = Vec::new();
-    let (mut h1, mut cache, mut output) = (H1::new(), HeadCache::default(), Vec::new());
-    let bytes = match h1.submit(request, 0, &Variables::default(), &mut Rng::new(1), &mut output) {
+    let mut shared = P::shared(job, std::slice::from_ref(request));
+    let (mut core, mut output) = (P::new(&shared), Vec::new());
+    let bytes = match core.submit(request, 0, &Variables::default(), &mut Rng::new(1), &mut output) {
         Encoded::Ready(bytes) => bytes.to_vec(),
         Encoded::Written => output,
+        Encoded::Kept => Vec::new(),
     };
     stream.write_all(&bytes).and_then(|()| stream.flush()).map_err(|e| e.to_string())?;
     let (mut buffer, mut fnv) = (vec![0; 65536], Fnv::default());
@@ -80,14 +95,19 @@ fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &Prepared)
         head: a.overhead,
     };
     loop {
+        while !core.output().is_empty() {
+            let n = stream.write(core.output()).map_err(|e| e.to_string())?;
+            core.advance(n);
+        }
+        stream.flush().map_err(|e| e.to_string())?;
         let n = stream.read(&mut buffer).map_err(|e| e.to_string())?;
         if n == 0 {
-            let answer = h1.end_of_input().map_err(|c| c.word().to_string())?;
+            let answer = core.end_of_input().map_err(|c| c.word().to_string())?;
             return answer.map(|a| (seen(a, fnv), body)).ok_or_else(|| "no answer".into());
         }
         let mut at = 0;
-        while at < n || h1.is_due() {
-            let step = h1.receive(&buffer[at..n], &mut cache).map_err(|c| c.word().to_string())?;
+        while at < n || core.is_due() {
+            let step = core.receive(&buffer[at..n], &mut shared).map_err(|c| c.word().to_string())?;
             match step.event {
                 Event::More => {}
                 Event::Body { range, .. } => {
@@ -95,7 +115,17 @@ fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &Prepared)
                     fnv.update(bytes);
                     body.extend_from_slice(&bytes[..bytes.len().min(BODY_MAX - body.len().min(BODY_MAX))]);
                 }
-                Event::Answer(answer) => return Ok((seen(answer, fnv), body)),
+                Event::Answer(answer) => {
+                    if P::MULTIPLEXED {
+                        core.take_body(&mut body);
+                        fnv.update(&body);
+                        body.truncate(BODY_MAX);
+                    }
+                    return Ok((seen(answer, fnv), body));
+                }
+                Event::Failed { class, .. } => return Err(class.word().into()),
+                Event::Unprocessed { .. } => return Err("the server did nothing about the request".into()),
+                Event::Began { .. } | Event::Room => {}
             }
             at += step.consumed;
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::requests::Url;
-use crate::engine::job::Tls;
+use crate::engine::job::{Job, Target, Tls};
 use crate::engine::request::RequestSpec;
 use crate::lab::probe;
 
@@ -138,9 +138,16 @@ impl Page {
     /// # Errors
     /// A sentence when there is no such page.
     pub fn read(&self) -> Result<(f64, Status), String> {
-        let host = format!("{}:{}", self.url.host, self.url.port);
-        let spec = RequestSpec::get(&self.url.path);
-        let (seen, body) = probe::fetch(self.address, &host, self.tls.as_ref(), &spec)?;
+        let target = Target {
+            host: self.url.host.clone(),
+            port: self.url.port,
+            address: self.address,
+            tls: self.tls.clone(),
+            unix: None,
+            sources: Vec::new(),
+        };
+        let host = target.authority();
+        let (seen, body) = probe::fetch(&Job::closed(target, 1, 1.0), &RequestSpec::get(&self.url.path))?;
         if seen.status != 200 {
             return Err(format!("{}{} answers {}", host, self.url.path, seen.status));
         }

@@ -13,6 +13,7 @@ use wire_h1::{
 
 use super::{Answer, Encoded, Event, Protocol, Step};
 use crate::engine::failure::Failure;
+use crate::engine::job::Job;
 use crate::engine::request::Prepared;
 use crate::engine::session::Variables;
 
@@ -171,7 +172,14 @@ impl H1 {
 impl Protocol for H1 {
     type Shared = HeadCache;
 
-    fn new() -> Self {
+    const NAME: &'static [u8] = b"http/1.1";
+    const MULTIPLEXED: bool = false;
+
+    fn shared(_: &Job, _: &[Prepared]) -> HeadCache {
+        HeadCache::default()
+    }
+
+    fn new(_: &HeadCache) -> Self {
         H1 {
             waiting: VecDeque::new(),
             state: State::Head,
@@ -330,6 +338,11 @@ impl H1 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn fresh() -> (H1, HeadCache) {
+        let cache = HeadCache::default();
+        (H1::new(&cache), cache)
+    }
     use crate::engine::request::{Expect, RequestSpec};
 
     fn request(method: &str, wants_body: bool) -> Prepared {
@@ -350,6 +363,7 @@ mod tests {
                     Event::Body { range, .. } => shown.extend_from_slice(&piece[at..][range]),
                     Event::Answer(a) => answers.push(a),
                     Event::More => assert!(step.consumed > 0),
+                    other => panic!("{other:?}"),
                 }
                 at += step.consumed;
             }
@@ -368,7 +382,7 @@ mod tests {
     fn pipelined_answers_in_pieces_of_every_size() {
         for size in 1..=TWO.len() {
             for wants in [false, true] {
-                let (mut h1, mut cache) = (H1::new(), HeadCache::default());
+                let (mut h1, mut cache) = fresh();
                 submit(&mut h1, "GET", wants);
                 submit(&mut h1, "GET", wants);
                 let (answers, shown) = feed(&mut h1, &mut cache, TWO, size).unwrap();
@@ -399,7 +413,7 @@ mod tests {
 
     #[test]
     fn bodiless_and_interim_answers() {
-        let (mut h1, mut cache) = (H1::new(), HeadCache::default());
+        let (mut h1, mut cache) = fresh();
         submit(&mut h1, "HEAD", false);
         submit(&mut h1, "GET", false);
         let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 304 Not Modified\r\n\
@@ -412,7 +426,7 @@ mod tests {
     #[test]
     fn the_end_of_input_completes_or_breaks_an_answer() {
         let end = |bytes: &[u8]| {
-            let (mut h1, mut cache) = (H1::new(), HeadCache::default());
+            let (mut h1, mut cache) = fresh();
             submit(&mut h1, "GET", false);
             feed(&mut h1, &mut cache, bytes, 7).unwrap();
             h1.end_of_input()
@@ -426,7 +440,7 @@ mod tests {
 
     #[test]
     fn unasked_bytes_and_nonsense_are_failures() {
-        let (mut h1, mut cache) = (H1::new(), HeadCache::default());
+        let (mut h1, mut cache) = fresh();
         assert_eq!(h1.receive(b"HTTP/1.1 200 OK\r\n\r\n", &mut cache), Err(Failure::Protocol));
         submit(&mut h1, "GET", false);
         assert_eq!(h1.receive(b"SSH-2.0-nope\r\n", &mut cache), Err(Failure::Protocol));
@@ -434,7 +448,7 @@ mod tests {
 
     #[test]
     fn skipped_bytes_count() {
-        let (mut h1, mut cache) = (H1::new(), HeadCache::default());
+        let (mut h1, mut cache) = fresh();
         submit(&mut h1, "GET", false);
         h1.receive(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nab", &mut cache).unwrap();
         assert_eq!(h1.skippable(), 98);

@@ -1,15 +1,17 @@
 //! Protocol cores in the client role, behind one interface, so that the engine does not know which of them it drives.
 //!
-//! HTTP/1.1 is the first ([`h1`]). A multiplexing core joins by implementing [`Protocol`]: it takes further requests while
-//! others are in flight and names the one that an answer belongs to.
+//! HTTP/1.1 is [`h1`]. HTTP/2 ([`h2`]) is a multiplexing core: it takes further requests while others are in flight, names the one that
+//! an answer belongs to, and what it has to send gathers until the engine takes it.
 
 pub mod h1;
+pub mod h2;
 
 use std::ops::Range;
 
 use figures::rng::Rng;
 
 use crate::engine::failure::Failure;
+use crate::engine::job::Job;
 use crate::engine::request::Prepared;
 use crate::engine::session::Variables;
 
@@ -33,8 +35,16 @@ pub enum Event {
     More,
     /// Body bytes (a range of the input) of the answer to request `lane`; only for requests that asked to see them.
     Body { lane: usize, range: Range<usize> },
+    /// The answer to request `lane` begins.
+    Began { lane: usize },
     /// An answer is complete.
     Answer(Answer),
+    /// Request `lane` gets no answer; the connection goes on. `code`: of the reset that said so.
+    Failed { lane: usize, class: Failure, code: Option<u16> },
+    /// The server has done nothing about request `lane`: it may be sent again.
+    Unprocessed { lane: usize },
+    /// More may be asked of this connection than before, or no more at all.
+    Room,
 }
 
 /// One step of [`Protocol::receive`].
@@ -52,15 +62,49 @@ pub enum Encoded<'a> {
     Ready(&'a [u8]),
     /// Appended to the output.
     Written,
+    /// In the core's own output ([`Protocol::output`]).
+    Kept,
 }
 
 /// One end of one connection. Sans-io: bytes in, bytes out, no clock.
 pub trait Protocol: Sized {
     /// What all connections of a world share (caches, tables).
-    type Shared: Default;
+    type Shared;
+
+    /// What it is called in TLS (ALPN).
+    const NAME: &'static [u8];
+    /// Answers come in any order, and a request can fail or be given up without its connection.
+    const MULTIPLEXED: bool;
+
+    /// What the connections of a world share, for a job.
+    fn shared(job: &Job, requests: &[Prepared]) -> Self::Shared;
 
     /// A fresh connection.
-    fn new() -> Self;
+    fn new(shared: &Self::Shared) -> Self;
+
+    /// Whether another request can be submitted now.
+    fn has_room(&self) -> bool {
+        true
+    }
+    /// Whether the server has said what it allows.
+    fn is_settled(&self) -> bool {
+        true
+    }
+    /// No request can be submitted any more; those in flight may still be answered.
+    fn is_going(&self) -> bool {
+        false
+    }
+    /// What the core wants to send, and that so much of it was taken.
+    fn output(&self) -> &[u8] {
+        &[]
+    }
+    fn advance(&mut self, _count: usize) {}
+    /// Gives request `lane` up. False: that takes the whole connection.
+    fn cancel(&mut self, _lane: usize) -> bool {
+        false
+    }
+    /// The body of the last answer, where bodies are not told by [`Event::Body`].
+    fn take_body(&mut self, _body: &mut Vec<u8>) {}
 
     /// Encodes a request. `lane` of later answers counts from the oldest request without answer.
     fn submit<'a>(

@@ -83,6 +83,8 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         bytes_per_response: bytes as f64 / t.answers.max(1) as f64,
         failures: t.failures.seen().map(|(c, n)| (c.word().to_string(), n)).collect(),
         statuses: t.statuses.sorted().into_iter().collect(),
+        resets: t.resets.sorted().into_iter().collect(),
+        again: t.again,
         latency: times(&t.corrected),
         service: if open_loop { times(t.raw()) } else { None },
         lag: if open_loop { times(&t.lag) } else { None },

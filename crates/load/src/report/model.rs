@@ -113,6 +113,11 @@ pub struct Round {
     pub bytes_per_response: f64,
     pub failures: BTreeMap<String, u64>,
     pub statuses: BTreeMap<u16, u64>,
+    /// Streams that the server reset, by code (HTTP/2), and requests sent again because it had done nothing about them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resets: BTreeMap<u16, u64>,
+    #[serde(default)]
+    pub again: u64,
     /// From the plan to the last byte. In an open loop this is what users wait.
     pub latency: Option<Times>,
     /// From the send to the last byte.
@@ -178,6 +183,10 @@ impl Round {
     pub fn failure_words(&self) -> impl Iterator<Item = (String, u64)> {
         self.failures.iter().map(|(class, n)| match &self.tls_error {
             Some(why) if class == Failure::Tls.word() => (format!("{class} ({why})"), *n),
+            _ if class == Failure::StreamReset.word() => {
+                let codes = self.resets.iter().map(|(code, n)| format!("{} {n}", reset_word(*code)));
+                (format!("{class} ({})", codes.collect::<Vec<_>>().join(", ")), *n)
+            }
             _ => (class.clone(), *n),
         })
     }
@@ -213,6 +222,27 @@ impl Round {
         parts.extend(self.failure_words().map(|(class, count)| format!("{} {class}", n(count))));
         format!("{} due = {}", n(self.due), parts.join(" + "))
     }
+}
+
+/// Codes of RST_STREAM by name (RFC 9113, 7).
+pub fn reset_word(code: u16) -> String {
+    const NAMES: [&str; 14] = [
+        "NO_ERROR",
+        "PROTOCOL_ERROR",
+        "INTERNAL_ERROR",
+        "FLOW_CONTROL_ERROR",
+        "SETTINGS_TIMEOUT",
+        "STREAM_CLOSED",
+        "FRAME_SIZE_ERROR",
+        "REFUSED_STREAM",
+        "CANCEL",
+        "COMPRESSION_ERROR",
+        "CONNECT_ERROR",
+        "ENHANCE_YOUR_CALM",
+        "INADEQUATE_SECURITY",
+        "HTTP_1_1_REQUIRED",
+    ];
+    NAMES.get(usize::from(code)).map_or_else(|| format!("code {code}"), |name| (*name).to_string())
 }
 
 /// The client's local ports.

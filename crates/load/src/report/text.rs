@@ -75,6 +75,9 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     for (class, n) in r.failure_words() {
         let _ = writeln!(out, "  failed  {class}: {}", grouped(n as f64));
     }
+    if r.again > 0 {
+        let _ = writeln!(out, "  again   {} requests that the server had done nothing about", grouped(r.again as f64));
+    }
     let _ = writeln!(out, "  sum     {}", r.account());
     if let Some(s) = &r.server {
         let _ = writeln!(

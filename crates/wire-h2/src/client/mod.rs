@@ -20,6 +20,12 @@ pub struct ClientLimits {
     pub fields_max: usize,
     /// Octets of a response that may come before anybody reads it: what a stream takes of memory at most.
     pub stream_window: u32,
+    /// Octets that may be on their way over all streams together; 65,535 at least.
+    pub connection_window: u32,
+    /// Octets of the table that the server's encoder may use.
+    pub table: u32,
+    /// Bodies are counted ([`ClientEvent::Counted`]) and dropped: nobody wants to see them, and windows are opened at once.
+    pub count_bodies: bool,
 }
 
 impl Default for ClientLimits {
@@ -30,6 +36,11 @@ impl Default for ClientLimits {
             field_max: 64 * 1024,
             fields_max: 1000,
             stream_window: 256 * 1024,
+            // As wide as it can be: streams have their own.
+            connection_window: frame::WINDOW_MAX as u32,
+            // Connections are many, and the way to a server is short: no table is worth its memory.
+            table: 0,
+            count_bodies: false,
         }
     }
 }
@@ -41,6 +52,8 @@ pub enum ClientEvent {
     Head { stream: u32, list: List, end: bool, octets: usize },
     /// A part of a body; what was read of it is to be given back with [`Client::consumed`].
     Body { stream: u32, bytes: Bytes, end: bool, octets: usize },
+    /// So many octets of a body came, and were dropped ([`ClientLimits::count_bodies`]). Several frames may be one event.
+    Counted { stream: u32, length: usize, end: bool, octets: usize },
     /// Fields behind a body.
     Trailers { stream: u32, list: List, octets: usize },
     /// The stream is gone. `unprocessed`: the server has done nothing about its request.
@@ -85,6 +98,7 @@ pub struct Client {
     settled: bool,
     send_window: i64,
     recv_window: i64,
+    recv_window_max: i64,
     peer_window: i64,
     peer_frame: usize,
     peer_streams: usize,
@@ -102,9 +116,8 @@ impl Client {
     pub fn new(limits: ClientLimits) -> Client {
         let mut out = Vec::with_capacity(256);
         out.extend_from_slice(PREFACE);
-        // No table of ours is worth its memory: connections are many, and the way to a server is short.
         let settings = [
-            (frame::SETTINGS_HEADER_TABLE_SIZE, 0),
+            (frame::SETTINGS_HEADER_TABLE_SIZE, limits.table),
             (frame::SETTINGS_ENABLE_PUSH, 0),
             (frame::SETTINGS_INITIAL_WINDOW_SIZE, limits.stream_window),
         ];
@@ -113,18 +126,21 @@ impl Client {
             out.extend_from_slice(&name.to_be_bytes());
             out.extend_from_slice(&value.to_be_bytes());
         }
-        // The connection's window is as wide as it can be: streams have their own.
-        frame::put_number(frame::WINDOW_UPDATE, 0, (frame::WINDOW_MAX - frame::WINDOW) as u32, &mut out);
+        let connection_window = i64::from(limits.connection_window).clamp(frame::WINDOW, frame::WINDOW_MAX);
+        if connection_window > frame::WINDOW {
+            frame::put_number(frame::WINDOW_UPDATE, 0, (connection_window - frame::WINDOW) as u32, &mut out);
+        }
         Client {
             limits,
             pending: Vec::new(),
             block: None,
-            decoder: Decoder::without_table(),
+            decoder: Decoder::with_table(limits.table as usize),
             streams: HashMap::new(),
             next: 1,
             settled: false,
             send_window: frame::WINDOW,
-            recv_window: frame::WINDOW_MAX,
+            recv_window: connection_window,
+            recv_window_max: connection_window,
             peer_window: frame::WINDOW,
             peer_frame: frame::FRAME_SIZE,
             peer_streams: usize::MAX,
@@ -177,6 +193,10 @@ impl Client {
     /// Streams at a time that both sides allow.
     pub fn streams_max(&self) -> usize {
         self.limits.streams_max.min(self.peer_streams)
+    }
+    /// The server's first SETTINGS have come: what it allows is known.
+    pub fn is_settled(&self) -> bool {
+        self.settled
     }
     /// What has happened, in order.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {

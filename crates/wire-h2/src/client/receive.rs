@@ -34,12 +34,23 @@ impl Client {
             self.pending.extend_from_slice(bytes.get(used..).unwrap_or_default());
             return Ok(());
         }
+        // What has begun is completed; the rest is read where it is.
+        let mut bytes = bytes;
+        for _ in ["header", "payload"] {
+            let length = |head: Head| frame::HEADER + head.length.min(frame::FRAME_SIZE);
+            let whole = Head::read(&self.pending).map_or(frame::HEADER, length);
+            let missing = whole.saturating_sub(self.pending.len()).min(bytes.len());
+            let (now, later) = bytes.split_at(missing);
+            self.pending.extend_from_slice(now);
+            bytes = later;
+        }
         let mut pending = std::mem::take(&mut self.pending);
-        pending.extend_from_slice(bytes);
         let used = self.frames(&pending)?;
         pending.drain(..used);
-        if !pending.is_empty() {
-            self.pending = pending;
+        self.pending = pending;
+        if self.pending.is_empty() && !bytes.is_empty() {
+            let used = self.frames(bytes)?;
+            self.pending.extend_from_slice(bytes.get(used..).unwrap_or_default());
         }
         Ok(())
     }
@@ -112,9 +123,9 @@ impl Client {
             return Err(flow("upstream violated http2 connection flow control"));
         }
         // Opened again on receipt, so that one slow reader cannot stall the others.
-        if self.recv_window < frame::WINDOW_MAX / 4 {
-            let more = frame::WINDOW_MAX - self.recv_window;
-            self.recv_window = frame::WINDOW_MAX;
+        if self.recv_window < self.recv_window_max / 4 {
+            let more = self.recv_window_max - self.recv_window;
+            self.recv_window = self.recv_window_max;
             frame::put_number(frame::WINDOW_UPDATE, 0, more as u32, &mut self.out);
         }
         let end = head.has(frame::END_STREAM);
@@ -141,12 +152,23 @@ impl Client {
             return Ok(());
         }
         self.useful += 1;
-        self.events.push_back(ClientEvent::Body {
-            stream: head.stream,
-            bytes: Bytes::copy_from_slice(content),
-            end,
-            octets: frame::HEADER + payload.len(),
-        });
+        let octets = frame::HEADER + payload.len();
+        if !self.limits.count_bodies {
+            let bytes = Bytes::copy_from_slice(content);
+            self.events.push_back(ClientEvent::Body { stream: head.stream, bytes, end, octets });
+            return Ok(());
+        }
+        match self.events.back_mut() {
+            Some(ClientEvent::Counted { stream, length, end: ends, octets: sum }) if *stream == head.stream => {
+                *length += content.len();
+                *sum += octets;
+                *ends = end;
+            }
+            _ => {
+                self.events.push_back(ClientEvent::Counted { stream: head.stream, length: content.len(), end, octets })
+            }
+        }
+        self.consumed(head.stream, content.len());
         Ok(())
     }
 

@@ -78,6 +78,41 @@ fn many_streams_with_bodies_both_ways() {
     }
 }
 
+#[test]
+fn bodies_that_nobody_wants_are_counted_and_windows_opened() {
+    for step in [1, 7, 100_000] {
+        let limits = ClientLimits {
+            stream_window: 70_000,
+            connection_window: 70_000,
+            table: 4096,
+            count_bodies: true,
+            ..ClientLimits::default()
+        };
+        let (mut client, mut server) = (Client::new(limits), Server::new(Limits::default()));
+        talk(&mut client, &mut server, step);
+        assert!(client.is_settled());
+        let id = client.open(&block("/"), true).expect("room");
+        talk(&mut client, &mut server, step);
+        server.send_head(id, 200, std::iter::empty(), false);
+        let (body, mut sent, mut got, mut over) = (vec![b'x'; 300_000], 0, 0, false);
+        while !over {
+            sent += server.send_body(id, &body[sent..], 16_384, true);
+            talk(&mut client, &mut server, step);
+            while let Some(event) = client.poll_event() {
+                match event {
+                    ClientEvent::Counted { length, end, octets, .. } => {
+                        assert!(octets > length);
+                        (got, over) = (got + length, end);
+                    }
+                    ClientEvent::Head { .. } => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        assert_eq!(got, 300_000);
+    }
+}
+
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     frame::put_head(payload.len(), kind, flags, stream, &mut out);

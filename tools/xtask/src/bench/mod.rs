@@ -3,7 +3,7 @@
 //! Both servers run, pinned to processor 0; the client (wrk) runs on processor 1, with the origin of the scenarios that have one,
 //! and loads them turn by turn, A B A B. Where a scenario has a `haproxy.cfg`, HAProxy takes a turn after each pair. What is
 //! compared is the servers' CPU time a request, and only within a pair: it survives a busy machine, which requests a second do
-//! not. A scenario with `rates=` is measured at these offered rates, too, with `tidegate bench` as the client (open loop): there
+//! not. A scenario of HTTP/2 (`streams=`) has `tidegate bench` as its client; with an `h2o.conf` h2o takes a turn after each pair. A scenario with `rates=` is measured at these offered rates, too, with `tidegate bench` as the client (open loop): there
 //! a server wakes up for every request. `--syscalls` counts system calls a request of one kept connection instead. Scenarios
 //! stand in `benches/scenarios`, a folder each; results go to `benches/runs`, whatever they are.
 
@@ -160,8 +160,11 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
     let port = origin.as_ref().map_or(0, |server| server.port);
     let ours = Server::start(scenario, binary, "tidegate", port)?;
     let theirs = Server::start(scenario, &options.nginx, "nginx", port)?;
+    if options.calls && scenario.streams.is_some() {
+        return Err("calls are counted over HTTP/1.1".into());
+    }
     if options.calls {
-        same_answers(scenario, &ours, &theirs)?;
+        compare(&ours, &ours.ask(scenario)?, &theirs, &theirs.ask(scenario)?)?;
         return Ok(Outcome::Calls(calls::count(scenario, &theirs)?, calls::count(scenario, &ours)?));
     }
     let haproxy = Path::new("haproxy");
@@ -169,18 +172,27 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
         Some(conf) if Command::new(haproxy).arg("-v").output().is_ok() => {
             Some(Server::haproxy(scenario, conf, haproxy, port)?)
         }
-        _ => None,
+        _ => match &scenario.h2o {
+            Some(conf) if Command::new("h2o").arg("-v").output().is_ok() => {
+                Some(Server::h2o(scenario, conf, Path::new("h2o"))?)
+            }
+            _ => None,
+        },
     };
-    same_answers(scenario, &ours, &theirs)?;
+    let same = |a: &Server, b: &Server| match scenario.streams {
+        None => compare(a, &a.ask(scenario)?, b, &b.ask(scenario)?),
+        Some(_) => compare(a, &a.ask_by(client, scenario)?, b, &b.ask_by(client, scenario)?),
+    };
+    same(&ours, &theirs)?;
     if let Some(third) = &third {
-        same_answers(scenario, third, &theirs)?;
+        same(third, &theirs)?;
     }
-    let turn = |server: &Server| match scenario.rate {
+    let turn = |server: &Server| match scenario.by_bench() {
         // What else runs may cost a turn, and need not cost the scenario.
-        Some(rate) => (1..TRIES)
-            .find_map(|_| turn_at(rate, scenario, server, client, options.seconds).ok())
-            .map_or_else(|| turn_at(rate, scenario, server, client, options.seconds), Ok),
-        None => turn(scenario, server, options.seconds),
+        true => (1..TRIES)
+            .find_map(|_| turn_by(scenario, server, client, options.seconds).ok())
+            .map_or_else(|| turn_by(scenario, server, client, options.seconds), Ok),
+        false => turn(scenario, server, options.seconds),
     };
     let (mut pairs, mut thirds) = (Vec::new(), Vec::new());
     for round in 0..options.pairs {
@@ -197,18 +209,17 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
             thirds.push(turn(third)?);
         }
     }
-    same_answers(scenario, &ours, &theirs)?;
-    Ok(Outcome::Speed(pairs, thirds))
+    same(&ours, &theirs)?;
+    Ok(Outcome::Speed(pairs, thirds, third.map_or("", |third| third.name)))
 }
 
 /// Status, length and bytes of the body, before and after the load.
-fn same_answers(scenario: &Scenario, ours: &Server, theirs: &Server) -> Result<(), String> {
-    let (a, b) = (ours.ask(scenario)?, theirs.ask(scenario)?);
+fn compare(ours: &Server, a: &server::Answer, theirs: &Server, b: &server::Answer) -> Result<(), String> {
     if a.status != 200 || a != b {
         let show = |s: &Server, x: &server::Answer| {
             format!("{} {} with {} bytes, hash {:x}", s.name, x.status, x.length, x.hash)
         };
-        return Err(format!("the answers differ: {}, {}", show(ours, &a), show(theirs, &b)));
+        return Err(format!("the answers differ: {}, {}", show(ours, a), show(theirs, b)));
     }
     Ok(())
 }
@@ -245,8 +256,8 @@ fn turn(scenario: &Scenario, server: &Server, seconds: u64) -> Result<Turn, Stri
     })
 }
 
-/// The same at an offered rate: all turns have the same plan of arrivals.
-fn turn_at(rate: u64, scenario: &Scenario, server: &Server, client: &Path, seconds: u64) -> Result<Turn, String> {
+/// The same with our own client: at an offered rate, where all turns have the same plan of arrivals, or over HTTP/2.
+fn turn_by(scenario: &Scenario, server: &Server, client: &Path, seconds: u64) -> Result<Turn, String> {
     let mut bench = Command::new("taskset");
     bench.args(["-c", "1"]).arg(client).args([
         "bench",
@@ -257,12 +268,18 @@ fn turn_at(rate: u64, scenario: &Scenario, server: &Server, client: &Path, secon
         "--json",
         "/dev/stdout",
     ]);
-    bench.args(["-t", "1", "-c", &scenario.connections.to_string(), "-r", &rate.to_string()]);
+    bench.args(["-t", "1", "-c", &scenario.connections.to_string()]);
+    if let Some(streams) = scenario.streams {
+        bench.args(["--http2", "-m", &streams.to_string()]);
+    }
+    if let Some(rate) = scenario.rate {
+        bench.args(["-r", &rate.to_string()]);
+    }
     bench.args(["-d", &format!("{seconds}s")]);
     for header in &scenario.headers {
         bench.args(["-H", &header.replace(':', ": ")]);
     }
-    bench.arg(format!("http://127.0.0.1:{}{}", server.port, scenario.path));
+    bench.arg(scenario.url(server.port));
     let before = server.cpu_ns();
     let output = bench.output().map_err(|e| format!("{}: {e}", client.display()))?;
     let after = server.cpu_ns();
@@ -273,7 +290,7 @@ fn turn_at(rate: u64, scenario: &Scenario, server: &Server, client: &Path, secon
     let (due, good) = (figure(&round["due"]), figure(&round["good"]));
     // A request that was not answered cost another amount of time, or none.
     if good < due * 0.99 || good < 1.0 {
-        return Err(format!("{} answered {good} of {due} requests at {rate}/s", server.name));
+        return Err(format!("{} answered {good} of {due} requests", server.name));
     }
     Ok(Turn {
         cpu_us: (after - before) as f64 / 1000.0 / good,
@@ -315,6 +332,12 @@ mod tests {
             let scenario = all.iter().find(|s| s.name == name).expect(name);
             assert_eq!((scenario.rate, scenario.connections), (Some(rate), 64));
         }
+        let h2 = all.iter().find(|s| s.name == "h2-5k").expect("h2-5k");
+        assert_eq!(
+            (h2.streams, h2.tls, h2.connections, h2.url(1).as_str()),
+            (Some(16), true, 16, "https://127.0.0.1:1/5k.html")
+        );
+        assert!(h2.by_bench() && h2.h2o.is_some());
         for scenario in all {
             assert!(folder.join(scenario.folder()).join("goal.md").is_file(), "{} has no goal", scenario.name);
             assert!(scenario.conf.contains("listen 127.0.0.1:@PORT@"), "{} listens elsewhere", scenario.name);

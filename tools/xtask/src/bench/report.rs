@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-/// nginx's figure first, ours second; HAProxy's turns after them, where it took part.
+/// nginx's figure first, ours second; the turns of a third server (its name) after them, where one took part.
 pub enum Outcome {
-    Speed(Vec<(Turn, Turn)>, Vec<Turn>),
+    Speed(Vec<(Turn, Turn)>, Vec<Turn>, &'static str),
     /// Bytes a connection.
     Memory(Vec<(f64, f64)>),
     /// System calls a request.
@@ -52,13 +52,16 @@ pub fn line(row: &Row) -> String {
 
 fn table_row(row: &Row) -> String {
     match &row.outcome {
-        Outcome::Speed(pairs, thirds) => {
+        Outcome::Speed(pairs, thirds, name) => {
             let ratio = spread(pairs.iter().map(|(theirs, ours)| theirs.cpu_us / ours.cpu_us));
             let beside = spread(pairs.iter().zip(thirds).map(|((theirs, _), third)| theirs.cpu_us / third.cpu_us));
             let third = spread(thirds.iter().map(|t| t.cpu_us)).median;
             let third = match thirds.is_empty() {
                 true => String::new(),
-                false => format!(" (HAProxy {third:.1} µs, {:.2})", beside.median),
+                false => {
+                    let name = if *name == "haproxy" { "HAProxy" } else { name };
+                    format!(" ({name} {third:.1} µs, {:.2})", beside.median)
+                }
             };
             format!(
                 "| {} | {:.1} µs | {:.1} µs | **{:.2}** | {:.2} to {:.2}{third} |",
@@ -103,11 +106,11 @@ fn json_row(row: &Row) -> Value {
         json!({ "cpu_us": round(t.cpu_us), "per_second": t.per_second.round(), "p50_us": t.p50_us, "p99_us": t.p99_us })
     };
     let rounds: Value = match &row.outcome {
-        Outcome::Speed(pairs, thirds) => pairs
+        Outcome::Speed(pairs, thirds, name) => pairs
             .iter()
             .enumerate()
             .map(|(i, (a, b))| match thirds.get(i) {
-                Some(c) => json!({ "nginx": turn(a), "tidegate": turn(b), "haproxy": turn(c) }),
+                Some(c) => json!({ "nginx": turn(a), "tidegate": turn(b), *name: turn(c) }),
                 None => json!({ "nginx": turn(a), "tidegate": turn(b) }),
             })
             .collect(),
@@ -209,9 +212,9 @@ mod tests {
         let row = Row { name: "x".into(), load: String::new(), outcome };
         assert_eq!(table_row(&row), "| x | not run: tidegate refuses it | | | |");
         let turn = |cpu_us| Turn { cpu_us, ..Turn::default() };
-        let row = Row { outcome: Outcome::Speed(vec![(turn(8.0), turn(4.0))], Vec::new()), ..row };
+        let row = Row { outcome: Outcome::Speed(vec![(turn(8.0), turn(4.0))], Vec::new(), ""), ..row };
         assert_eq!(line(&row), "x | 8.0 µs | 4.0 µs | **2.00** | 2.00 to 2.00");
-        let row = Row { outcome: Outcome::Speed(vec![(turn(8.0), turn(4.0))], vec![turn(16.0)]), ..row };
+        let row = Row { outcome: Outcome::Speed(vec![(turn(8.0), turn(4.0))], vec![turn(16.0)], "haproxy"), ..row };
         assert_eq!(line(&row), "x | 8.0 µs | 4.0 µs | **2.00** | 2.00 to 2.00 (HAProxy 16.0 µs, 0.50)");
         assert_eq!(json_row(&row)["pairs"][0]["haproxy"]["cpu_us"], 16.0);
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// `# bench: path=/5k.html connections=64 header=Connection:close rates=2000,8000`
+/// `# bench: path=/5k.html connections=64 header=Connection:close rates=2000,8000`; `streams=16`: over HTTP/2, `tls`: over TLS
 #[derive(Clone)]
 pub struct Scenario {
     pub name: String,
@@ -14,6 +14,10 @@ pub struct Scenario {
     /// Requests a second that are offered (open loop, Poisson), instead of as many as the connections can get: how dear a
     /// request is for a server that is not full, and wakes up for each.
     pub rate: Option<u64>,
+    /// Streams at a time on each connection, over HTTP/2; the client is `tidegate bench`.
+    pub streams: Option<usize>,
+    /// Over TLS, with a certificate that is made for the run (`cert.pem`, `key.pem`).
+    pub tls: bool,
     /// Offered rates of variants, `NAME@RATE`.
     rates: Vec<u64>,
     /// Configuration of a server behind, whose port is `@ORIGIN@` in the others; it runs on the client's processor.
@@ -22,11 +26,24 @@ pub struct Scenario {
     pub php: Option<String>,
     /// HAProxy's configuration for the same, where that is worth knowing.
     pub haproxy: Option<String>,
+    /// h2o's configuration for the same.
+    pub h2o: Option<String>,
     /// Memory of waiting connections instead of CPU time.
     pub idle: bool,
 }
 
 impl Scenario {
+    /// The client is `tidegate bench`, and not wrk.
+    pub fn by_bench(&self) -> bool {
+        self.rate.is_some() || self.streams.is_some()
+    }
+
+    /// Where its server is asked.
+    pub fn url(&self, port: u16) -> String {
+        let scheme = if self.tls { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{port}{}", self.path)
+    }
+
     /// The folder in `benches/scenarios`: variants share one.
     pub fn folder(&self) -> &str {
         self.name.split('@').next().unwrap_or(&self.name)
@@ -45,6 +62,7 @@ pub fn all(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, String> {
             origin: beside("origin.conf"),
             php: beside("php-fpm.conf"),
             haproxy: beside("haproxy.cfg"),
+            h2o: beside("h2o.conf"),
             ..parse(name, conf)?
         };
         let at_rates = whole.rates.iter().map(|rate| Scenario {
@@ -73,10 +91,13 @@ fn parse(name: String, conf: String) -> Result<Scenario, String> {
         connections: 64,
         headers: Vec::new(),
         rate: None,
+        streams: None,
+        tls: false,
         rates: Vec::new(),
         origin: None,
         php: None,
         haproxy: None,
+        h2o: None,
         idle: false,
     };
     for word in words.split_whitespace() {
@@ -90,6 +111,10 @@ fn parse(name: String, conf: String) -> Result<Scenario, String> {
                 let rates: Result<Vec<u64>, _> = value.split(',').map(str::parse).collect();
                 scenario.rates = rates.map_err(|_| format!("{}: {word}", scenario.name))?;
             }
+            Some(("streams", value)) => {
+                scenario.streams = Some(value.parse().map_err(|_| format!("{}: {word}", scenario.name))?);
+            }
+            _ if word == "tls" => scenario.tls = true,
             _ if word == "idle" => scenario.idle = true,
             _ => return Err(format!("{}: \"{word}\" is not known", scenario.name)),
         }

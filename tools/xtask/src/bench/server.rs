@@ -41,6 +41,11 @@ impl Server {
         Server::with(scenario, conf, binary, "haproxy", origin, "0")
     }
 
+    /// h2o in nginx's place.
+    pub fn h2o(scenario: &Scenario, conf: &str, binary: &Path) -> Result<Server, String> {
+        Server::with(scenario, conf, binary, "h2o", 0, "0")
+    }
+
     /// php-fpm behind those that are measured, on the client's processor. It finds its script in the folder `html`.
     pub fn php(conf: &str) -> Result<Server, String> {
         let sbin = fs::read_dir("/usr/sbin").map_err(|e| e.to_string())?.flatten();
@@ -81,17 +86,29 @@ impl Server {
         let folder = std::env::temp_dir().join(format!("bench-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         write_files(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        if scenario.tls {
+            write_certificate(&folder)?;
+        }
         let port = free_port()?;
         let file = folder.join("server.conf");
         let conf = conf.replace("@PORT@", &port.to_string()).replace("@ORIGIN@", &origin.to_string());
         fs::write(&file, conf).map_err(|e| e.to_string())?;
         // The word for a test, and those for a run.
-        let (arguments, test, errors): (Vec<PathBuf>, &str, Vec<PathBuf>) = if name == "haproxy" {
-            (vec!["-f".into(), file, "-db".into()], "-c", Vec::new())
-        } else {
-            (vec!["-p".into(), folder.clone(), "-c".into(), file], "-t", vec!["-e".into(), folder.join("error.log")])
+        let (arguments, test, errors): (Vec<PathBuf>, &str, Vec<PathBuf>) = match name {
+            "haproxy" => (vec!["-f".into(), file, "-db".into()], "-c", Vec::new()),
+            "h2o" => (vec!["-c".into(), file], "-t", Vec::new()),
+            _ => (
+                vec!["-p".into(), folder.clone(), "-c".into(), file],
+                "-t",
+                vec!["-e".into(), folder.join("error.log")],
+            ),
         };
-        let test = Command::new(binary).args(&arguments).arg(test).output().map_err(|e| format!("{name}: {e}"))?;
+        let test = Command::new(binary)
+            .current_dir(&folder)
+            .args(&arguments)
+            .arg(test)
+            .output()
+            .map_err(|e| format!("{name}: {e}"))?;
         if !test.status.success() {
             let words = String::from_utf8_lossy(&test.stderr);
             let first = words.lines().find(|line| line.contains("[emerg]")).unwrap_or("no reason given");
@@ -102,6 +119,7 @@ impl Server {
         let child = Command::new("taskset")
             .args(["-c", processor])
             .arg(binary)
+            .current_dir(&folder)
             .args(&arguments)
             .args(&errors)
             .stdin(Stdio::null())
@@ -112,7 +130,9 @@ impl Server {
         let server = Server { name, port, child, folder };
         server.listens()?;
         // Workers start after the socket listens.
-        server.ask(scenario)?;
+        if scenario.streams.is_none() {
+            server.ask(scenario)?;
+        }
         Ok(server)
     }
 
@@ -167,6 +187,22 @@ impl Server {
         }
         request.push_str("\r\n");
         exchange(&mut stream, request.as_bytes()).map_err(|e| format!("{}: {e}", self.name))
+    }
+
+    /// The same by our client, over the scenario's protocol.
+    pub fn ask_by(&self, client: &Path, scenario: &Scenario) -> Result<Answer, String> {
+        let mut bench = Command::new(client);
+        bench.args(["bench", "--show"]).args(scenario.streams.map(|_| "--http2")).arg(scenario.url(self.port));
+        let output = bench.output().map_err(|e| format!("{}: {e}", client.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let after = |mark: &str| text.split_whitespace().skip_while(|word| *word != mark).nth(1);
+        let (status, length) =
+            (after("status").and_then(|w| w.parse().ok()), after("body").and_then(|w| w.parse().ok()));
+        let hash = after("hash").and_then(|w| u64::from_str_radix(w, 16).ok());
+        match (status, length, hash) {
+            (Some(status), Some(length), Some(hash)) => Ok(Answer { status, length, hash }),
+            _ => Err(format!("{}: {}", self.name, String::from_utf8_lossy(&output.stderr).trim())),
+        }
     }
 
     pub fn connect(&self) -> Result<TcpStream, String> {
@@ -251,6 +287,17 @@ fn gunzip(body: &[u8]) -> Result<Vec<u8>, String> {
 fn free_port() -> Result<u16, String> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
     listener.local_addr().map(|address| address.port()).map_err(|e| e.to_string())
+}
+
+/// A certificate that signs itself, with a key on P-256.
+fn write_certificate(folder: &Path) -> Result<(), String> {
+    let output = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"])
+        .args(["-subj", "/CN=localhost", "-keyout", "key.pem", "-out", "cert.pem"])
+        .current_dir(folder)
+        .output()
+        .map_err(|e| format!("openssl: {e}"))?;
+    if output.status.success() { Ok(()) } else { Err("openssl makes no certificate".into()) }
 }
 
 /// What the scenarios ask for, the same bytes on every machine.

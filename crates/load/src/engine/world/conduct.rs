@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::connection::Connection;
-use super::{Due, Flight, PENDING_MAX, World};
+use super::{AGAIN_MAX, BACKOFF, Due, Flight, PENDING_MAX, World};
 use crate::engine::failure::Failure;
 use crate::engine::job::Model;
 use crate::engine::request::{Fnv, Prepared};
@@ -16,22 +16,46 @@ impl<T: Transport, P: Protocol> World<T, P> {
     pub(super) fn serve(&mut self, due: Due, now: u64) {
         if !matches!(self.job.model, Model::Connections { .. }) {
             while let Some((slot, epoch)) = self.idle.pop_front() {
-                let connection = &self.connections[slot];
-                if connection.epoch == epoch && connection.is_idle() {
-                    return self.send(slot, due, now);
+                let connection = &mut self.connections[slot];
+                if connection.epoch != epoch {
+                    continue;
+                }
+                connection.listed = false;
+                let usable = if P::MULTIPLEXED { connection.is_open() } else { connection.is_idle() };
+                if usable && connection.has_room(self.job.calls) {
+                    self.send(slot, due, now);
+                    return self.list(slot);
                 }
             }
         }
-        if let Some(slot) = self.free.pop() {
+        if let Some(slot) = self.opening() {
+            self.connections[slot].waiting.push_back(due);
+            self.waiting += 1;
+        } else if let Some(slot) = self.free.pop() {
             self.connections[slot].restart();
             self.connections[slot].waiting.push_back(due);
             self.waiting += 1;
             self.connect(slot, now);
+            self.opening = (slot, self.connections[slot].epoch);
         } else if self.pending.len() < PENDING_MAX {
             self.pending.push_back(due);
         } else {
             self.fail(due, None, Failure::Unsent, now);
         }
+    }
+
+    /// A connection of many streams that is being made, and has room for another request when it stands: a burst makes as many
+    /// connections as its streams need, and not one for each.
+    fn opening(&self) -> Option<Slot> {
+        if !P::MULTIPLEXED || matches!(self.job.model, Model::Connections { .. }) {
+            return None;
+        }
+        let (slot, epoch) = self.opening;
+        let connection = self.connections.get(slot)?;
+        let waits = connection.epoch == epoch && connection.is_live() && !connection.is_open();
+        let calls = self.job.calls as usize;
+        let most = if calls > 0 { self.job.pipeline.min(calls) } else { self.job.pipeline };
+        (waits && connection.waiting.len() < most).then_some(slot)
     }
 
     /// Open loop: gives waiting requests to slots that have become free.
@@ -46,17 +70,25 @@ impl<T: Transport, P: Protocol> World<T, P> {
 
     /// Closed loop: gives the user of a slot as many requests as may be in flight.
     pub(super) fn fill(&mut self, slot: Slot, planned: u64, now: u64) {
+        if !self.connections[slot].is_live() && !self.connections[slot].waiting.is_empty() && now < self.to {
+            self.connect(slot, now);
+        }
+        // A connection that is closed after so many requests need not be asked for more.
+        let calls = if self.job.calls > 0 { self.job.calls as usize } else { usize::MAX };
+        let most = self.job.pipeline.clamp(1, calls);
         loop {
             let connection = &self.connections[slot];
             let busy = connection.flights.len() + connection.waiting.len();
             let counted = planned >= self.from;
-            if !connection.active || busy >= self.job.pipeline.max(1) || now >= self.to || (counted && self.budget == 0)
-            {
+            if !connection.active || busy >= most || now >= self.to || (counted && self.budget == 0) {
+                return;
+            }
+            if connection.is_open() && !connection.has_room(self.job.calls) {
                 return;
             }
             let (open, live) = (connection.is_open(), connection.is_live());
             let request = self.next_request(slot);
-            let due = Due { planned, request, counted };
+            let due = Due { planned, request, counted, again: 0 };
             if counted {
                 self.budget -= 1;
                 self.record.due += 1;
@@ -90,7 +122,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let request = self.next_request(slot);
         let counted = planned >= self.from;
         self.record.due += u64::from(counted);
-        self.send(slot, Due { planned, request, counted }, now);
+        self.send(slot, Due { planned, request, counted, again: 0 }, now);
     }
 
     /// Sends a request on a standing connection.
@@ -110,6 +142,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         match connection.protocol.submit(request, sequence, &connection.variables, &mut self.rng, &mut output) {
             Encoded::Ready(bytes) => self.write(slot, bytes),
             Encoded::Written => self.write(slot, &output),
+            Encoded::Kept => self.soil(slot),
         }
     }
 
@@ -158,7 +191,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             self.kinds.answered(flight.due.request, now - planned, failure.is_none());
         }
         let used_up = self.job.calls > 0 && self.connections[slot].calls >= self.job.calls;
-        if answer.reusable && !used_up {
+        if (answer.reusable && !used_up) || (P::MULTIPLEXED && !self.connections[slot].flights.is_empty()) {
             self.go_on(slot, now);
         } else {
             self.give_up_connection(slot, now);
@@ -177,6 +210,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
     /// What a connection does after an answer.
     #[inline]
     fn go_on(&mut self, slot: Slot, now: u64) {
+        if P::MULTIPLEXED {
+            self.send_waiting(slot, now);
+        }
         if now >= self.to {
             return;
         }
@@ -194,17 +230,142 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 self.pause(slot, now);
             }
             Model::Connections { .. } => self.call_again(slot, now, now),
+            Model::Open { .. } | Model::Replay { .. } if P::MULTIPLEXED => self.room(slot, now),
             Model::Open { .. } | Model::Replay { .. } => match self.pending.pop_front() {
                 Some(due) => self.send(slot, due, now),
-                None => self.idle.push_back((slot, self.connections[slot].epoch)),
+                None => self.list(slot),
             },
+        }
+    }
+
+    /// Open loop: puts a connection that can take a request among those.
+    #[inline]
+    fn list(&mut self, slot: Slot) {
+        let connection = &mut self.connections[slot];
+        let can = if P::MULTIPLEXED { connection.is_open() } else { connection.is_idle() };
+        if can && connection.has_room(self.job.calls) && !std::mem::replace(&mut connection.listed, true) {
+            self.idle.push_back((slot, connection.epoch));
+        }
+    }
+
+    /// Sends what waits in a slot, as far as its connection has room.
+    fn send_waiting(&mut self, slot: Slot, now: u64) {
+        while self.connections[slot].is_open()
+            && self.connections[slot].has_room(self.job.calls)
+            && let Some(due) = self.connections[slot].waiting.pop_front()
+        {
+            self.waiting -= 1;
+            self.send(slot, due, now);
+        }
+    }
+
+    /// A connection of many streams can take more requests than before, or no more at all.
+    pub(super) fn room(&mut self, slot: Slot, now: u64) {
+        if !self.connections[slot].is_open() {
+            return;
+        }
+        if self.connections[slot].protocol.is_going() && self.connections[slot].is_idle() {
+            self.record.idle_closed += u64::from(now >= self.from && now < self.to);
+            self.close(slot);
+            return self.after_close(slot, now);
+        }
+        self.send_waiting(slot, now);
+        if now >= self.to {
+            return;
+        }
+        match self.job.model {
+            // Who pauses between requests goes on when the pause is over.
+            Model::Closed { think } if think.mean > 0.0 || self.job.session => {}
+            Model::Closed { .. } => self.fill(slot, now, now),
+            Model::Connections { .. } => {}
+            Model::Open { .. } | Model::Replay { .. } => {
+                while self.connections[slot].is_open()
+                    && self.connections[slot].has_room(self.job.calls)
+                    && let Some(due) = self.pending.pop_front()
+                {
+                    self.send(slot, due, now);
+                }
+                self.list(slot);
+            }
+        }
+    }
+
+    /// One stream failed; its connection goes on.
+    pub(super) fn stream_failed(&mut self, slot: Slot, lane: usize, class: Failure, code: Option<u16>, now: u64) {
+        let connection = &mut self.connections[slot];
+        let Some(flight) = connection.flights.remove(lane) else { return };
+        self.in_flight -= 1;
+        connection.calls += 1;
+        if self.job.session {
+            connection.restart();
+        }
+        if let (Some(code), true) = (code, flight.due.counted) {
+            self.record.resets.add(code);
+        }
+        self.fail(flight.due, Some(flight.sent), class, now);
+        self.after_stream(slot, now);
+    }
+
+    /// The server did nothing about a request: it is sent again, a few times, and the wait goes on.
+    pub(super) fn unprocessed(&mut self, slot: Slot, lane: usize, now: u64) {
+        let connection = &mut self.connections[slot];
+        let Some(flight) = connection.flights.remove(lane) else { return };
+        self.in_flight -= 1;
+        let mut due = flight.due;
+        due.again += 1;
+        if due.again > AGAIN_MAX || now >= self.to {
+            self.fail(due, Some(flight.sent), Failure::Refused, now);
+        } else {
+            self.record.again += u64::from(due.counted);
+            match self.job.model {
+                Model::Open { .. } | Model::Replay { .. } => self.pending.push_front(due),
+                Model::Closed { .. } | Model::Connections { .. } => {
+                    connection.waiting.push_back(due);
+                    self.waiting += 1;
+                }
+            }
+        }
+        self.after_stream(slot, now);
+    }
+
+    /// What a connection does after a stream that was not answered.
+    fn after_stream(&mut self, slot: Slot, now: u64) {
+        let connection = &self.connections[slot];
+        let used_up = self.job.calls > 0 && connection.calls >= self.job.calls;
+        if (used_up || connection.protocol.is_going()) && connection.is_idle() {
+            self.close(slot);
+            return self.after_close(slot, now);
+        }
+        match self.job.model {
+            Model::Closed { think } if (think.mean > 0.0 || self.job.session) && now < self.to => {
+                if self.connections[slot].waiting.is_empty() {
+                    self.go_on(slot, now);
+                } else {
+                    self.send_waiting(slot, now);
+                }
+            }
+            Model::Connections { .. } if self.connections[slot].waiting.is_empty() => self.go_on(slot, now),
+            _ => self.room(slot, now),
         }
     }
 
     /// What a slot does after its connection was closed in good order.
     pub(super) fn after_close(&mut self, slot: Slot, now: u64) {
         if now >= self.to {
+            // There will be no other connection for them.
+            while let Some(due) = self.connections[slot].waiting.pop_front() {
+                self.waiting -= 1;
+                self.fail(due, None, Failure::Unsent, now);
+            }
             return;
+        }
+        // What the server did nothing about before it went is asked of the next connection.
+        if P::MULTIPLEXED && !self.connections[slot].waiting.is_empty() {
+            if self.connections[slot].calls == 0 && !self.job.model.is_open() {
+                self.wake.push(Reverse((now + BACKOFF, slot, 0)));
+                return;
+            }
+            return self.connect(slot, now);
         }
         match self.job.model {
             Model::Closed { think } if think.mean > 0.0 => self.pause(slot, now),

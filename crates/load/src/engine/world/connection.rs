@@ -51,13 +51,16 @@ pub(super) struct Connection<P> {
     /// Seconds to pause after the last answer.
     pub(super) think: f64,
     pub(super) variables: Variables,
+    /// It stands in the world's list of connections that have something to send, in that of those that can take requests.
+    dirty: bool,
+    pub(super) listed: bool,
 }
 
 impl<P: Protocol> Connection<P> {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(shared: &P::Shared) -> Self {
         Connection {
             state: State::Closed,
-            protocol: P::new(),
+            protocol: P::new(shared),
             tls: None,
             output: Vec::new(),
             flights: VecDeque::new(),
@@ -71,6 +74,8 @@ impl<P: Protocol> Connection<P> {
             step: 0,
             think: 0.0,
             variables: Variables::default(),
+            dirty: false,
+            listed: false,
         }
     }
 
@@ -89,13 +94,23 @@ impl<P: Protocol> Connection<P> {
     pub(super) fn is_idle(&self) -> bool {
         self.is_open() && self.flights.is_empty()
     }
+    /// It stands, and has nothing more to wait for before it is asked.
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_open() && self.protocol.is_settled()
+    }
+    /// Whether a request can be sent on it now, where a connection is asked for `calls` in all (0: without end).
+    #[inline]
+    pub(super) fn has_room(&self, calls: u32) -> bool {
+        self.protocol.has_room() && (calls == 0 || (self.calls as usize + self.flights.len()) < calls as usize)
+    }
 }
 
 impl<T: Transport, P: Protocol> World<T, P> {
     /// Opens a connection in a closed slot; what waits in the slot is sent when it stands.
     pub(super) fn connect(&mut self, slot: Slot, now: u64) {
         let connection = &mut self.connections[slot];
-        connection.protocol = P::new();
+        connection.protocol = P::new(&self.shared);
+        connection.listed = false;
         connection.output.clear();
         connection.body.clear();
         connection.epoch = connection.epoch.wrapping_add(1);
@@ -128,9 +143,56 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
         if ready.writable && !self.connections[slot].output.is_empty() {
             self.push(slot);
+        } else if P::MULTIPLEXED && ready.writable {
+            self.soil(slot);
         }
         if ready.readable || ready.ended {
             self.pull(slot, ready.ended);
+        }
+        self.flush_output();
+    }
+
+    /// The connection's core has something to send, which leaves together with what joins it until [`World::flush_output`].
+    #[inline]
+    pub(super) fn soil(&mut self, slot: Slot) {
+        if P::MULTIPLEXED && !std::mem::replace(&mut self.connections[slot].dirty, true) {
+            self.dirty.push(slot);
+        }
+    }
+
+    /// Sends what the cores have gathered.
+    #[inline]
+    pub(super) fn flush_output(&mut self) {
+        while let Some(slot) = self.dirty.pop() {
+            self.connections[slot].dirty = false;
+            self.flush_connection(slot);
+        }
+    }
+
+    fn flush_connection(&mut self, slot: Slot) {
+        let connection = &mut self.connections[slot];
+        if connection.state != State::Open {
+            return;
+        }
+        if let Some(tls) = &mut connection.tls {
+            let length = connection.protocol.output().len();
+            if length > 0 {
+                // Writing into rustls' buffer without limit cannot fail.
+                let _ = tls.writer().write_all(connection.protocol.output());
+                connection.protocol.advance(length);
+                self.push_tls(slot);
+            }
+            return;
+        }
+        while !connection.protocol.output().is_empty() {
+            match self.net.send(slot, connection.protocol.output()) {
+                Io::Done(n) => connection.protocol.advance(n),
+                Io::Wait => return,
+                Io::Failed(class) => {
+                    let now = self.net.now();
+                    return self.failed(slot, class, now);
+                }
+            }
         }
     }
 
@@ -161,13 +223,19 @@ impl<T: Transport, P: Protocol> World<T, P> {
         if now >= self.from && now < self.to {
             self.record.connections += 1;
         }
+        self.soil(slot);
         let epoch = self.connections[slot].epoch;
-        while let Some(due) = self.connections[slot].waiting.pop_front() {
+        while self.connections[slot].has_room(self.job.calls)
+            && let Some(due) = self.connections[slot].waiting.pop_front()
+        {
             self.waiting -= 1;
             self.send(slot, due, now);
             if self.connections[slot].epoch != epoch || !self.connections[slot].is_open() {
                 return;
             }
+        }
+        if P::MULTIPLEXED {
+            self.room(slot, now);
         }
     }
 
@@ -286,6 +354,12 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 break;
             }
             let shaken = connection.state == State::Handshaking && !tls.is_handshaking();
+            if shaken && P::MULTIPLEXED && tls.alpn_protocol() != Some(P::NAME) {
+                let name = String::from_utf8_lossy(P::NAME);
+                self.tls_error.get_or_insert(format!("the server did not choose {name} (ALPN)"));
+                self.break_off(slot, Failure::Tls, now);
+                break;
+            }
             plain.clear();
             // `WouldBlock` and a clean end both say that no more plain text is there now.
             let _ = tls.reader().read_to_end(&mut plain);
@@ -315,7 +389,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
             if connection.epoch != epoch || (at >= bytes.len() && !connection.protocol.is_due()) {
                 return;
             }
-            if let Some(flight) = connection.flights.front_mut()
+            if !P::MULTIPLEXED
+                && let Some(flight) = connection.flights.front_mut()
                 && flight.first == 0
             {
                 flight.first = now;
@@ -331,7 +406,21 @@ impl<T: Transport, P: Protocol> World<T, P> {
                                 connection.body.extend_from_slice(&input[range]);
                             }
                         }
-                        Event::Answer(answer) => self.answered(slot, answer, now),
+                        Event::Began { lane } => {
+                            if let Some(flight) = connection.flights.get_mut(lane) {
+                                flight.first = now;
+                            }
+                        }
+                        Event::Answer(answer) => {
+                            connection.protocol.take_body(&mut connection.body);
+                            self.answered(slot, answer, now);
+                        }
+                        Event::Failed { lane, class, code } => self.stream_failed(slot, lane, class, code, now),
+                        Event::Unprocessed { lane } => self.unprocessed(slot, lane, now),
+                        Event::Room => self.room(slot, now),
+                    }
+                    if P::MULTIPLEXED && !self.connections[slot].protocol.output().is_empty() {
+                        self.soil(slot);
                     }
                 }
                 Err(class) => return self.break_off(slot, class, now),
@@ -378,7 +467,12 @@ impl<T: Transport, P: Protocol> World<T, P> {
         self.close(slot);
         self.in_flight -= flights.len();
         self.waiting -= waiting.len();
-        flights.into_iter().for_each(|f| self.fail(f.due, Some(f.sent), class, until));
+        let limit = (self.job.timeout * 1e9) as u64;
+        for f in flights {
+            // Streams that were begun later have their limit later.
+            let until = if P::MULTIPLEXED && class == Failure::Timeout { f.sent + limit } else { until };
+            self.fail(f.due, Some(f.sent), class, until);
+        }
         waiting.into_iter().for_each(|d| self.fail(d, None, class, until));
         if fresh && !self.job.model.is_open() {
             // Users do not hammer a server that gives them nothing.
@@ -415,13 +509,33 @@ impl<T: Transport, P: Protocol> World<T, P> {
                     self.break_off_at(slot, class, now, until);
                 }
                 State::Open => {
-                    let sent = connection.flights.front().map(|f| f.sent).filter(|sent| now - sent >= timeout);
-                    if let Some(sent) = sent {
+                    let late = |flight: &&Flight| now - flight.sent >= timeout;
+                    let Some(sent) = connection.flights.front().filter(late).map(|f| f.sent) else { continue };
+                    // One of many streams is given up alone; when all have waited in vain it is the connection.
+                    let all = connection.flights.back().is_some_and(|last| late(&last));
+                    if all || !P::MULTIPLEXED {
                         self.break_off_at(slot, Failure::Timeout, now, sent + timeout);
+                        continue;
                     }
+                    let number = connection.flights.iter().take_while(late).count();
+                    for _ in 0..number {
+                        self.give_up_stream(slot, timeout);
+                    }
+                    self.room(slot, now);
                 }
                 _ => {}
             }
         }
+        self.flush_output();
+    }
+
+    /// Gives the oldest request of a connection up; the connection stays.
+    fn give_up_stream(&mut self, slot: Slot, timeout: u64) {
+        let connection = &mut self.connections[slot];
+        let Some(flight) = connection.flights.pop_front() else { return };
+        connection.protocol.cancel(0);
+        self.in_flight -= 1;
+        self.soil(slot);
+        self.fail(flight.due, Some(flight.sent), Failure::Timeout, flight.sent + timeout);
     }
 }

@@ -31,6 +31,8 @@ pub const PENDING_MAX: usize = 1_000_000;
 const TAKEN_AT_ONCE: usize = 256;
 /// Pause before a user tries again after a connection failed.
 const BACKOFF: u64 = 20_000_000;
+/// A request that servers did nothing about is sent again so often.
+const AGAIN_MAX: u8 = 3;
 /// Bytes read at once.
 const READ: usize = 64 * 1024;
 /// Connections that are being made at a time before a closed loop begins: more would overrun accept queues.
@@ -46,6 +48,8 @@ struct Due {
     request: u32,
     /// It belongs to the measured part.
     counted: bool,
+    /// How often it was sent, and the server did nothing about it.
+    again: u8,
 }
 
 /// A request without answer.
@@ -126,6 +130,10 @@ pub struct World<T: Transport, P: Protocol> {
     stop: Arc<AtomicBool>,
     buffer: Vec<u8>,
     plain: Vec<u8>,
+    /// Connections whose cores have something to send.
+    dirty: Vec<Slot>,
+    /// The connection that was begun last in an open loop, and its epoch.
+    opening: (Slot, u32),
     open: usize,
     tls_error: Option<String>,
 }
@@ -165,16 +173,17 @@ impl<T: Transport, P: Protocol> World<T, P> {
             _ => part(job.connections_max, number, of).max(1),
         };
         let tls = match &job.target.tls {
-            Some(spec) => Some(tls::client(spec, &job.target.host, &[b"http/1.1"])?),
+            Some(spec) => Some(tls::client(spec, &job.target.host, &[P::NAME])?),
             None => None,
         };
+        let shared = P::shared(&job, &requests);
         Ok(World {
             net,
             chooser: Chooser::new(job.requests.iter().map(|r| r.weight)),
             requests,
-            shared: P::Shared::default(),
             tls,
-            connections: (0..slots).map(|_| Connection::new()).collect(),
+            connections: (0..slots).map(|_| Connection::new(&shared)).collect(),
+            shared,
             idle: VecDeque::new(),
             free: (0..slots).rev().collect(),
             pending: VecDeque::new(),
@@ -200,6 +209,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
             stop,
             buffer: vec![0; READ],
             plain: Vec::new(),
+            dirty: Vec::new(),
+            opening: (usize::MAX, 0),
             open: 0,
             tls_error: None,
             job,
@@ -218,7 +229,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let (mut begun, mut ready) = (0, Vec::with_capacity(256));
         loop {
             let now = self.net.now();
-            let making = self.connections[..begun].iter().filter(|c| c.is_live() && !c.is_open()).count();
+            let making = self.connections[..begun].iter().filter(|c| c.is_live() && !c.is_ready()).count();
             if (begun == wanted && making == 0) || now >= limit || self.stop.load(Ordering::Relaxed) {
                 break;
             }
@@ -359,7 +370,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
 
     /// Takes up everything that is due: planned requests, users whose pause is over.
     #[inline]
-    fn take_up(&mut self, mut now: u64) {
+    fn plan(&mut self, mut now: u64) {
         self.serve_pending(now);
         while let Some(Reverse((at, slot, epoch))) = self.wake.peek().copied() {
             if at > now {
@@ -403,10 +414,17 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 self.record.due += 1;
                 self.record.lag.record(now - planned);
             }
-            self.serve(Due { planned, request, counted }, now);
+            self.serve(Due { planned, request, counted, again: 0 }, now);
             // Sending takes time, which makes the next one late: that has to show.
             now = self.net.now();
         }
+    }
+
+    /// [`World::plan`], and what that has to send.
+    #[inline]
+    fn take_up(&mut self, now: u64) {
+        self.plan(now);
+        self.flush_output();
     }
 
     /// When something becomes due by the clock; `u64::MAX` for never.
@@ -436,6 +454,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 self.fill(slot, now, now);
             }
         }
+        self.flush_output();
         for slot in wanted..self.users {
             self.connections[slot].active = false;
             if self.connections[slot].is_idle() {

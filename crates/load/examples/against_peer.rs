@@ -1,10 +1,11 @@
-//! Compares the load generator with wrk on the same server, in pairs: requests/s, CPU time of the client a request, and the
-//! percentiles that both report for a closed loop.
+//! Compares the load generator with wrk, or over HTTP/2 with h2load, on the same server, in pairs: requests/s, CPU time of the client a
+//! request, and the times that both report for a closed loop (h2load knows no percentiles: its mean is put in their place).
 //!
 //!     cargo build --release -p load --bin tidegate-load
-//!     cargo run --release -p load --example against_wrk -- target/release/tidegate-load http://127.0.0.1:8080/ 64 7 3 1
+//!     cargo run --release -p load --example against_peer -- target/release/tidegate-load http://127.0.0.1:8080/ 64 7 3 1
 //!
-//! Arguments: the program, URL, connections, pairs, seconds a run, processor to pin both to. Prints CSV, then what the pairs show.
+//! Arguments: the program, URL, connections, pairs, seconds a run, processor to pin both to, and streams a
+//! connection, with which it is h2load. Prints CSV, then what the pairs show.
 
 use std::process::Command;
 
@@ -26,10 +27,13 @@ struct Run {
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [program, url, connections, pairs, seconds, cpu] = args.as_slice() else {
-        eprintln!("usage: against_wrk PROGRAM URL CONNECTIONS PAIRS SECONDS PROCESSOR");
+    let (fixed, streams) = args.split_at(args.len().min(6));
+    let [program, url, connections, pairs, seconds, cpu] = fixed else {
+        eprintln!("usage: against_peer PROGRAM URL CONNECTIONS PAIRS SECONDS PROCESSOR [STREAMS]");
         std::process::exit(2);
     };
+    let streams = streams.first();
+    let peer = if streams.is_some() { "h2load" } else { "wrk" };
     let pairs: usize = pairs.parse().expect("a number of pairs");
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     println!("pair,tool,rps,client_cpu_us_per_request,process_cpu_us_per_request,p50_us,p99_us");
@@ -38,11 +42,13 @@ fn main() {
         for turn in 0..2 {
             let is_ours = (pair + turn) % 2 == 0;
             let run = if is_ours {
-                tidegate(program, url, connections, seconds, cpu)
+                tidegate(program, url, connections, seconds, cpu, streams)
+            } else if let Some(streams) = streams {
+                h2load(url, connections, seconds, cpu, streams)
             } else {
                 wrk(url, connections, seconds, cpu)
             };
-            let name = if is_ours { "tidegate" } else { "wrk" };
+            let name = if is_ours { "tidegate" } else { peer };
             println!(
                 "{pair},{name},{:.0},{:.3},{:.3},{:.1},{:.1}",
                 run.rps,
@@ -54,7 +60,7 @@ fn main() {
             if is_ours { ours.push(run) } else { theirs.push(run) }
         }
     }
-    println!("\nwrk / tidegate, geometric mean over {pairs} pairs with 95 % interval:");
+    println!("\n{peer} / tidegate, geometric mean over {pairs} pairs with 95 % interval:");
     let figures: [(&str, fn(&Run) -> f64); 5] = [
         ("requests/s", |r| r.rps),
         ("client CPU a request", |r| r.cpu),
@@ -90,7 +96,7 @@ fn pinned(cpu: &str) -> Command {
     command
 }
 
-fn tidegate(program: &str, url: &str, connections: &str, seconds: &str, cpu: &str) -> Run {
+fn tidegate(program: &str, url: &str, connections: &str, seconds: &str, cpu: &str, streams: Option<&String>) -> Run {
     let file = std::env::temp_dir().join(format!("against-wrk-{}.json", std::process::id()));
     let before = children_cpu();
     let status = pinned(cpu)
@@ -110,6 +116,7 @@ fn tidegate(program: &str, url: &str, connections: &str, seconds: &str, cpu: &st
             "--json",
         ])
         .arg(&file)
+        .args(streams.iter().flat_map(|n| ["--http2", "-m", n.as_str()]))
         .status();
     assert!(status.is_ok_and(|s| s.success()), "the run failed");
     let used = children_cpu() - before;
@@ -121,9 +128,27 @@ fn tidegate(program: &str, url: &str, connections: &str, seconds: &str, cpu: &st
         rps: round.rps,
         cpu: round.client_cpu_per_request.unwrap_or(f64::NAN),
         whole: used / round.answers as f64,
-        p50: latency.p50,
-        p99: latency.p99,
+        p50: if streams.is_some() { latency.mean } else { latency.p50 },
+        p99: if streams.is_some() { latency.mean } else { latency.p99 },
     }
+}
+
+fn h2load(url: &str, connections: &str, seconds: &str, cpu: &str, streams: &str) -> Run {
+    let before = children_cpu();
+    let output = pinned(cpu)
+        .args(["h2load", "-t1", "-c", connections, "-m", streams, "-D", seconds, url])
+        .output()
+        .expect("h2load is installed");
+    let used = children_cpu() - before;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line =
+        |name: &str| text.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("no {name} in:\n{text}"));
+    // "requests: 9 total, 9 started, 9 done, 9 succeeded, ...", "time for request: min max mean sd +/- sd"
+    let done = line("requests:").split(',').find_map(|part| part.trim().strip_suffix(" succeeded"));
+    let requests: f64 = done.and_then(|n| n.parse().ok()).expect("a count of requests");
+    let mean = parse_seconds(line("time for request:").split_whitespace().nth(5).expect("a mean")).expect("a time");
+    let length: f64 = seconds.parse().expect("seconds");
+    Run { rps: requests / length, cpu: used / requests, whole: used / requests, p50: mean, p99: mean }
 }
 
 fn wrk(url: &str, connections: &str, seconds: &str, cpu: &str) -> Run {
