@@ -3,6 +3,7 @@
 mod completions;
 pub mod doctor;
 mod explain;
+mod lint;
 pub mod plan;
 mod reference;
 mod serve;
@@ -38,6 +39,12 @@ const COMMANDS: &[Command] = &[
         summary: "what a directive does, where it may stand, whether it is supported",
         help: Help::Text(explain::HELP),
         run: explain::run,
+    },
+    Command {
+        name: "lint",
+        summary: "known traps in a configuration, each with its place and a fix",
+        help: Help::Text(lint::HELP),
+        run: lint::run,
     },
     Command {
         name: "doctor",

@@ -238,6 +238,19 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     Reading { config: Ok(config), warnings: complaints }
 }
 
+/// Whether the text by itself is right: every directive is known, stands where it may and has values that can be read. What it
+/// names (certificates, hosts) may be on another machine.
+pub fn is_well_formed(invocation: &Invocation, files: &Files, items: &[Item]) -> bool {
+    let mut cx = Cx::default();
+    cx.prefix.clone_from(&invocation.prefix);
+    cx.conf_prefix = invocation.conf_file.parent().unwrap_or(Path::new("/")).to_path_buf();
+    cx.files = files.all.iter().map(|file| file.path.clone()).collect();
+    cx.store.machine.get_or_insert_with(values::machine);
+    http_features::offer_variables(&mut cx);
+    stream_features::offer_variables(&mut cx);
+    !check(&schema(), &mut cx, items, Contexts::main).failed()
+}
+
 /// An address that both areas listen on: only one of them could.
 fn twice(http: Option<&HttpPlan>, stream: Option<&StreamPlan>) -> Option<String> {
     let stream: Vec<_> = stream?.specs().filter(|spec| !spec.datagram).map(|spec| &spec.address).collect();
