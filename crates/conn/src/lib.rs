@@ -17,6 +17,7 @@ mod input;
 mod link;
 mod output;
 mod pace;
+pub mod rehearsal;
 mod secure;
 pub mod sim;
 mod streams;

@@ -147,6 +147,12 @@ pub struct Server {
 pub struct Location {
     /// As written; for log lines.
     pub name: Vec<u8>,
+    /// The directive that opens it.
+    pub at: conf_schema::At,
+    /// Its handlers' orders, sorted: those of a phase stand here as they do in the phase's list.
+    pub orders: Vec<HandlerOrder>,
+    /// The directive that makes `content` answer.
+    pub answered_by: Option<(&'static str, conf_schema::At)>,
     pub core: Arc<Core>,
     /// The name was a regular expression: `alias` then replaces the whole URI.
     pub regex: bool,
@@ -259,6 +265,7 @@ pub enum FilterOrder {
     Compress,
     Range,
     Trailers,
+    Explain,
 }
 
 /// The order in which handlers are asked, phase by phase; it stands here and nowhere else.
@@ -268,6 +275,8 @@ pub enum HandlerOrder {
     ServerOcsp,
     /// Before anything looks at the address.
     ServerRealip,
+    /// Behind that: who may ask is judged by the address that counts.
+    ServerExplain,
     ServerEarlyBody,
     ServerScript,
     Script,
@@ -298,6 +307,7 @@ impl HandlerOrder {
         match self {
             HandlerOrder::ServerOcsp
             | HandlerOrder::ServerRealip
+            | HandlerOrder::ServerExplain
             | HandlerOrder::ServerEarlyBody
             | HandlerOrder::ServerScript => Phase::ServerRewrite,
             HandlerOrder::Script => Phase::Rewrite,

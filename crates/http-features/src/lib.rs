@@ -22,6 +22,7 @@ mod dav;
 mod degradation;
 mod early_body;
 mod empty_gif;
+mod explain;
 mod fastcgi;
 mod flv;
 mod geo;

@@ -24,6 +24,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::degradation::DegradationFeature,
     &crate::early_body::EarlyBody,
     &crate::empty_gif::EmptyGif,
+    &crate::explain::ExplainFeature,
     &crate::fastcgi::Fastcgi,
     &crate::flv::FlvFeature,
     &crate::geo::Geo,

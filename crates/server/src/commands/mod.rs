@@ -36,7 +36,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "explain",
-        summary: "what a directive does, where it may stand, whether it is supported",
+        summary: "what a directive does; what becomes of a request, and why",
         help: Help::Text(explain::HELP),
         run: explain::run,
     },
