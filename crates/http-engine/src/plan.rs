@@ -256,6 +256,7 @@ pub enum FilterOrder {
     Slice,
     MoreHeaders,
     Headers,
+    Htaccess,
     UserId,
     Gunzip,
     Addition,
@@ -288,6 +289,8 @@ pub enum HandlerOrder {
     Access,
     AuthBasic,
     AuthRequest,
+    /// What folders say of themselves comes before what looks for files.
+    Htaccess,
     /// Before a mirror, which is to see the URI that was found.
     TryFiles,
     DavGuard,
@@ -295,6 +298,8 @@ pub enum HandlerOrder {
     Video,
     RandomIndex,
     Index,
+    /// A folder may forbid its listing.
+    HtaccessListing,
     Autoindex,
     Dav,
     CompressedFiles,
@@ -315,10 +320,13 @@ impl HandlerOrder {
                 Phase::Preaccess
             }
             HandlerOrder::Access | HandlerOrder::AuthBasic | HandlerOrder::AuthRequest => Phase::Access,
-            HandlerOrder::TryFiles | HandlerOrder::DavGuard | HandlerOrder::Mirror => Phase::Precontent,
+            HandlerOrder::Htaccess | HandlerOrder::TryFiles | HandlerOrder::DavGuard | HandlerOrder::Mirror => {
+                Phase::Precontent
+            }
             HandlerOrder::Video
             | HandlerOrder::RandomIndex
             | HandlerOrder::Index
+            | HandlerOrder::HtaccessListing
             | HandlerOrder::Autoindex
             | HandlerOrder::Dav
             | HandlerOrder::CompressedFiles

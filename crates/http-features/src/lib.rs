@@ -35,6 +35,7 @@ mod gzip_static;
 mod headers;
 mod headers_more;
 mod health_check;
+mod htaccess;
 mod http2;
 mod image_filter;
 mod index;

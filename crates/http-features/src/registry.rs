@@ -38,6 +38,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::headers::Headers,
     &crate::headers_more::HeadersMore,
     &crate::health_check::HealthCheck,
+    &crate::htaccess::HtaccessFeature,
     &crate::http2::Http2Feature,
     &crate::image_filter::ImageFilter,
     &crate::index::Index,

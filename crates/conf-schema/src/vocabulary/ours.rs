@@ -11,6 +11,7 @@ const UPSTREAM: u32 = 0b1_0000_0000;
 pub const ROWS: &[Known] = &[
     k("server_identity", "tidegate", HSL, Arity::exact(1), false, "tidegate", ""),
     k("tidegate_cache", "tidegate", HTTP, Arity::Counts(0b110), false, "64m", ""),
+    k("htaccess", "tidegate", HSL, Arity::exact(1), false, "off", ""),
     k("tidegate_explain", "tidegate", 0b1100, Arity::AtLeast(1), false, "off", ""),
     k("outlier_ejection", "tidegate", UPSTREAM, Arity::AtLeast(0), false, "", ""),
     k("retry_budget", "tidegate", UPSTREAM, Arity::Counts(0b110), false, "", ""),

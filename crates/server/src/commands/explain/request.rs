@@ -422,6 +422,7 @@ fn names(order: HandlerOrder) -> &'static [&'static str] {
         HandlerOrder::AuthBasic => &["auth_basic", "auth_basic_user_file", "satisfy"],
         HandlerOrder::AuthRequest => &["auth_request"],
         HandlerOrder::TryFiles => &["try_files"],
+        HandlerOrder::Htaccess | HandlerOrder::HtaccessListing => &["htaccess"],
         HandlerOrder::Mirror => &["mirror"],
         HandlerOrder::Index => &["index"],
         HandlerOrder::RandomIndex => &["random_index"],
