@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod convert;
 pub mod lint;
 pub mod location;
 pub mod pattern;

@@ -542,3 +542,20 @@ fn a_broken_file_is_named_with_its_line() {
     running.quit();
     site.assert_no_alerts();
 }
+
+/// Whatever a folder says, what `tidegate convert` makes of it is a configuration.
+#[test]
+fn what_is_converted_passes() {
+    let site = Site::new("", "");
+    for case in CASES {
+        let Some((_, content)) = case.files.iter().find(|(name, _)| *name == ".htaccess") else { continue };
+        site.write("html/.htaccess", content);
+        let path = site.path("html/.htaccess");
+        let output = Command::new(support::BINARY).args(["convert", "apache"]).arg(&path).output().expect("runs");
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{}: {}", case.name, text(&output.stderr));
+        let converted = text(&output.stdout);
+        site.write("conf/nginx.conf", &converted);
+        let checked = site.run(&["-t"]);
+        assert!(checked.status.success(), "{}: {}\n{converted}", case.name, text(&checked.stderr));
+    }
+}

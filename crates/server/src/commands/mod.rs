@@ -1,6 +1,7 @@
 //! The subcommands: what nginx's command line does not have.
 
 mod completions;
+mod convert;
 pub mod doctor;
 mod explain;
 mod lint;
@@ -45,6 +46,12 @@ const COMMANDS: &[Command] = &[
         summary: "known traps in a configuration, each with its place and a fix",
         help: Help::Text(lint::HELP),
         run: lint::run,
+    },
+    Command {
+        name: "convert",
+        summary: "Apache's virtual hosts and .htaccess files as an nginx configuration",
+        help: Help::Text(convert::HELP),
+        run: convert::run,
     },
     Command {
         name: "doctor",
