@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod convert;
+pub mod diff;
 pub mod lint;
 pub mod location;
 pub mod pattern;

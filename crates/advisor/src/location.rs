@@ -1,4 +1,4 @@
-//! The name of a `location` as its words say it.
+//! The name of a `location` and the address of a `listen` as their words say them.
 
 use conf_syntax::Directive;
 
@@ -69,4 +69,21 @@ impl Name {
             Name::Prefix(text) | Name::Named(text) => text.clone(),
         }
     }
+}
+
+/// The address of a `listen` line, as others would write it, too.
+pub fn address(d: &Directive) -> Option<String> {
+    let text = d.args.first()?.text().into_owned();
+    if text.starts_with("unix:") {
+        return Some(text);
+    }
+    if text.bytes().all(|c| c.is_ascii_digit()) {
+        return Some(format!("*:{text}"));
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|c| c.is_ascii_digit()) && !host.ends_with(':') => (host, port),
+        _ => (text.as_str(), "80"),
+    };
+    let host = if matches!(host, "0.0.0.0" | "*" | "") { "*" } else { host };
+    Some(format!("{host}:{port}"))
 }

@@ -2,6 +2,7 @@
 
 mod completions;
 mod convert;
+mod diff;
 pub mod doctor;
 mod explain;
 mod lint;
@@ -46,6 +47,12 @@ const COMMANDS: &[Command] = &[
         summary: "known traps in a configuration, each with its place and a fix",
         help: Help::Text(lint::HELP),
         run: lint::run,
+    },
+    Command {
+        name: "diff",
+        summary: "what changes for requests between two configurations",
+        help: Help::Text(diff::HELP),
+        run: diff::run,
     },
     Command {
         name: "convert",

@@ -1,6 +1,7 @@
 //! Virtual servers, TLS and the process.
 
 use super::{Check, Level, Run};
+use crate::location::address;
 use crate::scope::ScopeId;
 use conf_schema::Contexts;
 use conf_syntax::{Directive, Word};
@@ -81,23 +82,6 @@ pub const CHECKS: &[Check] = &[
         run: unknown_check,
     },
 ];
-
-/// The address of a `listen` line, as others would write it, too.
-fn address(d: &Directive) -> Option<String> {
-    let text = d.args.first()?.text().into_owned();
-    if text.starts_with("unix:") {
-        return Some(text);
-    }
-    if text.bytes().all(|c| c.is_ascii_digit()) {
-        return Some(format!("*:{text}"));
-    }
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|c| c.is_ascii_digit()) && !host.ends_with(':') => (host, port),
-        _ => (text.as_str(), "80"),
-    };
-    let host = if matches!(host, "0.0.0.0" | "*" | "") { "*" } else { host };
-    Some(format!("{host}:{port}"))
-}
 
 fn missing_default_server(run: &Run<'_>) {
     let mut by_address: BTreeMap<String, Vec<(ScopeId, Option<&Directive>, bool)>> = BTreeMap::new();
