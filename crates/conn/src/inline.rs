@@ -105,6 +105,14 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure
             }
         };
         counters::own(|c| counters::up(&c.requests));
+        if at == 0
+            && r.head.fields.first(Known::Upgrade).is_some()
+            && let Some(settings) = h2::upgrade::asked(&r, connection)
+        {
+            let rest = from(bytes, used).to_vec();
+            drop((batch, out, buf));
+            return h2::upgrade::begin(world, key, &connection.clone(), r, &settings, &rest);
+        }
         r.pipelined = at > 0;
         if r.body_length.is_some() || r.head.fields.first(Known::Expect).is_some() {
             return batch.send_then(&mut out, Start::Request(r, from(bytes, at + used).to_vec()));

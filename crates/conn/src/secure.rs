@@ -146,6 +146,23 @@ impl Secure {
         }
     }
 
+    /// The first byte of all, which says whether it is TLS. It is read, not looked at: what comes between a look and a read would not
+    /// have been looked at.
+    fn first(&self, world: &World, key: Key) -> io::Result<Option<u8>> {
+        let mut unread = self.unread.borrow_mut();
+        if unread.is_empty() {
+            let fd = world.lot.raw(key).ok_or(io::ErrorKind::NotConnected)?;
+            let mut cipher = world.cipher_buf.borrow_mut();
+            if cipher.is_empty() {
+                cipher.resize(READ_BYTES, 0);
+            }
+            let got = socket::recv(fd, &mut cipher);
+            world.note_read(key, &got, cipher.len());
+            unread.extend_from_slice(cipher.get(..got?).unwrap_or_default());
+        }
+        Ok(unread.first().copied())
+    }
+
     fn read(&self, world: &World, key: Key, fd: RawFd, cipher: &mut [u8]) -> io::Result<usize> {
         let unread = std::mem::take(&mut *self.unread.borrow_mut());
         if unread.is_empty() {
@@ -255,19 +272,20 @@ fn write_out(stream: &mut TlsStream, fd: RawFd) -> io::Result<()> {
 pub fn readable(world: &Rc<World>, key: Key, secure: &Rc<Secure>) {
     let connection = secure.connection();
     if !secure.begun.get() {
-        let unread = secure.unread.borrow().first().copied();
-        let first = unread.or_else(|| world.lot.raw(key).and_then(socket::peek));
-        match first {
+        match secure.first(world, key) {
             // A handshake's record, or the hello of SSL 2 (nginx: `ngx_http_ssl_handshake`).
-            Some(0x16 | 0x80..) => secure.begun.set(true),
+            Ok(Some(0x16 | 0x80..)) => secure.begun.set(true),
             // Plain HTTP is answered in plain: with 497.
-            Some(_) => {
+            Ok(Some(_)) => {
                 connection.begun.keep(&secure.unread.take());
                 http_engine::counters::own(|c| http_engine::counters::up(&c.reading));
                 world.lot.set_owner(key, Owner::Client(connection.clone()));
                 return inline::readable(world, key, &connection, None);
             }
-            None => {}
+            // Nothing has come yet.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+            // It has ended before it has begun.
+            Ok(None) | Err(_) => {}
         }
     }
     inline::readable(world, key, &connection, Some(secure));

@@ -167,12 +167,19 @@ impl Turns {
         }
         world.handshakes_wait.set(!self.handshakes.is_empty());
         if self.stop_at.is_some_and(|at| at <= clock::now()) {
-            // Sessions say that they end; those that do not with this turn end without a word.
-            if world.streams.sessions.count() == 0 || self.stopping {
+            // Sessions and streams say that they end; those that do not with this turn end without a word.
+            let is_empty = world.streams.sessions.count() == 0 && world.tasks.get() == 0;
+            if is_empty || self.stopping {
+                flush_logs(world);
                 return Ok(Progress::Ended);
             }
             self.stopping = true;
             world.streams.sessions.cut_off(u64::MAX);
+            for key in world.lot.keys() {
+                if let Some(Owner::H2(h2)) = world.lot.owner(key) {
+                    h2.let_go();
+                }
+            }
         }
         if self.deadlines() {
             progress = Progress::Some;
@@ -190,7 +197,7 @@ impl Turns {
         let dirty = world.dirty.take();
         for h2 in &dirty {
             progress = Progress::Some;
-            h2.end_of_turn();
+            guarded(world, h2.link().key, |_, _| h2.end_of_turn());
         }
         if is_done(world) {
             flush_logs(world);

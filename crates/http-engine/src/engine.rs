@@ -627,7 +627,10 @@ fn frame(r: &mut Request, mut body: Body) -> Body {
         && r.version >= Version::Http11
         && r.loc().core.conf.chunked_transfer_encoding
     {
-        r.out.content_length = None;
+        // Only HTTP/1 has no place for trailers behind a body of a known length.
+        if r.version == Version::Http11 {
+            r.out.content_length = None;
+        }
         r.chunked = true;
     }
     let unknown = r.out.content_length.is_none() && !r.chunked;

@@ -116,12 +116,16 @@ pub struct Http2 {
     pub streams_max: u32,
     /// Octets of a body that a client may send before anybody reads it (`http2_body_preread_size`).
     pub preread_bytes: u32,
+    /// WebSockets in streams (`http2_websockets`).
+    pub websockets: bool,
+    /// Requests of HTTP/1.1 may ask for it (`http2_upgrade`).
+    pub upgrade: bool,
 }
 
 impl Default for Http2 {
     /// nginx's defaults.
     fn default() -> Self {
-        Http2 { on: false, streams_max: 128, preread_bytes: 65_536 }
+        Http2 { on: false, streams_max: 128, preread_bytes: 65_536, websockets: true, upgrade: false }
     }
 }
 

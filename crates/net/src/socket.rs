@@ -24,15 +24,6 @@ pub fn recv(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// The first byte that waits, without taking it.
-pub fn peek(fd: RawFd) -> Option<u8> {
-    let mut byte = [0; 1];
-    match rustix::net::recv(borrow(fd), &mut byte, rustix::net::RecvFlags::PEEK) {
-        Ok((1.., _)) => byte.first().copied(),
-        _ => None,
-    }
-}
-
 /// Reads into the spare room of a vector, at most `max` bytes.
 ///
 /// # Errors

@@ -26,9 +26,14 @@ fn every_case_holds() {
     for path in &paths {
         let text = std::fs::read_to_string(path).expect("readable");
         let name = path.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let held = cases::parse(&text).and_then(|case| cases::run(&server, &case, &name));
-        if let Err(words) = held {
-            wrong.push(format!("{}:\n{words}", path.display()));
+        let case = match cases::parse(&text) {
+            Ok(case) => case,
+            Err(words) => panic!("{}: {words}", path.display()),
+        };
+        for over in &case.over {
+            if let Err(words) = cases::run(&server, &case, &name, *over) {
+                wrong.push(format!("{}:\n{words}", path.display()));
+            }
         }
     }
     assert!(wrong.is_empty(), "{} of {} cases fail\n{}", wrong.len(), paths.len(), wrong.join("\n\n"));

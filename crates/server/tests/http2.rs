@@ -3,99 +3,10 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::process::Command;
-use support::{Site, free_port, resident_kb};
-use wire_h2::PREFACE;
-use wire_h2::hpack::{Decoder, Encoder, ListLimits};
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
-const CONTINUATION: u8 = 9;
-
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = (payload.len() as u32).to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// A client that sends what it likes.
-struct Client {
-    stream: TcpStream,
-    encoder: Encoder,
-    decoder: Decoder,
-}
-
-impl Client {
-    fn connect(port: u16) -> Client {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connected");
-        stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("a timeout");
-        stream.write_all(PREFACE).expect("sent");
-        stream.write_all(&frame(SETTINGS, 0, 0, &[])).expect("sent");
-        Client { stream, encoder: Encoder::default(), decoder: Decoder::default() }
-    }
-    fn block(&mut self, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
-        let mut out = Vec::new();
-        self.encoder.begin(&mut out);
-        let usual = [(":method", "GET"), (":scheme", "http"), (":path", path), (":authority", "a")];
-        for (name, value) in usual.iter().chain(more) {
-            self.encoder.field(name.as_bytes(), value.as_bytes(), &mut out);
-        }
-        out
-    }
-    fn ask(&mut self, stream: u32, path: &str) {
-        let block = self.block(path, &[]);
-        self.send(&frame(HEADERS, 5, stream, &block));
-    }
-    fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("sent");
-    }
-    /// The next frame: kind, flags, stream, payload; `None` at the end.
-    fn next(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
-        let mut head = [0; 9];
-        self.stream.read_exact(&mut head).ok()?;
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-        let mut payload = vec![0; length];
-        self.stream.read_exact(&mut payload).ok()?;
-        Some((head[3], head[4], u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]), payload))
-    }
-    /// The status and the body of one stream's answer, whatever else comes.
-    fn answer(&mut self, stream: u32) -> (String, Vec<u8>) {
-        let (mut status, mut body) = (String::new(), Vec::new());
-        let limits = ListLimits { bytes_max: 65_536, fields_max: 100, field_max: 65_536 };
-        while let Some((kind, flags, id, payload)) = self.next() {
-            if kind == HEADERS {
-                let list = self.decoder.decode(&payload, &limits).expect("a block");
-                if id == stream {
-                    status =
-                        list.iter().find(|(n, _)| *n == b":status").map_or(String::new(), |(_, v)| support::text(v));
-                }
-            }
-            if id == stream && kind == DATA {
-                body.extend_from_slice(&payload);
-            }
-            if id == stream && (kind == RST_STREAM || flags & 1 != 0) {
-                return (status, body);
-            }
-        }
-        panic!("the connection ended before stream {stream}: {status}");
-    }
-    /// The error code of the GOAWAY that comes, and that the connection ends then.
-    fn goaway(&mut self) -> u32 {
-        let mut code = u32::MAX;
-        while let Some((kind, _, _, payload)) = self.next() {
-            if kind == GOAWAY {
-                code = u32::from_be_bytes(payload[4..8].try_into().expect("a number"));
-            }
-        }
-        code
-    }
-}
-
+use support::http2::{CONTINUATION, Client, DATA, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame};
+use support::origin::{Origin, ok};
+use support::{Site, free_port, resident_kb, text};
 fn site(port: u16, more: &str) -> Site {
     let conf = format!(
         "http {{ http2 on; {more} server {{ listen 127.0.0.1:{port}; root html; location /hello {{ return 200 hello; }} }} }}"
@@ -243,6 +154,45 @@ fn curl_gets_what_http_1_gives() {
     assert_eq!(support::text(&curl(&["-H", "Cookie: a=1", "-H", "Cookie: b=2", &url("/echo")])), "GET  a=1; b=2");
     let head = support::text(&curl(&["-I", &url("/none")]));
     assert!(head.starts_with("HTTP/2 404"), "{head}");
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn a_request_of_http_1_asks_for_http_2() {
+    let (port, origin) = (free_port(), Origin::answering(|head| ok(&head.to_ascii_lowercase())));
+    let conf = format!(
+        "http {{ http2 on; access_log logs/a.log; server {{ listen 127.0.0.1:{port}; http2_upgrade on; server_name on; root html;
+            location /pass {{ proxy_pass http://127.0.0.1:{}; proxy_set_header Upgrade $http_upgrade; }} }}
+         server {{ listen 127.0.0.1:{port}; server_name off; return 200 $http_upgrade; }} }}",
+        origin.port
+    );
+    let site = Site::new("daemon off; worker_processes 1;", &conf);
+    std::fs::write(site.path("html/big"), vec![b'x'; 300_000]).expect("a file");
+    let running = site.start();
+    let curl = |path: &str, host: &str| {
+        let url = format!("http://127.0.0.1:{port}{path}");
+        let got = Command::new("curl")
+            .args(["-s", "--http2", "-m", "20", "-w", "\\n%{http_code} %{http_version} %{size_download}", "-H"])
+            .args([&format!("Host: {host}"), &url])
+            .output()
+            .expect("curl");
+        text(&got.stdout)
+    };
+    assert!(curl("/big", "on").ends_with("\n200 2 300000"));
+    let passed = curl("/pass", "on");
+    assert!(passed.contains("get /pass http/1.1\r\n") && passed.contains("\n200 2 "), "{passed}");
+    assert!(!passed.contains("upgrade") && !passed.contains("http2-settings"), "{passed}");
+    // Where it is not on, it is a request like others.
+    assert_eq!(curl("/", "off"), "h2c\n200 1.1 3");
+    // Settings that cannot be are refused as they are in a frame: an initial window of 2^31 here.
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).expect("connected");
+    let head = "GET / HTTP/1.1\r\nHost: on\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AASAAAAA\r\n\r\n";
+    client.write_all(head.as_bytes()).expect("sent");
+    let mut got = Vec::new();
+    let _ = client.shutdown(std::net::Shutdown::Write);
+    client.read_to_end(&mut got).expect("an answer");
+    assert!(got.starts_with(b"HTTP/1.1 101 ") && got.ends_with(&[0, 0, 0, 3]), "{got:?}");
     running.quit();
     site.assert_no_alerts();
 }

@@ -147,3 +147,63 @@ fn the_printed_configuration_is_one_that_works() {
     let tested = site.run(&["-t"]);
     assert!(tested.status.success(), "{}", text(&tested.stderr));
 }
+
+#[test]
+fn tls_with_an_authority_of_ones_own() {
+    let site = Site::new("", "");
+    site.write("html/x", "over tls");
+    let data = site.path("data");
+    let start = || {
+        let port = free_port();
+        let mut child = Command::new(BINARY)
+            .args(["serve", "--tls", "--listen", &port.to_string()])
+            .current_dir(site.path("html"))
+            .env("XDG_DATA_HOME", &data)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let mut out = BufReader::new(child.stdout.take().expect("piped"));
+        let mut line = String::new();
+        while !line.starts_with("Press") {
+            line.clear();
+            assert_ne!(out.read_line(&mut line).expect("readable"), 0, "it says that it serves");
+        }
+        (child, port, out)
+    };
+    let curl = |port: u16, host: &str, authority: &str| {
+        let url = format!("https://{host}:{port}/x");
+        let got = Command::new("curl")
+            .args(["-s", "-g", "-m", "20", "-w", " %{http_version}", "--cacert", authority, &url])
+            .output()
+            .expect("curl");
+        (got.status.code(), text(&got.stdout))
+    };
+    let authority = data.join("tidegate/local-authority.crt");
+    let authority = authority.to_str().expect("text");
+    let key = || std::fs::read(data.join("tidegate/local-authority.key")).expect("a key");
+    let (mut first, port, _out) = start();
+    for host in ["localhost", "127.0.0.1"] {
+        assert_eq!(curl(port, host, authority), (Some(0), "over tls 2".into()), "{host}");
+    }
+    // Nobody else's authority will do.
+    let key_of_another = rcgen::KeyPair::generate().expect("a key");
+    let other = rcgen::CertificateParams::default().self_signed(&key_of_another).expect("signed").pem();
+    site.write("other.crt", &other);
+    assert_eq!(curl(port, "localhost", site.path("other.crt").to_str().expect("text")).0, Some(60));
+    let before = key();
+    let (mut second, port, _out) = start();
+    assert_eq!(key(), before, "the authority stays");
+    assert_eq!(curl(port, "localhost", authority).0, Some(0));
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |name: &str| std::fs::metadata(data.join(name)).expect("there").permissions().mode() & 0o777;
+    assert_eq!((mode("tidegate"), mode("tidegate/local-authority.key")), (0o700, 0o600));
+    for child in [&mut first, &mut second] {
+        signal(child.id(), "INT");
+        assert_eq!(child.wait().expect("waited").code(), Some(0));
+    }
+    // A key that is broken is told of, and not written over.
+    std::fs::write(data.join("tidegate/local-authority.key"), "no key").expect("written");
+    let refused = Command::new(BINARY).args(["serve", "--tls"]).env("XDG_DATA_HOME", &data).output().expect("runs");
+    assert!(text(&refused.stderr).contains("local-authority.key: ") && refused.status.code() == Some(1));
+    assert_eq!(key(), b"no key");
+}

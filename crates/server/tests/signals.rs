@@ -286,3 +286,22 @@ fn a_worker_that_does_not_answer_a_reload_is_replaced() {
     });
     running.quit();
 }
+
+#[test]
+fn nobody_else_can_write_the_files_of_a_daemon() {
+    use std::os::unix::fs::PermissionsExt;
+    let port = free_port();
+    let site = Site::new(
+        "worker_processes 1; pid logs/n.pid;",
+        &format!("http {{ access_log logs/a.log; server {{ listen 127.0.0.1:{port}; return 200; }} }}"),
+    );
+    // It has no umask, whatever that of the one who starts it is.
+    assert!(site.run(&[]).status.success());
+    let pid = wait("the process id", || site.read("logs/n.pid").trim().parse::<u32>());
+    for name in ["logs/n.pid", "logs/a.log", "logs/error.log"] {
+        let mode = std::fs::metadata(site.path(name)).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode & 0o022, 0, "{name}: {mode:o}");
+    }
+    signal(pid, "QUIT");
+    wait("its end", || if alive(pid) { Err("it is alive") } else { Ok(()) });
+}

@@ -1,62 +1,14 @@
 //! Connections in simulated time: every timeout of a client's side, and thousands of random courses with reloads, QUIT, resets
 //! and panics in the middle. A failing course prints its seed; `TIDEGATE_SIM_SEED=N` runs that one alone.
 
+mod support;
+
 use conn::sim::Sim;
 use conn::thread::{Command, Serving};
-use net::listen::Address;
-use server::conf::{self, Invocation};
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::sync::LazyLock;
-
-/// A folder with a file that is larger than a socket takes.
-static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
-    let folder = std::env::temp_dir().join(format!("tidegate-simulation-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    std::fs::write(folder.join("big"), big()).expect("a file");
-    let huge = std::fs::File::create(folder.join("huge")).expect("a file");
-    huge.set_len(1 << 30).expect("a sparse file");
-    folder
-});
-
-fn big() -> Vec<u8> {
-    (0..400_000u32).map(|n| b'a' + (n % 23) as u8).collect()
-}
-
-fn first() -> Address {
-    Address::Ip(([127, 0, 0, 1], 8001).into())
-}
-fn second() -> Address {
-    Address::Ip(([127, 0, 0, 1], 8002).into())
-}
-
-/// What a thread serves by this configuration; `servers` stands in the http block.
-fn serving(servers: &str) -> Serving {
-    let folder = FOLDER.display();
-    let text = format!("error_log /dev/null crit; events {{ }} http {{ access_log off; root {folder}; {servers} }}");
-    let path = |name: &str| FOLDER.join(name);
-    let invocation = Invocation {
-        prefix: FOLDER.clone(),
-        conf_file: path("nginx.conf"),
-        error_log: None,
-        pid: path("pid"),
-        globals: Vec::new(),
-        text: Some(text.into_bytes()),
-    };
-    let reading =
-        conf::read(&conf_syntax::Disk, conf_schema::Store::default(), &invocation, observe::LogFiles::default());
-    let config = reading.config.unwrap_or_else(|failure| panic!("{:?}", failure.complaints));
-    Serving {
-        stream: None,
-        http: config.http,
-        error_log: config.error_log,
-        connections_max: config.core.worker_connections,
-        multi_accept: config.core.multi_accept,
-        shutdown_timeout_ms: config.core.shutdown_timeout_ms,
-    }
-}
+use support::simulated::{FOLDER, Random, big, drain, first, for_seeds, quiet_panics, second, serving};
 
 fn sim(directives: &str) -> Sim {
     let servers = format!(
@@ -66,18 +18,6 @@ fn sim(directives: &str) -> Sim {
     Sim::new(serving(&servers)).expect("a thread")
 }
 
-/// Everything that has come; whether it is the end.
-fn drain(stream: &mut UnixStream) -> (Vec<u8>, bool) {
-    let (mut all, mut buf) = (Vec::new(), [0; 4096]);
-    loop {
-        match stream.read(&mut buf) {
-            Ok(0) => return (all, true),
-            Ok(n) => all.extend_from_slice(buf.get(..n).expect("read")),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return (all, false),
-            Err(_) => return (all, true),
-        }
-    }
-}
 fn is_open(stream: &mut UnixStream) -> bool {
     let (bytes, ended) = drain(stream);
     assert!(bytes.is_empty(), "{}", String::from_utf8_lossy(&bytes));
@@ -272,24 +212,6 @@ fn quit_leaves_kept_connections_keepalive_min_timeout_and_requests_worker_shutdo
     assert!(!sim.has_ended());
     sim.pass(20).expect("rest");
     assert!(sim.has_ended());
-}
-
-/// Small random numbers, the same for the same seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
-    fn chance(&mut self, percent: u64) -> bool {
-        self.next() % 100 < percent
-    }
 }
 
 /// What a request is to be answered with.
@@ -491,22 +413,10 @@ fn course(seed: u64, plans: &[Serving], big: &[u8]) {
 
 #[test]
 fn random_courses() {
-    // Panics are a part of it; what they would print is not.
-    std::panic::set_hook(Box::new(|info| {
-        let words = info.payload().downcast_ref::<&str>().copied().unwrap_or_default();
-        if words != "a test's panic" {
-            eprintln!("{info}");
-        }
-    }));
+    quiet_panics();
     let plans: Vec<Serving> = (0..PLANS).map(plan).collect();
     let big = big();
-    let only = std::env::var("TIDEGATE_SIM_SEED").ok().and_then(|seed| seed.parse().ok());
-    let count = std::env::var("TIDEGATE_SIM_COUNT").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000);
-    let seeds = only.map_or(0..count, |seed: u64| seed..seed + 1);
-    for seed in seeds {
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| course(seed, &plans, &big)));
-        assert!(done.is_ok(), "seed {seed} fails: TIDEGATE_SIM_SEED={seed}");
-    }
+    for_seeds(10_000, |seed| course(seed, &plans, &big));
 }
 
 /// The first message of a client of TLS 1.2 that takes ECDHE with ECDSA.

@@ -48,6 +48,16 @@ impl Fields {
         }
     }
 
+    /// Keeps the fields that are wanted, in their order.
+    pub fn retain(&mut self, wanted: impl Fn(&Field) -> bool) {
+        let mut all = std::mem::take(&mut self.all);
+        all.retain(|field| wanted(field));
+        self.clear();
+        for field in all {
+            self.push(field);
+        }
+    }
+
     /// Adds a field. At most 65,535 are counted; the parsers stop before.
     #[inline]
     pub fn push(&mut self, field: Field) {

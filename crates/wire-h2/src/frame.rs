@@ -21,6 +21,8 @@ pub const PING: u8 = 6;
 pub const GOAWAY: u8 = 7;
 pub const WINDOW_UPDATE: u8 = 8;
 pub const CONTINUATION: u8 = 9;
+/// RFC 9218, 7.1
+pub const PRIORITY_UPDATE: u8 = 16;
 
 pub const END_STREAM: u8 = 1;
 pub const ACK: u8 = 1;
@@ -34,6 +36,10 @@ pub const SETTINGS_MAX_CONCURRENT_STREAMS: u16 = 3;
 pub const SETTINGS_INITIAL_WINDOW_SIZE: u16 = 4;
 pub const SETTINGS_MAX_FRAME_SIZE: u16 = 5;
 pub const SETTINGS_MAX_HEADER_LIST_SIZE: u16 = 6;
+/// RFC 8441, 3
+pub const SETTINGS_ENABLE_CONNECT_PROTOCOL: u16 = 8;
+/// RFC 9218, 2.1
+pub const SETTINGS_NO_RFC7540_PRIORITIES: u16 = 9;
 
 /// Why a stream or a connection ends (RFC 9113, 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +54,7 @@ pub enum ErrorCode {
     RefusedStream = 7,
     Cancel = 8,
     Compression = 9,
+    Connect = 10,
     EnhanceYourCalm = 11,
 }
 

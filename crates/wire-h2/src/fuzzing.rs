@@ -1,7 +1,7 @@
 //! Bodies of the fuzz targets; each also runs with a seed in `cargo test`.
 
 use crate::hpack::{Decoder, Encoder, ListLimits};
-use crate::{Event, Limits, PREFACE, Server, Taken};
+use crate::{Client, ClientEvent, ClientLimits, Event, Limits, PREFACE, Server, Taken};
 
 /// Any octets are a header block or are not; what was decoded can be encoded again and means the same.
 pub fn hpack(bytes: &[u8]) {
@@ -32,6 +32,7 @@ pub fn server(bytes: &[u8]) {
 }
 
 const LIMITS: Limits = Limits {
+    extended_connect: true,
     streams_max: 4,
     list_max: 32 * 1024,
     field_max: 8 * 1024,
@@ -89,6 +90,52 @@ fn answer(bytes: &[u8], size: usize) {
     }
 }
 
+/// What a server sends, as a client with four streams sees it: any octets, in any pieces. Its bounds hold, and what they mean does not
+/// depend on how they were cut.
+pub fn client(bytes: &[u8]) {
+    let whole = seen(bytes, bytes.len().max(1), false);
+    for size in [1, 7, 64] {
+        assert_eq!(seen(bytes, size, false), whole, "cut into pieces of {size}");
+        seen(bytes, size, true);
+    }
+}
+
+/// `acts`: bodies are taken and sent; then it depends on the pieces what comes within the windows.
+fn seen(bytes: &[u8], size: usize, acts: bool) -> Vec<String> {
+    let limits =
+        ClientLimits { streams_max: 4, list_max: 32 * 1024, field_max: 8 * 1024, fields_max: 100, stream_window: 1000 };
+    let mut client = Client::new(limits);
+    let mut block = Vec::new();
+    Encoder::stateless().field(b":method", b"POST", &mut block);
+    let streams: Vec<u32> = (0..5).filter_map(|n| client.open(&block, n % 2 == 0)).collect();
+    assert!(streams.len() == 4, "more streams than the limit");
+    let mut all = Vec::new();
+    for piece in bytes.chunks(size) {
+        let failed = client.receive(piece).is_err();
+        while let Some(event) = client.poll_event() {
+            all.push(format!("{event:?}"));
+            match event {
+                _ if !acts => {}
+                ClientEvent::Body { stream, bytes, .. } => {
+                    assert!(bytes.len() <= 1000, "more than the window");
+                    client.consumed(stream, bytes.len());
+                }
+                ClientEvent::Capacity(stream) => {
+                    client.send_body(stream, &[b'x'; 100], false);
+                }
+                ClientEvent::Reset { stream, .. } => client.forget(stream),
+                _ => {}
+            }
+        }
+        assert!(client.output().len() <= 2 * 1024 * 1024, "answers without an end");
+        client.advance(client.output().len());
+        if failed {
+            break;
+        }
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     /// Octets that look like frames, from a seed.
@@ -119,6 +166,13 @@ mod tests {
     fn connections_from_seeds() {
         for seed in 1..20_000u64 {
             super::server(&frames(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+        }
+    }
+
+    #[test]
+    fn servers_from_seeds() {
+        for seed in 1..20_000u64 {
+            super::client(&frames(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
         }
     }
 

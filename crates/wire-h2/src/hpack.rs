@@ -192,7 +192,7 @@ pub struct ListLimits {
     /// Octets of names and values.
     pub bytes_max: usize,
     pub fields_max: usize,
-    /// Octets of one name, and of one value.
+    /// Octets of one name, and of one value, as they are sent: in Huffman's code they are fewer (nginx counts so).
     pub field_max: usize,
 }
 
@@ -223,19 +223,20 @@ fn integer(rest: &mut &[u8], prefix_bits: u32) -> Result<usize, Broken> {
 }
 
 /// Decodes a string to the end of the arena. One longer than `max` is skipped: `None`.
-fn string(rest: &mut &[u8], arena: &mut Vec<u8>, max: usize) -> Result<Option<Place>, Broken> {
+fn string(rest: &mut &[u8], arena: &mut Vec<u8>, max: usize) -> Result<Option<(Place, usize)>, Broken> {
     let coded = rest.first().ok_or(Broken::Cut)? & 0x80 != 0;
     let length = integer(rest, 7)?;
     let (text, after) = rest.split_at_checked(length).ok_or(Broken::Cut)?;
     *rest = after;
     let start = arena.len();
     if coded {
-        // A code is at most 30 bits an octet, and at least 5.
         if length > max {
             return Ok(None);
         }
-        if huffman::decode(text, max, arena).is_err() {
-            let whole = arena.len() - start >= max;
+        // A code has at least 5 bits.
+        let decoded_max = max.saturating_mul(8) / 5;
+        if huffman::decode(text, decoded_max, arena).is_err() {
+            let whole = arena.len() - start >= decoded_max;
             arena.truncate(start);
             return if whole { Ok(None) } else { Err(Broken::Code) };
         }
@@ -244,7 +245,7 @@ fn string(rest: &mut &[u8], arena: &mut Vec<u8>, max: usize) -> Result<Option<Pl
     } else {
         arena.extend_from_slice(text);
     }
-    Ok(Some(Place { start, end: arena.len() }))
+    Ok(Some((Place { start, end: arena.len() }, length)))
 }
 
 impl Decoder {
@@ -327,11 +328,11 @@ impl Decoder {
             index => {
                 let (name, _) = self.entry(index)?;
                 let name = name.to_vec();
-                Some(list.put(&name))
+                Some((list.put(&name), 0))
             }
         };
         let value = string(rest, &mut list.arena, max)?;
-        let (Some(name), Some(value)) = (name, value) else {
+        let (Some((name, name_coded)), Some((value, value_coded))) = (name, value) else {
             list.arena.truncate(start);
             list.too_large = true;
             if keep {
@@ -344,6 +345,7 @@ impl Decoder {
         }
         let lengths = (name.end - name.start, value.end - value.start);
         let text = list.arena.split_off(start);
+        list.too_large |= name_coded.max(value_coded) > limits.field_max;
         if list.fits(lengths.0, lengths.1, limits) {
             list.arena.extend_from_slice(&text);
             list.fields.push((name, value));
@@ -359,7 +361,7 @@ impl List {
         Place { start, end: self.arena.len() }
     }
     fn fits(&mut self, name: usize, value: usize, limits: &ListLimits) -> bool {
-        self.too_large |= self.arena.len() + name + value > limits.bytes_max || name.max(value) > limits.field_max;
+        self.too_large |= self.arena.len() + name + value > limits.bytes_max;
         self.too_many |= self.fields.len() >= limits.fields_max;
         !self.too_large && !self.too_many
     }
@@ -574,6 +576,21 @@ mod tests {
         encoder.field(b"name-19", b"value", &mut out);
         assert_eq!(out.len(), 1);
         assert!(decoder.decode(&out, &limits).expect("a block").iter().eq([(&b"name-19"[..], &b"value"[..])]));
+    }
+
+    #[test]
+    fn lengths_of_fields_are_those_that_were_sent() {
+        let limits = ListLimits { field_max: 50, ..LIMITS };
+        let too_large = |value: &[u8]| {
+            let mut out = Vec::new();
+            Encoder::default().field(b"a", value, &mut out);
+            Decoder::default().decode(&out, &limits).expect("a block").too_large
+        };
+        // Five bits each, and eight.
+        assert!(!too_large(&[b'a'; 80]));
+        assert!(too_large(&[b'a'; 81]));
+        assert!(!too_large(&[b'X'; 50]));
+        assert!(too_large(&[b'X'; 51]));
     }
 
     #[test]

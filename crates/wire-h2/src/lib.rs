@@ -12,6 +12,7 @@ mod frame;
 pub mod fuzzing;
 pub mod hpack;
 mod huffman;
+mod priority;
 mod request;
 mod server;
 mod stream;

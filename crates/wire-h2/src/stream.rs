@@ -1,5 +1,6 @@
 //! What a connection keeps of each stream.
 
+use crate::priority::Priority;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -29,6 +30,7 @@ pub struct Stream {
     pub asked: bool,
     /// The caller waits for its window to open.
     pub blocked: bool,
+    pub priority: Priority,
 }
 
 impl Stream {
@@ -47,6 +49,7 @@ impl Stream {
             credit: 0,
             asked: false,
             blocked: false,
+            priority: Priority::default(),
         }
     }
     pub fn is_closed(&self) -> bool {

@@ -16,18 +16,42 @@
 //!     raw "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n" -> 400
 //! stream:
 //!     server { listen 127.0.0.1:{stream}; return $remote_addr; }
+//! origin one:
+//!     reads "GET /a " sends "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" closes
+//! connection:
+//!     GET / -> 200
+//!     GET / -> 200
+//! over: h1, tls (why not over the others)
 //! log: has "open()"
 //! needs: http_mp4_module (the oracle skips the case where nginx's -V does not name it)
 //! differs: why nginx answers otherwise (the oracle then skips the case)
 //! ```
+//! Each step below `client:` has a connection of its own; those below a `connection:` share one. A case runs over HTTP/1 in clear
+//! (`h1`) and in TLS (`tls`), over HTTP/2 in TLS (`h2`) and in clear (`h2c`), unless `over:` names fewer, each time with a server of its
+//! own. What HTTP/2 cannot say (`raw`, absolute targets, `Connection` and its kin) goes over HTTP/1 in clear there, and what it does not
+//! say in responses is not looked at. `{port}` is the port in clear always,
+//! `{scheme}` and `{protocol}` are what a run has.
+//!
+//! A step that begins with `[h1, tls]` is left out over the others. One that begins with `[h2, h2c]` goes over HTTP/2 whatever it says;
+//! fields like `:authority: a` stand for the usual ones there.
+//!
+//! An origin answers requests by its lines, in their order; each request must hold the text, and every line must be used. `{one}` is
+//! its address. It `closes` or `resets` the connection behind the answer, or keeps it.
+//!
 //! Steps of the stream block are `tcp "sent" -> "answer"`, `tcp "sent" -> begins "answer"` and `udp "sent" -> "answer"`, on the port
 //! `{stream}`; `{other}` is another one.
 //! After every case, unasked: no `[alert]` in the error log, no descriptor that was not there before, a clean exit.
 
 #![forbid(unsafe_code)]
 
+mod expect;
+mod http1;
+mod http2;
+mod origin;
 mod parse;
 mod run;
+mod wire;
 
-pub use parse::{Case, Expect, Step, parse};
+pub use parse::{Case, Expect, Over, Step, parse};
 pub use run::{Server, run};
+pub use wire::identity;

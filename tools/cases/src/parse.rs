@@ -3,12 +3,16 @@
 /// A case as written.
 #[derive(Clone, Debug, Default)]
 pub struct Case {
+    text: String,
     pub files: Vec<(String, String)>,
     pub http: String,
     pub conf: String,
     /// The stream block: `{stream}` and `{other}` are ports of its own.
     pub stream: String,
-    pub steps: Vec<Step>,
+    pub origins: Vec<Script>,
+    pub sessions: Vec<Session>,
+    /// The protocols that it runs over.
+    pub over: Vec<Over>,
     /// Texts that the error log must hold.
     pub log: Vec<String>,
     /// Why nginx answers otherwise.
@@ -17,22 +21,106 @@ pub struct Case {
     pub needs: Option<String>,
 }
 
-/// One exchange: bytes that are sent on a connection of their own, and the responses that must come, in order.
+impl Case {
+    /// The case with `{scheme}` and `{protocol}` as they are over a protocol.
+    ///
+    /// # Errors
+    /// As [`parse`], which has taken the text before.
+    pub fn said_over(&self, over: Over) -> Result<Case, String> {
+        let scheme = if over.is_tls() { "https" } else { "http" };
+        let protocol = if over.is_h2() { "HTTP/2.0" } else { "HTTP/1.1" };
+        parse(&self.text.replace("{scheme}", scheme).replace("{protocol}", protocol))
+    }
+}
+
+/// How requests come to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    H1,
+    /// HTTP/1 in TLS.
+    Tls,
+    /// HTTP/2 in TLS.
+    H2,
+    /// HTTP/2 in clear, by prior knowledge.
+    H2c,
+}
+
+impl Over {
+    pub const ALL: &[Over] = &[Over::H1, Over::Tls, Over::H2, Over::H2c];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Over::H1 => "h1",
+            Over::Tls => "tls",
+            Over::H2 => "h2",
+            Over::H2c => "h2c",
+        }
+    }
+    pub fn is_tls(self) -> bool {
+        matches!(self, Over::Tls | Over::H2)
+    }
+    pub fn is_h2(self) -> bool {
+        matches!(self, Over::H2 | Over::H2c)
+    }
+}
+
+/// Steps that share a connection, or one step with a connection of its own.
+#[derive(Clone, Debug)]
+pub struct Session {
+    pub kept: bool,
+    pub steps: Vec<Step>,
+}
+
+/// One exchange: what is sent, and the responses that must come, in order.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub line: usize,
-    pub send: Vec<u8>,
-    /// HEAD: responses have no body.
-    pub head: bool,
+    /// The protocols that it is for; `None`: all.
+    pub over: Option<Vec<Over>>,
+    pub act: Act,
     pub expect: Vec<Vec<Expect>>,
-    /// Bytes or a datagram for the stream block instead, and what comes back.
-    pub plain: Option<Plain>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    Request(Request),
+    /// Octets as they are, which only HTTP/1 takes.
+    Raw(Vec<u8>),
+    /// Octets or a datagram for the stream block, and what comes back.
+    Plain(Plain),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub method: String,
+    pub target: String,
+    pub fields: Vec<(String, String)>,
+    pub body: Option<String>,
+}
+
+impl Step {
+    /// Whether only HTTP/2 is meant to take it.
+    pub fn is_of_http2(&self) -> bool {
+        self.over.as_ref().is_some_and(|over| over.iter().all(|over| over.is_h2()))
+    }
+}
+
+impl Request {
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
+    }
+    /// What HTTP/2 has no way to say.
+    pub fn is_of_http1(&self) -> bool {
+        const NAMES: &[&str] = &["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "te"];
+        !self.target.starts_with('/') || NAMES.iter().any(|name| self.field(name).is_some())
+    }
 }
 
 /// What is exchanged with the stream block, on its port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain {
     pub udp: bool,
+    pub sent: Vec<u8>,
     /// All that comes until the connection is closed, or the datagram.
     pub answer: String,
     /// It need only begin so.
@@ -52,86 +140,126 @@ pub enum Expect {
     Closed,
 }
 
+/// An origin that answers by a script; `{NAME}` in the configuration is its address.
+#[derive(Clone, Debug, Default)]
+pub struct Script {
+    pub name: String,
+    pub lines: Vec<Answer>,
+}
+
+/// What it does with a request.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub line: usize,
+    /// The request must hold this.
+    pub reads: String,
+    pub sends: Vec<u8>,
+    pub then: Then,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    Keeps,
+    Closes,
+    Resets,
+}
+
 /// # Errors
 /// What is wrong, with the line.
 pub fn parse(text: &str) -> Result<Case, String> {
-    let mut case = Case::default();
+    let mut case = Case { text: text.into(), over: Over::ALL.to_vec(), ..Case::default() };
     let mut section = String::new();
     for (number, line) in text.lines().enumerate() {
         let number = number + 1;
+        let wrong = |words: String| format!("line {number}: {words}");
         if line.starts_with('#') || (line.trim().is_empty() && !matches!(section.as_str(), "conf" | "http" | "stream"))
         {
             continue;
         }
         if !line.starts_with(' ') {
-            let (name, rest) = line.split_once(':').ok_or(format!("line {number}: a section ends with a colon"))?;
+            let (name, rest) = line.split_once(':').ok_or(wrong("a section ends with a colon".into()))?;
+            let (name, of) = name.split_once(' ').unwrap_or((name, ""));
             section = name.to_string();
             let rest = rest.trim();
             match name {
                 "files" | "http" | "conf" | "stream" | "client" => {}
-                "log" => {
-                    case.log.push(quoted(rest.trim_start_matches("has ")).map_err(|e| format!("line {number}: {e}"))?.0)
-                }
+                "connection" => case.sessions.push(Session { kept: true, steps: Vec::new() }),
+                "origin" => case.origins.push(Script { name: of.into(), lines: Vec::new() }),
+                "over" => case.over = over(rest).map_err(wrong)?,
+                "log" => case.log.push(quoted(rest.trim_start_matches("has ")).map_err(wrong)?.0),
                 "needs" => case.needs = Some(rest.into()),
                 "differs" => case.differs = Some(rest.into()).filter(|r: &String| r != "nothing"),
-                other => return Err(format!("line {number}: no section is called \"{other}\"")),
+                other => return Err(wrong(format!("no section is called \"{other}\""))),
             }
             continue;
         }
         match section.as_str() {
             "files" => {
-                let (name, content) = line.trim().split_once(':').ok_or(format!("line {number}: name: content"))?;
+                let (name, content) = line.trim().split_once(':').ok_or(wrong("name: content".into()))?;
                 case.files.push((name.into(), unescape(content.trim())));
             }
             "http" => case.http += &format!("{line}\n"),
             "conf" => case.conf += &format!("{line}\n"),
             "stream" => case.stream += &format!("{line}\n"),
-            "client" => case.steps.push(step(line.trim(), number).map_err(|e| format!("line {number}: {e}"))?),
-            _ => return Err(format!("line {number}: stands in no section")),
+            "client" => {
+                let steps = vec![step(line.trim(), number).map_err(wrong)?];
+                case.sessions.push(Session { kept: false, steps });
+            }
+            "connection" => {
+                let step = step(line.trim(), number).map_err(wrong)?;
+                case.sessions.last_mut().ok_or(wrong("no connection".into()))?.steps.push(step);
+            }
+            "origin" => {
+                let answer = answer(line.trim(), number).map_err(wrong)?;
+                case.origins.last_mut().ok_or(wrong("no origin".into()))?.lines.push(answer);
+            }
+            _ => return Err(wrong("stands in no section".into())),
         }
     }
-    if case.steps.is_empty() {
+    if case.sessions.is_empty() {
         return Err("no client: section".into());
     }
     Ok(case)
 }
 
+fn over(text: &str) -> Result<Vec<Over>, String> {
+    let known = |name: &str| Over::ALL.iter().copied().find(|o| o.name() == name);
+    // What comes after the names says why.
+    let names = text.split_once(" (").map_or(text, |(names, _)| names);
+    names.split(", ").map(|name| known(name.trim()).ok_or(format!("\"{name}\" is no protocol of cases"))).collect()
+}
+
+/// `reads "TEXT" sends "BYTES" [closes|resets]`
+fn answer(text: &str, line: usize) -> Result<Answer, String> {
+    let rest = text.strip_prefix("reads ").ok_or("reads \"TEXT\" sends \"BYTES\" [closes|resets]")?;
+    let (reads, rest) = rest.split_once(" sends ").ok_or("it sends nothing")?;
+    let (sends, then) = quoted(rest)?;
+    let then = match then.trim() {
+        "" => Then::Keeps,
+        "closes" => Then::Closes,
+        "resets" => Then::Resets,
+        other => return Err(format!("\"{other}\" is neither closes nor resets")),
+    };
+    Ok(Answer { line, reads: quoted(reads)?.0, sends: sends.into_bytes(), then })
+}
+
 fn step(text: &str, line: usize) -> Result<Step, String> {
+    let (only, text) = match text.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+        Some((names, rest)) => (Some(over(names)?), rest),
+        None => (None, text),
+    };
     let (request, wanted) = text.split_once(" -> ").ok_or("REQUEST -> EXPECTATIONS")?;
-    let mut head = false;
     for (word, udp) in [("tcp ", false), ("udp ", true)] {
         if let Some(sent) = request.strip_prefix(word) {
             let begins = wanted.starts_with("begins ");
             let answer = quoted(wanted.trim_start_matches("begins "))?.0;
-            let plain = Some(Plain { udp, answer, begins });
-            return Ok(Step { line, send: quoted(sent)?.0.into_bytes(), head, expect: Vec::new(), plain });
+            let act = Act::Plain(Plain { udp, sent: quoted(sent)?.0.into_bytes(), answer, begins });
+            return Ok(Step { line, over: only, act, expect: Vec::new() });
         }
     }
-    let send = if let Some(raw) = request.strip_prefix("raw ") {
-        quoted(raw)?.0.into_bytes()
-    } else {
-        let mut words = request.splitn(3, ' ');
-        let (method, target) = (words.next().unwrap_or(""), words.next().ok_or("METHOD TARGET")?);
-        head = method == "HEAD";
-        let mut out = format!("{method} {target} HTTP/1.1\r\n");
-        let (mut body, mut host) = (None, false);
-        for field in split(words.next().unwrap_or("")) {
-            if let Some(text) = field.strip_prefix("body ") {
-                body = Some(quoted(text)?.0);
-            } else if !field.is_empty() {
-                host |= field.to_ascii_lowercase().starts_with("host:");
-                out += &format!("{field}\r\n");
-            }
-        }
-        if !host {
-            out += "Host: localhost\r\n";
-        }
-        if let Some(body) = &body {
-            out += &format!("Content-Length: {}\r\n", body.len());
-        }
-        out += "Connection: close\r\n\r\n";
-        out += &body.unwrap_or_default();
-        out.into_bytes()
+    let act = match request.strip_prefix("raw ") {
+        Some(raw) => Act::Raw(quoted(raw)?.0.into_bytes()),
+        None => Act::Request(asked(request)?),
     };
     let mut expect = Vec::new();
     for response in wanted.split(" then ") {
@@ -141,7 +269,26 @@ fn step(text: &str, line: usize) -> Result<Step, String> {
         }
         expect.push(all);
     }
-    Ok(Step { line, send, head, expect, plain: None })
+    Ok(Step { line, over: only, act, expect })
+}
+
+/// `METHOD TARGET [FIELD: VALUE, ...] [body "..."]`
+fn asked(text: &str) -> Result<Request, String> {
+    let mut words = text.splitn(3, ' ');
+    let (method, target) = (words.next().unwrap_or(""), words.next().ok_or("METHOD TARGET")?);
+    let mut request = Request { method: method.into(), target: target.into(), fields: Vec::new(), body: None };
+    for field in split(words.next().unwrap_or("")) {
+        if let Some(text) = field.strip_prefix("body ") {
+            request.body = Some(quoted(text)?.0);
+        } else if !field.is_empty() {
+            // A pseudo-header begins with a colon.
+            let from = usize::from(field.starts_with(':'));
+            let colon = field[from..].find(':').ok_or(format!("\"{field}\" is no field: use raw"))? + from;
+            let (name, value) = (&field[..colon], &field[colon + 1..]);
+            request.fields.push((unescape(name), unescape(value.strip_prefix(' ').unwrap_or(value))));
+        }
+    }
+    Ok(request)
 }
 
 fn expectation(text: &str) -> Result<Expect, String> {
@@ -163,7 +310,7 @@ fn expectation(text: &str) -> Result<Expect, String> {
     if let Some(name) = text.strip_prefix("no ") {
         return Ok(Expect::NoHeader(name.into()));
     }
-    let (name, value) = text.split_once(": ").ok_or(format!("\"{text}\" is no expectation"))?;
+    let (name, value) = text.split_once(": ").ok_or_else(|| format!("\"{text}\" is no expectation"))?;
     Ok(Expect::Header(name.into(), value.trim_matches('"').into()))
 }
 
@@ -188,7 +335,7 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 fn quoted(text: &str) -> Result<(String, &str), String> {
-    let inner = text.trim().strip_prefix('"').ok_or(format!("\"{text}\" should be in quotes"))?;
+    let inner = text.trim().strip_prefix('"').ok_or_else(|| format!("\"{text}\" should be in quotes"))?;
     let end = inner.rfind('"').ok_or("a quote is not closed")?;
     Ok((unescape(&inner[..end]), &inner[end + 1..]))
 }

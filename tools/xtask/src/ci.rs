@@ -25,7 +25,8 @@ pub fn run(_: &[String]) -> Result<(), String> {
     step("cargo", &["test", "--workspace"])?;
     let compared: Vec<&str> =
         ["xtask", "compare", "--in-ci"].into_iter().chain(crate::compare::CI.iter().copied()).collect();
-    step("cargo", &compared)
+    step("cargo", &compared)?;
+    step("cargo", &["xtask", "h2spec", "--in-ci"])
 }
 
 fn step(program: &str, args: &[&str]) -> Result<(), String> {

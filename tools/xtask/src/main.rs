@@ -7,6 +7,7 @@ mod ci;
 mod compare;
 mod deb;
 mod docs;
+mod h2spec;
 mod oracle;
 mod tidy;
 
@@ -23,6 +24,7 @@ const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
     ),
     ("deb", "build a Debian package of the release binary", deb::run),
     ("docs", "write docs/reference.md and docs/compatibility.md from the directive tables", docs::run),
+    ("h2spec", "the public conformance test of HTTP/2 against the debug build: [--h2spec FILE]", h2spec::run),
     (
         "oracle",
         "run the .case files against a real nginx: [--source DIR] [--nginx FILE] [--ours FILE] [--only TEXT]",

@@ -91,6 +91,9 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     paths.sort();
     let (mut agree, mut skipped, mut lacks, mut wrong) = (0, 0, 0, Vec::new());
     let built_with = told(&server.binary, "-V");
+    // `http2` is a directive of its own from 1.25.1 on.
+    let http2 = !server.nginx || (built_with.contains("http_v2_module") && is_since(&shown, (1, 25)));
+    let tls = !server.nginx || built_with.contains("http_ssl_module");
     for path in &paths {
         if asked.only.as_ref().is_some_and(|only| !path.to_string_lossy().contains(only.as_str())) {
             continue;
@@ -106,10 +109,13 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             continue;
         }
         let name = path.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        match cases::run(&server, &case, &name) {
-            Ok(()) => agree += 1,
-            Err(words) => wrong.push(format!("{}:\n{words}", path.display())),
+        let can = |over: &&cases::Over| (http2 || !over.is_h2()) && (tls || !over.is_tls());
+        let runs = case.over.iter().filter(can).map(|over| cases::run(&server, &case, &name, *over));
+        let failed: Vec<String> = runs.filter_map(Result::err).collect();
+        if failed.is_empty() {
+            agree += 1;
         }
+        wrong.extend(failed.iter().map(|words| format!("{}:\n{words}", path.display())));
     }
     println!(
         "{agree} cases agree with {shown}, {skipped} say that they differ, {lacks} need modules that it lacks, {} disagree",
@@ -140,6 +146,13 @@ pub fn nginx(source: Option<&Path>, binary: Option<&Path>) -> Result<Option<Path
 /// `nginx/1.31.4`
 pub fn version(binary: &Path) -> Option<String> {
     told(binary, "-v").split_whitespace().find(|word| word.starts_with("nginx/")).map(ToString::to_string)
+}
+
+/// Whether `nginx/1.31.4` is as new as that.
+fn is_since(version: &str, (major, minor): (u32, u32)) -> bool {
+    let mut numbers = version.trim_start_matches("nginx/").split('.').map_while(|n| n.parse().ok());
+    let seen: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    seen >= (major, minor)
 }
 
 /// What a server says of itself; empty when it says nothing.

@@ -11,6 +11,7 @@ pub use report::{json, text};
 
 use crate::location::Name;
 use crate::scope::{ScopeId, Scopes, quoted};
+use conf_schema::value::{parse_msec, parse_offset};
 use conf_schema::{Contexts, vocabulary};
 use conf_syntax::Directive;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +20,31 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub text: String,
+    /// What is compared: 60s and 1m are the same time.
+    key: String,
     pub place: Option<(String, u32)>,
+}
+
+impl Line {
+    fn new(text: String, place: Option<(String, u32)>) -> Line {
+        Line { key: text.clone(), text, place }
+    }
+    /// Times and sizes are compared by their value.
+    fn valued(mut self, syntax: &str) -> Line {
+        let word = self.text.trim_end_matches(';').split_once(' ');
+        let value = word.and_then(|(name, word)| {
+            let value = match syntax {
+                "time" => parse_msec(word.as_bytes())?,
+                "size" => parse_offset(&word.as_bytes().to_ascii_lowercase())?,
+                _ => return None,
+            };
+            Some(format!("{name} {value}"))
+        });
+        if let Some(key) = value {
+            self.key = key;
+        }
+        self
+    }
 }
 
 /// One difference.
@@ -94,7 +119,7 @@ impl Pair<'_, '_> {
             let none = Vec::new();
             let (old, new) = (before.get(name).unwrap_or(&none), after.get(name).unwrap_or(&none));
             let Some((old, new)) = differ(name, old, new) else { continue };
-            let texts = |lines: &[Line]| lines.iter().map(|line| line.text.clone()).collect::<Vec<_>>();
+            let texts = |lines: &[Line]| lines.iter().map(|line| line.key.clone()).collect::<Vec<_>>();
             let key = (name.clone(), texts(&old), texts(&new));
             let inherited = self.told.iter().any(|outer| outer.contains(&key));
             if !inherited {
@@ -123,10 +148,7 @@ impl Pair<'_, '_> {
                 (one, other) => {
                     let line = |scopes: &Scopes<'_>, id: Option<ScopeId>| {
                         let line = id.and_then(|id| Some((id, scopes.get(id).directive?)));
-                        line.map(|(id, d)| Line {
-                            text: format!("{} {{ ... }}", title(scopes, id)),
-                            place: place(scopes, d),
-                        })
+                        line.map(|(id, d)| Line::new(format!("{} {{ ... }}", title(scopes, id)), place(scopes, d)))
                     };
                     let (old, new) = (line(self.old, one), line(self.new, other));
                     let what = one.map(|id| title(self.old, id)).or(other.map(|id| title(self.new, id)));
@@ -146,9 +168,7 @@ impl Pair<'_, '_> {
         let names = |scopes: &Scopes<'_>, id: ScopeId| -> Vec<Line> {
             let locations = scopes.get(id).children.iter().filter_map(|child| scopes.get(*child).directive);
             let regexes = locations.filter_map(|d| match Name::of(d)? {
-                name @ Name::Regex { .. } => {
-                    Some(Line { text: format!("location {}", name.shown()), place: place(scopes, d) })
-                }
+                name @ Name::Regex { .. } => Some(Line::new(format!("location {}", name.shown()), place(scopes, d))),
                 _ => None,
             });
             regexes.collect()
@@ -174,9 +194,8 @@ impl Pair<'_, '_> {
             if pairs.contains(&(Some(*one), Some(*other))) {
                 continue;
             }
-            let line = |scopes: &Scopes<'_>, id: ScopeId| Line {
-                text: title(scopes, id),
-                place: scopes.get(id).directive.and_then(|d| place(scopes, d)),
+            let line = |scopes: &Scopes<'_>, id: ScopeId| {
+                Line::new(title(scopes, id), scopes.get(id).directive.and_then(|d| place(scopes, d)))
             };
             self.changes.push(Change {
                 path: vec!["http".into()],
@@ -189,7 +208,7 @@ impl Pair<'_, '_> {
 }
 
 fn same(old: &[Line], new: &[Line]) -> bool {
-    old.len() == new.len() && old.iter().zip(new).all(|(a, b)| a.text == b.text)
+    old.len() == new.len() && old.iter().zip(new).all(|(a, b)| a.key == b.key)
 }
 
 /// What differs between the lines of a directive; `None`: nothing.
@@ -198,8 +217,8 @@ fn differ(name: &str, old: &[Line], new: &[Line]) -> Option<(Vec<Line>, Vec<Line
         return None;
     }
     let without = |lines: &[Line], others: &[Line]| -> Vec<Line> {
-        let mut rest: Vec<&str> = others.iter().map(|line| line.text.as_str()).collect();
-        let missing = |line: &&Line| match rest.iter().position(|text| *text == line.text) {
+        let mut rest: Vec<&str> = others.iter().map(|line| line.key.as_str()).collect();
+        let missing = |line: &&Line| match rest.iter().position(|key| *key == line.key) {
             Some(at) => {
                 rest.remove(at);
                 false
@@ -272,29 +291,27 @@ fn normal(d: &Directive) -> String {
 fn in_force(scopes: &Scopes<'_>, id: ScopeId) -> InForce {
     let context = scopes.get(id).context;
     let mut out = InForce::new();
-    let line = |d: &&Directive| Line { text: normal(d), place: place(scopes, d) };
+    let line = |d: &&Directive| Line::new(normal(d), place(scopes, d));
     for known in vocabulary::all().filter(|known| known.contexts.has(context)) {
         if BLOCKS.contains(&known.name) || REWRITE.contains(&known.name) || matches!(known.name, "allow" | "deny") {
             continue;
         }
         let mut lines: Vec<Line> = scopes.effective(id, known.name).iter().map(line).collect();
+        let syntax = scopes.schema.row(known).map_or("", |row| row.syntax);
         if lines.is_empty()
             && let Some(default) = scopes.schema.row(known).and_then(|row| row.default).filter(|text| !text.is_empty())
         {
-            lines.push(Line { text: format!("{} {default};", known.name), place: None });
+            lines.push(Line::new(format!("{} {default};", known.name), None));
         }
         if !lines.is_empty() {
+            let lines = lines.into_iter().map(|line| line.valued(syntax)).collect();
             out.insert(known.name.to_string(), lines);
         }
     }
     let own = |names: &[&str], id: ScopeId| -> Vec<Line> {
         let own = scopes.get(id).own.iter().filter(|d| names.contains(&&*d.name.text()));
-        own.map(|d| Line {
-            // The block of an if is compared as a block.
-            text: if d.name.bytes == b"if" { title_of(d) } else { normal(d) },
-            place: place(scopes, d),
-        })
-        .collect()
+        // The block of an if is compared as a block.
+        own.map(|d| Line::new(if d.name.bytes == b"if" { title_of(d) } else { normal(d) }, place(scopes, d))).collect()
     };
     if Contexts::HTTP_ALL.has(context) && context != Contexts::upstream {
         let script = own(REWRITE, id);

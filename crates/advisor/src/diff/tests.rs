@@ -1,7 +1,7 @@
 //! What makes a difference, and what does not.
 
 use super::*;
-use conf_schema::value::{Flag, Own, Text};
+use conf_schema::value::{Flag, Own, Size, Text};
 use conf_schema::{Area, Schema, directives as table};
 use conf_syntax::{Memory, load_text};
 use std::path::Path;
@@ -13,6 +13,8 @@ table! {
         gzip: Flag = "off",
         /// Two.
         root: Text,
+        /// Two and a half.
+        client_max_body_size: Size = "1m",
         /// Three.
         proxy_pass: Own<Text>,
     }

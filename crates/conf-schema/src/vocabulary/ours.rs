@@ -13,6 +13,8 @@ pub const ROWS: &[Known] = &[
     k("tidegate_cache", "tidegate", HTTP, Arity::Counts(0b110), false, "64m", ""),
     k("htaccess", "tidegate", HSL, Arity::exact(1), false, "off", ""),
     k("tidegate_explain", "tidegate", 0b1100, Arity::AtLeast(1), false, "off", ""),
+    k("http2_upgrade", "tidegate", HTTP | 0b1000, Arity::exact(1), false, "off", ""),
+    k("http2_websockets", "tidegate", HTTP | 0b1000, Arity::exact(1), false, "on", ""),
     k("outlier_ejection", "tidegate", UPSTREAM, Arity::AtLeast(0), false, "", ""),
     k("retry_budget", "tidegate", UPSTREAM, Arity::Counts(0b110), false, "", ""),
     // Documented with nginx's commercial edition.

@@ -5,6 +5,8 @@
 mod body;
 mod request;
 mod stream;
+mod tunnel;
+pub mod upgrade;
 
 use crate::link::Link;
 use crate::secure::Secure;
@@ -31,6 +33,8 @@ const UNSENT_BYTES_MAX: usize = 64 * 1024;
 #[derive(Default)]
 struct Shared {
     gone: Cell<bool>,
+    /// A WebSocket is asked for: only a tunnel is an answer with 2xx.
+    websocket: Cell<bool>,
     /// Who waits: for body, for a window, for the client's going away.
     body: RefCell<Option<Waker>>,
     window: RefCell<Option<Waker>>,
@@ -62,7 +66,7 @@ pub struct H2 {
     core: RefCell<Server>,
     streams: RefCell<HashMap<u32, Rc<Shared>>>,
     /// Streams that wait until less is unsent.
-    room: RefCell<Vec<Waker>>,
+    room: RefCell<Vec<(u32, Waker)>>,
     /// A task waits for the socket.
     writing: Cell<bool>,
     dirty: Cell<bool>,
@@ -84,20 +88,7 @@ pub fn is_preface(bytes: &[u8]) -> Option<bool> {
 
 /// A connection speaks HTTP/2 from its first octets on, which are these.
 pub fn begin(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>, bytes: &[u8]) {
-    let h2 = Rc::new(H2 {
-        world: world.clone(),
-        key,
-        link: Link { world: world.clone(), key, secure: secure.cloned() },
-        connection: connection.clone(),
-        core: RefCell::new(Server::new(limits(world, connection))),
-        streams: RefCell::default(),
-        room: RefCell::default(),
-        writing: Cell::new(false),
-        dirty: Cell::new(false),
-        peer_goes: Cell::new(false),
-        lost: Cell::new(false),
-        idle: Cell::new(false),
-    });
+    let h2 = H2::new(world, key, connection, secure);
     world.lot.set_owner(key, Owner::H2(h2.clone()));
     // Small frames follow each other; none must wait for the acknowledgement of another.
     world.no_delay(key, connection);
@@ -125,6 +116,7 @@ fn limits(world: &World, connection: &Connection) -> Limits {
         underscores: head.underscores,
         ignore_invalid: head.ignore_invalid,
         stream_window: conf.preread_bytes,
+        extended_connect: conf.websockets,
     }
 }
 
@@ -154,6 +146,22 @@ pub fn timed_out(world: &Rc<World>, key: Key, h2: &Rc<H2>) {
 }
 
 impl H2 {
+    fn new(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>) -> Rc<H2> {
+        Rc::new(H2 {
+            world: world.clone(),
+            key,
+            link: Link { world: world.clone(), key, secure: secure.cloned() },
+            connection: connection.clone(),
+            core: RefCell::new(Server::new(limits(world, connection))),
+            streams: RefCell::default(),
+            room: RefCell::default(),
+            writing: Cell::new(false),
+            dirty: Cell::new(false),
+            peer_goes: Cell::new(false),
+            lost: Cell::new(false),
+            idle: Cell::new(false),
+        })
+    }
     pub fn connection(&self) -> Rc<Connection> {
         self.connection.clone()
     }
@@ -220,7 +228,7 @@ impl H2 {
         for (_, shared) in all {
             shared.go();
         }
-        for waker in self.room.take() {
+        for (_, waker) in self.room.take() {
             waker.wake();
         }
     }
@@ -267,6 +275,7 @@ impl H2 {
         }
         let h2 = self.clone();
         runtime::task::spawn_local(async move {
+            let _guard = CloseOnPanic(h2.clone());
             let timeout = h2.send_timeout();
             let end = loop {
                 match runtime::time::timeout(timeout, poll_fn(|cx| h2.link.poll_writable(cx))).await {
@@ -297,8 +306,11 @@ impl H2 {
         });
     }
 
+    /// Streams that wait go on, those first that matter most: each takes what room there is.
     fn make_room(&self) {
-        for waker in self.room.take() {
+        let mut waiting = self.room.take();
+        self.core.borrow().sort_by_priority(&mut waiting);
+        for (_, waker) in waiting {
             waker.wake();
         }
     }
@@ -311,9 +323,9 @@ impl H2 {
 
     /// Nothing is to be done: until when the connection may stay.
     fn rest(self: &Rc<Self>) {
-        let (is_idle, within, going) = {
+        let (is_idle, within, going, has_begun) = {
             let core = self.core.borrow();
-            (core.is_idle(), core.is_within_head(), core.is_going())
+            (core.is_idle(), core.is_within_head(), core.is_going(), core.has_begun())
         };
         if !is_idle || !self.streams.borrow().is_empty() || self.unsent() > 0 || self.link.has_unsent() {
             self.idle.set(false);
@@ -333,11 +345,7 @@ impl H2 {
         }
         let conf = self.world.default_conf(&self.connection);
         let millis = conf.map_or(75_000, |core| {
-            if within || self.connection.requests.get() == 0 {
-                core.conf.client_header_timeout.0
-            } else {
-                core.conf.keepalive_timeout.millis
-            }
+            if within || !has_begun { core.conf.client_header_timeout.0 } else { core.conf.keepalive_timeout.millis }
         });
         self.idle.set(true);
         self.world.lot.set_deadline(self.key, clock::now().plus_millis(millis));
@@ -386,7 +394,7 @@ impl H2 {
             return Poll::Ready(None);
         }
         if self.unsent() >= UNSENT_BYTES_MAX {
-            self.room.borrow_mut().push(cx.waker().clone());
+            self.room.borrow_mut().push((id, cx.waker().clone()));
             self.touch();
             return Poll::Pending;
         }
@@ -401,6 +409,17 @@ impl H2 {
         budget::spend(n + 256);
         self.touch();
         Poll::Ready(Some(n))
+    }
+}
+
+/// Who panics while it writes does not know what has left: the connection cannot go on.
+struct CloseOnPanic(Rc<H2>);
+
+impl Drop for CloseOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.world.close(self.0.key);
+        }
     }
 }
 

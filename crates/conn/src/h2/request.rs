@@ -1,8 +1,8 @@
 //! From a header list to a request that the engine can start.
 
 use super::body::{Body, Watch};
-use super::stream;
 use super::{H2, Shared, count};
+use super::{stream, tunnel};
 use crate::head_in;
 use http_engine::engine::{self, Outcome};
 use http_engine::{Request, RequestBody};
@@ -31,7 +31,8 @@ impl H2 {
         self.limit_requests(&r);
         let count = request.as_ref().map_or(0, |request| request.fields.len() + request.ignored.len());
         let too_many = list.too_many || count > head_in::limits(&self.world, &self.connection).fields_max;
-        let filled = fill(&mut r, list, &request);
+        let is_websocket = request.as_ref().is_ok_and(|request| request.protocol.is_some());
+        let filled = fill(&mut r, list, &request, self.core.borrow().offers_connect());
         r.length = octets as u64;
         let outcome = match filled {
             Ok(()) if too_many => {
@@ -46,13 +47,16 @@ impl H2 {
                     r.log(Level::Info, format_args!("{words}"));
                     engine::fail(r, 421)
                 }
-                Ok(()) => self.start(id, r, &shared, end),
+                Ok(()) => {
+                    shared.websocket.set(is_websocket);
+                    self.start(id, r, &shared, end)
+                }
                 Err(status) => engine::fail(r, status),
             },
-            Err(words) => {
+            Err((status, words)) => {
                 head_in::use_default_server(&mut r);
                 r.log(Level::Info, format_args!("{words}"));
-                engine::fail(r, 400)
+                engine::fail(r, status)
             }
         };
         stream::answer(self, id, outcome);
@@ -69,7 +73,10 @@ impl H2 {
 
     fn start(self: &Rc<Self>, id: u32, mut r: Box<Request>, shared: &Rc<Shared>, end: bool) -> Outcome {
         r.watch = Some(Rc::new(Watch::new(self.clone(), id, shared.clone())));
-        if !end {
+        if r.method == Method::Connect || shared.websocket.get() {
+            // What follows is no body: it is what a tunnel takes, if there will be one.
+            r.body_length = None;
+        } else if !end {
             match r.body_length {
                 Some(BodyLength::Exact(length)) => self.core.borrow_mut().promise(id, length),
                 // Its end is the stream's.
@@ -97,14 +104,20 @@ fn span(place: Place) -> Span {
     Span { start: place.start as u32, end: place.end as u32 }
 }
 
-fn append(r: &mut Request, text: &[u8]) -> Span {
+pub(super) fn append(r: &mut Request, text: &[u8]) -> Span {
     let start = r.buf.len() as u32;
     r.buf.extend_from_slice(text);
     Span { start, end: r.buf.len() as u32 }
 }
 
-/// Describes the request to the engine; its text stays where it was decoded. `Err`: what the log is to say.
-fn fill(r: &mut Request, list: List, request: &Result<wire_h2::Request, Malformed>) -> Result<(), &'static str> {
+/// Describes the request to the engine; its text stays where it was decoded. `offered`: whether it may ask for
+/// other protocols. `Err`: the status, and what the log is to say.
+fn fill(
+    r: &mut Request,
+    list: List,
+    request: &Result<wire_h2::Request, Malformed>,
+    offered: bool,
+) -> Result<(), (u16, &'static str)> {
     r.buf = list.arena;
     r.head.clear();
     r.head.version = Version::Http20;
@@ -112,15 +125,22 @@ fn fill(r: &mut Request, list: List, request: &Result<wire_h2::Request, Malforme
     let Ok(request) = request else {
         let why = request.as_ref().err().map_or("", |why| why.words());
         line(r, b"", b"");
-        return Err(why);
+        return Err((400, why));
     };
     let method = request.method.of(&r.buf).to_vec();
     r.head.method = Method::of(&method);
     let path = request.path.of(&r.buf).to_vec();
     line(r, &method, &path);
     r.method = r.head.method;
-    if request.protocol.is_some() {
-        return Err("client sent \":protocol\", which was not offered");
+    if let Some(protocol) = request.protocol {
+        if method != b"CONNECT" || !offered {
+            return Err((400, "client sent \":protocol\", which was not offered"));
+        }
+        if protocol.of(&r.buf) != tunnel::WEBSOCKET {
+            return Err((501, "client sent \":protocol\" that is not supported"));
+        }
+        // The line for logs and variables is that of the request in HTTP/1.
+        line(r, b"GET", &path);
     }
     let mut cookies: Vec<Span> = Vec::new();
     let mut host: Option<Span> = None;
@@ -129,7 +149,9 @@ fn fill(r: &mut Request, list: List, request: &Result<wire_h2::Request, Malforme
         let field = Field { name: span(*name), value: span(*value), known: known(name.of(&r.buf)) };
         match field.known {
             Known::Cookie => cookies.push(field.value),
-            Known::Host if host.replace(field.value).is_some() => return Err("client sent duplicate \"host\" header"),
+            Known::Host if host.replace(field.value).is_some() => {
+                return Err((400, "client sent duplicate \"host\" header"));
+            }
             Known::Host => {}
             _ => r.head.fields.push(field),
         }
@@ -143,15 +165,18 @@ fn fill(r: &mut Request, list: List, request: &Result<wire_h2::Request, Malforme
         r.log(Level::Info, format_args!("client sent invalid header: \"{name}\""));
     }
     match (request.authority.filter(|a| a.start < a.end).map(span), host) {
-        (None, None) => return Err("client sent neither \":authority\" nor \"Host\" header"),
+        (None, None) => return Err((400, "client sent neither \":authority\" nor \"Host\" header")),
         (Some(authority), Some(host)) if authority.of(&r.buf) != host.of(&r.buf) => {
-            return Err("client sent \":authority\" and \"Host\" headers with different values");
+            return Err((400, "client sent \":authority\" and \"Host\" headers with different values"));
         }
         (authority, host) => {
             let name = append(r, b"host");
             let value = authority.or(host).unwrap_or_default();
             r.head.fields.push(Field { name, value, known: Known::Host });
         }
+    }
+    if request.protocol.is_some() {
+        tunnel::as_upgrade(r);
     }
     // 8.2.3: they may come in pieces and are one field for everybody else.
     if cookies.len() > 1 {

@@ -1,6 +1,7 @@
 //! A stream's answer: sent at once where it can be, by a task where it must wait.
 
 use super::H2;
+use super::tunnel::RawStream;
 use crate::file_out::FileOut;
 use crate::pace::Pace;
 use bytes::{Buf, Bytes};
@@ -57,6 +58,7 @@ fn at_once(h2: &Rc<H2>, id: u32, mut r: Box<Request>, body: Body) -> Option<(Box
     if length > room
         || h2.unsent() + length > 2 * super::UNSENT_BYTES_MAX
         || r.tunnel.is_some()
+        || wants_tunnel(h2, id)
         || r.limit_rate.is_some()
         || r.has_background()
         || !r.out.trailers.is_empty()
@@ -79,6 +81,11 @@ fn at_once(h2: &Rc<H2>, id: u32, mut r: Box<Request>, body: Body) -> Option<(Box
     h2.world.finished(r);
     h2.finished(id);
     None
+}
+
+/// The client asks for a WebSocket.
+fn wants_tunnel(h2: &H2, id: u32) -> bool {
+    h2.streams.borrow().get(&id).is_some_and(|shared| shared.websocket.get())
 }
 
 fn note_sent(r: &mut Request, body: u64) {
@@ -126,9 +133,29 @@ async fn run(h2: &Rc<H2>, id: u32, outcome: Outcome) {
         h2.core.borrow_mut().reset(id, code);
         return h2.world.finished(r);
     };
-    let sent = if r.tunnel.take().is_some() {
-        r.log(Level::Error, format_args!("a connection cannot be passed through over HTTP/2"));
-        h2.core.borrow_mut().reset(id, ErrorCode::Internal);
+    let websocket = wants_tunnel(h2, id);
+    let sent = if let Some(tunnel) = r.tunnel.take() {
+        // RFC 8441, 4: what a server of HTTP/1 says with 101 is said with 200 here.
+        if r.out.status == 101 {
+            r.out.status = 200;
+            r.out.remove(b"Sec-WebSocket-Accept");
+        }
+        send_head(h2, id, &mut r, false);
+        match RawStream::new(h2, id) {
+            Some(client) => {
+                let (received, sent) = tunnel.run(Box::new(client)).await;
+                note_sent(&mut r, sent);
+                r.length += received;
+                r.tunnelled = (received, sent);
+                h2.core.borrow_mut().send_body(id, b"", 1, true);
+                true
+            }
+            None => false,
+        }
+    } else if websocket && (200..300).contains(&r.out.status) {
+        // The client would take it for a tunnel.
+        r.log(Level::Error, format_args!("a WebSocket was asked for, and the answer is {}", r.out.status));
+        h2.core.borrow_mut().reset(id, ErrorCode::Connect);
         false
     } else {
         send(h2, id, &mut r, body).await

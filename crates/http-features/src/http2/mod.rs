@@ -21,6 +21,12 @@ directives! {
         http2_body_preread_size: Size = "64k",
         /// Octets of a response's body in one frame, at most.
         http2_chunk_size: Size = "8k",
+        /// Whether requests of HTTP/1.1 may ask for HTTP/2 (`Upgrade: h2c`), on connections in clear and where `http2` is on. A proxy in
+        /// front that passes the field on would let its clients past its rules.
+        http2_upgrade: Flag = "off",
+        /// Whether clients may open WebSockets in streams (RFC 8441). To locations and servers behind them they are requests with
+        /// `Upgrade: websocket`, as those of HTTP/1.
+        http2_websockets: Flag = "on",
         /// A buffer that all connections of a thread share; ours has a fixed size, the value is checked and has no effect.
         http2_recv_buffer_size: Size = "256k",
         /// Memory of a connection; ours needs no tuning, the value is checked and has no effect.
@@ -78,6 +84,8 @@ impl Feature for Http2Feature {
             on: conf.http2,
             streams_max: u32::try_from(conf.http2_max_concurrent_streams.0).unwrap_or(u32::MAX).max(1),
             preread_bytes: conf.http2_body_preread_size.0 as u32,
+            websockets: conf.http2_websockets,
+            upgrade: conf.http2 && conf.http2_upgrade,
         }));
         Ok(())
     }

@@ -79,7 +79,7 @@ fn bash() -> String {
     esac
     case ${{COMP_WORDS[1]}} in
         explain) COMPREPLY=($(compgen -W '{names}' -- \"$word\")) ;;
-        serve) COMPREPLY=($(compgen -W '--listen --print' -d -- \"$word\")) ;;
+        serve) COMPREPLY=($(compgen -W '--listen --print --tls' -d -- \"$word\")) ;;
         completions) COMPREPLY=($(compgen -W 'bash zsh fish' -- \"$word\")) ;;
         help) COMPREPLY=($(compgen -W '{commands}' -- \"$word\")) ;;
         -*) COMPREPLY=($(compgen -W '{options}' -- \"$word\")) ;;
@@ -116,7 +116,7 @@ _tidegate() {{
     )
     case $words[2] in
         explain) compadd -- {names}; return ;;
-        serve) _arguments '--listen[address]:address:' '--print[print the configuration]' '*:directory:_files -/'; return ;;
+        serve) _arguments '--listen[address]:address:' '--print[print the configuration]' '--tls[HTTPS with a local authority]' '*:directory:_files -/'; return ;;
         completions) compadd -- bash zsh fish; return ;;
     esac
     _arguments \\

@@ -4,6 +4,7 @@ use crate::process::signals;
 use crate::say;
 use observe::os;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Added to the pid file's name while a new binary has taken it over.
@@ -16,9 +17,19 @@ pub fn old_path(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// A daemon has no umask: whoever can write the file could have another process signalled in its place.
+fn created() -> std::fs::OpenOptions {
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).mode(0o644);
+    options
+}
+
 /// Writes our process id; false when that failed, which has been logged.
 pub fn write(path: &Path) -> bool {
-    let write = || std::fs::File::create(path)?.write_all(format!("{}\n", std::process::id()).as_bytes());
+    let write = || {
+        let mut file = created().truncate(true).write(true).open(path)?;
+        file.write_all(format!("{}\n", std::process::id()).as_bytes())
+    };
     match write() {
         Ok(()) => true,
         Err(e) => {
@@ -30,7 +41,7 @@ pub fn write(path: &Path) -> bool {
 
 /// `-t`: whether it could be written.
 pub fn test(path: &Path) -> bool {
-    match std::fs::OpenOptions::new().create(true).append(true).open(path) {
+    match created().append(true).open(path) {
         Ok(_) => true,
         Err(e) => {
             say!(Emerg, "open() \"{}\" failed {}", path.display(), os(&e));

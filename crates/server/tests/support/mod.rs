@@ -4,7 +4,9 @@
 #![allow(dead_code, reason = "every test file uses another part")]
 
 pub mod client;
+pub mod http2;
 pub mod origin;
+pub mod simulated;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

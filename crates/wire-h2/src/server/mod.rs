@@ -6,6 +6,7 @@ mod send;
 
 use crate::frame::{self, ErrorCode};
 use crate::hpack::{Decoder, Encoder, List};
+use crate::priority::{Priorities, Priority};
 use crate::request::{Malformed, Request};
 use crate::stream::Stream;
 use bytes::Bytes;
@@ -29,6 +30,8 @@ pub struct Limits {
     pub ignore_invalid: bool,
     /// Octets of a request's body that a client may send before anybody reads it (`http2_body_preread_size`).
     pub stream_window: u32,
+    /// Whether it may ask for other protocols in streams (RFC 8441).
+    pub extended_connect: bool,
 }
 
 impl Default for Limits {
@@ -42,6 +45,7 @@ impl Default for Limits {
             underscores: false,
             ignore_invalid: true,
             stream_window: 65_536,
+            extended_connect: true,
         }
     }
 }
@@ -131,6 +135,10 @@ pub struct Server {
     out: Vec<u8>,
     out_start: usize,
     reset: VecDeque<u32>,
+    /// The last stream whose head took too long; it may still come.
+    given_up: Option<u32>,
+    /// What the client has said of the order of its streams; most say nothing.
+    priorities: Option<Box<Priorities>>,
     idle_frames: u64,
     resets: u64,
     answered: u64,
@@ -146,7 +154,9 @@ impl Server {
             (frame::SETTINGS_MAX_CONCURRENT_STREAMS, limits.streams_max),
             (frame::SETTINGS_INITIAL_WINDOW_SIZE, limits.stream_window),
             (frame::SETTINGS_MAX_FRAME_SIZE, FRAME_MAX as u32),
+            (frame::SETTINGS_ENABLE_CONNECT_PROTOCOL, 1),
         ];
+        let settings = settings.get(..settings.len() - usize::from(!limits.extended_connect)).unwrap_or_default();
         frame::put_head(settings.len() * 6, frame::SETTINGS, 0, 0, &mut out);
         for (name, value) in settings {
             out.extend_from_slice(&name.to_be_bytes());
@@ -173,6 +183,8 @@ impl Server {
             out,
             out_start: 0,
             reset: VecDeque::new(),
+            given_up: None,
+            priorities: None,
             idle_frames: 0,
             resets: 0,
             answered: 0,
@@ -182,12 +194,22 @@ impl Server {
         }
     }
 
-    /// The stream of an HTTP/1.1 request that asked for HTTP/2 (`Upgrade: h2c`) is stream 1; its body has come.
-    pub fn upgraded(&mut self) {
+    /// The stream of an HTTP/1.1 request that asked for HTTP/2 (`Upgrade: h2c`) is stream 1; it has no body. `settings`: the payload of the
+    /// SETTINGS frame that it brought, which is not acknowledged (RFC 7540, 3.2.1).
+    ///
+    /// # Errors
+    /// As [`Server::receive`].
+    pub fn upgraded(&mut self, settings: &[u8]) -> Result<(), ConnectionError> {
+        let result = self.apply(settings);
+        if let Err(error) = &result {
+            self.failed = true;
+            self.goaway(error.code);
+        }
         let mut stream = Stream::new(1, self.peer_window, 0);
         stream.recv_closed = true;
         self.streams.insert(1, stream);
         self.last = 1;
+        result
     }
 
     /// Octets to be sent.
@@ -229,6 +251,14 @@ impl Server {
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
+    /// Extended CONNECT was offered.
+    pub fn offers_connect(&self) -> bool {
+        self.limits.extended_connect
+    }
+    /// The client has begun a stream, whatever became of it.
+    pub fn has_begun(&self) -> bool {
+        self.last > 0
+    }
     /// Requests that were answered to their end.
     pub fn answered(&self) -> u64 {
         self.answered
@@ -236,6 +266,22 @@ impl Server {
     /// No more streams are taken.
     pub fn is_going(&self) -> bool {
         self.going
+    }
+
+    /// Puts streams that wait for the same room into the order in which they get it; those that are alike stay as they are.
+    pub fn sort_by_priority<T>(&self, waiting: &mut [(u32, T)]) {
+        if let Some(priorities) = &self.priorities {
+            let of = |id: u32| self.streams.get(&id).map_or(Priority::default(), |stream| stream.priority);
+            waiting.sort_by_cached_key(|(id, _)| priorities.key(*id, of(*id)));
+        }
+    }
+
+    /// A field has said something of a stream's priority.
+    fn set_priority(&mut self, id: u32, field: &[u8]) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.priority = stream.priority.with(field);
+            self.priorities.get_or_insert_default().spoken();
+        }
     }
 
     /// What has happened, in order.

@@ -3,6 +3,7 @@
 use super::{Block, ConnectionError, Event, FRAME_MAX, PREFACE, RESET_KEPT, Server};
 use crate::frame::{self, ErrorCode, Head};
 use crate::hpack::{Broken, List, ListLimits};
+use crate::priority::Priority;
 use crate::request;
 use crate::stream::Stream;
 use bytes::Bytes;
@@ -132,6 +133,7 @@ impl Server {
             frame::DATA => self.data(head, payload),
             frame::HEADERS => self.headers(head, payload),
             frame::PRIORITY => self.priority(head, payload),
+            frame::PRIORITY_UPDATE => self.priority_update(head, payload),
             frame::RST_STREAM => self.rst_stream(head, payload),
             frame::SETTINGS => self.settings(head, payload),
             frame::PING => self.ping(head, payload),
@@ -222,12 +224,17 @@ impl Server {
             let (priority, rest) =
                 fragment.split_at_checked(5).ok_or(ConnectionError { code: ErrorCode::FrameSize, words })?;
             fragment = rest;
-            if frame::number(priority).is_some_and(|on| on & 0x7fff_ffff == head.stream) {
+            if self.depends(head.stream, priority) {
                 return Err(protocol("client sent HEADERS frame with incorrect dependency"));
             }
         }
         if head.stream <= self.last && !self.streams.contains_key(&head.stream) && !self.reset.contains(&head.stream) {
             return Err(protocol("client sent HEADERS frame with incorrect identifier"));
+        }
+        // What a stream that we have reset may still have on its way is trailers.
+        let is_late = head.stream <= self.last && !self.streams.contains_key(&head.stream);
+        if is_late && !head.has(frame::END_STREAM) && self.given_up != Some(head.stream) {
+            return Err(protocol("client sent HEADERS frame without END_STREAM behind a request"));
         }
         let block = Block {
             stream: head.stream,
@@ -254,6 +261,7 @@ impl Server {
             return false;
         }
         self.last = self.last.max(stream);
+        self.given_up = Some(stream);
         self.resets += 1;
         frame::put_number(frame::RST_STREAM, stream, ErrorCode::Protocol as u32, &mut self.out);
         self.remember(stream);
@@ -322,6 +330,13 @@ impl Server {
         let request = request::request(&list, self.limits.underscores, self.limits.ignore_invalid);
         stream.deaf = request.is_err();
         self.streams.insert(block.stream, stream);
+        // RFC 9218, 7: an update holds before the field, also where it comes first.
+        let update = self.priorities.as_mut().and_then(|priorities| priorities.take_update(block.stream));
+        if let (Some(priority), Some(stream)) = (update, self.streams.get_mut(&block.stream)) {
+            stream.priority = priority;
+        } else if let Some((_, field)) = list.iter().find(|(name, _)| *name == b"priority") {
+            self.set_priority(block.stream, field);
+        }
         self.events.push_back(Event::Head {
             stream: block.stream,
             list,
@@ -362,9 +377,45 @@ impl Server {
                 words: "client sent PRIORITY frame with incorrect length",
             });
         }
-        // RFC 9113, 5.3.2: its tree is no more; one that depends on itself is an error still, of the connection as in nginx.
-        if frame::number(payload).is_some_and(|on| on & 0x7fff_ffff == head.stream) {
+        // An error of the connection, as in nginx.
+        if self.depends(head.stream, payload) {
             return Err(protocol("client sent PRIORITY frame with incorrect dependency"));
+        }
+        Ok(())
+    }
+
+    /// Takes in a dependency and its weight; whether a stream would depend on itself.
+    fn depends(&mut self, stream: u32, said: &[u8]) -> bool {
+        let (Some(on), Some(weight)) = (frame::number(said), said.get(4)) else { return false };
+        if on & 0x7fff_ffff == stream {
+            return true;
+        }
+        self.priorities.get_or_insert_default().depends(stream, on, *weight);
+        false
+    }
+
+    fn priority_update(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
+        self.idle_frames += 1;
+        if head.stream != 0 {
+            return Err(protocol("client sent PRIORITY_UPDATE frame with incorrect identifier"));
+        }
+        let (Some(of), Some(field)) = (frame::number(payload), payload.get(4..)) else {
+            return Err(ConnectionError {
+                code: ErrorCode::FrameSize,
+                words: "client sent PRIORITY_UPDATE frame with incorrect length",
+            });
+        };
+        let of = of & 0x7fff_ffff;
+        if of == 0 || of.is_multiple_of(2) {
+            return Err(protocol("client sent PRIORITY_UPDATE frame for no request"));
+        }
+        let priority = Priority::default().with(field);
+        let priorities = self.priorities.get_or_insert_default();
+        priorities.spoken();
+        match self.streams.get_mut(&of) {
+            Some(stream) => stream.priority = priority,
+            None if of > self.last => priorities.update(of, priority),
+            None => {}
         }
         Ok(())
     }
@@ -380,6 +431,8 @@ impl Server {
             return Err(protocol("client sent RST_STREAM frame with incorrect identifier"));
         }
         if self.streams.remove(&head.stream).is_none() {
+            // Both have reset it: nothing of it is on its way any more.
+            self.reset.retain(|stream| *stream != head.stream);
             return self.late(head);
         }
         self.resets += 1;
@@ -404,6 +457,13 @@ impl Server {
         if !payload.len().is_multiple_of(6) {
             return Err(size("client sent SETTINGS frame with incorrect length"));
         }
+        self.apply(payload)?;
+        frame::put_head(0, frame::SETTINGS, frame::ACK, 0, &mut self.out);
+        Ok(())
+    }
+
+    /// Does what the client's settings say.
+    pub(super) fn apply(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
         for setting in payload.chunks_exact(6) {
             let (Some(name), Some(value)) =
                 (setting.first_chunk::<2>(), frame::number(setting.get(2..).unwrap_or_default()))
@@ -422,11 +482,16 @@ impl Server {
                     }
                     self.peer_frame = value as usize;
                 }
+                frame::SETTINGS_NO_RFC7540_PRIORITIES if value > 1 => {
+                    return Err(protocol("client sent SETTINGS frame with incorrect NO_RFC7540_PRIORITIES value"));
+                }
+                frame::SETTINGS_NO_RFC7540_PRIORITIES if value == 1 => {
+                    self.priorities.get_or_insert_default().no_tree();
+                }
                 frame::SETTINGS_MAX_CONCURRENT_STREAMS | frame::SETTINGS_MAX_HEADER_LIST_SIZE => {}
                 _ => {}
             }
         }
-        frame::put_head(0, frame::SETTINGS, frame::ACK, 0, &mut self.out);
         Ok(())
     }
 
@@ -452,10 +517,15 @@ impl Server {
         if self.send_window <= 0 {
             return;
         }
-        for stream in self.streams.values_mut().filter(|s| s.blocked && s.send_window > 0) {
+        let has_window = |stream: &&mut Stream| stream.blocked && stream.send_window > 0;
+        let mut found: Vec<(u32, ())> = Vec::new();
+        for stream in self.streams.values_mut().filter(has_window) {
             stream.blocked = false;
-            self.events.push_back(Event::Capacity(stream.id));
+            found.push((stream.id, ()));
         }
+        found.sort_unstable();
+        self.sort_by_priority(&mut found);
+        self.events.extend(found.into_iter().map(|(id, ())| Event::Capacity(id)));
     }
 
     fn ping(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
@@ -514,10 +584,11 @@ impl Server {
             self.unblock();
             return Ok(());
         }
-        let Some(stream) = self.streams.get_mut(&head.stream) else { return self.late(head) };
-        if more == 0 {
+        // Nothing makes that right, not even that the stream was answered meanwhile.
+        if more == 0 && (self.streams.contains_key(&head.stream) || self.reset.contains(&head.stream)) {
             return self.stream_error(head.stream, ErrorCode::Protocol);
         }
+        let Some(stream) = self.streams.get_mut(&head.stream) else { return self.late(head) };
         stream.send_window += more;
         if stream.send_window > frame::WINDOW_MAX {
             return self.stream_error(head.stream, ErrorCode::FlowControl);

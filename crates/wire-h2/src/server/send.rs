@@ -25,9 +25,18 @@ impl Server {
             return 0;
         }
         let status = [b'0' + (status / 100 % 10) as u8, b'0' + (status / 10 % 10) as u8, b'0' + (status % 10) as u8];
+        // RFC 9218, 8: what a response says holds before what its request has said.
+        let mut priority = None;
+        let fields = fields.inspect(|(name, value)| {
+            if *name == b"priority" {
+                priority = Some(*value);
+            }
+        });
         let sent = self.send_block(id, Some(&status), fields, end);
         if end {
             self.end(id);
+        } else if let Some(priority) = priority {
+            self.set_priority(id, priority);
         }
         sent
     }

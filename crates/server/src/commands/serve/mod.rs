@@ -1,5 +1,7 @@
 //! `tidegate serve [DIR]`: a directory on this machine, without a configuration. It writes one in memory and runs that.
 
+mod authority;
+
 use crate::conf::{self, Invocation};
 use crate::process::control::{self, Control, Orders};
 use crate::process::listeners::{Listeners, Purpose};
@@ -15,19 +17,23 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 pub const HELP: &str = "\
-Usage: tidegate serve [DIR] [--listen ADDRESS]
+Usage: tidegate serve [DIR] [--listen ADDRESS] [--tls]
 
 Serves the files of a directory (default: the current one) until Ctrl-C: index.html where there
 is one, a listing elsewhere, with headers that let browsers keep what has not changed.
 
   --listen ADDRESS   PORT, IP:PORT or [IPv6]:PORT (default: 127.0.0.1:8080, or the next free port)
+  --tls              HTTPS with HTTP/2, on port 8443 by default; the certificate is issued by an authority
+                     of your own, which is made the first time and can vouch for this machine and private
+                     networks only. How to trust it is printed.
   --print            print the configuration instead of running it, as a start for one of your own
 
 Only this machine can reach the default address. --listen 0.0.0.0:8080 opens it to the network.
 ";
 
-/// The port that is tried first.
+/// The ports that are tried first.
 const PORT: u16 = 8080;
+const TLS_PORT: u16 = 8443;
 /// How many ports are tried when none was asked for.
 const PORTS_MAX: u16 = 100;
 
@@ -37,6 +43,13 @@ struct Request {
     directory: PathBuf,
     listen: Option<SocketAddr>,
     print: bool,
+    tls: bool,
+}
+
+/// The lines that a configuration has for TLS: `data` stands for files.
+struct Tls {
+    certificate: String,
+    key: String,
 }
 
 pub fn run(arguments: &[OsString]) -> i32 {
@@ -52,18 +65,23 @@ pub fn run(arguments: &[OsString]) -> i32 {
 fn start(arguments: &[OsString]) -> Result<i32, String> {
     let request = parse(arguments)?;
     let directory = check_directory(&request.directory)?;
+    let port = if request.tls { TLS_PORT } else { PORT };
     if request.print {
-        let address = request.listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT));
-        print!("{}", configuration(address, &root_of(&directory)));
+        let address = request.listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port));
+        let tls = request.tls.then(|| Tls { certificate: "localhost.crt".into(), key: "localhost.key".into() });
+        print!("{}", configuration(address, &root_of(&directory), tls.as_ref()));
         return Ok(0);
     }
-    let address = choose_address(request.listen)?;
+    let address = choose_address(request.listen, port)?;
+    let identity = if request.tls { Some(authority::identity(address.ip())?) } else { None };
+    let data = |pem: &str| format!("\"data:{pem}\"");
+    let tls = identity.as_ref().map(|i| Tls { certificate: data(&i.certificate), key: data(&i.key) });
     let invocation = Invocation {
         conf_file: directory.join("tidegate serve"),
         error_log: None,
         pid: PathBuf::new(),
         globals: Vec::new(),
-        text: Some(configuration(address, &root_of(&directory)).into_bytes()),
+        text: Some(configuration(address, &root_of(&directory), tls.as_ref()).into_bytes()),
         prefix: if root_of(&directory) == HERE { HERE.into() } else { directory.clone() },
     };
     std::env::set_current_dir(&directory).map_err(|e| format!("\"{}\" {}", directory.display(), observe::os(&e)))?;
@@ -80,15 +98,38 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
         .map_err(|_| format!("{address} cannot be opened"))?;
     worker::limits(&config.core);
     println!("Serving {} at", directory.display());
-    println!("  http://{address}/");
+    match &identity {
+        None => println!("  http://{address}/"),
+        Some(identity) => tell_of_tls(address, identity),
+    }
     println!("Press Ctrl-C to stop.");
     let single = Single { pid_file: false };
     Ok(control::run(Control { invocation, config, listeners, orders: Orders::Signals(single) }))
 }
 
+fn tell_of_tls(address: SocketAddr, identity: &authority::Identity) {
+    // Browsers would rather see a name than an address.
+    let host = if address.ip().is_loopback() { "localhost".into() } else { address.ip().to_string() };
+    let url = format!("https://{host}:{}/", address.port());
+    println!("  {url}");
+    let path = match &identity.authority {
+        Ok(path) => path,
+        Err(why) => {
+            println!("Its authority is for this run only, because it cannot be kept ({why}).");
+            return;
+        }
+    };
+    let path = path.display();
+    println!("Its certificate is issued by an authority of your own. To trust that:");
+    println!("  curl      curl --cacert {path} {url}");
+    println!("  Debian    sudo cp {path} /usr/local/share/ca-certificates/tidegate.crt && sudo update-ca-certificates");
+    println!("  Chromium  certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n tidegate -i {path}");
+    println!("  Firefox   Settings, Privacy & Security, View Certificates, Authorities, Import");
+}
+
 fn parse(arguments: &[OsString]) -> Result<Request, String> {
     use lexopt::Arg::{Long, Short, Value};
-    let (mut directory, mut listen, mut print) = (None, None, false);
+    let (mut directory, mut listen, mut print, mut tls) = (None, None, false, false);
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next().map_err(|e| e.to_string())? {
         match argument {
@@ -99,10 +140,11 @@ fn parse(arguments: &[OsString]) -> Result<Request, String> {
                 listen = Some(parse_address(&text.to_string_lossy())?);
             }
             Long("print") => print = true,
+            Long("tls") => tls = true,
             other => return Err(format!("{}\n  = \"tidegate serve --help\" lists the options", other.unexpected())),
         }
     }
-    Ok(Request { directory: directory.unwrap_or_else(|| ".".into()), listen, print })
+    Ok(Request { directory: directory.unwrap_or_else(|| ".".into()), listen, print, tls })
 }
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
@@ -150,7 +192,7 @@ fn root_of(directory: &Path) -> String {
 const HERE: &str = "/proc/self/cwd";
 
 /// An address that can be listened on: the one asked for, or the first free port.
-fn choose_address(asked: Option<SocketAddr>) -> Result<SocketAddr, String> {
+fn choose_address(asked: Option<SocketAddr>, first: u16) -> Result<SocketAddr, String> {
     if let Some(address) = asked {
         return match TcpListener::bind(address) {
             Ok(_) => Ok(address),
@@ -167,14 +209,23 @@ fn choose_address(asked: Option<SocketAddr>) -> Result<SocketAddr, String> {
             Err(e) => Err(format!("{address} cannot be listened on {}", observe::os(&e))),
         };
     }
-    (PORT..PORT + PORTS_MAX)
+    (first..first + PORTS_MAX)
         .map(|port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))
         .find(|address| TcpListener::bind(address).is_ok())
-        .ok_or_else(|| format!("the ports {PORT} to {} are all in use; choose one with --listen", PORT + PORTS_MAX - 1))
+        .ok_or_else(|| {
+            format!("the ports {first} to {} are all in use; choose one with --listen", first + PORTS_MAX - 1)
+        })
 }
 
 /// The configuration that is run.
-fn configuration(address: SocketAddr, root: &str) -> String {
+fn configuration(address: SocketAddr, root: &str, tls: Option<&Tls>) -> String {
+    let (ssl, lines) = match tls {
+        None => ("", String::new()),
+        Some(Tls { certificate, key }) => (
+            " ssl",
+            format!("        http2 on;\n        ssl_certificate {certificate};\n        ssl_certificate_key {key};\n"),
+        ),
+    };
     format!(
         "# What \"tidegate serve\" runs; a start for a configuration of your own.
 daemon off;
@@ -194,8 +245,8 @@ http {{
     sendfile on;
 
     server {{
-        listen {address};
-        root {root};
+        listen {address}{ssl};
+{lines}        root {root};
         index index.html;
         autoindex on;
         autoindex_exact_size off;
@@ -281,8 +332,8 @@ mod tests {
 
     #[test]
     fn a_taken_port_is_passed_over() {
-        let first = choose_address(None).expect("a free port");
+        let first = choose_address(None, PORT).expect("a free port");
         let _taken = TcpListener::bind(first).expect("it is free");
-        assert_ne!(choose_address(None).expect("another"), first);
+        assert_ne!(choose_address(None, PORT).expect("another"), first);
     }
 }

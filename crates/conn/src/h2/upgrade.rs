@@ -1,0 +1,76 @@
+//! A connection of HTTP/1.1 that becomes one of HTTP/2 because a request asks for it (`Upgrade: h2c`; RFC 7540, 3.2). RFC 9113 has it
+//! no more, clients and servers of the field still do.
+
+use super::body::Watch;
+use super::{H2, Shared, stream};
+use crate::world::{Owner, World};
+use base64::Engine;
+use http_engine::{Connection, Request, engine};
+use net::lot::Key;
+use std::io::IoSlice;
+use std::rc::Rc;
+use wire_h1::{Field, Known, Version};
+
+const ANSWER: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
+
+/// The client's settings, where a request asks for HTTP/2 and may have it: without a body, on a connection in clear, where its server says
+/// `http2_upgrade on`.
+pub fn asked(r: &Request, connection: &Connection) -> Option<Vec<u8>> {
+    let upgrade = r.header(Known::Upgrade)?;
+    if connection.tls.is_some() || r.version != Version::Http11 || r.body_length.is_some() || !r.srv().http2.upgrade {
+        return None;
+    }
+    let names =
+        |list: &[u8], name: &[u8]| list.split(|c| *c == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(name));
+    let connection = r.header(Known::Connection)?;
+    if !names(upgrade, b"h2c") || !names(connection, b"upgrade") || !names(connection, SETTINGS) {
+        return None;
+    }
+    let mut all = r.head.fields.all.iter().filter(|f| f.name.of(&r.buf).eq_ignore_ascii_case(SETTINGS));
+    let settings = all.next()?.value.of(&r.buf);
+    // 3.2.1: one, and no more.
+    if all.next().is_some() {
+        return None;
+    }
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(settings).ok().filter(|s| s.len().is_multiple_of(6))
+}
+
+const SETTINGS: &[u8] = b"http2-settings";
+
+/// Goes on with HTTP/2; the request is stream 1. `rest`: what came behind it.
+pub fn begin(
+    world: &Rc<World>,
+    key: Key,
+    connection: &Rc<Connection>,
+    mut r: Box<Request>,
+    settings: &[u8],
+    rest: &[u8],
+) {
+    let h2 = H2::new(world, key, connection, None);
+    world.lot.set_owner(key, Owner::H2(h2.clone()));
+    world.no_delay(key, connection);
+    // It is less than any socket takes.
+    if h2.link.send(&[IoSlice::new(ANSWER)], false).is_ok_and(|n| n == ANSWER.len()) {
+        let shared = Rc::new(Shared::default());
+        h2.streams.borrow_mut().insert(1, shared.clone());
+        connection.requests.set(connection.requests.get() + 1);
+        let settled = h2.core.borrow_mut().upgraded(settings);
+        if let Err(error) = settled {
+            world.recycle(r);
+            return h2.fail(&error);
+        }
+        (r.version, r.keep_alive) = (Version::Http20, true);
+        // They were for us.
+        let ours = |f: &Field| {
+            matches!(f.known, Known::Upgrade | Known::Connection) || f.name.of(&r.buf).eq_ignore_ascii_case(SETTINGS)
+        };
+        r.head.fields.retain(|field| !ours(field));
+        r.watch = Some(Rc::new(Watch::new(h2.clone(), 1, shared)));
+        stream::answer(&h2, 1, engine::start(r));
+        h2.receive(rest);
+    } else {
+        world.close(key);
+    }
+    h2.touch();
+    world.lot.again_if_readable(key);
+}

@@ -1,0 +1,107 @@
+//! What tests in simulated time share: plans, random numbers, and courses by their seeds.
+
+use conn::thread::Serving;
+use net::listen::Address;
+use server::conf::{self, Invocation};
+use std::io::{ErrorKind, Read};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+/// A folder with a file that is larger than a socket takes.
+pub static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = std::env::temp_dir().join(format!("tidegate-simulation-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("big"), big()).expect("a file");
+    let huge = std::fs::File::create(folder.join("huge")).expect("a file");
+    huge.set_len(1 << 30).expect("a sparse file");
+    folder
+});
+
+pub fn big() -> Vec<u8> {
+    (0..400_000u32).map(|n| b'a' + (n % 23) as u8).collect()
+}
+
+pub fn first() -> Address {
+    Address::Ip(([127, 0, 0, 1], 8001).into())
+}
+pub fn second() -> Address {
+    Address::Ip(([127, 0, 0, 1], 8002).into())
+}
+
+/// What a thread serves by this configuration; `servers` stands in the http block.
+pub fn serving(servers: &str) -> Serving {
+    let folder = FOLDER.display();
+    let text = format!("error_log /dev/null crit; events {{ }} http {{ access_log off; root {folder}; {servers} }}");
+    let path = |name: &str| FOLDER.join(name);
+    let invocation = Invocation {
+        prefix: FOLDER.clone(),
+        conf_file: path("nginx.conf"),
+        error_log: None,
+        pid: path("pid"),
+        globals: Vec::new(),
+        text: Some(text.into_bytes()),
+    };
+    let reading =
+        conf::read(&conf_syntax::Disk, conf_schema::Store::default(), &invocation, observe::LogFiles::default());
+    let config = reading.config.unwrap_or_else(|failure| panic!("{:?}", failure.complaints));
+    Serving {
+        stream: None,
+        http: config.http,
+        error_log: config.error_log,
+        connections_max: config.core.worker_connections,
+        multi_accept: config.core.multi_accept,
+        shutdown_timeout_ms: config.core.shutdown_timeout_ms,
+    }
+}
+
+/// Everything that has come; whether it is the end.
+pub fn drain(stream: &mut UnixStream) -> (Vec<u8>, bool) {
+    let (mut all, mut buf) = (Vec::new(), [0; 4096]);
+    loop {
+        match stream.read(&mut buf) {
+            Ok(0) => return (all, true),
+            Ok(n) => all.extend_from_slice(buf.get(..n).expect("read")),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return (all, false),
+            Err(_) => return (all, true),
+        }
+    }
+}
+/// Small random numbers, the same for the same seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.next() % 100 < percent
+    }
+}
+
+/// Panics are a part of it; what they would print is not.
+pub fn quiet_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let words = info.payload().downcast_ref::<&str>().copied().unwrap_or_default();
+        if words != "a test's panic" {
+            eprintln!("{info}");
+        }
+    }));
+}
+
+/// Runs courses by their seeds: `TIDEGATE_SIM_SEED` names one alone, `TIDEGATE_SIM_COUNT` says how many.
+pub fn for_seeds(usual: u64, course: impl Fn(u64)) {
+    let said = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
+    let count = said("TIDEGATE_SIM_COUNT").unwrap_or(usual);
+    let seeds = said("TIDEGATE_SIM_SEED").map_or(0..count, |seed: u64| seed..seed + 1);
+    for seed in seeds {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| course(seed)));
+        assert!(done.is_ok(), "seed {seed} fails: TIDEGATE_SIM_SEED={seed}");
+    }
+}

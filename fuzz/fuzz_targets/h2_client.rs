@@ -1,0 +1,5 @@
+//! What a server of HTTP/2 sends: any octets, in any pieces.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| wire_h2::fuzzing::client(data));

@@ -1,0 +1,62 @@
+//! What came, held against what must come.
+
+use crate::parse::Expect;
+
+/// A response as it came.
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// All values of a field.
+    pub fn header(&self, name: &str) -> String {
+        let all = self.headers.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name));
+        all.map(|(_, v)| v.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// How many responses are wanted, and whether the connection must end behind them.
+pub fn wanted_answers(expect: &[Vec<Expect>]) -> (usize, bool) {
+    let wanted = expect.iter().filter(|e| !e.contains(&Expect::Closed)).count();
+    (wanted, wanted < expect.len())
+}
+
+/// What only HTTP/1 says of a connection.
+fn is_of_connections(name: &str) -> bool {
+    ["connection", "keep-alive", "transfer-encoding"].iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// # Errors
+/// The expectation that does not hold.
+pub fn check(answers: &[Answer], expect: &[Vec<Expect>], h2: bool) -> Result<(), String> {
+    for (answer, wanted) in answers.iter().zip(expect) {
+        for expect in wanted {
+            one(answer, expect, h2).map_err(|words| format!("{words}; got {} {:?}", answer.status, answer.headers))?;
+        }
+    }
+    Ok(())
+}
+
+fn one(answer: &Answer, expect: &Expect, h2: bool) -> Result<(), String> {
+    let body = String::from_utf8_lossy(&answer.body);
+    let holds = match expect {
+        Expect::Status(status) => answer.status == *status,
+        Expect::Header(name, _) if h2 && is_of_connections(name) => true,
+        Expect::Header(name, value) => {
+            answer.header(name) == *value || (value.is_empty() && !answer.header(name).is_empty())
+        }
+        Expect::NoHeader(name) => !answer.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name)),
+        Expect::Names(names) if h2 => {
+            let names = names.split_whitespace().filter(|name| !is_of_connections(name));
+            answer.headers.iter().map(|(n, _)| n.clone()).eq(names.map(str::to_ascii_lowercase))
+        }
+        Expect::Names(names) => answer.headers.iter().map(|(n, _)| n.as_str()).eq(names.split_whitespace()),
+        Expect::Body(text) => body == text.as_str(),
+        Expect::BodyHas(text) => body.contains(text.as_str()),
+        Expect::Closed => true,
+    };
+    if holds { Ok(()) } else { Err(format!("expected {expect:?}, body: {body}")) }
+}

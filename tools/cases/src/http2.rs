@@ -1,0 +1,136 @@
+//! A client of HTTP/2.
+
+use crate::expect::{Answer, wanted_answers};
+use crate::parse::{Act, Request, Step};
+use crate::wire::Wire;
+use wire_h2::hpack::{Encoder, List};
+use wire_h2::{Client, ClientEvent, ClientLimits};
+
+pub struct Http2 {
+    wire: Wire,
+    client: Client,
+    scheme: &'static str,
+    ended: bool,
+}
+
+impl Http2 {
+    pub fn new(wire: Wire) -> Http2 {
+        let scheme = if matches!(wire, Wire::Clear(_)) { "http" } else { "https" };
+        Http2 { wire, client: Client::new(ClientLimits::default()), scheme, ended: false }
+    }
+
+    /// # Errors
+    /// What came instead.
+    pub fn exchange(&mut self, step: &Step) -> Result<Vec<Answer>, String> {
+        let Act::Request(request) = &step.act else { return Err("only HTTP/1 and the stream block take that".into()) };
+        let (wanted, closed) = wanted_answers(&step.expect);
+        let body = request.body.as_deref().unwrap_or("").as_bytes();
+        let block = block(request, self.scheme);
+        let stream = self.client.open(&block, request.body.is_none()).ok_or("no stream can be opened")?;
+        let (mut sent, mut done) = (0, request.body.is_none());
+        let mut answers: Vec<Answer> = Vec::new();
+        let mut over = false;
+        // What is cut off is no answer.
+        let mut cut = false;
+        while !over {
+            if !done {
+                sent += self.client.send_body(stream, &body[sent..], true);
+                done = sent == body.len();
+            }
+            self.flush();
+            while let Some(event) = self.client.poll_event() {
+                match event {
+                    ClientEvent::Head { stream: id, list, end, .. } if id == stream => {
+                        answers.push(answer(&list)?);
+                        over |= end;
+                    }
+                    ClientEvent::Body { stream: id, bytes, end, .. } if id == stream => {
+                        answers.last_mut().ok_or("a body without a head")?.body.extend_from_slice(&bytes);
+                        self.client.consumed(stream, bytes.len());
+                        over |= end;
+                    }
+                    ClientEvent::Trailers { stream: id, .. } if id == stream => over = true,
+                    // Who has answered before the whole request was there says that the rest is not wanted.
+                    ClientEvent::Reset { stream: id, code, .. } if id == stream && !over => {
+                        if !closed {
+                            return Err(format!("the stream was reset with {code}, after {answers:?}"));
+                        }
+                        over = true;
+                        cut = !answers.is_empty();
+                    }
+                    _ => {}
+                }
+            }
+            over |= self.ended;
+            if !over {
+                self.receive()?;
+            }
+        }
+        self.client.forget(stream);
+        self.flush();
+        if cut {
+            answers.pop();
+        }
+        if answers.len() != wanted {
+            return Err(format!("{} responses instead of {wanted}: {answers:?}", answers.len()));
+        }
+        Ok(answers)
+    }
+
+    fn flush(&mut self) {
+        // Who has closed the connection does not take it; what came before counts.
+        let _ = self.wire.send(self.client.output());
+        self.client.advance(self.client.output().len());
+    }
+    fn receive(&mut self) -> Result<(), String> {
+        let mut bytes = Vec::new();
+        self.ended = !self.wire.receive(&mut bytes)?;
+        self.client.receive(&bytes).map_err(|e| e.words.to_string())
+    }
+}
+
+fn block(request: &Request, scheme: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut encoder = Encoder::stateless();
+    encoder.begin(&mut out);
+    let is_pseudo = |name: &str| name.starts_with(':');
+    let said = |name: &str| request.field(name).is_some();
+    // A field of the case stands for what is usual.
+    let host = if said(":authority") { None } else { request.field("host").or(Some("localhost")) };
+    let usual = [
+        (":method", Some(request.method.as_str())),
+        (":scheme", Some(scheme)),
+        (":path", Some(request.target.as_str())),
+        (":authority", host),
+    ];
+    for (name, value) in usual {
+        if let Some(value) = value.filter(|_| !said(name)) {
+            encoder.field(name.as_bytes(), value.as_bytes(), &mut out);
+        }
+    }
+    for (name, value) in request.fields.iter().filter(|(name, _)| is_pseudo(name)) {
+        encoder.field(name.as_bytes(), value.as_bytes(), &mut out);
+    }
+    for (name, value) in request.fields.iter().filter(|(name, _)| !is_pseudo(name)) {
+        if host.is_none() || !name.eq_ignore_ascii_case("host") {
+            encoder.field(name.to_ascii_lowercase().as_bytes(), value.trim_matches(' ').as_bytes(), &mut out);
+        }
+    }
+    if let Some(body) = request.body.as_ref().filter(|_| !said("content-length")) {
+        encoder.field(b"content-length", body.len().to_string().as_bytes(), &mut out);
+    }
+    out
+}
+
+fn answer(list: &List) -> Result<Answer, String> {
+    let mut answer = Answer::default();
+    for (name, value) in list.iter() {
+        let value = String::from_utf8_lossy(value).into_owned();
+        if name == b":status" {
+            answer.status = value.parse().map_err(|_| format!("\"{value}\" is no status"))?;
+        } else {
+            answer.headers.push((String::from_utf8_lossy(name).into_owned(), value));
+        }
+    }
+    Ok(answer)
+}

@@ -1,0 +1,99 @@
+//! Origins that answer by a script.
+
+use crate::parse::{Answer, Script, Then};
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What is left of a script, and what was wrong so far.
+#[derive(Default)]
+struct State {
+    left: VecDeque<Answer>,
+    wrong: Vec<String>,
+}
+
+/// One that runs; it ends with the program that runs the case.
+pub struct Origin {
+    pub name: String,
+    pub port: u16,
+    state: Arc<Mutex<State>>,
+}
+
+impl Origin {
+    /// # Errors
+    /// No port can be had.
+    pub fn start(script: &Script, patience: Duration) -> Result<Origin, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
+        let port = listener.local_addr().map_err(|e| e.to_string())?.port();
+        // `{NAME}` is its own address there, too.
+        let own = format!("{{{}}}", script.name);
+        let address = format!("127.0.0.1:{port}");
+        let line = |answer: &Answer| Answer { reads: answer.reads.replace(&own, &address), ..answer.clone() };
+        let state = State { left: script.lines.iter().map(line).collect(), wrong: Vec::new() };
+        let state = Arc::new(Mutex::new(state));
+        let shared = state.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let state = shared.clone();
+                let _ = stream.set_read_timeout(Some(patience));
+                std::thread::spawn(move || serve(stream, &state));
+            }
+        });
+        Ok(Origin { name: script.name.clone(), port, state })
+    }
+    /// What was asked that should not be, and what was not asked.
+    pub fn wrong(&self) -> Vec<String> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let never = |a: &Answer| format!("line {}: origin {} was never asked for \"{}\"", a.line, self.name, a.reads);
+        state.wrong.iter().cloned().chain(state.left.iter().map(never)).collect()
+    }
+}
+
+/// Answers one connection's requests; each takes the script's next line.
+fn serve(mut stream: TcpStream, state: &Mutex<State>) {
+    let (mut bytes, mut buf) = (Vec::new(), [0; 16 * 1024]);
+    loop {
+        while let Some(length) = whole(&bytes) {
+            let request = String::from_utf8_lossy(&bytes[..length]).into_owned();
+            bytes.drain(..length);
+            let answer = {
+                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(answer) = state.left.pop_front() else {
+                    state.wrong.push(format!("the script has no answer left for {request:?}"));
+                    return;
+                };
+                if !request.contains(&answer.reads) {
+                    state.wrong.push(format!("line {}: {request:?} does not hold {:?}", answer.line, answer.reads));
+                }
+                answer
+            };
+            let _ = stream.write_all(&answer.sends);
+            match answer.then {
+                Then::Keeps => {}
+                Then::Closes => return,
+                Then::Resets => {
+                    let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+                    return;
+                }
+            }
+        }
+        match stream.read(&mut buf) {
+            Ok(n @ 1..) => bytes.extend_from_slice(&buf[..n]),
+            _ => return,
+        }
+    }
+}
+
+/// The length of the first request, once all of it is there.
+fn whole(bytes: &[u8]) -> Option<usize> {
+    let end = bytes.windows(4).position(|w| w == b"\r\n\r\n")? + 4;
+    let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+    if head.contains("\r\ntransfer-encoding: chunked\r\n") {
+        return bytes[end..].windows(5).position(|w| w == b"0\r\n\r\n").map(|at| end + at + 5);
+    }
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+    let all = end + length.unwrap_or(0);
+    (bytes.len() >= all).then_some(all)
+}
