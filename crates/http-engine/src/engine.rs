@@ -388,6 +388,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
     if let Flow::Status(status @ (401 | 407)) = flow
         && matches!(r.phase, Phase::Access | Phase::PostAccess)
         && r.loc().core.conf.auth_delay.0 > 0
+        && !r.is_rehearsal()
     {
         // Once, and only for what the access checks said.
         r.phase = Phase::Content;
