@@ -64,3 +64,15 @@ fn sarif_has_a_rule_for_every_result() {
     assert_eq!(place["artifactLocation"]["uri"], "file:///a%20b.conf");
     assert_eq!((&place["region"]["startLine"], &place["region"]["startColumn"]), (&1.into(), &53.into()));
 }
+
+/// Where the same variable is harmless in one place and not in another.
+#[test]
+fn what_a_client_decides_is_told_by_where_it_stands() {
+    let inside = |text: &str| found(&whole(&format!("resolver 127.0.0.53; server {{ listen 80; {text} }}")));
+    assert_eq!(inside("location / { set $to http://some$request_uri; proxy_pass $to; }"), [""; 0]);
+    assert_eq!(inside("location / { set $to http://$arg_x; proxy_pass $to; }"), ["ssrf"]);
+    assert_eq!(inside("location ~ ^/b/(?<rest>.*) { proxy_pass http://some$rest; }"), ["ssrf"]);
+    assert_eq!(inside("location ~ ^/b/(?<rest>.*) { proxy_pass http://some/$rest; }"), [""; 0]);
+    assert_eq!(inside("location ~ ^/t/([^/]+)/ { proxy_pass http://10.0.0.1/$1; }"), ["line-breaks"]);
+    assert_eq!(inside("location ~ ^/t/(.+)/ { proxy_pass http://10.0.0.1/$1; }"), [""; 0]);
+}

@@ -45,9 +45,9 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "line-breaks",
         level: Level::Error,
-        title: "a decoded path in a redirect or a header field",
+        title: "a decoded path in a redirect, a header field or the URL of proxy_pass",
         why: "$uri is decoded: with %0d%0a in the path, nginx sends a line break, and whoever sent the link writes header fields and bodies of \
-              the response. (Tidegate escapes or drops such values; the configuration is wrong elsewhere.)",
+              the response, or of the request to the server behind. (Tidegate escapes or drops such values; the configuration is wrong elsewhere.)",
         fix: "use $request_uri, or a group that cannot match line breaks",
         bad: "server { listen 80; location / { return 302 https://example.com$uri; } }",
         good: "server { listen 80; location / { return 302 https://example.com$request_uri; } }",
@@ -191,6 +191,7 @@ fn line_breaks(run: &Run<'_>) {
                 d.args.get(1).filter(|_| redirect)
             }
             "add_header" | "proxy_set_header" | "grpc_set_header" => d.args.get(1),
+            "proxy_pass" => d.args.first(),
             _ => None,
         };
         let Some(word) = word else { continue };

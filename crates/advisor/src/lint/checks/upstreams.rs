@@ -2,6 +2,7 @@
 
 use super::{Check, Level, Run, name};
 use crate::location::Name;
+use crate::pattern::Pattern;
 use crate::scope::ScopeId;
 use crate::values::{Piece, pieces, variables};
 use conf_schema::Contexts;
@@ -150,23 +151,45 @@ fn ssrf(run: &Run<'_>) {
         if internal || named {
             continue;
         }
-        let Some(host) = host(&word.text()) else { continue };
-        for (index, piece) in host.iter().enumerate() {
-            let Piece::Variable(variable) = piece else { continue };
-            let last =
-                !host.iter().skip(index + 1).any(|piece| matches!(piece, Piece::Text(text) if text.contains('.')));
-            let sent = run.sources.any(variable, &mut HashSet::new(), &|name| {
-                ["arg_", "http_", "cookie_"].iter().any(|family| name.starts_with(family))
-                    || matches!(name, "args" | "query_string" | "request_uri" | "uri" | "document_uri")
-                    || (last && name.bytes().all(|c| c.is_ascii_digit()))
-                    || (name == "host" && takes_any_host(run, id))
-            });
-            if sent {
-                run.word(word, format!("${variable} in the host of the URL comes from the client"));
-                break;
-            }
+        if let Some(variable) = sent_host(run, id, &word.text(), 0) {
+            run.word(word, format!("${variable} in the host of the URL comes from the client"));
         }
     }
+}
+
+/// The variable in the host of a URL that holds what a client sent.
+fn sent_host(run: &Run<'_>, id: ScopeId, url: &str, depth: usize) -> Option<String> {
+    let host = host(url)?;
+    // The whole URL, or its host, is a variable: what the configuration gives it is looked at in its place.
+    if let ([Piece::Variable(name)], true) = (host.as_slice(), depth < 8)
+        && !run.sources.words(name).is_empty()
+    {
+        return run.sources.words(name).iter().find_map(|word| sent_host(run, id, word, depth + 1));
+    }
+    for (index, piece) in host.iter().enumerate() {
+        let Piece::Variable(variable) = piece else { continue };
+        let last = !host.iter().skip(index + 1).any(|piece| matches!(piece, Piece::Text(text) if text.contains('.')));
+        let sent = run.sources.any(variable, &mut HashSet::new(), &|name| {
+            ["arg_", "http_", "cookie_"].iter().any(|family| name.starts_with(family))
+                || matches!(name, "args" | "query_string" | "request_uri" | "uri" | "document_uri")
+                || (last && (name.bytes().all(|c| c.is_ascii_digit()) || is_group(run, id, name)))
+                || (name == "host" && takes_any_host(run, id))
+        });
+        if sent {
+            return Some(variable.clone());
+        }
+    }
+    None
+}
+
+/// A named group of the location's pattern.
+fn is_group(run: &Run<'_>, id: ScopeId, group: &str) -> bool {
+    run.scopes.around(id).any(|outer| match name(run.scopes, outer) {
+        Some(Name::Regex { text, ignore_case }) => {
+            Pattern::parse(&text, ignore_case).is_some_and(|pattern| pattern.has_group(group))
+        }
+        _ => false,
+    })
 }
 
 fn resolver_external(run: &Run<'_>) {
