@@ -24,6 +24,7 @@ pub struct Stream {
     /// Body that nobody has taken yet.
     pub body: VecDeque<Bytes>,
     pub buffered: usize,
+    pub taken: u64,
     /// Taken, and not yet given back to the peer's window.
     pub credit: i64,
     /// Somebody reads the body.
@@ -46,6 +47,7 @@ impl Stream {
             received: 0,
             body: VecDeque::new(),
             buffered: 0,
+            taken: 0,
             credit: 0,
             asked: false,
             blocked: false,

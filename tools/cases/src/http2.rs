@@ -6,6 +6,16 @@ use crate::wire::Wire;
 use wire_h2::hpack::{Encoder, List};
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
+/// What came of a request.
+#[derive(Debug, Default)]
+pub struct Came {
+    /// The last one may be cut off.
+    pub answers: Vec<Answer>,
+    /// The code that the stream was reset with before its end.
+    pub reset: Option<u32>,
+}
+
+/// One connection.
 pub struct Http2 {
     wire: Wire,
     client: Client,
@@ -24,14 +34,32 @@ impl Http2 {
     pub fn exchange(&mut self, step: &Step) -> Result<Vec<Answer>, String> {
         let Act::Request(request) = &step.act else { return Err("only HTTP/1 and the stream block take that".into()) };
         let (wanted, closed) = wanted_answers(&step.expect);
+        let Came { mut answers, reset } = self.ask(request)?;
+        if let Some(code) = reset {
+            if !closed {
+                return Err(format!("the stream was reset with {code}, after {answers:?}"));
+            }
+            // What is cut off is no answer.
+            answers.pop();
+        }
+        if answers.len() != wanted {
+            return Err(format!("{} responses instead of {wanted}: {answers:?}", answers.len()));
+        }
+        Ok(answers)
+    }
+
+    /// Everything that comes of one request.
+    ///
+    /// # Errors
+    /// The connection is broken, or nothing comes for too long.
+    pub fn ask(&mut self, request: &Request) -> Result<Came, String> {
         let body = request.body.as_deref().unwrap_or("").as_bytes();
         let block = block(request, self.scheme);
         let stream = self.client.open(&block, request.body.is_none()).ok_or("no stream can be opened")?;
         let (mut sent, mut done) = (0, request.body.is_none());
-        let mut answers: Vec<Answer> = Vec::new();
+        let mut came = Came::default();
+        let answers = &mut came.answers;
         let mut over = false;
-        // What is cut off is no answer.
-        let mut cut = false;
         while !over {
             if !done {
                 sent += self.client.send_body(stream, &body[sent..], true);
@@ -49,14 +77,15 @@ impl Http2 {
                         self.client.consumed(stream, bytes.len());
                         over |= end;
                     }
-                    ClientEvent::Trailers { stream: id, .. } if id == stream => over = true,
+                    ClientEvent::Trailers { stream: id, list, .. } if id == stream => {
+                        let trailers = answer(&list)?.headers;
+                        answers.last_mut().ok_or("trailers without a head")?.headers.extend(trailers);
+                        over = true;
+                    }
                     // Who has answered before the whole request was there says that the rest is not wanted.
                     ClientEvent::Reset { stream: id, code, .. } if id == stream && !over => {
-                        if !closed {
-                            return Err(format!("the stream was reset with {code}, after {answers:?}"));
-                        }
                         over = true;
-                        cut = !answers.is_empty();
+                        came.reset = Some(code);
                     }
                     _ => {}
                 }
@@ -68,13 +97,7 @@ impl Http2 {
         }
         self.client.forget(stream);
         self.flush();
-        if cut {
-            answers.pop();
-        }
-        if answers.len() != wanted {
-            return Err(format!("{} responses instead of {wanted}: {answers:?}", answers.len()));
-        }
-        Ok(answers)
+        Ok(came)
     }
 
     fn flush(&mut self) {

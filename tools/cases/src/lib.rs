@@ -52,6 +52,8 @@ mod parse;
 mod run;
 mod wire;
 
-pub use parse::{Case, Expect, Over, Step, parse};
+pub use expect::Answer;
+pub use http2::{Came, Http2};
+pub use parse::{Case, Expect, Over, Request, Step, parse};
 pub use run::{Server, run};
-pub use wire::identity;
+pub use wire::{Wire, identity};

@@ -20,8 +20,9 @@ pub fn log_line(line: &str) -> Option<String> {
     let (level, rest) = line[at..].split_once("] ")?;
     let level = level.trim_start_matches('[');
     // What connections do between requests, and processes at all, is told in another way.
-    const OTHERS: [&str; 5] = [
+    const OTHERS: [&str; 6] = [
         "keepalive connection",
+        "while processing HTTP/2 connection",
         "while waiting for request",
         "while keepalive",
         "epoll_wait() ",
@@ -152,7 +153,10 @@ fn length_is_known(theirs: &[u8], ours: &[u8]) -> bool {
     };
     let chunked = |line: &&str| *line != "Transfer-Encoding: chunked";
     let length = format!("Content-Length: {}", our_body.len());
-    their_head.split("\r\n").filter(chunked).eq(our_head.split("\r\n").filter(|line| *line != length))
+    their_head
+        .split("\r\n")
+        .filter(chunked)
+        .eq(our_head.split("\r\n").filter(|line| !line.eq_ignore_ascii_case(&length)))
         && their_body.strip_suffix("\r\n\r\n").unwrap_or(their_body) == our_body
 }
 

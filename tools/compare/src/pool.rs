@@ -317,6 +317,20 @@ impl Ask {
     }
 }
 
+impl Ask {
+    /// The same for HTTP/2.
+    pub fn request(&self) -> cases::Request {
+        let field = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_string(), value.to_string()));
+        let has_body = !self.body.is_empty() || self.method == "POST";
+        cases::Request {
+            method: self.method.into(),
+            target: self.target.into(),
+            fields: self.fields.split("\r\n").filter_map(field).collect(),
+            body: has_body.then(|| self.body.into()),
+        }
+    }
+}
+
 impl std::fmt::Display for Ask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {} {}", self.method, self.target, self.fields.replace("\r\n", "; "))

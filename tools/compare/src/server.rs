@@ -50,10 +50,13 @@ impl Run {
         binary: &Binary,
         conf: &dyn Fn(&Dirs, u16) -> String,
         requests: &[&Ask],
+        h2c: bool,
         backend: Option<u16>,
     ) -> Result<Run, String> {
-        let bytes: Vec<Vec<u8>> = requests.iter().map(|ask| ask.bytes()).collect();
-        Run::of_bytes(binary, conf, &bytes, false, backend)
+        let over = |port: u16| -> Result<Vec<Vec<u8>>, String> {
+            requests.iter().map(|one| if h2c { ask_h2c(port, one) } else { ask(port, &one.bytes(), false) }).collect()
+        };
+        Run::with(binary, conf, &over, backend)
     }
 
     /// The same with requests as they are; `half`: the client closes its side behind them.
@@ -67,13 +70,23 @@ impl Run {
         half: bool,
         backend: Option<u16>,
     ) -> Result<Run, String> {
+        let all = |port: u16| requests.iter().map(|one| ask(port, one, half)).collect();
+        Run::with(binary, conf, &all, backend)
+    }
+
+    fn with(
+        binary: &Binary,
+        conf: &dyn Fn(&Dirs, u16) -> String,
+        ask: &dyn Fn(u16) -> Result<Vec<Vec<u8>>, String>,
+        backend: Option<u16>,
+    ) -> Result<Run, String> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         // Both have names of the same length: they stand in answers and logs.
         let kind = if binary.nginx { "n" } else { "t" };
         let folder = std::env::temp_dir().join(format!("compare-{}-{kind}{number:06}", std::process::id()));
         let dirs = Dirs { folder };
-        let run = run(binary, &dirs, conf, requests, half, backend);
+        let run = run(binary, &dirs, conf, ask, backend);
         let _ = fs::remove_dir_all(&dirs.folder);
         run
     }
@@ -83,8 +96,7 @@ fn run(
     binary: &Binary,
     dirs: &Dirs,
     conf: &dyn Fn(&Dirs, u16) -> String,
-    requests: &[Vec<u8>],
-    half: bool,
+    ask: &dyn Fn(u16) -> Result<Vec<Vec<u8>>, String>,
     backend: Option<u16>,
 ) -> Result<Run, String> {
     let say = |e: std::io::Error| format!("{}: {e}", dirs.folder.display());
@@ -120,10 +132,7 @@ fn run(
             last_line,
         });
     }
-    let mut answers = Vec::new();
-    for request in requests {
-        answers.push(ask(port, request, half).map(|bytes| normal::answer(&bytes, &clean))?);
-    }
+    let answers = ask(port)?.iter().map(|bytes| normal::answer(bytes, &clean)).collect();
     // The end of the process is the end of its log lines.
     let _ = Command::new("kill").args(["-QUIT", &child.id().to_string()]).status();
     let until = Instant::now() + PATIENCE;
@@ -158,6 +167,28 @@ fn up(child: &mut Child, port: u16) -> Result<bool, String> {
         }
         std::thread::park_timeout(GLANCE);
     }
+}
+
+/// One request over a connection of HTTP/2 of its own, in clear; the answer is written as HTTP/1 would have it.
+fn ask_h2c(port: u16, ask: &Ask) -> Result<Vec<u8>, String> {
+    let mut client = cases::Http2::new(cases::Wire::connect(port, None, PATIENCE)?);
+    let came = match client.ask(&ask.request()) {
+        Ok(came) => came,
+        Err(words) => return Ok(format!("<{words}>").into_bytes()),
+    };
+    let mut out = Vec::new();
+    for answer in came.answers {
+        out.extend_from_slice(format!("HTTP/2 {}\r\n", answer.status).as_bytes());
+        for (name, value) in answer.headers {
+            out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        }
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(&answer.body);
+    }
+    if let Some(code) = came.reset {
+        out.extend_from_slice(format!("<reset with {code}>").as_bytes());
+    }
+    Ok(out)
 }
 
 fn ask(port: u16, request: &[u8], half: bool) -> Result<Vec<u8>, String> {

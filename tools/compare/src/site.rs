@@ -51,7 +51,7 @@ pub fn files(dirs: &Dirs) -> std::io::Result<()> {
 }
 
 /// The configuration with the directives in their places.
-pub fn text(puts: &[Put], dirs: &Dirs, port: u16, backend: u16, binary: &Binary) -> String {
+pub fn text(puts: &[Put], dirs: &Dirs, port: u16, backend: u16, binary: &Binary, h2c: bool) -> String {
     let put = |place: Place| -> String {
         let lines: Vec<&str> = puts.iter().filter(|put| put.place == place).map(|put| put.text).collect();
         lines.join("\n        ")
@@ -106,7 +106,7 @@ http {{
 }}
 ",
         head = head(),
-        own = if binary.nginx { "" } else { "server_identity nginx;" },
+        own = [if binary.nginx { "" } else { "server_identity nginx;" }, if h2c { "http2 on;" } else { "" }].concat(),
     )
     .replace("@dir", &dirs.folder.display().to_string())
     .replace("@backend", &backend.to_string())

@@ -13,7 +13,7 @@ const OLDEST: (u32, u32) = (1, 22);
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let (mut seed, mut count, mut only, mut with, mut ours) = (1, 500, None, None, None);
-    let (mut source, mut nginx, mut differences_max, mut in_ci) = (None, None, 20, false);
+    let (mut source, mut nginx, mut differences_max, mut in_ci, mut h2c) = (None, None, 20, false, false);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().cloned().ok_or(format!("{word} wants a value"));
@@ -27,10 +27,11 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--ours" => ours = Some(PathBuf::from(value()?)),
             "--source" => source = Some(PathBuf::from(value()?)),
             "--nginx" => nginx = Some(PathBuf::from(value()?)),
+            "--h2c" => h2c = true,
             "--in-ci" => in_ci = true,
             other => {
                 return Err(format!(
-                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --source DIR, --nginx FILE, \
+                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --source DIR, --nginx FILE, \
                      --ours FILE"
                 ));
             }
@@ -62,6 +63,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         only,
         with,
         differences_max,
+        h2c,
     };
     println!("{}", compare::run(&plan)?);
     Ok(())

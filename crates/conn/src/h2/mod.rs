@@ -73,8 +73,10 @@ pub struct H2 {
     /// The client will begin no more streams.
     peer_goes: Cell<bool>,
     lost: Cell<bool>,
-    /// When the idle connection may be closed is known already.
-    idle: Cell<bool>,
+    /// A head has begun to come, and until when it may take is known.
+    heading: Cell<bool>,
+    /// The request that asked for HTTP/2, until the client has begun with it.
+    upgrading: RefCell<Option<Box<http_engine::Request>>>,
 }
 
 /// Whether these first octets of a connection are those of HTTP/2; `None`: it cannot be told yet.
@@ -137,7 +139,7 @@ pub fn readable(world: &Rc<World>, key: Key, h2: &Rc<H2>) {
 /// A connection's deadline has come.
 pub fn timed_out(world: &Rc<World>, key: Key, h2: &Rc<H2>) {
     if h2.core.borrow_mut().give_up_block() {
-        h2.idle.set(false);
+        h2.heading.set(false);
         return h2.touch();
     }
     h2.core.borrow_mut().shutdown();
@@ -159,7 +161,8 @@ impl H2 {
             dirty: Cell::new(false),
             peer_goes: Cell::new(false),
             lost: Cell::new(false),
-            idle: Cell::new(false),
+            heading: Cell::new(false),
+            upgrading: RefCell::default(),
         })
     }
     pub fn connection(&self) -> Rc<Connection> {
@@ -176,6 +179,9 @@ impl H2 {
     /// Takes octets in and acts on what they say.
     fn receive(self: &Rc<Self>, bytes: &[u8]) {
         let result = self.core.borrow_mut().receive(bytes);
+        if result.is_ok() && self.core.borrow().has_preface() {
+            upgrade::answer(self);
+        }
         loop {
             let event = self.core.borrow_mut().poll_event();
             let Some(event) = event else { break };
@@ -327,8 +333,13 @@ impl H2 {
             let core = self.core.borrow();
             (core.is_idle(), core.is_within_head(), core.is_going(), core.has_begun())
         };
+        let is_upgrading = self.upgrading.borrow().is_some();
+        if is_upgrading && self.unsent() == 0 {
+            // The preface has the time of a head.
+            return self.wait_for_head();
+        }
         if !is_idle || !self.streams.borrow().is_empty() || self.unsent() > 0 || self.link.has_unsent() {
-            self.idle.set(false);
+            self.heading.set(false);
             // Streams have times of their own.
             self.world.lot.set_deadline(self.key, clock::Instant(u64::MAX));
             return;
@@ -339,18 +350,25 @@ impl H2 {
             self.lost.set(true);
             return task::spawn(&self.world, self.key, &self.connection, Start::Linger);
         }
-        if within && self.idle.get() {
-            // Drops that come now and then do not keep it.
-            return;
+        if within || !has_begun {
+            self.wait_for_head();
+        } else {
+            let conf = self.world.default_conf(&self.connection);
+            let millis = conf.map_or(75_000, |core| core.conf.keepalive_timeout.millis);
+            self.world.lot.set_deadline(self.key, clock::now().plus_millis(millis));
+            self.heading.set(false);
         }
-        let conf = self.world.default_conf(&self.connection);
-        let millis = conf.map_or(75_000, |core| {
-            if within || !has_begun { core.conf.client_header_timeout.0 } else { core.conf.keepalive_timeout.millis }
-        });
-        self.idle.set(true);
-        self.world.lot.set_deadline(self.key, clock::now().plus_millis(millis));
         self.core.borrow_mut().shrink();
         self.link.shrink();
+    }
+
+    /// What has begun has `client_header_timeout` to come whole; drops that come now and then do not keep it.
+    fn wait_for_head(&self) {
+        if !self.heading.replace(true) {
+            let conf = self.world.default_conf(&self.connection);
+            let millis = conf.map_or(60_000, |core| core.conf.client_header_timeout.0);
+            self.world.lot.set_deadline(self.key, clock::now().plus_millis(millis));
+        }
     }
 
     /// QUIT: no more streams; those that are there go on.

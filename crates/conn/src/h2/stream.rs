@@ -62,6 +62,7 @@ fn at_once(h2: &Rc<H2>, id: u32, mut r: Box<Request>, body: Body) -> Option<(Box
         || r.limit_rate.is_some()
         || r.has_background()
         || !r.out.trailers.is_empty()
+        || r.expect_trailers
         || r.loc().core.needs_task
         || r.out.content_length.is_some_and(|promised| !r.head_only && promised != length as u64)
     {
@@ -78,6 +79,7 @@ fn at_once(h2: &Rc<H2>, id: u32, mut r: Box<Request>, body: Body) -> Option<(Box
     }
     note_sent(&mut r, bytes.len() as u64);
     r.completed = true;
+    r.length += h2.core.borrow().taken(id);
     h2.world.finished(r);
     h2.finished(id);
     None
@@ -128,8 +130,8 @@ async fn run(h2: &Rc<H2>, id: u32, outcome: Outcome) {
         if r.out.status == 0 {
             r.out.status = 444;
         }
-        // What the client was too slow for is its own fault (nginx: `ngx_http_v2_close_stream`).
-        let code = if r.out.status == 408 { ErrorCode::Protocol } else { ErrorCode::Internal };
+        // What the client was too slow for is its own fault, and so is what is not worth an answer (nginx: `ngx_http_v2_close_stream`).
+        let code = if matches!(r.out.status, 408 | 444) { ErrorCode::Protocol } else { ErrorCode::Internal };
         h2.core.borrow_mut().reset(id, code);
         return h2.world.finished(r);
     };
@@ -145,7 +147,6 @@ async fn run(h2: &Rc<H2>, id: u32, outcome: Outcome) {
             Some(client) => {
                 let (received, sent) = tunnel.run(Box::new(client)).await;
                 note_sent(&mut r, sent);
-                r.length += received;
                 r.tunnelled = (received, sent);
                 h2.core.borrow_mut().send_body(id, b"", 1, true);
                 true
@@ -160,6 +161,7 @@ async fn run(h2: &Rc<H2>, id: u32, outcome: Outcome) {
     } else {
         send(h2, id, &mut r, body).await
     };
+    r.length += h2.core.borrow().taken(id);
     r.completed = sent;
     if !sent {
         h2.core.borrow_mut().reset(id, ErrorCode::Internal);
@@ -216,7 +218,7 @@ async fn send(h2: &Rc<H2>, id: u32, r: &mut Request, mut body: Body) -> bool {
                     *left -= piece.len();
                 }
                 // Known to be the last, it ends the stream itself.
-                let last = promised == Some(0) && r.out.trailers.is_empty();
+                let last = promised == Some(0) && r.out.trailers.is_empty() && !r.expect_trailers;
                 if !out.piece(piece, last, &mut body, r).await {
                     break false;
                 }

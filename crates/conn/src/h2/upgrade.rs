@@ -51,8 +51,6 @@ pub fn begin(
     world.no_delay(key, connection);
     // It is less than any socket takes.
     if h2.link.send(&[IoSlice::new(ANSWER)], false).is_ok_and(|n| n == ANSWER.len()) {
-        let shared = Rc::new(Shared::default());
-        h2.streams.borrow_mut().insert(1, shared.clone());
         connection.requests.set(connection.requests.get() + 1);
         let settled = h2.core.borrow_mut().upgraded(settings);
         if let Err(error) = settled {
@@ -65,12 +63,22 @@ pub fn begin(
             matches!(f.known, Known::Upgrade | Known::Connection) || f.name.of(&r.buf).eq_ignore_ascii_case(SETTINGS)
         };
         r.head.fields.retain(|field| !ours(field));
-        r.watch = Some(Rc::new(Watch::new(h2.clone(), 1, shared)));
-        stream::answer(&h2, 1, engine::start(r));
+        *h2.upgrading.borrow_mut() = Some(r);
         h2.receive(rest);
     } else {
         world.close(key);
     }
     h2.touch();
     world.lot.again_if_readable(key);
+}
+
+/// The client has sent its preface: the request is answered. Not before: clients have little room for what follows a 101.
+pub fn answer(h2: &Rc<H2>) {
+    let r = h2.upgrading.borrow_mut().take();
+    if let Some(mut r) = r {
+        let shared = Rc::new(Shared::default());
+        h2.streams.borrow_mut().insert(1, shared.clone());
+        r.watch = Some(Rc::new(Watch::new(h2.clone(), 1, shared)));
+        stream::answer(h2, 1, engine::start(r));
+    }
 }

@@ -255,6 +255,10 @@ impl Server {
     pub fn offers_connect(&self) -> bool {
         self.limits.extended_connect
     }
+    /// The client has sent what it must send first.
+    pub fn has_preface(&self) -> bool {
+        self.preface >= PREFACE.len()
+    }
     /// The client has begun a stream, whatever became of it.
     pub fn has_begun(&self) -> bool {
         self.last > 0
@@ -301,6 +305,7 @@ impl Server {
         }
         if let Some(bytes) = stream.body.pop_front() {
             stream.buffered -= bytes.len();
+            stream.taken += bytes.len() as u64;
             stream.credit += bytes.len() as i64;
             self.give_credit(id);
             return Taken::Bytes(bytes);
@@ -313,6 +318,11 @@ impl Server {
                 Taken::Later
             }
         }
+    }
+
+    /// Octets of a request's body that were taken.
+    pub fn taken(&self, id: u32) -> u64 {
+        self.streams.get(&id).map_or(0, |stream| stream.taken)
     }
 
     /// What a request's `content-length` says; `take_body` holds the client to it.
