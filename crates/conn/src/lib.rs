@@ -18,6 +18,7 @@ mod link;
 mod mails;
 mod output;
 mod pace;
+pub mod rehearsal;
 mod secure;
 pub mod sim;
 mod streams;

@@ -2,7 +2,7 @@
 //! sets the location's `handler`).
 
 use crate::plan::{Handler, Location};
-use conf_schema::{Block, Table};
+use conf_schema::{At, Block, Table};
 use std::sync::Arc;
 
 /// The directives; a feature that has one of them and answers sets [`Location::content`]. Those that pass requests on come first,
@@ -24,6 +24,11 @@ const NAMES: &[&str] = &[
 /// What passes requests on in a location, even where something else answers: its `limit_except` takes it over.
 pub type Passing = Option<Arc<dyn Handler>>;
 
+/// Whether a directive passes requests on.
+pub fn passes_on(name: &str) -> bool {
+    NAMES.iter().take(PASSING).any(|own| *own == name)
+}
+
 /// So many of [`NAMES`] pass requests on.
 const PASSING: usize = 7;
 
@@ -36,6 +41,8 @@ pub struct Answering {
     /// Of several that pass requests on, the first one of nginx's modules.
     pub passing: Passing,
     rank: Option<usize>,
+    /// The directive that answers so far.
+    pub by: Option<(&'static str, At)>,
 }
 
 impl Answering {
@@ -48,7 +55,7 @@ impl Answering {
         if same(self.before.as_ref(), location.content.as_ref()) {
             return;
         }
-        let Some(place) = last_of(block, table) else {
+        let Some((place, by)) = last_of(block, table) else {
             // Something put around what is there (`slice`).
             if same(self.before.as_ref(), self.passing.as_ref()) {
                 self.passing.clone_from(&location.content);
@@ -64,6 +71,7 @@ impl Answering {
             location.content = self.before.take();
         } else {
             self.place = Some(place);
+            self.by = Some(by);
         }
     }
 }
@@ -76,12 +84,15 @@ fn same(one: Option<&Arc<dyn Handler>>, other: Option<&Arc<dyn Handler>>) -> boo
 }
 
 /// The place of the last directive that makes this table's feature answer.
-fn last_of(block: &Block<'_>, table: &Table) -> Option<usize> {
+fn last_of(block: &Block<'_>, table: &Table) -> Option<(usize, (&'static str, At))> {
     let has = |name: &str| table.rows.iter().any(|row| row.name == name);
     let names: Vec<&str> = NAMES.iter().copied().filter(|name| has(name)).collect();
     if names.is_empty() {
         return None;
     }
     let own = conf_syntax::directives(block.directive?.block.as_deref()?);
-    own.iter().rposition(|d| names.iter().any(|name| d.name.bytes == name.as_bytes()))
+    let place = own.iter().rposition(|d| names.iter().any(|name| d.name.bytes == name.as_bytes()))?;
+    let d = own.get(place)?;
+    let name = names.into_iter().find(|name| d.name.bytes == name.as_bytes())?;
+    Some((place, (name, At { span: d.span, line: d.line })))
 }

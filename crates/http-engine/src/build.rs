@@ -322,6 +322,9 @@ impl Builder<'_> {
         let shown = kind.or(parent);
         self.locations.push(Location {
             name: shown.map(|k| k.name().to_vec()).unwrap_or_default(),
+            at: block.directive.map(|d| At { span: d.span, line: d.line }).unwrap_or_default(),
+            orders: Vec::new(),
+            answered_by: None,
             regex: matches!(shown, Some(LocationKind::Regex(_))),
             named: matches!(shown, Some(LocationKind::Named(_))),
             http2_chunk: 8192,
@@ -406,14 +409,15 @@ impl Builder<'_> {
 
     /// What answers in a location does so in its `if` blocks, too; what passes requests on also in its `limit_except`.
     fn pass_on(&mut self, from: usize, nameless: &[(usize, bool)], passing: Passing) {
-        let Location { content, things, passes, .. } = &self.locations[from];
-        let (content, things, passes) = (content.clone(), things.clone(), *passes);
+        let Location { content, things, passes, answered_by, .. } = &self.locations[from];
+        let (content, things, passes, by) = (content.clone(), things.clone(), *passes, *answered_by);
         for (inner, is_limit) in nameless {
             let inner = &mut self.locations[*inner];
             if inner.content.is_some() || (*is_limit && !passes) {
                 continue;
             }
             inner.content.clone_from(if *is_limit { &passing } else { &content });
+            inner.answered_by = by;
             if passes {
                 // Its own come first.
                 inner.things.extend(things.iter().cloned());
@@ -465,6 +469,8 @@ impl Builder<'_> {
         sort_filters(&mut self.locations[index].filters);
         let location = &mut self.locations[index];
         location.drafts.sort_by_key(|(order, _)| *order);
+        location.orders = location.drafts.iter().map(|(order, _)| *order).collect();
+        location.answered_by = answering.by;
         let mut server_rewrite = Vec::new();
         for (order, handler) in location.drafts.drain(..) {
             let phase = match order.phase() {

@@ -1,11 +1,12 @@
 //! The phases of a request, in their order (nginx: `ngx_http_core_run_phases`). Nothing waits here: a handler that must wait
 //! returns a future, and whoever drives the connection awaits it.
 
-use crate::plan::{FilterOrder, Location};
+use crate::plan::{FilterOrder, HandlerOrder, Location};
 use crate::request::{Flow, LocalFuture, Request, RequestBody, URI_CHANGES_MAX};
 use crate::response::Body;
 use crate::route::{self, Route};
 use crate::special;
+use crate::trace::StepKind;
 use crate::values::Satisfy;
 use observe::Level;
 use wire_h1::{BodyLength, Method, Version};
@@ -74,6 +75,9 @@ fn wait(r: Box<Request>, later: crate::request::Later) -> Outcome {
     let work = later(r);
     Outcome::Wait(Box::pin(async move {
         let (mut r, flow) = work.await;
+        if !matches!(flow, Flow::Declined) {
+            r.note(StepKind::Check(HandlerOrder::Files), r.loc().at, |_| crate::trace::said(&flow));
+        }
         match flow {
             Flow::Declined => run(r),
             Flow::Allowed => {
@@ -163,6 +167,7 @@ fn step(r: &mut Request) -> Flow {
             },
             Phase::Precontent => (&location.precontent, Phase::Content),
             Phase::Content => match &location.content {
+                Some(_) if r.trace.is_some() && rehearsed(r, location) => return Flow::Close,
                 Some(handler) => return handler.run(r),
                 None if r.handler_lost => {
                     r.log(Level::Error, format_args!("no upstream configuration"));
@@ -180,7 +185,11 @@ fn step(r: &mut Request) -> Flow {
             continue;
         };
         r.handler += 1;
-        match handler.run(r) {
+        let flow = match r.trace.is_some() {
+            false => handler.run(r),
+            true => traced(r, location, &**handler),
+        };
+        match flow {
             Flow::Declined => {}
             Flow::Allowed => allowed(r),
             Flow::Rewritten => {
@@ -198,6 +207,59 @@ fn step(r: &mut Request) -> Flow {
             },
         }
     }
+}
+
+/// A handler with its answer content, of a request that is traced; true: a rehearsal, which ends here.
+#[cold]
+fn rehearsed(r: &Request, location: &Location) -> bool {
+    let (name, at) = location.answered_by.unwrap_or(("content", location.at));
+    r.note(StepKind::Handler, at, |_| name.to_string());
+    let ends = r.is_rehearsal() && crate::answering::passes_on(name);
+    if let Some(trace) = r.trace.as_ref().filter(|_| ends) {
+        trace.ends_at.set(Some((name, at)));
+    }
+    ends
+}
+
+/// Runs a handler of a request that is traced.
+#[cold]
+fn traced(r: &mut Request, location: &Location, handler: &dyn crate::plan::Handler) -> Flow {
+    let (phase, index) = (r.phase, r.handler - 1);
+    let at_server = phase == Phase::ServerRewrite;
+    let plan = r.plan_rc();
+    let orders = if at_server { &plan.loc(r.srv().location).orders } else { &location.orders };
+    let order = orders.iter().copied().filter(|order| order.phase() == phase).nth(index);
+    let Some(order) = order else { return handler.run(r) };
+    // These note themselves what they do.
+    let is_script = matches!(order, HandlerOrder::Script | HandlerOrder::ServerScript | HandlerOrder::ServerExplain);
+    let reads = matches!(r.method, Method::Get | Method::Head);
+    if r.is_rehearsal() && crate::trace::has_effects(order) && !(order == HandlerOrder::Dav && reads) {
+        r.note(StepKind::Check(order), location.at, |_| "would be asked here; taken as passed".into());
+        if order == HandlerOrder::Dav {
+            if let Some(trace) = &r.trace {
+                trace.ends_at.set(Some(("dav_methods", location.at)));
+            }
+            return Flow::Close;
+        }
+        return Flow::Declined;
+    }
+    let before = if phase == Phase::Precontent { r.path.clone() } else { Vec::new() };
+    let flow = handler.run(r);
+    let silent = matches!(flow, Flow::Declined);
+    let kind = if phase == Phase::Content { StepKind::Handler } else { StepKind::Check(order) };
+    if is_script || (phase == Phase::Content && silent) {
+        return flow;
+    }
+    let opened = if phase == Phase::Content { special::mapped_path(r).unwrap_or_default() } else { Vec::new() };
+    r.note(kind, location.at, |r| match (phase, silent) {
+        (Phase::Content, _) => {
+            format!("{order:?} {}: {}", crate::trace::said(&flow), String::from_utf8_lossy(&opened))
+        }
+        (Phase::Precontent, true) if r.path != before => format!("found \"{}\"", String::from_utf8_lossy(&r.path)),
+        (_, true) => "passes".into(),
+        _ => crate::trace::said(&flow),
+    });
+    flow
 }
 
 /// All content handlers declined.
@@ -227,8 +289,10 @@ fn find_location(r: &mut Request) -> Flow {
         }
     }
     if r.loc().internal && !r.internal {
+        r.note(StepKind::Location, r.loc().at, |r| format!("{}, which is internal: not for clients", chosen(r)));
         return Flow::Status(404);
     }
+    r.note(StepKind::Location, r.loc().at, chosen);
     enter_location(r);
     let limit = r.loc().core.conf.client_max_body_size.0;
     if let Some(BodyLength::Exact(length)) = r.body_length
@@ -255,6 +319,20 @@ fn find_location(r: &mut Request) -> Flow {
     }
     r.phase = Phase::Rewrite;
     Flow::Declined
+}
+
+/// The location that a request is in, in words.
+fn chosen(r: &Request) -> String {
+    let location = r.loc();
+    if location.at == r.plan().loc(r.srv().location).at {
+        return "none: the server's own level".into();
+    }
+    let sign = match () {
+        () if location.exact => "= ",
+        () if location.regex => "~ ",
+        () => "",
+    };
+    format!("{sign}{}", String::from_utf8_lossy(&location.name))
 }
 
 /// What a location changes for the connection (nginx: `ngx_http_update_location_config`).
@@ -310,6 +388,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
     if let Flow::Status(status @ (401 | 407)) = flow
         && matches!(r.phase, Phase::Access | Phase::PostAccess)
         && r.loc().core.conf.auth_delay.0 > 0
+        && !r.is_rehearsal()
     {
         // Once, and only for what the access checks said.
         r.phase = Phase::Content;
@@ -373,7 +452,10 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 r.out.status = status;
                 return Outcome::Ready(r, Body::Empty);
             }
-            Flow::Status(status) => flow = special::respond(&mut r, status),
+            Flow::Status(status) => {
+                r.note(StepKind::Status, r.loc().at, |_| status.to_string());
+                flow = special::respond(&mut r, status);
+            }
             Flow::Redirect { path, args } => {
                 r.uri_changes_left = r.uri_changes_left.saturating_sub(1);
                 if r.uri_changes_left == 0 {
@@ -396,6 +478,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 // An empty one that is kept (an index file's) stays one.
                 r.args_given = !args.is_empty() || (r.args_given && r.args.is_empty());
                 r.args = args;
+                r.note(StepKind::Redirect, r.loc().at, |r| format!("to \"{}\"", String::from_utf8_lossy(&r.path)));
                 r.internal = true;
                 r.path_changed = true;
                 r.left_location = false;
@@ -420,6 +503,9 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 };
                 r.internal = true;
                 r.location = location;
+                r.note(StepKind::Redirect, r.loc().at, |_| {
+                    format!("to the named location \"{}\"", String::from_utf8_lossy(&name))
+                });
                 enter_location(&mut r);
                 r.phase = Phase::Rewrite;
                 r.handler = 0;

@@ -403,17 +403,18 @@ impl Cache {
         if overflow {
             return self.clear();
         }
+        gone.sort();
+        gone.dedup();
+        for path in gone {
+            self.forget_path(&path);
+        }
+        // Afterwards: what lies below a folder is forgotten because it is known to be one.
         if let Some(watches) = &mut self.watches {
             for number in lost {
                 if let Some(folder) = watches.by_number.remove(&number) {
                     watches.by_folder.remove(&folder);
                 }
             }
-        }
-        gone.sort();
-        gone.dedup();
-        for path in gone {
-            self.forget_path(&path);
         }
     }
 

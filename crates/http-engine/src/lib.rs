@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
-mod answering;
+pub mod answering;
 pub mod build;
 pub mod clean;
 pub mod core_table;
@@ -30,6 +30,7 @@ pub mod special;
 pub mod subrequest;
 pub mod template;
 pub mod tls;
+pub mod trace;
 pub mod values;
 pub mod variable;
 pub mod variables;

@@ -151,6 +151,12 @@ pub struct Server {
 pub struct Location {
     /// As written; for log lines.
     pub name: Vec<u8>,
+    /// The directive that opens it.
+    pub at: conf_schema::At,
+    /// Its handlers' orders, sorted: those of a phase stand here as they do in the phase's list.
+    pub orders: Vec<HandlerOrder>,
+    /// The directive that makes `content` answer.
+    pub answered_by: Option<(&'static str, conf_schema::At)>,
     pub core: Arc<Core>,
     /// The name was a regular expression: `alias` then replaces the whole URI.
     pub regex: bool,
@@ -254,6 +260,7 @@ pub enum FilterOrder {
     Slice,
     MoreHeaders,
     Headers,
+    Htaccess,
     UserId,
     Gunzip,
     Addition,
@@ -263,6 +270,7 @@ pub enum FilterOrder {
     Compress,
     Range,
     Trailers,
+    Explain,
 }
 
 /// The order in which handlers are asked, phase by phase; it stands here and nowhere else.
@@ -272,6 +280,8 @@ pub enum HandlerOrder {
     ServerOcsp,
     /// Before anything looks at the address.
     ServerRealip,
+    /// Behind that: who may ask is judged by the address that counts.
+    ServerExplain,
     ServerEarlyBody,
     ServerScript,
     Script,
@@ -283,6 +293,8 @@ pub enum HandlerOrder {
     Access,
     AuthBasic,
     AuthRequest,
+    /// What folders say of themselves comes before what looks for files.
+    Htaccess,
     /// Before a mirror, which is to see the URI that was found.
     TryFiles,
     DavGuard,
@@ -290,6 +302,8 @@ pub enum HandlerOrder {
     Video,
     RandomIndex,
     Index,
+    /// A folder may forbid its listing.
+    HtaccessListing,
     Autoindex,
     Dav,
     CompressedFiles,
@@ -302,6 +316,7 @@ impl HandlerOrder {
         match self {
             HandlerOrder::ServerOcsp
             | HandlerOrder::ServerRealip
+            | HandlerOrder::ServerExplain
             | HandlerOrder::ServerEarlyBody
             | HandlerOrder::ServerScript => Phase::ServerRewrite,
             HandlerOrder::Script => Phase::Rewrite,
@@ -309,10 +324,13 @@ impl HandlerOrder {
                 Phase::Preaccess
             }
             HandlerOrder::Access | HandlerOrder::AuthBasic | HandlerOrder::AuthRequest => Phase::Access,
-            HandlerOrder::TryFiles | HandlerOrder::DavGuard | HandlerOrder::Mirror => Phase::Precontent,
+            HandlerOrder::Htaccess | HandlerOrder::TryFiles | HandlerOrder::DavGuard | HandlerOrder::Mirror => {
+                Phase::Precontent
+            }
             HandlerOrder::Video
             | HandlerOrder::RandomIndex
             | HandlerOrder::Index
+            | HandlerOrder::HtaccessListing
             | HandlerOrder::Autoindex
             | HandlerOrder::Dav
             | HandlerOrder::CompressedFiles

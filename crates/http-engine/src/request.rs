@@ -4,6 +4,7 @@ use crate::plan::{HttpPlan, Location, Server};
 use crate::regex::Captures;
 use crate::response::OutHead;
 use crate::subrequest::{Common, Family, Sub};
+use crate::trace::StepKind;
 use crate::variable::{Source, VarId};
 use base::clock::Instant;
 use bytes::Bytes;
@@ -298,6 +299,10 @@ pub struct Request {
     pub append_to_alias: bool,
     /// How deep a rewrite script is in its `if` blocks, and whether it has not rewritten anything yet.
     pub script: ScriptState,
+    /// Pages for errors that the folder of the file names, before those of the configuration.
+    pub folder_pages: Option<Rc<[(u16, FolderPage)]>>,
+    /// What becomes of it is noted, step by step (`trace.rs`).
+    pub trace: Option<Box<crate::trace::Trace>>,
     /// A buffer for whoever needs one for a moment.
     pub scratch: Vec<u8>,
     /// A handler has decided itself: conditions of the request do not count (nginx: `disable_not_modified`).
@@ -322,6 +327,18 @@ pub struct Request {
     pub alone: bool,
     /// Bytes that came from the client and went to it after a response that turned the connection into a tunnel.
     pub tunnelled: (u64, u64),
+}
+
+/// What a folder answers an error with (`htaccess`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FolderPage {
+    /// A path of this server, with its query.
+    Path(Vec<u8>),
+    /// Another place: 302.
+    Url(Vec<u8>),
+    /// A text of type text/html.
+    Text(Vec<u8>),
+    Builtin,
 }
 
 /// The change of a URI that is one too many (nginx: `NGX_HTTP_MAX_URI_CHANGES` + 1).
@@ -519,7 +536,10 @@ impl Request {
             append_to_alias,
             scratch,
             script,
+            trace,
+            folder_pages,
         } = self;
+        (*trace, *folder_pages) = (None, None);
         *script = ScriptState::default();
         *append_to_alias = false;
         (*old_location, *body_bytes, *body_received, *tunnel) = (crate::Str::default(), None, None, None);
@@ -559,7 +579,10 @@ impl Request {
     /// The same, of a server that the request was passed to: its URL stands where nginx has it.
     pub fn log_of(&self, level: observe::Level, words: std::fmt::Arguments<'_>, upstream: Option<&str>) {
         let log = &self.loc().core.error_log;
-        if !log.wants(level) {
+        if level <= observe::Level::Error {
+            self.note(StepKind::Log, self.loc().at, |_| words.to_string());
+        }
+        if self.is_rehearsal() || !log.wants(level) {
             return;
         }
         let c = self.connection();

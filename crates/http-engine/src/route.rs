@@ -3,6 +3,7 @@
 use crate::plan::{HttpPlan, Server};
 use crate::regex::{MatchFailed, Pattern};
 use crate::request::Request;
+use crate::trace::StepKind;
 use crate::values::LocationKind;
 use conf_schema::Problem;
 use hashbrown::HashMap;
@@ -151,10 +152,35 @@ pub fn find(r: &mut Request) -> Result<Route, MatchFailed> {
     Ok(route?.map_or(Route::Server, |(route, _)| route))
 }
 
+/// Notes what the names without regular expressions came to.
+#[cold]
+fn note_prefix(plan: &HttpPlan, r: &Request, found: &Found, final_: bool) {
+    let (location, words) = match found {
+        Found::Nothing => return,
+        Found::Final(location) => (*location, "is the path itself: nothing else is looked at"),
+        Found::Slash(location) => (*location, "wants its slash: a redirect"),
+        Found::Prefix(location) if final_ => {
+            (*location, "is the longest prefix, and final: no regular expression is tried")
+        }
+        Found::Prefix(location) => (*location, "is the longest prefix; regular expressions come before it"),
+    };
+    let location = plan.loc(location);
+    let sign = match (location.exact, final_) {
+        (true, _) => "= ",
+        (_, true) => "^~ ",
+        _ => "",
+    };
+    let name = String::from_utf8_lossy(&location.name).into_owned();
+    r.note(StepKind::Candidate, location.at, |_| format!("{sign}{name}: {words}"));
+}
+
 /// Searches one tree and those inside; the flag says that nothing further may override the result.
 fn within(plan: &HttpPlan, tree: &Tree, path: &[u8], r: &mut Request) -> Result<Option<(Route, bool)>, MatchFailed> {
     let (found, final_) = tree.static_location(plan, path);
     let mut best = None;
+    if r.trace.is_some() {
+        note_prefix(plan, r, &found, final_);
+    }
     match found {
         Found::Final(location) => return Ok(Some((Route::Location(location), true))),
         Found::Slash(location) => return Ok(Some((Route::Slash(location), true))),
@@ -179,7 +205,12 @@ fn within(plan: &HttpPlan, tree: &Tree, path: &[u8], r: &mut Request) -> Result<
     }
     if !final_ {
         for (pattern, location) in &tree.regexes {
-            if pattern.run(r, path)? {
+            let matches = pattern.run(r, path)?;
+            r.note(StepKind::Candidate, plan.loc(*location).at, |_| {
+                let text = String::from_utf8_lossy(pattern.text()).into_owned();
+                format!("~ {text}: {}", if matches { "matches" } else { "does not match" })
+            });
+            if matches {
                 let inner = &plan.loc(*location).inner;
                 if !inner.is_empty()
                     && let Some((deeper, _)) = within(plan, inner, path, r)?

@@ -1,7 +1,7 @@
 //! Built-in pages, `error_page`, and small facts about the client (nginx: `ngx_http_special_response.c`).
 
 use crate::core_table::SymlinkMode;
-use crate::request::{Flow, Request};
+use crate::request::{Flow, FolderPage, Request};
 use crate::response::{Body, Str};
 use crate::values::{Alias, KeepaliveDisable};
 use bytes::Bytes;
@@ -83,6 +83,14 @@ pub fn respond(r: &mut Request, status: u16) -> Flow {
     let core = &plan.loc(r.location).core;
     if !r.error_page
         && r.uri_changes_left > 0
+        && let Some(pages) = r.folder_pages.take()
+        && let Some((_, page)) = pages.iter().find(|(own, _)| *own == status)
+    {
+        r.error_page = true;
+        return folder_page(r, status, page);
+    }
+    if !r.error_page
+        && r.uri_changes_left > 0
         && let Some(pages) = &core.conf.error_page
     {
         if !core.conf.recursive_error_pages {
@@ -108,6 +116,31 @@ pub fn last_resort(r: &mut Request) -> Flow {
     }
     r.error_status = 500;
     builtin(r, 500)
+}
+
+/// A page that a folder names for an error.
+fn folder_page(r: &mut Request, status: u16, page: &FolderPage) -> Flow {
+    match page {
+        FolderPage::Path(target) => {
+            let split = target.iter().position(|c| *c == b'?').unwrap_or(target.len());
+            let (path, args) = target.split_at_checked(split).unwrap_or((target, b""));
+            if r.method != Method::Head {
+                r.method = Method::Get;
+            }
+            Flow::Redirect { path: path.to_vec(), args: args.get(1..).unwrap_or_default().to_vec() }
+        }
+        FolderPage::Url(url) => {
+            r.error_status = 302;
+            r.out.location = url.clone().into();
+            builtin(r, 302)
+        }
+        FolderPage::Text(text) => {
+            r.out.content_type = Str::Static(b"text/html");
+            r.out.content_length = Some(text.len() as u64);
+            Flow::Content(Body::Bytes(Bytes::copy_from_slice(text)))
+        }
+        FolderPage::Builtin => builtin(r, status),
+    }
 }
 
 fn operators_page(r: &mut Request, page: &crate::values::ErrorPage) -> Flow {

@@ -241,7 +241,11 @@ mod tests {
     #[test]
     fn generated_documents_are_up_to_date() {
         let schema = crate::conf::schema();
-        for (name, want) in [("reference.md", manual(&schema)), ("compatibility.md", compatibility(&schema))] {
+        for (name, want) in [
+            ("reference.md", manual(&schema)),
+            ("compatibility.md", compatibility(&schema)),
+            ("lint.md", advisor::lint::manual()),
+        ] {
             let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
             let have = std::fs::read_to_string(&path).unwrap_or_default();
             assert!(have == want, "docs/{name} is not what the tables say: run `cargo xtask docs`");

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
-const DOCUMENTS: [(&str, &str); 2] = [("directives", "docs/reference.md"), ("compatibility", "docs/compatibility.md")];
+const DOCUMENTS: [(&str, &str); 3] =
+    [("directives", "docs/reference.md"), ("compatibility", "docs/compatibility.md"), ("lint", "docs/lint.md")];
 
 pub fn run(_: &[String]) -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -11,6 +11,8 @@ const UPSTREAM: u32 = 0b1_0000_0000;
 pub const ROWS: &[Known] = &[
     k("server_identity", "tidegate", HSL, Arity::exact(1), false, "tidegate", ""),
     k("tidegate_cache", "tidegate", HTTP, Arity::Counts(0b110), false, "64m", ""),
+    k("htaccess", "tidegate", HSL, Arity::exact(1), false, "off", ""),
+    k("tidegate_explain", "tidegate", 0b1100, Arity::AtLeast(1), false, "off", ""),
     k("http2_upgrade", "tidegate", HTTP | 0b1000, Arity::exact(1), false, "off", ""),
     k("http2_websockets", "tidegate", HTTP | 0b1000, Arity::exact(1), false, "on", ""),
     k("outlier_ejection", "tidegate", UPSTREAM, Arity::AtLeast(0), false, "", ""),

@@ -57,6 +57,27 @@ fn a_folder_that_is_swapped_takes_its_files_along() {
 }
 
 #[test]
+fn a_folder_that_is_removed_and_made_again_has_what_it_has_now() {
+    let _fd = enable(1 << 20);
+    keep_contents(true);
+    let top = folder("again");
+    let site = top.join("site");
+    fs::create_dir_all(site.join("x")).expect("folder");
+    fs::write(site.join("x/a"), "old").expect("write");
+    assert_eq!(text(&site.join("x/a")).as_deref(), Some("old"));
+    assert_eq!(text(&site.join("x/b")), None);
+    assert_eq!(text(&site.join("c")), None);
+    fs::remove_dir_all(&site).expect("remove");
+    fs::create_dir_all(site.join("x")).expect("folder");
+    fs::write(site.join("x/b"), "new").expect("write");
+    fs::write(site.join("c"), "new").expect("write");
+    assert_eq!(text(&site.join("x/a")), None);
+    assert_eq!(text(&site.join("x/b")).as_deref(), Some("new"));
+    assert_eq!(text(&site.join("c")).as_deref(), Some("new"));
+    fs::remove_dir_all(&top).expect("clean up");
+}
+
+#[test]
 fn a_link_is_followed_anew_each_time() {
     let _fd = enable(1 << 20);
     keep_contents(true);

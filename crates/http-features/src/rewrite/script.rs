@@ -3,10 +3,11 @@
 use super::condition::Condition;
 use base::bug;
 use bytes::Bytes;
-use conf_schema::{Cx, Directive, Problem};
+use conf_schema::{At, Cx, Directive, Problem};
 use http_engine::engine::Phase;
 use http_engine::regex::Pattern;
 use http_engine::template::{Part, Template};
+use http_engine::trace::{self, StepKind};
 use http_engine::variable::{VarId, Variables};
 use http_engine::{Body, Flow, Handler, Request, path};
 use observe::Level;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 pub struct Op {
     /// Where it stands in the file: the order of the script.
     pub order: usize,
+    pub at: At,
     pub kind: Kind,
 }
 
@@ -70,7 +72,7 @@ pub fn parse(cx: &mut Cx, d: &Directive) -> Result<Op, Problem> {
         b"rewrite" => Kind::Rewrite(rewrite(cx, d)?),
         _ => Kind::If { child: cx.child_index, condition: Condition::parse(cx, d)? },
     };
-    Ok(Op { order, kind })
+    Ok(Op { order, at: cx.at, kind })
 }
 
 fn set(cx: &mut Cx, d: &Directive) -> Result<Kind, Problem> {
@@ -170,19 +172,55 @@ impl Script {
     fn ops(&self, r: &mut Request) -> Option<Flow> {
         for op in &self.ops {
             match &op.kind {
-                Kind::Break => return Some(stop(r)),
+                Kind::Break => {
+                    r.note(StepKind::Rewrite, op.at, |_| "break".into());
+                    return Some(stop(r));
+                }
                 Kind::Set { variable, value } => {
                     let value = self.value(r, value);
+                    r.note(StepKind::Rewrite, op.at, |r| {
+                        let name = r.plan().variables.get(variable.0 as usize).map(|v| v.name.to_string());
+                        format!("set ${} \"{}\"", name.unwrap_or_default(), String::from_utf8_lossy(&value))
+                    });
                     r.set_variable(*variable, value);
                 }
-                Kind::Return(what) => return Some(answer(r, what)),
+                Kind::Return(what) => {
+                    let flow = answer(r, what);
+                    r.note(StepKind::Rewrite, op.at, |_| match &flow {
+                        Flow::Content(_) => "return: answers".into(),
+                        flow => format!("return: {}", trace::said(flow)),
+                    });
+                    return Some(flow);
+                }
                 Kind::Rewrite(rewrite) => {
-                    if let Some(flow) = self.rewrite(r, rewrite) {
-                        return Some(flow);
+                    let before = if r.trace.is_some() { r.path.clone() } else { Vec::new() };
+                    let flow = self.rewrite(r, rewrite);
+                    r.note(StepKind::Rewrite, op.at, |r| {
+                        let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                        let pattern = shown(rewrite.pattern.text());
+                        match &flow {
+                            Some(Flow::Status(status)) => {
+                                format!("rewrite {pattern}: {status} to \"{}\"", shown(r.out.location.bytes()))
+                            }
+                            _ if r.path != before => {
+                                format!("rewrite {pattern}: \"{}\" to \"{}\"", shown(&before), shown(&r.path))
+                            }
+                            None => format!("rewrite {pattern}: does not match \"{}\"", shown(&before)),
+                            Some(_) => format!("rewrite {pattern}: matches \"{}\"", shown(&before)),
+                        }
+                    });
+                    if flow.is_some() {
+                        return flow;
                     }
                 }
                 Kind::If { condition, child } => {
-                    match condition.holds(r, self) {
+                    let holds = condition.holds(r, self);
+                    r.note(StepKind::Rewrite, op.at, |_| match holds {
+                        Ok(true) => "if: holds".into(),
+                        Ok(false) => "if: does not hold".into(),
+                        Err(_) => "if: cannot be decided".into(),
+                    });
+                    match holds {
                         Ok(true) => {}
                         Ok(false) => continue,
                         Err(_) => return Some(Flow::Status(500)),

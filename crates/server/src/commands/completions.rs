@@ -65,6 +65,10 @@ fn names() -> String {
     names.into_iter().collect::<Vec<_>>().join(" ")
 }
 
+fn checks() -> Vec<&'static str> {
+    advisor::lint::checks().map(|check| check.id).collect()
+}
+
 fn bash() -> String {
     let options: Vec<&str> = OPTIONS.iter().map(|o| o.0).collect();
     let commands: Vec<&str> = commands().iter().map(|c| c.0).collect();
@@ -78,7 +82,10 @@ fn bash() -> String {
         -g) return ;;
     esac
     case ${{COMP_WORDS[1]}} in
-        explain) COMPREPLY=($(compgen -W '{names}' -- \"$word\")) ;;
+        explain) COMPREPLY=($(compgen -W '{names} -c -p -g -X -H --from --to --json' -- \"$word\")) ;;
+        lint) COMPREPLY=($(compgen -W '-c -p -g --format --level --off --list --explain {checks}' -- \"$word\")) ;;
+        diff) COMPREPLY=($(compgen -W '-p -g --json' -f -- \"$word\")) ;;
+        convert) COMPREPLY=($(compgen -W 'apache --root --php --listen --server-root --snippet -o' -f -- \"$word\")) ;;
         serve) COMPREPLY=($(compgen -W '--listen --print --tls' -d -- \"$word\")) ;;
         completions) COMPREPLY=($(compgen -W 'bash zsh fish' -- \"$word\")) ;;
         help) COMPREPLY=($(compgen -W '{commands}' -- \"$word\")) ;;
@@ -89,6 +96,7 @@ fn bash() -> String {
 complete -F _tidegate tidegate
 ",
         names = names(),
+        checks = checks().join(" "),
         commands = commands.join(" "),
         options = options.join(" "),
     )
@@ -116,6 +124,9 @@ _tidegate() {{
     )
     case $words[2] in
         explain) compadd -- {names}; return ;;
+        lint) _arguments '-c[configuration file]:file:_files' '--format[format]:format:(text json sarif)' '--level[least level]:level:(note warning error)' '--off[check]:check:({checks})' '--explain[check]:check:({checks})' '--list[all checks]'; return ;;
+        diff) _arguments '--json[JSON]' '*:file:_files'; return ;;
+        convert) _arguments '1:from:(apache)' '--php[address]:address:' '--root[folder]:folder:_files -/' '--snippet[server blocks alone]' '-o[output]:file:_files' '*:file:_files'; return ;;
         serve) _arguments '--listen[address]:address:' '--print[print the configuration]' '--tls[HTTPS with a local authority]' '*:directory:_files -/'; return ;;
         completions) compadd -- bash zsh fish; return ;;
     esac
@@ -126,6 +137,7 @@ _tidegate() {{
 _tidegate \"$@\"
 ",
         commands = commands.join("\n"),
+        checks = checks().join(" "),
         names = names(),
         options = options.join(" \\\n"),
     )

@@ -1,8 +1,11 @@
 //! The subcommands: what nginx's command line does not have.
 
 mod completions;
+mod convert;
+mod diff;
 pub mod doctor;
 mod explain;
+mod lint;
 pub mod plan;
 mod reference;
 mod serve;
@@ -35,9 +38,27 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "explain",
-        summary: "what a directive does, where it may stand, whether it is supported",
+        summary: "what a directive does; what becomes of a request, and why",
         help: Help::Text(explain::HELP),
         run: explain::run,
+    },
+    Command {
+        name: "lint",
+        summary: "known traps in a configuration, each with its place and a fix",
+        help: Help::Text(lint::HELP),
+        run: lint::run,
+    },
+    Command {
+        name: "diff",
+        summary: "what changes for requests between two configurations",
+        help: Help::Text(diff::HELP),
+        run: diff::run,
+    },
+    Command {
+        name: "convert",
+        summary: "Apache's virtual hosts and .htaccess files as an nginx configuration",
+        help: Help::Text(convert::HELP),
+        run: convert::run,
     },
     Command {
         name: "doctor",

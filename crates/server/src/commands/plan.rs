@@ -3,8 +3,9 @@
 
 use crate::conf::{self, Invocation};
 use crate::report;
-use conf_schema::{Area, Contexts, Known, Schema, Store, vocabulary};
-use conf_syntax::{Directive, Disk, Files, Item, Word, directives};
+use advisor::scope::{inner_context, render, same_area};
+use conf_schema::{Contexts, Known, Schema, Store, vocabulary};
+use conf_syntax::{Directive, Disk, Files, Item, directives};
 use observe::LogFiles;
 use std::fmt::Write;
 
@@ -117,53 +118,6 @@ impl Printer<'_> {
             let _ = writeln!(self.out, "{text:<56} # {place}");
         }
     }
-}
-
-fn same_area(a: Contexts, b: Contexts) -> bool {
-    // The main and events contexts are one area to the tables, but nothing is inherited between them.
-    Area::of(a) == Area::of(b) && Area::of(a) != Area::Main
-}
-
-/// The context inside a directive's block, when it holds directives.
-fn inner_context(d: &Directive, context: Contexts) -> Option<Contexts> {
-    d.block.as_ref()?;
-    Some(match (&*d.name.text(), Area::of(context)) {
-        ("events", _) => Contexts::events,
-        ("http", _) => Contexts::http,
-        ("stream", _) => Contexts::stream,
-        ("mail", _) => Contexts::mail,
-        ("server", Area::Http) => Contexts::server,
-        ("server", Area::Stream) => Contexts::stream_server,
-        ("server", Area::Mail) => Contexts::mail_server,
-        ("location", _) => Contexts::location,
-        ("if", _) if context == Contexts::server => Contexts::if_in_server,
-        ("if", _) => Contexts::if_in_location,
-        ("limit_except", _) => Contexts::limit_except,
-        ("upstream", Area::Http) => Contexts::upstream,
-        ("upstream", Area::Stream) => Contexts::stream_upstream,
-        _ => return None,
-    })
-}
-
-/// A directive in one line, in a form that reads back as the same words.
-fn render(d: &Directive) -> String {
-    let mut out = d.name.text().into_owned();
-    for word in &d.args {
-        out.push(' ');
-        out.push_str(&quoted(word));
-    }
-    out.push_str(if d.block.is_some() { " {" } else { ";" });
-    out
-}
-
-fn quoted(word: &Word) -> String {
-    let text = word.text();
-    let plain = !text.is_empty() && !text.contains([' ', '\t', '\n', '\r', ';', '{', '}', '"', '\'', '\\', '#']);
-    if plain && !word.quoted {
-        return text.into_owned();
-    }
-    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
-    format!("\"{}\"", escaped.replace('\n', "\\n").replace('\t', "\\t").replace('\r', "\\r"))
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@ use crate::{conf, reference};
 use std::ffi::OsString;
 
 pub const HELP: &str = "\
-Usage: tidegate reference [directives | compatibility]
+Usage: tidegate reference [directives | compatibility | lint]
 
 Prints the reference manual of every supported directive, or the table that says of each of
-nginx's directives whether it is supported, differs, has no effect or is refused.
+nginx's directives whether it is supported, differs, has no effect or is refused, or what
+`tidegate lint` finds.
 ";
 
 pub fn run(arguments: &[OsString]) -> i32 {
@@ -15,8 +16,9 @@ pub fn run(arguments: &[OsString]) -> i32 {
     match arguments.first().and_then(|a| a.to_str()) {
         None | Some("directives") => print!("{}", reference::manual(&schema)),
         Some("compatibility") => print!("{}", reference::compatibility(&schema)),
+        Some("lint") => print!("{}", advisor::lint::manual()),
         Some(other) => {
-            eprintln!("tidegate: there is no reference \"{other}\"; there are directives and compatibility");
+            eprintln!("tidegate: there is no reference \"{other}\"; there are directives, compatibility and lint");
             return 1;
         }
     }

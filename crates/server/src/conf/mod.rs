@@ -254,6 +254,20 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     Reading { config: Ok(config), warnings: complaints }
 }
 
+/// Whether the text by itself is right: every directive is known, stands where it may and has values that can be read. What it
+/// names (certificates, hosts) may be on another machine.
+pub fn is_well_formed(invocation: &Invocation, files: &Files, items: &[Item]) -> bool {
+    let mut cx = Cx::default();
+    cx.prefix.clone_from(&invocation.prefix);
+    cx.conf_prefix = invocation.conf_file.parent().unwrap_or(Path::new("/")).to_path_buf();
+    cx.files = files.all.iter().map(|file| file.path.clone()).collect();
+    cx.store.machine.get_or_insert_with(values::machine);
+    http_features::offer_variables(&mut cx);
+    stream_features::offer_variables(&mut cx);
+    mail_features::offer_variables(&mut cx);
+    !check(&schema(), &mut cx, items, Contexts::main).failed()
+}
+
 /// An address that two areas listen on: only one of them could.
 fn twice(http: Option<&HttpPlan>, stream: Option<&StreamPlan>, mail: Option<&MailPlan>) -> Option<String> {
     let http = http.into_iter().flat_map(|http| http.specs().map(|spec| (0, spec)));

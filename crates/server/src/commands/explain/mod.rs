@@ -1,4 +1,7 @@
-//! `tidegate explain DIRECTIVE ...`: what a directive does, from the tables.
+//! `tidegate explain`: what a directive does, from the tables; what becomes of a request, from the engine (`request.rs`).
+
+mod request;
+mod show;
 
 use crate::conf;
 use crate::reference::{self, Entry, Support};
@@ -9,6 +12,8 @@ use std::fmt::Write;
 
 pub const HELP: &str = "\
 Usage: tidegate explain DIRECTIVE ...
+       tidegate explain URL [-c FILE] [-p PREFIX] [-g DIRECTIVES] [-X METHOD] [-H 'NAME: VALUE']
+                        [--from ADDRESS] [--to ADDRESS] [--json]
 
 Says what a directive does: its syntax, default, the places where it may stand, nginx's module,
 and whether this version does it, does it differently or refuses it.
@@ -17,6 +22,25 @@ and whether this version does it, does it differently or refuses it.
   tidegate explain proxy_pass root     several at once
   tidegate explain 'gzip*'             all that begin so
   tidegate explain '$request_uri'      a variable
+
+With a URL, says what becomes of such a request: which server and why, which locations were looked
+at, what rewrote the path, which checks it met, what answers, with which fields; each with its file
+and line. The server's own engine runs the request, up to where it would be passed on; nothing is
+sent, counted or changed, and what others would decide (auth_request, limits) is taken as passed.
+Files are looked for with the rights of who calls it.
+
+  tidegate explain https://www.example.com/app/ -c nginx.conf
+  tidegate explain /img/logo.png -c nginx.conf         on the first address that is listened on
+  tidegate explain http://a.example:8080/x -X POST -H 'Cookie: a=1' --from 192.0.2.7
+
+  -c, -p, -g   as for the server itself
+  -X METHOD    the method; GET unless it is said
+  -H FIELD     a field of the request; may be repeated (Host takes the place of the URL's)
+  --from       the client's address; 127.0.0.1 unless it is said
+  --to         the address that the client connects to, where several are listened on
+  --json       one JSON object
+
+Exit code: 0, 1 when nothing listens there, 2 when the configuration is refused.
 ";
 
 const COLUMNS: usize = 100;
@@ -25,6 +49,9 @@ pub fn run(arguments: &[OsString]) -> i32 {
     if arguments.is_empty() {
         eprint!("{HELP}");
         return 1;
+    }
+    if arguments.iter().any(|a| request::is_request(&a.to_string_lossy())) {
+        return request::run(arguments);
     }
     let schema = conf::schema();
     let mut code = 0;

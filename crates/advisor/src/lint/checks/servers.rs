@@ -1,0 +1,221 @@
+//! Virtual servers, TLS and the process.
+
+use super::{Check, Level, Run};
+use crate::location::address;
+use crate::scope::ScopeId;
+use conf_schema::Contexts;
+use conf_syntax::{Directive, Word};
+use std::collections::BTreeMap;
+
+pub const CHECKS: &[Check] = &[
+    Check {
+        id: "missing-default-server",
+        level: Level::Warning,
+        title: "several servers on an address, and none is the default",
+        why: "Requests for unknown names (or none) are answered by the server that happens to be read first; with included files that is a \
+              matter of their names.",
+        fix: "mark one with \"listen ... default_server\", best one that only returns 444",
+        bad: "server { listen 80; server_name a.example; } server { listen 80; server_name b.example; }",
+        good: "server { listen 80 default_server; return 444; } server { listen 80; server_name b.example; }",
+        run: missing_default_server,
+    },
+    Check {
+        id: "server-name-never-matches",
+        level: Level::Warning,
+        title: "a server_name with a scheme, a port, a path or a stray comma",
+        why: "Names are compared with the host of a request, which has none of these: such a server is only used when it is the default.",
+        fix: "write the host alone, and the port in listen",
+        bad: "server { listen 80; server_name https://example.com; }",
+        good: "server { listen 443; server_name example.com; }",
+        run: server_name_never_matches,
+    },
+    Check {
+        id: "weak-tls",
+        level: Level::Warning,
+        title: "TLS versions or ciphers that are broken",
+        why: "SSLv2, SSLv3, TLS 1.0 and 1.1 are withdrawn (RFC 8996), and ciphers with RC4, DES, MD5, without authentication or encryption \
+              protect nothing. Tidegate does not speak them; nginx does.",
+        fix: "write \"ssl_protocols TLSv1.2 TLSv1.3\" and leave the ciphers to the default",
+        bad: "server { listen 443 ssl; ssl_certificate /c; ssl_certificate_key /k; ssl_protocols TLSv1 TLSv1.2; }",
+        good: "ssl_protocols TLSv1 TLSv1.2; server { listen 80; }",
+        run: weak_tls,
+    },
+    Check {
+        id: "worker-connections",
+        level: Level::Warning,
+        title: "more connections a worker than files it may open",
+        why: "Every connection is a descriptor, and one that is passed on is two: beyond worker_rlimit_nofile nothing is accepted any more, \
+              and files and servers behind cannot be opened.",
+        fix: "raise worker_rlimit_nofile to twice worker_connections, or lower the latter",
+        bad: "worker_rlimit_nofile 1024; events { worker_connections 4096; } http { server { listen 80; } }",
+        good: "worker_rlimit_nofile 8192; events { worker_connections 4096; } http { server { listen 80; } }",
+        run: worker_connections,
+    },
+    Check {
+        id: "log-off",
+        level: Level::Warning,
+        title: "error_log off",
+        why: "error_log has no off: this writes a file of that name.",
+        fix: "write \"error_log /dev/null crit\", if there is really to be none",
+        bad: "error_log off; server { listen 80; }",
+        good: "access_log off; server { listen 80; }",
+        run: log_off,
+    },
+    Check {
+        id: "version-disclosure",
+        level: Level::Note,
+        title: "the version is told",
+        why: "server_tokens on (or build) names the version in every response and error page: it says which known holes are worth a try.",
+        fix: "write \"server_tokens off\"",
+        bad: "server_tokens on; server { listen 80; }",
+        good: "server_tokens off; server { listen 80; }",
+        run: version_disclosure,
+    },
+    Check {
+        id: "unknown-check",
+        level: Level::Warning,
+        title: "a comment that switches off a check which does not exist",
+        why: "The comment does nothing; what it was to switch off is found, or was renamed.",
+        fix: "\"tidegate lint --list\" names the checks",
+        bad: "server { listen 80; # tidegate-lint: off alias-traversl\n}",
+        good: "server { listen 80; # tidegate-lint: off alias-traversal\n}",
+        run: unknown_check,
+    },
+];
+
+fn missing_default_server(run: &Run<'_>) {
+    let mut by_address: BTreeMap<String, Vec<(ScopeId, Option<&Directive>, bool)>> = BTreeMap::new();
+    for server in run.scopes.of(Contexts::server) {
+        let lines = run.scopes.own(server, "listen");
+        if lines.is_empty() {
+            by_address.entry("*:80".into()).or_default().push((server, None, false));
+        }
+        for d in lines {
+            let default = d.args.iter().any(|word| word.bytes == b"default_server" || word.bytes == b"default");
+            if let Some(address) = address(d) {
+                by_address.entry(address).or_default().push((server, Some(d), default));
+            }
+        }
+    }
+    for (address, servers) in by_address {
+        if servers.len() < 2 || servers.iter().any(|(.., default)| *default) {
+            continue;
+        }
+        let Some((first, line, _)) = servers.first() else { continue };
+        // A server that says that it is for others ("_", "") was meant to be it.
+        let names = run.scopes.own(*first, "server_name");
+        let open =
+            names.is_empty() || names.iter().flat_map(|d| &d.args).any(|word| matches!(&*word.bytes, b"_" | b""));
+        if open {
+            continue;
+        }
+        let name = names.first().and_then(|d| d.args.first()).map(|word| word.text().into_owned()).unwrap_or_default();
+        let place = line.or(run.scopes.get(*first).directive);
+        if let Some(d) = place {
+            run.at(d, format!("requests for unknown names on {address} are answered by \"{name}\""));
+        }
+    }
+}
+
+fn server_name_never_matches(run: &Run<'_>) {
+    for (id, d) in run.named("server_name") {
+        if run.scopes.get(id).context != Contexts::server {
+            continue;
+        }
+        for word in &d.args {
+            let text = word.text();
+            if !text.starts_with('~') && text.contains(['/', ':', ',']) {
+                run.word(word, format!("no host is \"{text}\""));
+            }
+        }
+    }
+}
+
+fn weak_tls(run: &Run<'_>) {
+    const VERSIONS: &[&str] = &["SSLv2", "SSLv3", "TLSv1", "TLSv1.1"];
+    const CIPHERS: &[&str] = &[
+        "NULL",
+        "EXP",
+        "EXPORT",
+        "LOW",
+        "RC4",
+        "DES",
+        "3DES",
+        "DES-CBC3-SHA",
+        "MD5",
+        "aNULL",
+        "eNULL",
+        "ADH",
+        "AECDH",
+        "ALL",
+        "COMPLEMENTOFALL",
+    ];
+    for server in run.scopes.of(Contexts::server) {
+        let tls = run
+            .scopes
+            .own(server, "listen")
+            .iter()
+            .any(|d| d.args.iter().any(|word| word.bytes == b"ssl" || word.bytes == b"quic"));
+        if !tls {
+            continue;
+        }
+        for d in run.scopes.effective(server, "ssl_protocols") {
+            if let Some(word) = d.args.iter().find(|word| VERSIONS.contains(&&*word.text())) {
+                run.word(word, format!("{} is withdrawn", word.text()));
+            }
+        }
+        for d in run.scopes.effective(server, "ssl_ciphers") {
+            let Some(word) = d.args.first() else { continue };
+            let text = word.text();
+            let removed =
+                |weak: &str| text.split(':').any(|part| part == format!("!{weak}") || part == format!("-{weak}"));
+            let weak = text.split([':', ',', ' ']).find(|part| {
+                CIPHERS.contains(part)
+                    && !(*part == "ALL" && removed("aNULL") && (removed("eNULL") || removed("NULL") || removed("LOW")))
+            });
+            if let Some(weak) = weak {
+                run.word(word, format!("\"{weak}\" brings ciphers that are broken"));
+            }
+        }
+    }
+}
+
+fn number(word: Option<&Word>) -> Option<u64> {
+    word?.text().parse().ok()
+}
+
+fn worker_connections(run: &Run<'_>) {
+    let limit = run.named("worker_rlimit_nofile").next().and_then(|(_, d)| number(d.args.first()));
+    let Some(limit) = limit else { return };
+    for (_, d) in run.named("worker_connections") {
+        if let Some(word) = d.args.first()
+            && let Some(connections) = number(Some(word)).filter(|n| *n > limit)
+        {
+            run.word(word, format!("{connections} connections, and {limit} descriptors (worker_rlimit_nofile)"));
+        }
+    }
+}
+
+fn log_off(run: &Run<'_>) {
+    for (_, d) in run.named("error_log") {
+        if let Some(word) = d.args.first().filter(|word| word.bytes == b"off") {
+            run.word(word, "this writes to a file with the name \"off\"".into());
+        }
+    }
+}
+
+fn version_disclosure(run: &Run<'_>) {
+    for (_, d) in run.named("server_tokens") {
+        if let Some(word) = d.args.first().filter(|word| matches!(&*word.bytes, b"on" | b"build")) {
+            run.word(word, "responses name the version".into());
+        }
+    }
+}
+
+fn unknown_check(run: &Run<'_>) {
+    for (span, id) in super::super::quiet::named(run.scopes.files, run.items) {
+        if !super::ALL.iter().flat_map(|group| group.iter()).any(|check| check.id == id) {
+            run.add(span, format!("there is no check \"{id}\""), Vec::new());
+        }
+    }
+}

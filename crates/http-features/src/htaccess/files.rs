@@ -1,0 +1,84 @@
+//! .htaccess files that were read: once, as long as the file cache has the same file (it watches them for changes).
+
+use htaccess::settings::{self, File};
+use http_engine::files::{Found, Kind};
+use http_engine::{Request, special};
+use observe::{Level, os};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+
+/// Files that a thread keeps read; when there are more, all are forgotten.
+const FILES_MAX: usize = 4_096;
+
+pub enum Answer {
+    None,
+    File(Rc<File>),
+    /// It is there and may not be read.
+    Forbidden,
+    /// It is wrong: what the log says.
+    Wrong(String),
+}
+
+/// A file as it was found, and what it says.
+struct Known {
+    found: Rc<Found>,
+    read: Result<Rc<File>, String>,
+}
+
+thread_local! {
+    static KNOWN: RefCell<HashMap<Vec<u8>, Known>> = RefCell::default();
+}
+
+/// What a folder says of itself.
+pub fn read(r: &mut Request, folder: &[u8]) -> Answer {
+    let path = [folder, b"/.htaccess"].concat();
+    let found = match special::look(r, &path) {
+        Ok(found) if found.kind == Kind::File => found,
+        Ok(_) => return Answer::None,
+        Err(e) => match e.raw_os_error() {
+            Some(libc::ENOENT | libc::ENOTDIR) => return Answer::None,
+            _ => {
+                let shown = String::from_utf8_lossy(&path).into_owned();
+                r.log(Level::Error, format_args!("unable to check htaccess file \"{shown}\" {}", os(&e)));
+                return Answer::Forbidden;
+            }
+        },
+    };
+    let answer = |read: &Result<Rc<File>, String>| match read {
+        Ok(file) => Answer::File(file.clone()),
+        Err(words) => Answer::Wrong(words.clone()),
+    };
+    KNOWN.with_borrow_mut(|known| {
+        if let Some(known) = known.get(&path).filter(|known| Rc::ptr_eq(&known.found, &found)) {
+            return answer(&known.read);
+        }
+        let read = parse(&path, &found);
+        let out = answer(&read);
+        if known.len() >= FILES_MAX {
+            known.clear();
+        }
+        known.insert(path, Known { found, read });
+        out
+    })
+}
+
+fn parse(path: &[u8], found: &Found) -> Result<Rc<File>, String> {
+    let shown = String::from_utf8_lossy(path);
+    let text = bytes(found).map_err(|e| format!("{shown}: {e}"))?;
+    let file = settings::read(&String::from_utf8_lossy(&text));
+    file.map(Rc::new).map_err(|e| format!("{shown}: {} in {shown}:{}", e.text, e.line))
+}
+
+fn bytes(found: &Found) -> std::io::Result<Vec<u8>> {
+    if let Some(content) = &found.content {
+        return Ok(content.to_vec());
+    }
+    let Some(open) = &found.file else { return Ok(Vec::new()) };
+    // One byte more than is read, so that what is too long is refused.
+    let length = found.size.min(htaccess::syntax::FILE_BYTES_MAX as u64 + 1);
+    let mut out = vec![0; length as usize];
+    open.file.read_exact_at(&mut out, 0)?;
+    Ok(out)
+}

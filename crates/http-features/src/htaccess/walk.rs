@@ -1,0 +1,88 @@
+//! The way from the root to the requested file (Apache: `ap_directory_walk`).
+
+use http_engine::files::Kind;
+use http_engine::values::Alias;
+use http_engine::{Request, special};
+
+/// Folders on a way; a longer one is an error.
+const FOLDERS_MAX: usize = 128;
+
+pub struct Walk {
+    /// The document root, without a slash at its end, and the URI that it stands for.
+    pub root: Vec<u8>,
+    pub root_uri: Vec<u8>,
+    /// Folders from the root on that are there, without a slash at their end.
+    pub folders: Vec<Vec<u8>>,
+    /// The file, or the first name that is not there; what follows it.
+    pub filename: Vec<u8>,
+    pub path_info: Vec<u8>,
+    pub is_folder: bool,
+    /// When the file was changed.
+    pub modified: Option<i64>,
+}
+
+impl Walk {
+    /// `None`: the location has no folder whose files could say something.
+    ///
+    /// # Errors
+    /// The way is too long.
+    pub fn of(r: &mut Request) -> Result<Option<Walk>, String> {
+        let alias = r.loc().core.root.alias;
+        let named = match alias {
+            Alias::No => 0,
+            Alias::Prefix(length) => length,
+            Alias::Whole => return Ok(None),
+        };
+        let Ok(mapped) = special::mapped_path(r) else { return Ok(None) };
+        let rest = r.path.get(named..).unwrap_or_default().to_vec();
+        let Some(base) = mapped.len().checked_sub(rest.len()).and_then(|at| mapped.get(..at)) else { return Ok(None) };
+        let uri = r.path.get(..named).unwrap_or_default();
+        let root = base.strip_suffix(b"/").unwrap_or(base).to_vec();
+        let root_uri = uri.strip_suffix(b"/").unwrap_or(uri).to_vec();
+        if !special::look(r, &root).is_ok_and(|found| found.kind == Kind::Folder) {
+            return Ok(None);
+        }
+        let mut walk = Walk {
+            folders: vec![root.clone()],
+            filename: root.clone(),
+            root,
+            root_uri,
+            path_info: Vec::new(),
+            is_folder: true,
+            modified: None,
+        };
+        let mut names = rest.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        while let Some(name) = names.next() {
+            let next = [walk.filename.as_slice(), b"/", name].concat();
+            match special::look(r, &next) {
+                Ok(found) if found.kind == Kind::Folder => {
+                    if walk.folders.len() >= FOLDERS_MAX {
+                        return Err(format!("a path leads through more than {FOLDERS_MAX} folders"));
+                    }
+                    walk.folders.push(next.clone());
+                    walk.filename = next;
+                    continue;
+                }
+                Ok(found) => walk.modified = Some(found.modified),
+                Err(_) => {}
+            }
+            walk.filename = next;
+            walk.is_folder = false;
+            for name in names.by_ref() {
+                walk.path_info.push(b'/');
+                walk.path_info.extend_from_slice(name);
+            }
+            if rest.ends_with(b"/") {
+                walk.path_info.push(b'/');
+            }
+        }
+        if walk.is_folder && (rest.ends_with(b"/") || rest.is_empty()) {
+            walk.filename.push(b'/');
+        }
+        Ok(Some(walk))
+    }
+    /// The last name of the file.
+    pub fn name(&self) -> &[u8] {
+        self.filename.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+    }
+}

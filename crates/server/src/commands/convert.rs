@@ -1,0 +1,94 @@
+//! `tidegate convert apache FILE...`: another server's configuration as one of nginx's.
+
+use advisor::convert::{self, Input, Options};
+use std::ffi::OsString;
+use std::path::Path;
+
+pub const HELP: &str = "\
+Usage: tidegate convert apache FILE ... [--root DIR] [--php ADDRESS] [--listen ADDRESS]
+                               [--server-root DIR] [--snippet] [-o FILE]
+
+Makes an nginx configuration from Apache's: virtual hosts (sites-available/*.conf) and .htaccess
+files. Front controllers become try_files, rewriting becomes rewrite, return and if, access rules
+allow and deny. A line without translation stands in its place as a comment, and is listed with the
+reason; what protected something stays closed.
+
+  tidegate convert apache /etc/apache2/sites-enabled/*.conf > nginx.conf
+  tidegate convert apache /var/www/html/.htaccess -o site.conf
+  tidegate convert apache site.conf /var/www/html/.htaccess --php 127.0.0.1:9000
+
+  --root DIR         the document root of the .htaccess files that stand below no virtual host's;
+                     the folder of the first one unless it is said
+  --php ADDRESS      where scripts are passed to (fastcgi_pass); unix:/run/php/php-fpm.sock
+  --listen ADDRESS   what is listened on where no virtual host says so; 80
+  --server-root DIR  where Apache's relative paths begin; /etc/apache2
+  --snippet          the server blocks alone, to be included
+  -o FILE            where to write; standard output unless it is said
+
+Rules that Apache runs again and again for what they made ([N], [C], chains of folders) have no
+translation; \"htaccess on\" obeys the files as they are: tidegate explain htaccess.
+
+Exit code: 0 when everything is translated, 1 when lines were left, 2 when a file cannot be read.
+";
+
+pub fn run(arguments: &[OsString]) -> i32 {
+    match convert(arguments) {
+        Ok(left) => i32::from(left),
+        Err(words) => {
+            eprintln!("tidegate: {words}");
+            2
+        }
+    }
+}
+
+/// Whether lines were left.
+fn convert(arguments: &[OsString]) -> Result<bool, String> {
+    let mut words = arguments.iter().map(|a| a.to_string_lossy().into_owned());
+    match words.next().as_deref() {
+        Some("apache") => {}
+        Some(other) => return Err(format!("there is nothing that converts \"{other}\"; there is apache")),
+        None => return Err("\"tidegate convert --help\" says what to write".into()),
+    }
+    let (mut options, mut files, mut root, mut out) = (Options::default(), Vec::new(), None, None);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("option \"{word}\" requires a value"));
+        match word.as_str() {
+            "--root" => root = Some(value()?),
+            "--php" => options.php = value()?,
+            "--listen" => options.listen = value()?,
+            "--server-root" => options.server_root = value()?,
+            "--snippet" => options.snippet = true,
+            "-o" => out = Some(value()?),
+            _ if word.starts_with('-') && word != "-" => return Err(format!("invalid option: \"{word}\"")),
+            _ => files.push(word),
+        }
+    }
+    if files.is_empty() {
+        return Err("no file is named; \"tidegate convert --help\" says what to write".into());
+    }
+    let mut inputs = Vec::new();
+    for name in files {
+        let bytes = std::fs::read(&name).map_err(|e| format!("{name}: {e}"))?;
+        let path = std::path::absolute(&name).map_err(|e| format!("{name}: {e}"))?;
+        let is_folder = path.file_name().is_some_and(|file| file.to_string_lossy().ends_with(".htaccess"));
+        let folder = path.parent().unwrap_or(Path::new("/")).display().to_string();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        inputs.push(Input { name, text, folder: is_folder.then_some(folder) });
+    }
+    if let (Some(root), Some(first)) = (root, inputs.iter_mut().find(|input| input.folder.is_some())) {
+        first.folder = Some(root);
+    }
+    let converted = convert::apache(&inputs, &options).map_err(|(file, e)| format!("{file}:{}: {}", e.line, e.text))?;
+    match out {
+        Some(path) => std::fs::write(&path, &converted.text).map_err(|e| format!("{path}: {e}"))?,
+        None => print!("{}", converted.text),
+    }
+    for left in &converted.left {
+        eprintln!("{}:{}: not converted: {}\n  = {}", left.file, left.line, left.text, left.why);
+    }
+    if !converted.left.is_empty() {
+        let count = converted.left.len();
+        eprintln!("{count} {} not converted", if count == 1 { "line was" } else { "lines were" });
+    }
+    Ok(!converted.left.is_empty())
+}

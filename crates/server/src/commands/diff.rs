@@ -1,0 +1,91 @@
+//! `tidegate diff OLD NEW`: what changes for requests.
+
+use crate::conf::{self, Invocation};
+use crate::options;
+use crate::report;
+use advisor::diff;
+use advisor::scope::Scopes;
+use conf_schema::Store;
+use conf_syntax::{Disk, Files, Item};
+use observe::LogFiles;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+
+pub const HELP: &str = "\
+Usage: tidegate diff OLD NEW [-p PREFIX] [-g DIRECTIVES] [--json]
+
+Compares two configurations by what they do: servers with their addresses and names, locations, and
+every directive that is in force after inheritance and defaults. How they are written makes no
+difference: white space, comments, quotes, includes, the order of blocks that do not depend on it.
+A change that inner blocks inherit is told once, where it comes from.
+
+  tidegate diff /etc/nginx/nginx.conf new/nginx.conf
+  git show HEAD~:nginx.conf > /tmp/old.conf && tidegate diff /tmp/old.conf nginx.conf
+  tidegate diff old.conf new.conf --json
+
+  -p, -g   as for the server itself, for both
+  --json   one JSON object: {\"same\": ..., \"changes\": [...]}
+
+Exit code: 0 when they do the same, 1 when they differ, 2 when one cannot be read.
+";
+
+pub fn run(arguments: &[OsString]) -> i32 {
+    let json = arguments.iter().any(|a| a == "--json");
+    let (mut files, mut rest) = (Vec::new(), Vec::new());
+    let mut arguments = arguments.iter().filter(|a| *a != "--json");
+    while let Some(argument) = arguments.next() {
+        if argument == "-p" || argument == "-g" {
+            rest.extend([argument.clone()].into_iter().chain(arguments.next().cloned()));
+        } else if argument.to_string_lossy().starts_with('-') {
+            rest.push(argument.clone());
+        } else {
+            files.push(argument.clone());
+        }
+    }
+    let [old, new] = files.as_slice() else {
+        eprintln!("tidegate: two configurations are compared\n  = \"tidegate diff --help\" lists the options");
+        return 2;
+    };
+    let mut read = Vec::new();
+    for file in [old, new] {
+        // Unlike with -c, a relative path begins where one stands: both are somebody's files.
+        let path = std::path::absolute(file).unwrap_or_else(|_| file.into());
+        let words: Vec<OsString> = rest.iter().cloned().chain(["-c".into(), path.into()]).collect();
+        let invocation = match options::parse(&words) {
+            Ok(options) => options.invocation(),
+            Err(words) => {
+                eprintln!("tidegate: {words}\n  = \"tidegate diff --help\" lists the options");
+                return 2;
+            }
+        };
+        match load(&invocation) {
+            Some(loaded) => read.push(loaded),
+            None => return 2,
+        }
+    }
+    let [(old_files, old_items), (new_files, new_items)] = read.as_slice() else { return 2 };
+    let schema = conf::schema();
+    let (old, new) = (Scopes::new(&schema, old_files, old_items), Scopes::new(&schema, new_files, new_items));
+    let changes = diff::diff(&old, &new);
+    if json {
+        println!("{:#}", diff::json(&changes));
+    } else {
+        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        print!("{}", diff::text(&changes, colour));
+    }
+    i32::from(!changes.is_empty())
+}
+
+/// The text of a configuration that can be read; what it names (certificates, hosts) may be on another machine.
+fn load(invocation: &Invocation) -> Option<(Files, Vec<Item>)> {
+    if let Ok((files, items)) = conf::load(&Disk, invocation)
+        && conf::is_well_formed(invocation, &files, &items)
+    {
+        return Some((files, items));
+    }
+    let reading = conf::read(&Disk, Store::default(), invocation, LogFiles::default());
+    if let Err(failure) = &reading.config {
+        report::print_failure(failure, report::Style::new(true), None);
+    }
+    None
+}

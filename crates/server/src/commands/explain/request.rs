@@ -1,0 +1,469 @@
+//! `tidegate explain URL`: what the engine does with a request, each step with the file and line that decided.
+//!
+//! The request is run by the engine itself (`conn::rehearsal`) up to where something would be passed on; the inheritance of what is
+//! in force comes from the configuration's tree.
+
+use super::show::{self, InForce, Report, Told};
+use crate::conf::{self, Config, Invocation};
+use crate::{options, report};
+use advisor::scope::{Scope, ScopeId, Scopes};
+use conf_schema::{At, Contexts, Store};
+use conf_syntax::{Directive, Disk};
+use conn::rehearsal::{self, Client};
+use http_engine::trace::StepKind;
+use http_engine::{HandlerOrder, HttpPlan, Request};
+use net::listen::Address;
+use observe::LogFiles;
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+
+/// Whether an argument is a request and no directive.
+pub fn is_request(text: &str) -> bool {
+    text.starts_with('/') || text.starts_with("http://") || text.starts_with("https://")
+}
+
+/// What was asked for.
+struct Asked {
+    url: Url,
+    method: String,
+    fields: Vec<(String, String)>,
+    from: IpAddr,
+    to: Option<IpAddr>,
+    json: bool,
+    rest: Vec<OsString>,
+}
+
+/// A URL in its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Url {
+    secure: bool,
+    /// `None`: only a path was given.
+    host: Option<String>,
+    port: Option<u16>,
+    target: String,
+}
+
+impl Url {
+    fn parse(text: &str) -> Result<Url, String> {
+        if text.starts_with('/') {
+            return Ok(Url { secure: false, host: None, port: None, target: text.to_string() });
+        }
+        let (scheme, rest) = text.split_once("://").ok_or("a URL begins with http:// or https://")?;
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, target) = rest.split_at(end);
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => {
+                let port = port.parse().map_err(|_| format!("\"{port}\" is no port"))?;
+                (host, Some(port))
+            }
+            _ => (authority, None),
+        };
+        let target = target.split('#').next().unwrap_or_default();
+        let target = if target.starts_with('/') { target.to_string() } else { format!("/{target}") };
+        if host.is_empty() {
+            return Err(format!("there is no host in \"{text}\""));
+        }
+        Ok(Url { secure: scheme == "https", host: Some(host.to_string()), port, target })
+    }
+}
+
+pub fn run(arguments: &[OsString]) -> i32 {
+    let asked = match parse(arguments) {
+        Ok(asked) => asked,
+        Err(words) => {
+            eprintln!("tidegate: {words}\n  = \"tidegate explain --help\" lists the options");
+            return 2;
+        }
+    };
+    let invocation = match options::parse(&asked.rest) {
+        Ok(options) => options.invocation(),
+        Err(words) => {
+            eprintln!("tidegate: {words}\n  = \"tidegate explain --help\" lists the options");
+            return 2;
+        }
+    };
+    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let config = match &reading.config {
+        Ok(config) => config,
+        Err(failure) => {
+            report::print_failure(failure, report::Style::new(true), None);
+            return 2;
+        }
+    };
+    match explain(&asked, &invocation, config) {
+        Ok(told) => {
+            if asked.json {
+                println!("{:#}", show::json(&told));
+            } else {
+                print!("{}", show::text(&told));
+            }
+            0
+        }
+        Err(words) => {
+            eprintln!("tidegate: {words}");
+            1
+        }
+    }
+}
+
+fn parse(arguments: &[OsString]) -> Result<Asked, String> {
+    let mut asked = Asked {
+        url: Url { secure: false, host: None, port: None, target: String::new() },
+        method: "GET".into(),
+        fields: Vec::new(),
+        from: IpAddr::from([127, 0, 0, 1]),
+        to: None,
+        json: false,
+        rest: Vec::new(),
+    };
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_string_lossy().into_owned();
+        let mut value = || {
+            let next = arguments.next().map(|a| a.to_string_lossy().into_owned());
+            next.ok_or_else(|| format!("option \"{text}\" requires a value"))
+        };
+        match text.as_str() {
+            "-X" | "--method" => asked.method = value()?,
+            "-H" | "--header" => {
+                let field = value()?;
+                let (name, content) = field.split_once(':').ok_or(format!("\"{field}\" is no \"Name: value\""))?;
+                if field.contains(['\r', '\n']) {
+                    return Err("a field has no line breaks".into());
+                }
+                asked.fields.push((name.trim().to_string(), content.trim().to_string()));
+            }
+            "--from" => asked.from = address(&value()?)?,
+            "--to" => asked.to = Some(address(&value()?)?),
+            "--json" => asked.json = true,
+            "-c" | "-p" | "-g" | "-e" => {
+                let given = value()?;
+                asked.rest.extend([argument.clone(), given.into()]);
+            }
+            url if is_request(url) => asked.url = Url::parse(url)?,
+            _ => asked.rest.push(argument.clone()),
+        }
+    }
+    if asked.method.is_empty() || !asked.method.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-') {
+        return Err(format!("\"{}\" is no method", asked.method));
+    }
+    Ok(asked)
+}
+
+fn address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| format!("\"{text}\" is no address"))
+}
+
+/// The listener that a connection to this URL reaches: one of the address before one of all addresses.
+fn listener(plan: &HttpPlan, asked: &Asked) -> Result<usize, String> {
+    let ip = |index: usize| match plan.listeners.get(index).map(|listener| &listener.spec.address) {
+        Some(Address::Ip(address)) => Some(*address),
+        _ => None,
+    };
+    let all = 0..plan.listeners.len();
+    if asked.url.host.is_none() {
+        let found = all.clone().find(|index| !plan.listeners.get(*index).is_some_and(|listener| listener.ssl));
+        return found.or(all.clone().next()).ok_or_else(|| "no http server listens anywhere".into());
+    }
+    let port = asked.url.port.unwrap_or(if asked.url.secure { 443 } else { 80 });
+    let literal = asked.url.host.as_deref().and_then(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().ok());
+    let wanted = asked.to.or(literal);
+    let on_port: Vec<usize> = all.clone().filter(|index| ip(*index).is_some_and(|a| a.port() == port)).collect();
+    let exact = on_port.iter().find(|index| ip(**index).map(|a| a.ip()) == wanted && wanted.is_some());
+    let family = |index: &&usize| ip(**index).is_some_and(|a| wanted.is_none_or(|w| w.is_ipv4() == a.is_ipv4()));
+    let any = on_port.iter().find(|index| ip(**index).is_some_and(|a| a.ip().is_unspecified()) && family(index));
+    let found = exact.or(any).or(on_port.first().filter(|_| wanted.is_none()));
+    found.copied().ok_or_else(|| {
+        let listed: Vec<String> = plan.listeners.iter().map(|listener| listener.spec.address.to_string()).collect();
+        format!("nothing listens on port {port}; there are: {}", listed.join(", "))
+    })
+}
+
+fn explain(asked: &Asked, invocation: &Invocation, config: &Config) -> Result<Told, String> {
+    let plan = config.http.as_ref().ok_or("the configuration has no http block")?;
+    let index = listener(plan, asked)?;
+    let chosen = plan.listeners.get(index).ok_or("no listener")?;
+    let address = chosen.spec.address.to_string();
+    let secure = if asked.url.host.is_some() { asked.url.secure } else { chosen.ssl };
+    let host = asked.url.host.clone().unwrap_or_else(|| "localhost".into());
+    let local = match &chosen.spec.address {
+        Address::Ip(at) if at.ip().is_unspecified() => {
+            let here: IpAddr = if at.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() };
+            Some(SocketAddr::new(asked.to.unwrap_or(here), at.port()))
+        }
+        Address::Ip(at) => Some(*at),
+        Address::Unix(_) => None,
+    };
+    let client = Client {
+        listener: index,
+        local,
+        peer: Some(SocketAddr::new(asked.from, 50_000)),
+        tls: secure.then(|| host.clone()),
+    };
+    let head = head(asked, &host);
+    let (request, body) = rehearsal::run(plan, &client, &head).ok_or("this is no request that could be sent")?;
+    let (files, items) = conf::load(&Disk, invocation).map_err(|e| e.to_string())?;
+    let schema = conf::schema();
+    let scopes = Scopes::new(&schema, &files, &items);
+    Ok(Teller { scopes: &scopes, plan }.told(asked, &host, &address, request, body.is_some()))
+}
+
+/// The request as it would be sent.
+fn head(asked: &Asked, host: &str) -> Vec<u8> {
+    let target: String =
+        asked.url.target.chars().map(|c| if c == ' ' { "%20".into() } else { c.to_string() }).collect();
+    let has = |name: &str| asked.fields.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+    let mut out = format!("{} {target} HTTP/1.1\r\n", asked.method);
+    if !has("host") {
+        let port = asked.url.port.map_or(String::new(), |port| format!(":{port}"));
+        out += &format!("Host: {host}{port}\r\n");
+    }
+    for (name, value) in &asked.fields {
+        out += &format!("{name}: {value}\r\n");
+    }
+    out += "\r\n";
+    out.into_bytes()
+}
+
+struct Teller<'a> {
+    scopes: &'a Scopes<'a>,
+    plan: &'a HttpPlan,
+}
+
+impl Teller<'_> {
+    fn told(&self, asked: &Asked, host: &str, address: &str, mut r: Box<Request>, answered: bool) -> Told {
+        let mut told = Told {
+            request: format!("{} {}{}", asked.method, if asked.url.secure { "https://" } else { "http://" }, host)
+                + &asked.url.port.map_or(String::new(), |port| format!(":{port}"))
+                + &asked.url.target,
+            ..Told::default()
+        };
+        told.steps.push(self.server(&r, address));
+        let trace = r.trace.take().unwrap_or_default();
+        for step in trace.steps() {
+            let word = match step.kind {
+                StepKind::Check(order) => names(order).first().copied().unwrap_or("check").to_string(),
+                kind => kind.word().to_string(),
+            };
+            let scope = self.scope_of(step.location);
+            let (text, at) = match (step.kind, self.condition(step.at)) {
+                (StepKind::Rewrite, Some(condition)) => {
+                    (format!("{condition}: {}", step.text.replacen("if: ", "", 1)), step.at)
+                }
+                _ => (step.text.clone(), step.at),
+            };
+            let mut report = Report { kind: word, text, place: self.place(at), lines: Vec::new() };
+            if let (StepKind::Check(order), Some(scope)) = (step.kind, scope) {
+                report.place = None;
+                for name in names(order) {
+                    report.lines.extend(self.lines(scope, name));
+                }
+            }
+            told.steps.push(report);
+        }
+        let scope = self.scope_of(r.location);
+        if let Some((name, at)) = trace.ends_at.get() {
+            told.passes =
+                self.directive(at).map(|d| InForce { text: advisor::scope::render(d), place: self.place(at) });
+            told.passes.get_or_insert(InForce { text: name.to_string(), place: self.place(at) });
+            if let (Some(scope), Some(prefix)) = (scope, name.strip_suffix("_pass")) {
+                for suffix in ["set_header", "param", "hide_header", "pass_header", "cache", "redirect"] {
+                    told.in_force.extend(self.lines(scope, &format!("{prefix}_{suffix}")));
+                }
+            }
+        } else if answered {
+            told.status = Some(r.out.status);
+            let mut fields = Vec::new();
+            http_engine::head_out::fields(&mut r, false, &mut |name, value| {
+                let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                fields.push((shown(name), shown(value)));
+            });
+            told.headers = fields.into_iter().filter(|(name, _)| name != "Date").collect();
+        }
+        if let Some(scope) = scope {
+            for name in [
+                "root",
+                "alias",
+                "add_header",
+                "add_trailer",
+                "expires",
+                "more_set_headers",
+                "more_clear_headers",
+                "error_page",
+            ] {
+                told.in_force.extend(self.lines(scope, name));
+            }
+        }
+        told
+    }
+
+    /// Which server, and why.
+    fn server(&self, r: &Request, address: &str) -> Report {
+        let at = r.srv().location;
+        let scope = self.scope_of(at);
+        let host = String::from_utf8_lossy(&r.host).into_owned();
+        let words: Vec<(String, At)> = scope
+            .map(|scope| self.scopes.own(scope, "server_name"))
+            .unwrap_or_default()
+            .iter()
+            .flat_map(|d| d.args.iter().map(|word| (word.text().into_owned(), At { span: d.span, line: d.line })))
+            .collect();
+        let found = why(&host, &words);
+        let server_at = self.plan.locations.get(at).map_or(At::default(), |location| location.at);
+        let (text, place) = match found {
+            Some((reason, place)) => (format!("\"{host}\" {reason}, on {address}"), place),
+            None => {
+                let listener = self.plan.listener_of(r.connection());
+                let default = listener.is_some_and(|listener| listener.default_server == r.server);
+                let why =
+                    if default { "no name matches: the default server of" } else { "the server that was chosen on" };
+                (format!("\"{host}\": {why} {address}"), server_at)
+            }
+        };
+        let mut lines = Vec::new();
+        if let Some(place) = self.place(server_at) {
+            let name = words.first().map_or("(no name)", |(name, _)| name.as_str());
+            lines.push(InForce { text: format!("server {name} {{"), place: Some(place) });
+        }
+        Report { kind: "server".into(), text, place: self.place(place), lines }
+    }
+
+    /// The block of a location of the plan: both are made in the same order.
+    fn scope_of(&self, location: usize) -> Option<ScopeId> {
+        let at = self.plan.locations.get(location)?.at;
+        let blocks: Vec<ScopeId> = (0..self.scopes.all.len()).filter(|id| is_location(self.scopes.get(*id))).collect();
+        let same = |id: &ScopeId| self.scopes.get(*id).directive.is_some_and(|d| d.span == at.span);
+        blocks.get(location).copied().filter(same).or_else(|| blocks.iter().copied().find(same))
+    }
+
+    /// The directives of a name that are in force in a block.
+    fn lines(&self, scope: ScopeId, name: &str) -> Vec<InForce> {
+        let own = if matches!(name, "alias" | "root") && self.scopes.has(scope, "alias") && name == "root" {
+            Vec::new()
+        } else {
+            self.scopes.effective(scope, name)
+        };
+        own.iter()
+            .map(|d| InForce { text: advisor::scope::render(d), place: self.place(At { span: d.span, line: d.line }) })
+            .collect()
+    }
+
+    fn directive(&self, at: At) -> Option<&Directive> {
+        self.scopes.all.iter().flat_map(|scope| &scope.own).copied().find(|d| d.span == at.span)
+    }
+
+    /// The condition of an `if` as it is written.
+    fn condition(&self, at: At) -> Option<String> {
+        let d = self.directive(at).filter(|d| d.name.bytes == b"if")?;
+        Some(advisor::scope::render(d).trim_end_matches(" {").to_string())
+    }
+
+    fn place(&self, at: At) -> Option<(String, u32)> {
+        (at.line > 0).then(|| {
+            let (line, _) = self.scopes.files.line_column(at.span.file, at.span.start);
+            (self.scopes.files.path(at.span.file).display().to_string(), line)
+        })
+    }
+}
+
+fn is_location(scope: &Scope<'_>) -> bool {
+    let kinds = [
+        Contexts::server,
+        Contexts::location,
+        Contexts::if_in_server,
+        Contexts::if_in_location,
+        Contexts::limit_except,
+    ];
+    kinds.contains(&scope.context)
+}
+
+/// Why a server has a host: by an exact name, a wildcard or an expression, in this order.
+fn why(host: &str, words: &[(String, At)]) -> Option<(String, At)> {
+    let find = |test: &dyn Fn(&str) -> bool| {
+        let best = words.iter().filter(|(word, _)| test(&word.to_ascii_lowercase()));
+        best.max_by_key(|(word, _)| word.len()).cloned()
+    };
+    if let Some((word, at)) = find(&|word| word == host || word.strip_prefix('.') == Some(host)) {
+        return Some((format!("is its name \"{word}\""), at));
+    }
+    if host.is_empty() {
+        return None;
+    }
+    let behind =
+        |word: &str| word.strip_prefix('*').or(Some(word)).filter(|word| word.starts_with('.')).map(str::to_string);
+    if let Some((word, at)) = find(&|word| behind(word).is_some_and(|tail| host.ends_with(&tail))) {
+        return Some((format!("ends as its name \"{word}\" says"), at));
+    }
+    if let Some((word, at)) =
+        find(&|word| word.strip_suffix('*').is_some_and(|head| head.ends_with('.') && host.starts_with(head)))
+    {
+        return Some((format!("begins as its name \"{word}\" says"), at));
+    }
+    words
+        .iter()
+        .find(|(word, _)| word.starts_with('~') && expression(word, host))
+        .map(|(word, at)| (format!("matches its name \"{word}\""), *at))
+}
+
+fn expression(word: &str, host: &str) -> bool {
+    let compiled = pcre2::bytes::RegexBuilder::new().caseless(true).build(word.trim_start_matches('~'));
+    compiled.is_ok_and(|expression| expression.is_match(host.as_bytes()).unwrap_or(false))
+}
+
+/// The directives behind a handler.
+fn names(order: HandlerOrder) -> &'static [&'static str] {
+    match order {
+        HandlerOrder::ServerRealip | HandlerOrder::Realip => {
+            &["set_real_ip_from", "real_ip_header", "real_ip_recursive"]
+        }
+        HandlerOrder::LimitReq => &["limit_req"],
+        HandlerOrder::LimitConn => &["limit_conn"],
+        HandlerOrder::Access => &["allow", "deny", "satisfy"],
+        HandlerOrder::AuthBasic => &["auth_basic", "auth_basic_user_file", "satisfy"],
+        HandlerOrder::AuthRequest => &["auth_request"],
+        HandlerOrder::TryFiles => &["try_files"],
+        HandlerOrder::Htaccess | HandlerOrder::HtaccessListing => &["htaccess"],
+        HandlerOrder::Mirror => &["mirror"],
+        HandlerOrder::Index => &["index"],
+        HandlerOrder::RandomIndex => &["random_index"],
+        HandlerOrder::Autoindex => &["autoindex"],
+        HandlerOrder::Dav | HandlerOrder::DavGuard => &["dav_methods"],
+        HandlerOrder::CompressedFiles => &["gzip_static"],
+        HandlerOrder::Degradation => &["degrade"],
+        HandlerOrder::ServerOcsp => &["ssl_ocsp"],
+        HandlerOrder::ServerEarlyBody => &["client_body_early_read"],
+        HandlerOrder::Video => &["mp4", "flv"],
+        HandlerOrder::ServerExplain => &["tidegate_explain"],
+        HandlerOrder::Files => &["root", "alias"],
+        HandlerOrder::Script | HandlerOrder::ServerScript => &["rewrite"],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        let url = |text: &str| Url::parse(text).map(|u| (u.secure, u.host.unwrap_or_default(), u.port, u.target));
+        assert_eq!(url("/a?b"), Ok((false, String::new(), None, "/a?b".into())));
+        assert_eq!(url("https://a.example:8443?x#y"), Ok((true, "a.example".into(), Some(8443), "/?x".into())));
+        assert_eq!(url("http://[::1]/"), Ok((false, "[::1]".into(), None, "/".into())));
+        assert_eq!(url("http://[::1]:81/"), Ok((false, "[::1]".into(), Some(81), "/".into())));
+        assert!(url("http:///x").is_err() && url("http://a:b/").is_err());
+    }
+
+    #[test]
+    fn the_name_that_counts() {
+        let words: Vec<(String, At)> = ["a.example", "*.b.example", ".c.example", "www.*", "~^x\\d+$"]
+            .map(|w| (w.to_string(), At::default()))
+            .into();
+        let reason = |host: &str| why(host, &words).map(|(reason, _)| reason);
+        assert_eq!(reason("a.example").as_deref(), Some("is its name \"a.example\""));
+        assert_eq!(reason("x.b.example").as_deref(), Some("ends as its name \"*.b.example\" says"));
+        assert_eq!(reason("c.example").as_deref(), Some("is its name \".c.example\""));
+        assert_eq!(reason("www.org").as_deref(), Some("begins as its name \"www.*\" says"));
+        assert_eq!(reason("x12").as_deref(), Some("matches its name \"~^x\\d+$\""));
+        assert_eq!(reason("b.example"), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! What became of a request, as text and as JSON.
+
+use serde_json::{Value, json as object};
+use std::fmt::Write;
+
+/// File and line.
+pub type Place = Option<(String, u32)>;
+
+/// A directive in force.
+pub struct InForce {
+    pub text: String,
+    pub place: Place,
+}
+
+/// One step.
+pub struct Report {
+    pub kind: String,
+    pub text: String,
+    pub place: Place,
+    /// The directives behind it.
+    pub lines: Vec<InForce>,
+}
+
+/// All that is told of a request.
+#[derive(Default)]
+pub struct Told {
+    pub request: String,
+    pub steps: Vec<Report>,
+    /// It would be passed on.
+    pub passes: Option<InForce>,
+    /// It is answered, with these fields.
+    pub status: Option<u16>,
+    pub headers: Vec<(String, String)>,
+    pub in_force: Vec<InForce>,
+}
+
+/// Where places stand.
+const COLUMN: usize = 72;
+
+pub fn text(told: &Told) -> String {
+    let mut out = format!("{}\n\n", told.request);
+    let mut before = "";
+    for step in &told.steps {
+        let kind = if step.kind == before { "" } else { &step.kind };
+        line(&mut out, &format!("{kind:<13}{}", step.text), &step.place);
+        for inner in &step.lines {
+            line(&mut out, &format!("{:<13}  {}", "", inner.text), &inner.place);
+        }
+        before = &step.kind;
+    }
+    match (&told.passes, told.status) {
+        (Some(passes), _) => line(&mut out, &format!("{:<13}{}", "passed on", passes.text), &passes.place),
+        (None, Some(status)) => line(&mut out, &format!("{:<13}{status}", "answer"), &None),
+        (None, None) => line(&mut out, &format!("{:<13}none: the connection is closed", "answer"), &None),
+    }
+    for (name, value) in &told.headers {
+        line(&mut out, &format!("{:<13}{name}: {value}", ""), &None);
+    }
+    if !told.in_force.is_empty() {
+        out.push_str("\nin force there\n");
+        for inner in &told.in_force {
+            line(&mut out, &format!("  {}", inner.text), &inner.place);
+        }
+    }
+    out
+}
+
+fn line(out: &mut String, text: &str, place: &Place) {
+    match place {
+        Some((file, number)) if text.chars().count() < COLUMN => {
+            let _ = writeln!(out, "{text:<COLUMN$}# {file}:{number}");
+        }
+        Some((file, number)) => {
+            let _ = writeln!(out, "{text}  # {file}:{number}");
+        }
+        None => {
+            let _ = writeln!(out, "{}", text.trim_end());
+        }
+    }
+}
+
+pub fn json(told: &Told) -> Value {
+    let inner = |line: &InForce| {
+        let (file, number) = line.place.clone().unzip();
+        object!({ "text": line.text, "file": file, "line": number })
+    };
+    let steps: Vec<Value> = told
+        .steps
+        .iter()
+        .map(|step| {
+            let (file, number) = step.place.clone().unzip();
+            let lines: Vec<Value> = step.lines.iter().map(inner).collect();
+            object!({ "kind": step.kind, "text": step.text, "file": file, "line": number, "directives": lines })
+        })
+        .collect();
+    let headers: Vec<Value> = told.headers.iter().map(|(name, value)| object!([name, value])).collect();
+    object!({
+        "request": told.request,
+        "steps": steps,
+        "passes": told.passes.as_ref().map(inner),
+        "status": told.status,
+        "headers": headers,
+        "in_force": told.in_force.iter().map(inner).collect::<Vec<_>>(),
+    })
+}

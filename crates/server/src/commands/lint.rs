@@ -1,0 +1,150 @@
+//! `tidegate lint [-c FILE]`: known traps, as text, JSON or SARIF.
+
+use crate::conf;
+use crate::options;
+use crate::report;
+use advisor::lint::{self, Level};
+use conf_schema::Store;
+use conf_schema::suggest::nearest;
+use conf_syntax::Disk;
+use observe::LogFiles;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+
+pub const HELP: &str = "\
+Usage: tidegate lint [-c FILE] [-p PREFIX] [-g DIRECTIVES] [--format text|json|sarif]
+                     [--level note|warning|error] [--off ID[,ID]] [--list] [--explain ID]
+
+Looks for what is allowed and rarely meant: an alias that leads out of its folder, headers that an
+inner block drops, rules that a regular expression passes by. Each finding has its place, the reason
+and a fix.
+
+  tidegate lint -c nginx.conf                       what is wrong, in its line
+  tidegate lint -c nginx.conf --level error         only what opens something or cannot work
+  tidegate lint -c nginx.conf --format sarif        for code hosts, which show it beside a change
+  tidegate lint --list                              all checks
+  tidegate lint --explain alias-traversal           one of them, with examples
+
+  -c, -p, -g    as for the server itself
+  --format      text (default), json, or sarif (2.1.0)
+  --level       the least level that is reported and counts; default: warning
+  --off ID      a check that is not made; may be repeated. In the configuration, a comment does so:
+                  # tidegate-lint: off ID        at the end of a line, or before a directive or block
+
+Exit code: 0 when nothing is found at or above the level, 1 when something is, 2 when the
+configuration cannot be read. What it names need not be there (certificates, hosts): -t says so.
+";
+
+/// What was asked for besides the configuration.
+struct Asked {
+    format: String,
+    level: Level,
+    off: Vec<String>,
+    rest: Vec<OsString>,
+}
+
+pub fn run(arguments: &[OsString]) -> i32 {
+    let texts: Vec<String> = arguments.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+    if texts.iter().any(|a| a == "--list") {
+        for check in lint::checks() {
+            println!("{:<26} {:<8} {}", check.id, check.level.word(), check.title);
+        }
+        return 0;
+    }
+    if let Some(at) = texts.iter().position(|a| a == "--explain") {
+        return explain(texts.get(at + 1).map_or("", String::as_str));
+    }
+    let (asked, invocation) =
+        match parse(arguments).and_then(|asked| Ok((options::parse(&asked.rest)?.invocation(), asked))) {
+            Ok((invocation, asked)) => (asked, invocation),
+            Err(words) => {
+                eprintln!("tidegate: {words}\n  = \"tidegate lint --help\" lists the options");
+                return 2;
+            }
+        };
+    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let style = report::Style::new(true);
+    let loaded = conf::load(&Disk, &invocation);
+    if let Err(failure) = &reading.config {
+        report::print_failure(failure, style, None);
+    }
+    let (files, items) = match loaded {
+        Ok((files, items)) if reading.config.is_ok() || conf::is_well_formed(&invocation, &files, &items) => {
+            (files, items)
+        }
+        _ => return 2,
+    };
+    if reading.config.is_err() {
+        eprintln!("  = on this machine -t refuses the configuration; its text can be read, and is looked at");
+    }
+    let mut findings = lint::lint(&conf::schema(), &files, &items, &asked.off);
+    findings.retain(|finding| finding.check.level >= asked.level);
+    match asked.format.as_str() {
+        "json" => println!("{:#}", lint::json(&files, &findings)),
+        "sarif" => println!("{:#}", lint::sarif(&files, &findings, env!("CARGO_PKG_VERSION"))),
+        _ => {
+            let stdout = std::io::stdout();
+            let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            print!("{}", lint::text(&files, &findings, colour));
+        }
+    }
+    i32::from(!findings.is_empty())
+}
+
+fn parse(arguments: &[OsString]) -> Result<Asked, String> {
+    let mut asked = Asked { format: "text".into(), level: Level::Warning, off: Vec::new(), rest: Vec::new() };
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let text = argument.to_string_lossy();
+        let (name, given) = match text.split_once('=') {
+            Some((name, value)) if name.starts_with("--") => (name.to_string(), Some(value.to_string())),
+            _ => (text.to_string(), None),
+        };
+        let mut value = || {
+            let next = || arguments.next().map(|a| a.to_string_lossy().into_owned());
+            given.clone().or_else(next).ok_or_else(|| format!("option \"{name}\" requires a value"))
+        };
+        match name.as_str() {
+            "--format" => {
+                let format = value()?;
+                if !["text", "json", "sarif"].contains(&format.as_str()) {
+                    return Err(format!("there is no format \"{format}\"; there are text, json and sarif"));
+                }
+                asked.format = format;
+            }
+            "--level" => {
+                let word = value()?;
+                let level = Level::ALL.into_iter().find(|level| level.word() == word);
+                asked.level =
+                    level.ok_or(format!("there is no level \"{word}\"; there are note, warning and error"))?;
+            }
+            "--off" => {
+                for id in value()?.split(',') {
+                    if !lint::checks().any(|check| check.id == id) {
+                        return Err(unknown(id));
+                    }
+                    asked.off.push(id.to_string());
+                }
+            }
+            _ => asked.rest.push(argument.clone()),
+        }
+    }
+    Ok(asked)
+}
+
+fn unknown(id: &str) -> String {
+    match nearest(id, lint::checks().map(|check| check.id)) {
+        Some(near) => format!("there is no check \"{id}\"; did you mean \"{near}\"?"),
+        None => format!("there is no check \"{id}\"; --list names them"),
+    }
+}
+
+fn explain(id: &str) -> i32 {
+    let Some(check) = lint::checks().find(|check| check.id == id) else {
+        eprintln!("tidegate: {}", unknown(id));
+        return 2;
+    };
+    println!("{} ({}): {}\n\n{}\n\nInstead: {}\n", check.id, check.level.word(), check.title, check.why, check.fix);
+    println!("Found:\n  {}\n\nNot found:\n  {}", check.bad.trim(), check.good.trim());
+    0
+}
