@@ -158,6 +158,7 @@ impl Course {
                     self.client.consumed(stream, bytes.len());
                 }
                 ClientEvent::Trailers { stream, .. } => panic!("trailers on {stream}"),
+                ClientEvent::Counted { stream, .. } => panic!("a body that nobody asked to count, on {stream}"),
                 ClientEvent::Reset { stream, code, unprocessed } => {
                     let Some(found) = self.streams.get_mut(&stream) else { continue };
                     // An answer before the whole request says that the rest is not wanted.
