@@ -217,3 +217,27 @@ fn the_backend_is_measured_as_a_server_of_its_own() {
     let behind = |i: usize| lines[i]["points"][0]["rounds"][0]["backend_processors"].as_f64().is_some();
     assert!(behind(0) && !behind(2), "what is asked directly has nothing behind it");
 }
+
+#[test]
+fn a_workload_over_http2_has_its_streams() {
+    let folder = std::env::temp_dir().join(format!("measuring-{}-streams", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    // Without HTTP/1.1 in the log nobody has spoken it, but whoever looks whether the server is there.
+    let text = "title = \"t\"\nduration = \"100ms\"\nwarmup = \"10ms\"\nrounds = 1\n[[server]]\nname = \"one\"\n\
+         command = \"tidegate -e @DIR@/one.err -p @DIR@ -c @DIR@/one.conf\"\nfiles.\"one.conf\" = '''\n\
+         daemon off; pid @DIR@/one.pid; events {} error_log @DIR@/one.err;\n\
+         http { log_format c \"$server_protocol\"; access_log @DIR@/one.access c; server { listen 127.0.0.1:@PORT@; http2 on;\n\
+         location / { return 200 x; } } }'''\n[[workload]]\nname = \"w\"\nload = \"connections\"\nstreams = 4\nvalues = [2]\n\
+         path = \"/\"\n";
+    let lab = Lab { file: folder.join("lab.toml"), folder };
+    fs::write(&lab.file, text).unwrap();
+    assert!(lab.start(&[]).wait().unwrap().success());
+    let report = fs::read_to_string(lab.out().join("report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let round = &report["workloads"][0]["lines"][0]["points"][0]["rounds"][0];
+    let good = round["good"].as_u64().unwrap();
+    assert!(good > 8 && round["failures"].as_object().unwrap().is_empty(), "{round}");
+    let access = fs::read_to_string(lab.out().join("work/one.access")).unwrap();
+    assert!(access.lines().filter(|line| *line == "HTTP/2.0").count() as u64 >= good);
+}
