@@ -18,7 +18,7 @@ fn versions_and_help() {
     );
     assert!(!short.contains("configure arguments"));
     let long = text(&plain(&["-V"]).stderr);
-    assert!(long.contains("\nconfigure arguments: --prefix=") && long.contains("--without-mail_pop3_module"), "{long}");
+    assert!(long.contains("\nconfigure arguments: --prefix=") && long.contains(" --with-mail "), "{long}");
     for flag in ["-h", "-?"] {
         let help = text(&plain(&[flag]).stderr);
         assert!(help.contains("Usage: tidegate [-?hvVtTq]") && help.contains("  serve "), "{help}");
