@@ -71,8 +71,8 @@ fn free(zone: &Zone) -> Option<u64> {
 pub struct Purger {
     shard: usize,
     left: Vec<crate::Hash>,
-    /// The pass began then; what was purged before it is done with when it ends.
-    began_ms: u64,
+    /// The newest purge when the pass began: those up to it are done with when it ends.
+    newest: u64,
     busy: bool,
 }
 
@@ -85,7 +85,7 @@ impl Purger {
                 return None;
             }
             clock::update();
-            *self = Purger { busy: true, began_ms: clock::unix_millis(), ..Purger::default() };
+            *self = Purger { busy: true, newest: zone.purges.newest(), ..Purger::default() };
         }
         let began = clock::now();
         let mut files = 0;
@@ -108,7 +108,7 @@ impl Purger {
             }
         }
         self.busy = false;
-        forget(zone, self.began_ms.saturating_sub(1), say);
+        told(zone, zone.purges.forget_until(self.newest), say);
         None
     }
 }
@@ -122,12 +122,12 @@ pub fn forget_old(zone: &Zone, limits: &Limits, loaded_ms: u64, say: Say<'_>) {
     let now = clock::unix_millis();
     // Entries that the loader found begin their time with the process.
     if now > loaded_ms.saturating_add(span) {
-        forget(zone, now - span, say);
+        told(zone, zone.purges.forget(now - span), say);
     }
 }
 
-fn forget(zone: &Zone, before_ms: u64, say: Say<'_>) {
-    if let Err(e) = zone.purges.forget(before_ms) {
+fn told(zone: &Zone, result: std::io::Result<()>, say: Say<'_>) {
+    if let Err(e) = result {
         let path = zone.root().join(purge::FILE);
         say(Level::Crit, &format!("writing \"{}\" failed {}", path.display(), observe::os(&e)));
     }

@@ -25,6 +25,8 @@ struct Record {
     exact: bool,
     /// Entries stored before this time are meant.
     before_ms: u64,
+    /// The how-manieth it is in this process.
+    number: u64,
 }
 
 impl Record {
@@ -41,6 +43,7 @@ pub struct Purges {
     records: Mutex<Vec<Record>>,
     /// When something was purged last, in milliseconds.
     last_ms: AtomicU64,
+    count: AtomicU64,
 }
 
 impl Purges {
@@ -53,7 +56,7 @@ impl Purges {
             let time = std::str::from_utf8(&line[..space]).ok().and_then(|t| t.parse().ok());
             let (text, exact) = line[space + 1..].strip_suffix(b"*").map_or((&line[space + 1..], true), |t| (t, false));
             if let (Some(before_ms), Some(prefix)) = (time, unescape(text)) {
-                records.push(Record { prefix, exact, before_ms });
+                records.push(Record { prefix, exact, before_ms, number: 0 });
             }
         }
         let last = records.iter().map(|record| record.before_ms).max().unwrap_or(0);
@@ -62,6 +65,7 @@ impl Purges {
             file,
             records: Mutex::new(records),
             last_ms: AtomicU64::new(last),
+            count: AtomicU64::new(0),
         }
     }
     /// A time for what is asked for now: what was purged before was purged earlier, whatever the clock says.
@@ -91,23 +95,44 @@ impl Purges {
         // As late as anything that `stamp` can have said since the last purge.
         let before_ms = self.stamp(now_ms);
         self.last_ms.store(before_ms, Ordering::Relaxed);
-        let new = Record { prefix: prefix.into(), exact, before_ms };
+        let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let new = Record { prefix: prefix.into(), exact, before_ms, number };
         records.retain(|known| !new.means(&known.prefix) || (exact && !known.exact));
         records.push(new);
         if records.len() > RECORDS_MAX {
             let (first, second) = (records.remove(0), records.remove(0));
             let common = first.prefix.iter().zip(&second.prefix).take_while(|(a, b)| a == b).count();
             let before_ms = first.before_ms.max(second.before_ms);
-            records.push(Record { prefix: first.prefix[..common].into(), exact: false, before_ms });
+            let number = first.number.max(second.number);
+            records.push(Record { prefix: first.prefix[..common].into(), exact: false, before_ms, number });
         }
         self.any.store(true, Ordering::Relaxed);
         self.save(&records)
     }
+    /// The newest purge so far, for [`Purges::forget_until`].
+    pub fn newest(&self) -> u64 {
+        // Under the lock: what has a number is in the list.
+        let _records = self.lock();
+        self.count.load(Ordering::Relaxed)
+    }
     /// Forgets what is older: no entry of that time can be left.
+    ///
+    /// # Errors
+    /// As [`Purges::add`].
     pub fn forget(&self, before_ms: u64) -> io::Result<()> {
+        self.retain(|record| record.before_ms > before_ms)
+    }
+    /// Forgets the purges up to one: every entry has been looked at since. Not by time: clocks of threads are as old as their turns.
+    ///
+    /// # Errors
+    /// As [`Purges::add`].
+    pub fn forget_until(&self, number: u64) -> io::Result<()> {
+        self.retain(|record| record.number > number)
+    }
+    fn retain(&self, wanted: impl Fn(&Record) -> bool) -> io::Result<()> {
         let mut records = self.lock();
         let count = records.len();
-        records.retain(|record| record.before_ms > before_ms);
+        records.retain(wanted);
         if records.len() == count {
             return Ok(());
         }
@@ -200,6 +225,13 @@ mod tests {
         assert!(purges.covers(b"anything", 300));
         purges.forget(300).expect("saved");
         assert!(Purges::new(&root).is_empty());
+        // A pass that began before a purge does not know of it, whatever their clocks say.
+        purges.add(b"x", true, 500).expect("saved");
+        let began = purges.newest();
+        purges.add(b"y", true, 400).expect("saved");
+        purges.forget_until(began).expect("saved");
+        assert!(!purges.covers(b"x", 1) && purges.covers(b"y", 1));
+        purges.forget_until(purges.newest()).expect("saved");
         for n in 0..RECORDS_MAX + 5 {
             purges.add(format!("k{n}").as_bytes(), true, n as u64).expect("saved");
         }
