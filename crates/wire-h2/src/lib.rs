@@ -22,3 +22,4 @@ pub use frame::ErrorCode;
 pub use hpack::{Encoder, List, Place};
 pub use request::{Malformed, Request, is_connection_field, request};
 pub use server::{ConnectionError, Event, Limits, PREFACE, Server, Taken};
+pub use stream::ByStream;

@@ -18,13 +18,12 @@ use net::lot::Key;
 use observe::Level;
 use runtime::budget;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use wire_h2::{ConnectionError, Event, Limits, Server};
+use wire_h2::{ByStream, ConnectionError, Event, Limits, Server};
 
 /// Octets that wait for the socket; streams wait while there are more.
 const UNSENT_BYTES_MAX: usize = 64 * 1024;
@@ -64,7 +63,7 @@ pub struct H2 {
     link: Link,
     connection: Rc<Connection>,
     core: RefCell<Server>,
-    streams: RefCell<HashMap<u32, Rc<Shared>>>,
+    streams: RefCell<ByStream<Rc<Shared>>>,
     /// Streams that wait until less is unsent.
     room: RefCell<Vec<(u32, Waker)>>,
     /// A task waits for the socket.

@@ -8,9 +8,9 @@ use crate::frame::{self, ErrorCode};
 use crate::hpack::{Decoder, Encoder, List};
 use crate::priority::{Priorities, Priority};
 use crate::request::{Malformed, Request};
-use crate::stream::Stream;
+use crate::stream::{ByStream, Stream};
 use bytes::Bytes;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 /// What a client sends first (RFC 9113, 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -123,7 +123,7 @@ pub struct Server {
     block: Option<Block>,
     decoder: Decoder,
     encoder: Encoder,
-    streams: HashMap<u32, Stream>,
+    streams: ByStream<Stream>,
     /// The highest stream that the client has begun.
     last: u32,
     settings_acked: bool,
@@ -172,7 +172,7 @@ impl Server {
             block: None,
             decoder: Decoder::default(),
             encoder: Encoder::default(),
-            streams: HashMap::new(),
+            streams: ByStream::default(),
             last: 0,
             settings_acked: false,
             send_window: frame::WINDOW,
