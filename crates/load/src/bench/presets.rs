@@ -262,11 +262,12 @@ fn httperf(args: &[String]) -> Result<Vec<String>, String> {
             }
             "--wset" => {
                 let text = a.value(&name, value)?;
-                let files = number(&name, text.split(',').next().unwrap_or(""))?;
-                if files < 1.0 {
-                    return Err(format!("--wset {text}: the number of files is not positive"));
+                let (files, share) = text.split_once(',').ok_or(format!("--wset {text}: files,rate are wanted"))?;
+                let (files, share) = (number(&name, files)?, number(&name, share)?);
+                if files < 1.0 || share > 1.0 {
+                    return Err(format!("--wset {text}: one file or more, and a rate of 0 to 1, are wanted"));
                 }
-                set = Some(files);
+                set = Some((files, share));
             }
             "--timeout" => {
                 let t = a.value(&name, value)?;
@@ -286,9 +287,8 @@ fn httperf(args: &[String]) -> Result<Vec<String>, String> {
             other => return Err(format!("{other} is not a flag of this preset")),
         }
     }
-    if let Some(files) = set {
-        // httperf spreads them over directories of ten digits each; here their number is their name.
-        uri = format!("{}/{{{{rand:0:{}}}}}.html", uri.trim_end_matches('/'), files - 1.0);
+    if let Some((files, share)) = set {
+        uri = format!("{}{{{{walk:{files}:{share}}}}}.html", uri.trim_end_matches('/'));
     }
     let scheme = if ssl { "https" } else { "http" };
     let port = port.map_or(String::new(), |p| format!(":{p}"));
@@ -574,7 +574,7 @@ mod tests {
         assert!(matches!(job.model, Model::Connections { think, .. } if think.mean == 2.0));
         assert_eq!(
             (job.calls, job.profile.seconds(), job.requests[0].path.as_str()),
-            (4, 5.0, "/d/{{rand:0:99}}.html")
+            (4, 5.0, "/d{{walk:100:0.5}}.html")
         );
     }
 

@@ -114,6 +114,11 @@ impl Epoll {
         let family = if self.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         sockopt::set_tcp_nodelay(&socket, true)?;
+        if self.address.ip().is_loopback() {
+            // Nothing is congested here, and an algorithm that paces (BBR) would let a request wait for a timer of this side. Where
+            // it may not be chosen the system's stays.
+            let _ = sockopt::set_tcp_congestion(&socket, "reno");
+        }
         let number = self.ports.choose(self.made, &self.live);
         if !self.ports.sources.is_empty() {
             set_bind_address_no_port(&socket);

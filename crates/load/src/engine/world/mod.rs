@@ -35,7 +35,8 @@ const BACKOFF: u64 = 20_000_000;
 const AGAIN_MAX: u8 = 3;
 /// Bytes read at once.
 const READ: usize = 64 * 1024;
-/// Connections that are being made at a time before a closed loop begins: more would overrun accept queues.
+/// Connections that are being made at a time before a closed loop begins, and in an open loop as long as no more stand: more would
+/// overrun accept queues, and handshakes of a burst would keep the server from its answers.
 const MADE_AT_ONCE: usize = 128;
 /// Nanoseconds after which a closed loop begins although connections are missing.
 const PREPARATION_MAX: u64 = 10_000_000_000;
@@ -134,7 +135,11 @@ pub struct World<T: Transport, P: Protocol> {
     dirty: Vec<Slot>,
     /// The connection that was begun last in an open loop, and its epoch.
     opening: (Slot, u32),
+    /// Connections that were begun for a request of an open loop, which the first connection that is free may take (HTTP/1).
+    openings: VecDeque<(Slot, u32)>,
+    /// Connections that stand, and those that are being made.
     open: usize,
+    making: usize,
     tls_error: Option<String>,
 }
 
@@ -211,7 +216,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
             plain: Vec::new(),
             dirty: Vec::new(),
             opening: (usize::MAX, 0),
+            openings: VecDeque::new(),
             open: 0,
+            making: 0,
             tls_error: None,
             job,
         })
