@@ -124,6 +124,38 @@ fn a_lab_that_is_stopped_reports_and_leaves_no_server() {
 }
 
 #[test]
+fn a_lab_that_is_stopped_before_it_measures_reports_all_the_same() {
+    // In its setup, which never ends; while a backend starts, which never listens; while a server does.
+    let never = "[[KIND]]\nname = \"never\"\ncommand = \"sh -c 'echo $$ > @DIR@/never.pid; exec sleep 300'\"\n";
+    let setup = "setup = [\"sh -c 'echo $$ > @DIR@/never.pid; exec sleep 300'\"]\n".to_string();
+    let phases =
+        [("setup", setup), ("backend", never.replace("KIND", "backend")), ("server", never.replace("KIND", "server"))];
+    for (phase, text) in phases {
+        let lab = lab(&format!("early-{phase}"));
+        let before = fs::read_to_string(&lab.file).unwrap();
+        let (head, tables) = before.split_once("[[backend]]").unwrap();
+        fs::write(&lab.file, format!("{head}{text}[[backend]]{tables}")).unwrap();
+        let child = lab.start(&[]);
+        let file = lab.out().join("work/never.pid");
+        let pid = || fs::read_to_string(&file).ok()?.trim().parse::<i32>().ok();
+        until("what never ends has begun", || pid().is_some());
+        signal(&child, rustix::process::Signal::INT);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{phase}: {output:?}");
+        for file in ["report.html", "report.json", "report.csv"] {
+            assert!(lab.out().join(file).is_file(), "{phase}: {file}");
+        }
+        assert!(gone(&(vec![pid().unwrap()], Vec::new())), "{phase}");
+        let work = lab.out().join("work");
+        let left = ["behind", "front", "other"].iter().filter(|name| {
+            let pid = fs::read_to_string(work.join(format!("{name}.pid"))).unwrap_or_default();
+            !pid.trim().is_empty() && Path::new(&format!("/proc/{}", pid.trim())).exists()
+        });
+        assert_eq!(left.count(), 0, "{phase}");
+    }
+}
+
+#[test]
 fn a_lab_that_is_killed_leaves_no_server() {
     let lab = lab("kill");
     let mut child = lab.start(&[]);
@@ -133,8 +165,18 @@ fn a_lab_that_is_killed_leaves_no_server() {
     until("the servers end with it", || gone(&started));
 }
 
+/// A server of a test, which ends with it.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        signal(&self.0, rustix::process::Signal::QUIT);
+        let _ = self.0.wait();
+    }
+}
+
 /// A server in the foreground, with a port for `@PORT@` in its configuration.
-fn server(program: &str, folder: &Path, http: &str) -> (Child, u16) {
+fn server(program: &str, folder: &Path, http: &str) -> (Serving, u16) {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let conf = format!(
         "daemon off; worker_processes 1; pid nginx.pid; error_log error.log; events {{}}\nhttp {{ access_log access.log; {} }}",
@@ -152,6 +194,7 @@ fn server(program: &str, folder: &Path, http: &str) -> (Child, u16) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
+    let child = Serving(child);
     until("the server listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     (child, port)
 }
@@ -201,12 +244,11 @@ fn a_working_set_is_asked_for_file_by_file() {
             fs::create_dir_all(&at).unwrap();
             fs::write(at.join(format!("{ones}.html")), number.to_string()).unwrap();
         }
-        let (mut child, port) = server(program, &folder, "server { listen 127.0.0.1:@PORT@; root html; }");
+        let (child, port) = server(program, &folder, "server { listen 127.0.0.1:@PORT@; root html; }");
         let port = port.to_string();
         let words = ["httperf", "--server", "127.0.0.1", "--port", &port, "--uri", "/set", "--wset", "120,0.5"];
         let (output, round, _) = bench(&folder, &[&words[..], &["--num-conns", "100", "--num-calls", "3"]].concat());
-        signal(&child, rustix::process::Signal::QUIT);
-        child.wait().unwrap();
+        drop(child);
         assert!(output.status.success(), "{program}: {output:?}");
         assert_eq!((round["due"].as_u64(), round["good"].as_u64()), (Some(300), Some(300)), "{program}: {round}");
         let access = fs::read_to_string(folder.join("access.log")).unwrap();
@@ -239,11 +281,10 @@ fn a_replay_says_what_it_leaves_out() {
         ];
         let file = folder.join("old.log");
         fs::write(&file, log.concat()).unwrap();
-        let (mut child, port) = server(program, &folder, "server { listen 127.0.0.1:@PORT@; root html; }");
+        let (child, port) = server(program, &folder, "server { listen 127.0.0.1:@PORT@; root html; }");
         let url = format!("http://127.0.0.1:{port}/");
         let (output, round, report) = bench(&folder, &[&url, "--replay", &file.display().to_string(), "--speed", "10"]);
-        signal(&child, rustix::process::Signal::QUIT);
-        child.wait().unwrap();
+        drop(child);
         assert!(output.status.success(), "{program}: {output:?}");
         assert_eq!((round["due"].as_u64(), round["good"].as_u64()), (Some(3), Some(3)), "{program}: {round}");
         // Before the run, in the summary, and in the report.
@@ -261,12 +302,11 @@ fn load_over_http2_is_counted_alike_by_client_and_server() {
     for (name, folder) in servers("h2") {
         let http = "keepalive_requests 60; http2_max_concurrent_streams 4;
             server { listen 127.0.0.1:@PORT@ http2; location / { return 200 hello; } }";
-        let (mut child, port) = server(name, &folder, http);
+        let (child, port) = server(name, &folder, http);
         let url = format!("http://127.0.0.1:{port}/");
         let words = [&url, "--http2", "-c", "3", "-m", "8", "-n", "1000", "--no-live"];
         let (output, round, _) = bench(&folder, &words);
-        signal(&child, rustix::process::Signal::QUIT);
-        child.wait().unwrap();
+        drop(child);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{text}");
         assert_eq!((round["due"].as_u64(), round["in_time"].as_u64()), (Some(1000), Some(1000)), "{name}: {text}");

@@ -5,7 +5,7 @@
 pub type Preset = fn(&[String]) -> Result<Vec<String>, String>;
 
 /// The preset of this name.
-pub fn find(name: &str) -> Option<Preset> {
+fn find(name: &str) -> Option<Preset> {
     Some(match name {
         "wrk" => wrk,
         "wrk2" => wrk2,
@@ -18,6 +18,29 @@ pub fn find(name: &str) -> Option<Preset> {
         "nighthawk" => nighthawk,
         _ => return None,
     })
+}
+
+/// Translates the arguments of the tool of this name; `None` when it is none of them. Where the report goes (`--json`, `--csv`, `--html`) is
+/// ours to say, beside whatever flags.
+pub fn translate(tool: &str, args: &[String]) -> Option<Result<Vec<String>, String>> {
+    let preset = find(tool)?;
+    let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let name = arg.split('=').next().unwrap_or_default();
+        if !matches!(name, "--json" | "--csv" | "--html") {
+            theirs.push(arg.clone());
+            continue;
+        }
+        ours.push(arg.clone());
+        if !arg.contains('=') {
+            ours.extend(args.next().cloned());
+        }
+    }
+    Some(preset(&theirs).map(|mut all| {
+        all.extend(ours);
+        all
+    }))
 }
 
 /// Reads getopt-style arguments: `-c100`, `-c 100`, `--rate 5`, `--rate=5`, and what is left over.
@@ -164,7 +187,6 @@ fn fortio(args: &[String]) -> Result<Vec<String>, String> {
             "-X" => push(&mut out, "-X", a.value(&name, value)?),
             "--payload" => push(&mut out, "-b", a.value(&name, value)?),
             "--timeout" => push(&mut out, "--timeout", a.value(&name, value)?),
-            "--json" => push(&mut out, "--json", a.value(&name, value)?),
             "--unix-socket" => push(&mut out, "--unix", a.value(&name, value)?),
             "--keepalive" if value.as_deref() == Some("false") => out.push("--no-keepalive".into()),
             "--uniform" | "--nocatchup" | "--quiet" => {}
@@ -565,6 +587,15 @@ mod tests {
         let even = plan("h2load -D 5 -c 4 --rps 25 http://127.0.0.1:1/");
         assert_eq!(even.values, [100.0]);
         assert!(find("h2load").unwrap()(&["-w".into(), "10".into(), "http://h/".into()]).is_err());
+    }
+
+    #[test]
+    fn reports_go_where_they_are_wanted() {
+        let words = ["--server", "h", "--json", "a.json", "--html=b.html", "--num-conns", "5"].map(String::from);
+        let all = translate("httperf", &words).unwrap().unwrap();
+        assert!(all.ends_with(&["--json".into(), "a.json".into(), "--html=b.html".into()]), "{all:?}");
+        assert!(translate("siege", &words).is_none());
+        assert!(translate("wrk", &["--jsonn".into(), "http://h/".into()]).unwrap().is_err());
     }
 
     #[test]
