@@ -6,11 +6,11 @@ use conf_schema::{Area, Problem, Table, directives};
 use http_engine::counters::{Counters, sum};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request};
+use http_types::Method;
 use std::any::Any;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use wire_h1::Method;
 
 directives! {
     /// What the module is told in a block.
@@ -91,7 +91,7 @@ impl Handler for Page {
         let (accepted, handled) = (sum(|c| &c.accepted), sum(|c| &c.handled));
         let requests = sum(|c| &c.requests);
         let text = format!(
-            "PeerLease connections: {} \nserver accepts handled requests\n {accepted} {handled} {requests} \n\
+            "Active connections: {} \nserver accepts handled requests\n {accepted} {handled} {requests} \n\
              Reading: {} Writing: {} Waiting: {} \n",
             now.active,
             now.reading,
