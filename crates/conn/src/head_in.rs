@@ -3,7 +3,8 @@
 use crate::link::READ_BYTES;
 use crate::world::World;
 use base::clock;
-use http_engine::{Connection, Request, RequestBody, build, counters, path};
+use http_engine::{Connection, Request, RequestBody, build, path};
+use metrics::process;
 use net::lot::Key;
 use observe::Level;
 use std::rc::Rc;
@@ -34,7 +35,7 @@ pub const BEGUN_BYTES_MAX: usize = READ_BYTES / 2;
 pub fn keep(world: &World, key: Key, connection: &Connection, bytes: &[u8], is_new: bool) {
     if !bytes.is_empty() {
         connection.begun.keep(bytes);
-        counters::own(|c| counters::up(&c.reading));
+        process::CONNECTIONS_READING.up();
     }
     if is_new {
         let timeout = world.default_conf(connection).map_or(60_000, |core| core.conf.client_header_timeout.0);
@@ -47,7 +48,7 @@ pub fn keep(world: &World, key: Key, connection: &Connection, bytes: &[u8], is_n
 /// Takes what [`keep`] has kept.
 pub fn take(connection: &Connection) -> Option<Vec<u8>> {
     let bytes = connection.begun.take()?;
-    counters::own(|c| counters::down(&c.reading));
+    process::CONNECTIONS_READING.down();
     Some(bytes)
 }
 
@@ -76,7 +77,7 @@ pub fn never_came(world: &World, connection: &Rc<Connection>, bytes: &[u8], stat
         only_the_line(&mut r, bytes.len());
     }
     r.log(Level::Info, format_args!("{words} while reading client request {what}"));
-    world.finished(r);
+    world.logged(r);
 }
 
 /// A client has closed its connection between requests, or broken it: a line for those who look that closely.

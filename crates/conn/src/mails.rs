@@ -3,9 +3,10 @@
 
 use crate::accept;
 use crate::world::{Door, World};
-use http_engine::{ListenerRef, counters};
+use http_engine::ListenerRef;
 use mail_features::sessions::{Accepted, Passed};
 use mail_features::{MailPlan, Mails as Sessions};
+use metrics::process;
 use net::listen::Address;
 use net::socket;
 use std::cell::{Cell, RefCell};
@@ -71,7 +72,7 @@ impl Mails {
 /// Begins the session of a connection that was accepted.
 pub fn begin(world: &World, accepted: socket::Accepted, door: &ListenerRef, plan: &PlanRef, listener: usize) {
     let local = accept::local_of(&accepted, door.address());
-    counters::own(|c| counters::up(&c.handled));
+    process::CONNECTIONS_HANDLED.up_at(metrics::Area::Mail as usize);
     let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: World::next_number() };
     world.mails.sessions.begin(plan, accepted);
 }

@@ -4,7 +4,8 @@
 use crate::accept;
 use crate::secure::Secure;
 use crate::world::{Door, World};
-use http_engine::{ListenerRef, counters};
+use http_engine::ListenerRef;
+use metrics::process;
 use net::listen::Address;
 use net::lot::Key;
 use net::socket;
@@ -73,7 +74,7 @@ impl DatagramDoor {
 /// Begins the session of a connection that was accepted.
 pub fn begin(world: &Rc<World>, accepted: socket::Accepted, door: &ListenerRef, plan: &PlanRef, listener: usize) {
     let local = accept::local_of(&accepted, door.address());
-    counters::own(|c| counters::up(&c.handled));
+    process::CONNECTIONS_HANDLED.up_at(metrics::Area::Stream as usize);
     let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: World::next_number() };
     world.streams.sessions.begin(plan, accepted, &host(world));
 }

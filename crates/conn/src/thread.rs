@@ -95,9 +95,11 @@ fn serve(init: ThreadInit) -> std::io::Result<()> {
 /// A panic (which the process's hook has logged) costs the connection it came from, not the thread, and never a listener.
 /// Tasks are guarded by their executor in the same way.
 pub(crate) fn guarded(world: &Rc<World>, key: Key, act: impl FnOnce(&Rc<World>, Key)) {
-    if std::panic::catch_unwind(AssertUnwindSafe(|| act(world, key))).is_err()
-        && world.lot.owner(key).is_some_and(|owner| owner.connection().is_some())
-    {
+    if std::panic::catch_unwind(AssertUnwindSafe(|| act(world, key))).is_ok() {
+        return;
+    }
+    metrics::process::PANICS.up();
+    if world.lot.owner(key).is_some_and(|owner| owner.connection().is_some()) {
         world.close(key);
     }
 }
@@ -164,6 +166,7 @@ pub(crate) fn open(world: &Rc<World>, bound: Bound) -> std::io::Result<()> {
 /// concerns, not the thread.
 pub(crate) fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[(Address, bool)]) {
     let old = world.plan.borrow().clone();
+    metrics::prepare_thread();
     world.begin_cutoff();
     *world.plan.borrow_mut() = serving.http.clone().map(Rc::new);
     world.streams.replan(serving.stream.clone());

@@ -8,6 +8,7 @@ use crate::thread::{Command, ThreadInit, act, begin_quit, guarded, open, reload,
 use crate::world::{Owner, World};
 use crate::{accept, h2, head_in, secure};
 use base::clock::{self, Instant};
+use metrics::process;
 use net::lot::Key;
 use runtime::{LoopWaker, budget, task, time};
 use std::collections::VecDeque;
@@ -22,6 +23,9 @@ const SHARE_MICROS: u64 = 1000;
 const HANDSHAKES_MAX: usize = 4;
 /// The clock is read so seldom within a share.
 const CLOCK_SLICES: u32 = 16;
+
+/// Turns that take longer are counted apart.
+const TURN_MICROS_MAX: u64 = 1000;
 
 /// A part of a turn.
 struct Share {
@@ -41,6 +45,21 @@ impl Share {
         }
         clock::update();
         clock::now() >= self.until
+    }
+}
+
+/// A turn at work: what it has taken is counted at its end.
+struct Measured(Instant);
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        clock::update();
+        let micros = clock::now().micros_since(self.0);
+        process::LOOP_TURNS.up();
+        process::LOOP_BUSY.add(micros);
+        if micros > TURN_MICROS_MAX {
+            process::LOOP_TURNS_LONG.up();
+        }
     }
 }
 
@@ -78,6 +97,7 @@ impl Turns {
     /// When the system has no more descriptors.
     pub fn begin(init: ThreadInit) -> std::io::Result<Turns> {
         clock::update();
+        metrics::prepare_thread();
         let thread = runtime::Thread::enter()?;
         let world = Rc::new(World::new(init.serving)?);
         let before = net::outbound::watch_with(&world.lot);
@@ -134,6 +154,7 @@ impl Turns {
         thread.remote().end_sleep();
         // Not before: what has happened must not have happened later than now.
         clock::update();
+        let _turn = Measured(clock::now());
         // Before any request is answered: what has changed must not be answered as it was.
         if let Some(files) = world.files.get()
             && let Some(at) = self.found.iter().position(|key| *key == files)

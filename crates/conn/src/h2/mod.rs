@@ -13,7 +13,7 @@ use crate::secure::Secure;
 use crate::task::{self, Start};
 use crate::world::{Owner, World};
 use base::clock;
-use http_engine::{Connection, counters};
+use http_engine::Connection;
 use net::lot::Key;
 use observe::Level;
 use runtime::budget;
@@ -438,9 +438,4 @@ impl Drop for CloseOnPanic {
             self.0.world.close(self.0.key);
         }
     }
-}
-
-/// Counts a request.
-fn count() {
-    counters::own(|c| counters::up(&c.requests));
 }

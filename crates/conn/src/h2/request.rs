@@ -1,11 +1,11 @@
 //! From a header list to a request that the engine can start.
 
 use super::body::{Body, Watch};
-use super::{H2, Shared, count};
+use super::{H2, Shared};
 use super::{stream, tunnel};
 use crate::head_in;
 use http_engine::engine::{self, Outcome};
-use http_engine::{Request, RequestBody};
+use http_engine::{Request, RequestBody, counting};
 use observe::Level;
 use std::rc::Rc;
 use wire_h1::{BodyLength, Field, Known, Method, Span, Version, known};
@@ -21,7 +21,6 @@ impl H2 {
         end: bool,
         octets: usize,
     ) {
-        count();
         let Some(mut r) = self.world.request(&self.connection) else {
             return self.core.borrow_mut().reset(id, wire_h2::ErrorCode::RefusedStream);
         };
@@ -34,30 +33,34 @@ impl H2 {
         let is_websocket = request.as_ref().is_ok_and(|request| request.protocol.is_some());
         let filled = fill(&mut r, list, &request, self.core.borrow().offers_connect());
         r.length = octets as u64;
-        let outcome = match filled {
+        let judged = match filled {
             Ok(()) if too_many => {
                 head_in::use_default_server(&mut r);
                 r.log(Level::Info, format_args!("client sent too many header lines"));
-                engine::fail(r, 400)
+                Err(400)
             }
             Ok(()) => match head_in::begin(&mut r) {
                 Ok(()) if !is_on(&r) => {
                     let words =
                         "client attempted to request the server name for which the negotiated protocol is disabled";
                     r.log(Level::Info, format_args!("{words}"));
-                    engine::fail(r, 421)
+                    Err(421)
                 }
-                Ok(()) => {
-                    shared.websocket.set(is_websocket);
-                    self.start(id, r, &shared, end)
-                }
-                Err(status) => engine::fail(r, status),
+                judged => judged,
             },
             Err((status, words)) => {
                 head_in::use_default_server(&mut r);
                 r.log(Level::Info, format_args!("{words}"));
-                engine::fail(r, status)
+                Err(status)
             }
+        };
+        counting::begun(&mut r);
+        let outcome = match judged {
+            Ok(()) => {
+                shared.websocket.set(is_websocket);
+                self.start(id, r, &shared, end)
+            }
+            Err(status) => engine::fail(r, status),
         };
         stream::answer(self, id, outcome);
     }
