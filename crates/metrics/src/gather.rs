@@ -43,7 +43,8 @@ pub fn gather() -> Vec<Family> {
         }
         for (index, row) in set.rows.iter().enumerate() {
             let at = offset(set.rows, index);
-            let samples = things.iter().flat_map(|(names, sums)| of_row(set, row, names, sums.get(at..).unwrap_or(&[])));
+            let samples =
+                things.iter().flat_map(|(names, sums)| of_row(set, row, names, sums.get(at..).unwrap_or(&[])));
             families.push(Family { row, samples: samples.collect() });
         }
     }

@@ -48,8 +48,8 @@ impl Unit {
 /// Upper bounds of the buckets of histograms, in microseconds (5 ms to 10 s); what is above them all has one more. They are those
 /// of nginx's API.
 pub const BOUNDS_MICROS: [u64; 14] = [
-    5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000, 2_500_000, 5_000_000, 7_500_000,
-    10_000_000,
+    5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000, 2_500_000, 5_000_000,
+    7_500_000, 10_000_000,
 ];
 /// Cells of a histogram: its buckets, the one above them, the sum.
 pub(crate) const HISTOGRAM_CELLS: usize = BOUNDS_MICROS.len() + 2;

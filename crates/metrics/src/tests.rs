@@ -10,7 +10,10 @@ fn names_follow_the_conventions() {
         for row in set.rows {
             let name = row.name;
             assert!(names.insert(name), "{name} stands there twice");
-            assert!(name.starts_with("tidegate_") && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{name}");
+            assert!(
+                name.starts_with("tidegate_") && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
+                "{name}"
+            );
             assert!(!name.ends_with("_total") && !name.ends_with("_count") && !name.ends_with("_bucket"), "{name}");
             assert!(name.ends_with(row.unit.word()), "{name} is in {}", row.unit.word());
             assert!(row.kind != Kind::Histogram || row.unit == Unit::Seconds, "{name}");
@@ -114,7 +117,8 @@ fn times_fall_into_buckets() {
     }
     let all = gather();
     let family = all.iter().find(|family| family.row.name == "tidegate_upstream_peer_header_seconds").expect("there");
-    let mine = family.samples.iter().find(|sample| sample.labels.iter().any(|(_, value)| value == "times")).expect("it");
+    let mine =
+        family.samples.iter().find(|sample| sample.labels.iter().any(|(_, value)| value == "times")).expect("it");
     let mut expected = vec![0; 15];
     (expected[0], expected[1], expected[13], expected[14]) = (2, 1, 1, 1);
     assert_eq!(mine.value, Value::Times { buckets: expected, sum: 20_010_002 });

@@ -80,7 +80,8 @@ fn accepts_openmetrics(r: &Request) -> bool {
     accepted.any(|(_, value)| {
         value.split(|c| *c == b',').any(|range| {
             let mut parts = range.split(|c| *c == b';');
-            let is_it = parts.next().is_some_and(|t| t.trim_ascii().eq_ignore_ascii_case(b"application/openmetrics-text"));
+            let is_it =
+                parts.next().is_some_and(|t| t.trim_ascii().eq_ignore_ascii_case(b"application/openmetrics-text"));
             is_it && !parts.any(is_refused)
         })
     })
