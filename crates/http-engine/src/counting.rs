@@ -8,7 +8,7 @@ struct Processing {
     _lease: Lease,
 }
 
-/// The zone of a server's own level, on its way to the plan; kept in `Location::things`.
+/// The zone of a server's own level, on its way to the plan; kept in `Location::extensions`.
 pub struct ServerZone(pub Zone<server_zone::Of>);
 
 /// A request has come, whole or refused; its server is known.

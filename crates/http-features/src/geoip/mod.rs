@@ -145,7 +145,7 @@ impl Feature for GeoipFeature {
     }
     fn plan_http(&self, conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
         if let Some(conf) = conf.downcast_ref::<GeoipConf>() {
-            http.things.push(Arc::new(Databases {
+            http.extensions.push(Arc::new(Databases {
                 country: conf.geoip_country.as_ref().map(|file| file.database.clone()),
                 city: conf.geoip_city.as_ref().map(|file| file.database.clone()),
                 org: conf.geoip_org.as_ref().map(|file| file.database.clone()),
@@ -166,7 +166,7 @@ fn look_up<T>(
     which: impl Fn(&Databases) -> Option<&Arc<Database>>,
     ask: impl FnOnce(&Database, IpAddr) -> Option<T>,
 ) -> Option<T> {
-    let databases = r.plan().thing::<Databases>()?;
+    let databases = r.plan().ext::<Databases>()?;
     let database = which(databases)?;
     let address = located::client(r, &databases.proxies, databases.recursive);
     // Who has no address is looked up as nginx does: as the highest one.

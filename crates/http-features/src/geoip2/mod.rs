@@ -134,7 +134,7 @@ impl Feature for Geoip2Feature {
     fn plan_http(&self, conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
         if let Some(conf) = conf.downcast_ref::<Geoip2Conf>() {
             let proxies = conf.geoip2_proxy.clone().map(|proxies| proxies.0).unwrap_or_default();
-            http.things.push(Arc::new(Trust { proxies, recursive: conf.geoip2_proxy_recursive }));
+            http.extensions.push(Arc::new(Trust { proxies, recursive: conf.geoip2_proxy_recursive }));
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Lookup {
                 std::str::from_utf8(&text).ok()?.parse().ok()
             }
             None => {
-                let trust = r.plan().thing::<Trust>()?;
+                let trust = r.plan().ext::<Trust>()?;
                 located::client(r, &trust.proxies, trust.recursive)
             }
         }

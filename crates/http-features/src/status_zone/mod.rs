@@ -50,7 +50,7 @@ impl Feature for StatusZone {
             return Ok(());
         };
         match (block.context == Contexts::server, of_server) {
-            (true, _) => block.location.things.push(Arc::new(ServerZone(Zone::named(&[name])))),
+            (true, _) => block.location.extensions.push(Arc::new(ServerZone(Zone::named(&[name])))),
             (false, false) => block.location.zone = Some(Zone::named(&[name])),
             (false, true) => {}
         }
