@@ -332,12 +332,14 @@ mod tests {
     #[test]
     fn a_panic_costs_one_connection() {
         let worker = Rc::new(Worker::new(serving()).expect("a worker"));
+        let panics = metrics::process::PANICS.sum();
         let ((broken, mut its_peer), (other, _peer)) = (client(&worker), client(&worker));
         guarded(&worker, broken, |worker, _| {
             let _held = worker.out_buf.borrow_mut();
             panic!("a test's panic");
         });
         assert_eq!(its_peer.read(&mut [0; 1]).expect("read"), 0, "its connection is closed");
+        assert!(metrics::process::PANICS.sum() > panics, "and it is counted");
         assert!(worker.poller.registration(other).is_some(), "the other one is not");
         assert!(worker.out_buf.try_borrow_mut().is_ok(), "what it held is free again");
     }

@@ -13,7 +13,7 @@ locations and resolvers that are counted by themselves. Groups of servers are co
 that they have anyway. The values of all labels come from the configuration or stand here; nothing that a client sends becomes one.
 
 Counters count from the start of the process. Those of a zone live as long as a configuration has it: a reload that keeps its name
-keeps them. A reload, or a binary upgrade, loses no count of requests that are being handled; an upgraded process begins at 0.
+keeps them, and requests that are under way meanwhile are counted to their end. The process of a binary upgrade begins at 0.
 
 `?format=` chooses between `prometheus` (text 0.0.4), `openmetrics` (1.0; also by the `Accept` field), `json`, and `nginx` (the names of
 nginx's exporter for what `stub_status` tells).

@@ -4,8 +4,9 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use support::client::Client;
 use support::http2::Client as Http2;
 use support::origin::{NameServer, Origin, ok};
@@ -83,7 +84,7 @@ fn site(port: u16, up: &str, more: &str) -> Site {
                 location /drop {{ return 444; }}
                 location /up {{ proxy_pass http://good; }}
                 location /down {{ proxy_pass http://bad; }}
-                location /slow {{ limit_rate 200; alias html/file; }}
+                location /slow {{ limit_rate 1500; alias html/file; }}
             }}
         }}"
     );
@@ -98,6 +99,7 @@ fn every_request_is_answered_or_discarded() {
     let origin = Origin::answering(|_| ok("from behind"));
     let site = site(port, &address(&origin), "");
     let running = site.start();
+    let before = samples(port);
     let mut dice = Dice(7);
     for round in 0..60 {
         // Several requests at once, of which the client may wait for some, one or no answer.
@@ -149,6 +151,12 @@ fn every_request_is_answered_or_discarded() {
         assert!(bytes > 0);
         assert_eq!(of(&all, &format!("tidegate_server_zone_{kind}_bytes_total{zone}")), bytes, "{kind}");
     }
+    // Tasks have come and gone.
+    let tasks = |all: &Samples| sum(all, "tidegate_tasks_started_total");
+    assert!(tasks(&all) > tasks(&before) + 20);
+    assert!(sum(&all, "tidegate_tasks_active") < sum(&before, "tidegate_tasks_active") + 10, "{all:#?}");
+    assert!(sum(&all, "tidegate_loop_turns_total") > sum(&before, "tidegate_loop_turns_total"));
+    assert!(sum(&all, "tidegate_file_cache_files") > 0);
     // Each try is one of a server's, and those of the dead one are failures.
     assert_eq!(sum(&all, "tidegate_upstream_requests_total"), sum(&all, "tidegate_upstream_peer_requests_total"));
     assert_eq!(sum(&all, "tidegate_upstream_peer_active"), 0, "{all:#?}");
@@ -241,6 +249,64 @@ fn caches_limits_and_resolvers() {
         ("tidegate_resolver_zone_responses_total{resolver=\"asked\",code=\"nxdomain\"}", 1),
         ("tidegate_resolver_responses_total{code=\"nxdomain\"}", 1),
         ("tidegate_tls_handshakes_total{area=\"http\"}", 0),
+    ] {
+        assert_eq!(of(&all, name), value, "{name}: {all:#?}");
+    }
+    running.quit();
+    site.assert_no_alerts();
+}
+
+#[test]
+fn streams_and_handshakes() {
+    let (port, secure, stream) = (free_port(), free_port(), free_port());
+    let conf = format!(
+        "http {{ server {{
+            listen 127.0.0.1:{port}; listen 127.0.0.1:{secure} ssl; ssl_certificate cert.pem; ssl_certificate_key key.pem;
+            location = /metrics {{ metrics; }}
+        }} }}
+        stream {{ server {{ listen 127.0.0.1:{stream}; status_zone front; return hello; }} }}"
+    );
+    let site = Site::new("daemon off; worker_processes 2;", &conf);
+    let key = rcgen::generate_simple_self_signed(["localhost".to_string()]).expect("a certificate");
+    site.write("conf/cert.pem", &key.cert.pem());
+    site.write("conf/key.pem", &key.signing_key.serialize_pem());
+    let running = site.start();
+    for _ in 0..3 {
+        let mut text = String::new();
+        let mut client = TcpStream::connect(("127.0.0.1", stream)).expect("connects");
+        client.read_to_string(&mut text).expect("read");
+        assert_eq!(text, "hello");
+    }
+    // A record that is no ClientHello.
+    let mut client = TcpStream::connect(("127.0.0.1", secure)).expect("connects");
+    client.write_all(b"\x16\x03\x01\x00\x05nonse").expect("sent");
+    let _ = client.read_to_end(&mut Vec::new());
+    let url = format!("https://127.0.0.1:{secure}/metrics");
+    let handshakes = match Command::new("curl").args(["-sk", "-o", "/dev/null", &url]).status() {
+        Ok(status) => {
+            assert!(status.success());
+            1
+        }
+        Err(_) => {
+            eprintln!("there is no curl: a handshake that is made is not looked at");
+            0
+        }
+    };
+    let all = wait("the sessions over", || {
+        let all = samples(port);
+        if sum(&all, "tidegate_stream_sessions_active") == 0 { Ok(all) } else { Err("they are there") }
+    });
+    for (name, value) in [
+        ("tidegate_connections_handled_total{area=\"stream\"}", 3),
+        ("tidegate_stream_sessions_total{class=\"2xx\"}", 3),
+        ("tidegate_stream_zone_connections_total{server_zone=\"front\"}", 3),
+        ("tidegate_stream_zone_sessions_total{server_zone=\"front\",class=\"2xx\"}", 3),
+        ("tidegate_stream_zone_sent_bytes_total{server_zone=\"front\"}", 15),
+        ("tidegate_stream_zone_processing{server_zone=\"front\"}", 0),
+        ("tidegate_tls_handshakes_total{area=\"http\"}", handshakes),
+        ("tidegate_tls_handshakes_failed_total{area=\"http\"}", 1),
+        ("tidegate_tls_session_reuses_total{area=\"http\"}", 0),
+        ("tidegate_mail_sessions_active", 0),
     ] {
         assert_eq!(of(&all, name), value, "{name}: {all:#?}");
     }

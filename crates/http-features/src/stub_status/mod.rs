@@ -93,7 +93,7 @@ impl Handler for Page {
         let (accepted, handled) = (process::CONNECTIONS_ACCEPTED.sum(), process::CONNECTIONS_HANDLED.sum());
         let requests = process::HTTP_REQUESTS.sum();
         let text = format!(
-            "PeerLease connections: {} \nserver accepts handled requests\n {accepted} {handled} {requests} \n\
+            "Active connections: {} \nserver accepts handled requests\n {accepted} {handled} {requests} \n\
              Reading: {} Writing: {} Waiting: {} \n",
             now.active,
             now.reading,
