@@ -15,14 +15,15 @@ pub struct ServerZone(pub Zone<server_zone::Of>);
 #[inline]
 pub fn begun(r: &mut Request) {
     process::HTTP_REQUESTS.up_at(r.version as usize);
-    let plan = r.plan_rc();
-    if let Some(zone) = plan.servers.get(r.server).and_then(|server| server.zone.as_ref()) {
-        in_server(r, zone);
+    if r.plan.as_ref().is_some_and(|plan| plan.servers.get(r.server).is_some_and(|server| server.zone.is_some())) {
+        in_server(r);
     }
 }
 
 #[cold]
-fn in_server(r: &mut Request, zone: &Zone<server_zone::Of>) {
+fn in_server(r: &mut Request) {
+    let plan = r.plan_rc();
+    let Some(zone) = &plan.srv(r.server).zone else { return };
     zone.up(server_zone::REQUESTS);
     r.keep(Processing { _lease: zone.lease(server_zone::PROCESSING) });
 }
