@@ -111,15 +111,15 @@ pub fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket
     }
 }
 
-/// Takes a connection in that came to this listener.
-pub fn take_in(worker: &Rc<Worker>, accepted: socket::Accepted, listener: &ListenerRef) {
+/// Takes a connection in that came to this listener; it may have been answered and closed when this returns.
+pub fn take_in(worker: &Rc<Worker>, accepted: socket::Accepted, listener: &ListenerRef) -> Option<Key> {
     let local = local_of(&accepted, listener.address());
     take_in_as(
         worker,
         accepted,
         listener,
         As { local, proxy: None, established: None::<fn(Rc<Connection>) -> Rc<Secure>> },
-    );
+    )
 }
 
 /// The address that a client has connected to. A listener on the wildcard address: it is asked for once.
@@ -148,7 +148,7 @@ pub fn take_in_as(
     accepted: socket::Accepted,
     listener: &ListenerRef,
     known: As<impl FnOnce(Rc<Connection>) -> Rc<Secure>>,
-) {
+) -> Option<Key> {
     let As { local, proxy, established } = known;
     let address = listener.address();
     let reads_header = |l: &http_engine::Listener| l.spec.address == **address && l.proxy_protocol;
@@ -167,7 +167,7 @@ pub fn take_in_as(
         tls: None,
         begun: Begun::default(),
     });
-    let Some(core) = worker.default_conf(&connection) else { return };
+    let core = worker.default_conf(&connection)?;
     let timeout = core.conf.client_header_timeout.0;
     let is_secure = worker.plan.borrow().as_ref().and_then(|plan| plan.listener_of(&connection)).is_some_and(|l| {
         // A PROXY protocol header comes before the handshake.
@@ -194,7 +194,9 @@ pub fn take_in_as(
         process::CONNECTIONS_ACTIVE.down();
         drop(crate::head_in::take(&connection));
         worker.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
+        return None;
     }
+    Some(key)
 }
 
 /// Closes idle connections, those nearest to their end first.

@@ -4,11 +4,12 @@ use crate::link::READ_BYTES;
 use crate::worker::Worker;
 use base::clock;
 use http_engine::{Connection, Request, RequestBody, build, path};
+use http_types::{BodyLength, Known, Version};
 use metrics::process;
 use net::poller::Key;
 use observe::Level;
 use std::rc::Rc;
-use wire_h1::{BodyLength, HeadError, HeadLimits, HeadParser, Known, Progress, Version};
+use wire_h1::{HeadError, HeadLimits, HeadParser, Progress};
 
 /// What became of the bytes.
 pub enum Head {
@@ -159,7 +160,7 @@ pub fn read(
 }
 
 #[cold]
-fn log_invalid(r: &mut Request, span: wire_h1::Span) {
+fn log_invalid(r: &mut Request, span: http_types::Span) {
     use_default_server(r);
     let text = String::from_utf8_lossy(span.of(&r.buf)).into_owned();
     r.log(
@@ -190,9 +191,9 @@ fn only_the_line(r: &mut Request, end: usize) {
     let protocol = r.head.protocol;
     let reached = protocol.of(&r.buf).starts_with(b"H");
     r.head.clear();
-    r.head.line = wire_h1::Span { start: start as u32, end: (start + length) as u32 };
+    r.head.line = http_types::Span { start: start as u32, end: (start + length) as u32 };
     if reached {
-        r.head.protocol = wire_h1::Span { start: protocol.start, end: protocol.start };
+        r.head.protocol = http_types::Span { start: protocol.start, end: protocol.start };
     }
     (r.method, r.length) = (r.head.method, 0);
 }
@@ -230,7 +231,7 @@ fn refused(r: &mut Request, e: &HeadError, at: usize, limits: &HeadLimits) -> u1
 /// The URI is none.
 #[cold]
 fn bad_path(r: &mut Request) -> u16 {
-    r.head.target = wire_h1::Span::default();
+    r.head.target = http_types::Span::default();
     r.path.clear();
     bad_line(r, "client sent invalid request")
 }
@@ -247,7 +248,7 @@ fn bad_line(r: &mut Request, words: &str) -> u16 {
 
 /// The `Host` field is wrong: those that follow it do not count.
 #[cold]
-fn bad_host(r: &mut Request, field: wire_h1::Span) -> u16 {
+fn bad_host(r: &mut Request, field: http_types::Span) -> u16 {
     let index = r.head.fields.all.iter().position(|f| f.value == field);
     r.head.fields.truncate(index.map_or(usize::MAX, |index| index + 1));
     r.length = (line_end(&r.buf, field.end as usize) as u64).saturating_sub(u64::from(r.head.line.start));

@@ -11,10 +11,11 @@ use base::clock;
 use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
 use http_engine::{Body, Connection, Request, counting, head_out};
+use http_types::{Known, Version};
 use net::poller::Key;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
-use wire_h1::{HeadParser, Known, Version};
+use wire_h1::HeadParser;
 
 /// Bodies up to this size are copied behind their head; larger ones leave from where they are, in the same write.
 const COPY_BYTES_MAX: usize = 1024;

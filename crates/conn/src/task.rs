@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
 use http_engine::values::LingeringClose;
 use http_engine::{Begun, Connection, Piece, Request, RequestBody, counting};
+use http_types::Known;
 use metrics::process;
 use net::poller::Key;
 use observe::Level;
@@ -21,7 +22,7 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use wire_h1::{HeadParser, Known};
+use wire_h1::HeadParser;
 
 /// Where a task takes over.
 pub enum Start {
@@ -144,7 +145,7 @@ impl Client {
             }
             Start::Outcome(outcome, bytes) => {
                 self.input.borrow_mut().buf = bytes;
-                let state = Rc::new(BodyState::new(wire_h1::BodyLength::None, false));
+                let state = Rc::new(BodyState::new(http_types::BodyLength::None, false));
                 if let Some(end) = self.answer(outcome, &state).await {
                     return end;
                 }
@@ -177,7 +178,7 @@ impl Client {
                 Err((mut r, status)) => {
                     // Nothing after a broken head can be trusted.
                     r.keep_alive = false;
-                    let state = Rc::new(BodyState::new(wire_h1::BodyLength::None, false));
+                    let state = Rc::new(BodyState::new(http_types::BodyLength::None, false));
                     self.answer(engine::fail(r, status), &state).await
                 }
             };
@@ -259,11 +260,11 @@ impl Client {
     async fn request(&mut self, mut r: Box<Request>) -> Option<End> {
         r.watch = Some(Rc::new(Presence { link: self.link.clone() }));
         let expects = r.header(Known::Expect).is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"))
-            && r.version >= wire_h1::Version::Http11;
-        let length = r.body_length.unwrap_or(wire_h1::BodyLength::None);
+            && r.version >= http_types::Version::Http11;
+        let length = r.body_length.unwrap_or(http_types::BodyLength::None);
         let state = Rc::new(BodyState::new(length, expects));
         // A client that expects a 100 gets one from whoever reads its body, even where that is known to be empty.
-        if !state.done() || (expects && length == wire_h1::BodyLength::Exact(0)) {
+        if !state.done() || (expects && length == http_types::BodyLength::Exact(0)) {
             let conf = &r.loc().core.conf;
             r.body = RequestBody::Unread(Box::new(Reader {
                 link: self.link.clone(),

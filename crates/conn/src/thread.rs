@@ -4,7 +4,7 @@
 use crate::streams::DatagramSocket;
 use crate::turn::{Progress, Turns};
 use crate::worker::{ListenSocket, Registration, Worker};
-use crate::{accept, h2, inline, secure, streams};
+use crate::{accept, inline, mux, secure, streams};
 use base::clock;
 use http_engine::{HttpPlan, ListenerRef};
 use mail_features::MailPlan;
@@ -111,7 +111,7 @@ pub(crate) fn act(worker: &Rc<Worker>, key: Key) {
     match worker.poller.registration(key) {
         Some(Registration::Client(connection)) => inline::readable(worker, key, &connection, None),
         Some(Registration::Secure(secure)) => secure::readable(worker, key, &secure),
-        Some(Registration::H2(h2)) => h2::readable(worker, key, &h2),
+        Some(Registration::Mux(mux)) => mux::readable(worker, key, &mux),
         Some(Registration::Listener(listen_socket)) => accept::accept(worker, key, &listen_socket),
         Some(Registration::Datagrams(listen_socket)) => streams::datagrams(worker, key, &listen_socket),
         Some(Registration::Files) => http_engine::files::changed(),
@@ -213,8 +213,8 @@ pub(crate) fn reload(worker: &Rc<Worker>, serving: Serving, listeners: Vec<Bound
             continue;
         }
         // New connections go by the new configuration; this one ends when its streams have (nginx: its worker does).
-        if let Some(Registration::H2(h2)) = worker.poller.registration(key) {
-            h2.begin_quit();
+        if let Some(Registration::Mux(mux)) = worker.poller.registration(key) {
+            mux.begin_quit();
             continue;
         }
         let was = old.listener_of(&c).map(|l| (l.proxy_protocol, l.ssl));
@@ -245,8 +245,8 @@ pub(crate) fn begin_quit(worker: &Rc<Worker>) {
         if !worker.poller.is_idle(key) {
             continue;
         }
-        if let Some(Registration::H2(h2)) = worker.poller.registration(key) {
-            h2.begin_quit();
+        if let Some(Registration::Mux(mux)) = worker.poller.registration(key) {
+            mux.begin_quit();
             continue;
         }
         // One that has not asked for anything yet may, once; and so may one that is about to.

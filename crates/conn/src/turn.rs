@@ -6,7 +6,7 @@
 
 use crate::thread::{Command, ThreadInit, act, begin_quit, guarded, open, reload, watch_files};
 use crate::worker::{Registration, Worker};
-use crate::{accept, h2, head_in, secure};
+use crate::{accept, head_in, mux, secure};
 use base::clock::{self, Instant};
 use metrics::process;
 use net::poller::Key;
@@ -200,8 +200,8 @@ impl Turns {
             worker.streams.sessions.cut_off(u64::MAX);
             worker.mails.sessions.cut_off(u64::MAX);
             for key in worker.poller.keys() {
-                if let Some(Registration::H2(h2)) = worker.poller.registration(key) {
-                    h2.let_go();
+                if let Some(Registration::Mux(mux)) = worker.poller.registration(key) {
+                    mux.let_go();
                 }
             }
         }
@@ -219,9 +219,9 @@ impl Turns {
         }
         // What their streams have said leaves now, with one write for each connection.
         let dirty = worker.dirty.take();
-        for h2 in &dirty {
+        for mux in &dirty {
             progress = Progress::Some;
-            guarded(worker, h2.link().key, |_, _| h2.end_of_turn());
+            guarded(worker, mux.link().key, |_, _| mux.end_of_turn());
         }
         if is_done(worker) {
             flush_logs(worker);
@@ -274,7 +274,9 @@ impl Turns {
                     Some(Registration::Secure(secure)) => {
                         guarded(worker, key, |worker, key| secure::timed_out(worker, key, &secure));
                     }
-                    Some(Registration::H2(h2)) => guarded(worker, key, |worker, key| h2::timed_out(worker, key, &h2)),
+                    Some(Registration::Mux(mux)) => {
+                        guarded(worker, key, |worker, key| mux::timed_out(worker, key, &mux))
+                    }
                     _ => {}
                 }
             }

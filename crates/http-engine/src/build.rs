@@ -662,7 +662,7 @@ fn misplaced(outer: &LocationKind, inner: &LocationKind) -> Option<Problem> {
 
 /// The methods of a `limit_except` line as a mask; GET brings HEAD.
 fn allowed_methods(d: &conf_schema::Directive) -> Result<u32, Problem> {
-    use wire_h1::Method as M;
+    use http_types::Method as M;
     const METHODS: &[(&str, M)] = &[
         ("GET", M::Get),
         ("HEAD", M::Head),

@@ -6,9 +6,9 @@ use conf_schema::value::Own;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::variables::find_arg;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request};
+use http_types::Method;
 use std::any::Any;
 use std::sync::Arc;
-use wire_h1::Method;
 
 directives! {
     /// What the module is told in a block.

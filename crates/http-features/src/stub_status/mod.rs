@@ -5,11 +5,11 @@ use conf_schema::value::{Own, Repeated};
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request};
+use http_types::Method;
 use metrics::process;
 use std::any::Any;
 use std::io::Write as _;
 use std::sync::Arc;
-use wire_h1::Method;
 
 directives! {
     /// What the module is told in a block.

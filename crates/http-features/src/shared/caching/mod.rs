@@ -19,9 +19,9 @@ use cache::{Hash, Stored, vary};
 use conf::{CacheName, Methods, Settings, StoreTo, UseStale};
 use conf_schema::{Cx, Problem};
 use http_engine::{Flow, Request, RequestBody, Template, template};
+use http_types::{Known, Method, ResponseHead};
 use paths::CachePath;
 use std::sync::Arc;
-use wire_h1::{Known, Method, ResponseHead};
 
 pub use fill::{StoreTarget, run as fill};
 pub use rfc::{aimed_at, neighbours};

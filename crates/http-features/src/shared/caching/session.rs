@@ -10,11 +10,11 @@ use cache::strict::{self, Use};
 use cache::{Hash, Lock, Meta, Seen, Stored, Ticket, Trouble, store, vary};
 use http_engine::file_io::{self, Aio};
 use http_engine::{Flow, Request, subrequest};
+use http_types::{Known, Method, ResponseHead};
 use observe::{Level, clock::http_time, os};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use wire_h1::{Known, Method, ResponseHead};
 
 /// What came of asking the cache.
 pub enum Begun {
