@@ -7,7 +7,8 @@ use crate::streams;
 use crate::thread::guarded;
 use crate::worker::{ListenSocket, Registration, Worker};
 use base::clock;
-use http_engine::{Begun, Connection, ListenerRef, counters};
+use http_engine::{Begun, Connection, ListenerRef};
+use metrics::process;
 use net::listen::Address;
 use net::poller::Key;
 use net::socket;
@@ -94,7 +95,7 @@ pub fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket
                 return pause(worker, listen_key, listen_socket);
             }
         };
-        counters::own(|c| counters::up(&c.accepted));
+        process::CONNECTIONS_ACCEPTED.up();
         // Connections to servers do not count: closing idle clients makes no room among them.
         if worker.connections() >= limit && !make_room(worker) {
             worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
@@ -178,10 +179,8 @@ pub fn take_in_as(
         None => Registration::Client(connection.clone()),
     };
     let key = worker.poller.add_unwatched(accepted.fd, registration);
-    counters::own(|c| {
-        counters::up(&c.handled);
-        counters::up(&c.active);
-    });
+    process::CONNECTIONS_HANDLED.up_at(metrics::Area::Http as usize);
+    process::CONNECTIONS_ACTIVE.up();
     worker.poller.set_deadline(key, clock::now().plus_millis(timeout));
     // The request mostly follows the handshake at once: a connection that is answered and closed here costs epoll nothing.
     // What goes wrong with it is its own affair, not the listener's.
@@ -192,7 +191,7 @@ pub fn take_in_as(
         _ => inline::readable(worker, key, &connection, None),
     });
     if let Err(e) = worker.poller.watch_now(key) {
-        counters::own(|c| counters::down(&c.active));
+        process::CONNECTIONS_ACTIVE.down();
         drop(crate::head_in::take(&connection));
         worker.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
         return None;

@@ -3,8 +3,9 @@
 use crate::link::READ_BYTES;
 use crate::worker::Worker;
 use base::clock;
-use http_engine::{Connection, Request, RequestBody, build, counters, path};
+use http_engine::{Connection, Request, RequestBody, build, path};
 use http_types::{BodyLength, Known, Version};
+use metrics::process;
 use net::poller::Key;
 use observe::Level;
 use std::rc::Rc;
@@ -35,7 +36,7 @@ pub const BEGUN_BYTES_MAX: usize = READ_BYTES / 2;
 pub fn keep(worker: &Worker, key: Key, connection: &Connection, bytes: &[u8], is_new: bool) {
     if !bytes.is_empty() {
         connection.begun.keep(bytes);
-        counters::own(|c| counters::up(&c.reading));
+        process::CONNECTIONS_READING.up();
     }
     if is_new {
         let timeout = worker.default_conf(connection).map_or(60_000, |core| core.conf.client_header_timeout.0);
@@ -48,7 +49,7 @@ pub fn keep(worker: &Worker, key: Key, connection: &Connection, bytes: &[u8], is
 /// Takes what [`keep`] has kept.
 pub fn take(connection: &Connection) -> Option<Vec<u8>> {
     let bytes = connection.begun.take()?;
-    counters::own(|c| counters::down(&c.reading));
+    process::CONNECTIONS_READING.down();
     Some(bytes)
 }
 
@@ -77,7 +78,7 @@ pub fn never_came(worker: &Worker, connection: &Rc<Connection>, bytes: &[u8], st
         only_the_line(&mut r, bytes.len());
     }
     r.log(Level::Info, format_args!("{words} while reading client request {what}"));
-    worker.finished(r);
+    worker.logged(r);
 }
 
 /// A client has closed its connection between requests, or broken it: a line for those who look that closely.

@@ -11,8 +11,9 @@ use base::clock;
 use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
 use http_engine::values::LingeringClose;
-use http_engine::{Begun, Connection, Piece, Request, RequestBody, counters};
+use http_engine::{Begun, Connection, Piece, Request, RequestBody, counting};
 use http_types::Known;
+use metrics::process;
 use net::poller::Key;
 use observe::Level;
 use runtime::budget;
@@ -202,13 +203,13 @@ impl Client {
                     head_in::read(&mut parser, &limits, input.bytes(), r, &self.connection)
                 };
                 match (head, spare) {
-                    (Head::Request(r, used), _) => {
+                    (Head::Request(mut r, used), _) => {
                         self.input.borrow_mut().use_up(used);
-                        counters::own(|c| counters::up(&c.requests));
+                        counting::begun(&mut r);
                         return Ok(Ok(r));
                     }
-                    (Head::Refused(r, status), _) => {
-                        counters::own(|c| counters::up(&c.requests));
+                    (Head::Refused(mut r, status), _) => {
+                        counting::begun(&mut r);
                         return Ok(Err((r, status)));
                     }
                     (Head::Partial, Some(same)) => r = same,
@@ -286,7 +287,7 @@ impl Client {
 
     /// Sends what comes of a request, reads what is left of its body; `None`: the next request may come.
     async fn answer(&mut self, outcome: Outcome, state: &Rc<BodyState>) -> Option<End> {
-        counters::own(|c| counters::up(&c.writing));
+        process::CONNECTIONS_WRITING.up();
         let writing = Writing;
         let (mut r, body) = engine::finish(outcome).await;
         r.counted = true;
@@ -595,19 +596,19 @@ impl http_engine::Watch for Presence {
 struct Reading;
 impl Reading {
     fn begin() -> Reading {
-        counters::own(|c| counters::up(&c.reading));
+        process::CONNECTIONS_READING.up();
         Reading
     }
 }
 impl Drop for Reading {
     fn drop(&mut self) {
-        counters::own(|c| counters::down(&c.reading));
+        process::CONNECTIONS_READING.down();
     }
 }
 
 struct Writing;
 impl Drop for Writing {
     fn drop(&mut self) {
-        counters::own(|c| counters::down(&c.writing));
+        process::CONNECTIONS_WRITING.down();
     }
 }

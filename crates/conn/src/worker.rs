@@ -7,7 +7,8 @@ use crate::secure::Secure;
 use crate::streams::{DatagramSocket, ListenPlace, Streams};
 use crate::thread::Serving;
 use base::clock::Instant;
-use http_engine::{Connection, HttpPlan, ListenerRef, Request, counters, plan};
+use http_engine::{Connection, HttpPlan, ListenerRef, Request, counting, plan};
+use metrics::process;
 use net::poller::{Key, Poller};
 use observe::{ErrorLog, Level};
 use runtime::budget;
@@ -226,8 +227,13 @@ impl Worker {
         r.started = base::clock::now();
         Some(r)
     }
-    /// Tells the loggers of a finished request and keeps its memory.
-    pub fn finished(&self, mut r: Box<Request>) {
+    /// Counts a finished request, tells the loggers of it and keeps its memory.
+    pub fn finished(&self, r: Box<Request>) {
+        counting::ended(&r);
+        self.logged(r);
+    }
+    /// The same of one that never was a whole request, and is not counted as one.
+    pub fn logged(&self, mut r: Box<Request>) {
         self.step();
         let plan = r.plan_rc();
         if let Some(location) = plan.locations.get(r.location) {
@@ -270,9 +276,9 @@ impl Worker {
             _ => {}
         }
         if let Some(connection) = self.poller.remove(key).and_then(|registration| registration.connection()) {
-            counters::own(|c| counters::down(&c.active));
+            process::CONNECTIONS_ACTIVE.down();
             if connection.begun.take().is_some() {
-                counters::own(|c| counters::down(&c.reading));
+                process::CONNECTIONS_READING.down();
             }
         }
     }

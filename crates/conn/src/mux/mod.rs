@@ -12,7 +12,7 @@ use crate::secure::Secure;
 use crate::task::{self, Start};
 use crate::worker::{Registration, Worker};
 use base::clock;
-use http_engine::{Connection, Request, counters, engine};
+use http_engine::{Connection, Request, engine};
 use http_types::{ByStream, ByteCore, Event, ProtocolError, StreamId, Version};
 use net::poller::Key;
 use observe::Level;
@@ -455,9 +455,4 @@ fn short_name(version: Version) -> &'static str {
         Version::Http20 => "HTTP/2",
         version => version.name(),
     }
-}
-
-/// Counts a request.
-fn count() {
-    counters::own(|c| counters::up(&c.requests));
 }

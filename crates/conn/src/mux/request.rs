@@ -1,11 +1,11 @@
 //! From a header list to a request that the engine can start.
 
 use super::body::{Body, Watch};
-use super::{MuxConnection, Shared, count};
+use super::{MuxConnection, Shared};
 use super::{stream, tunnel};
 use crate::head_in;
 use http_engine::engine::{self, Outcome};
-use http_engine::{Request, RequestBody};
+use http_engine::{Request, RequestBody, counting};
 use http_types::{
     BodyLength, Field, Known, List, Malformed, Message, Method, Place, Span, StreamId, Version, Why, known,
 };
@@ -22,7 +22,6 @@ impl MuxConnection {
         end: bool,
         octets: usize,
     ) {
-        count();
         let Some(mut r) = self.worker.request(&self.connection) else {
             return self.core.borrow_mut().reset(id, Why::Refused);
         };
@@ -36,30 +35,34 @@ impl MuxConnection {
         let (version, offered) = (self.core.borrow().version(), self.core.borrow().offers_connect());
         let filled = fill(&mut r, list, &message, version, offered);
         r.length = octets as u64;
-        let outcome = match filled {
+        let judged = match filled {
             Ok(()) if too_many => {
                 head_in::use_default_server(&mut r);
                 r.log(Level::Info, format_args!("client sent too many header lines"));
-                engine::fail(r, 400)
+                Err(400)
             }
             Ok(()) => match head_in::begin(&mut r) {
                 Ok(()) if !is_on(&r) => {
                     let words =
                         "client attempted to request the server name for which the negotiated protocol is disabled";
                     r.log(Level::Info, format_args!("{words}"));
-                    engine::fail(r, 421)
+                    Err(421)
                 }
-                Ok(()) => {
-                    shared.websocket.set(is_websocket);
-                    self.start(id, r, &shared, end)
-                }
-                Err(status) => engine::fail(r, status),
+                judged => judged,
             },
             Err((status, words)) => {
                 head_in::use_default_server(&mut r);
                 r.log(Level::Info, format_args!("{words}"));
-                engine::fail(r, status)
+                Err(status)
             }
+        };
+        counting::begun(&mut r);
+        let outcome = match judged {
+            Ok(()) => {
+                shared.websocket.set(is_websocket);
+                self.start(id, r, &shared, end)
+            }
+            Err(status) => engine::fail(r, status),
         };
         stream::answer(self, id, outcome);
     }

@@ -6,8 +6,9 @@ use crate::file_out::FileOut;
 use crate::pace::Pace;
 use bytes::{Buf, Bytes};
 use http_engine::engine::{self, Outcome};
-use http_engine::{Body, FilePart, Piece, Request, counters, head_out};
+use http_engine::{Body, FilePart, Piece, Request, head_out};
 use http_types::{StreamId, Why};
+use metrics::process;
 use observe::Level;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -121,7 +122,7 @@ fn send_head(mux: &Rc<MuxConnection>, id: StreamId, r: &mut Request, end: bool) 
 }
 
 async fn run(mux: &Rc<MuxConnection>, id: StreamId, outcome: Outcome) {
-    counters::own(|c| counters::up(&c.writing));
+    process::CONNECTIONS_WRITING.up();
     let _writing = Writing;
     let (mut r, body) = engine::finish(outcome).await;
     r.counted = true;
@@ -178,7 +179,7 @@ async fn run(mux: &Rc<MuxConnection>, id: StreamId, outcome: Outcome) {
 struct Writing;
 impl Drop for Writing {
     fn drop(&mut self) {
-        counters::own(|c| counters::down(&c.writing));
+        process::CONNECTIONS_WRITING.down();
     }
 }
 

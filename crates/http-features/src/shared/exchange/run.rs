@@ -17,6 +17,7 @@ use base::clock;
 use bytes::Bytes;
 use http_engine::{Body, Flow, Request, RequestBody};
 use http_types::{BodyLength, Method};
+use metrics::process;
 use observe::{Level, os};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -244,6 +245,10 @@ async fn attempt(
     outgoing: &Outgoing,
 ) -> Result<Flow, Failure> {
     let peer = active.peer().clone();
+    process::UPSTREAM_REQUESTS.up();
+    if on.selection.asked() > 1 {
+        process::UPSTREAM_RETRIES.up();
+    }
     match ask(on.plan, r, target, &peer, outgoing).await {
         Ok(answer) => {
             let started = answer.started;
@@ -316,6 +321,7 @@ async fn ask(
         };
         let sent = UpstreamState::last(r).map_or(0, |one| one.bytes_sent);
         let ms = clock::now().millis_since(started);
+        process::UPSTREAM_CONNECT.note(if fresh { clock::now().micros_since(started) } else { 0 });
         if let Some(one) = UpstreamState::last(r) {
             one.connect_ms = Some(ms);
         }
@@ -517,6 +523,7 @@ fn accept(
     }
     r.action = Some(upstream_state::OVER);
     let upstream::Answer { head, buf } = &*answer;
+    active.answered(head.status, clock::now().micros_since(started));
     active.header(ms);
     balancing::judge(r, &active, matches!(head.status, 500 | 502..=504));
     let conf = &plan.conf;
