@@ -360,7 +360,7 @@ mod tests {
         let headers = ["X-Upper: V".to_string(), "Connection: x".into(), "Transfer-Encoding: chunked".into()];
         let p = Prepared::new(&spec, "h:80", &headers, true).unwrap().for_http2(true);
         let (block, body) = p.constant_streamed().unwrap();
-        let limits = wire_h2::hpack::ListLimits { bytes_max: 1000, fields_max: 20, field_max: 100 };
+        let limits = http_types::ListLimits { bytes_max: 1000, fields_max: 20, field_max: 100 };
         let list = wire_h2::hpack::Decoder::default().decode(block, &limits).unwrap();
         let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
         let fields: Vec<String> = list.iter().map(|(n, v)| format!("{}={}", text(n), text(v))).collect();
