@@ -706,6 +706,30 @@ mod tests {
     }
 
     #[test]
+    fn names_and_figures_of_bars_are_whole_on_narrow_screens() {
+        let names = ["Americas", "Europe, Africa", "Asia, Oceania"].map(String::from).to_vec();
+        let mut plot = Plot::new("t", Axis::names("", names), Axis::linear("time", Unit::Seconds));
+        for (name, value) in [("median", 0.0723), ("p95", 0.212)] {
+            let points = (0..3).map(|i| Point::new(f64::from(i), value)).collect();
+            plot.series.push(Series::new(name, Mark::Bars, points));
+        }
+        let narrow = plot.sized("narrow", 350.0, 320.0);
+        for part in [">Americas<", ">Europe,<", ">Africa<", ">Oceania<", ">72.3<", ">ms<"] {
+            assert!(narrow.contains(part), "{part}: {narrow}");
+        }
+        // The figures come after all bars, so that none is under its neighbour's.
+        assert!(narrow.rfind("<rect").unwrap() < narrow.find("halo").unwrap());
+    }
+
+    #[test]
+    fn an_axis_of_hours_ends_with_the_day() {
+        let mut plot = Plot::new("t", Axis::linear("hour", Unit::Plain).until(24.0), Axis::linear("y", Unit::Count));
+        plot.series.push(Series::new("a", Mark::Curve, vec![Point::new(0.0, 1.0), Point::new(24.0, 2.0)]));
+        let svg = plot.svg();
+        assert!(svg.contains(">24<") && !svg.contains(">25<") && !svg.contains(">30<"), "{svg}");
+    }
+
+    #[test]
     fn bars_stand_side_by_side() {
         let names = vec!["nginx".into(), "apache".into()];
         let mut plot = Plot::new("CPU per request", Axis::names("", names), Axis::linear("µs", Unit::Seconds));
