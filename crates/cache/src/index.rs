@@ -161,7 +161,7 @@ impl Shard {
     }
     pub fn remove(&mut self, hash: &Hash) -> Option<Node> {
         let index = self.find(hash)?;
-        self.cool(hash);
+        self.demote(hash);
         self.unlink(ALL, index);
         let same = |i: &u32| *i == index;
         if let Ok(entry) = self.table.find_entry(hash.word(), same) {
@@ -171,8 +171,8 @@ impl Shard {
         self.nodes.get_mut(index as usize)?.take()
     }
     /// Keeps bytes beside a node.
-    pub fn heat(&mut self, hash: &Hash, stored: Arc<Stored>) {
-        self.cool(hash);
+    pub fn promote(&mut self, hash: &Hash, stored: Arc<Stored>) {
+        self.demote(hash);
         let Some(index) = self.find(hash) else { return };
         let (cost, file) = (stored.cost(), holds_file(&stored));
         if let Some(node) = self.at(index) {
@@ -186,7 +186,7 @@ impl Shard {
         }
     }
     /// Forgets the bytes of a node.
-    pub fn cool(&mut self, hash: &Hash) -> Option<Arc<Stored>> {
+    pub fn demote(&mut self, hash: &Hash) -> Option<Arc<Stored>> {
         let index = self.find(hash)?;
         let stored = self.at(index)?.hot.take()?;
         self.unlink(HOT, index);
@@ -320,16 +320,16 @@ mod tests {
         let mut shard = Shard::default();
         for n in 0..6 {
             shard.insert(hash(n));
-            shard.heat(&hash(n), file(n % 2 == 1));
+            shard.promote(&hash(n), file(n % 2 == 1));
         }
         assert_eq!((shard.hot_files, shard.oldest_hot_file()), (3, Some(hash(1))));
         shard.touch(&hash(1));
         assert_eq!(shard.oldest_hot_file(), Some(hash(3)));
-        shard.heat(&hash(3), file(false));
+        shard.promote(&hash(3), file(false));
         assert_eq!((shard.hot_files, shard.oldest_hot_file()), (2, Some(hash(5))));
         shard.remove(&hash(5));
         assert_eq!((shard.hot_files, shard.oldest_hot_file()), (1, Some(hash(1))));
-        shard.cool(&hash(1));
+        shard.demote(&hash(1));
         assert_eq!((shard.hot_files, shard.oldest_hot_file()), (0, None));
         assert!(shard.oldest_hot().is_some());
     }

@@ -370,7 +370,7 @@ const LONG: u64 = 1 << 20;
 ///
 /// # Errors
 /// As the file system gives them.
-pub fn unname(path: &Path, disk_size: u64) -> io::Result<Leftover> {
+pub fn unlink(path: &Path, disk_size: u64) -> io::Result<Leftover> {
     if disk_size < LONG {
         return fs::remove_file(path).map(|()| Leftover(None));
     }

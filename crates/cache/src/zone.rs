@@ -162,13 +162,13 @@ impl Zone {
     pub fn keep_hot(&self, stored: Arc<Stored>) {
         let mut shard = self.shard(&stored.hash);
         if shard.get(&stored.hash).is_some_and(|node| node.exists && !node.purged) {
-            self.heat(&mut shard, stored, true);
+            self.promote(&mut shard, stored, true);
         }
     }
     /// `evict`: others may have to go for it. What nobody has asked for twice does not drive others out.
-    fn heat(&self, shard: &mut Shard, stored: Arc<Stored>, evict: bool) {
+    fn promote(&self, shard: &mut Shard, stored: Arc<Stored>, evict: bool) {
         let (hash, cost) = (stored.hash, stored.cost());
-        shard.cool(&hash);
+        shard.demote(&hash);
         let share = self.hot_max.load(Ordering::Relaxed) / SHARDS as u64;
         let file = u64::from(matches!(stored.content, Content::File(_)));
         if file > self.files_max.load(Ordering::Relaxed) / SHARDS as u64 {
@@ -176,7 +176,7 @@ impl Zone {
         }
         if cost <= share && (evict || shard.hot_bytes + cost <= share) && !self.purges.hit(&stored) {
             self.make_room(shard, cost, file);
-            shard.heat(&hash, stored);
+            shard.promote(&hash, stored);
         }
     }
     fn make_room(&self, shard: &mut Shard, cost: u64, file: u64) {
@@ -184,16 +184,16 @@ impl Zone {
         let files = self.files_max.load(Ordering::Relaxed) / SHARDS as u64;
         while shard.hot_files + file > files {
             let Some(oldest) = shard.oldest_hot_file() else { break };
-            shard.cool(&oldest);
+            shard.demote(&oldest);
         }
         while shard.hot_bytes + cost > share {
             let Some(oldest) = shard.oldest_hot() else { break };
-            shard.cool(&oldest);
+            shard.demote(&oldest);
         }
     }
     /// Forgets the bytes in memory of one entry.
-    pub fn cool(&self, hash: &Hash) {
-        self.shard(hash).cool(hash);
+    pub fn demote(&self, hash: &Hash) {
+        self.shard(hash).demote(hash);
     }
     /// Forgets the bytes in memory that were purged.
     pub fn cool_purged(&self) {
@@ -201,7 +201,7 @@ impl Zone {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             for hash in shard.keys(true) {
                 if shard.get(&hash).and_then(|n| n.hot.as_ref()).is_some_and(|stored| self.purges.hit(stored)) {
-                    shard.cool(&hash);
+                    shard.demote(&hash);
                 }
             }
         }
@@ -336,7 +336,7 @@ impl Zone {
             return None;
         }
         let path = self.place.path(hash);
-        let left = store::unname(&path, node.size);
+        let left = store::unlink(&path, node.size);
         Some((path, left))
     }
     /// Removes an entry by its key; `false`: there was none. What is being fetched at this moment is not stored either.
@@ -363,7 +363,7 @@ impl Zone {
     fn take_away(&self, hash: &Hash, purge: bool) -> bool {
         let mut shard = self.shard(hash);
         let path = self.place.path(hash);
-        shard.cool(hash);
+        shard.demote(hash);
         let size = shard.get(hash).map_or(0, |node| std::mem::take(&mut node.size));
         self.size.fetch_sub(size, Ordering::Relaxed);
         let known = match shard.get(hash) {
@@ -380,7 +380,7 @@ impl Zone {
             }
             None => false,
         };
-        let left = store::unname(&path, size);
+        let left = store::unlink(&path, size);
         drop(shard);
         known || left.is_ok()
     }
@@ -417,7 +417,7 @@ impl Zone {
         if stored.still_there(&self.place.path(&stored.hash)) {
             return true;
         }
-        self.shard(&stored.hash).cool(&stored.hash);
+        self.shard(&stored.hash).demote(&stored.hash);
         false
     }
     pub fn root(&self) -> &Path {
@@ -508,7 +508,7 @@ impl Ticket {
     /// There is no usable file, though the index thought so.
     pub fn lost(&self) {
         let mut shard = self.zone.shard(&self.hash);
-        shard.cool(&self.hash);
+        shard.demote(&self.hash);
         if let Some(node) = shard.get(&self.hash) {
             node.exists = false;
             let size = std::mem::take(&mut node.size);
@@ -539,9 +539,9 @@ impl Ticket {
             node.count = node.count.saturating_sub(u32::from(self.counted));
             wake(&mut node.waiters);
         }
-        shard.cool(&self.hash);
+        shard.demote(&self.hash);
         if let Some(hot) = hot {
-            zone.heat(&mut shard, hot, false);
+            zone.promote(&mut shard, hot, false);
         }
         (self.counted, self.updating) = (false, false);
     }

@@ -342,7 +342,7 @@ fn a_long_file_loses_its_name_first() {
     let path = zone.place.path(&hash);
     let folder = path.parent().expect("a folder").to_path_buf();
     let count = || fs::read_dir(&folder).expect("the folder").count();
-    let left = store::unname(&path, 2 << 20).expect("renamed");
+    let left = store::unlink(&path, 2 << 20).expect("renamed");
     assert!(!path.exists() && count() == 1);
     drop(left);
     assert_eq!(count(), 0);
@@ -357,6 +357,6 @@ fn a_long_file_loses_its_name_first() {
         put(&zone, "k", &vec![b'x'; 2 << 20], NOW);
         assert!(matches!(zone.evict_oldest(), Evicted::One(None)) && count() == 0);
     }
-    assert!(store::unname(&path, 2 << 20).is_err() && store::unname(&path, 0).is_err());
+    assert!(store::unlink(&path, 2 << 20).is_err() && store::unlink(&path, 0).is_err());
     clean(&zone);
 }

@@ -5,11 +5,11 @@ use crate::mails;
 use crate::secure::{self, Secure};
 use crate::streams;
 use crate::thread::guarded;
-use crate::world::{Door, Owner, World};
+use crate::worker::{ListenSocket, Registration, Worker};
 use base::clock;
 use http_engine::{Begun, Connection, ListenerRef, counters};
 use net::listen::Address;
-use net::lot::Key;
+use net::poller::Key;
 use net::socket;
 use observe::Level;
 use runtime::budget;
@@ -21,7 +21,7 @@ use stream_features::sessions::ProxyHeader;
 
 /// Connections accepted at one go; `multi_accept` lifts it.
 const ACCEPTS_MAX: usize = 32;
-/// How long a listener rests when the system has no more of something (nginx: `accept_mutex_delay`).
+/// How long a listener is paused when the system has no more of something (nginx: `accept_mutex_delay`).
 const ACCEPT_REST_MS: u64 = 500;
 /// How many idle connections are closed to make room for new ones (nginx: `ngx_drain_connections`).
 const DRAINED_MAX: usize = 32;
@@ -35,7 +35,7 @@ enum Failure {
     ThatOne,
     /// No descriptors are left: closing some makes room.
     Descriptors,
-    /// Asking again at once would find the same: the listener rests.
+    /// Asking again at once would find the same: the listener is paused.
     Lasting,
 }
 
@@ -59,17 +59,17 @@ fn judge(e: &io::Error) -> Failure {
 }
 
 /// Accepts who waits at a listener.
-pub fn accept(world: &Rc<World>, door_key: Key, door: &Door) {
-    let Some(fd) = world.lot.raw(door_key) else { return };
+pub fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
+    let Some(fd) = worker.poller.raw(listen_key) else { return };
     let (limit, multi) = {
-        let serving = world.serving.borrow();
+        let serving = worker.serving.borrow();
         (serving.connections_max, serving.multi_accept)
     };
     let mut count = 0;
     loop {
         if (!multi && count == ACCEPTS_MAX) || !budget::is_left() {
             // epoll tells of listeners again: whoever still waits is looked after in the next turn.
-            world.lot.again(door_key);
+            worker.poller.again(listen_key);
             return;
         }
         count += 1;
@@ -84,37 +84,37 @@ pub fn accept(world: &Rc<World>, door_key: Key, door: &Door) {
                     Failure::Descriptors => Level::Crit,
                     Failure::Lasting => Level::Alert,
                 };
-                world.log(level, 0, format_args!("accept4() failed {}", observe::os(&e)));
+                worker.log(level, 0, format_args!("accept4() failed {}", observe::os(&e)));
                 if failure == Failure::ThatOne {
                     continue;
                 }
                 if failure == Failure::Descriptors {
-                    make_room(world);
+                    make_room(worker);
                 }
-                return rest(world, door_key, door);
+                return pause(worker, listen_key, listen_socket);
             }
         };
         counters::own(|c| counters::up(&c.accepted));
         // Connections to servers do not count: closing idle clients makes no room among them.
-        if world.connections() >= limit && !make_room(world) {
-            world.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
-            return rest(world, door_key, door);
+        if worker.connections() >= limit && !make_room(worker) {
+            worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+            return pause(worker, listen_key, listen_socket);
         }
-        if let Some((plan, place)) = world.streams.place(door) {
-            streams::begin(world, accepted, &door.listener, &plan, place);
-        } else if let Some((plan, place)) = world.mails.place(door) {
-            mails::begin(world, accepted, &door.listener, &plan, place);
+        if let Some((plan, place)) = worker.streams.place(listen_socket) {
+            streams::begin(worker, accepted, &listen_socket.listener, &plan, place);
+        } else if let Some((plan, place)) = worker.mails.place(listen_socket) {
+            mails::begin(worker, accepted, &listen_socket.listener, &plan, place);
         } else {
-            take_in(world, accepted, &door.listener);
+            take_in(worker, accepted, &listen_socket.listener);
         }
     }
 }
 
 /// Takes a connection in that came to this listener.
-pub fn take_in(world: &Rc<World>, accepted: socket::Accepted, listener: &ListenerRef) {
+pub fn take_in(worker: &Rc<Worker>, accepted: socket::Accepted, listener: &ListenerRef) {
     let local = local_of(&accepted, listener.address());
     take_in_as(
-        world,
+        worker,
         accepted,
         listener,
         As { local, proxy: None, established: None::<fn(Rc<Connection>) -> Rc<Secure>> },
@@ -143,7 +143,7 @@ pub struct As<F> {
 
 /// The same, with what is known of it.
 pub fn take_in_as(
-    world: &Rc<World>,
+    worker: &Rc<Worker>,
     accepted: socket::Accepted,
     listener: &ListenerRef,
     known: As<impl FnOnce(Rc<Connection>) -> Rc<Secure>>,
@@ -151,10 +151,10 @@ pub fn take_in_as(
     let As { local, proxy, established } = known;
     let address = listener.address();
     let reads_header = |l: &http_engine::Listener| l.spec.address == **address && l.proxy_protocol;
-    let proxy = proxy.filter(|_| world.plan.borrow().as_ref().is_some_and(|p| !p.listeners.iter().any(reads_header)));
+    let proxy = proxy.filter(|_| worker.plan.borrow().as_ref().is_some_and(|p| !p.listeners.iter().any(reads_header)));
     let raw = accepted.fd.as_raw_fd();
     let connection = Rc::new(Connection {
-        number: World::next_number(),
+        number: Worker::next_number(),
         peer: accepted.peer,
         local,
         listener: listener.clone(),
@@ -166,69 +166,69 @@ pub fn take_in_as(
         tls: None,
         begun: Begun::default(),
     });
-    let Some(core) = world.default_conf(&connection) else { return };
+    let Some(core) = worker.default_conf(&connection) else { return };
     let timeout = core.conf.client_header_timeout.0;
-    let is_secure = world.plan.borrow().as_ref().and_then(|plan| plan.listener_of(&connection)).is_some_and(|l| {
+    let is_secure = worker.plan.borrow().as_ref().and_then(|plan| plan.listener_of(&connection)).is_some_and(|l| {
         // A PROXY protocol header comes before the handshake.
         l.ssl && !l.proxy_protocol
     });
-    let owner = match established {
-        Some(established) => Owner::Secure(established(connection.clone())),
-        None if is_secure => Owner::Secure(Rc::new(Secure::new(connection.clone(), &[]))),
-        None => Owner::Client(connection.clone()),
+    let registration = match established {
+        Some(established) => Registration::Secure(established(connection.clone())),
+        None if is_secure => Registration::Secure(Rc::new(Secure::new(connection.clone(), &[]))),
+        None => Registration::Client(connection.clone()),
     };
-    let key = world.lot.add_unwatched(accepted.fd, owner);
+    let key = worker.poller.add_unwatched(accepted.fd, registration);
     counters::own(|c| {
         counters::up(&c.handled);
         counters::up(&c.active);
     });
-    world.lot.set_deadline(key, clock::now().plus_millis(timeout));
+    worker.poller.set_deadline(key, clock::now().plus_millis(timeout));
     // The request mostly follows the handshake at once: a connection that is answered and closed here costs epoll nothing.
     // What goes wrong with it is its own affair, not the listener's.
-    guarded(world, key, |world, key| match world.lot.owner(key) {
+    guarded(worker, key, |worker, key| match worker.poller.registration(key) {
         // Its event will come, and stand behind theirs.
-        Some(Owner::Secure(_)) if world.handshakes_wait.get() => {}
-        Some(Owner::Secure(secure)) => secure::readable(world, key, &secure),
-        _ => inline::readable(world, key, &connection, None),
+        Some(Registration::Secure(_)) if worker.handshakes_wait.get() => {}
+        Some(Registration::Secure(secure)) => secure::readable(worker, key, &secure),
+        _ => inline::readable(worker, key, &connection, None),
     });
-    if let Err(e) = world.lot.watch_now(key) {
+    if let Err(e) = worker.poller.watch_now(key) {
         counters::own(|c| counters::down(&c.active));
         drop(crate::head_in::take(&connection));
-        world.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
+        worker.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
     }
 }
 
 /// Closes idle connections, those nearest to their end first.
-fn make_room(world: &Rc<World>) -> bool {
+fn make_room(worker: &Rc<Worker>) -> bool {
     let mut closed = 0;
     while closed < DRAINED_MAX {
-        let idle = world.lot.nearest_parked(Owner::is_idle);
+        let idle = worker.poller.nearest_idle(Registration::is_idle);
         let Some(key) = idle else { break };
-        world.close(key);
+        worker.close(key);
         closed += 1;
     }
     if closed > 0 {
-        let limit = world.serving.borrow().connections_max;
-        world.log(Level::Warn, 0, format_args!("{limit} worker_connections are not enough, reusing connections"));
+        let limit = worker.serving.borrow().connections_max;
+        worker.log(Level::Warn, 0, format_args!("{limit} worker_connections are not enough, reusing connections"));
     }
     closed > 0
 }
 
-fn rest(world: &World, key: Key, door: &Door) {
-    if !door.paused.replace(true) {
-        let _ = world.lot.listen(key, false, door.shared);
-        world.paused_until.set(Some(clock::now().plus_millis(ACCEPT_REST_MS)));
+fn pause(worker: &Worker, key: Key, listen_socket: &ListenSocket) {
+    if !listen_socket.paused.replace(true) {
+        let _ = worker.poller.listen(key, false, listen_socket.shared);
+        worker.paused_until.set(Some(clock::now().plus_millis(ACCEPT_REST_MS)));
     }
 }
 
-/// Listeners that rest accept again.
-pub fn resume(world: &World) {
-    for key in world.doors.borrow().iter() {
-        if let Some(Owner::Listener(door)) = world.lot.owner(*key)
-            && door.paused.replace(false)
-            && let Err(e) = world.lot.listen(*key, true, door.shared)
+/// Paused listeners accept again.
+pub fn resume(worker: &Worker) {
+    for key in worker.listen_sockets.borrow().iter() {
+        if let Some(Registration::Listener(listen_socket)) = worker.poller.registration(*key)
+            && listen_socket.paused.replace(false)
+            && let Err(e) = worker.poller.listen(*key, true, listen_socket.shared)
         {
-            world.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
+            worker.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
         }
     }
 }

@@ -1,10 +1,10 @@
 //! From the bytes of a head to a request that the engine can start: host, server, canonical path.
 
 use crate::link::READ_BYTES;
-use crate::world::World;
+use crate::worker::Worker;
 use base::clock;
 use http_engine::{Connection, Request, RequestBody, build, counters, path};
-use net::lot::Key;
+use net::poller::Key;
 use observe::Level;
 use std::rc::Rc;
 use wire_h1::{BodyLength, HeadError, HeadLimits, HeadParser, Known, Progress, Version};
@@ -20,8 +20,8 @@ pub enum Head {
 }
 
 /// The limits for heads on a listener: those of its default server, as in nginx.
-pub fn limits(world: &World, connection: &Connection) -> HeadLimits {
-    let plan = world.plan.borrow();
+pub fn limits(worker: &Worker, connection: &Connection) -> HeadLimits {
+    let plan = worker.plan.borrow();
     let server = plan.as_ref().and_then(|plan| plan.servers.get(plan.listener_of(connection)?.default_server));
     server.map_or_else(HeadLimits::default, |server| server.limits)
 }
@@ -31,17 +31,17 @@ pub const BEGUN_BYTES_MAX: usize = READ_BYTES / 2;
 
 /// Keeps the beginning of a head (or of a PROXY protocol header) until the rest comes: a few bytes and no task. The time for
 /// it runs from the connection's start, or from the first byte after another request; drops that come later do not prolong it.
-pub fn keep(world: &World, key: Key, connection: &Connection, bytes: &[u8], is_new: bool) {
+pub fn keep(worker: &Worker, key: Key, connection: &Connection, bytes: &[u8], is_new: bool) {
     if !bytes.is_empty() {
         connection.begun.keep(bytes);
         counters::own(|c| counters::up(&c.reading));
     }
     if is_new {
-        let timeout = world.default_conf(connection).map_or(60_000, |core| core.conf.client_header_timeout.0);
+        let timeout = worker.default_conf(connection).map_or(60_000, |core| core.conf.client_header_timeout.0);
         let from = if connection.requests.get() == 0 { connection.started } else { clock::now() };
-        world.lot.set_deadline(key, from.plus_millis(timeout));
+        worker.poller.set_deadline(key, from.plus_millis(timeout));
     }
-    world.lot.again_if_readable(key);
+    worker.poller.again_if_readable(key);
 }
 
 /// Takes what [`keep`] has kept.
@@ -52,8 +52,8 @@ pub fn take(connection: &Connection) -> Option<Vec<u8>> {
 }
 
 /// A head that never came whole is logged, with a status that nobody is sent, and with what its whole lines said.
-pub fn never_came(world: &World, connection: &Rc<Connection>, bytes: &[u8], status: u16, words: &str) {
-    let Some(mut r) = world.request(connection) else { return };
+pub fn never_came(worker: &Worker, connection: &Rc<Connection>, bytes: &[u8], status: u16, words: &str) {
+    let Some(mut r) = worker.request(connection) else { return };
     use_default_server(&mut r);
     r.out.status = status;
     let start = bytes.iter().position(|c| !matches!(c, b'\r' | b'\n')).unwrap_or(bytes.len());
@@ -76,49 +76,49 @@ pub fn never_came(world: &World, connection: &Rc<Connection>, bytes: &[u8], stat
         only_the_line(&mut r, bytes.len());
     }
     r.log(Level::Info, format_args!("{words} while reading client request {what}"));
-    world.finished(r);
+    worker.finished(r);
 }
 
 /// A client has closed its connection between requests, or broken it: a line for those who look that closely.
-pub fn went_away(world: &World, connection: &Connection, got: &std::io::Result<usize>) {
+pub fn went_away(worker: &Worker, connection: &Connection, got: &std::io::Result<usize>) {
     match (got, connection.requests.get()) {
-        (Ok(_), 0) => waited(world, connection, "client closed connection"),
-        (Err(e), 0) => waited(world, connection, &format!("recv() failed {}", observe::os(e))),
-        (Ok(_), _) => tell(world, connection, &|client| format!("client {client} closed keepalive connection")),
+        (Ok(_), 0) => waited(worker, connection, "client closed connection"),
+        (Err(e), 0) => waited(worker, connection, &format!("recv() failed {}", observe::os(e))),
+        (Ok(_), _) => tell(worker, connection, &|client| format!("client {client} closed keepalive connection")),
         // Browsers end kept connections with a reset, too (nginx: `NGX_ERROR_IGNORE_ECONNRESET`).
         (Err(e), _) if e.raw_os_error() == Some(libc::ECONNRESET) => {}
-        (Err(e), _) => tell(world, connection, &|_| format!("recv() failed {}", observe::os(e))),
+        (Err(e), _) => tell(worker, connection, &|_| format!("recv() failed {}", observe::os(e))),
     }
 }
 
 /// What became of a connection that has not asked for anything.
-fn waited(world: &World, connection: &Connection, words: &str) {
+fn waited(worker: &Worker, connection: &Connection, words: &str) {
     let listener = connection.listener.address();
     let line = |client: &str| format!("{words} while waiting for request, client: {client}, server: {listener}");
-    tell(world, connection, &line);
+    tell(worker, connection, &line);
 }
 
-fn tell(world: &World, connection: &Connection, line: &dyn Fn(&str) -> String) {
-    let Some(core) = world.default_conf(connection).filter(|core| core.error_log.wants(Level::Info)) else { return };
+fn tell(worker: &Worker, connection: &Connection, line: &dyn Fn(&str) -> String) {
+    let Some(core) = worker.default_conf(connection).filter(|core| core.error_log.wants(Level::Info)) else { return };
     let client = http_engine::variables::peer_text(connection);
     core.error_log.log(Level::Info, connection.number, format_args!("{}", line(&client)));
 }
 
 /// A connection's deadline has come: it is closed.
-pub fn timed_out(world: &World, key: Key, connection: &Rc<Connection>) {
+pub fn timed_out(worker: &Worker, key: Key, connection: &Rc<Connection>) {
     if let Some(bytes) = take(connection) {
-        never_came(world, connection, &bytes, 408, "client timed out");
+        never_came(worker, connection, &bytes, 408, "client timed out");
     } else if connection.requests.get() == 0 {
-        waited(world, connection, "client timed out (110: Connection timed out)");
+        waited(worker, connection, "client timed out (110: Connection timed out)");
     }
-    reset_timed_out(world, key, connection);
-    world.close(key);
+    reset_timed_out(worker, key, connection);
+    worker.close(key);
 }
 
 /// `reset_timedout_connection`: the close that follows is a reset.
-pub fn reset_timed_out(world: &World, key: Key, connection: &Connection) {
-    if world.default_conf(connection).is_some_and(|core| core.conf.reset_timedout_connection)
-        && let Some(fd) = world.lot.raw(key)
+pub fn reset_timed_out(worker: &Worker, key: Key, connection: &Connection) {
+    if worker.default_conf(connection).is_some_and(|core| core.conf.reset_timedout_connection)
+        && let Some(fd) = worker.poller.raw(key)
     {
         net::socket::set_reset_on_close(fd);
     }

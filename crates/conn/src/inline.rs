@@ -1,17 +1,17 @@
-//! The inline path: a parked connection turned readable, and what it asks for can be answered at once. The connection never
-//! becomes a task: one read, one write, and it is parked again.
+//! The inline path: an idle connection turned readable, and what it asks for can be answered at once. The connection never
+//! becomes a task: one read, one write, and it is idle again.
 
 use crate::h2;
 use crate::head_in::{self, Head};
 use crate::link::Link;
 use crate::secure::Secure;
 use crate::task::{self, Start};
-use crate::world::World;
+use crate::worker::Worker;
 use base::clock;
 use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
 use http_engine::{Body, Connection, Request, counters, head_out};
-use net::lot::Key;
+use net::poller::Key;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 use wire_h1::{HeadParser, Known, Version};
@@ -25,26 +25,26 @@ const LOOK_BYTES: usize = 1024;
 /// Pipelined requests that are answered with one write.
 const BATCH_MAX: usize = 64;
 
-/// Acts on a parked connection that turned readable.
-pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>) {
-    let Ok(mut buf) = world.read_buf.try_borrow_mut() else { return };
+/// Acts on an idle connection that turned readable.
+pub fn readable(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>) {
+    let Ok(mut buf) = worker.read_buf.try_borrow_mut() else { return };
     buf.clear();
     // What came before and was not a whole head.
     if let Some(bytes) = head_in::take(connection) {
         buf.extend_from_slice(&bytes);
     }
     let held = buf.len();
-    let link = Link { world: world.clone(), key, secure: secure.cloned() };
+    let link = Link { worker: worker.clone(), key, secure: secure.cloned() };
     match link.recv(&mut buf) {
         Ok(n) if n > 0 => {}
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return head_in::keep(world, key, connection, &buf, false),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return head_in::keep(worker, key, connection, &buf, false),
         got => {
             if held > 0 {
-                head_in::never_came(world, connection, &buf, 400, "client prematurely closed connection");
+                head_in::never_came(worker, connection, &buf, 400, "client prematurely closed connection");
             } else {
-                head_in::went_away(world, connection, &got);
+                head_in::went_away(worker, connection, &got);
             }
-            return world.close(key);
+            return worker.close(key);
         }
     }
     // A handshake that has just ended has made it known more of.
@@ -52,45 +52,45 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure
     let connection = renewed.as_ref().unwrap_or(connection);
     let bytes = buf.as_slice();
     if connection.requests.get() == 0 {
-        match protocol(world, connection, bytes) {
+        match protocol(worker, connection, bytes) {
             Protocol::Http1 => {}
             Protocol::Http2 => {
                 let bytes = bytes.to_vec();
                 drop(buf);
-                return h2::begin(world, key, connection, secure, &bytes);
+                return h2::begin(worker, key, connection, secure, &bytes);
             }
-            Protocol::Unknown => return head_in::keep(world, key, connection, bytes, held == 0),
+            Protocol::Unknown => return head_in::keep(worker, key, connection, bytes, held == 0),
         }
     }
     {
-        let plan = world.plan.borrow();
+        let plan = worker.plan.borrow();
         let Some(listener) = plan.as_ref().and_then(|plan| plan.listener_of(connection)) else {
             drop(plan);
-            return world.close(key);
+            return worker.close(key);
         };
         if listener.proxy_protocol && connection.proxy.is_none() && connection.requests.get() == 0 {
             drop(plan);
-            return task::spawn(world, key, connection, Start::Bytes(bytes.to_vec()));
+            return task::spawn(worker, key, connection, Start::Bytes(bytes.to_vec()));
         }
     }
     // A head ends with a line: single bytes of one are not worth looking at again.
     let came = bytes.get(held..).unwrap_or_default();
     if held > 0 && held / LOOK_BYTES == bytes.len() / LOOK_BYTES && !came.contains(&b'\n') {
-        return head_in::keep(world, key, connection, bytes, false);
+        return head_in::keep(worker, key, connection, bytes, false);
     }
-    let mut out = world.out_buf.borrow_mut();
+    let mut out = worker.out_buf.borrow_mut();
     out.clear();
     let mut presence = None;
-    let mut batch = Batch { world, key, link, connection, done: smallvec::SmallVec::new(), body: None };
-    let limits = head_in::limits(world, connection);
+    let mut batch = Batch { worker, key, link, connection, done: smallvec::SmallVec::new(), body: None };
+    let limits = head_in::limits(worker, connection);
     let mut at = 0;
     let mut is_partial = false;
     loop {
-        let Some(r) = world.request(connection) else { return world.close(key) };
+        let Some(r) = worker.request(connection) else { return worker.close(key) };
         let mut parser = HeadParser::default();
         let (head, spare) = head_in::read(&mut parser, &limits, from(bytes, at), r, connection);
         if let Some(spare) = spare {
-            world.recycle(spare);
+            worker.recycle(spare);
         }
         let (mut r, used) = match head {
             Head::Request(r, used) => (r, used),
@@ -111,7 +111,7 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure
         {
             let rest = from(bytes, used).to_vec();
             drop((batch, out, buf));
-            return h2::upgrade::begin(world, key, &connection.clone(), r, &settings, &rest);
+            return h2::upgrade::begin(worker, key, &connection.clone(), r, &settings, &rest);
         }
         r.pipelined = at > 0;
         if r.body_length.is_some() || r.head.fields.first(Known::Expect).is_some() {
@@ -138,37 +138,37 @@ pub fn readable(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure
     let rest = bytes.len() - at;
     if is_partial && batch.done.is_empty() {
         let rest = bytes.get(at..).unwrap_or_default();
-        return head_in::keep(world, key, connection, rest, held == 0 && connection.requests.get() > 0);
+        return head_in::keep(worker, key, connection, rest, held == 0 && connection.requests.get() > 0);
     }
     let closing = batch.done.last().is_none_or(|(r, ..)| !r.keep_alive);
     let conf = batch.done.last().map(|(r, ..)| &r.loc().core.conf);
     let (idle, nodelay) = conf.map_or((0, false), |c| (c.keepalive_timeout.millis, c.tcp_nodelay));
-    let close_at_once = closing && rest == 0 && !world.lot.readable_now(key);
+    let close_at_once = closing && rest == 0 && !worker.poller.readable_now(key);
     match batch.send(&mut out, close_at_once) {
         Sent::All => {}
         Sent::Gone => return,
         Sent::Part(part) => {
             let then = (!closing && rest > 0).then(|| Box::new(Start::Bytes(from(bytes, at).to_vec())));
-            return task::spawn(world, key, connection, part.start(then));
+            return task::spawn(worker, key, connection, part.start(then));
         }
     }
     if closing {
         if close_at_once {
-            return world.close(key);
+            return worker.close(key);
         }
-        return task::spawn(world, key, connection, Start::Linger);
+        return task::spawn(worker, key, connection, Start::Linger);
     }
     if nodelay {
-        world.no_delay(key, connection);
+        worker.no_delay(key, connection);
     }
     if is_partial {
-        head_in::keep(world, key, connection, bytes.get(at..).unwrap_or_default(), true);
+        head_in::keep(worker, key, connection, bytes.get(at..).unwrap_or_default(), true);
         return;
     }
     if rest > 0 {
-        return task::spawn(world, key, connection, Start::Bytes(from(bytes, at).to_vec()));
+        return task::spawn(worker, key, connection, Start::Bytes(from(bytes, at).to_vec()));
     }
-    world.lot.park_idle(key, clock::now().plus_millis(idle));
+    worker.poller.stay_idle(key, clock::now().plus_millis(idle));
 }
 
 /// What follows so many bytes.
@@ -185,12 +185,12 @@ enum Protocol {
 }
 
 /// TLS has agreed on the protocol; without it the first bytes say which it is, where HTTP/2 is on.
-fn protocol(world: &World, connection: &Connection, bytes: &[u8]) -> Protocol {
+fn protocol(worker: &Worker, connection: &Connection, bytes: &[u8]) -> Protocol {
     if let Some(facts) = &connection.tls {
         return if facts.alpn.as_deref() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
     }
     let is_on = {
-        let plan = world.plan.borrow();
+        let plan = worker.plan.borrow();
         let listener = plan.as_ref().and_then(|plan| plan.listener_of(connection));
         listener.is_some_and(|l| l.http2 && !l.ssl && !(l.proxy_protocol && connection.proxy.is_none()))
     };
@@ -203,7 +203,7 @@ fn protocol(world: &World, connection: &Connection, bytes: &[u8]) -> Protocol {
 
 /// Requests that were answered and whose answers wait to be written.
 struct Batch<'a> {
-    world: &'a Rc<World>,
+    worker: &'a Rc<Worker>,
     key: Key,
     link: Link,
     connection: &'a Rc<Connection>,
@@ -231,7 +231,7 @@ impl Batch<'_> {
             return Some((r, body));
         }
         let start = out.len();
-        head_out::write(&mut r, self.world.quitting.get(), out);
+        head_out::write(&mut r, self.worker.quitting.get(), out);
         let head = out.len() - start;
         r.body_bytes_sent = 0;
         match body {
@@ -259,7 +259,7 @@ impl Batch<'_> {
             Sent::Part(part) => part.start(Some(Box::new(start))),
             Sent::Gone => return,
         };
-        task::spawn(self.world, self.key, self.connection, start);
+        task::spawn(self.worker, self.key, self.connection, start);
     }
     /// Writes what was gathered. `closed_next`: the connection is closed at once, so that the last bytes may leave in one
     /// segment with the FIN.
@@ -279,9 +279,9 @@ impl Batch<'_> {
             Err(_) => {
                 for (mut r, _) in self.done.drain(..) {
                     (r.bytes_sent, r.body_bytes_sent) = (0, 0);
-                    self.world.finished(r);
+                    self.worker.finished(r);
                 }
-                self.world.close(self.key);
+                self.worker.close(self.key);
                 return Sent::Gone;
             }
         };
@@ -289,7 +289,7 @@ impl Batch<'_> {
             out.clear();
             for (mut r, _) in self.done.drain(..) {
                 r.completed = true;
-                self.world.finished(r);
+                self.worker.finished(r);
             }
             return Sent::All;
         }
@@ -297,7 +297,7 @@ impl Batch<'_> {
         let Some(last) = requests.pop() else { return Sent::Gone };
         for mut r in requests {
             r.completed = true;
-            self.world.finished(r);
+            self.worker.finished(r);
         }
         let head = out.get(sent..).unwrap_or_default().to_vec();
         let body = body.slice(sent.saturating_sub(out.len())..);

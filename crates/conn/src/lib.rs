@@ -1,8 +1,8 @@
 //! Drives the protocol cores over sockets: accept, TLS, keep-alive, inline answers, lingering close; the worker threads.
 //!
-//! `turn.rs` is a thread's loop. A connection is an entry of its thread's parking lot; its bytes go through a `Link`, as they are or
+//! `turn.rs` is a thread's loop. A connection is an entry of its thread's poller; its bytes go through a `Link`, as they are or
 //! through TLS (`secure.rs`). `inline.rs` answers what can be answered at once; everything else becomes a task (`task.rs`), which
-//! reads through `input.rs` and writes through `output.rs`, and parks the connection again. `h2` speaks HTTP/2. `sim.rs` steps a
+//! reads through `input.rs` and writes through `output.rs`, and makes the connection idle again. `h2` speaks HTTP/2. `sim.rs` steps a
 //! thread for tests, in time of their own.
 
 #![forbid(unsafe_code)]
@@ -25,4 +25,4 @@ mod streams;
 mod task;
 pub mod thread;
 mod turn;
-mod world;
+mod worker;

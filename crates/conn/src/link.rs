@@ -2,8 +2,8 @@
 //! and need not know which.
 
 use crate::secure::Secure;
-use crate::world::{Owner, World};
-use net::lot::Key;
+use crate::worker::{Registration, Worker};
+use net::poller::Key;
 use net::socket;
 use runtime::budget;
 use std::future::poll_fn;
@@ -20,24 +20,24 @@ const READ_BYTES_MIN: usize = 8 * 1024;
 /// A client's connection, as far as it carries bytes.
 #[derive(Clone)]
 pub struct Link {
-    pub world: Rc<World>,
+    pub worker: Rc<Worker>,
     pub key: Key,
     /// `None`: the bytes are on the socket as they are.
     pub secure: Option<Rc<Secure>>,
 }
 
 impl Link {
-    pub fn of(world: &Rc<World>, key: Key) -> Link {
-        let secure = match world.lot.owner(key) {
-            Some(Owner::Secure(secure)) => Some(secure),
-            Some(Owner::H2(h2)) => h2.link().secure.clone(),
+    pub fn of(worker: &Rc<Worker>, key: Key) -> Link {
+        let secure = match worker.poller.registration(key) {
+            Some(Registration::Secure(secure)) => Some(secure),
+            Some(Registration::H2(h2)) => h2.link().secure.clone(),
             _ => None,
         };
-        Link { world: world.clone(), key, secure }
+        Link { worker: worker.clone(), key, secure }
     }
 
     fn fd(&self) -> io::Result<RawFd> {
-        self.world.lot.raw(self.key).ok_or_else(|| io::ErrorKind::NotConnected.into())
+        self.worker.poller.raw(self.key).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// Appends what has come, without waiting; `Ok(0)` is the end.
@@ -50,14 +50,14 @@ impl Link {
         }
         let fd = self.fd()?;
         if let Some(secure) = &self.secure {
-            return secure.recv(&self.world, self.key, fd, buf);
+            return secure.recv(&self.worker, self.key, fd, buf);
         }
         if buf.capacity() - buf.len() < READ_BYTES_MIN {
             buf.reserve(READ_BYTES);
         }
         let room = buf.capacity() - buf.len();
         let got = socket::recv_spare(fd, buf);
-        self.world.note_read(self.key, &got, room);
+        self.worker.note_read(self.key, &got, room);
         got
     }
 
@@ -90,10 +90,10 @@ impl Link {
     }
 
     fn note_written(&self, sent: &io::Result<usize>) {
-        self.world.step();
+        self.worker.step();
         match sent {
             Ok(n) => budget::spend(*n),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.world.lot.blocked(self.key),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.worker.poller.blocked(self.key),
             Err(_) => {}
         }
     }
@@ -151,16 +151,16 @@ impl Link {
     /// for the next turn.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<bool> {
         ready!(budget::poll_proceed(cx));
-        self.world.lot.poll_readable(self.key, cx)
+        self.worker.poller.poll_readable(self.key, cx)
     }
     /// Waits until the client takes something; otherwise as [`Link::poll_readable`].
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<bool> {
         ready!(budget::poll_proceed(cx));
-        self.world.lot.poll_writable(self.key, cx)
+        self.worker.poller.poll_writable(self.key, cx)
     }
     /// Waits until the client has closed its side.
     pub fn poll_closing(&self, cx: &mut Context<'_>) -> Poll<bool> {
-        self.world.lot.poll_closing(self.key, cx)
+        self.worker.poller.poll_closing(self.key, cx)
     }
 }
 

@@ -2,7 +2,7 @@
 //! `mail-features`.
 
 use crate::accept;
-use crate::world::{Door, World};
+use crate::worker::{ListenSocket, Worker};
 use http_engine::{ListenerRef, counters};
 use mail_features::sessions::{Accepted, Passed};
 use mail_features::{MailPlan, Mails as Sessions};
@@ -16,8 +16,8 @@ use std::sync::Arc;
 #[allow(clippy::redundant_allocation)]
 pub type PlanRef = Rc<Arc<MailPlan>>;
 
-/// Where a door's place among the listeners of the mail area is kept: the plan's generation, and the place.
-pub type DoorPlace = Cell<(u32, Option<usize>)>;
+/// Where a listening socket's place among the listeners of the mail area is kept: the plan's generation, and the place.
+pub type ListenPlace = Cell<(u32, Option<usize>)>;
 
 /// What a worker keeps of the mail area.
 pub struct Mails {
@@ -33,17 +33,17 @@ impl Mails {
     pub fn replan(&self, plan: Option<Arc<MailPlan>>) {
         *self.plan.borrow_mut() = plan.map(Rc::new);
     }
-    /// The plan, if the area has the listener of a door, and its index there.
+    /// The plan, if the area has the listener of a listening socket, and its index there.
     #[inline]
-    pub fn place(&self, door: &Door) -> Option<(PlanRef, usize)> {
+    pub fn place(&self, listen_socket: &ListenSocket) -> Option<(PlanRef, usize)> {
         let plan = self.plan.borrow();
         let plan = plan.as_ref()?;
-        let (generation, place) = door.mail.get();
+        let (generation, place) = listen_socket.mail.get();
         let place = if generation == plan.generation {
             place
         } else {
-            let found = plan.place(door.listener.address());
-            door.mail.set((plan.generation, found));
+            let found = plan.place(listen_socket.listener.address());
+            listen_socket.mail.set((plan.generation, found));
             found
         };
         place.map(|place| (plan.clone(), place))
@@ -62,16 +62,22 @@ impl Mails {
         let place = plan.as_ref().and_then(|plan| plan.listeners.iter().position(|l| takes(&l.spec.address)));
         let (Some(plan), Some(listener)) = (plan, place) else { return Err(passed) };
         let stream_features::sessions::Passed { stream, peer, proxy, .. } = passed;
-        let (local, number) = (Rc::new(to.clone()), World::next_number());
+        let (local, number) = (Rc::new(to.clone()), Worker::next_number());
         self.sessions.resume(&plan, Passed { stream, peer, proxy, local, listener, number });
         Ok(())
     }
 }
 
 /// Begins the session of a connection that was accepted.
-pub fn begin(world: &World, accepted: socket::Accepted, door: &ListenerRef, plan: &PlanRef, listener: usize) {
-    let local = accept::local_of(&accepted, door.address());
+pub fn begin(
+    worker: &Worker,
+    accepted: socket::Accepted,
+    listen_socket: &ListenerRef,
+    plan: &PlanRef,
+    listener: usize,
+) {
+    let local = accept::local_of(&accepted, listen_socket.address());
     counters::own(|c| counters::up(&c.handled));
-    let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: World::next_number() };
-    world.mails.sessions.begin(plan, accepted);
+    let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: Worker::next_number() };
+    worker.mails.sessions.begin(plan, accepted);
 }

@@ -212,7 +212,7 @@ async fn in_pieces(link: &Link, r: &mut Request, mut body: Body, timeout_ms: u64
     let mut sender = Sender::new(link.clone(), timeout_ms);
     sender.files = FileOut::of(r, link.has_sendfile());
     let mut head = Vec::with_capacity(512);
-    head_out::write(r, link.world.quitting.get(), &mut head);
+    head_out::write(r, link.worker.quitting.get(), &mut head);
     let head_size = head.len() as u64;
     let result = send_all(&mut sender, r, Piece::Bytes(Bytes::from(head)), &mut body).await;
     if let Some(words) = sender.files.trouble.take() {
@@ -242,10 +242,10 @@ fn fits_one_write(r: &Request, body: &Body) -> bool {
 
 /// Tries to send everything with one system call. What the socket did not take is handed back, and how much it did.
 fn at_once(link: &Link, r: &mut Request, body: &Body) -> Result<Option<(Bytes, u64)>, SendError> {
-    let world = &link.world;
-    let mut out = world.out_buf.borrow_mut();
+    let worker = &link.worker;
+    let mut out = worker.out_buf.borrow_mut();
     out.clear();
-    head_out::write(r, world.quitting.get(), &mut out);
+    head_out::write(r, worker.quitting.get(), &mut out);
     let head_size = out.len() as u64;
     if let Body::Bytes(bytes) = body {
         out.extend_from_slice(bytes);

@@ -1,14 +1,14 @@
 //! A client's connection with TLS: the handshake, and records around the bytes of the protocol.
 //!
-//! The handshake needs no task: its messages are answered as they come, by a parked connection. A request over TLS is one
+//! The handshake needs no task: its messages are answered as they come, by an idle connection. A request over TLS is one
 //! read and one write like any other; between requests the buffers of the TLS session are given back.
 
 use crate::link::READ_BYTES;
 use crate::task::{self, Start};
-use crate::world::{Owner, World};
+use crate::worker::{Registration, Worker};
 use crate::{head_in, inline};
 use http_engine::Connection;
-use net::lot::Key;
+use net::poller::Key;
 use net::socket;
 use observe::Level;
 use runtime::budget;
@@ -106,7 +106,7 @@ impl Secure {
 
     /// # Errors
     /// As [`Link::recv`]; a broken handshake or record is `InvalidData`, and has been logged.
-    pub fn recv(&self, world: &Rc<World>, key: Key, fd: RawFd, plain: &mut Vec<u8>) -> io::Result<usize> {
+    pub fn recv(&self, worker: &Rc<Worker>, key: Key, fd: RawFd, plain: &mut Vec<u8>) -> io::Result<usize> {
         let mut early = self.plain.take();
         if !early.is_empty() {
             let n = early.len();
@@ -120,21 +120,21 @@ impl Secure {
             if !budget::is_left() {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let mut cipher = world.cipher_buf.borrow_mut();
+            let mut cipher = worker.cipher_buf.borrow_mut();
             if cipher.is_empty() {
                 cipher.resize(READ_BYTES, 0);
             }
-            let got = self.read(world, key, fd, &mut cipher)?;
+            let got = self.read(worker, key, fd, &mut cipher)?;
             if got == 0 {
-                self.ended(world);
+                self.ended(worker);
                 return Ok(0);
             }
-            let received = self.receive(world, cipher.get_mut(..got).unwrap_or_default(), plain);
+            let received = self.receive(worker, cipher.get_mut(..got).unwrap_or_default(), plain);
             drop(cipher);
             // Handshake messages, alerts, answers to key updates.
             let flushed = self.flush(fd);
             if flushed.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
-                world.lot.blocked(key);
+                worker.poller.blocked(key);
             }
             let received = received?;
             if received.plain > 0 {
@@ -148,26 +148,26 @@ impl Secure {
 
     /// The first byte of all, which says whether it is TLS. It is read, not looked at: what comes between a look and a read would not
     /// have been looked at.
-    fn first(&self, world: &World, key: Key) -> io::Result<Option<u8>> {
+    fn first(&self, worker: &Worker, key: Key) -> io::Result<Option<u8>> {
         let mut unread = self.unread.borrow_mut();
         if unread.is_empty() {
-            let fd = world.lot.raw(key).ok_or(io::ErrorKind::NotConnected)?;
-            let mut cipher = world.cipher_buf.borrow_mut();
+            let fd = worker.poller.raw(key).ok_or(io::ErrorKind::NotConnected)?;
+            let mut cipher = worker.cipher_buf.borrow_mut();
             if cipher.is_empty() {
                 cipher.resize(READ_BYTES, 0);
             }
             let got = socket::recv(fd, &mut cipher);
-            world.note_read(key, &got, cipher.len());
+            worker.note_read(key, &got, cipher.len());
             unread.extend_from_slice(cipher.get(..got?).unwrap_or_default());
         }
         Ok(unread.first().copied())
     }
 
-    fn read(&self, world: &World, key: Key, fd: RawFd, cipher: &mut [u8]) -> io::Result<usize> {
+    fn read(&self, worker: &Worker, key: Key, fd: RawFd, cipher: &mut [u8]) -> io::Result<usize> {
         let unread = std::mem::take(&mut *self.unread.borrow_mut());
         if unread.is_empty() {
             let got = socket::recv(fd, cipher);
-            world.note_read(key, &got, cipher.len());
+            worker.note_read(key, &got, cipher.len());
             return got;
         }
         let n = unread.len().min(cipher.len());
@@ -177,14 +177,14 @@ impl Secure {
         Ok(n)
     }
 
-    fn receive(&self, world: &Rc<World>, cipher: &mut [u8], plain: &mut Vec<u8>) -> io::Result<Received> {
+    fn receive(&self, worker: &Rc<Worker>, cipher: &mut [u8], plain: &mut Vec<u8>) -> io::Result<Received> {
         let (result, is_handshaking) = {
             let mut stream = self.stream.borrow_mut();
             let is_handshaking = stream.is_handshaking();
             (stream.receive(cipher, plain), is_handshaking)
         };
         let result = match result {
-            Ok(received) if received.hello => self.choose(world, plain),
+            Ok(received) if received.hello => self.choose(worker, plain),
             result => result,
         };
         match result {
@@ -196,17 +196,17 @@ impl Secure {
                 Ok(received)
             }
             Err(e) => {
-                self.log(world, &e, is_handshaking);
+                self.log(worker, &e, is_handshaking);
                 Err(io::ErrorKind::InvalidData.into())
             }
         }
     }
 
     /// The ClientHello is there: its server's rules go on with the handshake.
-    fn choose(&self, world: &Rc<World>, plain: &mut Vec<u8>) -> Result<Received, TlsError> {
+    fn choose(&self, worker: &Rc<Worker>, plain: &mut Vec<u8>) -> Result<Received, TlsError> {
         budget::spend(HANDSHAKE_COST);
         let connection = self.connection();
-        let plan = world.plan.borrow().clone();
+        let plan = worker.plan.borrow().clone();
         let choice = {
             let stream = self.stream.borrow();
             plan.as_ref().zip(stream.hello()).and_then(|(plan, hello)| plan.tls_choice(&connection, hello))
@@ -222,23 +222,23 @@ impl Secure {
         *self.connection.borrow_mut() = Rc::new(Connection { tls: facts, ..(*old).clone() });
     }
 
-    fn ended(&self, world: &World) {
+    fn ended(&self, worker: &Worker) {
         if self.stream.borrow().is_handshaking() {
-            self.say(world, Level::Info, "peer closed connection in SSL handshake");
+            self.say(worker, Level::Info, "peer closed connection in SSL handshake");
         }
     }
 
-    fn log(&self, world: &World, e: &TlsError, is_handshaking: bool) {
+    fn log(&self, worker: &Worker, e: &TlsError, is_handshaking: bool) {
         let call = if is_handshaking { "SSL_do_handshake" } else { "SSL_read" };
-        self.say(world, level_of(e), &format!("{call}() failed (SSL: {e})"));
+        self.say(worker, level_of(e), &format!("{call}() failed (SSL: {e})"));
     }
 
-    fn say(&self, world: &World, level: Level, words: &str) {
+    fn say(&self, worker: &Worker, level: Level, words: &str) {
         let connection = self.connection();
         let client = http_engine::variables::peer_text(&connection);
         let during = if self.stream.borrow().is_handshaking() { " while SSL handshaking" } else { "" };
         let local = &connection.local;
-        world.log(level, connection.number, format_args!("{words}{during}, client: {client}, server: {local}"));
+        worker.log(level, connection.number, format_args!("{words}{during}, client: {client}, server: {local}"));
     }
 
     /// `close_notify`, as far as the socket takes it at once.
@@ -268,17 +268,17 @@ fn write_out(stream: &mut TlsStream, fd: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// A parked connection with TLS turned readable.
-pub fn readable(world: &Rc<World>, key: Key, secure: &Rc<Secure>) {
+/// An idle connection with TLS turned readable.
+pub fn readable(worker: &Rc<Worker>, key: Key, secure: &Rc<Secure>) {
     let connection = secure.connection();
     if !secure.begun.get() {
-        match secure.first(world, key) {
+        match secure.first(worker, key) {
             // A handshake's record, or the hello of SSL 2 (nginx: `ngx_http_ssl_handshake`).
             Ok(Some(0x16 | 0x80..)) => secure.begun.set(true),
             // Plain HTTP is answered in plain: with 497.
             Ok(Some(_)) => {
-                world.lot.set_owner(key, Owner::Client(connection.clone()));
-                return task::spawn(world, key, &connection, Start::Bytes(secure.unread.take()));
+                worker.poller.set_registration(key, Registration::Client(connection.clone()));
+                return task::spawn(worker, key, &connection, Start::Bytes(secure.unread.take()));
             }
             // Nothing has come yet.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
@@ -286,24 +286,24 @@ pub fn readable(world: &Rc<World>, key: Key, secure: &Rc<Secure>) {
             Ok(None) | Err(_) => {}
         }
     }
-    inline::readable(world, key, &connection, Some(secure));
-    if !world.lot.is_parked(key) {
+    inline::readable(worker, key, &connection, Some(secure));
+    if !worker.poller.is_idle(key) {
         return;
     }
     if secure.has_unsent() {
         // The peer takes its time; its deadline stays.
-        task::spawn(world, key, &secure.connection(), Start::Flush(world.lot.deadline(key)));
+        task::spawn(worker, key, &secure.connection(), Start::Flush(worker.poller.deadline(key)));
     } else {
         secure.shrink();
     }
 }
 
 /// A handshake that takes too long is closed like a head that does (nginx: `ssl_handshake_timeout`).
-pub fn timed_out(world: &Rc<World>, key: Key, secure: &Rc<Secure>) {
+pub fn timed_out(worker: &Rc<Worker>, key: Key, secure: &Rc<Secure>) {
     if secure.stream.borrow().is_handshaking() {
-        secure.say(world, Level::Info, "client timed out");
+        secure.say(worker, Level::Info, "client timed out");
     }
-    head_in::timed_out(world, key, &secure.connection());
+    head_in::timed_out(worker, key, &secure.connection());
 }
 
 const _: () = assert!(READ_BYTES >= 16 * 1024 + 256, "a record fits a read");

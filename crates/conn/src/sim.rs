@@ -46,7 +46,7 @@ impl Sim {
         theirs.set_nonblocking(true)?;
         let listener = ListenerRef::new(Rc::new(address.clone()));
         runtime::budget::renew();
-        accept::take_in(&self.turns.world, Accepted { fd: ours.into(), peer: None }, &listener);
+        accept::take_in(&self.turns.worker, Accepted { fd: ours.into(), peer: None }, &listener);
         Ok(theirs)
     }
 
@@ -110,33 +110,33 @@ impl Sim {
     }
     /// Tasks that work on connections.
     pub fn tasks(&self) -> usize {
-        self.turns.world.tasks.get()
+        self.turns.worker.tasks.get()
     }
     /// Entries of the event queue that are not connections of our own making.
     pub fn owned(&self) -> usize {
-        self.turns.world.lot.owned()
+        self.turns.worker.poller.registered()
     }
     /// Ends the thread as TERM does; whether its state is gone with it: tasks hold it, and so might connections that tasks
-    /// have parked.
+    /// have become idle.
     #[must_use]
     pub fn end(self) -> bool {
-        let world = Rc::downgrade(&self.turns.world);
+        let worker = Rc::downgrade(&self.turns.worker);
         drop(self);
-        world.upgrade().is_none()
+        worker.upgrade().is_none()
     }
     /// Clients that are connected.
     pub fn clients(&self) -> usize {
-        let world = &self.turns.world;
-        world
-            .lot
+        let worker = &self.turns.worker;
+        worker
+            .poller
             .keys()
             .into_iter()
-            .filter(|key| world.lot.owner(*key).is_some_and(|o| o.connection().is_some()))
+            .filter(|key| worker.poller.registration(*key).is_some_and(|o| o.connection().is_some()))
             .count()
     }
     /// The thread's code panics at this step from now on: a read, a write, a request's begin or end. 0: not at all.
     pub fn panic_at(&self, step: u64) {
-        self.turns.world.panic_at.set(step);
+        self.turns.worker.panic_at.set(step);
     }
     /// Time passes while the thread is kept busy by something else: it has not looked at anything meanwhile.
     pub fn stall(&mut self, millis: u64) {

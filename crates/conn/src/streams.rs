@@ -3,10 +3,10 @@
 
 use crate::accept;
 use crate::secure::Secure;
-use crate::world::{Door, World};
+use crate::worker::{ListenSocket, Worker};
 use http_engine::{ListenerRef, counters};
 use net::listen::Address;
-use net::lot::Key;
+use net::poller::Key;
 use net::socket;
 use observe::Level;
 use std::cell::{Cell, RefCell};
@@ -37,17 +37,17 @@ impl Streams {
         *self.plan.borrow_mut() = plan.map(Rc::new);
         self.sessions.replan();
     }
-    /// The plan, if the area has the listener of a door, and its index there.
+    /// The plan, if the area has the listener of a listening socket, and its index there.
     #[inline]
-    pub fn place(&self, door: &Door) -> Option<(PlanRef, usize)> {
+    pub fn place(&self, listen_socket: &ListenSocket) -> Option<(PlanRef, usize)> {
         let plan = self.plan.borrow();
         let plan = plan.as_ref()?;
-        let (generation, place) = door.stream.get();
+        let (generation, place) = listen_socket.stream.get();
         let place = if generation == plan.generation {
             place
         } else {
-            let found = plan.place(door.listener.address(), false);
-            door.stream.set((plan.generation, found));
+            let found = plan.place(listen_socket.listener.address(), false);
+            listen_socket.stream.set((plan.generation, found));
             found
         };
         place.map(|place| (plan.clone(), place))
@@ -55,15 +55,15 @@ impl Streams {
 }
 
 /// A socket of datagrams.
-pub struct DatagramDoor {
+pub struct DatagramSocket {
     socket: Rc<Socket>,
 }
 
-impl DatagramDoor {
+impl DatagramSocket {
     /// # Errors
     /// When the system has no more descriptors.
-    pub fn new(fd: &OwnedFd, address: Address) -> io::Result<DatagramDoor> {
-        Ok(DatagramDoor { socket: Socket::new(fd.try_clone()?, address)? })
+    pub fn new(fd: &OwnedFd, address: Address) -> io::Result<DatagramSocket> {
+        Ok(DatagramSocket { socket: Socket::new(fd.try_clone()?, address)? })
     }
     pub fn address(&self) -> &Address {
         &self.socket.address
@@ -71,29 +71,35 @@ impl DatagramDoor {
 }
 
 /// Begins the session of a connection that was accepted.
-pub fn begin(world: &Rc<World>, accepted: socket::Accepted, door: &ListenerRef, plan: &PlanRef, listener: usize) {
-    let local = accept::local_of(&accepted, door.address());
+pub fn begin(
+    worker: &Rc<Worker>,
+    accepted: socket::Accepted,
+    listen_socket: &ListenerRef,
+    plan: &PlanRef,
+    listener: usize,
+) {
+    let local = accept::local_of(&accepted, listen_socket.address());
     counters::own(|c| counters::up(&c.handled));
-    let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: World::next_number() };
-    world.streams.sessions.begin(plan, accepted, &host(world));
+    let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: Worker::next_number() };
+    worker.streams.sessions.begin(plan, accepted, &host(worker));
 }
 
 /// Takes the datagrams in that have come to a socket.
-pub fn datagrams(world: &Rc<World>, key: Key, door: &DatagramDoor) {
-    let taking = Taking { sessions: &world.streams.sessions, host: &host(world) };
-    match receive(&taking, &door.socket) {
-        Ok(true) => world.lot.again(key),
+pub fn datagrams(worker: &Rc<Worker>, key: Key, listen_socket: &DatagramSocket) {
+    let taking = Taking { sessions: &worker.streams.sessions, host: &host(worker) };
+    match receive(&taking, &listen_socket.socket) {
+        Ok(true) => worker.poller.again(key),
         Ok(false) => {}
-        Err(e) => world.log(Level::Alert, 0, format_args!("recvmsg() failed {}", observe::os(&e))),
+        Err(e) => worker.log(Level::Alert, 0, format_args!("recvmsg() failed {}", observe::os(&e))),
     }
 }
 
-fn host(world: &Rc<World>) -> Rc<dyn Host> {
-    let mut host = world.host.borrow_mut();
-    host.get_or_insert_with(|| Rc::new(WorkerHost(Rc::downgrade(world)))).clone()
+fn host(worker: &Rc<Worker>) -> Rc<dyn Host> {
+    let mut host = worker.host.borrow_mut();
+    host.get_or_insert_with(|| Rc::new(WorkerHost(Rc::downgrade(worker)))).clone()
 }
 
-struct WorkerHost(Weak<World>);
+struct WorkerHost(Weak<Worker>);
 
 /// Whether a listener takes connections to an address: the very one, or (`wildcard`) any of its port.
 fn takes(listener: &Address, to: &Address, wildcard: bool) -> bool {
@@ -110,36 +116,36 @@ impl Host for WorkerHost {
         self.0.upgrade()?.streams.plan.borrow().clone()
     }
     fn number(&self) -> Option<u64> {
-        let world = self.0.upgrade()?;
-        let limit = world.serving.borrow().connections_max;
-        if world.connections() >= limit {
-            world.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+        let worker = self.0.upgrade()?;
+        let limit = worker.serving.borrow().connections_max;
+        if worker.connections() >= limit {
+            worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             return None;
         }
-        Some(World::next_number())
+        Some(Worker::next_number())
     }
     fn pass(&self, mut passed: Passed, to: &Address) -> Result<(), Passed> {
-        let Some(world) = self.0.upgrade() else { return Err(passed) };
+        let Some(worker) = self.0.upgrade() else { return Err(passed) };
         for wildcard in [false, true] {
-            let stream = world.streams.plan.borrow().clone();
+            let stream = worker.streams.plan.borrow().clone();
             let found = stream.as_ref().and_then(|plan| {
                 plan.listeners.iter().position(|l| !l.spec.datagram && takes(&l.spec.address, to, wildcard))
             });
             if let (Some(plan), Some(listener)) = (&stream, found) {
-                let number = World::next_number();
-                world.streams.sessions.resume(plan, passed, listener, Rc::new(to.clone()), number, &host(&world));
+                let number = Worker::next_number();
+                worker.streams.sessions.resume(plan, passed, listener, Rc::new(to.clone()), number, &host(&worker));
                 return Ok(());
             }
-            passed = match world.mails.pass(passed, to, |listener| takes(listener, to, wildcard)) {
+            passed = match worker.mails.pass(passed, to, |listener| takes(listener, to, wildcard)) {
                 Ok(()) => return Ok(()),
                 Err(passed) => passed,
             };
-            let http = world.plan.borrow().clone();
+            let http = worker.plan.borrow().clone();
             let found = http.as_ref().and_then(|plan| {
                 plan.listeners.iter().find(|l| takes(&l.spec.address, to, wildcard)).map(|l| l.spec.address.clone())
             });
             if let Some(address) = found {
-                take_in(&world, passed, address, to);
+                take_in(&worker, passed, address, to);
                 return Ok(());
             }
         }
@@ -148,18 +154,18 @@ impl Host for WorkerHost {
 }
 
 /// A connection that becomes the http area's.
-fn take_in(world: &Rc<World>, passed: Passed, listener: Address, to: &Address) {
+fn take_in(worker: &Rc<Worker>, passed: Passed, listener: Address, to: &Address) {
     let Passed { stream, peer, proxy, .. } = passed;
     let Ok((fd, tls)) = stream.into_parts() else { return };
     let listener = ListenerRef::new(Rc::new(listener));
     let accepted = socket::Accepted { fd, peer };
     let tls = tls.map(|(tls, plain)| move |connection| Rc::new(Secure::established(connection, tls, plain)));
     let as_passed = accept::As { local: Rc::new(to.clone()), proxy, established: tls };
-    accept::take_in_as(world, accepted, &listener, as_passed);
+    accept::take_in_as(worker, accepted, &listener, as_passed);
 }
 
-/// Where a door's place among the listeners of the stream area is kept: the plan's generation, and the place.
-pub type DoorPlace = Cell<(u32, Option<usize>)>;
+/// Where a listening socket's place among the listeners of the stream area is kept: the plan's generation, and the place.
+pub type ListenPlace = Cell<(u32, Option<usize>)>;
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! A connection as a task: whenever something must wait. It ends by closing the connection or by parking it.
+//! A connection as a task: whenever something must wait. It ends by closing the connection or by making it idle again.
 
 use crate::h2;
 use crate::head_in::{self, Head};
@@ -6,13 +6,13 @@ use crate::input::{BodyState, Input, Reader};
 use crate::link::Link;
 use crate::output::{self, SendError, Sender};
 use crate::secure::Secure;
-use crate::world::{Owner, World};
+use crate::worker::{Registration, Worker};
 use base::clock;
 use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
 use http_engine::values::LingeringClose;
 use http_engine::{Begun, Connection, Piece, Request, RequestBody, counters};
-use net::lot::Key;
+use net::poller::Key;
 use observe::Level;
 use runtime::budget;
 use std::cell::{Cell, RefCell};
@@ -40,17 +40,17 @@ pub enum Start {
     Flush(clock::Instant),
 }
 
-/// Turns a parked connection into a task.
-pub fn spawn(world: &Rc<World>, key: Key, connection: &Rc<Connection>, start: Start) {
-    world.lot.unpark(key);
-    world.tasks.set(world.tasks.get() + 1);
-    let (world, connection) = (world.clone(), connection.clone());
+/// Turns an idle connection into a task.
+pub fn spawn(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, start: Start) {
+    worker.poller.set_busy(key);
+    worker.tasks.set(worker.tasks.get() + 1);
+    let (worker, connection) = (worker.clone(), connection.clone());
     let work = async move {
-        let guard = Guard { world: world.clone(), key, closes: Cell::new(true) };
+        let guard = Guard { worker: worker.clone(), key, closes: Cell::new(true) };
         let mut client = Client {
-            world: world.clone(),
+            worker: worker.clone(),
             key,
-            link: Link::of(&world, key),
+            link: Link::of(&worker, key),
             connection,
             input: Rc::new(RefCell::new(Input::default())),
         };
@@ -60,23 +60,23 @@ pub fn spawn(world: &Rc<World>, key: Key, connection: &Rc<Connection>, start: St
             End::Park(idle_ms) => {
                 guard.closes.set(false);
                 client.link.shrink();
-                world.lot.park(key, clock::now().plus_millis(idle_ms));
+                worker.poller.set_idle(key, clock::now().plus_millis(idle_ms));
             }
             End::ParkUntil(until) => {
                 guard.closes.set(false);
-                world.lot.park(key, until);
+                worker.poller.set_idle(key, until);
             }
             End::Http2 => {
                 guard.closes.set(false);
-                world.lot.park(key, clock::Instant(u64::MAX));
-                h2::begin(&world, key, &client.connection, None, client.input.borrow().bytes());
+                worker.poller.set_idle(key, clock::Instant(u64::MAX));
+                h2::begin(&worker, key, &client.connection, None, client.input.borrow().bytes());
             }
             End::Begun => {
                 guard.closes.set(false);
                 let connection = &client.connection;
                 let began = connection.started;
-                world.lot.park(key, began.plus_millis(u64::MAX / 1000));
-                head_in::keep(&world, key, connection, client.input.borrow().bytes(), true);
+                worker.poller.set_idle(key, began.plus_millis(u64::MAX / 1000));
+                head_in::keep(&worker, key, connection, client.input.borrow().bytes(), true);
             }
             End::Linger => Box::pin(client.linger()).await,
         }
@@ -86,9 +86,9 @@ pub fn spawn(world: &Rc<World>, key: Key, connection: &Rc<Connection>, start: St
     runtime::task::spawn_local(Box::pin(work));
 }
 
-/// Closes the connection when the task ends, however it ends, unless it was parked.
+/// Closes the connection when the task ends, however it ends, unless it was made idle.
 struct Guard {
-    world: Rc<World>,
+    worker: Rc<Worker>,
     key: Key,
     closes: Cell<bool>,
 }
@@ -96,9 +96,9 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.closes.get() {
-            self.world.close(self.key);
+            self.worker.close(self.key);
         }
-        self.world.tasks.set(self.world.tasks.get() - 1);
+        self.worker.tasks.set(self.worker.tasks.get() - 1);
     }
 }
 
@@ -116,7 +116,7 @@ enum End {
 }
 
 struct Client {
-    world: Rc<World>,
+    worker: Rc<Worker>,
     key: Key,
     link: Link,
     connection: Rc<Connection>,
@@ -186,13 +186,13 @@ impl Client {
         }
     }
 
-    /// Reads a head; `Err` when the connection ends or is parked instead.
+    /// Reads a head; `Err` when the connection ends or is made idle instead.
     async fn head(&mut self) -> Result<Result<Box<Request>, (Box<Request>, u16)>, End> {
-        let Some(core) = self.world.default_conf(&self.connection) else { return Err(End::Close) };
+        let Some(core) = self.worker.default_conf(&self.connection) else { return Err(End::Close) };
         let deadline = clock::now().plus(core.conf.client_header_timeout.duration());
-        let mut limits = head_in::limits(&self.world, &self.connection);
+        let mut limits = head_in::limits(&self.worker, &self.connection);
         let mut parser = HeadParser::default();
-        let Some(mut r) = self.world.request(&self.connection) else { return Err(End::Close) };
+        let Some(mut r) = self.worker.request(&self.connection) else { return Err(End::Close) };
         let mut reading = None;
         loop {
             if !self.input.borrow().bytes().is_empty() {
@@ -215,7 +215,7 @@ impl Client {
                 }
             }
             if self.input.borrow().bytes().len() <= head_in::BEGUN_BYTES_MAX {
-                self.world.recycle(r);
+                self.worker.recycle(r);
                 return Err(End::Begun);
             }
             reading.get_or_insert_with(Reading::begin);
@@ -228,12 +228,12 @@ impl Client {
                 Ok(_) => {
                     // A reload meanwhile: the head is judged by the plan under which its last byte came.
                     let is_current =
-                        self.world.plan.borrow().as_ref().is_some_and(|plan| Rc::ptr_eq(plan, &r.plan_rc()));
+                        self.worker.plan.borrow().as_ref().is_some_and(|plan| Rc::ptr_eq(plan, &r.plan_rc()));
                     if !is_current {
-                        self.world.recycle(r);
-                        limits = head_in::limits(&self.world, &self.connection);
+                        self.worker.recycle(r);
+                        limits = head_in::limits(&self.worker, &self.connection);
                         parser = HeadParser::default();
-                        let Some(renewed) = self.world.request(&self.connection) else { return Err(End::Close) };
+                        let Some(renewed) = self.worker.request(&self.connection) else { return Err(End::Close) };
                         r = renewed;
                     }
                 }
@@ -243,7 +243,7 @@ impl Client {
                     return Err(End::Close);
                 }
                 Err(_) => {
-                    self.world.recycle(r);
+                    self.worker.recycle(r);
                     return Err(End::Close);
                 }
             }
@@ -251,8 +251,8 @@ impl Client {
     }
 
     fn note(&self, r: Box<Request>, status: u16, words: &str) {
-        self.world.recycle(r);
-        head_in::never_came(&self.world, &self.connection, self.input.borrow().bytes(), status, words);
+        self.worker.recycle(r);
+        head_in::never_came(&self.worker, &self.connection, self.input.borrow().bytes(), status, words);
     }
 
     async fn request(&mut self, mut r: Box<Request>) -> Option<End> {
@@ -301,7 +301,7 @@ impl Client {
             } else {
                 r = engine::post_action(r).await;
             }
-            self.world.finished(r);
+            self.worker.finished(r);
             if timed_out {
                 self.reset_timed_out();
             }
@@ -312,7 +312,7 @@ impl Client {
         }
         // A response of several writes must not wait for the client's acknowledgements.
         if r.loc().core.conf.tcp_nodelay {
-            self.world.no_delay(self.key, &self.connection);
+            self.worker.no_delay(self.key, &self.connection);
         }
         let sent = output::response(&self.link, &mut r, body).await;
         r.length += state.read.get();
@@ -323,7 +323,7 @@ impl Client {
                 r.log(Level::Info, format_args!("client timed out"));
                 self.reset_timed_out();
             }
-            self.world.finished(engine::post_action(r).await);
+            self.worker.finished(engine::post_action(r).await);
             return Some(End::Close);
         }
         if let Some(tunnel) = r.tunnel.take() {
@@ -333,7 +333,7 @@ impl Client {
             r.bytes_sent += sent;
             r.body_bytes_sent += sent;
             r.tunnelled = (received, sent);
-            self.world.finished(r);
+            self.worker.finished(r);
             return Some(End::Close);
         }
         if r.loc().core.needs_task {
@@ -344,11 +344,11 @@ impl Client {
         }
         drop(writing);
         let conf = r.loc().core.clone();
-        let keep_alive = r.keep_alive && !self.world.quitting.get();
+        let keep_alive = r.keep_alive && !self.worker.quitting.get();
         let has_body = !state.done();
-        self.world.finished(r);
+        self.worker.finished(r);
         if !keep_alive {
-            let more = has_body || !self.input.borrow().bytes().is_empty() || self.world.lot.readable_now(self.key);
+            let more = has_body || !self.input.borrow().bytes().is_empty() || self.worker.poller.readable_now(self.key);
             return Some(match conf.conf.lingering_close {
                 LingeringClose::Off => End::Close,
                 LingeringClose::Always => End::Linger,
@@ -397,8 +397,8 @@ impl Client {
             last.bytes_sent = last.bytes_sent.saturating_sub(unsent - sender.sent);
             last.body_bytes_sent = last.bytes_sent.saturating_sub(last.header_size);
         }
-        let keep_alive = last.keep_alive && !self.world.quitting.get();
-        self.world.finished(last);
+        let keep_alive = last.keep_alive && !self.worker.quitting.get();
+        self.worker.finished(last);
         match (sent, keep_alive) {
             (Ok(()), true) => End::Park(conf.conf.keepalive_timeout.millis),
             (Ok(()), false) => End::Linger,
@@ -412,13 +412,13 @@ impl Client {
     }
 
     fn reset_timed_out(&self) {
-        head_in::reset_timed_out(&self.world, self.key, &self.connection);
+        head_in::reset_timed_out(&self.worker, self.key, &self.connection);
     }
 
     /// Closes our side and drops what the client still sends, so that it sees the last answer before a reset.
     async fn linger(&mut self) {
         self.link.shutdown_write();
-        let core = self.world.default_conf(&self.connection);
+        let core = self.worker.default_conf(&self.connection);
         let (total, each) = core.map_or((Duration::from_secs(30), Duration::from_secs(5)), |core| {
             (core.conf.lingering_time.duration(), core.conf.lingering_timeout.duration())
         });
@@ -428,7 +428,7 @@ impl Client {
             self.input.borrow_mut().start = 0;
             let until = deadline.min(clock::now().plus(each));
             match Input::read(&self.input, &self.link, runtime::time::sleep_until(until)).await {
-                Ok(n) if n > 0 && clock::now() < deadline && !self.world.quitting.get() => {}
+                Ok(n) if n > 0 && clock::now() < deadline && !self.worker.quitting.get() => {}
                 _ => return,
             }
         }
@@ -437,7 +437,7 @@ impl Client {
     /// On a listener with `proxy_protocol` a connection begins with such a header.
     async fn proxy_header(&mut self) -> Result<(), End> {
         let (expected, has_ssl, has_http2) = {
-            let plan = self.world.plan.borrow();
+            let plan = self.worker.plan.borrow();
             let Some(listener) = plan.as_ref().and_then(|plan| plan.listener_of(&self.connection)) else {
                 return Err(End::Close);
             };
@@ -467,11 +467,11 @@ impl Client {
                     self.connection = connection.clone();
                     if has_ssl {
                         let secure = Secure::new(connection, self.input.borrow().bytes());
-                        self.world.lot.set_owner(self.key, Owner::Secure(Rc::new(secure)));
-                        self.world.lot.note_readable(self.key);
-                        return Err(End::ParkUntil(self.world.lot.deadline(self.key)));
+                        self.worker.poller.set_registration(self.key, Registration::Secure(Rc::new(secure)));
+                        self.worker.poller.note_readable(self.key);
+                        return Err(End::ParkUntil(self.worker.poller.deadline(self.key)));
                     }
-                    self.world.lot.set_owner(self.key, Owner::Client(connection));
+                    self.worker.poller.set_registration(self.key, Registration::Client(connection));
                     let bytes = self.input.borrow();
                     return match has_http2.then(|| h2::is_preface(bytes.bytes())) {
                         Some(Some(true)) => Err(End::Http2),
@@ -484,7 +484,7 @@ impl Client {
                     let mut words = Vec::new();
                     e.log(&mut words);
                     let client = http_engine::variables::peer_text(&self.connection);
-                    self.world.log(
+                    self.worker.log(
                         Level::Error,
                         self.connection.number,
                         format_args!(

@@ -1,15 +1,15 @@
 //! A worker thread: what it serves, what it can be told, and what a reload and QUIT mean for its connections. Its loop is in
 //! `turn.rs`.
 
-use crate::streams::DatagramDoor;
+use crate::streams::DatagramSocket;
 use crate::turn::{Progress, Turns};
-use crate::world::{Door, Owner, World};
+use crate::worker::{ListenSocket, Registration, Worker};
 use crate::{accept, h2, inline, secure, streams};
 use base::clock;
 use http_engine::{HttpPlan, ListenerRef};
 use mail_features::MailPlan;
 use net::listen::{Address, ListenSpec};
-use net::lot::Key;
+use net::poller::Key;
 use observe::{ErrorLog, Level};
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -94,121 +94,123 @@ fn serve(init: ThreadInit) -> std::io::Result<()> {
 
 /// A panic (which the process's hook has logged) costs the connection it came from, not the thread, and never a listener.
 /// Tasks are guarded by their executor in the same way.
-pub(crate) fn guarded(world: &Rc<World>, key: Key, act: impl FnOnce(&Rc<World>, Key)) {
-    if std::panic::catch_unwind(AssertUnwindSafe(|| act(world, key))).is_err()
-        && world.lot.owner(key).is_some_and(|owner| owner.connection().is_some())
+pub(crate) fn guarded(worker: &Rc<Worker>, key: Key, act: impl FnOnce(&Rc<Worker>, Key)) {
+    if std::panic::catch_unwind(AssertUnwindSafe(|| act(worker, key))).is_err()
+        && worker.poller.registration(key).is_some_and(|registration| registration.connection().is_some())
     {
-        world.close(key);
+        worker.close(key);
     }
 }
 
-pub(crate) fn act(world: &Rc<World>, key: Key) {
-    if !world.lot.begin(key) {
+pub(crate) fn act(worker: &Rc<Worker>, key: Key) {
+    if !worker.poller.begin(key) {
         return;
     }
-    match world.lot.owner(key) {
-        Some(Owner::Client(connection)) => inline::readable(world, key, &connection, None),
-        Some(Owner::Secure(secure)) => secure::readable(world, key, &secure),
-        Some(Owner::H2(h2)) => h2::readable(world, key, &h2),
-        Some(Owner::Listener(door)) => accept::accept(world, key, &door),
-        Some(Owner::Datagrams(door)) => streams::datagrams(world, key, &door),
-        Some(Owner::Files) => http_engine::files::changed(),
+    match worker.poller.registration(key) {
+        Some(Registration::Client(connection)) => inline::readable(worker, key, &connection, None),
+        Some(Registration::Secure(secure)) => secure::readable(worker, key, &secure),
+        Some(Registration::H2(h2)) => h2::readable(worker, key, &h2),
+        Some(Registration::Listener(listen_socket)) => accept::accept(worker, key, &listen_socket),
+        Some(Registration::Datagrams(listen_socket)) => streams::datagrams(worker, key, &listen_socket),
+        Some(Registration::Files) => http_engine::files::changed(),
         None => {}
     }
 }
 
 /// Turns the thread's file cache on, as the plan says, and listens for what changes.
-pub(crate) fn watch_files(world: &Rc<World>) -> std::io::Result<()> {
+pub(crate) fn watch_files(worker: &Rc<Worker>) -> std::io::Result<()> {
     // What is still sent is not worth it.
-    if world.quitting.get() {
+    if worker.quitting.get() {
         return Ok(());
     }
-    let (bytes, recheck) = world.plan.borrow().as_ref().map_or((0, 0), |plan| (plan.cache_bytes, plan.cache_recheck));
+    let (bytes, recheck) = worker.plan.borrow().as_ref().map_or((0, 0), |plan| (plan.cache_bytes, plan.cache_recheck));
     http_engine::files::recheck_after(recheck);
     http_engine::files::keep_contents(bytes > 0);
     let watch = http_engine::files::enable(bytes);
-    if let Some(old) = world.files.take() {
-        world.lot.remove(old);
+    if let Some(old) = worker.files.take() {
+        worker.poller.remove(old);
     }
     match watch {
-        Some(fd) => listen_for_files(world, fd),
+        Some(fd) => listen_for_files(worker, fd),
         None => Ok(()),
     }
 }
 
-fn listen_for_files(world: &World, fd: OwnedFd) -> std::io::Result<()> {
-    world.files.set(Some(world.lot.add_listener(fd, Owner::Files, false)?));
+fn listen_for_files(worker: &Worker, fd: OwnedFd) -> std::io::Result<()> {
+    worker.files.set(Some(worker.poller.add_listener(fd, Registration::Files, false)?));
     Ok(())
 }
 
-pub(crate) fn open(world: &Rc<World>, bound: Bound) -> std::io::Result<()> {
+pub(crate) fn open(worker: &Rc<Worker>, bound: Bound) -> std::io::Result<()> {
     if bound.spec.datagram {
-        let door = Rc::new(DatagramDoor::new(&bound.fd, bound.spec.address)?);
-        let key = world.lot.add_listener(bound.fd, Owner::Datagrams(door), bound.shared)?;
-        world.doors.borrow_mut().push(key);
+        let listen_socket = Rc::new(DatagramSocket::new(&bound.fd, bound.spec.address)?);
+        let key = worker.poller.add_listener(bound.fd, Registration::Datagrams(listen_socket), bound.shared)?;
+        worker.listen_sockets.borrow_mut().push(key);
         return Ok(());
     }
-    let door = Rc::new(Door {
+    let listen_socket = Rc::new(ListenSocket {
         listener: ListenerRef::new(Rc::new(bound.spec.address)),
         shared: bound.shared,
         paused: Cell::new(false),
         stream: Cell::default(),
         mail: Cell::default(),
     });
-    let key = world.lot.add_listener(bound.fd, Owner::Listener(door), bound.shared)?;
-    world.doors.borrow_mut().push(key);
+    let key = worker.poller.add_listener(bound.fd, Registration::Listener(listen_socket), bound.shared)?;
+    worker.listen_sockets.borrow_mut().push(key);
     Ok(())
 }
 
 /// Swaps the plan. Connections stay: they find their listener in it by its address. What fails is said and costs what it
 /// concerns, not the thread.
-pub(crate) fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>, keep: &[(Address, bool)]) {
-    let old = world.plan.borrow().clone();
-    world.begin_cutoff();
-    *world.plan.borrow_mut() = serving.http.clone().map(Rc::new);
-    world.streams.replan(serving.stream.clone());
-    world.mails.replan(serving.mail.clone());
-    *world.serving.borrow_mut() = serving;
+pub(crate) fn reload(worker: &Rc<Worker>, serving: Serving, listeners: Vec<Bound>, keep: &[(Address, bool)]) {
+    let old = worker.plan.borrow().clone();
+    worker.begin_cutoff();
+    *worker.plan.borrow_mut() = serving.http.clone().map(Rc::new);
+    worker.streams.replan(serving.stream.clone());
+    worker.mails.replan(serving.mail.clone());
+    *worker.serving.borrow_mut() = serving;
     if let Some(old) = &old {
         http_engine::flush_logs(old);
     }
     session_engine::log::flush_thread();
-    if let Err(e) = watch_files(world) {
-        world.log(Level::Alert, 0, format_args!("watching files failed {}", observe::os(&e)));
+    if let Err(e) = watch_files(worker) {
+        worker.log(Level::Alert, 0, format_args!("watching files failed {}", observe::os(&e)));
     }
-    let doors = std::mem::take(&mut *world.doors.borrow_mut());
-    for key in doors {
-        let place = match world.lot.owner(key) {
-            Some(Owner::Listener(door)) => (Address::clone(door.listener.address()), false),
-            Some(Owner::Datagrams(door)) => (door.address().clone(), true),
+    let listen_sockets = std::mem::take(&mut *worker.listen_sockets.borrow_mut());
+    for key in listen_sockets {
+        let place = match worker.poller.registration(key) {
+            Some(Registration::Listener(listen_socket)) => (Address::clone(listen_socket.listener.address()), false),
+            Some(Registration::Datagrams(listen_socket)) => (listen_socket.address().clone(), true),
             _ => continue,
         };
         if keep.contains(&place) {
-            world.doors.borrow_mut().push(key);
+            worker.listen_sockets.borrow_mut().push(key);
         } else {
-            world.lot.remove(key);
+            worker.poller.remove(key);
         }
     }
     for bound in listeners {
         let address = bound.spec.address.clone();
-        if let Err(e) = open(world, bound) {
+        if let Err(e) = open(worker, bound) {
             let e = observe::os(&e);
-            world.log(
+            worker.log(
                 Level::Emerg,
                 0,
                 format_args!("epoll_ctl() for {address} failed {e}; this thread does not listen there"),
             );
         }
     }
-    let (Some(old), new) = (old, world.plan.borrow().clone()) else { return };
-    for key in world.lot.keys() {
-        let Some(c) = world.lot.owner(key).and_then(|owner| owner.connection()) else { continue };
+    let (Some(old), new) = (old, worker.plan.borrow().clone()) else { return };
+    for key in worker.poller.keys() {
+        let Some(c) = worker.poller.registration(key).and_then(|registration| registration.connection()) else {
+            continue;
+        };
         // Tasks finish what they do; their next request finds that there is no server for it.
-        if !world.lot.is_parked(key) {
+        if !worker.poller.is_idle(key) {
             continue;
         }
         // New connections go by the new configuration; this one ends when its streams have (nginx: its worker does).
-        if let Some(Owner::H2(h2)) = world.lot.owner(key) {
+        if let Some(Registration::H2(h2)) = worker.poller.registration(key) {
             h2.begin_quit();
             continue;
         }
@@ -216,29 +218,31 @@ pub(crate) fn reload(world: &Rc<World>, serving: Serving, listeners: Vec<Bound>,
         let is = new.as_ref().and_then(|new| new.listener_of(&c)).map(|l| (l.proxy_protocol, l.ssl));
         // What its first bytes mean would have changed in the middle.
         if is.is_none() || is != was {
-            world.close(key);
+            worker.close(key);
         }
     }
 }
 
 /// QUIT: no new connections; idle ones are closed, the others after their response.
-pub(crate) fn begin_quit(world: &Rc<World>) {
-    world.quitting.set(true);
-    if let Some(files) = world.files.take() {
-        world.lot.remove(files);
+pub(crate) fn begin_quit(worker: &Rc<Worker>) {
+    worker.quitting.set(true);
+    if let Some(files) = worker.files.take() {
+        worker.poller.remove(files);
         http_engine::files::enable(0);
         http_engine::files::keep_contents(false);
     }
-    for key in std::mem::take(&mut *world.doors.borrow_mut()) {
-        world.lot.remove(key);
+    for key in std::mem::take(&mut *worker.listen_sockets.borrow_mut()) {
+        worker.poller.remove(key);
     }
-    world.streams.sessions.begin_quit();
-    for key in world.lot.keys() {
-        let Some(c) = world.lot.owner(key).and_then(|owner| owner.connection()) else { continue };
-        if !world.lot.is_parked(key) {
+    worker.streams.sessions.begin_quit();
+    for key in worker.poller.keys() {
+        let Some(c) = worker.poller.registration(key).and_then(|registration| registration.connection()) else {
+            continue;
+        };
+        if !worker.poller.is_idle(key) {
             continue;
         }
-        if let Some(Owner::H2(h2)) = world.lot.owner(key) {
+        if let Some(Registration::H2(h2)) = worker.poller.registration(key) {
             h2.begin_quit();
             continue;
         }
@@ -246,9 +250,9 @@ pub(crate) fn begin_quit(world: &Rc<World>) {
         if c.requests.get() == 0 || c.begun.is_some() {
             continue;
         }
-        match world.default_conf(&c).map_or(0, |core| core.conf.keepalive_min_timeout.0) {
-            0 => world.close(key),
-            min => world.lot.set_deadline(key, clock::now().plus_millis(min)),
+        match worker.default_conf(&c).map_or(0, |core| core.conf.keepalive_min_timeout.0) {
+            0 => worker.close(key),
+            min => worker.poller.set_deadline(key, clock::now().plus_millis(min)),
         }
     }
 }
@@ -261,10 +265,10 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
 
-    fn client(world: &World) -> (Key, UnixStream) {
+    fn client(worker: &Worker) -> (Key, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("pair");
         let connection = Connection {
-            number: World::next_number(),
+            number: Worker::next_number(),
             peer: None,
             local: Rc::new(Address::Unix("test".into())),
             listener: ListenerRef::new(Rc::new(Address::Unix("test".into()))),
@@ -276,7 +280,7 @@ mod tests {
             tls: None,
             begun: Begun::default(),
         };
-        let key = world.lot.add(ours.into(), Owner::Client(Rc::new(connection))).expect("added");
+        let key = worker.poller.add(ours.into(), Registration::Client(Rc::new(connection))).expect("added");
         (key, theirs)
     }
 
@@ -299,39 +303,39 @@ mod tests {
 
     #[test]
     fn what_cannot_be_watched_after_a_reload_costs_itself_and_not_the_thread() {
-        let world = Rc::new(World::new(serving()).expect("a world"));
+        let worker = Rc::new(Worker::new(serving()).expect("a worker"));
         let bound = |name: &str, fd: OwnedFd| Bound {
             spec: net::listen::ListenSpec::new(Address::Unix(name.into())),
             fd,
             shared: false,
         };
         let (good, _other_end) = UnixStream::pair().expect("pair");
-        reload(&world, serving(), vec![bound("broken", refused()), bound("good", good.into())], &[]);
-        let addresses: Vec<Address> = world
-            .doors
+        reload(&worker, serving(), vec![bound("broken", refused()), bound("good", good.into())], &[]);
+        let addresses: Vec<Address> = worker
+            .listen_sockets
             .borrow()
             .iter()
-            .filter_map(|key| match world.lot.owner(*key) {
-                Some(Owner::Listener(door)) => Some((**door.listener.address()).clone()),
+            .filter_map(|key| match worker.poller.registration(*key) {
+                Some(Registration::Listener(listen_socket)) => Some((**listen_socket.listener.address()).clone()),
                 _ => None,
             })
             .collect();
         assert_eq!(addresses, [Address::Unix("good".into())], "the other one is listened to");
-        assert!(listen_for_files(&world, refused()).is_err());
-        assert_eq!(world.files.get(), None);
-        assert_eq!(world.lot.owned(), 1, "what was refused is closed");
+        assert!(listen_for_files(&worker, refused()).is_err());
+        assert_eq!(worker.files.get(), None);
+        assert_eq!(worker.poller.registered(), 1, "what was refused is closed");
     }
 
     #[test]
     fn a_panic_costs_one_connection() {
-        let world = Rc::new(World::new(serving()).expect("a world"));
-        let ((broken, mut its_peer), (other, _peer)) = (client(&world), client(&world));
-        guarded(&world, broken, |world, _| {
-            let _held = world.out_buf.borrow_mut();
+        let worker = Rc::new(Worker::new(serving()).expect("a worker"));
+        let ((broken, mut its_peer), (other, _peer)) = (client(&worker), client(&worker));
+        guarded(&worker, broken, |worker, _| {
+            let _held = worker.out_buf.borrow_mut();
             panic!("a test's panic");
         });
         assert_eq!(its_peer.read(&mut [0; 1]).expect("read"), 0, "its connection is closed");
-        assert!(world.lot.owner(other).is_some(), "the other one is not");
-        assert!(world.out_buf.try_borrow_mut().is_ok(), "what it held is free again");
+        assert!(worker.poller.registration(other).is_some(), "the other one is not");
+        assert!(worker.out_buf.try_borrow_mut().is_ok(), "what it held is free again");
     }
 }

@@ -5,10 +5,10 @@
 //! tasks each have a share of a turn, so that neither those nor the commands wait for long, whatever the load.
 
 use crate::thread::{Command, ThreadInit, act, begin_quit, guarded, open, reload, watch_files};
-use crate::world::{Owner, World};
+use crate::worker::{Registration, Worker};
 use crate::{accept, h2, head_in, secure};
 use base::clock::{self, Instant};
-use net::lot::Key;
+use net::poller::Key;
 use runtime::{LoopWaker, budget, task, time};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -57,7 +57,7 @@ pub enum Progress {
 /// A worker thread's loop with all it has.
 pub struct Turns {
     thread: Option<runtime::Thread>,
-    pub world: Rc<World>,
+    pub worker: Rc<Worker>,
     commands: tokio::sync::mpsc::UnboundedReceiver<Command>,
     told: Arc<LoopWaker>,
     waker: Waker,
@@ -79,22 +79,22 @@ impl Turns {
     pub fn begin(init: ThreadInit) -> std::io::Result<Turns> {
         clock::update();
         let thread = runtime::Thread::enter()?;
-        let world = Rc::new(World::new(init.serving)?);
-        let before = net::outbound::watch_with(&world.lot);
-        world.lot.add_copy(thread.remote().event().try_clone()?)?;
-        watch_files(&world)?;
+        let worker = Rc::new(Worker::new(init.serving)?);
+        let before = net::outbound::watch_with(&worker.poller);
+        worker.poller.add_copy(thread.remote().event().try_clone()?)?;
+        watch_files(&worker)?;
         for bound in init.listeners {
-            open(&world, bound)?;
+            open(&worker, bound)?;
         }
         let told = thread.loop_waker();
         Ok(Turns {
             waker: told.waker(),
             told,
             thread: Some(thread),
-            world,
+            worker,
             commands: init.commands,
-            found: Vec::with_capacity(net::lot::EVENTS_MAX),
-            ready: VecDeque::with_capacity(net::lot::EVENTS_MAX),
+            found: Vec::with_capacity(net::poller::EVENTS_MAX),
+            ready: VecDeque::with_capacity(net::poller::EVENTS_MAX),
             handshakes: VecDeque::new(),
             due: Vec::new(),
             stop_at: None,
@@ -105,8 +105,9 @@ impl Turns {
 
     /// When something is due that no event tells of.
     pub fn next_due(&self) -> Option<Instant> {
-        let world = &self.world;
-        let dues = [world.lot.next_due(), time::next(), self.stop_at, world.paused_until.get(), world.next_cutoff()];
+        let worker = &self.worker;
+        let dues =
+            [worker.poller.next_due(), time::next(), self.stop_at, worker.paused_until.get(), worker.next_cutoff()];
         dues.into_iter().flatten().min()
     }
 
@@ -126,31 +127,31 @@ impl Turns {
             }
         }
         let Some(thread) = &self.thread else { return Ok(Progress::Ended) };
-        let world = &self.world;
+        let worker = &self.worker;
         let left =
-            !waits || !self.ready.is_empty() || !self.handshakes.is_empty() || task::any_ready() || is_done(world);
+            !waits || !self.ready.is_empty() || !self.handshakes.is_empty() || task::any_ready() || is_done(worker);
         let until = if left || !thread.remote().begin_sleep() { Some(Instant::default()) } else { self.next_due() };
-        world.lot.wait(until, &mut self.found)?;
+        worker.poller.wait(until, &mut self.found)?;
         thread.remote().end_sleep();
         // Not before: what has happened must not have happened later than now.
         clock::update();
         // Before any request is answered: what has changed must not be answered as it was.
-        if let Some(files) = world.files.get()
+        if let Some(files) = worker.files.get()
             && let Some(at) = self.found.iter().position(|key| *key == files)
         {
-            guarded(world, self.found.swap_remove(at), act);
+            guarded(worker, self.found.swap_remove(at), act);
         }
         self.ready.extend(self.found.drain(..));
         let mut share = Share::begin();
         while let Some(key) = self.ready.pop_front() {
             progress = Progress::Some;
             budget::renew();
-            if world.is_handshaking(key) {
+            if worker.is_handshaking(key) {
                 self.handshakes.push_back(key);
-                world.handshakes_wait.set(true);
+                worker.handshakes_wait.set(true);
                 continue;
             }
-            guarded(world, key, act);
+            guarded(worker, key, act);
             if share.is_over() {
                 break;
             }
@@ -160,25 +161,25 @@ impl Turns {
             let Some(key) = self.handshakes.pop_front() else { break };
             progress = Progress::Some;
             budget::renew();
-            guarded(world, key, act);
+            guarded(worker, key, act);
             if share.is_over() {
                 break;
             }
         }
-        world.handshakes_wait.set(!self.handshakes.is_empty());
+        worker.handshakes_wait.set(!self.handshakes.is_empty());
         if self.stop_at.is_some_and(|at| at <= clock::now()) {
             // Sessions and streams say that they end; those that do not with this turn end without a word.
-            let sessions = world.streams.sessions.count() + world.mails.sessions.count();
-            let is_empty = sessions == 0 && world.tasks.get() == 0;
+            let sessions = worker.streams.sessions.count() + worker.mails.sessions.count();
+            let is_empty = sessions == 0 && worker.tasks.get() == 0;
             if is_empty || self.stopping {
-                flush_logs(world);
+                flush_logs(worker);
                 return Ok(Progress::Ended);
             }
             self.stopping = true;
-            world.streams.sessions.cut_off(u64::MAX);
-            world.mails.sessions.cut_off(u64::MAX);
-            for key in world.lot.keys() {
-                if let Some(Owner::H2(h2)) = world.lot.owner(key) {
+            worker.streams.sessions.cut_off(u64::MAX);
+            worker.mails.sessions.cut_off(u64::MAX);
+            for key in worker.poller.keys() {
+                if let Some(Registration::H2(h2)) = worker.poller.registration(key) {
                     h2.let_go();
                 }
             }
@@ -186,7 +187,7 @@ impl Turns {
         if self.deadlines() {
             progress = Progress::Some;
         }
-        let (Some(thread), world) = (&self.thread, &self.world) else { return Ok(Progress::Ended) };
+        let (Some(thread), worker) = (&self.thread, &self.worker) else { return Ok(Progress::Ended) };
         thread.begin_turn();
         let mut share = Share::begin();
         while task::run_one() {
@@ -196,16 +197,16 @@ impl Turns {
             }
         }
         // What their streams have said leaves now, with one write for each connection.
-        let dirty = world.dirty.take();
+        let dirty = worker.dirty.take();
         for h2 in &dirty {
             progress = Progress::Some;
-            guarded(world, h2.link().key, |_, _| h2.end_of_turn());
+            guarded(worker, h2.link().key, |_, _| h2.end_of_turn());
         }
-        if is_done(world) {
-            flush_logs(world);
+        if is_done(worker) {
+            flush_logs(worker);
             return Ok(Progress::Ended);
         }
-        if task::any_ready() || world.lot.has_pending() || !self.ready.is_empty() || !self.handshakes.is_empty() {
+        if task::any_ready() || worker.poller.has_pending() || !self.ready.is_empty() || !self.handshakes.is_empty() {
             progress = Progress::Some;
         }
         Ok(progress)
@@ -213,17 +214,17 @@ impl Turns {
 
     /// Acts on a command; whether the thread ends at once.
     fn obey(&mut self, command: Option<Command>) -> bool {
-        let world = &self.world;
+        let worker = &self.worker;
         match command {
-            Some(Command::Serve { serving, listeners, keep }) => reload(world, serving, listeners, &keep),
+            Some(Command::Serve { serving, listeners, keep }) => reload(worker, serving, listeners, &keep),
             Some(Command::Quit { timeout_ms }) => {
-                begin_quit(world);
+                begin_quit(worker);
                 if timeout_ms > 0 {
                     self.stop_at = Some(clock::now().plus_millis(timeout_ms));
                 }
             }
             Some(Command::Flush(done)) => {
-                flush_logs(world);
+                flush_logs(worker);
                 drop(done);
             }
             Some(Command::Terminate) | None => return true,
@@ -233,26 +234,26 @@ impl Turns {
 
     /// Closes connections whose time is up, and wakes listeners that rest; whether there were any.
     fn deadlines(&mut self) -> bool {
-        let (world, now) = (&self.world, clock::now());
+        let (worker, now) = (&self.worker, clock::now());
         let mut any = false;
-        if world.paused_until.get().is_some_and(|at| at <= now) {
-            world.paused_until.set(None);
-            accept::resume(world);
+        if worker.paused_until.get().is_some_and(|at| at <= now) {
+            worker.paused_until.set(None);
+            accept::resume(worker);
             any = true;
         }
-        world.cut_off(now);
-        if world.lot.next_due().is_some_and(|at| at <= now) {
-            world.lot.due(now, &mut self.due);
+        worker.cut_off(now);
+        if worker.poller.next_due().is_some_and(|at| at <= now) {
+            worker.poller.due(now, &mut self.due);
             for key in self.due.drain(..) {
                 any = true;
-                match world.lot.owner(key) {
-                    Some(Owner::Client(connection)) => {
-                        guarded(world, key, |world, key| head_in::timed_out(world, key, &connection));
+                match worker.poller.registration(key) {
+                    Some(Registration::Client(connection)) => {
+                        guarded(worker, key, |worker, key| head_in::timed_out(worker, key, &connection));
                     }
-                    Some(Owner::Secure(secure)) => {
-                        guarded(world, key, |world, key| secure::timed_out(world, key, &secure));
+                    Some(Registration::Secure(secure)) => {
+                        guarded(worker, key, |worker, key| secure::timed_out(worker, key, &secure));
                     }
-                    Some(Owner::H2(h2)) => guarded(world, key, |world, key| h2::timed_out(world, key, &h2)),
+                    Some(Registration::H2(h2)) => guarded(worker, key, |worker, key| h2::timed_out(worker, key, &h2)),
                     _ => {}
                 }
             }
@@ -267,27 +268,27 @@ impl Drop for Turns {
         if let Some(before) = self.before.take() {
             net::outbound::watch_again(before);
         }
-        self.world.streams.sessions.begin_quit();
-        for key in self.world.lot.keys() {
-            self.world.close(key);
+        self.worker.streams.sessions.begin_quit();
+        for key in self.worker.poller.keys() {
+            self.worker.close(key);
         }
-        self.world.lot.forget_all_wakers();
+        self.worker.poller.forget_all_wakers();
         drop(self.thread.take());
     }
 }
 
 /// Writes out log lines that the thread holds.
-fn flush_logs(world: &World) {
-    if let Some(plan) = world.plan.borrow().as_ref() {
+fn flush_logs(worker: &Worker) {
+    if let Some(plan) = worker.plan.borrow().as_ref() {
         http_engine::flush_logs(plan);
     }
-    if world.serving.borrow().stream.is_some() {
+    if worker.serving.borrow().stream.is_some() {
         session_engine::log::flush_thread();
     }
 }
 
 /// After QUIT: nobody is left to be served.
-fn is_done(world: &World) -> bool {
-    let sessions = world.streams.sessions.count() + world.mails.sessions.count();
-    world.quitting.get() && world.tasks.get() == 0 && world.lot.has_no_owned() && sessions == 0
+fn is_done(worker: &Worker) -> bool {
+    let sessions = worker.streams.sessions.count() + worker.mails.sessions.count();
+    worker.quitting.get() && worker.tasks.get() == 0 && worker.poller.has_no_registered() && sessions == 0
 }

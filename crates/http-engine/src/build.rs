@@ -55,7 +55,7 @@ pub trait Feature: Sync {
 /// What a feature sees of the whole while it plans.
 pub struct HttpBuild<'a> {
     pub cx: &'a mut Cx,
-    pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
+    pub extensions: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
     /// Called on every thread when log lines must not wait any longer.
     pub flushers: &'a mut Vec<fn()>,
     pub background: &'a mut Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
@@ -74,7 +74,7 @@ pub struct BlockPlan<'a> {
     pub server_names: &'a [ServerName],
     /// Folders that are written to: see [`crate::HttpPlan::folders`].
     pub folders: &'a mut Vec<crate::plan::Folder>,
-    pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
+    pub extensions: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 impl BlockPlan<'_> {
@@ -107,7 +107,7 @@ struct Builder<'a> {
     cx: &'a mut Cx,
     locations: Vec<Location>,
     servers: Vec<Server>,
-    things: Vec<Arc<dyn Any + Send + Sync>>,
+    extensions: Vec<Arc<dyn Any + Send + Sync>>,
     flushers: Vec<fn()>,
     background: Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
     folders: Vec<crate::plan::Folder>,
@@ -135,7 +135,7 @@ pub fn build(
         cx,
         locations: Vec::new(),
         servers: Vec::new(),
-        things: Vec::new(),
+        extensions: Vec::new(),
         flushers: Vec::new(),
         background: Vec::new(),
         folders: Vec::new(),
@@ -222,7 +222,7 @@ impl Builder<'_> {
         for (i, feature) in self.features.iter().enumerate() {
             let mut build = HttpBuild {
                 cx: self.cx,
-                things: &mut self.things,
+                extensions: &mut self.extensions,
                 flushers: &mut self.flushers,
                 background: &mut self.background,
                 folders: &mut self.folders,
@@ -254,7 +254,7 @@ impl Builder<'_> {
             variables: Vec::new(),
             names: crate::variable::Names::default(),
             flushers: std::mem::take(&mut self.flushers),
-            things: std::mem::take(&mut self.things),
+            extensions: std::mem::take(&mut self.extensions),
             background: std::mem::take(&mut self.background),
             folders: std::mem::take(&mut self.folders),
         }
@@ -348,7 +348,7 @@ impl Builder<'_> {
             filters: Vec::new(),
             transform: None,
             loggers: Vec::new(),
-            things: Vec::new(),
+            extensions: Vec::new(),
         });
         let mut tree = Tree::default();
         let mut children = Vec::with_capacity(block.children.len());
@@ -409,8 +409,8 @@ impl Builder<'_> {
 
     /// What answers in a location does so in its `if` blocks, too; what passes requests on also in its `limit_except`.
     fn pass_on(&mut self, from: usize, nameless: &[(usize, bool)], passing: Passing) {
-        let Location { content, things, passes, answered_by, .. } = &self.locations[from];
-        let (content, things, passes, by) = (content.clone(), things.clone(), *passes, *answered_by);
+        let Location { content, extensions, passes, answered_by, .. } = &self.locations[from];
+        let (content, extensions, passes, by) = (content.clone(), extensions.clone(), *passes, *answered_by);
         for (inner, is_limit) in nameless {
             let inner = &mut self.locations[*inner];
             if inner.content.is_some() || (*is_limit && !passes) {
@@ -420,7 +420,7 @@ impl Builder<'_> {
             inner.answered_by = by;
             if passes {
                 // Its own come first.
-                inner.things.extend(things.iter().cloned());
+                inner.extensions.extend(extensions.iter().cloned());
             }
         }
     }
@@ -458,7 +458,7 @@ impl Builder<'_> {
                 children,
                 server_names: &self.server_names,
                 folders: &mut self.folders,
-                things: &mut self.things,
+                extensions: &mut self.extensions,
             };
             if let Err(problem) = feature.plan(&levels[i + 1].plan, &mut plan) {
                 let at = block.directive.map(|d| At { span: d.span, line: d.line });
@@ -485,8 +485,8 @@ impl Builder<'_> {
         }
         if is_server {
             self.servers[server].rewrite = server_rewrite;
-            self.servers[server].tls = location.thing::<Arc<crate::tls::ServerTls>>().cloned();
-            self.servers[server].http2 = location.thing::<crate::plan::Http2>().copied().unwrap_or_default();
+            self.servers[server].tls = location.ext::<Arc<crate::tls::ServerTls>>().cloned();
+            self.servers[server].http2 = location.ext::<crate::plan::Http2>().copied().unwrap_or_default();
         }
         answering.passing
     }

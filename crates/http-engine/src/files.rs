@@ -43,7 +43,7 @@ const ABOUT_THE_PATH: &[i32] = &[libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc:
 
 /// What a path is.
 #[derive(Debug)]
-pub struct Found {
+pub struct FileEntry {
     pub kind: Kind,
     pub size: u64,
     /// Unix seconds.
@@ -92,7 +92,7 @@ impl Identity {
 
 /// One entry of the cache.
 struct Entry {
-    found: Result<Rc<Found>, i32>,
+    found: Result<Rc<FileEntry>, i32>,
     /// The kernel reports changes; else every use asks stat().
     watched: bool,
     used: Cell<bool>,
@@ -168,7 +168,7 @@ pub fn recheck_after(millis: u64) {
 ///
 /// # Errors
 /// As the file system gives them.
-pub fn look(path: &[u8]) -> io::Result<Rc<Found>> {
+pub fn look(path: &[u8]) -> io::Result<Rc<FileEntry>> {
     CACHE.with_borrow_mut(|cache| cache.look(&plain(path)))
 }
 
@@ -220,7 +220,7 @@ pub fn bring_in(path: &[u8]) {
 ///
 /// # Errors
 /// ELOOP for a link that may not be followed; others as the file system gives them.
-pub fn look_without_links(path: &[u8], checked_from: usize, if_not_owner: bool) -> io::Result<Rc<Found>> {
+pub fn look_without_links(path: &[u8], checked_from: usize, if_not_owner: bool) -> io::Result<Rc<FileEntry>> {
     use rustix::fs::{AtFlags, Mode, OFlags};
     let (start, rest) = match path.split_at_checked(checked_from) {
         Some(split) if checked_from > 0 => split,
@@ -268,7 +268,7 @@ impl Cache {
         }
     }
 
-    fn look(&mut self, path: &[u8]) -> io::Result<Rc<Found>> {
+    fn look(&mut self, path: &[u8]) -> io::Result<Rc<FileEntry>> {
         if self.bytes_max == 0 {
             return open(path).map(Rc::new);
         }
@@ -511,7 +511,7 @@ fn cost(entry: &Entry) -> u64 {
 }
 
 /// Looks at a path, without the cache: small files are read, others opened.
-fn open(path: &[u8]) -> io::Result<Found> {
+fn open(path: &[u8]) -> io::Result<FileEntry> {
     if path.contains(&0) {
         return Err(io::Error::from_raw_os_error(libc::ENOENT));
     }
@@ -520,7 +520,7 @@ fn open(path: &[u8]) -> io::Result<Found> {
 }
 
 /// What an open file is; the bytes of a small one are read when they will be kept.
-fn found(mut file: File, cached: bool) -> io::Result<Found> {
+fn found(mut file: File, cached: bool) -> io::Result<FileEntry> {
     let meta = file.metadata()?;
     let kind = if meta.is_dir() {
         Kind::Folder
@@ -529,7 +529,7 @@ fn found(mut file: File, cached: bool) -> io::Result<Found> {
     } else {
         Kind::Other
     };
-    let mut found = Found {
+    let mut found = FileEntry {
         kind,
         size: meta.len(),
         modified: meta.mtime(),

@@ -32,7 +32,7 @@ pub struct HttpPlan {
     /// Called on every thread when log lines must not wait any longer.
     pub flushers: Vec<fn()>,
     /// Things that features keep for the whole http area.
-    pub things: Vec<Arc<dyn Any + Send + Sync>>,
+    pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
     /// What goes on beside the requests, on the control thread.
     pub background: Vec<Arc<dyn Background<HttpPlan>>>,
     /// Folders that are made before the first request, and given to the workers' account.
@@ -86,8 +86,8 @@ impl HttpPlan {
         &self.servers[index]
     }
     /// What a feature keeps for the whole area.
-    pub fn thing<T: 'static + Send + Sync>(&self) -> Option<&T> {
-        self.things.iter().find_map(|t| t.downcast_ref())
+    pub fn ext<T: 'static + Send + Sync>(&self) -> Option<&T> {
+        self.extensions.iter().find_map(|t| t.downcast_ref())
     }
 }
 
@@ -189,17 +189,17 @@ pub struct Location {
     pub transform: Option<Arc<dyn Transform>>,
     pub loggers: Vec<Arc<dyn Logger>>,
     /// What features keep for the location, by type.
-    pub things: Vec<Arc<dyn Any + Send + Sync>>,
+    pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Location {
     /// What a feature keeps for the location.
-    pub fn thing<T: 'static + Send + Sync>(&self) -> Option<&T> {
+    pub fn ext<T: 'static + Send + Sync>(&self) -> Option<&T> {
         self.all().next()
     }
     /// The same where several are kept.
     pub fn all<T: 'static + Send + Sync>(&self) -> impl Iterator<Item = &T> {
-        self.things.iter().filter_map(|t| t.downcast_ref())
+        self.extensions.iter().filter_map(|t| t.downcast_ref())
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::plan::{HttpPlan, Location, Server};
 use crate::regex::Captures;
 use crate::response::OutHead;
-use crate::subrequest::{Common, Family, Sub};
+use crate::subrequest::{Common, RequestTree, Sub};
 use crate::trace::StepKind;
 use crate::variable::{Source, VarId};
 use base::clock::Instant;
@@ -270,14 +270,14 @@ pub struct Request {
     pub completed: bool,
 
     pub captures: Captures,
-    /// What subrequests will share; it moves into the family with the first of them.
+    /// What subrequests will share; it moves into the tree with the first of them.
     pub(crate) common: Common,
     /// The main request and its subrequests, once there are any.
-    pub(crate) family: Option<Rc<Family>>,
+    pub(crate) tree: Option<Rc<RequestTree>>,
     /// It is a subrequest.
     pub sub: Option<Box<Sub>>,
     /// Things that features keep with a request, by type.
-    pub things: Vec<Box<dyn Any>>,
+    pub extensions: Vec<Box<dyn Any>>,
     pub started: Instant,
     /// `$limit_rate` set by hand; bytes a second.
     pub limit_rate: Option<u64>,
@@ -433,9 +433,9 @@ impl Request {
         match self.plan().variables.get(id.0 as usize).map(|v| &v.source) {
             Some(Source::Slot(slot)) => {
                 let set = |slots: &[Slot]| !matches!(slots.get(*slot as usize), None | Some(Slot::Unset));
-                match &self.family {
+                match &self.tree {
                     None => set(&self.common.slots),
-                    Some(family) => set(&family.common.borrow().slots),
+                    Some(tree) => set(&tree.common.borrow().slots),
                 }
             }
             _ => true,
@@ -456,15 +456,15 @@ impl Request {
         }
     }
     /// What a feature keeps with the request.
-    pub fn thing<T: 'static>(&self) -> Option<&T> {
-        self.things.iter().find_map(|t| t.downcast_ref())
+    pub fn ext<T: 'static>(&self) -> Option<&T> {
+        self.extensions.iter().find_map(|t| t.downcast_ref())
     }
-    pub fn thing_mut<T: 'static>(&mut self) -> Option<&mut T> {
-        self.things.iter_mut().find_map(|t| t.downcast_mut())
+    pub fn ext_mut<T: 'static>(&mut self) -> Option<&mut T> {
+        self.extensions.iter_mut().find_map(|t| t.downcast_mut())
     }
     pub fn keep<T: 'static>(&mut self, thing: T) {
-        self.things.retain(|t| !t.is::<T>());
-        self.things.push(Box::new(thing));
+        self.extensions.retain(|t| !t.is::<T>());
+        self.extensions.push(Box::new(thing));
     }
     /// Makes it as new, keeping the memory of its tables.
     pub fn recycle(&mut self) {
@@ -509,9 +509,9 @@ impl Request {
             completed,
             captures,
             common,
-            family,
+            tree,
             sub,
-            things,
+            extensions,
             started,
             limit_rate,
             phase,
@@ -565,10 +565,10 @@ impl Request {
         head.clear();
         out.clear();
         captures.clear();
-        (*family, *sub) = (None, None);
+        (*tree, *sub) = (None, None);
         common.slots.clear();
-        common.things.clear();
-        things.clear();
+        common.extensions.clear();
+        extensions.clear();
     }
     /// Writes to the error log of the location, with the facts that nginx adds to every line of a request.
     #[cold]

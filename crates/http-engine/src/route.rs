@@ -30,7 +30,7 @@ struct Prefix {
     parent: usize,
 }
 
-enum Found {
+enum Match {
     Nothing,
     /// Decided: no regular expression is looked at.
     Final(usize),
@@ -97,24 +97,24 @@ impl Tree {
     pub fn named(&self, name: &[u8]) -> Option<usize> {
         self.named.get(name).copied()
     }
-    fn static_location(&self, plan: &HttpPlan, path: &[u8]) -> (Found, bool) {
+    fn static_location(&self, plan: &HttpPlan, path: &[u8]) -> (Match, bool) {
         if !self.exact.is_empty()
             && let Some(location) = self.exact.get(path)
         {
-            return (Found::Final(*location), false);
+            return (Match::Final(*location), false);
         }
         let after = self.prefixes.partition_point(|p| p.name.as_slice() <= path);
         let mut candidate = after;
         while let Some(prefix) = candidate.checked_sub(1).and_then(|index| self.prefixes.get(index)) {
             if path.starts_with(&prefix.name) {
-                return (Found::Prefix(prefix.location), prefix.final_);
+                return (Match::Prefix(prefix.location), prefix.final_);
             }
             candidate = prefix.parent;
         }
         if let Some(slash) = self.wants_slash(plan, path) {
-            return (Found::Slash(slash), false);
+            return (Match::Slash(slash), false);
         }
-        (Found::Nothing, false)
+        (Match::Nothing, false)
     }
     /// `/name` for a location `/name/` that wants its slash, when no other location is that very name.
     fn wants_slash(&self, plan: &HttpPlan, path: &[u8]) -> Option<usize> {
@@ -154,15 +154,15 @@ pub fn find(r: &mut Request) -> Result<Route, MatchFailed> {
 
 /// Notes what the names without regular expressions came to.
 #[cold]
-fn note_prefix(plan: &HttpPlan, r: &Request, found: &Found, final_: bool) {
+fn note_prefix(plan: &HttpPlan, r: &Request, found: &Match, final_: bool) {
     let (location, words) = match found {
-        Found::Nothing => return,
-        Found::Final(location) => (*location, "is the path itself: nothing else is looked at"),
-        Found::Slash(location) => (*location, "wants its slash: a redirect"),
-        Found::Prefix(location) if final_ => {
+        Match::Nothing => return,
+        Match::Final(location) => (*location, "is the path itself: nothing else is looked at"),
+        Match::Slash(location) => (*location, "wants its slash: a redirect"),
+        Match::Prefix(location) if final_ => {
             (*location, "is the longest prefix, and final: no regular expression is tried")
         }
-        Found::Prefix(location) => (*location, "is the longest prefix; regular expressions come before it"),
+        Match::Prefix(location) => (*location, "is the longest prefix; regular expressions come before it"),
     };
     let location = plan.loc(location);
     let sign = match (location.exact, final_) {
@@ -182,10 +182,10 @@ fn within(plan: &HttpPlan, tree: &Tree, path: &[u8], r: &mut Request) -> Result<
         note_prefix(plan, r, &found, final_);
     }
     match found {
-        Found::Final(location) => return Ok(Some((Route::Location(location), true))),
-        Found::Slash(location) => return Ok(Some((Route::Slash(location), true))),
-        Found::Nothing => {}
-        Found::Prefix(location) => {
+        Match::Final(location) => return Ok(Some((Route::Location(location), true))),
+        Match::Slash(location) => return Ok(Some((Route::Slash(location), true))),
+        Match::Nothing => {}
+        Match::Prefix(location) => {
             if plan.loc(location).name.len() < path.len()
                 && let Some(slash) = tree.wants_slash(plan, path)
             {

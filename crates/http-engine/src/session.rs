@@ -26,9 +26,9 @@ impl Session for Request {
     #[inline]
     fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
         let slot = slot as usize;
-        match &self.family {
+        match &self.tree {
             None => self.common.slots.get(slot)?.read(out),
-            Some(family) => family.common.borrow().slots.get(slot)?.read(out),
+            Some(tree) => tree.common.borrow().slots.get(slot)?.read(out),
         }
     }
     fn write_slot(&mut self, slot: u32, value: Slot) {

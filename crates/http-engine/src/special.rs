@@ -301,7 +301,7 @@ pub fn map_path(r: &mut Request, out: &mut Vec<u8>) -> Result<(), u16> {
 ///
 /// # Errors
 /// As the file system gives them.
-pub fn look(r: &mut Request, path: &[u8]) -> std::io::Result<std::rc::Rc<crate::files::Found>> {
+pub fn look(r: &mut Request, path: &[u8]) -> std::io::Result<std::rc::Rc<crate::files::FileEntry>> {
     let core = &r.loc().core;
     if core.conf.disable_symlinks.mode == SymlinkMode::Allowed {
         return crate::files::look(path);

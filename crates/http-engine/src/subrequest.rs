@@ -38,12 +38,12 @@ pub const MADE_MAX: u32 = 64_000;
 #[derive(Default)]
 pub(crate) struct Common {
     pub slots: Vec<Slot>,
-    pub things: Vec<Rc<dyn Any>>,
+    pub extensions: Vec<Rc<dyn Any>>,
 }
 
 /// The same once there is a subrequest, and how many there are.
 #[derive(Default)]
-pub struct Family {
+pub struct RequestTree {
     pub(crate) common: RefCell<Common>,
     made: Cell<u32>,
     background: Cell<u32>,
@@ -70,7 +70,7 @@ pub struct Sub {
 }
 
 /// Counts a subrequest in the background while it lives.
-struct InBackground(Rc<Family>);
+struct InBackground(Rc<RequestTree>);
 
 impl Drop for InBackground {
     fn drop(&mut self) {
@@ -123,23 +123,23 @@ impl Request {
     /// Keeps something for the main request and all its subrequests.
     pub fn share<T: 'static>(&mut self, thing: Rc<T>) {
         self.with_common(|common| {
-            common.things.retain(|t| !t.is::<T>());
-            common.things.push(thing);
+            common.extensions.retain(|t| !t.is::<T>());
+            common.extensions.push(thing);
         });
     }
     /// What is kept for the main request and all its subrequests.
     pub fn shared<T: 'static>(&self) -> Option<Rc<T>> {
-        let find = |things: &[Rc<dyn Any>]| things.iter().find_map(|t| t.clone().downcast::<T>().ok());
-        match &self.family {
-            None => find(&self.common.things),
-            Some(family) => find(&family.common.borrow().things),
+        let find = |extensions: &[Rc<dyn Any>]| extensions.iter().find_map(|t| t.clone().downcast::<T>().ok());
+        match &self.tree {
+            None => find(&self.common.extensions),
+            Some(tree) => find(&tree.common.borrow().extensions),
         }
     }
     #[inline]
     pub(crate) fn with_common<R>(&mut self, f: impl FnOnce(&mut Common) -> R) -> R {
-        match &self.family {
+        match &self.tree {
             None => f(&mut self.common),
-            Some(family) => f(&mut family.common.borrow_mut()),
+            Some(tree) => f(&mut tree.common.borrow_mut()),
         }
     }
     /// A subrequest for another URI; run it with one of the functions here.
@@ -148,13 +148,13 @@ impl Request {
     /// [`TooMany`]
     pub fn subrequest(&mut self, path: Vec<u8>, args: Vec<u8>) -> Result<Box<Request>, TooMany> {
         let mut child = self.child(&path)?;
-        if let Some(family) = &self.family {
-            if family.made.get() >= MADE_MAX {
+        if let Some(tree) = &self.tree {
+            if tree.made.get() >= MADE_MAX {
                 let shown = String::from_utf8_lossy(&path);
                 self.log(Level::Crit, format_args!("too many subrequests while processing \"{shown}\""));
                 return Err(TooMany);
             }
-            family.made.set(family.made.get() + 1);
+            tree.made.set(tree.made.get() + 1);
         }
         child.path = path;
         child.args = args;
@@ -169,7 +169,7 @@ impl Request {
     ///
     /// # Errors
     /// [`TooMany`]
-    pub fn twin(&mut self) -> Result<Box<Request>, TooMany> {
+    pub fn copy(&mut self) -> Result<Box<Request>, TooMany> {
         let mut child = self.child(&self.path.clone())?;
         child.path = self.path.clone();
         child.args = self.args.clone();
@@ -204,11 +204,11 @@ impl Request {
             self.log(Level::Error, format_args!("subrequests cycle while processing \"{shown}\""));
             return Err(TooMany);
         }
-        let family = match &self.family {
-            Some(family) => family.clone(),
+        let tree = match &self.tree {
+            Some(tree) => tree.clone(),
             None => {
                 let common = RefCell::new(std::mem::take(&mut self.common));
-                self.family.insert(Rc::new(Family { common, ..Family::default() })).clone()
+                self.tree.insert(Rc::new(RequestTree { common, ..RequestTree::default() })).clone()
             }
         };
         let sub = Sub {
@@ -241,7 +241,7 @@ impl Request {
             // One for all (`$request_id`).
             id: Some(*self.id.get_or_insert_with(net::random::bytes16)),
             uri_changes_left: URI_CHANGES_MAX,
-            family: Some(family),
+            tree: Some(tree),
             sub: Some(Box::new(sub)),
             ..Request::default()
         });
@@ -251,12 +251,12 @@ impl Request {
     /// Whether subrequests run in the background.
     #[inline]
     pub fn has_background(&self) -> bool {
-        self.family.as_ref().is_some_and(|family| family.background.get() > 0)
+        self.tree.as_ref().is_some_and(|tree| tree.background.get() > 0)
     }
     /// Ready when none runs in the background any more.
     pub fn poll_background(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(family) = self.family.as_ref().filter(|family| family.background.get() > 0) {
-            family.waiting.replace(Some(cx.waker().clone()));
+        if let Some(tree) = self.tree.as_ref().filter(|tree| tree.background.get() > 0) {
+            tree.waiting.replace(Some(cx.waker().clone()));
             return Poll::Pending;
         }
         Poll::Ready(())
@@ -328,9 +328,9 @@ pub async fn in_memory(child: Box<Request>) -> Result<(Box<Request>, Vec<u8>), N
 pub fn background(mut child: Box<Request>) {
     // The client's going away does not end it.
     child.watch = None;
-    if let (Some(sub), Some(family)) = (&mut child.sub, &child.family) {
-        family.background.set(family.background.get() + 1);
-        sub.background = Some(InBackground(family.clone()));
+    if let (Some(sub), Some(tree)) = (&mut child.sub, &child.tree) {
+        tree.background.set(tree.background.get() + 1);
+        sub.background = Some(InBackground(tree.clone()));
     }
     runtime::task::spawn_local(async move {
         let (mut child, body) = engine::finish(engine::resume(child)).await;

@@ -36,7 +36,7 @@ impl Certified for HttpPlan {
         self.servers.get(server)?.tls.as_deref()
     }
     fn resolving(&self, server: usize) -> Option<Resolving> {
-        self.locations.get(self.servers.get(server)?.location)?.thing::<Resolving>().cloned()
+        self.locations.get(self.servers.get(server)?.location)?.ext::<Resolving>().cloned()
     }
 }
 

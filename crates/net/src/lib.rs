@@ -1,9 +1,9 @@
-//! Sockets, listeners, parking lot, timers, sendfile: the only crate besides `base` with system calls and `unsafe`.
+//! Sockets, listeners, poller, timers, sendfile: the only crate besides `base` with system calls and `unsafe`.
 
 pub mod datagram;
 pub mod listen;
-pub mod lot;
 pub mod outbound;
+pub mod poller;
 pub mod pool;
 pub mod process;
 pub mod random;

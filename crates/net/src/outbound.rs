@@ -1,7 +1,7 @@
-//! Connections that we make ourselves, to upstream servers. They live in the lot of the thread's clients: one event queue tells
+//! Connections that we make ourselves, to upstream servers. They live in the poller of the thread's clients: one event queue tells
 //! of both sides of a proxied request.
 
-use crate::lot::{Key, Lot};
+use crate::poller::{Key, Poller};
 use crate::socket;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-/// What a connection asks of its lot, whatever else the lot keeps.
+/// What a connection asks of its poller, whatever else the poller keeps.
 trait Watcher {
     fn add(&self, fd: OwnedFd) -> io::Result<Key>;
     fn add_copy(&self, fd: OwnedFd) -> io::Result<Key>;
@@ -22,46 +22,46 @@ trait Watcher {
     fn closing(&self, key: Key) -> bool;
     fn drained(&self, key: Key);
     fn blocked(&self, key: Key);
-    fn rest(&self, key: Key);
+    fn set_idle(&self, key: Key);
     fn note_readable(&self, key: Key);
 }
 
-impl<T: Clone> Watcher for Lot<T> {
+impl<T: Clone> Watcher for Poller<T> {
     fn add(&self, fd: OwnedFd) -> io::Result<Key> {
         self.add_outbound(fd)
     }
     fn add_copy(&self, fd: OwnedFd) -> io::Result<Key> {
-        Lot::add_copy(self, fd)
+        Poller::add_copy(self, fd)
     }
     fn remove(&self, key: Key) {
-        Lot::remove(self, key);
+        Poller::remove(self, key);
     }
     fn release(&self, key: Key) -> Option<OwnedFd> {
-        Lot::release(self, key)
+        Poller::release(self, key)
     }
     fn poll_readable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool> {
-        Lot::poll_readable(self, key, cx)
+        Poller::poll_readable(self, key, cx)
     }
     fn poll_writable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool> {
-        Lot::poll_writable(self, key, cx)
+        Poller::poll_writable(self, key, cx)
     }
     fn has_news(&self, key: Key) -> bool {
-        self.readable_now(key) || Lot::closing(self, key)
+        self.readable_now(key) || Poller::closing(self, key)
     }
     fn closing(&self, key: Key) -> bool {
-        Lot::closing(self, key)
+        Poller::closing(self, key)
     }
     fn drained(&self, key: Key) {
-        Lot::drained(self, key);
+        Poller::drained(self, key);
     }
     fn blocked(&self, key: Key) {
-        Lot::blocked(self, key);
+        Poller::blocked(self, key);
     }
-    fn rest(&self, key: Key) {
-        Lot::rest(self, key);
+    fn set_idle(&self, key: Key) {
+        Poller::forget_waiting(self, key);
     }
     fn note_readable(&self, key: Key) {
-        Lot::note_readable(self, key);
+        Poller::note_readable(self, key);
     }
 }
 
@@ -72,9 +72,9 @@ thread_local! {
 /// What watched the connections of a thread before.
 pub struct Before(Option<Rc<dyn Watcher>>);
 
-/// From now on, connections of this thread are watched by this lot.
-pub fn watch_with<T: Clone + 'static>(lot: &Rc<Lot<T>>) -> Before {
-    Before(LOT.replace(Some(lot.clone())))
+/// From now on, connections of this thread are watched by this poller.
+pub fn watch_with<T: Clone + 'static>(poller: &Rc<Poller<T>>) -> Before {
+    Before(LOT.replace(Some(poller.clone())))
 }
 
 /// Connections are watched again as they were before [`watch_with`].
@@ -82,7 +82,7 @@ pub fn watch_again(before: Before) {
     LOT.set(before.0);
 }
 
-/// The thread has a lot.
+/// The thread has a poller.
 pub fn is_watched() -> bool {
     LOT.with_borrow(Option::is_some)
 }
@@ -95,7 +95,7 @@ pub struct Outbound {
     nodelay: Cell<bool>,
     /// A read gives one packet, however many have come.
     datagrams: bool,
-    lot: Rc<dyn Watcher>,
+    poller: Rc<dyn Watcher>,
 }
 
 impl fmt::Debug for Outbound {
@@ -106,7 +106,7 @@ impl fmt::Debug for Outbound {
 
 impl Drop for Outbound {
     fn drop(&mut self) {
-        self.lot.remove(self.key);
+        self.poller.remove(self.key);
     }
 }
 
@@ -120,16 +120,16 @@ impl Outbound {
     /// Takes a socket that does not block. `tcp`: Nagle's algorithm holds small writes back until [`Outbound::hurry`].
     ///
     /// # Errors
-    /// When epoll refuses it, or the thread has no lot.
+    /// When epoll refuses it, or the thread has no poller.
     pub fn new(fd: OwnedFd, tcp: bool) -> io::Result<Outbound> {
-        Outbound::add(fd, tcp, |lot, fd| lot.add(fd))
+        Outbound::add(fd, tcp, |poller, fd| poller.add(fd))
     }
     /// The same for a connected datagram socket.
     ///
     /// # Errors
     /// As [`Outbound::new`].
     pub fn datagrams(fd: OwnedFd) -> io::Result<Outbound> {
-        let mut outbound = Outbound::add(fd, false, |lot, fd| lot.add(fd))?;
+        let mut outbound = Outbound::add(fd, false, |poller, fd| poller.add(fd))?;
         outbound.datagrams = true;
         Ok(outbound)
     }
@@ -138,28 +138,28 @@ impl Outbound {
     /// # Errors
     /// As [`Outbound::new`].
     pub fn copy(fd: OwnedFd) -> io::Result<Outbound> {
-        Outbound::add(fd, false, |lot, fd| lot.add_copy(fd))
+        Outbound::add(fd, false, |poller, fd| poller.add_copy(fd))
     }
     fn add(fd: OwnedFd, tcp: bool, add: impl FnOnce(&dyn Watcher, OwnedFd) -> io::Result<Key>) -> io::Result<Outbound> {
-        let lot = LOT.with_borrow(Clone::clone).ok_or(io::ErrorKind::Unsupported)?;
+        let poller = LOT.with_borrow(Clone::clone).ok_or(io::ErrorKind::Unsupported)?;
         let raw = fd.as_raw_fd();
-        let key = add(&*lot, fd)?;
-        Ok(Outbound { key, raw, nodelay: Cell::new(!tcp), datagrams: false, lot })
+        let key = add(&*poller, fd)?;
+        Ok(Outbound { key, raw, nodelay: Cell::new(!tcp), datagrams: false, poller })
     }
     /// Gives the socket back, which nobody watches any more.
     ///
     /// # Errors
     /// When the system has no more descriptors.
     pub fn release(&self) -> io::Result<OwnedFd> {
-        self.lot.release(self.key).ok_or_else(|| io::ErrorKind::NotConnected.into())
+        self.poller.release(self.key).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
     /// A write has found no room: the next room will be an event.
     pub fn blocked(&self) {
-        self.lot.blocked(self.key);
+        self.poller.blocked(self.key);
     }
     /// A read has found nothing: the next byte will be an event.
     pub fn drained(&self) {
-        self.lot.drained(self.key);
+        self.poller.drained(self.key);
     }
     /// Reads into the spare room of a vector, without waiting. Asks the kernel only when an event has said that there is
     /// something.
@@ -167,21 +167,21 @@ impl Outbound {
     /// # Errors
     /// `WouldBlock`, or a broken connection.
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
-        if !self.lot.has_news(self.key) {
+        if !self.poller.has_news(self.key) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let room = buf.capacity() - buf.len();
         match socket::recv_spare(self.raw, buf) {
             Ok(n) => {
                 // A read that left room has taken all there was, unless the end follows.
-                if n > 0 && n < room && !self.datagrams && !self.lot.closing(self.key) {
-                    self.lot.drained(self.key);
+                if n > 0 && n < room && !self.datagrams && !self.poller.closing(self.key) {
+                    self.poller.drained(self.key);
                 }
                 Ok(n)
             }
             Err(e) => {
                 if e.kind() == io::ErrorKind::WouldBlock {
-                    self.lot.drained(self.key);
+                    self.poller.drained(self.key);
                 }
                 Err(e)
             }
@@ -193,19 +193,19 @@ impl Outbound {
     /// # Errors
     /// As [`Outbound::try_recv`].
     pub fn try_peek(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
-        if !self.lot.has_news(self.key) {
+        if !self.poller.has_news(self.key) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        self.lot.drained(self.key);
+        self.poller.drained(self.key);
         socket::peek_spare(self.raw, buf)
     }
     /// What was looked at is read next.
     pub fn looked(&self) {
-        self.lot.note_readable(self.key);
+        self.poller.note_readable(self.key);
     }
     /// The peer has closed its side, or the connection is broken; there may be bytes to read before that.
     pub fn is_closing(&self) -> bool {
-        self.lot.closing(self.key)
+        self.poller.closing(self.key)
     }
     /// Writes what the socket takes.
     ///
@@ -214,20 +214,20 @@ impl Outbound {
     pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
         let sent = socket::send(self.raw, buf, false);
         if matches!(&sent, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
-            self.lot.blocked(self.key);
+            self.poller.blocked(self.key);
         }
         sent
     }
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.lot.poll_readable(self.key, cx).map(|_| ())
+        self.poller.poll_readable(self.key, cx).map(|_| ())
     }
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.lot.poll_writable(self.key, cx).map(|_| ())
+        self.poller.poll_writable(self.key, cx).map(|_| ())
     }
     /// Nothing has come, and nothing has ended.
     pub fn is_quiet(&self) -> bool {
         let mut byte = Vec::new();
-        !self.lot.has_news(self.key) || {
+        !self.poller.has_news(self.key) || {
             byte.reserve_exact(1);
             matches!(self.try_recv(&mut byte), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
         }
@@ -239,8 +239,8 @@ impl Outbound {
         }
     }
     /// Nobody waits for it until somebody does again.
-    pub fn rest(&self) {
-        self.lot.rest(self.key);
+    pub fn set_idle(&self) {
+        self.poller.set_idle(self.key);
     }
 }
 
@@ -252,28 +252,28 @@ mod tests {
 
     #[test]
     fn is_told_of_bytes_and_of_the_end_by_the_lot() {
-        let lot = Rc::new(Lot::<u8>::new().expect("epoll"));
-        watch_with(&lot);
+        let poller = Rc::new(Poller::<u8>::new().expect("epoll"));
+        watch_with(&poller);
         assert!(is_watched());
         let (ours, mut theirs) = UnixStream::pair().expect("pair");
         ours.set_nonblocking(true).expect("nonblocking");
         let outbound = Outbound::new(ours.into(), false).expect("watched");
-        assert!(lot.has_no_owned(), "it is nobody's client");
-        assert_eq!((lot.len(), lot.owned()), (1, 0));
+        assert!(poller.has_no_registered(), "it is nobody's client");
+        assert_eq!((poller.len(), poller.registered()), (1, 0));
         let (mut ready, mut buf) = (Vec::new(), Vec::with_capacity(8));
         theirs.write_all(b"one").expect("write");
         assert!(outbound.is_quiet(), "no event has come yet");
-        lot.wait(Some(base::clock::Instant::default()), &mut ready).expect("turn");
-        assert!(ready.is_empty(), "it is not parked");
+        poller.wait(Some(base::clock::Instant::default()), &mut ready).expect("turn");
+        assert!(ready.is_empty(), "it is not idle");
         assert_eq!(outbound.try_recv(&mut buf).expect("bytes"), 3);
         assert!(outbound.is_quiet());
         theirs.write_all(b"two").expect("write");
         drop(theirs);
-        lot.wait(Some(base::clock::Instant::default()), &mut ready).expect("turn");
+        poller.wait(Some(base::clock::Instant::default()), &mut ready).expect("turn");
         assert_eq!(outbound.try_recv(&mut buf).expect("bytes"), 3);
         assert!(!outbound.is_quiet(), "the end is not forgotten");
         assert_eq!((outbound.try_recv(&mut buf).expect("end"), buf.as_slice()), (0, &b"onetwo"[..]));
         drop(outbound);
-        assert_eq!(lot.len(), 0);
+        assert_eq!(poller.len(), 0);
     }
 }

@@ -3,9 +3,9 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-/// A borrowed descriptor of a socket whose entry in the lot is alive.
+/// A borrowed descriptor of a socket whose entry in the poller is alive.
 pub(crate) fn borrow(fd: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: callers pass a descriptor that the lot owns for as long as the call lasts: nothing in a thread closes sockets
+    // SAFETY: callers pass a descriptor that the poller owns for as long as the call lasts: nothing in a thread closes sockets
     // while one of these functions runs.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }

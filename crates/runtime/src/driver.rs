@@ -3,7 +3,7 @@
 use crate::inbox::{self, LoopWaker, Remote};
 use crate::{budget, task, time};
 use base::clock;
-use net::lot::{EVENTS_MAX, Lot};
+use net::poller::{EVENTS_MAX, Poller};
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -66,9 +66,9 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     clock::update();
     let thread = Thread::enter()?;
-    let lot: Rc<Lot<()>> = Rc::new(Lot::new()?);
-    let before = net::outbound::watch_with(&lot);
-    lot.add_copy(thread.remote.event().try_clone()?)?;
+    let poller: Rc<Poller<()>> = Rc::new(Poller::new()?);
+    let before = net::outbound::watch_with(&poller);
+    poller.add_copy(thread.remote.event().try_clone()?)?;
     let waker = thread.loop_waker();
     let done = {
         let mut future = pin!(future);
@@ -89,7 +89,7 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
             } else {
                 time::next()
             };
-            lot.wait(until, &mut ready)?;
+            poller.wait(until, &mut ready)?;
             thread.remote.end_sleep();
             ready.clear();
             clock::update();
@@ -97,8 +97,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
         }
     };
     net::outbound::watch_again(before);
-    lot.forget_all_wakers();
-    drop(lot);
+    poller.forget_all_wakers();
+    drop(poller);
     drop(thread);
     Ok(done)
 }

@@ -49,7 +49,7 @@ fn give_back(mut buf: Vec<u8>) {
 
 /// One direction.
 #[derive(Default)]
-pub struct Way {
+pub struct Direction {
     /// Read, and not yet written; `at`: so much of it was.
     pending: Vec<u8>,
     at: usize,
@@ -69,7 +69,7 @@ pub struct Way {
 }
 
 /// What ended a session.
-pub enum Over {
+pub enum RelayEnd {
     /// One side has closed its connection; `true`: the server.
     Closed(bool),
     /// Nobody said anything for too long.
@@ -83,8 +83,8 @@ pub struct Relay<'a> {
     client: &'a Stream,
     server: &'a Stream,
     /// From the client to the server, and back.
-    pub up: Way,
-    pub down: Way,
+    pub up: Direction,
+    pub down: Direction,
     buffer_bytes: usize,
     half_close: bool,
     timeout_ms: u64,
@@ -111,7 +111,7 @@ pub struct Terms {
 }
 
 impl<'a> Relay<'a> {
-    pub fn new(client: &'a Stream, server: &'a Stream, up: Way, down: Way, terms: Terms) -> Relay<'a> {
+    pub fn new(client: &'a Stream, server: &'a Stream, up: Direction, down: Direction, terms: Terms) -> Relay<'a> {
         let now = clock::now();
         let Terms { buffer_bytes, half_close, timeout_ms } = terms;
         Relay {
@@ -132,7 +132,7 @@ impl<'a> Relay<'a> {
     }
 
     /// Moves what can be moved; ready once it is over.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RelayEnd> {
         for to_client in [false, true] {
             // Pending: it waits for its turn.
             if let Poll::Ready(over) = self.poll_way(to_client, cx) {
@@ -146,10 +146,10 @@ impl<'a> Relay<'a> {
     }
 
     /// The time-out runs while nothing moves, and no direction waits for its rate.
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<RelayEnd> {
         // One whose time has come waits for something else: for the other side to take what was read.
         let now = clock::now();
-        let waits = |way: &Way| way.delay.as_ref().is_some_and(|delay| delay.deadline() > now);
+        let waits = |way: &Direction| way.delay.as_ref().is_some_and(|delay| delay.deadline() > now);
         let held = waits(&self.up) || waits(&self.down);
         if held {
             self.moved = clock::now();
@@ -161,14 +161,14 @@ impl<'a> Relay<'a> {
             }
             ready!(Pin::new(&mut self.idle).poll(cx));
             if !held && clock::now() >= self.moved.plus_millis(self.timeout_ms) {
-                return Poll::Ready(Over::Silence);
+                return Poll::Ready(RelayEnd::Silence);
             }
             self.moved = clock::now();
         }
     }
 
     /// Moves what can be moved in one direction.
-    fn poll_way(&mut self, to_client: bool, cx: &mut Context<'_>) -> Poll<Over> {
+    fn poll_way(&mut self, to_client: bool, cx: &mut Context<'_>) -> Poll<RelayEnd> {
         let Relay {
             client,
             server,
@@ -192,11 +192,11 @@ impl<'a> Relay<'a> {
                     way.growth = 1;
                     match to.poll_writable(cx) {
                         Poll::Ready(Ok(())) => continue,
-                        Poll::Ready(Err(e)) => return Poll::Ready(Over::Broken(e, to_client)),
+                        Poll::Ready(Err(e)) => return Poll::Ready(RelayEnd::Broken(e, to_client)),
                         Poll::Pending => return Poll::Pending,
                     }
                 }
-                Err(e) => return Poll::Ready(Over::Broken(e, to_client)),
+                Err(e) => return Poll::Ready(RelayEnd::Broken(e, to_client)),
             }
             if way.ended {
                 if *half_close && !std::mem::replace(&mut way.told, true) {
@@ -252,7 +252,7 @@ impl<'a> Relay<'a> {
     }
 
     /// Whether the session is over (nginx: `ngx_stream_proxy_test_finalize`).
-    fn over(&self) -> Option<Over> {
+    fn over(&self) -> Option<RelayEnd> {
         let to_client = self.down.has_pending(self.client);
         let to_server = self.up.has_pending(self.server);
         let (client_ended, server_ended) = (self.up.ended, self.down.ended);
@@ -264,15 +264,15 @@ impl<'a> Relay<'a> {
             (true, false) => to_server,
             (true, true) => false,
         };
-        (!goes_on).then_some(Over::Closed(self.server_last))
+        (!goes_on).then_some(RelayEnd::Closed(self.server_last))
     }
 }
 
-impl Way {
+impl Direction {
     /// A direction in which these bytes are on their way already. `received`: octets that were read before; `rate`: octets a
     /// second, 0 for no limit.
-    pub fn new(pending: Vec<u8>, received: u64, rate: u64) -> Way {
-        Way { pending, received, rate, growth: 1, ..Way::default() }
+    pub fn new(pending: Vec<u8>, received: u64, rate: u64) -> Direction {
+        Direction { pending, received, rate, growth: 1, ..Direction::default() }
     }
     fn has_pending(&self, to: &Stream) -> bool {
         self.at < self.pending.len() || to.has_unsent()

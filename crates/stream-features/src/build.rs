@@ -52,7 +52,7 @@ pub trait Feature: Sync {
 /// What a feature sees of the whole while it plans.
 pub struct StreamBuild<'a> {
     pub cx: &'a mut Cx,
-    pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
+    pub extensions: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
     pub background: &'a mut Vec<Arc<dyn Background<StreamPlan>>>,
 }
 
@@ -61,7 +61,7 @@ pub struct ServerBuild<'a> {
     pub cx: &'a mut Cx,
     pub server: &'a mut Server,
     pub names: &'a [ServerName],
-    pub things: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
+    pub extensions: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
     /// What it answers with, and where that was said: the last one holds.
     answers: Vec<(usize, Arc<dyn Content>)>,
 }
@@ -95,7 +95,7 @@ struct Builder<'a> {
     tables: Vec<(Table, usize)>,
     cx: &'a mut Cx,
     servers: Vec<Server>,
-    things: Vec<Arc<dyn Any + Send + Sync>>,
+    extensions: Vec<Arc<dyn Any + Send + Sync>>,
     background: Vec<Arc<dyn Background<StreamPlan>>>,
     complaints: Vec<Complaint>,
 }
@@ -118,7 +118,7 @@ pub fn build(
         tables,
         cx,
         servers: Vec::new(),
-        things: Vec::new(),
+        extensions: Vec::new(),
         background: Vec::new(),
         complaints: Vec::new(),
     };
@@ -151,7 +151,8 @@ impl Builder<'_> {
     fn stream(&mut self, stream: &mut Block<'_>) -> StreamPlan {
         let levels = levels::of(&self.tables, self.cx, stream, None);
         for (i, feature) in self.features.iter().enumerate() {
-            let mut build = StreamBuild { cx: self.cx, things: &mut self.things, background: &mut self.background };
+            let mut build =
+                StreamBuild { cx: self.cx, extensions: &mut self.extensions, background: &mut self.background };
             if let Err(problem) = feature.plan_stream(&levels[i + 1].plan, &mut build) {
                 self.complain(stream.directive.map(|d| At { span: d.span, line: d.line }), problem);
             }
@@ -175,7 +176,7 @@ impl Builder<'_> {
             variables: Vec::new(),
             groups_used: true,
             transparent: self.cx.get::<Transparent>().0,
-            things: std::mem::take(&mut self.things),
+            extensions: std::mem::take(&mut self.extensions),
             background: std::mem::take(&mut self.background),
         }
     }
@@ -227,7 +228,7 @@ impl Builder<'_> {
                 cx: self.cx,
                 server: &mut server,
                 names: &names,
-                things: &mut self.things,
+                extensions: &mut self.extensions,
                 answers: std::mem::take(&mut answers),
             };
             let done = feature.plan(&levels[i + 1].plan, &mut build);

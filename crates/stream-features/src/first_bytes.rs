@@ -19,8 +19,8 @@ use upstream::Stream;
 /// The status that the session ends with.
 pub async fn proxy_header(s: &mut StreamSession, stream: &Stream) -> Result<(), u16> {
     s.doing = "reading PROXY protocol";
-    let patience = s.srv().proxy_protocol_timeout;
-    let Ok(header) = timeout(patience, first_bytes::proxy_header(stream)).await else {
+    let idle_timer = s.srv().proxy_protocol_timeout;
+    let Ok(header) = timeout(idle_timer, first_bytes::proxy_header(stream)).await else {
         s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
         return Err(200);
     };

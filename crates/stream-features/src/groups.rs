@@ -20,7 +20,7 @@ pub enum Counts {
     FirstByte,
 }
 
-pub type Named = session_engine::upstreams::Named<Rules>;
+pub type UpstreamRef = session_engine::upstreams::UpstreamRef<Rules>;
 pub type Groups = session_engine::upstreams::Groups<Rules>;
 /// What the stream block itself says of name servers; kept in `Cx`.
 pub type StreamResolver = AreaResolver<Rules>;

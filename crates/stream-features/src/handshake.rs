@@ -21,8 +21,8 @@ pub async fn make(s: &mut StreamSession, stream: &mut Stream) -> Result<(), u16>
     if server.tcp_nodelay {
         stream.hurry();
     }
-    let patience = server.tls.as_ref().map_or(DEFAULT_TIMEOUT, |tls| tls.handshake_timeout);
-    let done = runtime::time::timeout(patience, stream.accept(|hello| choose(s, hello))).await;
+    let idle_timer = server.tls.as_ref().map_or(DEFAULT_TIMEOUT, |tls| tls.handshake_timeout);
+    let done = runtime::time::timeout(idle_timer, stream.accept(|hello| choose(s, hello))).await;
     let words = match done {
         Ok(Ok(())) => {
             s.tls = stream.facts();

@@ -31,7 +31,7 @@ pub struct StreamPlan {
     /// Connections to servers are made from addresses that are not this machine's: workers need the capability for it.
     pub transparent: bool,
     /// What features keep for the whole area.
-    pub things: Vec<Arc<dyn Any + Send + Sync>>,
+    pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
     /// What goes on beside the sessions, on the control thread.
     pub background: Vec<Arc<dyn Background<StreamPlan>>>,
 }
@@ -62,8 +62,8 @@ impl StreamPlan {
         &self.servers[index]
     }
     /// What a feature keeps for the whole area.
-    pub fn thing<T: 'static + Send + Sync>(&self) -> Option<&T> {
-        self.things.iter().find_map(|t| t.downcast_ref())
+    pub fn ext<T: 'static + Send + Sync>(&self) -> Option<&T> {
+        self.extensions.iter().find_map(|t| t.downcast_ref())
     }
 }
 

@@ -91,7 +91,7 @@ pub struct StreamSession {
     pub(crate) captures: Captures,
     slots: Vec<Slot>,
     /// Things that features keep with a session, by type.
-    things: SmallVec<[Box<dyn Any>; 1]>,
+    extensions: SmallVec<[Box<dyn Any>; 1]>,
 }
 
 impl StreamSession {
@@ -121,7 +121,7 @@ impl StreamSession {
             passes: 0,
             captures: Captures::default(),
             slots: Vec::new(),
-            things: SmallVec::new(),
+            extensions: SmallVec::new(),
         }
     }
     #[inline]
@@ -129,16 +129,16 @@ impl StreamSession {
         self.plan.srv(self.server)
     }
     /// What a feature keeps with the session.
-    pub fn thing<T: 'static>(&self) -> Option<&T> {
-        self.things.iter().find_map(|t| t.downcast_ref())
+    pub fn ext<T: 'static>(&self) -> Option<&T> {
+        self.extensions.iter().find_map(|t| t.downcast_ref())
     }
     pub fn keep<T: 'static>(&mut self, thing: T) {
-        self.things.retain(|t| !t.is::<T>());
-        self.things.push(Box::new(thing));
+        self.extensions.retain(|t| !t.is::<T>());
+        self.extensions.push(Box::new(thing));
     }
     /// Forgets what a feature has kept.
     pub fn forget<T: 'static>(&mut self) {
-        self.things.retain(|t| !t.is::<T>());
+        self.extensions.retain(|t| !t.is::<T>());
     }
     /// The client's address as text; `unix:` for UNIX-domain sockets.
     pub fn peer_text(&self) -> String {

@@ -70,7 +70,7 @@ fn plan() -> Rc<Arc<StreamPlan>> {
         variables: Vec::new(),
         groups_used: false,
         transparent: false,
-        things: Vec::new(),
+        extensions: Vec::new(),
         background: Vec::new(),
     }))
 }

@@ -3,7 +3,7 @@
 
 use crate::codec::{Asked, Event, Wrong};
 use crate::mux::{Mux, MuxStream};
-use crate::pool::{KeepAlive, Patience, Pooled};
+use crate::pool::{IdleTimer, KeepAlive, Pooled};
 use crate::serial::Serial;
 use crate::stream::Stream;
 use std::io;
@@ -131,10 +131,10 @@ impl ClientStream {
         }
     }
     /// The timer of whoever waits for the server.
-    pub fn patience(&mut self) -> &mut Patience {
+    pub fn idle_timer(&mut self) -> &mut IdleTimer {
         match self {
-            ClientStream::Serial(stream) => stream.patience(),
-            ClientStream::Mux(stream) => &mut stream.patience,
+            ClientStream::Serial(stream) => stream.idle_timer(),
+            ClientStream::Mux(stream) => &mut stream.idle_timer,
         }
     }
     /// Bytes since the last look.

@@ -1,6 +1,6 @@
 //! A group of servers: its lines, and the servers that stand behind them at the moment.
 
-use crate::balance::{Method, Turn};
+use crate::balance::{Attempts, Method};
 use crate::health::{Budget, Ejection};
 use crate::peer::{Peer, PeerSpec};
 use crate::pool::KeepAlive;
@@ -42,7 +42,7 @@ pub struct Line {
 
 /// A server that a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ResolvedAddress {
     pub address: SocketAddr,
     /// The name of a service record, and its weight.
     pub record: Option<(String, u32)>,
@@ -50,9 +50,9 @@ pub struct Found {
     pub backup: bool,
 }
 
-impl Found {
-    pub fn plain(ip: IpAddr, port: u16) -> Found {
-        Found { address: SocketAddr::new(ip, port), record: None, backup: false }
+impl ResolvedAddress {
+    pub fn plain(ip: IpAddr, port: u16) -> ResolvedAddress {
+        ResolvedAddress { address: SocketAddr::new(ip, port), record: None, backup: false }
     }
 }
 
@@ -110,7 +110,7 @@ pub struct Group {
     pub(crate) waiting: AtomicUsize,
     pub(crate) freed: Notify,
     /// By line: what its name stands for.
-    found: Mutex<Vec<Vec<Found>>>,
+    found: Mutex<Vec<Vec<ResolvedAddress>>>,
     members: RwLock<Arc<Members>>,
     /// One for all threads: a round-robin step reads and writes every peer.
     pub(crate) turn: Mutex<()>,
@@ -164,8 +164,8 @@ impl Group {
         self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
     /// What one request needs to choose.
-    pub fn turn(&self) -> Turn {
-        Turn::new(self.members())
+    pub fn attempts(&self) -> Attempts {
+        Attempts::new(self.members())
     }
     /// Whether the names of a line stand for something.
     pub fn is_found(&self, line: usize) -> bool {
@@ -175,7 +175,7 @@ impl Group {
 
     /// A name has been resolved (again): those of its servers that stay keep their places and their state. Whether
     /// anything has changed.
-    pub fn update(&self, line: usize, mut now: Vec<Found>) -> bool {
+    pub fn update(&self, line: usize, mut now: Vec<ResolvedAddress>) -> bool {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(known), Some(written)) = (found.get(line), self.lines.get(line)) else { return false };
         now.truncate(SERVERS_OF_LINE_MAX);
@@ -202,7 +202,7 @@ impl Group {
         true
     }
 
-    fn rebuild(&self, found: &[Vec<Found>]) {
+    fn rebuild(&self, found: &[Vec<ResolvedAddress>]) {
         let mut specs = Vec::new();
         for (line, found) in self.lines.iter().zip(found) {
             match &line.source {
@@ -223,7 +223,7 @@ impl Group {
         drop(old);
     }
 
-    fn spec(&self, line: &Line, found: &Found) -> Option<PeerSpec> {
+    fn spec(&self, line: &Line, found: &ResolvedAddress) -> Option<PeerSpec> {
         let mut spec = PeerSpec { address: Address::Ip(found.address), ..line.spec.clone() };
         if let Some((name, weight)) = &found.record {
             spec.name.clone_from(name);
@@ -246,7 +246,7 @@ fn number(name: &str) -> u64 {
 }
 
 /// What names stood for when they were last resolved: a reload begins with that.
-type Names = HashMap<(String, String), Vec<Found>>;
+type Names = HashMap<(String, String), Vec<ResolvedAddress>>;
 static NAMES: Mutex<Option<Names>> = Mutex::new(None);
 /// Names that are remembered.
 const NAMES_MAX: usize = 10_000;
@@ -262,7 +262,7 @@ fn name_of(source: &Source) -> Option<String> {
     }
 }
 
-fn remember_names(group: &str, source: &Source, found: &[Found]) {
+fn remember_names(group: &str, source: &Source, found: &[ResolvedAddress]) {
     let Some(name) = name_of(source) else { return };
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let names = names.get_or_insert_default();
@@ -272,7 +272,7 @@ fn remember_names(group: &str, source: &Source, found: &[Found]) {
     names.insert((group.to_string(), name), found.to_vec());
 }
 
-fn remembered_names(group: &str, source: &Source) -> Vec<Found> {
+fn remembered_names(group: &str, source: &Source) -> Vec<ResolvedAddress> {
     let Some(name) = name_of(source) else { return Vec::new() };
     let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut found = names.as_ref().and_then(|n| n.get(&(group.to_string(), name))).cloned().unwrap_or_default();
@@ -348,7 +348,7 @@ mod tests {
         };
         let g = group("names", vec![line()]);
         assert_eq!(g.members().primary.len(), 0);
-        let found = |last: u8| Found::plain(IpAddr::from([127, 0, 0, last]), 81);
+        let found = |last: u8| ResolvedAddress::plain(IpAddr::from([127, 0, 0, last]), 81);
         assert!(g.update(0, vec![found(1), found(2)]));
         let second = g.members().primary[1].clone();
         assert!(!g.update(0, vec![found(2), found(1)]), "another order is nothing new");
@@ -368,7 +368,7 @@ mod tests {
             source: Source::Resolved { host: "m".into(), port: 80, service: None },
         };
         let g = group("many", vec![line]);
-        let found = |n: usize| Found::plain(IpAddr::from([127, 1, (n >> 8) as u8, n as u8]), 80);
+        let found = |n: usize| ResolvedAddress::plain(IpAddr::from([127, 1, (n >> 8) as u8, n as u8]), 80);
         assert!(g.update(0, (0..2 * SERVERS_OF_LINE_MAX).map(found).collect()));
         assert_eq!(g.members().primary.len(), SERVERS_OF_LINE_MAX);
     }
@@ -379,7 +379,7 @@ mod tests {
             spec: PeerSpec { weight, ..PeerSpec::new("n", Address::Unix("".into())) },
             source: Source::Resolved { host: "n".into(), port: 80, service: Some("http".into()) },
         };
-        let found = |last: u8, weight, backup| Found {
+        let found = |last: u8, weight, backup| ResolvedAddress {
             address: SocketAddr::from(([127, 0, 0, last], 90)),
             record: Some(("s.n".into(), weight)),
             backup,

@@ -22,12 +22,12 @@ mod secure;
 pub mod serial;
 pub mod stream;
 
-pub use balance::{Active, Choice, Method, Turn};
+pub use balance::{Attempts, Choice, Method, PeerLease};
 pub use client::{Came, ClientStream, Connection, Counts, Stop};
 pub use codec::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
-pub use group::{Extras, Found, Group, Line, Source};
+pub use group::{Extras, Group, Line, ResolvedAddress, Source};
 pub use mux::Mux;
 pub use peer::{Checked, Peer, PeerSpec};
-pub use pool::{KeepAlive, Patience, Pooled};
+pub use pool::{IdleTimer, KeepAlive, Pooled};
 pub use secure::HandshakeError;
 pub use stream::{Address, Options, Stream};

@@ -8,7 +8,7 @@
 use crate::client::{Came, Counts, Stop};
 use crate::codec::{Answer, Asked, Begun, End, Event, Wrong};
 use crate::group::Group;
-use crate::pool::{KeepAlive, Mixed, Patience, Place};
+use crate::pool::{IdleTimer, KeepAlive, Mixed, Place};
 use crate::stream::{Address, Stream};
 use base::clock::{self, Instant};
 use bytes::Bytes;
@@ -322,7 +322,7 @@ pub struct MuxStream {
     over: Option<Vec<u8>>,
     ended: bool,
     requests: u64,
-    pub(crate) patience: Patience,
+    pub(crate) idle_timer: IdleTimer,
     pub(crate) counts: Counts,
 }
 
@@ -359,7 +359,7 @@ impl MuxStream {
             over: None,
             ended: false,
             requests,
-            patience: Patience::default(),
+            idle_timer: IdleTimer::default(),
             counts: Counts::default(),
         }
     }
@@ -417,7 +417,7 @@ impl MuxStream {
             self.counts.sent += n as u64 + 9;
             self.sent_end = last && n == piece.len();
             if n > 0 {
-                self.patience.renew();
+                self.idle_timer.renew();
             } else if !self.sent_end {
                 waits = true;
                 break;
@@ -465,7 +465,7 @@ impl MuxStream {
         };
         match event {
             Some(event) => {
-                self.patience.renew();
+                self.idle_timer.renew();
                 Some(self.translate(event).unwrap_or_else(Came::Wrong))
             }
             None => Some(match over? {

@@ -1,6 +1,6 @@
 //! The names of a group's lines, asked for and asked for again; runs on the control thread.
 
-use crate::group::{Found, Group, Source};
+use crate::group::{Group, ResolvedAddress, Source};
 use crate::resolver::{Failed, Resolver};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Naming {
                 && !self.group.is_found(index)
                 && let Ok(ips) = system(host).await
             {
-                self.group.update(index, ips.into_iter().map(|ip| Found::plain(ip, *port)).collect());
+                self.group.update(index, ips.into_iter().map(|ip| ResolvedAddress::plain(ip, *port)).collect());
             }
         }
     }
@@ -77,7 +77,8 @@ impl Naming {
             let known = self.group.is_found(line);
             match system(host).await {
                 Ok(ips) => {
-                    let changed = self.group.update(line, ips.into_iter().map(|ip| Found::plain(ip, port)).collect());
+                    let changed =
+                        self.group.update(line, ips.into_iter().map(|ip| ResolvedAddress::plain(ip, port)).collect());
                     if changed && (told || !known) {
                         say(Word::Found { host, group: &self.group.name });
                     }
@@ -101,7 +102,7 @@ impl Naming {
         loop {
             let asked = match service {
                 None => resolver.look(host, self.timeout).await.map(|(ips, valid)| {
-                    let found = ips.iter().map(|ip| Found::plain(*ip, port)).collect();
+                    let found = ips.iter().map(|ip| ResolvedAddress::plain(*ip, port)).collect();
                     (found, valid)
                 }),
                 Some(service) => resolver.service(host, service, self.timeout, &say).await,

@@ -70,7 +70,7 @@ impl Hasher for Mixed {
 pub struct Pooled {
     pub(crate) stream: Stream,
     pub(crate) codec: Box<dyn SerialCodec>,
-    pub(crate) patience: Patience,
+    pub(crate) idle_timer: IdleTimer,
     pub(crate) requests: u64,
     opened: Instant,
     idle_since: Instant,
@@ -81,12 +81,12 @@ pub struct Pooled {
 
 /// A connection's timer. It stays armed from one wait to the next: moving it on costs next to nothing, making one does not.
 #[derive(Debug, Default)]
-pub struct Patience {
+pub struct IdleTimer {
     sleep: Option<Sleep>,
     waiting: bool,
 }
 
-impl Patience {
+impl IdleTimer {
     /// Something has happened: the next wait begins anew.
     #[inline]
     pub fn renew(&mut self) {
@@ -141,7 +141,7 @@ impl Pooled {
         Box::new(Pooled {
             stream,
             codec,
-            patience: Patience::default(),
+            idle_timer: IdleTimer::default(),
             requests: 0,
             opened: clock::now(),
             idle_since: clock::now(),
@@ -187,8 +187,8 @@ pub fn give(mut connection: Box<Pooled>, keep: &KeepAlive) {
     }
     connection.idle_since = now;
     connection.timeout_ms = keep.timeout_ms;
-    connection.patience.renew();
-    connection.stream.rest();
+    connection.idle_timer.renew();
+    connection.stream.set_idle();
     IDLE.with_borrow_mut(|idle| {
         let idle = idle.entry(connection.place).or_default();
         if idle.len() >= keep.connections {

@@ -1,6 +1,6 @@
 //! `queue`: requests that no server can take wait until one can.
 
-use crate::balance::{Active, Choice, Turn};
+use crate::balance::{Attempts, Choice, PeerLease};
 use crate::group::{Group, Queue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,21 +20,21 @@ impl Drop for Place<'_> {
 
 impl Group {
     /// The next server; with `queue` it is waited for, behind those who wait already.
-    pub async fn next(self: &Arc<Self>, choice: &Choice<'_>, turn: &mut Turn) -> Option<Active> {
-        let Some(queue) = self.extras.queue else { return self.choose(choice, turn) };
+    pub async fn next(self: &Arc<Self>, choice: &Choice<'_>, attempts: &mut Attempts) -> Option<PeerLease> {
+        let Some(queue) = self.extras.queue else { return self.choose(choice, attempts) };
         let waiting = self.waiting.load(Ordering::Relaxed);
         if waiting == 0
-            && let Some(active) = self.choose(choice, turn)
+            && let Some(active) = self.choose(choice, attempts)
         {
             return Some(active);
         }
-        if waiting >= queue.max || turn.asked() > 0 {
+        if waiting >= queue.max || attempts.asked() > 0 {
             return None;
         }
         // (Boxed: hardly anybody waits, and whoever asks carries what he might need for it.)
-        Box::pin(self.wait(queue, choice, turn)).await
+        Box::pin(self.wait(queue, choice, attempts)).await
     }
-    async fn wait(self: &Arc<Self>, queue: Queue, choice: &Choice<'_>, turn: &mut Turn) -> Option<Active> {
+    async fn wait(self: &Arc<Self>, queue: Queue, choice: &Choice<'_>, attempts: &mut Attempts) -> Option<PeerLease> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _place = Place(&self.waiting);
         let deadline = base::clock::now().plus_millis(queue.timeout_ms);
@@ -43,10 +43,10 @@ impl Group {
             tokio::pin!(freed);
             // From here on nothing that is freed goes unnoticed.
             freed.as_mut().enable();
-            turn.renew(self);
+            attempts.renew(self);
             base::clock::update();
             let now = Choice { now: base::clock::now(), ..*choice };
-            if let Some(active) = self.choose(&now, turn) {
+            if let Some(active) = self.choose(&now, attempts) {
                 return Some(active);
             }
             if now.now >= deadline {
@@ -75,9 +75,9 @@ mod tests {
         let g = Arc::new(Group::with("queue", lines, Method::RoundRobin, KeepAlive::default(), true, extras));
         let choice = balance::Choice { now: base::clock::now(), random: 1, key: b"", bound: None };
         runtime::block_on(async {
-            let held = g.next(&choice, &mut g.turn()).await.unwrap();
-            assert!(g.next(&choice, &mut g.turn()).await.is_none(), "nobody gives up a server");
-            let (mut second, mut third) = (g.turn(), g.turn());
+            let held = g.next(&choice, &mut g.attempts()).await.unwrap();
+            assert!(g.next(&choice, &mut g.attempts()).await.is_none(), "nobody gives up a server");
+            let (mut second, mut third) = (g.attempts(), g.attempts());
             let (second, third, ()) = tokio::join!(g.next(&choice, &mut second), g.next(&choice, &mut third), async {
                 drop(held);
             });

@@ -2,7 +2,7 @@
 
 use crate::client::{Came, Counts, Stop};
 use crate::codec::{Asked, Event, Wrong};
-use crate::pool::{self, KeepAlive, Patience, Pooled};
+use crate::pool::{self, IdleTimer, KeepAlive, Pooled};
 use crate::stream::Stream;
 use std::io;
 use std::task::{Context, Poll};
@@ -82,7 +82,7 @@ impl Serial {
                 Ok(n) => {
                     self.at += n;
                     self.counts.sent += n as u64;
-                    self.connection.patience.renew();
+                    self.connection.idle_timer.renew();
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => match stream.poll_writable(cx) {
                     Poll::Ready(Ok(())) => {}
@@ -168,7 +168,7 @@ impl Serial {
                 }
                 Ok(n) => {
                     self.counts.received += n as u64;
-                    self.connection.patience.renew();
+                    self.connection.idle_timer.renew();
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.connection.stream.poll_readable(cx) {
                     Poll::Ready(Ok(())) => {}
@@ -181,8 +181,8 @@ impl Serial {
         }
     }
     /// The timer of whoever waits for the server.
-    pub fn patience(&mut self) -> &mut Patience {
-        &mut self.connection.patience
+    pub fn idle_timer(&mut self) -> &mut IdleTimer {
+        &mut self.connection.idle_timer
     }
     /// Bytes since the last look.
     pub fn take_counts(&mut self) -> Counts {

@@ -209,11 +209,11 @@ impl Stream {
         self.outbound.hurry();
     }
     /// Nobody waits for it for a while.
-    pub fn rest(&self) {
+    pub fn set_idle(&self) {
         if let Some(secure) = &self.secure {
             secure.shrink();
         }
-        self.outbound.rest();
+        self.outbound.set_idle();
     }
     /// Reads without waiting.
     ///

@@ -1,4 +1,4 @@
-//! HTTP/2 over a client's connection. The connection stays parked: the thread's loop feeds what has come to the protocol core
+//! HTTP/2 over a client's connection. The connection stays idle: the thread's loop feeds what has come to the protocol core
 //! (`wire-h2`), starts each request at once, and sends what all streams have to say with one write at the end of the turn. A
 //! request that must wait is a task (`stream.rs`); its end, also by a panic, is the end of its stream and of nothing else.
 
@@ -11,10 +11,10 @@ pub mod upgrade;
 use crate::link::Link;
 use crate::secure::Secure;
 use crate::task::{self, Start};
-use crate::world::{Owner, World};
+use crate::worker::{Registration, Worker};
 use base::clock;
 use http_engine::{Connection, counters};
-use net::lot::Key;
+use net::poller::Key;
 use observe::Level;
 use runtime::budget;
 use std::cell::{Cell, RefCell};
@@ -58,7 +58,7 @@ fn wake(waker: &RefCell<Option<Waker>>) {
 
 /// One connection.
 pub struct H2 {
-    world: Rc<World>,
+    worker: Rc<Worker>,
     key: Key,
     link: Link,
     connection: Rc<Connection>,
@@ -88,24 +88,24 @@ pub fn is_preface(bytes: &[u8]) -> Option<bool> {
 }
 
 /// A connection speaks HTTP/2 from its first octets on, which are these.
-pub fn begin(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>, bytes: &[u8]) {
-    let h2 = H2::new(world, key, connection, secure);
-    world.lot.set_owner(key, Owner::H2(h2.clone()));
+pub fn begin(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>, bytes: &[u8]) {
+    let h2 = H2::new(worker, key, connection, secure);
+    worker.poller.set_registration(key, Registration::H2(h2.clone()));
     // Small frames follow each other; none must wait for the acknowledgement of another.
-    world.no_delay(key, connection);
+    worker.no_delay(key, connection);
     h2.receive(bytes);
     h2.touch();
-    world.lot.again_if_readable(key);
+    worker.poller.again_if_readable(key);
 }
 
-fn limits(world: &World, connection: &Connection) -> Limits {
-    let head = crate::head_in::limits(world, connection);
+fn limits(worker: &Worker, connection: &Connection) -> Limits {
+    let head = crate::head_in::limits(worker, connection);
     // Without a plan nothing is served; the default's values bound what is read meanwhile.
-    let (size, count) = world.default_conf(connection).map_or((8 * 1024, 4), |core| {
+    let (size, count) = worker.default_conf(connection).map_or((8 * 1024, 4), |core| {
         let buffers = core.conf.large_client_header_buffers;
         (buffers.size as usize, buffers.count as usize)
     });
-    let plan = world.plan.borrow();
+    let plan = worker.plan.borrow();
     let conf =
         plan.as_ref().and_then(|plan| Some(plan.servers.get(plan.listener_of(connection)?.default_server)?.http2));
     let conf = conf.unwrap_or_default();
@@ -122,38 +122,38 @@ fn limits(world: &World, connection: &Connection) -> Limits {
 }
 
 /// A connection turned readable.
-pub fn readable(world: &Rc<World>, key: Key, h2: &Rc<H2>) {
-    let Ok(mut buf) = world.read_buf.try_borrow_mut() else { return };
+pub fn readable(worker: &Rc<Worker>, key: Key, h2: &Rc<H2>) {
+    let Ok(mut buf) = worker.read_buf.try_borrow_mut() else { return };
     buf.clear();
     match h2.link.recv(&mut buf) {
         Ok(n) if n > 0 => h2.receive(&buf),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-        _ => return world.close(key),
+        _ => return worker.close(key),
     }
     drop(buf);
     h2.touch();
-    world.lot.again_if_readable(key);
+    worker.poller.again_if_readable(key);
 }
 
 /// A connection's deadline has come.
-pub fn timed_out(world: &Rc<World>, key: Key, h2: &Rc<H2>) {
+pub fn timed_out(worker: &Rc<Worker>, key: Key, h2: &Rc<H2>) {
     if h2.core.borrow_mut().give_up_block() {
         h2.heading.set(false);
         return h2.touch();
     }
     h2.core.borrow_mut().shutdown();
     let _ = h2.write();
-    world.close(key);
+    worker.close(key);
 }
 
 impl H2 {
-    fn new(world: &Rc<World>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>) -> Rc<H2> {
+    fn new(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>) -> Rc<H2> {
         Rc::new(H2 {
-            world: world.clone(),
+            worker: worker.clone(),
             key,
-            link: Link { world: world.clone(), key, secure: secure.cloned() },
+            link: Link { worker: worker.clone(), key, secure: secure.cloned() },
             connection: connection.clone(),
-            core: RefCell::new(Server::new(limits(world, connection))),
+            core: RefCell::new(Server::new(limits(worker, connection))),
             streams: RefCell::default(),
             room: RefCell::default(),
             writing: Cell::new(false),
@@ -213,7 +213,7 @@ impl H2 {
     fn fail(self: &Rc<Self>, error: &ConnectionError) {
         let client = http_engine::variables::peer_text(&self.connection);
         let (words, local) = (error.words, &self.connection.local);
-        self.world.log(
+        self.worker.log(
             Level::Info,
             self.connection.number,
             format_args!("{words} while processing HTTP/2 connection, client: {client}, server: {local}"),
@@ -224,7 +224,7 @@ impl H2 {
             return;
         }
         // What it still sends is read, so that it sees why.
-        task::spawn(&self.world, self.key, &self.connection, Start::Linger);
+        task::spawn(&self.worker, self.key, &self.connection, Start::Linger);
     }
 
     /// Ends all streams: their requests learn that nobody waits any more.
@@ -241,22 +241,22 @@ impl H2 {
     /// The connection has something to send, or to decide, at the end of the turn.
     pub fn touch(self: &Rc<Self>) {
         if !self.dirty.replace(true) {
-            self.world.dirty.borrow_mut().push(self.clone());
+            self.worker.dirty.borrow_mut().push(self.clone());
         }
     }
 
     /// The end of a turn in which something was done: one write for all streams.
     pub fn end_of_turn(self: &Rc<Self>) {
         self.dirty.set(false);
-        if self.lost.get() || self.world.lot.raw(self.key).is_none() {
+        if self.lost.get() || self.worker.poller.raw(self.key).is_none() {
             return;
         }
         match self.write() {
             Ok(()) => self.make_room(),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.wait_for_socket(),
-            Err(_) => return self.world.close(self.key),
+            Err(_) => return self.worker.close(self.key),
         }
-        self.rest();
+        self.set_deadline();
     }
 
     fn write(&self) -> io::Result<()> {
@@ -287,7 +287,7 @@ impl H2 {
                     Ok(true) => {}
                     Ok(false) => break false,
                     Err(_) => {
-                        h2.world.log(Level::Info, h2.connection.number, format_args!("client timed out"));
+                        h2.worker.log(Level::Info, h2.connection.number, format_args!("client timed out"));
                         break false;
                     }
                 }
@@ -306,7 +306,7 @@ impl H2 {
                 h2.make_room();
                 h2.touch();
             } else {
-                h2.world.close(h2.key);
+                h2.worker.close(h2.key);
             }
         });
     }
@@ -321,13 +321,13 @@ impl H2 {
     }
 
     fn send_timeout(&self) -> Duration {
-        self.world
+        self.worker
             .default_conf(&self.connection)
             .map_or(Duration::from_secs(60), |core| core.conf.send_timeout.duration())
     }
 
     /// Nothing is to be done: until when the connection may stay.
-    fn rest(self: &Rc<Self>) {
+    fn set_deadline(self: &Rc<Self>) {
         let (is_idle, within, going, has_begun) = {
             let core = self.core.borrow();
             (core.is_idle(), core.is_within_head(), core.is_going(), core.has_begun())
@@ -340,21 +340,21 @@ impl H2 {
         if !is_idle || !self.streams.borrow().is_empty() || self.unsent() > 0 || self.link.has_unsent() {
             self.heading.set(false);
             // Streams have times of their own.
-            self.world.lot.set_deadline(self.key, clock::Instant(u64::MAX));
+            self.worker.poller.set_deadline(self.key, clock::Instant(u64::MAX));
             return;
         }
-        if going || self.peer_goes.get() || self.world.quitting.get() {
+        if going || self.peer_goes.get() || self.worker.quitting.get() {
             self.core.borrow_mut().shutdown();
             let _ = self.write();
             self.lost.set(true);
-            return task::spawn(&self.world, self.key, &self.connection, Start::Linger);
+            return task::spawn(&self.worker, self.key, &self.connection, Start::Linger);
         }
         if within || !has_begun {
             self.wait_for_head();
         } else {
-            let conf = self.world.default_conf(&self.connection);
+            let conf = self.worker.default_conf(&self.connection);
             let millis = conf.map_or(75_000, |core| core.conf.keepalive_timeout.millis);
-            self.world.lot.set_deadline(self.key, clock::now().plus_millis(millis));
+            self.worker.poller.set_deadline(self.key, clock::now().plus_millis(millis));
             self.heading.set(false);
         }
         self.core.borrow_mut().shrink();
@@ -364,9 +364,9 @@ impl H2 {
     /// What has begun has `client_header_timeout` to come whole; drops that come now and then do not keep it.
     fn wait_for_head(&self) {
         if !self.heading.replace(true) {
-            let conf = self.world.default_conf(&self.connection);
+            let conf = self.worker.default_conf(&self.connection);
             let millis = conf.map_or(60_000, |core| core.conf.client_header_timeout.0);
-            self.world.lot.set_deadline(self.key, clock::now().plus_millis(millis));
+            self.worker.poller.set_deadline(self.key, clock::now().plus_millis(millis));
         }
     }
 
@@ -435,7 +435,7 @@ struct CloseOnPanic(Rc<H2>);
 impl Drop for CloseOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.world.close(self.0.key);
+            self.0.worker.close(self.0.key);
         }
     }
 }

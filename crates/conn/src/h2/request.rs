@@ -22,7 +22,7 @@ impl H2 {
         octets: usize,
     ) {
         count();
-        let Some(mut r) = self.world.request(&self.connection) else {
+        let Some(mut r) = self.worker.request(&self.connection) else {
             return self.core.borrow_mut().reset(id, wire_h2::ErrorCode::RefusedStream);
         };
         let shared = Rc::new(Shared::default());
@@ -30,7 +30,7 @@ impl H2 {
         self.connection.requests.set(self.connection.requests.get() + 1);
         self.limit_requests(&r);
         let count = request.as_ref().map_or(0, |request| request.fields.len() + request.ignored.len());
-        let too_many = list.too_many || count > head_in::limits(&self.world, &self.connection).fields_max;
+        let too_many = list.too_many || count > head_in::limits(&self.worker, &self.connection).fields_max;
         let is_websocket = request.as_ref().is_ok_and(|request| request.protocol.is_some());
         let filled = fill(&mut r, list, &request, self.core.borrow().offers_connect());
         r.length = octets as u64;
@@ -64,7 +64,7 @@ impl H2 {
 
     /// `keepalive_requests` and `keepalive_time`: this is the connection's last request.
     fn limit_requests(&self, r: &Request) {
-        let Some(core) = self.world.default_conf(&self.connection) else { return };
+        let Some(core) = self.worker.default_conf(&self.connection) else { return };
         let age = r.started.millis_since(self.connection.started);
         if self.connection.requests.get() >= core.conf.keepalive_requests.0 || age > core.conf.keepalive_time.0 {
             self.core.borrow_mut().shutdown();

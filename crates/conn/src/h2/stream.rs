@@ -25,7 +25,7 @@ pub fn answer(h2: &Rc<H2>, id: u32, outcome: Outcome) {
         },
         outcome => outcome,
     };
-    h2.world.tasks.set(h2.world.tasks.get() + 1);
+    h2.worker.tasks.set(h2.worker.tasks.get() + 1);
     let guard = Guard { h2: h2.clone(), id };
     runtime::task::spawn_local(Box::pin(async move {
         run(&guard.h2, id, outcome).await;
@@ -42,8 +42,8 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.h2.finished(self.id);
-        let world = &self.h2.world;
-        world.tasks.set(world.tasks.get() - 1);
+        let worker = &self.h2.worker;
+        worker.tasks.set(worker.tasks.get() - 1);
     }
 }
 
@@ -80,7 +80,7 @@ fn at_once(h2: &Rc<H2>, id: u32, mut r: Box<Request>, body: Body) -> Option<(Box
     note_sent(&mut r, bytes.len() as u64);
     r.completed = true;
     r.length += h2.core.borrow().taken(id);
-    h2.world.finished(r);
+    h2.worker.finished(r);
     h2.finished(id);
     None
 }
@@ -98,7 +98,7 @@ fn note_sent(r: &mut Request, body: u64) {
 
 /// Sends the head; fields as HTTP/1 has them, but for their case and those of the connection.
 fn send_head(h2: &Rc<H2>, id: u32, r: &mut Request, end: bool) {
-    head_out::prepare(r, h2.world.quitting.get());
+    head_out::prepare(r, h2.worker.quitting.get());
     let mut arena: Vec<u8> = Vec::with_capacity(512);
     let mut places: smallvec::SmallVec<[(usize, usize, usize); 16]> = smallvec::SmallVec::new();
     head_out::fields(r, false, &mut |name, value| {
@@ -133,7 +133,7 @@ async fn run(h2: &Rc<H2>, id: u32, outcome: Outcome) {
         // What the client was too slow for is its own fault, and so is what is not worth an answer (nginx: `ngx_http_v2_close_stream`).
         let code = if matches!(r.out.status, 408 | 444) { ErrorCode::Protocol } else { ErrorCode::Internal };
         h2.core.borrow_mut().reset(id, code);
-        return h2.world.finished(r);
+        return h2.worker.finished(r);
     };
     let websocket = wants_tunnel(h2, id);
     let sent = if let Some(tunnel) = r.tunnel.take() {
@@ -172,7 +172,7 @@ async fn run(h2: &Rc<H2>, id: u32, outcome: Outcome) {
     if r.has_background() {
         poll_fn(|cx| r.poll_background(cx)).await;
     }
-    h2.world.finished(r);
+    h2.worker.finished(r);
 }
 
 struct Writing;

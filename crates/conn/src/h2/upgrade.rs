@@ -3,10 +3,10 @@
 
 use super::body::Watch;
 use super::{H2, Shared, stream};
-use crate::world::{Owner, World};
+use crate::worker::{Registration, Worker};
 use base64::Engine;
 use http_engine::{Connection, Request, engine};
-use net::lot::Key;
+use net::poller::Key;
 use std::io::IoSlice;
 use std::rc::Rc;
 use wire_h1::{Field, Known, Version};
@@ -39,22 +39,22 @@ const SETTINGS: &[u8] = b"http2-settings";
 
 /// Goes on with HTTP/2; the request is stream 1. `rest`: what came behind it.
 pub fn begin(
-    world: &Rc<World>,
+    worker: &Rc<Worker>,
     key: Key,
     connection: &Rc<Connection>,
     mut r: Box<Request>,
     settings: &[u8],
     rest: &[u8],
 ) {
-    let h2 = H2::new(world, key, connection, None);
-    world.lot.set_owner(key, Owner::H2(h2.clone()));
-    world.no_delay(key, connection);
+    let h2 = H2::new(worker, key, connection, None);
+    worker.poller.set_registration(key, Registration::H2(h2.clone()));
+    worker.no_delay(key, connection);
     // It is less than any socket takes.
     if h2.link.send(&[IoSlice::new(ANSWER)], false).is_ok_and(|n| n == ANSWER.len()) {
         connection.requests.set(connection.requests.get() + 1);
         let settled = h2.core.borrow_mut().upgraded(settings);
         if let Err(error) = settled {
-            world.recycle(r);
+            worker.recycle(r);
             return h2.fail(&error);
         }
         (r.version, r.keep_alive) = (Version::Http20, true);
@@ -66,10 +66,10 @@ pub fn begin(
         *h2.upgrading.borrow_mut() = Some(r);
         h2.receive(rest);
     } else {
-        world.close(key);
+        worker.close(key);
     }
     h2.touch();
-    world.lot.again_if_readable(key);
+    worker.poller.again_if_readable(key);
 }
 
 /// The client has sent its preface: the request is answered. Not before: clients have little room for what follows a 101.

@@ -143,7 +143,7 @@ impl Feature for BrowserFeature {
         let Some(conf) = conf.downcast_ref::<BrowserConf>() else { return Ok(()) };
         let mut modern = conf.modern_browser.clone().unwrap_or_default();
         modern.listed.sort_by_key(|(mark, _)| *mark);
-        block.location.things.push(Arc::new(Browsers {
+        block.location.extensions.push(Arc::new(Browsers {
             modern,
             ancient: conf.ancient_browser.clone().unwrap_or_default(),
             modern_value: conf.modern_browser_value.0.clone(),
@@ -203,7 +203,7 @@ impl Mark {
 }
 
 fn value(r: &Request, modern: bool, out: &mut Vec<u8>) -> bool {
-    let Some(browsers) = r.loc().thing::<Browsers>() else { return false };
+    let Some(browsers) = r.loc().ext::<Browsers>() else { return false };
     if browsers.is_modern(r.header(Known::UserAgent)) != modern {
         return false;
     }

@@ -109,11 +109,11 @@ fn plan(settings: Settings, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
             let text = format!("\"{family}_cache\" directive is incompatible with \"{family}_store\"");
             return Err(Problem::says(text));
         }
-        block.location.things.push(Arc::new(Arc::new(caching)));
+        block.location.extensions.push(Arc::new(Arc::new(caching)));
     }
     if stores {
         let Settings { store: to, store_access: mode, .. } = settings;
-        block.location.things.push(Arc::new(Arc::new(Storing { family, to, mode })));
+        block.location.extensions.push(Arc::new(Arc::new(Storing { family, to, mode })));
     }
     Ok(())
 }
@@ -181,17 +181,17 @@ static VARIABLES: &[Builtin] = &[
 ];
 
 fn state(r: &mut Request, out: &mut Vec<u8>, read: impl Fn(&CacheState) -> Vec<u8>) -> bool {
-    let Some(value) = r.thing::<CacheState>().map(read) else { return false };
+    let Some(value) = r.ext::<CacheState>().map(read) else { return false };
     out.extend_from_slice(&value);
     !value.is_empty()
 }
 
 fn revalidating(r: &Request) -> bool {
-    r.thing::<CacheState>().is_some_and(|s| s.revalidating && s.status == "EXPIRED")
+    r.ext::<CacheState>().is_some_and(|s| s.revalidating && s.status == "EXPIRED")
 }
 
 fn last_modified(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    let Some(stored) = r.thing::<CacheState>().and_then(|s| s.stored.as_ref()).filter(|_| revalidating(r)) else {
+    let Some(stored) = r.ext::<CacheState>().and_then(|s| s.stored.as_ref()).filter(|_| revalidating(r)) else {
         return false;
     };
     if stored.meta.last_modified < 0 {

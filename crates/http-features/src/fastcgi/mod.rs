@@ -4,7 +4,7 @@
 pub mod record;
 
 use crate::shared::cgi::params::{ParamLine, Params};
-use crate::shared::exchange::target::{Aim, Scheme, Target};
+use crate::shared::exchange::target::{Scheme, Target, UpstreamTarget};
 use crate::shared::exchange::{Announce, PassPlan, Protocol};
 use conf_schema::value::{Flag, List, Own, Text};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
@@ -79,7 +79,7 @@ impl Value for Split {
     }
 }
 
-/// What a location makes of a URI; kept in `Location::things`.
+/// What a location makes of a URI; kept in `Location::extensions`.
 struct Script {
     split: Option<Split>,
     index: Vec<u8>,
@@ -102,7 +102,7 @@ impl Feature for Fastcgi {
         pass.check(block.cx, &whole)?;
         let index = conf.fastcgi_index.as_ref().map(|index| index.str().as_bytes().to_vec()).unwrap_or_default();
         if conf.fastcgi_split_path_info.is_some() || !index.is_empty() {
-            block.location.things.push(Arc::new(Script { split: conf.fastcgi_split_path_info.clone(), index }));
+            block.location.extensions.push(Arc::new(Script { split: conf.fastcgi_split_path_info.clone(), index }));
         }
         let Some(Own(PassTo(target))) = conf.fastcgi_pass.clone() else { return Ok(()) };
         let bound = target.bind(&SCHEME, block.cx)?;
@@ -127,7 +127,14 @@ impl Protocol for Spoken {
     fn codec(&self) -> Option<Box<dyn SerialCodec>> {
         Some(Box::new(FastCgi::new(self.keep, self.catch.clone())))
     }
-    fn write(&self, _: &PassPlan, r: &mut Request, _: &Aim<'_>, _: Announce, out: &mut Vec<u8>) -> Result<bool, u16> {
+    fn write(
+        &self,
+        _: &PassPlan,
+        r: &mut Request,
+        _: &UpstreamTarget<'_>,
+        _: Announce,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, u16> {
         let mut params = Vec::with_capacity(1024);
         self.params.each(r, &mut |name, value| record::put_param(name, value, &mut params));
         record::put_request(&params, self.keep, out);
@@ -147,7 +154,7 @@ static VARIABLES: &[Builtin] = &[
 ];
 
 fn script(r: &mut Request, out: &mut Vec<u8>, group: usize) -> bool {
-    let script = r.loc().thing::<Script>();
+    let script = r.loc().ext::<Script>();
     let mut captures = Captures::default();
     let split = script.and_then(|script| script.split.as_ref());
     let matched = split.is_some_and(|Split(pattern)| pattern.captures(&r.path, &mut captures) == Ok(true));

@@ -41,10 +41,10 @@ pub struct GeoipFeature;
 impl Located for GeoipFeature {
     type Of = Request;
     fn databases(r: &Request) -> Option<&Databases> {
-        r.plan().thing::<Lookups>().map(|lookups| &lookups.databases)
+        r.plan().ext::<Lookups>().map(|lookups| &lookups.databases)
     }
     fn address(r: &Request) -> Option<IpAddr> {
-        let lookups = r.plan().thing::<Lookups>()?;
+        let lookups = r.plan().ext::<Lookups>()?;
         located::client(r, &lookups.proxies, lookups.recursive)
     }
 }
@@ -60,7 +60,7 @@ impl Feature for GeoipFeature {
     }
     fn plan_http(&self, conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
         if let Some(conf) = conf.downcast_ref::<GeoipConf>() {
-            http.things.push(Arc::new(Lookups {
+            http.extensions.push(Arc::new(Lookups {
                 databases: Databases::new(
                     conf.geoip_country.as_ref(),
                     conf.geoip_city.as_ref(),

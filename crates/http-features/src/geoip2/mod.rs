@@ -38,7 +38,7 @@ pub struct Geoip2Feature;
 impl Client for Geoip2Feature {
     type Of = Request;
     fn address(r: &Request) -> Option<IpAddr> {
-        let trust = r.plan().thing::<Trust>()?;
+        let trust = r.plan().ext::<Trust>()?;
         located::client(r, &trust.proxies, trust.recursive)
     }
 }
@@ -50,7 +50,7 @@ impl Feature for Geoip2Feature {
     fn plan_http(&self, conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
         if let Some(conf) = conf.downcast_ref::<Geoip2Conf>() {
             let proxies = conf.geoip2_proxy.clone().map(|proxies| proxies.0).unwrap_or_default();
-            http.things.push(Arc::new(Trust { proxies, recursive: conf.geoip2_proxy_recursive }));
+            http.extensions.push(Arc::new(Trust { proxies, recursive: conf.geoip2_proxy_recursive }));
         }
         Ok(())
     }

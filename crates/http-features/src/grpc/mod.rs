@@ -3,7 +3,7 @@
 use crate::shared::binding::BindTo;
 use crate::shared::exchange::block::HeaderBlock;
 use crate::shared::exchange::conf::{IgnoreHeaders, Name, NextUpstream, PassConf, names};
-use crate::shared::exchange::target::{self, Aim, Scheme, Target};
+use crate::shared::exchange::target::{self, Scheme, Target, UpstreamTarget};
 use crate::shared::exchange::{Announce, PassPlan, Protocol};
 use crate::shared::tls::Said;
 use conf_schema::value::{Flag, List, Msec, Number, Own, Size};
@@ -187,15 +187,15 @@ impl Protocol for Spoken {
         &self,
         _: &PassPlan,
         r: &mut Request,
-        aim: &Aim<'_>,
+        target: &UpstreamTarget<'_>,
         announce: Announce,
         out: &mut Vec<u8>,
     ) -> Result<bool, u16> {
         let path = target::unparsed(r);
         let method = r.method_name().to_vec();
-        let host = (!self.says("host")).then(|| aim.origin.host.as_bytes());
+        let host = (!self.says("host")).then(|| target.origin.host.as_bytes());
         let values: Vec<Vec<u8>> = self.lines.iter().map(|line| line.value.eval(r)).collect();
-        let mut block = HeaderBlock::new(&method, aim.origin.tls, &clean::encoded(&path), host, out);
+        let mut block = HeaderBlock::new(&method, target.origin.tls, &clean::encoded(&path), host, out);
         if let Announce::Length(n) = announce
             && !self.says("content-length")
         {

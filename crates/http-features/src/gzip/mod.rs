@@ -80,7 +80,7 @@ impl Feature for Gzip {
             vary: conf.gzip_vary,
         });
         if !ok.is_default() {
-            block.location.things.push(ok.clone());
+            block.location.extensions.push(ok.clone());
         }
         if conf.gzip {
             block.location.filters.push((FilterOrder::Compress, Arc::new(Compress { conf, ok })));

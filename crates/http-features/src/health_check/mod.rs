@@ -129,7 +129,7 @@ impl Feature for HealthCheck {
             Ok::<_, Problem>((check, found.transpose()?))
         };
         let checks: Result<Vec<_>, Problem> = checks.into_iter().map(|check| find(check, block.cx)).collect();
-        block.location.things.push(Arc::new(Checking { checks: checks? }));
+        block.location.extensions.push(Arc::new(Checking { checks: checks? }));
         Ok(())
     }
     fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
@@ -156,14 +156,14 @@ struct Round {
 fn groups(plan: &HttpPlan) -> Vec<(Arc<Group>, Vec<(usize, Check, Option<Arc<Match>>)>)> {
     let mut all: Vec<(Arc<Group>, Vec<(usize, Check, Option<Arc<Match>>)>)> = Vec::new();
     for (index, location) in plan.locations.iter().enumerate() {
-        let Some(group) = location.thing::<Probing>().and_then(|p| p.0.named()).map(|named| named.group) else {
+        let Some(group) = location.ext::<Probing>().and_then(|p| p.0.named()).map(|named| named.group) else {
             continue;
         };
         let at = all.iter().position(|(known, _)| Arc::ptr_eq(known, &group)).unwrap_or_else(|| {
             all.push((group, Vec::new()));
             all.len() - 1
         });
-        if let (Some(checking), Some((_, checks))) = (location.thing::<Checking>(), all.get_mut(at)) {
+        if let (Some(checking), Some((_, checks))) = (location.ext::<Checking>(), all.get_mut(at)) {
             checks.extend(checking.checks.iter().map(|(check, matching)| (index, check.clone(), matching.clone())));
         }
     }
@@ -188,8 +188,8 @@ impl Background<HttpPlan> for Doctor {
     }
     fn unsettled(&self, plan: &HttpPlan) -> Vec<String> {
         let lost = plan.locations.iter().filter(|location| {
-            let group = location.thing::<Probing>().and_then(|p| p.0.named());
-            location.thing::<Checking>().is_some() && group.is_none()
+            let group = location.ext::<Probing>().and_then(|p| p.0.named());
+            location.ext::<Checking>().is_some() && group.is_none()
         });
         lost.map(|location| {
             let name = String::from_utf8_lossy(&location.name).into_owned();

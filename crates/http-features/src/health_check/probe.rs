@@ -33,7 +33,7 @@ pub struct Kept {
 pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<Kept>) -> Result<(), String> {
     let Some(plan) = round.plan.upgrade() else { return Ok(()) };
     let location = plan.locations.get(round.location);
-    let Some(Probing(prober)) = location.and_then(|l| l.thing::<Probing>()).cloned() else { return Ok(()) };
+    let Some(Probing(prober)) = location.and_then(|l| l.ext::<Probing>()).cloned() else { return Ok(()) };
     let mut r = request(plan, round.location, &round.check.uri, &round.group.name);
     let old = kept.take().filter(|k| {
         let age = clock::now().millis_since(k.opened);

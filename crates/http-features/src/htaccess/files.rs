@@ -1,7 +1,7 @@
 //! .htaccess files that were read: once, as long as the file cache has the same file (it watches them for changes).
 
 use htaccess::settings::{self, File};
-use http_engine::files::{Found, Kind};
+use http_engine::files::{FileEntry, Kind};
 use http_engine::{Request, special};
 use observe::{Level, os};
 use std::cell::RefCell;
@@ -23,7 +23,7 @@ pub enum Answer {
 
 /// A file as it was found, and what it says.
 struct Known {
-    found: Rc<Found>,
+    found: Rc<FileEntry>,
     read: Result<Rc<File>, String>,
 }
 
@@ -64,14 +64,14 @@ pub fn read(r: &mut Request, folder: &[u8]) -> Answer {
     })
 }
 
-fn parse(path: &[u8], found: &Found) -> Result<Rc<File>, String> {
+fn parse(path: &[u8], found: &FileEntry) -> Result<Rc<File>, String> {
     let shown = String::from_utf8_lossy(path);
     let text = bytes(found).map_err(|e| format!("{shown}: {e}"))?;
     let file = settings::read(&String::from_utf8_lossy(&text));
     file.map(Rc::new).map_err(|e| format!("{shown}: {} in {shown}:{}", e.text, e.line))
 }
 
-fn bytes(found: &Found) -> std::io::Result<Vec<u8>> {
+fn bytes(found: &FileEntry) -> std::io::Result<Vec<u8>> {
     if let Some(content) = &found.content {
         return Ok(content.to_vec());
     }

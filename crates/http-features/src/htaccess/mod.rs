@@ -47,7 +47,7 @@ impl Feature for HtaccessFeature {
         const VARIABLES: &[Builtin] = &[Builtin::family(
             "htaccess_env_",
             |r, name, out| {
-                let known = r.thing::<State>().and_then(|state| state.value(name));
+                let known = r.ext::<State>().and_then(|state| state.value(name));
                 known.map(|value| out.extend_from_slice(&value)).is_some()
             },
             "A variable that a .htaccess file has set (SetEnv, SetEnvIf, [E=]); its name in lower case.",
@@ -117,7 +117,7 @@ fn obey(r: &mut Request) -> Result<Flow, String> {
             files::Answer::Wrong(words) => return Err(words),
         }
     }
-    let before = r.thing::<State>().map(|state| (state.ended, state.env.clone()));
+    let before = r.ext::<State>().map(|state| (state.ended, state.env.clone()));
     if read.is_empty() && before.is_none() && !hidden {
         return Ok(Flow::Declined);
     }
@@ -330,7 +330,7 @@ struct Listing;
 
 impl Handler for Listing {
     fn run(&self, r: &mut Request) -> Flow {
-        let forbidden = r.thing::<State>().is_some_and(|state| state.settings.indexes == Some(false));
+        let forbidden = r.ext::<State>().is_some_and(|state| state.settings.indexes == Some(false));
         if forbidden && r.path.ends_with(b"/") { Flow::Status(403) } else { Flow::Declined }
     }
 }

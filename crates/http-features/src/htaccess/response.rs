@@ -25,7 +25,7 @@ fn extension(name: &[u8]) -> Option<String> {
 
 /// Applies everything to the head of a response.
 pub fn fields(r: &mut Request) {
-    let Some(state) = r.thing::<State>() else { return };
+    let Some(state) = r.ext::<State>() else { return };
     let (settings, env, modified) = (state.settings.clone(), state.env.clone(), state.modified);
     // What is no error of ours passes as a success, whatever an application says.
     let success = r.error_status == 0;

@@ -80,7 +80,7 @@ impl Feature for Http2Feature {
             return Err(Problem::says(format!("the maximum body preread buffer size is {PREREAD_MAX}")));
         }
         obsolete(conf, block.cx);
-        block.location.things.push(Arc::new(Http2 {
+        block.location.extensions.push(Arc::new(Http2 {
             on: conf.http2,
             streams_max: u32::try_from(conf.http2_max_concurrent_streams.0).unwrap_or(u32::MAX).max(1),
             preread_bytes: conf.http2_body_preread_size.0 as u32,

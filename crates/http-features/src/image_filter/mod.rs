@@ -209,7 +209,7 @@ struct Seen(u8);
 impl Transform for Pictures {
     fn wants(&self, r: &mut Request) -> bool {
         let left = r.uri_changes_left;
-        if r.out.status == 304 || r.thing::<Seen>().is_some_and(|seen| seen.0 == left) {
+        if r.out.status == 304 || r.ext::<Seen>().is_some_and(|seen| seen.0 == left) {
             return false;
         }
         r.keep(Seen(left));

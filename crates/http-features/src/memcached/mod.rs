@@ -4,7 +4,7 @@ pub mod text;
 
 use crate::shared::binding::BindTo;
 use crate::shared::exchange::conf::{NextUpstream, PassConf};
-use crate::shared::exchange::target::{Aim, Scheme, Target};
+use crate::shared::exchange::target::{Scheme, Target, UpstreamTarget};
 use crate::shared::exchange::{Announce, PassPlan, Protocol};
 use conf_schema::value::{Flag, Msec, Number, Own, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
@@ -121,7 +121,14 @@ impl Protocol for Spoken {
             _ => Err(405),
         }
     }
-    fn write(&self, _: &PassPlan, r: &mut Request, _: &Aim<'_>, _: Announce, out: &mut Vec<u8>) -> Result<bool, u16> {
+    fn write(
+        &self,
+        _: &PassPlan,
+        r: &mut Request,
+        _: &UpstreamTarget<'_>,
+        _: Announce,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, u16> {
         let key = self.key.eval(r);
         if key.is_empty() {
             r.log(Level::Error, format_args!("the \"$memcached_key\" variable is not set"));

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use conf_schema::value::{Flag, Own, Size};
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::core_table::Marker;
-use http_engine::files::Found;
+use http_engine::files::FileEntry;
 use http_engine::variables::find_arg;
 use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Piece, Request, Str};
 use observe::Level;
@@ -110,7 +110,7 @@ async fn work(r: &Request, film: Film, cut: Cut) -> Option<Result<Rebuilt, Strin
     }
 }
 
-fn answer(r: &mut Request, found: &Rc<Found>, cut: Option<(Vec<u8>, u64, u64)>) -> Flow {
+fn answer(r: &mut Request, found: &Rc<FileEntry>, cut: Option<(Vec<u8>, u64, u64)>) -> Flow {
     let part = |start: u64, length: u64| match (&found.content, &found.file) {
         (Some(content), _) => Piece::Bytes(content.slice(start as usize..(start + length) as usize)),
         (None, Some(file)) => Piece::File(FilePart { file: file.clone(), start, length }),

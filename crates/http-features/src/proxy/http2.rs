@@ -2,29 +2,36 @@
 
 use super::Http;
 use super::request::OWN_FIELDS;
-use crate::shared::caching::{Asking, OWN_CONDITIONS};
+use crate::shared::caching::{CacheRequest, OWN_CONDITIONS};
 use crate::shared::exchange::block::HeaderBlock;
-use crate::shared::exchange::target::Aim;
+use crate::shared::exchange::target::UpstreamTarget;
 use crate::shared::exchange::{Announce, PassPlan};
 use http_engine::{Request, clean};
 use wire_h1::Known;
 
 /// Writes the header block. Fields that the operator sets hold as with HTTP/1; those that speak of a connection have no place here.
-pub fn write(http: &Http, plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, announce: Announce, out: &mut Vec<u8>) {
+pub fn write(
+    http: &Http,
+    plan: &PassPlan,
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    announce: Announce,
+    out: &mut Vec<u8>,
+) {
     let conf = &http.conf;
     let method = conf.proxy_method.as_ref().map(|method| method.eval(r));
     let method = match method.and_then(|method| r.field_value("proxy_method", b"method", method)) {
         Some(method) => method,
-        None if Asking::of(r).is_some_and(|asking| asking.as_get) => b"GET".to_vec(),
+        None if CacheRequest::of(r).is_some_and(|asking| asking.as_get) => b"GET".to_vec(),
         None => r.method_name().to_vec(),
     };
     let lines = conf.proxy_set_header.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     let is_host = |line: &&super::HeaderLine| line.name.eq_ignore_ascii_case(b"host");
     let host = lines.iter().rfind(is_host).map(|line| line.value.eval(r));
     let host = host.and_then(|host| r.field_value("proxy_set_header", b"Host", host)).filter(|host| !host.is_empty());
-    let host = host.unwrap_or_else(|| aim.origin.host.as_bytes().to_vec());
-    let path = clean::encoded(&aim.uri);
-    let mut block = HeaderBlock::new(&method, aim.origin.tls, &path, Some(&host), out);
+    let host = host.unwrap_or_else(|| target.origin.host.as_bytes().to_vec());
+    let path = clean::encoded(&target.uri);
+    let mut block = HeaderBlock::new(&method, target.origin.tls, &path, Some(&host), out);
     let mut length_said = false;
     for line in lines.iter().filter(|line| !is_host(line)) {
         let value = line.value.eval(r);
@@ -40,7 +47,7 @@ pub fn write(http: &Http, plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, annou
     {
         block.field(b"content-length", n.to_string().as_bytes());
     }
-    let asking = Asking::of(r);
+    let asking = CacheRequest::of(r);
     if let Some(asking) = asking {
         for (known, value) in
             [(Known::IfModifiedSince, &asking.if_modified_since), (Known::IfNoneMatch, &asking.if_none_match)]

@@ -10,9 +10,9 @@ mod redirect;
 mod request;
 mod variables;
 
-use crate::shared::caching::Asking;
+use crate::shared::caching::CacheRequest;
 use crate::shared::exchange::conf::PassConf;
-use crate::shared::exchange::target::{Aim, Scheme, Target};
+use crate::shared::exchange::target::{Scheme, Target, UpstreamTarget};
 use crate::shared::exchange::{Announce, HIDDEN, PassPlan, Protocol};
 use crate::shared::tls::Said;
 use conf_schema::value::{Flag, List, Own};
@@ -196,24 +196,24 @@ impl Protocol for Http {
         &self,
         plan: &PassPlan,
         r: &mut Request,
-        aim: &Aim<'_>,
+        target: &UpstreamTarget<'_>,
         announce: Announce,
         out: &mut Vec<u8>,
     ) -> Result<bool, u16> {
         if self.multiplexes() {
-            http2::write(self, plan, r, aim, announce, out);
+            http2::write(self, plan, r, target, announce, out);
             return Ok(true);
         }
-        Ok(request::write(self, plan, r, aim, announce, out))
+        Ok(request::write(self, plan, r, target, announce, out))
     }
-    fn write_probe(&self, plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, out: &mut Vec<u8>) {
-        request::write(self, plan, r, aim, Announce::Nothing, out);
+    fn write_probe(&self, plan: &PassPlan, r: &mut Request, target: &UpstreamTarget<'_>, out: &mut Vec<u8>) {
+        request::write(self, plan, r, target, Announce::Nothing, out);
     }
     fn method(&self, r: &mut Request) -> Method {
         match &self.conf.proxy_method {
             Some(method) if method.eval(r) == b"HEAD" => Method::Head,
             Some(_) => Method::Get,
-            None if Asking::of(r).is_some_and(|asking| asking.as_get) => Method::Get,
+            None if CacheRequest::of(r).is_some_and(|asking| asking.as_get) => Method::Get,
             None => r.head.method,
         }
     }

@@ -1,8 +1,8 @@
 //! The request that is sent to a server.
 
 use super::{Http, HttpVersion};
-use crate::shared::caching::{Asking, OWN_CONDITIONS};
-use crate::shared::exchange::target::Aim;
+use crate::shared::caching::{CacheRequest, OWN_CONDITIONS};
+use crate::shared::exchange::target::UpstreamTarget;
 use crate::shared::exchange::{Announce, PassPlan};
 use http_engine::head_out::number;
 use http_engine::{Request, clean};
@@ -27,7 +27,7 @@ pub fn write(
     http: &Http,
     plan: &PassPlan,
     r: &mut Request,
-    aim: &Aim<'_>,
+    target: &UpstreamTarget<'_>,
     announce: Announce,
     out: &mut Vec<u8>,
 ) -> bool {
@@ -35,11 +35,11 @@ pub fn write(
     let method = conf.proxy_method.as_ref().map(|method| method.eval(r));
     match method.and_then(|method| r.field_value("proxy_method", b"method", method)) {
         Some(method) => out.extend_from_slice(&method),
-        None if Asking::of(r).is_some_and(|asking| asking.as_get) => out.extend_from_slice(b"GET"),
+        None if CacheRequest::of(r).is_some_and(|asking| asking.as_get) => out.extend_from_slice(b"GET"),
         None => out.extend_from_slice(r.method_name()),
     }
     out.push(b' ');
-    out.extend_from_slice(&clean::encoded(&aim.uri));
+    out.extend_from_slice(&clean::encoded(&target.uri));
     out.extend_from_slice(match conf.proxy_http_version {
         HttpVersion::V10 => b" HTTP/1.0\r\n",
         // (Health checks speak HTTP/1.1, whatever requests do.)
@@ -55,7 +55,7 @@ pub fn write(
         Some(host) if !host.is_empty() => field(out, b"Host", &host),
         // HTTP/1.1 cannot do without.
         Some(_) if conf.proxy_http_version == HttpVersion::V10 => {}
-        _ => field(out, b"Host", aim.origin.host.as_bytes()),
+        _ => field(out, b"Host", target.origin.host.as_bytes()),
     }
     // What the operator says of the body's length, or what of it is left out, may not be what is sent.
     let (mut length_said, mut coding_said) = (None, None);
@@ -84,7 +84,7 @@ pub fn write(
         Announce::Chunked if coding_said.is_none() => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
         _ => {}
     }
-    let asking = Asking::of(r);
+    let asking = CacheRequest::of(r);
     if let Some(asking) = asking {
         for (known, value) in
             [(Known::IfModifiedSince, &asking.if_modified_since), (Known::IfNoneMatch, &asking.if_none_match)]

@@ -43,7 +43,7 @@ pub static ROWS: &[Builtin] = &[
 
 fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&UpstreamState) -> &Option<Arc<str>>) -> bool {
     // A location that an internal redirect led to has passed nothing on.
-    let state = r.thing::<UpstreamState>().filter(|_| r.loc().passes);
+    let state = r.ext::<UpstreamState>().filter(|_| r.loc().passes);
     let Some(text) = state.and_then(|state| which(state).as_ref()) else { return false };
     out.extend_from_slice(text.as_bytes());
     !text.is_empty()
@@ -51,7 +51,7 @@ fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&UpstreamState) -> &Opt
 
 /// The same before a request was passed on: what its location says.
 fn origin(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &Arc<str>) -> bool {
-    let Some(origin) = r.loc().thing::<Origin>() else { return false };
+    let Some(origin) = r.loc().ext::<Origin>() else { return false };
     out.extend_from_slice(which(origin).as_bytes());
     true
 }
@@ -81,7 +81,7 @@ fn with_fields(r: &Request, read: impl FnOnce(&[(&[u8], &[u8])]) -> bool) -> boo
         let fields: Vec<(&[u8], &[u8])> = head.fields.all.iter().map(|f| (f.name.of(buf), f.value.of(buf))).collect();
         read(&fields)
     };
-    let answer = r.thing::<UpstreamState>().and_then(|state| state.answer.as_ref());
+    let answer = r.ext::<UpstreamState>().and_then(|state| state.answer.as_ref());
     match answer.filter(|answer| !answer.head.fields.all.is_empty()) {
         Some(answer) => read(&answer.head, &answer.buf),
         None => stored_fields(r, read).unwrap_or(false),

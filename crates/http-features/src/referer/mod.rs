@@ -105,7 +105,7 @@ impl Feature for Referer {
                  valid referer",
             ));
         }
-        block.location.things.push(Arc::new(table));
+        block.location.extensions.push(Arc::new(table));
         Ok(())
     }
 }
@@ -175,7 +175,7 @@ impl Valid {
 
 fn invalid_referer(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let plan = r.plan_rc();
-    let Some(valid) = plan.locations.get(r.location).and_then(|location| location.thing::<Valid>()) else {
+    let Some(valid) = plan.locations.get(r.location).and_then(|location| location.ext::<Valid>()) else {
         return true;
     };
     // Whoever cannot be told is not welcome. (nginx lets them in.)

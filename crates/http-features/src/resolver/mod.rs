@@ -38,7 +38,7 @@ impl Feature for Resolver {
         let Some(conf) = conf.downcast_ref::<ResolverConf>() else { return Ok(()) };
         if let Some(ResolverLine(resolver)) = &conf.resolver {
             let timeout = conf.resolver_timeout.duration();
-            block.location.things.push(Arc::new(Resolving { resolver: resolver.clone(), timeout }));
+            block.location.extensions.push(Arc::new(Resolving { resolver: resolver.clone(), timeout }));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use crate::shared::cgi::codec::Closing;
 use crate::shared::cgi::params::{ParamLine, Params};
-use crate::shared::exchange::target::{Aim, Scheme, Target};
+use crate::shared::exchange::target::{Scheme, Target, UpstreamTarget};
 use crate::shared::exchange::{Announce, PassPlan, Protocol};
 use conf_schema::value::{List, Own};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
@@ -79,7 +79,7 @@ impl Protocol for Spoken {
         &self,
         _: &PassPlan,
         r: &mut Request,
-        _: &Aim<'_>,
+        _: &UpstreamTarget<'_>,
         announce: Announce,
         out: &mut Vec<u8>,
     ) -> Result<bool, u16> {

@@ -67,7 +67,7 @@ impl Feature for SecureLink {
             (None, Some(link), Some(md5)) => Link::Digest { link: link.clone(), md5: md5.clone() },
             _ => return Ok(()),
         };
-        block.location.things.push(Arc::new(link));
+        block.location.extensions.push(Arc::new(link));
         Ok(())
     }
 }
@@ -91,7 +91,7 @@ const BASE64URL: GeneralPurpose = GeneralPurpose::new(
 
 fn secure_link(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let plan = r.plan_rc();
-    match plan.locations.get(r.location).and_then(|location| location.thing::<Link>()) {
+    match plan.locations.get(r.location).and_then(|location| location.ext::<Link>()) {
         None => false,
         Some(Link::Secret(secret)) => {
             let uri = r.head.request_uri().of(&r.buf);
@@ -149,7 +149,7 @@ fn equal(a: &[u8], b: &[u8]) -> bool {
 }
 
 fn secure_link_expires(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    r.thing::<Expires>().map(|expires| out.extend_from_slice(&expires.0)).is_some()
+    r.ext::<Expires>().map(|expires| out.extend_from_slice(&expires.0)).is_some()
 }
 
 #[cfg(test)]

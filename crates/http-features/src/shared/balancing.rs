@@ -1,23 +1,23 @@
 //! A request's way through a group: which server it is bound to, the next one, whether it may be tried again.
 
-use super::groups::Named;
+use super::groups::UpstreamRef;
 use super::upstream_state::{UpstreamState, shown_url};
 use base::clock;
 use http_engine::Request;
 use observe::Level;
 use std::net::SocketAddr;
-use upstream::{Active, Choice, Turn};
+use upstream::{Attempts, Choice, PeerLease};
 
-/// One request's choices.
-pub struct Choices<'a> {
-    named: &'a Named,
-    turn: Turn,
+/// Which servers one request has been given, and how the next is chosen.
+pub struct PeerSelection<'a> {
+    named: &'a UpstreamRef,
+    attempts: Attempts,
     key: Vec<u8>,
     bound: Option<Vec<u8>>,
 }
 
-impl<'a> Choices<'a> {
-    pub fn new(named: &'a Named, r: &mut Request) -> Choices<'a> {
+impl<'a> PeerSelection<'a> {
+    pub fn new(named: &'a UpstreamRef, r: &mut Request) -> PeerSelection<'a> {
         let rules = named.rules.as_deref();
         let bound = rules.and_then(|rules| rules.sticky.as_ref()).and_then(|sticky| sticky.bound(r));
         let key = match (rules.and_then(|rules| rules.key.as_ref()), named.group.method) {
@@ -28,23 +28,23 @@ impl<'a> Choices<'a> {
         if let Some(budget) = &named.group.extras.budget {
             budget.request(clock::now());
         }
-        Choices { turn: named.group.turn(), named, key, bound }
+        PeerSelection { attempts: named.group.attempts(), named, key, bound }
     }
 
     /// How many servers were asked, and how many may be.
     pub fn asked(&self) -> usize {
-        self.turn.asked()
+        self.attempts.asked()
     }
     pub fn tries(&self) -> usize {
-        self.turn.tries()
+        self.attempts.tries()
     }
 
     /// The next server; `None` when there is none.
-    pub async fn next(&mut self) -> Option<Active> {
-        let lots = self.named.group.method.draws_lots();
+    pub async fn next(&mut self) -> Option<PeerLease> {
+        let lots = self.named.group.method.is_random();
         let random = if lots { u64::from_le_bytes(half(net::random::bytes16())) | 1 } else { 1 };
         let choice = Choice { now: clock::now(), random, key: &self.key, bound: self.bound.as_deref() };
-        self.named.group.next(&choice, &mut self.turn).await
+        self.named.group.next(&choice, &mut self.attempts).await
     }
 
     /// Whether the group can afford another try.
@@ -59,7 +59,7 @@ impl<'a> Choices<'a> {
     }
 
     /// A server has answered, and its answer is the one that counts.
-    pub fn answered(&self, r: &mut Request, active: &mut Active) {
+    pub fn answered(&self, r: &mut Request, active: &mut PeerLease) {
         if let Some(sticky) = self.named.rules.as_deref().and_then(|rules| rules.sticky.as_ref()) {
             sticky.answered(r, active);
         }
@@ -67,18 +67,18 @@ impl<'a> Choices<'a> {
 }
 
 /// A try failed: the server is counted down, which may put it out of use.
-pub fn failed(r: &mut Request, active: &mut Active, uri: &[u8]) {
+pub fn failed(r: &mut Request, active: &mut PeerLease, uri: &[u8]) {
     if active.failed(clock::now()) {
         let connected = UpstreamState::last(r).is_some_and(|one| one.connect_ms.is_some());
         let doing = if connected { "reading response header from" } else { "connecting to" };
-        let url = shown_url(r.thing::<UpstreamState>().map_or("http", |state| state.scheme), &active.peer().text, uri);
+        let url = shown_url(r.ext::<UpstreamState>().map_or("http", |state| state.scheme), &active.peer().text, uri);
         let words = "upstream server temporarily disabled";
         r.log_of(Level::Warn, format_args!("{words} while {doing} upstream"), Some(&url));
     }
 }
 
 /// Tells `outlier_ejection` how a try went.
-pub fn judge(r: &Request, active: &Active, bad: bool) {
+pub fn judge(r: &Request, active: &PeerLease, bad: bool) {
     let group = active.group();
     if let Some(out) = group.judge(active.peer(), bad, clock::now()) {
         r.log(

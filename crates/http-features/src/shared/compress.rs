@@ -118,7 +118,7 @@ struct Ratio {
 
 /// `$gzip_ratio`: with two decimals, rounded.
 pub fn ratio(r: &Request, out: &mut Vec<u8>) -> bool {
-    let Some(Ratio { before, after }) = r.thing::<Ratio>() else { return false };
+    let Some(Ratio { before, after }) = r.ext::<Ratio>() else { return false };
     let Some(hundredths) = (u128::from(*before) * 1000).checked_div(u128::from(*after)) else { return false };
     let hundredths = (hundredths + 5) / 10;
     write!(out, "{}.{:02}", hundredths / 100, hundredths % 100).is_ok()

@@ -5,7 +5,7 @@ use http_engine::Template;
 
 pub use session_engine::upstreams::host_and_port;
 
-pub type Named = session_engine::upstreams::Named<Rules>;
+pub type UpstreamRef = session_engine::upstreams::UpstreamRef<Rules>;
 pub type Groups = session_engine::upstreams::Groups<Rules>;
 
 /// What is computed for every request of a group.

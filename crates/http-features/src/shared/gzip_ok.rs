@@ -48,7 +48,7 @@ impl Value for Disabled {
     }
 }
 
-/// What a location says; kept in `Location::things` where it is not the default.
+/// What a location says; kept in `Location::extensions` where it is not the default.
 pub struct GzipOk {
     pub disable: Option<Disabled>,
     pub version: MinVersion,
@@ -62,7 +62,7 @@ static DEFAULT: GzipOk = GzipOk { disable: None, version: MinVersion::V11, proxi
 impl GzipOk {
     /// What holds for a request.
     pub fn of(r: &Request) -> &GzipOk {
-        r.loc().thing::<GzipOk>().unwrap_or(&DEFAULT)
+        r.loc().ext::<GzipOk>().unwrap_or(&DEFAULT)
     }
     pub fn is_default(&self) -> bool {
         self.disable.is_none() && self.version == DEFAULT.version && self.proxied == DEFAULT.proxied && !self.vary

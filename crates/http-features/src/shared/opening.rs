@@ -1,7 +1,7 @@
 //! Files that a request stands for, and what is said where there are none.
 
 use http_engine::core_table::SymlinkMode;
-use http_engine::files::{Found, Kind};
+use http_engine::files::{FileEntry, Kind};
 use http_engine::{Flow, Request, special};
 use observe::{Level, os};
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use wire_h1::Method;
 ///
 /// # Errors
 /// What the handler says instead.
-pub fn wanted_file(r: &mut Request) -> Result<(Vec<u8>, Rc<Found>), Flow> {
+pub fn wanted_file(r: &mut Request) -> Result<(Vec<u8>, Rc<FileEntry>), Flow> {
     if !matches!(r.method, Method::Get | Method::Head) {
         return Err(Flow::Status(405));
     }

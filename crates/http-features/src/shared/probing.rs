@@ -1,7 +1,7 @@
 //! What a location can tell of the way it asks servers, so that they can be probed the same way; kept in
-//! `Location::things` by whatever passes requests on.
+//! `Location::extensions` by whatever passes requests on.
 
-use super::groups::Named;
+use super::groups::UpstreamRef;
 use super::tls::Wanted;
 use http_engine::Request;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// How a location asks its servers.
 pub trait Prober: Send + Sync {
     /// The group, if it is the same for every request.
-    fn named(&self) -> Option<Named>;
+    fn named(&self) -> Option<UpstreamRef>;
     /// The bytes of a request for this URI; `close`: the server is told that it is the only one.
     fn request(&self, r: &mut Request, uri: &str, close: bool) -> Vec<u8>;
     /// What a connection to this address must be like when the servers are asked over TLS.

@@ -1,4 +1,4 @@
-//! How names are resolved in a location: a [`Resolving`] is kept in `Location::things` where `resolver` is set.
+//! How names are resolved in a location: a [`Resolving`] is kept in `Location::extensions` where `resolver` is set.
 
 pub use session_engine::upstreams::{ResolverLine, Resolving};
 

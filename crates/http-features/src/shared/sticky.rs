@@ -5,7 +5,7 @@ use http_engine::{Request, Template};
 use md5::{Digest, Md5};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
-use upstream::Active;
+use upstream::PeerLease;
 
 /// Where the binding comes from.
 pub enum Sticky {
@@ -71,7 +71,7 @@ impl Sticky {
     }
 
     /// A server has answered: the client is told, or the session is noted, now or at the end of the response.
-    pub fn answered(&self, r: &mut Request, active: &mut Active) {
+    pub fn answered(&self, r: &mut Request, active: &mut PeerLease) {
         let server = active.peer().id().to_string();
         match self {
             Sticky::Cookie(cookie) => {

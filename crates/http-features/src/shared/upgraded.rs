@@ -6,7 +6,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use upstream::{Active, Stream};
+use upstream::{PeerLease, Stream};
 
 /// Bytes on their way in one direction, unless something else is wanted.
 pub const BUFFER_BYTES: usize = 16 * 1024;
@@ -22,7 +22,7 @@ pub struct Upgraded {
     pub stalled: Duration,
     /// How much may be on its way in one direction.
     pub buffer: usize,
-    pub active: Active,
+    pub active: PeerLease,
 }
 
 impl Tunnel for Upgraded {

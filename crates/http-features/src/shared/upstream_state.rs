@@ -67,11 +67,11 @@ pub struct UpstreamState {
 impl UpstreamState {
     /// The request's state, made when first asked for.
     pub fn of(r: &mut Request) -> Option<&mut UpstreamState> {
-        if r.thing::<UpstreamState>().is_none() {
+        if r.ext::<UpstreamState>().is_none() {
             r.keep(UpstreamState::default());
             r.asked = Some(UpstreamState::url);
         }
-        r.thing_mut()
+        r.ext_mut()
     }
     /// The request goes to a group: what went before, by an internal redirect or to a group for the same request, is
     /// separated from what comes.
@@ -84,12 +84,12 @@ impl UpstreamState {
     }
     /// The URL of the server that was asked last, as the error log shows it.
     pub fn url(r: &Request) -> Option<String> {
-        let state = r.thing::<UpstreamState>()?;
+        let state = r.ext::<UpstreamState>()?;
         Some(shown_url(state.scheme, &state.tries.last()?.address, &state.uri))
     }
     /// The try that is going on.
     pub fn last(r: &mut Request) -> Option<&mut Try> {
-        r.thing_mut::<UpstreamState>()?.tries.last_mut()
+        r.ext_mut::<UpstreamState>()?.tries.last_mut()
     }
 }
 
@@ -114,7 +114,7 @@ pub fn bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) ->
 
 /// Writes one figure of every try, separated as nginx does.
 pub fn each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8>)) -> bool {
-    let Some(state) = r.thing::<UpstreamState>() else { return false };
+    let Some(state) = r.ext::<UpstreamState>() else { return false };
     for (index, one) in state.tries.iter().enumerate() {
         if index > 0 {
             out.extend_from_slice(if one.apart { b" : " } else { b", " });

@@ -47,7 +47,7 @@ impl Feature for SliceFeature {
             return Ok(());
         };
         if let Some(inner) = block.location.content.take() {
-            block.location.things.push(Arc::new(SliceSize(size)));
+            block.location.extensions.push(Arc::new(SliceSize(size)));
             block.location.content = Some(Arc::new(Sliced { inner, size }));
         }
         Ok(())
@@ -58,15 +58,15 @@ impl Feature for SliceFeature {
 struct SliceSize(u64);
 
 fn slice_range(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    if r.thing::<Slice>().is_none() {
-        let size = r.loc().thing::<SliceSize>().map_or(0, |size| size.0);
+    if r.ext::<Slice>().is_none() {
+        let size = r.loc().ext::<SliceSize>().map_or(0, |size| size.0);
         if r.is_subrequest() || r.out.status != 0 || size == 0 {
             return false;
         }
         let start = first_byte(r) / size * size;
         r.keep(Slice { start, size });
     }
-    let Some(slice) = r.thing::<Slice>() else { return false };
+    let Some(slice) = r.ext::<Slice>() else { return false };
     out.extend_from_slice(slice.range().as_bytes());
     true
 }
@@ -107,7 +107,7 @@ impl Handler for Sliced {
                     (r, flow)
                 })
             })),
-            Flow::Content(body) if r.thing::<Slice>().is_some() => Flow::Later(Box::new(move |mut r| {
+            Flow::Content(body) if r.ext::<Slice>().is_some() => Flow::Later(Box::new(move |mut r| {
                 Box::pin(async move {
                     let flow = begin(&mut r, body, size).await;
                     (r, flow)
@@ -120,9 +120,9 @@ impl Handler for Sliced {
 
 /// The first slice has come: its head becomes the whole response's.
 async fn begin(r: &mut Request, body: Body, size: u64) -> Flow {
-    let Some(slice) = r.thing::<Slice>().cloned() else { return Flow::Content(body) };
+    let Some(slice) = r.ext::<Slice>().cloned() else { return Flow::Content(body) };
     if r.out.status != 206 {
-        r.things.retain(|thing| !thing.is::<Slice>());
+        r.extensions.retain(|thing| !thing.is::<Slice>());
         return Flow::Content(body);
     }
     let part = match Part::of(r, slice.start, size) {
@@ -249,13 +249,13 @@ impl Slices {
     /// The next slice that holds something that is wanted.
     fn ask(&mut self, r: &mut Request) -> Result<(), BodyError> {
         let start = self.at.max(self.wanted.start / self.size * self.size);
-        let Ok(mut twin) = r.twin() else { return Err(BodyError) };
-        if let Some(sub) = &mut twin.sub {
+        let Ok(mut copy) = r.copy() else { return Err(BodyError) };
+        if let Some(sub) = &mut copy.sub {
             (sub.bare_errors, sub.as_it_comes) = (true, true);
         }
-        twin.keep(Slice { start, size: self.size });
+        copy.keep(Slice { start, size: self.size });
         self.at = start;
-        self.state = State::Coming(Box::pin(subrequest::head(twin)));
+        self.state = State::Coming(Box::pin(subrequest::head(copy)));
         Ok(())
     }
     fn come(&mut self, child: Box<Request>, body: Body) -> Result<(), BodyError> {

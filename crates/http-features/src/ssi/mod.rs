@@ -62,7 +62,7 @@ static VARIABLES: &[Builtin] = &[
 ];
 
 fn date(r: &mut Request, local: bool, out: &mut Vec<u8>) -> bool {
-    let form = r.thing::<TimeForm>().map_or(TIME_FORM, |form| &form.0);
+    let form = r.ext::<TimeForm>().map_or(TIME_FORM, |form| &form.0);
     let now = base::clock::unix_seconds();
     let text = if form == "%s" { Some(now.to_string()) } else { observe::clock::formatted(now, local, form) };
     text.is_some_and(|text| {

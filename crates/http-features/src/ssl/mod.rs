@@ -54,7 +54,7 @@ impl Feature for Ssl {
             if let Some(ask) = shared::asking(&said)? {
                 block.handle(HandlerOrder::ServerOcsp, Arc::new(ocsp::Ask(Arc::new(ask))));
             }
-            block.location.things.push(Arc::new(Arc::new(tls)));
+            block.location.extensions.push(Arc::new(Arc::new(tls)));
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ impl Handler for Ask {
         Flow::Later(Box::new(move |r| {
             Box::pin(async move {
                 let Some(peer) = facts.as_ref().and_then(|f| f.peer.as_deref()) else { return (r, Flow::Declined) };
-                let resolving = r.loc().thing::<Resolving>().cloned();
+                let resolving = r.loc().ext::<Resolving>().cloned();
                 let fault = ask.fault(&*r, peer, resolving).await;
                 // Another request of the connection may have been quicker; both have asked the same.
                 let fault = *peer.asked.get_or_init(|| fault);

@@ -91,7 +91,7 @@ impl Handler for Page {
         let (accepted, handled) = (sum(|c| &c.accepted), sum(|c| &c.handled));
         let requests = sum(|c| &c.requests);
         let text = format!(
-            "Active connections: {} \nserver accepts handled requests\n {accepted} {handled} {requests} \n\
+            "PeerLease connections: {} \nserver accepts handled requests\n {accepted} {handled} {requests} \n\
              Reading: {} Writing: {} Waiting: {} \n",
             now.active,
             now.reading,

@@ -1,10 +1,10 @@
 //! tunnel_pass (nginx: `ngx_http_tunnel_module`): CONNECT. The client names a host and a port, or the configuration does; once
 //! the connection to it stands, bytes are passed both ways.
 
-use crate::shared::balancing::{self, Choices};
+use crate::shared::balancing::{self, PeerSelection};
 use crate::shared::binding::BindTo;
-use crate::shared::groups::{Groups, Named, host_and_port};
-use crate::shared::hosts::{self, NoAim};
+use crate::shared::groups::{Groups, UpstreamRef, host_and_port};
+use crate::shared::hosts::{self, NoTarget};
 use crate::shared::upgraded::Upgraded;
 use crate::shared::upstream_state::{Try, UpstreamState};
 use base::clock;
@@ -14,7 +14,7 @@ use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request, Template};
 use observe::{Level, os};
 use std::any::Any;
 use std::sync::Arc;
-use upstream::{Active, Options, Stream};
+use upstream::{Options, PeerLease, Stream};
 use wire_h1::Method;
 
 conf_schema::word_set! {
@@ -98,7 +98,7 @@ fn has_no_port(host: &str) -> bool {
 }
 
 enum To {
-    Fixed(Named),
+    Fixed(UpstreamRef),
     Computed(Template, Arc<Groups>),
 }
 
@@ -138,14 +138,14 @@ impl Handler for Pass {
     }
 }
 
-async fn aim(plan: &Plan, r: &mut Request) -> Result<Named, NoAim> {
+async fn target(plan: &Plan, r: &mut Request) -> Result<UpstreamRef, NoTarget> {
     match &plan.to {
         To::Fixed(named) => Ok(named.clone()),
         To::Computed(template, groups) => {
             let host = template.eval(r);
             let host = String::from_utf8_lossy(&host).into_owned();
             if groups.get(&host).is_none() && has_no_port(&host) {
-                return Err(NoAim { words: format!("no port in upstream \"{host}\""), status: 500 });
+                return Err(NoTarget { words: format!("no port in upstream \"{host}\""), status: 500 });
             }
             hosts::named(groups, r, &host, 80).await
         }
@@ -161,7 +161,7 @@ enum Failure {
 }
 
 async fn pass(plan: &Plan, r: &mut Request) -> Flow {
-    let named = match aim(plan, r).await {
+    let named = match target(plan, r).await {
         Ok(named) => named,
         Err(no) => {
             r.log(Level::Error, format_args!("{}", no.words));
@@ -170,25 +170,25 @@ async fn pass(plan: &Plan, r: &mut Request) -> Flow {
     };
     let conf = &plan.conf;
     let next = conf.tunnel_next_upstream;
-    let mut choices = Choices::new(&named, r);
+    let mut selection = PeerSelection::new(&named, r);
     let started = clock::now();
     let mut status = 502;
     loop {
         let (tries, time) = (conf.tunnel_next_upstream_tries.0, conf.tunnel_next_upstream_timeout.0);
         clock::update();
         let late = time > 0 && clock::now().millis_since(started) >= time;
-        let asked = choices.asked() as u64;
-        if asked > 0 && ((tries > 0 && asked >= tries) || late || !choices.may_retry(r)) {
+        let asked = selection.asked() as u64;
+        if asked > 0 && ((tries > 0 && asked >= tries) || late || !selection.may_retry(r)) {
             return Flow::Status(status);
         }
-        let Some(mut active) = choices.next().await else {
+        let Some(mut active) = selection.next().await else {
             let name = &named.group.name;
             r.log(Level::Error, format_args!("no live upstreams while connecting to upstream, upstream: \"{name}\""));
             return Flow::Status(502);
         };
         match connect(plan, r, &active).await {
             Ok(stream) => {
-                choices.answered(r, &mut active);
+                selection.answered(r, &mut active);
                 balancing::judge(r, &active, false);
                 return open(plan, r, stream, active);
             }
@@ -205,7 +205,7 @@ async fn pass(plan: &Plan, r: &mut Request) -> Flow {
                 }
                 balancing::failed(r, &mut active, b"");
                 balancing::judge(r, &active, true);
-                if next.has(NextUpstream::OFF) || next.0 & bit.0 == 0 || choices.asked() >= choices.tries() {
+                if next.has(NextUpstream::OFF) || next.0 & bit.0 == 0 || selection.asked() >= selection.tries() {
                     return Flow::Status(status);
                 }
             }
@@ -213,7 +213,7 @@ async fn pass(plan: &Plan, r: &mut Request) -> Flow {
     }
 }
 
-async fn connect(plan: &Plan, r: &mut Request, active: &Active) -> Result<Stream, Failure> {
+async fn connect(plan: &Plan, r: &mut Request, active: &PeerLease) -> Result<Stream, Failure> {
     let conf = &plan.conf;
     let address = active.peer().spec.address.clone();
     let started = clock::now();
@@ -253,7 +253,7 @@ async fn connect(plan: &Plan, r: &mut Request, active: &Active) -> Result<Stream
     Err(words.1)
 }
 
-fn open(plan: &Plan, r: &mut Request, stream: Stream, active: Active) -> Flow {
+fn open(plan: &Plan, r: &mut Request, stream: Stream, active: PeerLease) -> Flow {
     let conf = &plan.conf;
     r.out.status = 200;
     r.tunnel = Some(Box::new(Upgraded {

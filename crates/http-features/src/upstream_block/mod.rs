@@ -6,7 +6,7 @@
 mod ours;
 mod sticky;
 
-use crate::shared::groups::{Groups, Named, Rules};
+use crate::shared::groups::{Groups, Rules, UpstreamRef};
 use crate::shared::resolving::{HttpResolver, ResolverLine, Resolving};
 use conf_schema::value::{Msec, Number};
 use conf_schema::{Area, At, Cx, Directive, Problem, Table, directives};
@@ -94,7 +94,7 @@ fn make(
     (method, key): (Method, Option<http_engine::Template>),
     conf: UpstreamConf,
     cx: &mut Cx,
-) -> Result<Named, Problem> {
+) -> Result<UpstreamRef, Problem> {
     let lines = conf.server.map(|s| s.0).unwrap_or_default();
     if !method.takes_backups() && lines.iter().any(|line| line.spec.backup) {
         return Err(Problem::says("balancing method does not support parameter \"backup\""));
@@ -135,7 +135,7 @@ fn make(
     cx.get::<Groups>().names.keep(Naming { group: group.clone(), resolver, timeout });
     let sticky = conf.sticky.map(|s| s.finish(name, cx)).transpose()?;
     let rules = (key.is_some() || sticky.is_some()).then(|| Arc::new(Rules { key, sticky }));
-    Ok(Named { group, rules })
+    Ok(UpstreamRef { group, rules })
 }
 
 /// Who is asked for names.

@@ -137,7 +137,7 @@ impl Feature for UserId {
             service: conf.userid_service.map(|n| n.0 as u32),
             reset: block.cx.get::<Variables>().read("uid_reset", None),
         });
-        block.location.things.push(cookie.clone());
+        block.location.extensions.push(cookie.clone());
         if conf.userid != Mode::Log {
             block.location.filters.push((FilterOrder::UserId, Arc::new(SetCookie(cookie))));
         }
@@ -176,7 +176,7 @@ struct Reset(Vec<u8>);
 impl Cookie {
     /// What the request says; read once.
     fn visitor(&self, r: &mut Request) -> Visitor {
-        if let Some(visitor) = r.thing::<Visitor>() {
+        if let Some(visitor) = r.ext::<Visitor>() {
             return visitor.clone();
         }
         let mut visitor = Visitor::default();
@@ -268,7 +268,7 @@ impl Filter for SetCookie {
 
 fn cookie_of(r: &Request) -> Option<Arc<Cookie>> {
     let plan = r.plan_rc();
-    plan.locations.get(r.location)?.things.iter().find_map(|t| t.clone().downcast::<Cookie>().ok())
+    plan.locations.get(r.location)?.extensions.iter().find_map(|t| t.clone().downcast::<Cookie>().ok())
 }
 
 fn put(cookie: &Cookie, uid: Option<Uid>, out: &mut Vec<u8>) -> bool {
@@ -292,7 +292,7 @@ fn set(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn reset(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    if let Some(reset) = r.thing::<Reset>() {
+    if let Some(reset) = r.ext::<Reset>() {
         out.extend_from_slice(&reset.0);
     }
     true

@@ -3,7 +3,7 @@
 
 use crate::shared::cgi::codec::Closing;
 use crate::shared::cgi::params::{ParamLine, Params};
-use crate::shared::exchange::target::{Aim, Scheme, Target};
+use crate::shared::exchange::target::{Scheme, Target, UpstreamTarget};
 use crate::shared::exchange::{Announce, PassPlan, Protocol};
 use conf_schema::value::{List, Number, Own, Text};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
@@ -106,7 +106,14 @@ impl Protocol for Spoken {
     fn codec(&self) -> Option<Box<dyn SerialCodec>> {
         Some(Box::new(Closing::new()))
     }
-    fn write(&self, _: &PassPlan, r: &mut Request, _: &Aim<'_>, _: Announce, out: &mut Vec<u8>) -> Result<bool, u16> {
+    fn write(
+        &self,
+        _: &PassPlan,
+        r: &mut Request,
+        _: &UpstreamTarget<'_>,
+        _: Announce,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, u16> {
         out.extend_from_slice(&[self.modifiers.0, 0, 0, self.modifiers.1]);
         let start = out.len();
         let mut fits = true;

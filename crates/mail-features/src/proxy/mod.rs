@@ -13,7 +13,7 @@ use observe::Level;
 use runtime::time::timeout_at;
 use session_engine::Session;
 use session_engine::first_bytes::write_out;
-use session_engine::relay::{Over, Relay, Terms, Way};
+use session_engine::relay::{Direction, Relay, RelayEnd, Terms};
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -205,14 +205,14 @@ impl Passer {
             half_close: false,
             timeout_ms: self.conf.proxy_timeout.0,
         };
-        let mut relay = Relay::new(client, server, Way::new(pending, 0, 0), Way::new(answer, 0, 0), terms);
+        let mut relay = Relay::new(client, server, Direction::new(pending, 0, 0), Direction::new(answer, 0, 0), terms);
         match poll_fn(|cx| relay.poll(cx)).await {
-            Over::Closed(_) => s.log(Level::Info, format_args!("proxied session done")),
-            Over::Silence => {
+            RelayEnd::Closed(_) => s.log(Level::Info, format_args!("proxied session done")),
+            RelayEnd::Silence => {
                 s.doing = "proxying";
                 s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
             }
-            Over::Broken(e, to_client) => {
+            RelayEnd::Broken(e, to_client) => {
                 s.doing = if to_client { "proxying and sending to client" } else { "proxying and sending to upstream" };
                 s.log(Level::Info, format_args!("{}", failed("send", &e)));
             }

@@ -3,7 +3,7 @@
 
 use crate::conf::Texts;
 use crate::process::codec::{Reader, Writer};
-use crate::process::listeners::Seat;
+use crate::process::listeners::SocketAssignment;
 use runtime::io::Watched;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -46,7 +46,7 @@ pub enum Order {
 pub struct Reload {
     pub texts: Texts,
     /// Sockets that threads do not have yet.
-    pub seats: Vec<(Seat, OwnedFd)>,
+    pub assignments: Vec<(SocketAssignment, OwnedFd)>,
     /// Descriptors of all log files.
     pub logs: Vec<(PathBuf, OwnedFd)>,
 }
@@ -100,12 +100,17 @@ impl Commander {
         self.order(REOPEN, &writer, logs.iter().map(|(_, fd)| fd.as_fd()).collect())
     }
 
-    pub fn reload(&self, texts: &Texts, seats: &[(Seat, OwnedFd)], logs: &[(PathBuf, OwnedFd)]) -> io::Result<()> {
+    pub fn reload(
+        &self,
+        texts: &Texts,
+        assignments: &[(SocketAssignment, OwnedFd)],
+        logs: &[(PathBuf, OwnedFd)],
+    ) -> io::Result<()> {
         let mut writer = Writer::default();
         writer.texts(texts);
-        writer.seats(seats.iter().map(|(seat, _)| *seat));
+        writer.assignments(assignments.iter().map(|(assignment, _)| *assignment));
         writer.paths(logs.iter().map(|(path, _)| path.as_path()));
-        let fds = seats.iter().map(|(_, fd)| fd.as_fd()).chain(logs.iter().map(|(_, fd)| fd.as_fd()));
+        let fds = assignments.iter().map(|(_, fd)| fd.as_fd()).chain(logs.iter().map(|(_, fd)| fd.as_fd()));
         self.order(RELOAD, &writer, fds.collect())
     }
 
@@ -260,11 +265,11 @@ fn assemble(whole: Partial) -> Option<Order> {
         return Some(Order::Reopen { logs: paths.into_iter().zip(descriptors).collect() });
     }
     let texts = reader.texts()?;
-    let seats = reader.seats()?;
+    let assignments = reader.assignments()?;
     let paths = reader.paths()?;
-    let seats: Vec<_> = seats.into_iter().zip(descriptors.by_ref()).collect();
+    let assignments: Vec<_> = assignments.into_iter().zip(descriptors.by_ref()).collect();
     let logs = paths.into_iter().zip(descriptors).collect();
-    Some(Order::Reload(Box::new(Reload { texts, seats, logs })))
+    Some(Order::Reload(Box::new(Reload { texts, assignments, logs })))
 }
 
 #[cfg(test)]
@@ -287,10 +292,10 @@ mod tests {
             texts.store.files.insert("/none".into(), Err(2));
             texts.matches.insert("/d/*".into(), vec!["/d/a".into(), "/d/b".into()]);
             let null = || OwnedFd::from(std::fs::File::open("/dev/null").expect("open"));
-            let seat = |thread| Seat { thread, listener: 3, socket: thread, shared: thread == 1 };
-            let seats: Vec<_> = (0..300).map(|thread| (seat(thread), null())).collect();
+            let assignment = |thread| SocketAssignment { thread, listener: 3, socket: thread, shared: thread == 1 };
+            let assignments: Vec<_> = (0..300).map(|thread| (assignment(thread), null())).collect();
             let logs = vec![(PathBuf::from("/log"), null())];
-            commander.reload(&texts, &seats, &logs).expect("sent");
+            commander.reload(&texts, &assignments, &logs).expect("sent");
             commander.quit().expect("sent");
             let Some(Order::Reload(order)) = channel.next_order().await else { panic!("a reload") };
             assert_eq!(order.texts.files.all[0].text.len(), 300_000);
@@ -298,8 +303,10 @@ mod tests {
             assert_eq!(order.texts.matches, texts.matches);
             assert!(order.texts.store.replay);
             assert_eq!(order.texts.store.machine, Some(machine), "whatever this process may do");
-            assert_eq!(order.seats.len(), 300);
-            assert!(order.seats.iter().enumerate().all(|(n, (got, fd))| *got == seat(n) && fd.as_raw_fd() > 2));
+            assert_eq!(order.assignments.len(), 300);
+            assert!(
+                order.assignments.iter().enumerate().all(|(n, (got, fd))| *got == assignment(n) && fd.as_raw_fd() > 2)
+            );
             assert_eq!(order.logs[0].0, PathBuf::from("/log"));
             assert!(matches!(channel.next_order().await, Some(Order::Quit)));
             channel.answer(Some("no"));

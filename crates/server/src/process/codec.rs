@@ -2,7 +2,7 @@
 
 use crate::conf::Texts;
 use crate::conf::source::Matches;
-use crate::process::listeners::Seat;
+use crate::process::listeners::SocketAssignment;
 use conf_schema::Store;
 use conf_schema::store::Machine;
 use conf_syntax::{Files, SourceFile};
@@ -32,13 +32,13 @@ impl Writer {
             self.string(path.as_os_str().as_bytes());
         }
     }
-    pub fn seats(&mut self, seats: impl ExactSizeIterator<Item = Seat>) {
-        self.number(seats.len());
-        for seat in seats {
-            self.number(seat.thread);
-            self.number(seat.listener);
-            self.number(seat.socket);
-            self.number(usize::from(seat.shared));
+    pub fn assignments(&mut self, assignments: impl ExactSizeIterator<Item = SocketAssignment>) {
+        self.number(assignments.len());
+        for assignment in assignments {
+            self.number(assignment.thread);
+            self.number(assignment.listener);
+            self.number(assignment.socket);
+            self.number(usize::from(assignment.shared));
         }
     }
     pub fn texts(&mut self, texts: &Texts) {
@@ -98,13 +98,13 @@ impl<'a> Reader<'a> {
         let count = self.number()?;
         (0..count).map(|_| self.path()).collect()
     }
-    pub fn seats(&mut self) -> Option<Vec<Seat>> {
+    pub fn assignments(&mut self) -> Option<Vec<SocketAssignment>> {
         let count = self.number()?;
-        let seat = |_| {
+        let assignment = |_| {
             let (thread, listener, socket) = (self.number()?, self.number()?, self.number()?);
-            Some(Seat { thread, listener, socket, shared: self.number()? != 0 })
+            Some(SocketAssignment { thread, listener, socket, shared: self.number()? != 0 })
         };
-        (0..count).map(seat).collect()
+        (0..count).map(assignment).collect()
     }
     pub fn texts(&mut self) -> Option<Texts> {
         let store = Store { replay: true, ..Store::default() };

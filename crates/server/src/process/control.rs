@@ -4,7 +4,7 @@
 use crate::conf::{Config, Invocation};
 use crate::process::background::{self, Tasks};
 use crate::process::channel::{Channel, Order};
-use crate::process::listeners::{Listeners, Seat};
+use crate::process::listeners::{Listeners, SocketAssignment};
 use crate::process::reload;
 use crate::process::signals::{self, WORKER};
 use crate::process::single::Single;
@@ -109,8 +109,8 @@ impl Loop {
             Orders::Signals(single) => Superior::Nobody(single),
         };
         let (mut threads, ended) = Threads::new();
-        let seats = copies(&listeners, &listeners.seats(config.core.workers))?;
-        threads.serve(&config, &listeners, seats);
+        let assignments = copies(&listeners, &listeners.assignments(config.core.workers))?;
+        threads.serve(&config, &listeners, assignments);
         if matches!(superior, Superior::Master(_)) {
             // The master keeps copies of its own; ours would keep addresses open that a reload gives up.
             listeners.let_go();
@@ -240,19 +240,19 @@ impl Loop {
         say!(Notice, "reconfiguring");
         let prepared = single.reload(&self.invocation, &self.config, &self.listeners);
         let Ok((config, listeners)) = prepared else { return };
-        let seats = new_seats(&self.listeners, self.config.core.workers, &listeners, config.core.workers);
-        match copies(&listeners, &seats) {
-            Ok(seats) => self.swap(config, listeners, seats).await,
+        let assignments = new_seats(&self.listeners, self.config.core.workers, &listeners, config.core.workers);
+        match copies(&listeners, &assignments) {
+            Ok(assignments) => self.swap(config, listeners, assignments).await,
             Err(e) => say!(Emerg, "dup() failed {}; the old configuration stays", os(&e)),
         }
     }
 
-    async fn swap(&mut self, config: Config, listeners: Listeners, seats: Vec<(Seat, OwnedFd)>) {
+    async fn swap(&mut self, config: Config, listeners: Listeners, assignments: Vec<(SocketAssignment, OwnedFd)>) {
         worker::say_what_is_missing(&config);
         background::prepare(&config, background::RELOAD_PATIENCE).await;
         voice::set_log(config.error_log.clone());
         report::debug_points(config.core.debug_points);
-        self.threads.serve(&config, &listeners, seats);
+        self.threads.serve(&config, &listeners, assignments);
         if matches!(self.superior, Superior::Nobody(_)) {
             self.listeners.remove_paths(&listeners);
         }
@@ -278,8 +278,8 @@ impl Loop {
                 let Superior::Master(channel) = &self.superior else { return };
                 let done = reload::rebuild(*order, &self.invocation, &self.config);
                 channel.answer(done.as_ref().err().map(String::as_str));
-                if let Ok((config, listeners, seats)) = done {
-                    self.swap(config, listeners, seats).await;
+                if let Ok((config, listeners, assignments)) = done {
+                    self.swap(config, listeners, assignments).await;
                     self.listeners.let_go();
                 }
             }

@@ -40,7 +40,7 @@ pub struct Listeners {
 
 /// Which socket a thread accepts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Seat {
+pub struct SocketAssignment {
     pub thread: usize,
     pub listener: usize,
     pub socket: usize,
@@ -155,8 +155,8 @@ impl Listeners {
 
     /// Which thread accepts from which socket. Every socket has at least one thread: a connection that waits in a
     /// socket's queue would otherwise wait for ever.
-    pub fn seats(&self, threads: usize) -> Vec<Seat> {
-        let mut seats = Vec::new();
+    pub fn assignments(&self, threads: usize) -> Vec<SocketAssignment> {
+        let mut assignments = Vec::new();
         for (index, listener) in self.all.iter().enumerate() {
             let sockets = listener.sockets.len();
             if sockets == 0 || threads == 0 {
@@ -164,10 +164,15 @@ impl Listeners {
             }
             let shared = sockets < threads;
             for n in 0..sockets.max(threads) {
-                seats.push(Seat { thread: n % threads, listener: index, socket: n % sockets, shared });
+                assignments.push(SocketAssignment {
+                    thread: n % threads,
+                    listener: index,
+                    socket: n % sockets,
+                    shared,
+                });
             }
         }
-        seats
+        assignments
     }
 
     /// Deletes the files of UNIX-domain sockets whose addresses are not in `kept`.
@@ -335,9 +340,9 @@ mod tests {
         let four =
             Listeners::open(std::slice::from_ref(&spec), 4, &Listeners::default(), Purpose::Serve).expect("open");
         assert_eq!(four.all[0].sockets.len(), 4);
-        assert!(four.seats(4).iter().all(|s| s.thread == s.socket && !s.shared));
+        assert!(four.assignments(4).iter().all(|s| s.thread == s.socket && !s.shared));
         // Fewer threads: the surplus sockets find a thread.
-        let mut sockets: Vec<_> = four.seats(3).iter().map(|s| s.socket).collect();
+        let mut sockets: Vec<_> = four.assignments(3).iter().map(|s| s.socket).collect();
         sockets.sort_unstable();
         assert_eq!(sockets, [0, 1, 2, 3]);
         let more = Listeners::open(std::slice::from_ref(&spec), 6, &four, Purpose::Serve).expect("reload");
@@ -375,7 +380,7 @@ mod tests {
         let open =
             Listeners::open(std::slice::from_ref(&spec), 2, &Listeners::default(), Purpose::Serve).expect("open");
         assert_eq!(open.all[0].sockets.len(), 1);
-        assert!(open.seats(2).iter().all(|s| s.shared));
+        assert!(open.assignments(2).iter().all(|s| s.shared));
         open.remove_paths(&Listeners::default());
         assert!(!path.exists());
     }

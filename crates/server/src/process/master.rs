@@ -283,15 +283,16 @@ impl Master {
             return;
         }
         let (old_threads, new_threads) = (self.config.core.workers, config.core.workers);
-        let seats = new_seats(&self.listeners, old_threads, &listeners, new_threads);
+        let assignments = new_seats(&self.listeners, old_threads, &listeners, new_threads);
         let Some(worker) = self.workers.iter().find(|w| !w.exiting) else {
             // Nobody to tell: the next worker starts with it.
             self.commit(config, listeners);
             self.restart_at = Some(Instant::now());
             return;
         };
-        let sent = copies(&listeners, &seats)
-            .and_then(|seats| worker.commander.reload(&config.texts, &seats, &reload::log_copies(&config.logs)));
+        let sent = copies(&listeners, &assignments).and_then(|assignments| {
+            worker.commander.reload(&config.texts, &assignments, &reload::log_copies(&config.logs))
+        });
         match sent {
             Ok(()) => {
                 self.pending = Some((config, listeners));

@@ -3,7 +3,7 @@
 use crate::conf::source::Replay;
 use crate::conf::{self, Config, Invocation};
 use crate::process::channel::Reload;
-use crate::process::listeners::{Failed, Listeners, Purpose, Seat};
+use crate::process::listeners::{Failed, Listeners, Purpose, SocketAssignment};
 use crate::{report, say};
 use conf_schema::Store;
 use conf_syntax::Disk;
@@ -123,15 +123,18 @@ pub fn rebuild(
     order: Reload,
     invocation: &Invocation,
     old: &Config,
-) -> Result<(Config, Listeners, Vec<(Seat, OwnedFd)>), String> {
-    let Reload { texts, seats, logs } = order;
+) -> Result<(Config, Listeners, Vec<(SocketAssignment, OwnedFd)>), String> {
+    let Reload { texts, assignments, logs } = order;
     let replay = Replay { files: &texts.files, matches: &texts.matches };
     let reading = conf::read(&replay, texts.store, invocation, old.logs.clone());
     let config = reading.config.map_err(|failure| report::first_line(&failure))?;
     hand_over(&config.logs, logs);
     let listeners = Listeners::of_specs(&config.specs());
-    if seats.iter().any(|(seat, _)| seat.listener >= listeners.all.len() || seat.thread >= config.core.workers) {
+    if assignments
+        .iter()
+        .any(|(assignment, _)| assignment.listener >= listeners.all.len() || assignment.thread >= config.core.workers)
+    {
         return Err("the sockets do not fit the configuration".into());
     }
-    Ok((config, listeners, seats))
+    Ok((config, listeners, assignments))
 }

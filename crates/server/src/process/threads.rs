@@ -1,7 +1,7 @@
 //! The worker threads of a process: started, told, awaited. Plans that are replaced are watched until nothing uses them.
 
 use crate::conf::{Config, CorePlan};
-use crate::process::listeners::{Listeners, Seat};
+use crate::process::listeners::{Listeners, SocketAssignment};
 use crate::say;
 use conn::thread::{Bound, Command, Serving, ThreadInit};
 use http_engine::HttpPlan;
@@ -59,8 +59,8 @@ impl Threads {
         )
     }
 
-    /// Serves a configuration from now on: `seats` are the sockets that threads do not have yet, with their descriptors.
-    pub fn serve(&mut self, config: &Config, listeners: &Listeners, seats: Vec<(Seat, OwnedFd)>) {
+    /// Serves a configuration from now on: `assignments` are the sockets that threads do not have yet, with their descriptors.
+    pub fn serve(&mut self, config: &Config, listeners: &Listeners, assignments: Vec<(SocketAssignment, OwnedFd)>) {
         net::pool::configure(&config.core.thread_pools);
         self.generation += 1;
         if self.generation > 1 {
@@ -82,9 +82,11 @@ impl Threads {
         };
         let keep: Vec<_> = listeners.all.iter().map(|l| (l.spec.address.clone(), l.spec.datagram)).collect();
         let mut bound: Vec<Vec<Bound>> = (0..config.core.workers).map(|_| Vec::new()).collect();
-        for (seat, fd) in seats {
-            if let (Some(list), Some(listener)) = (bound.get_mut(seat.thread), listeners.all.get(seat.listener)) {
-                list.push(Bound { spec: listener.spec.clone(), fd, shared: seat.shared });
+        for (assignment, fd) in assignments {
+            if let (Some(list), Some(listener)) =
+                (bound.get_mut(assignment.thread), listeners.all.get(assignment.listener))
+            {
+                list.push(Bound { spec: listener.spec.clone(), fd, shared: assignment.shared });
             }
         }
         for (index, listeners) in bound.into_iter().enumerate() {
@@ -170,27 +172,30 @@ impl Threads {
     }
 }
 
-/// The descriptors of seats, as copies that can be given away.
-pub fn copies(listeners: &Listeners, seats: &[Seat]) -> std::io::Result<Vec<(Seat, OwnedFd)>> {
-    let copy = |seat: &Seat| {
-        let socket = listeners.all.get(seat.listener).and_then(|l| l.sockets.get(seat.socket));
-        let socket = socket.ok_or_else(|| std::io::Error::other("a seat without a socket"))?;
-        Ok((*seat, socket.as_fd().try_clone_to_owned()?))
+/// The descriptors of assignments, as copies that can be given away.
+pub fn copies(
+    listeners: &Listeners,
+    assignments: &[SocketAssignment],
+) -> std::io::Result<Vec<(SocketAssignment, OwnedFd)>> {
+    let copy = |assignment: &SocketAssignment| {
+        let socket = listeners.all.get(assignment.listener).and_then(|l| l.sockets.get(assignment.socket));
+        let socket = socket.ok_or_else(|| std::io::Error::other("an assignment without a socket"))?;
+        Ok((*assignment, socket.as_fd().try_clone_to_owned()?))
     };
-    seats.iter().map(copy).collect()
+    assignments.iter().map(copy).collect()
 }
 
-/// The seats of `new` that `old` does not have: told apart by thread, address and the socket's number.
-pub fn new_seats(old: &Listeners, old_threads: usize, new: &Listeners, new_threads: usize) -> Vec<Seat> {
-    let key = |listeners: &Listeners, seat: &Seat| {
-        let spec = &listeners.all[seat.listener].spec;
-        (seat.thread, spec.address.clone(), spec.datagram, seat.socket)
+/// The assignments of `new` that `old` does not have: told apart by thread, address and the socket's number.
+pub fn new_seats(old: &Listeners, old_threads: usize, new: &Listeners, new_threads: usize) -> Vec<SocketAssignment> {
+    let key = |listeners: &Listeners, assignment: &SocketAssignment| {
+        let spec = &listeners.all[assignment.listener].spec;
+        (assignment.thread, spec.address.clone(), spec.datagram, assignment.socket)
     };
     let had: BTreeSet<_> = if old.all.is_empty() {
         BTreeSet::new()
     } else {
-        // A thread that the new configuration lacks ends, and takes its seats with it.
-        old.seats(old_threads).iter().filter(|s| s.thread < new_threads).map(|s| key(old, s)).collect()
+        // A thread that the new configuration lacks ends, and takes its assignments with it.
+        old.assignments(old_threads).iter().filter(|s| s.thread < new_threads).map(|s| key(old, s)).collect()
     };
-    new.seats(new_threads).into_iter().filter(|seat| !had.contains(&key(new, seat))).collect()
+    new.assignments(new_threads).into_iter().filter(|assignment| !had.contains(&key(new, assignment))).collect()
 }

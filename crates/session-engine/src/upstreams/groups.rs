@@ -11,29 +11,29 @@ use upstream::names::{Naming, Word};
 use upstream::{Address, Group, Source};
 
 /// A group, and what a session brings to its choice.
-pub struct Named<R> {
+pub struct UpstreamRef<R> {
     pub group: Arc<Group>,
     /// What is computed for every session of the group: the key of `hash`, and what else the area has.
     pub rules: Option<Arc<R>>,
 }
 
-impl<R> Clone for Named<R> {
+impl<R> Clone for UpstreamRef<R> {
     fn clone(&self) -> Self {
-        Named { group: self.group.clone(), rules: self.rules.clone() }
+        UpstreamRef { group: self.group.clone(), rules: self.rules.clone() }
     }
 }
 
-impl<R> Named<R> {
+impl<R> UpstreamRef<R> {
     pub fn plain(group: Arc<Group>) -> Self {
-        Named { group, rules: None }
+        UpstreamRef { group, rules: None }
     }
 }
 
 /// See the module's documentation.
 pub struct Groups<R> {
-    blocks: HashMap<String, Named<R>>,
+    blocks: HashMap<String, UpstreamRef<R>>,
     /// Hosts of literal URLs, of the whole configuration: a URL with variables that names one means its addresses.
-    implied: Arc<Mutex<HashMap<String, Named<R>>>>,
+    implied: Arc<Mutex<HashMap<String, UpstreamRef<R>>>>,
     /// Groups with names that have to be resolved.
     pub names: Arc<Names>,
 }
@@ -53,21 +53,21 @@ impl<R> Default for Groups<R> {
 impl<R> Groups<R> {
     /// # Errors
     /// A duplicate.
-    pub fn add(&mut self, name: &str, named: Named<R>) -> Result<(), Problem> {
+    pub fn add(&mut self, name: &str, named: UpstreamRef<R>) -> Result<(), Problem> {
         if self.blocks.insert(name.to_ascii_lowercase(), named).is_some() {
             return Err(Problem::says(format!("duplicate upstream \"{name}\"")));
         }
         Ok(())
     }
-    pub fn get(&self, name: &str) -> Option<&Named<R>> {
+    pub fn get(&self, name: &str) -> Option<&UpstreamRef<R>> {
         self.blocks.get(&name.to_ascii_lowercase())
     }
     /// A host that a literal URL names.
-    pub fn imply(&mut self, host: &str, named: &Named<R>) {
+    pub fn imply(&mut self, host: &str, named: &UpstreamRef<R>) {
         let mut implied = self.implied.lock().unwrap_or_else(PoisonError::into_inner);
         implied.entry(host.to_ascii_lowercase()).or_insert_with(|| named.clone());
     }
-    pub fn implied(&self, host: &str) -> Option<Named<R>> {
+    pub fn implied(&self, host: &str) -> Option<UpstreamRef<R>> {
         let implied = self.implied.lock().unwrap_or_else(PoisonError::into_inner);
         implied.get(&host.to_ascii_lowercase()).cloned()
     }

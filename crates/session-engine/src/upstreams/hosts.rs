@@ -1,6 +1,6 @@
 //! The servers of a host that a location or a request names.
 
-use super::groups::{self, Groups, Named, host_and_port};
+use super::groups::{self, Groups, UpstreamRef, host_and_port};
 use super::resolving::Resolving;
 use conf_schema::{Cx, Problem};
 use std::borrow::Cow;
@@ -32,7 +32,7 @@ fn with_port(host: &str, default_port: u16) -> Cow<'_, str> {
 ///
 /// # Errors
 /// nginx's words for a host that is none.
-pub fn bind<R: 'static>(cx: &mut Cx, host: &str, default_port: u16) -> Result<Named<R>, Problem> {
+pub fn bind<R: 'static>(cx: &mut Cx, host: &str, default_port: u16) -> Result<UpstreamRef<R>, Problem> {
     if let Some(named) = cx.get::<Groups<R>>().get(host) {
         return Ok(named.clone());
     }
@@ -43,7 +43,7 @@ pub fn bind<R: 'static>(cx: &mut Cx, host: &str, default_port: u16) -> Result<Na
     }
     let host = &*with_port(host, default_port);
     let group = implied(host).map_err(|why| Problem::says(format!("{why} in upstream \"{host}\"")).at(0))?;
-    let named = Named::plain(Arc::new(group));
+    let named = UpstreamRef::plain(Arc::new(group));
     let groups = cx.get::<Groups<R>>();
     let (group, timeout) = (named.group.clone(), Duration::from_secs(30));
     groups.names.keep(Naming { group, resolver: None, timeout });
@@ -54,33 +54,33 @@ pub fn bind<R: 'static>(cx: &mut Cx, host: &str, default_port: u16) -> Result<Na
 /// The servers of a host that a session has named; `resolving`: whom its block asks for names.
 ///
 /// # Errors
-/// See [`NoAim`].
+/// See [`NoTarget`].
 pub async fn named<R>(
     groups: &Groups<R>,
     resolving: Option<Resolving>,
     host: &str,
     default_port: u16,
-) -> Result<Named<R>, NoAim> {
+) -> Result<UpstreamRef<R>, NoTarget> {
     if let Some(named) = groups.get(host) {
         return Ok(named.clone());
     }
     let host = &*with_port(host, default_port);
     match groups.implied(host) {
         Some(named) => Ok(named),
-        None => Ok(Named::plain(Arc::new(found(resolving, host).await?))),
+        None => Ok(UpstreamRef::plain(Arc::new(found(resolving, host).await?))),
     }
 }
 
 /// Why a session goes nowhere.
 #[derive(Debug)]
-pub struct NoAim {
+pub struct NoTarget {
     pub words: String,
     pub status: u16,
 }
 
 /// The servers of such a host: an address as it is, a name by the resolver.
-async fn found(resolving: Option<Resolving>, text: &str) -> Result<Group, NoAim> {
-    let no_host = |why: &str| NoAim { words: format!("{why} in upstream \"{text}\""), status: 500 };
+async fn found(resolving: Option<Resolving>, text: &str) -> Result<Group, NoTarget> {
+    let no_host = |why: &str| NoTarget { words: format!("{why} in upstream \"{text}\""), status: 500 };
     if text.starts_with("unix:") {
         return implied(text).map_err(|why| no_host(&why));
     }
@@ -91,9 +91,9 @@ async fn found(resolving: Option<Resolving>, text: &str) -> Result<Group, NoAim>
         Ok(ip) => vec![ip],
         Err(_) => {
             let Some(Resolving { resolver, timeout }) = resolving else {
-                return Err(NoAim { words: format!("no resolver defined to resolve {host}"), status: 502 });
+                return Err(NoTarget { words: format!("no resolver defined to resolve {host}"), status: 502 });
             };
-            let found = resolver.resolve(host, timeout).await.map_err(|why| NoAim {
+            let found = resolver.resolve(host, timeout).await.map_err(|why| NoTarget {
                 words: format!("{host} could not be resolved ({}: {why})", why.code()),
                 status: 502,
             })?;

@@ -9,5 +9,5 @@ pub mod resolving;
 pub mod servers;
 
 pub use binding::{BindTo, Transparent};
-pub use groups::{Groups, Named, host_and_port};
+pub use groups::{Groups, UpstreamRef, host_and_port};
 pub use resolving::{AreaResolver, ResolverLine, Resolving};

@@ -28,7 +28,7 @@ pub struct GeoipFeature;
 impl Located for GeoipFeature {
     type Of = StreamSession;
     fn databases(s: &StreamSession) -> Option<&Databases> {
-        s.plan.thing::<Databases>()
+        s.plan.ext::<Databases>()
     }
     fn address(s: &StreamSession) -> Option<IpAddr> {
         s.peer.map(|peer| peer.ip())
@@ -47,7 +47,7 @@ impl Feature for GeoipFeature {
     fn plan_stream(&self, conf: &Arc<dyn Any + Send + Sync>, stream: &mut StreamBuild<'_>) -> Result<(), Problem> {
         if let Some(conf) = conf.downcast_ref::<GeoipConf>() {
             let (country, city, org) = (&conf.geoip_country, &conf.geoip_city, &conf.geoip_org);
-            stream.things.push(Arc::new(Databases::new(country.as_ref(), city.as_ref(), org.as_ref())));
+            stream.extensions.push(Arc::new(Databases::new(country.as_ref(), city.as_ref(), org.as_ref())));
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ static VARIABLES: &[Builtin] =
     &[Builtin::one("limit_conn_status", status, "PASSED, REJECTED or REJECTED_DRY_RUN, where a limit was looked at.")];
 
 fn status(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
-    s.thing::<Counted>().map(|counted| out.extend_from_slice(counted.status.as_bytes())).is_some()
+    s.ext::<Counted>().map(|counted| out.extend_from_slice(counted.status.as_bytes())).is_some()
 }
 
 /// The feature.

@@ -2,7 +2,7 @@
 //! `ngx_stream_proxy_next_upstream`).
 
 use super::{BindTo, Passing, ProxyProtocol};
-use crate::groups::{Counts, Named};
+use crate::groups::{Counts, UpstreamRef};
 use crate::session::{StreamSession, Try};
 use base::clock::{self, Instant};
 use net::listen::Address as Local;
@@ -11,20 +11,20 @@ use runtime::time::timeout;
 use session_engine::Session;
 use std::net::SocketAddr;
 use tls::{TlsError, verify::Verdict};
-use upstream::{Active, Choice, HandshakeError, Options, Stream, Turn};
+use upstream::{Attempts, Choice, HandshakeError, Options, PeerLease, Stream};
 
 /// One session's way through the servers of a group.
 pub struct Servers<'a> {
     passing: &'a Passing,
-    pub named: &'a Named,
-    turn: Turn,
+    pub named: &'a UpstreamRef,
+    attempts: Attempts,
     key: Vec<u8>,
     began: Instant,
     options: Options,
 }
 
 impl<'a> Servers<'a> {
-    pub fn new(passing: &'a Passing, named: &'a Named, s: &mut StreamSession) -> Servers<'a> {
+    pub fn new(passing: &'a Passing, named: &'a UpstreamRef, s: &mut StreamSession) -> Servers<'a> {
         let conf = &passing.conf;
         let (from, transparent) = BindTo::of(&conf.proxy_bind, s);
         let size = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
@@ -36,7 +36,7 @@ impl<'a> Servers<'a> {
             send_buffer: size(conf.proxy_socket_sndbuf.0),
         };
         let key = named.rules.as_ref().and_then(|rules| rules.key.as_ref()).map(|key| key.eval(s)).unwrap_or_default();
-        Servers { passing, named, turn: named.group.turn(), key, began: clock::now(), options }
+        Servers { passing, named, attempts: named.group.attempts(), key, began: clock::now(), options }
     }
 
     pub fn options(&self) -> &Options {
@@ -47,12 +47,12 @@ impl<'a> Servers<'a> {
     ///
     /// # Errors
     /// The status that the session ends with when there is none.
-    pub fn next(&mut self, s: &mut StreamSession) -> Result<Active, u16> {
+    pub fn next(&mut self, s: &mut StreamSession) -> Result<PeerLease, u16> {
         s.doing = "connecting to upstream";
         let group = &self.named.group;
-        let random = if group.method.draws_lots() { number() | 1 } else { 1 };
+        let random = if group.method.is_random() { number() | 1 } else { 1 };
         let choice = Choice { now: clock::now(), random, key: &self.key, bound: None };
-        match group.choose(&choice, &mut self.turn) {
+        match group.choose(&choice, &mut self.attempts) {
             Some(active) => {
                 s.upstream = Some(active.peer().text.clone());
                 s.tries.push(Try::new(active.peer().text.clone()));
@@ -71,7 +71,7 @@ impl<'a> Servers<'a> {
     ///
     /// # Errors
     /// The status that the session ends with when none is.
-    pub fn failed(&self, s: &mut StreamSession, mut active: Active) -> Result<(), u16> {
+    pub fn failed(&self, s: &mut StreamSession, mut active: PeerLease) -> Result<(), u16> {
         let conf = &self.passing.conf;
         let now = clock::now();
         if active.failed(now) {
@@ -80,16 +80,16 @@ impl<'a> Servers<'a> {
         drop(active);
         end_try(s);
         let tries_max = match usize::try_from(conf.proxy_next_upstream_tries.0).unwrap_or(usize::MAX) {
-            0 => self.turn.tries(),
-            most => most.min(self.turn.tries()),
+            0 => self.attempts.tries(),
+            most => most.min(self.attempts.tries()),
         };
         let time = conf.proxy_next_upstream_timeout.0;
         let late = time > 0 && now.millis_since(self.began) >= time;
-        if self.turn.asked() >= tries_max || !conf.proxy_next_upstream || late { Err(502) } else { Ok(()) }
+        if self.attempts.asked() >= tries_max || !conf.proxy_next_upstream || late { Err(502) } else { Ok(()) }
     }
 
     /// A server was connected to.
-    pub fn connected(&self, s: &mut StreamSession, active: &mut Active) {
+    pub fn connected(&self, s: &mut StreamSession, active: &mut PeerLease) {
         active.connected();
         let Some(one) = s.tries.last_mut() else { return };
         let ms = clock::now().millis_since(one.started);
@@ -100,7 +100,7 @@ impl<'a> Servers<'a> {
     }
 
     /// The first bytes of a server have come.
-    pub fn answered(&self, s: &mut StreamSession, active: &mut Active) {
+    pub fn answered(&self, s: &mut StreamSession, active: &mut PeerLease) {
         let Some(one) = s.tries.last_mut() else { return };
         let ms = clock::now().millis_since(one.started);
         one.first_byte_ms = Some(ms);
@@ -117,7 +117,7 @@ impl<'a> Servers<'a> {
     ///
     /// # Errors
     /// The status that the session ends with when no server can be had.
-    pub async fn connect(&mut self, s: &mut StreamSession) -> Result<(Stream, Active), u16> {
+    pub async fn connect(&mut self, s: &mut StreamSession) -> Result<(Stream, PeerLease), u16> {
         loop {
             let active = self.next(s)?;
             match self.attempt(s, &active).await {
@@ -128,11 +128,11 @@ impl<'a> Servers<'a> {
         }
     }
 
-    async fn attempt(&self, s: &mut StreamSession, active: &Active) -> Result<Stream, Failure> {
+    async fn attempt(&self, s: &mut StreamSession, active: &PeerLease) -> Result<Stream, Failure> {
         let conf = &self.passing.conf;
         let to = &active.peer().spec.address;
-        let patience = conf.proxy_connect_timeout.duration();
-        let mut stream = match timeout(patience, Stream::connect(to, &self.options)).await {
+        let idle_timer = conf.proxy_connect_timeout.duration();
+        let mut stream = match timeout(idle_timer, Stream::connect(to, &self.options)).await {
             Ok(Ok(stream)) => stream,
             // The address that it should come from is not ours: another server would not help.
             Ok(Err(e)) if e.raw_os_error() == Some(libc::EADDRNOTAVAIL) && self.options.from.is_some() => {
@@ -179,7 +179,7 @@ impl<'a> Servers<'a> {
             wanted.offer(names.filter(|name| (1..=255).contains(&name.len())).collect());
         }
         let handshake = match wanted.stream() {
-            Ok(tls) => timeout(patience, stream.handshake(tls)).await,
+            Ok(tls) => timeout(idle_timer, stream.handshake(tls)).await,
             Err(why) => {
                 s.log(Level::Error, format_args!("SSL_do_handshake() failed (SSL: {why})"));
                 return Err(Failure::Next);

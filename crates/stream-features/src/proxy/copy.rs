@@ -5,7 +5,7 @@ use super::{Passing, ProxyProtocol};
 use crate::session::StreamSession;
 use observe::{Level, os};
 use session_engine::Session;
-use session_engine::relay::{Over, Relay, Terms, Way};
+use session_engine::relay::{Direction, Relay, RelayEnd, Terms};
 use std::future::poll_fn;
 use upstream::Stream;
 
@@ -39,8 +39,8 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
         s.note(Level::Info, format_args!("proxy {local} connected to {}", active.peer().text));
     }
     servers.connected(s, &mut active);
-    let up = Way::new(first, s.received, upload_rate);
-    let down = Way::new(Vec::new(), 0, download_rate);
+    let up = Direction::new(first, s.received, upload_rate);
+    let down = Direction::new(Vec::new(), 0, download_rate);
     let terms = Terms {
         buffer_bytes: passing.buffer_bytes,
         half_close: conf.proxy_half_close,
@@ -64,10 +64,10 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
 }
 
 /// What is said of the end.
-fn say(s: &mut StreamSession, over: Over) {
+fn say(s: &mut StreamSession, over: RelayEnd) {
     let (up, down) = s.tries.last().map_or((0, 0), |one| (one.bytes_received, one.bytes_sent));
     match over {
-        Over::Closed(server) => {
+        RelayEnd::Closed(server) => {
             let who = if server { "upstream" } else { "client" };
             let (received, sent) = (s.received, s.sent);
             s.note(
@@ -77,8 +77,8 @@ fn say(s: &mut StreamSession, over: Over) {
                 ),
             );
         }
-        Over::Silence => s.log(Level::Info, format_args!("connection timed out (110: Connection timed out)")),
-        Over::Broken(e, to_client) => {
+        RelayEnd::Silence => s.log(Level::Info, format_args!("connection timed out (110: Connection timed out)")),
+        RelayEnd::Broken(e, to_client) => {
             s.doing = if to_client { "proxying and sending to client" } else { "proxying and sending to upstream" };
             s.log(Level::Info, format_args!("send() failed {}", os(&e)));
         }

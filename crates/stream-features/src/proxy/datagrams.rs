@@ -16,7 +16,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use upstream::{Active, Address, Options};
+use upstream::{Address, Options, PeerLease};
 
 thread_local! {
     /// Where answers are received.
@@ -85,7 +85,7 @@ fn open(to: &Address, options: &Options) -> io::Result<Outbound> {
 }
 
 /// A server that datagrams can be sent to.
-fn connect(servers: &mut Servers<'_>, s: &mut StreamSession) -> Result<(Outbound, Active), u16> {
+fn connect(servers: &mut Servers<'_>, s: &mut StreamSession) -> Result<(Outbound, PeerLease), u16> {
     loop {
         let active = servers.next(s)?;
         match open(&active.peer().spec.address, servers.options()) {

@@ -2,7 +2,7 @@
 
 use super::Passing;
 use crate::Template;
-use crate::groups::{Groups, Named};
+use crate::groups::{Groups, UpstreamRef};
 use crate::session::StreamSession;
 use crate::values::place_of_answer;
 use conf_schema::{Cx, Directive, Problem, Value};
@@ -26,7 +26,7 @@ impl Value for Pass {
 
 /// See the module's documentation.
 pub enum Target {
-    Fixed(Named),
+    Fixed(UpstreamRef),
     Computed(Template),
 }
 
@@ -53,7 +53,7 @@ impl Target {
 
 impl Passing {
     /// The group of a session; `None`: there is none, which has been logged.
-    pub(super) async fn group(&self, s: &mut StreamSession) -> Option<Named> {
+    pub(super) async fn group(&self, s: &mut StreamSession) -> Option<UpstreamRef> {
         s.proxied = true;
         let text = match &self.target {
             Target::Fixed(named) => return Some(named.clone()),

@@ -33,15 +33,15 @@ static VARIABLES: &[Builtin] = &[
 ];
 
 fn protocol(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
-    s.thing::<Hello>().map(|hello| out.extend_from_slice(hello.protocol().as_bytes())).is_some()
+    s.ext::<Hello>().map(|hello| out.extend_from_slice(hello.protocol().as_bytes())).is_some()
 }
 
 fn server_name(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
-    s.thing::<Hello>().map(|hello| out.extend_from_slice(&hello.server_name)).is_some()
+    s.ext::<Hello>().map(|hello| out.extend_from_slice(&hello.server_name)).is_some()
 }
 
 fn alpn_protocols(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
-    s.thing::<Hello>().map(|hello| out.extend_from_slice(&hello.alpn)).is_some()
+    s.ext::<Hello>().map(|hello| out.extend_from_slice(&hello.alpn)).is_some()
 }
 
 /// The feature.
@@ -73,7 +73,7 @@ impl Preread for Look {
         match read(bytes) {
             Read::More => {
                 // Until more is known, the variables are there and empty.
-                if s.thing::<Hello>().is_none() {
+                if s.ext::<Hello>().is_none() {
                     s.keep(Hello::default());
                 }
                 Looked::More

@@ -2,7 +2,7 @@
 //! `session_engine::upstreams`; what groups do stands in the crate `upstream`.
 
 use crate::build::{Feature, StreamBuild};
-use crate::groups::{Counts, Groups, Named, Rules, StreamResolver};
+use crate::groups::{Counts, Groups, Rules, StreamResolver, UpstreamRef};
 use crate::session::StreamSession;
 use conf_schema::value::Msec;
 use conf_schema::{Area, At, Cx, Directive, Problem, Table, Value, directives};
@@ -119,7 +119,7 @@ impl Feature for UpstreamBlock {
     }
 }
 
-fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut Cx) -> Result<Named, Problem> {
+fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut Cx) -> Result<UpstreamRef, Problem> {
     let lines = conf.server.map(|s| s.0).unwrap_or_default();
     if !method.takes_backups() && lines.iter().any(|line| line.spec.backup) {
         return Err(Problem::says("balancing method does not support parameter \"backup\""));
@@ -144,7 +144,7 @@ fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut C
     }
     let group = Arc::new(Group::with(name, lines, method, KeepAlive::none(), true, Extras::default()));
     cx.get::<Groups>().names.keep(Naming { group: group.clone(), resolver, timeout });
-    Ok(Named { group, rules: Some(Arc::new(rules)) })
+    Ok(UpstreamRef { group, rules: Some(Arc::new(rules)) })
 }
 
 /// The method that was named last; more than one is said to be a mistake, as in nginx.

@@ -1,6 +1,6 @@
 //! `ip_hash`, `hash` and `hash ... consistent`, with nginx's placement.
 
-use super::{Choice, MISSES_MAX, Turn, by_weight, round_robin, usable, weighted};
+use super::{Attempts, Choice, MISSES_MAX, by_weight, round_robin, usable, weighted};
 use crate::group::Members;
 use crate::peer::Peer;
 use std::sync::Arc;
@@ -10,71 +10,76 @@ fn total(list: &[Arc<Peer>]) -> u64 {
 }
 
 /// nginx's ip_hash: 89, then hash * 113 + byte, modulo 6271.
-pub fn by_address(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &mut Turn) -> Option<usize> {
+pub fn by_address(list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &mut Attempts) -> Option<usize> {
     if list.len() < 2 {
-        return round_robin(list, choice, turn, None);
+        return round_robin(list, choice, attempts, None);
     }
-    let mut hash = turn.hash.unwrap_or(89);
-    while turn.misses <= MISSES_MAX {
+    let mut hash = attempts.hash.unwrap_or(89);
+    while attempts.misses <= MISSES_MAX {
         for byte in choice.key {
             hash = (hash * 113 + u32::from(*byte)) % 6271;
         }
         let index = by_weight(list, u64::from(hash) % total(list))?;
-        if usable(list, index, choice.now, turn) {
-            turn.hash = Some(hash);
+        if usable(list, index, choice.now, attempts) {
+            attempts.hash = Some(hash);
             return Some(index);
         }
-        turn.misses += 1;
+        attempts.misses += 1;
     }
-    round_robin(list, choice, turn, None)
+    round_robin(list, choice, attempts, None)
 }
 
 /// nginx's hash: CRC32 of the key, of "1" + key after a miss, and so on, summed.
-pub fn by_key(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &mut Turn) -> Option<usize> {
-    while turn.misses <= MISSES_MAX {
+pub fn by_key(list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &mut Attempts) -> Option<usize> {
+    while attempts.misses <= MISSES_MAX {
         let mut crc = Crc32::new();
-        if turn.rehash > 0 {
-            crc.update(turn.rehash.to_string().as_bytes());
+        if attempts.rehash > 0 {
+            crc.update(attempts.rehash.to_string().as_bytes());
         }
         crc.update(choice.key);
-        let hash = turn.hash.unwrap_or(0).wrapping_add((crc.finish() >> 16) & 0x7fff);
-        turn.hash = Some(hash);
-        turn.rehash += 1;
+        let hash = attempts.hash.unwrap_or(0).wrapping_add((crc.finish() >> 16) & 0x7fff);
+        attempts.hash = Some(hash);
+        attempts.rehash += 1;
         let index = by_weight(list, u64::from(hash) % total(list))?;
-        if usable(list, index, choice.now, turn) {
+        if usable(list, index, choice.now, attempts) {
             return Some(index);
         }
-        turn.misses += 1;
+        attempts.misses += 1;
     }
-    round_robin(list, choice, turn, None)
+    round_robin(list, choice, attempts, None)
 }
 
 /// Ketama, with nginx's points.
-pub fn consistent(list: &[Arc<Peer>], members: &Members, choice: &Choice<'_>, turn: &mut Turn) -> Option<usize> {
+pub fn consistent(
+    list: &[Arc<Peer>],
+    members: &Members,
+    choice: &Choice<'_>,
+    attempts: &mut Attempts,
+) -> Option<usize> {
     let ring = members.ring.get_or_init(|| points(list));
     if ring.is_empty() {
         return None;
     }
-    let mut at = turn.hash.unwrap_or_else(|| {
+    let mut at = attempts.hash.unwrap_or_else(|| {
         let mut crc = Crc32::new();
         crc.update(choice.key);
         let hash = crc.finish();
         ring.partition_point(|(point, _)| *point < hash) as u32
     });
-    while turn.misses <= MISSES_MAX {
+    while attempts.misses <= MISSES_MAX {
         let (_, owner) = ring[at as usize % ring.len()];
         // Several addresses may stand behind one name: they take turns.
         let name = &list[owner].spec.name;
         let among = |index: usize| list[index].spec.name == *name;
-        if let Some(index) = weighted(list, choice, turn, 0, None, among) {
-            turn.hash = Some(at);
+        if let Some(index) = weighted(list, choice, attempts, 0, None, among) {
+            attempts.hash = Some(at);
             return Some(index);
         }
         at = at.wrapping_add(1);
-        turn.misses += 1;
+        attempts.misses += 1;
     }
-    turn.hash = Some(at);
-    round_robin(list, choice, turn, None)
+    attempts.hash = Some(at);
+    round_robin(list, choice, attempts, None)
 }
 
 /// The points of the ring: CRC32 over host, NUL, port and the previous point, 160 a unit of weight.

@@ -1,6 +1,6 @@
 //! The server with the smallest figure for its weight; round robin among equals.
 
-use super::{Choice, Time, Turn, usable, weighted};
+use super::{Attempts, Choice, Time, usable, weighted};
 use crate::peer::{Peer, average};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,14 +10,14 @@ const STEP_MS: u64 = 20;
 const TIME_MAX_MS: u64 = 5000;
 
 /// `least_conn`
-pub fn connections(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &Turn) -> Option<usize> {
-    least(list, choice, turn, |peer| peer.active.load(Ordering::Relaxed))
+pub fn connections(list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &Attempts) -> Option<usize> {
+    least(list, choice, attempts, |peer| peer.active.load(Ordering::Relaxed))
 }
 
 /// `least_time`
-pub fn time(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &Turn, time: Time) -> Option<usize> {
+pub fn time(list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &Attempts, time: Time) -> Option<usize> {
     for (index, peer) in list.iter().enumerate() {
-        if usable(list, index, choice.now, turn) {
+        if usable(list, index, choice.now, attempts) {
             peer.with(|s| {
                 if let Some(each) = s.inflight_last.checked_div(s.inflight) {
                     let flown = each + choice.now.millis_since(s.inflight_changed);
@@ -26,7 +26,7 @@ pub fn time(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &Turn, time: Time) ->
             });
         }
     }
-    least(list, choice, turn, |peer| estimate(peer, choice, time))
+    least(list, choice, attempts, |peer| estimate(peer, choice, time))
 }
 
 /// How long a server is likely to need for what it has to do (nginx: `ngx_http_upstream_least_time_eta`).
@@ -51,12 +51,12 @@ pub fn estimate(peer: &Peer, choice: &Choice<'_>, time: Time) -> u64 {
     ms * (1 + peer.active.load(Ordering::Relaxed))
 }
 
-fn least(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &Turn, figure: impl Fn(&Peer) -> u64) -> Option<usize> {
+fn least(list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &Attempts, figure: impl Fn(&Peer) -> u64) -> Option<usize> {
     let mut figures = vec![None; list.len()];
     let mut best: Option<(usize, u128, u128)> = None;
     let mut many = false;
     for (index, peer) in list.iter().enumerate() {
-        if !usable(list, index, choice.now, turn) {
+        if !usable(list, index, choice.now, attempts) {
             continue;
         }
         let (value, weight) = (u128::from(figure(peer)), weight(peer, choice));
@@ -72,7 +72,7 @@ fn least(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &Turn, figure: impl Fn(&
         return Some(index);
     }
     let equal = |other: usize| figures[other].is_some_and(|(v, w)| v * weight == value * w);
-    weighted(list, choice, turn, index, None, equal)
+    weighted(list, choice, attempts, index, None, equal)
 }
 
 /// A server's weight as it counts now, in thousandths.

@@ -42,7 +42,7 @@ pub enum Time {
 
 impl Method {
     /// Its choice depends on a random number.
-    pub fn draws_lots(self) -> bool {
+    pub fn is_random(self) -> bool {
         matches!(self, Method::Random | Method::Two(_))
     }
     /// `backup` may stand in its groups.
@@ -59,7 +59,7 @@ const MISSES_MAX: u32 = 20;
 
 /// What one request has tried already.
 #[derive(Debug)]
-pub struct Turn {
+pub struct Attempts {
     members: Arc<Members>,
     /// The first servers are used up: it goes on with the backups.
     in_backup: bool,
@@ -71,9 +71,9 @@ pub struct Turn {
     hash: Option<u32>,
 }
 
-impl Turn {
-    pub(crate) fn new(members: Arc<Members>) -> Turn {
-        Turn { members, in_backup: false, tried: SmallVec::new(), asked: 0, misses: 0, rehash: 0, hash: None }
+impl Attempts {
+    pub(crate) fn new(members: Arc<Members>) -> Attempts {
+        Attempts { members, in_backup: false, tried: SmallVec::new(), asked: 0, misses: 0, rehash: 0, hash: None }
     }
     fn has(&self, index: usize) -> bool {
         self.tried.get(index).copied().unwrap_or(false)
@@ -95,7 +95,7 @@ impl Turn {
     }
     /// Starts over with the servers that there are now.
     pub fn renew(&mut self, group: &Group) {
-        *self = Turn::new(group.members());
+        *self = Attempts::new(group.members());
     }
 }
 
@@ -103,7 +103,7 @@ impl Turn {
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'a> {
     pub now: Instant,
-    /// A random number, not 0; matters where [`Method::draws_lots`] says so.
+    /// A random number, not 0; matters where [`Method::is_random`] says so.
     pub random: u64,
     /// The key of `hash`, or the client's address bytes for `ip_hash` (3 of IPv4, 16 of IPv6).
     pub key: &'a [u8],
@@ -112,7 +112,7 @@ pub struct Choice<'a> {
 }
 
 /// A server in use by one request: counted against its limits until dropped.
-pub struct Active {
+pub struct PeerLease {
     peer: Arc<Peer>,
     group: Arc<Group>,
     started: Instant,
@@ -124,7 +124,7 @@ pub struct Active {
     at_end: Option<Box<dyn FnOnce()>>,
 }
 
-impl Active {
+impl PeerLease {
     /// Called when the response is complete, unless the server failed.
     pub fn at_end(&mut self, act: Box<dyn FnOnce()>) {
         self.at_end = Some(act);
@@ -178,7 +178,7 @@ impl Active {
     }
 }
 
-impl Drop for Active {
+impl Drop for PeerLease {
     fn drop(&mut self) {
         let now = base::clock::now();
         let whole_ms = now.millis_since(self.started);
@@ -217,51 +217,57 @@ impl Method {
 
 impl Group {
     /// The next server, or `None` when no one is left to ask.
-    pub fn choose(self: &Arc<Self>, choice: &Choice<'_>, turn: &mut Turn) -> Option<Active> {
-        let members = turn.members.clone();
+    pub fn choose(self: &Arc<Self>, choice: &Choice<'_>, attempts: &mut Attempts) -> Option<PeerLease> {
+        let members = attempts.members.clone();
         // A server that stands alone and has no limit is nobody's choice.
         let alone = members.single() && members.primary.iter().all(|peer| peer.spec.max_conns == 0);
         let _one_at_a_time = (!alone).then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
         loop {
-            let list = if turn.in_backup { &members.backup } else { &members.primary };
-            if let Some(index) = self.pick(list, &members, choice, turn) {
-                turn.mark(index);
+            let list = if attempts.in_backup { &members.backup } else { &members.primary };
+            if let Some(index) = self.pick(list, &members, choice, attempts) {
+                attempts.mark(index);
                 return Some(self.taken(&list[index], members.single(), choice.now));
             }
-            if turn.in_backup || members.backup.is_empty() {
+            if attempts.in_backup || members.backup.is_empty() {
                 return None;
             }
-            turn.in_backup = true;
-            turn.tried.clear();
+            attempts.in_backup = true;
+            attempts.tried.clear();
         }
     }
 
-    fn pick(&self, list: &[Arc<Peer>], members: &Members, choice: &Choice<'_>, turn: &mut Turn) -> Option<usize> {
-        let bound = bound(list, choice, turn);
+    fn pick(
+        &self,
+        list: &[Arc<Peer>],
+        members: &Members,
+        choice: &Choice<'_>,
+        attempts: &mut Attempts,
+    ) -> Option<usize> {
+        let bound = bound(list, choice, attempts);
         if members.single() {
             // It is asked even while it is failing: an error is no better than a try.
             let peer = list.first()?;
             let asked = !peer.spec.down && !peer.spec.drain && !peer.full() && peer.sound(choice.now);
-            return bound.or((asked && !turn.has(0)).then_some(0));
+            return bound.or((asked && !attempts.has(0)).then_some(0));
         }
         let keyless = matches!(self.method, Method::Hash(_)) && choice.key.is_empty();
-        if turn.misses > MISSES_MAX || keyless || (turn.in_backup && !self.method.takes_backups()) {
-            return round_robin(list, choice, turn, bound);
+        if attempts.misses > MISSES_MAX || keyless || (attempts.in_backup && !self.method.takes_backups()) {
+            return round_robin(list, choice, attempts, bound);
         }
         match self.method {
-            Method::RoundRobin => round_robin(list, choice, turn, bound),
+            Method::RoundRobin => round_robin(list, choice, attempts, bound),
             _ if bound.is_some() => bound,
-            Method::LeastConn => least::connections(list, choice, turn),
-            Method::LeastTime { time, .. } => least::time(list, choice, turn, time),
-            Method::IpHash => hash::by_address(list, choice, turn),
-            Method::Hash(false) => hash::by_key(list, choice, turn),
-            Method::Hash(true) => hash::consistent(list, members, choice, turn),
-            Method::Random => random::one(list, choice, turn),
-            Method::Two(time) => random::two(list, choice, turn, time),
+            Method::LeastConn => least::connections(list, choice, attempts),
+            Method::LeastTime { time, .. } => least::time(list, choice, attempts, time),
+            Method::IpHash => hash::by_address(list, choice, attempts),
+            Method::Hash(false) => hash::by_key(list, choice, attempts),
+            Method::Hash(true) => hash::consistent(list, members, choice, attempts),
+            Method::Random => random::one(list, choice, attempts),
+            Method::Two(time) => random::two(list, choice, attempts, time),
         }
     }
 
-    fn taken(self: &Arc<Self>, peer: &Arc<Peer>, single: bool, now: Instant) -> Active {
+    fn taken(self: &Arc<Self>, peer: &Arc<Peer>, single: bool, now: Instant) -> PeerLease {
         let inflight = matches!(self.method, Method::LeastTime { inflight: true, .. }) && !single;
         peer.active.fetch_add(1, Ordering::Relaxed);
         let note = |s: &mut State| {
@@ -280,7 +286,7 @@ impl Group {
         if !single {
             peer.with(note);
         }
-        Active {
+        PeerLease {
             peer: peer.clone(),
             group: self.clone(),
             started: now,
@@ -293,22 +299,22 @@ impl Group {
     }
 }
 
-fn usable(list: &[Arc<Peer>], index: usize, now: Instant, turn: &Turn) -> bool {
+fn usable(list: &[Arc<Peer>], index: usize, now: Instant, attempts: &Attempts) -> bool {
     let peer = &list[index];
-    !turn.has(index) && !peer.spec.down && !peer.spec.drain && !peer.unavailable(now)
+    !attempts.has(index) && !peer.spec.down && !peer.spec.drain && !peer.unavailable(now)
 }
 
 /// The server that the request is bound to, if it can be asked; one that is being drained can.
-fn bound(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &Turn) -> Option<usize> {
+fn bound(list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &Attempts) -> Option<usize> {
     let id = choice.bound?;
     let index = list.iter().position(|peer| peer.id().as_bytes() == id)?;
     let peer = &list[index];
-    let able = !turn.has(index) && !peer.spec.down && !peer.unavailable(choice.now);
+    let able = !attempts.has(index) && !peer.spec.down && !peer.unavailable(choice.now);
     able.then_some(index)
 }
 
 /// Smooth weighted round robin: each step every server gains its weight, the richest is asked and pays the sum.
-fn round_robin(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &Turn, bound: Option<usize>) -> Option<usize> {
+fn round_robin(list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &Attempts, bound: Option<usize>) -> Option<usize> {
     if let Some(index) = bound {
         // Bound requests count as turns, too, but a server is not made to owe more than one round for them.
         let all: i64 = list.iter().map(|p| i64::from(p.spec.weight)).sum();
@@ -317,14 +323,14 @@ fn round_robin(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &Turn, bound: Opti
             return bound;
         }
     }
-    weighted(list, choice, turn, 0, bound, |_| true)
+    weighted(list, choice, attempts, 0, bound, |_| true)
 }
 
 /// One step of round robin among some servers, beginning with one of them.
 fn weighted(
     list: &[Arc<Peer>],
     choice: &Choice<'_>,
-    turn: &Turn,
+    attempts: &Attempts,
     from: usize,
     bound: Option<usize>,
     among: impl Fn(usize) -> bool,
@@ -332,7 +338,7 @@ fn weighted(
     let mut best: Option<(usize, i64)> = None;
     let mut total = 0;
     for (index, peer) in list.iter().enumerate().skip(from) {
-        if !usable(list, index, choice.now, turn) || !among(index) {
+        if !usable(list, index, choice.now, attempts) || !among(index) {
             continue;
         }
         let weight = i64::from(peer.spec.weight);

@@ -1,7 +1,7 @@
 //! `random` and `random two`.
 
 use super::least::estimate;
-use super::{Choice, MISSES_MAX, Time, Turn, by_weight, round_robin, usable};
+use super::{Attempts, Choice, MISSES_MAX, Time, by_weight, round_robin, usable};
 use crate::peer::Peer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,30 +20,30 @@ impl Lots {
 }
 
 /// `random`
-pub fn one(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &mut Turn) -> Option<usize> {
+pub fn one(list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &mut Attempts) -> Option<usize> {
     let mut lots = Lots(choice.random | 1);
-    while turn.misses <= MISSES_MAX {
+    while attempts.misses <= MISSES_MAX {
         let index = lots.draw(list)?;
-        if usable(list, index, choice.now, turn) {
+        if usable(list, index, choice.now, attempts) {
             return Some(index);
         }
-        turn.misses += 1;
+        attempts.misses += 1;
     }
-    round_robin(list, choice, turn, None)
+    round_robin(list, choice, attempts, None)
 }
 
 /// `random two`: the one with fewer connections, or the quicker one.
-pub fn two(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &mut Turn, time: Option<Time>) -> Option<usize> {
+pub fn two(list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &mut Attempts, time: Option<Time>) -> Option<usize> {
     let mut lots = Lots(choice.random | 1);
     let mut first: Option<usize> = None;
     let load = |index: usize| match time {
         None => u128::from(list[index].active.load(Ordering::Relaxed)),
         Some(time) => u128::from(estimate(&list[index], choice, time)),
     };
-    while turn.misses <= MISSES_MAX {
+    while attempts.misses <= MISSES_MAX {
         let index = lots.draw(list)?;
-        if first == Some(index) || !usable(list, index, choice.now, turn) {
-            turn.misses += 1;
+        if first == Some(index) || !usable(list, index, choice.now, attempts) {
+            attempts.misses += 1;
             continue;
         }
         let Some(other) = first else {
@@ -53,5 +53,5 @@ pub fn two(list: &[Arc<Peer>], choice: &Choice<'_>, turn: &mut Turn, time: Optio
         let weight = |index: usize| u128::from(list[index].spec.weight);
         return Some(if load(index) * weight(other) > load(other) * weight(index) { other } else { index });
     }
-    round_robin(list, choice, turn, None)
+    round_robin(list, choice, attempts, None)
 }

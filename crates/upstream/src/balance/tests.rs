@@ -24,20 +24,20 @@ fn at(us: u64) -> Choice<'static> {
     Choice { now: Instant(us), random: 7, key: b"", bound: None }
 }
 
-fn letter(group: &Group, active: &Active) -> char {
+fn letter(group: &Group, active: &PeerLease) -> char {
     let index = group.members().all().position(|p| Arc::ptr_eq(p, active.peer())).unwrap();
     char::from(b'a' + index as u8)
 }
 
 /// Requests one after the other.
 fn run(group: &Arc<Group>, choice: &Choice<'_>, n: usize) -> String {
-    (0..n).map(|_| group.choose(choice, &mut group.turn()).map_or('-', |a| letter(group, &a))).collect()
+    (0..n).map(|_| group.choose(choice, &mut group.attempts()).map_or('-', |a| letter(group, &a))).collect()
 }
 
 /// All servers that one request tries.
 fn all(group: &Arc<Group>, choice: &Choice<'_>) -> String {
-    let mut turn = group.turn();
-    std::iter::from_fn(|| group.choose(choice, &mut turn)).map(|a| letter(group, &a)).collect()
+    let mut attempts = group.attempts();
+    std::iter::from_fn(|| group.choose(choice, &mut attempts)).map(|a| letter(group, &a)).collect()
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn smooth_round_robin() {
 #[test]
 fn failures_count_and_are_forgotten() {
     let g = group("t3", &[1, 1], Method::RoundRobin);
-    let mut first = g.choose(&at(1_000_000), &mut g.turn()).unwrap();
+    let mut first = g.choose(&at(1_000_000), &mut g.attempts()).unwrap();
     assert!(first.failed(Instant(1_000_000)), "one failure is enough");
     drop(first);
     assert_eq!(run(&g, &at(2_000_000), 3), "bbb");
@@ -72,10 +72,10 @@ fn one_request_asks_each_server_once_and_backups_last() {
 fn limits_of_connections_hold() {
     let full = lines(&[1, 1], |_, spec| spec.max_conns = 1);
     let g = Arc::new(Group::new("t4c", full, Method::RoundRobin, KeepAlive::default(), true));
-    let held: Vec<_> = (0..3).map(|_| g.choose(&at(1), &mut g.turn())).collect();
+    let held: Vec<_> = (0..3).map(|_| g.choose(&at(1), &mut g.attempts())).collect();
     assert_eq!(held.iter().flatten().count(), 2);
     drop(held);
-    assert!(g.choose(&at(1), &mut g.turn()).is_some());
+    assert!(g.choose(&at(1), &mut g.attempts()).is_some());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 pub(crate) mod message;
 mod wire;
 
-use crate::group::Found;
+use crate::group::ResolvedAddress;
 use crate::names::Word;
 use base::clock::{self, Instant};
 use message::{Answer as Message, Kind, NO_ERROR, Question};
@@ -327,7 +327,7 @@ impl Resolver {
         service: &str,
         timeout: Duration,
         say: &impl Fn(Word<'_>),
-    ) -> Result<(Vec<Found>, Duration), Failed> {
+    ) -> Result<(Vec<ResolvedAddress>, Duration), Failed> {
         let host = host.trim_end_matches('.');
         // `http` is short for `_http._tcp`.
         let full = match service.starts_with('_') || service.contains('.') {
@@ -344,7 +344,7 @@ impl Resolver {
                     valid = valid.min(holds);
                     // Of those that have addresses the first are the servers, the others their backups.
                     let first = *first.get_or_insert(record.priority);
-                    found.extend(addresses.iter().map(|ip| Found {
+                    found.extend(addresses.iter().map(|ip| ResolvedAddress {
                         address: SocketAddr::new(*ip, record.port),
                         record: Some((record.target.clone(), record.weight)),
                         backup: record.priority != first,

@@ -59,7 +59,7 @@ pub async fn over_tcp(server: SocketAddr, bytes: &[u8], question: &Question) -> 
 
 /// What an answer says of a name.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct Records {
     pub addresses: Vec<IpAddr>,
     /// The last name of a chain of aliases that has no addresses here.
     pub alias: Option<String>,
@@ -83,7 +83,7 @@ fn follow(answer: &Answer, name: &str) -> (Option<String>, u32) {
     (alias, least)
 }
 
-pub fn read(answer: &Answer, name: &str, kind: Kind) -> Found {
+pub fn read(answer: &Answer, name: &str, kind: Kind) -> Records {
     let (alias, mut ttl) = follow(answer, name);
     let mut addresses = Vec::new();
     let name = alias.as_deref().unwrap_or(name);
@@ -96,7 +96,7 @@ pub fn read(answer: &Answer, name: &str, kind: Kind) -> Found {
             _ => {}
         }
     }
-    Found { addresses, alias, ttl }
+    Records { addresses, alias, ttl }
 }
 
 /// The name of an address, and the time for which it holds.

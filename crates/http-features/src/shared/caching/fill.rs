@@ -24,7 +24,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 /// What the bytes become.
-pub enum Recipe {
+pub enum StoreTarget {
     /// An entry of a cache: its facts, and the response's head as it came.
     Entry { session: Box<Session>, meta: Meta, head: Bytes },
     /// `proxy_store`: a file with this path and these permissions, and the time that `Last-Modified` said.
@@ -54,17 +54,17 @@ struct Shared {
 /// Lets a body run into a file. `expected`: its length, where that was announced.
 pub fn run(
     r: &mut Request,
-    mut recipe: Recipe,
+    mut recipe: StoreTarget,
     body: Box<dyn BodySource>,
     expected: Option<u64>,
     memory_max: u64,
     temp: &TempPath,
     write_size: u64,
 ) -> Body {
-    let Ok(mut twin) = r.twin() else { return Body::Source(body) };
+    let Ok(mut copy) = r.copy() else { return Body::Source(body) };
     // It is nobody's part: what it logs is what the request would have logged.
-    (twin.sub, twin.watch) = (None, None);
-    twin.keep(UpstreamState {
+    (copy.sub, copy.watch) = (None, None);
+    copy.keep(UpstreamState {
         tries: UpstreamState::last(r).cloned().into_iter().collect(),
         uri: UpstreamState::of(r).map(|state| state.uri.clone()).unwrap_or_default(),
         ..UpstreamState::default()
@@ -78,14 +78,14 @@ pub fn run(
     };
     let shared = Rc::new(RefCell::new(Shared { draft, client: Some(0), ..Shared::default() }));
     let task = Task { shared: shared.clone(), recipe: Some(recipe), whole: Some(Vec::new()), memory_max };
-    runtime::task::spawn_local(task.run(twin, body, expected));
+    runtime::task::spawn_local(task.run(copy, body, expected));
     Body::Source(Box::new(Follower { shared, at: 0, expected }))
 }
 
-fn begin(recipe: &mut Recipe, temp: &TempPath, write_size: u64) -> Result<Draft, (PathBuf, std::io::Error)> {
+fn begin(recipe: &mut StoreTarget, temp: &TempPath, write_size: u64) -> Result<Draft, (PathBuf, std::io::Error)> {
     let in_temp = || body_store::named(temp).map_err(|e| (temp.path.clone(), e));
     let (head_len, made) = match recipe {
-        Recipe::Entry { session, meta, head } => {
+        StoreTarget::Entry { session, meta, head } => {
             let head_len = meta.encode(&session.key, head, 0).len();
             let Some(ticket) = &session.ticket else { return Err((PathBuf::new(), std::io::Error::other("no place"))) };
             let path = session.path.zone.place.path(&ticket.hash);
@@ -93,23 +93,23 @@ fn begin(recipe: &mut Recipe, temp: &TempPath, write_size: u64) -> Result<Draft,
                 if session.path.use_temp_path { in_temp()? } else { store::beside(&path).map_err(|e| (path, e))? };
             (head_len, made)
         }
-        Recipe::File { .. } => (0, in_temp()?),
+        StoreTarget::File { .. } => (0, in_temp()?),
     };
     Ok(Draft::new(made.0, made.1, head_len, write_size.max(4096) as usize))
 }
 
 struct Task {
     shared: Rc<RefCell<Shared>>,
-    recipe: Option<Recipe>,
+    recipe: Option<StoreTarget>,
     /// The whole body while it is small enough to be kept in memory afterwards.
     whole: Option<Vec<u8>>,
     memory_max: u64,
 }
 
 impl Task {
-    async fn run(mut self, mut twin: Box<Request>, mut body: Box<dyn BodySource>, expected: Option<u64>) {
+    async fn run(mut self, mut copy: Box<Request>, mut body: Box<dyn BodySource>, expected: Option<u64>) {
         let ok = loop {
-            let piece = std::future::poll_fn(|cx| body.poll_piece(cx, &mut twin)).await;
+            let piece = std::future::poll_fn(|cx| body.poll_piece(cx, &mut copy)).await;
             let bytes = match piece {
                 None => break true,
                 Some(Err(BodyError)) => break false,
@@ -118,7 +118,7 @@ impl Task {
                     Err(_) => break false,
                 },
             };
-            self.take(&mut twin, bytes);
+            self.take(&mut copy, bytes);
             if !self.room().await {
                 return;
             }
@@ -126,13 +126,13 @@ impl Task {
         let whole = ok && expected.is_none_or(|n| n == self.shared.borrow().total);
         base::clock::update();
         if whole && let Err((path, e)) = self.place().await {
-            twin.log(Level::Crit, format_args!("storing \"{}\" failed {}", path.display(), os(&e)));
+            copy.log(Level::Crit, format_args!("storing \"{}\" failed {}", path.display(), os(&e)));
         }
         let mut shared = self.shared.borrow_mut();
         shared.draft = None;
         shared.end = Some(if ok { Ok(()) } else { Err(BodyError) });
-        shared.trailers = std::mem::take(&mut twin.out.trailers);
-        if let Some(one) = UpstreamState::last(&mut twin) {
+        shared.trailers = std::mem::take(&mut copy.out.trailers);
+        if let Some(one) = UpstreamState::last(&mut copy) {
             shared.stats = one.clone();
         }
         if let Some(waker) = shared.client_waits.take() {
@@ -140,19 +140,19 @@ impl Task {
         }
     }
 
-    fn take(&mut self, twin: &mut Request, bytes: Bytes) {
+    fn take(&mut self, copy: &mut Request, bytes: Bytes) {
         let mut shared = self.shared.borrow_mut();
         shared.total += bytes.len() as u64;
         if let Some(whole) = &mut self.whole {
             whole.extend_from_slice(&bytes);
-            if whole.len() as u64 > store::HOT_BODY_MAX || !matches!(self.recipe, Some(Recipe::Entry { .. })) {
+            if whole.len() as u64 > store::HOT_BODY_MAX || !matches!(self.recipe, Some(StoreTarget::Entry { .. })) {
                 self.whole = None;
             }
         }
         if let Some(draft) = &mut shared.draft
             && let Err(e) = draft.write(&bytes)
         {
-            twin.log(
+            copy.log(
                 Level::Crit,
                 format_args!("write() to a temporary file failed {}; the response is not stored", os(&e)),
             );
@@ -180,7 +180,7 @@ impl Task {
         } else {
             shared.window_start = shared.total;
         }
-        if let Some(one) = UpstreamState::last(twin) {
+        if let Some(one) = UpstreamState::last(copy) {
             shared.stats = one.clone();
         }
         if let Some(waker) = shared.client_waits.take() {
@@ -215,7 +215,7 @@ impl Task {
         let body_len = draft.len();
         match self.recipe.take() {
             None => return Ok(()),
-            Some(Recipe::File { path, mode, modified }) => {
+            Some(StoreTarget::File { path, mode, modified }) => {
                 let failed = |e| (path.clone(), e);
                 draft.reader().set_permissions(std::fs::Permissions::from_mode(mode)).map_err(failed)?;
                 let to = path.clone();
@@ -226,7 +226,7 @@ impl Task {
                     std::fs::File::open(&path).and_then(|file| file.set_modified(time)).map_err(failed)?;
                 }
             }
-            Some(Recipe::Entry { mut session, meta, head }) => {
+            Some(StoreTarget::Entry { mut session, meta, head }) => {
                 let Some(ticket) = session.ticket.take() else { return Ok(()) };
                 let path = session.path.zone.place.path(&ticket.hash);
                 let bytes = meta.encode(&session.key, &head, body_len);

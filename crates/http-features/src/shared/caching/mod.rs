@@ -1,7 +1,7 @@
 //! Caching of upstream responses, for whatever protocol they come by (nginx: the cache's part of `ngx_http_upstream.c`).
 //!
 //! A protocol's handler asks [`at_once`] first, which answers from memory without waiting, then [`begin`]. What that leaves to
-//! be asked is a [`Session`], kept with the request: it says what the upstream is asked for ([`Asking`]), what takes the place
+//! be asked is a [`Session`], kept with the request: it says what the upstream is asked for ([`CacheRequest`]), what takes the place
 //! of a failure, and what becomes of the answer. `session.rs` has these rules, `serve.rs` answers with what is stored, `fill.rs`
 //! lets a response run into its file while the client reads it.
 
@@ -23,12 +23,12 @@ use paths::CachePath;
 use std::sync::Arc;
 use wire_h1::{Known, Method, ResponseHead};
 
-pub use fill::{Recipe, run as fill};
+pub use fill::{StoreTarget, run as fill};
 pub use rfc::{aimed_at, neighbours};
 pub use session::{Begun, Session, begin, finish};
 
 /// Turns a response head, new or stored, into the request's answer. `Some`: something else is the answer.
-pub type Give<'a> = &'a dyn Fn(&mut Request, &ResponseHead, &[u8]) -> Option<Flow>;
+pub type Respond<'a> = &'a dyn Fn(&mut Request, &ResponseHead, &[u8]) -> Option<Flow>;
 
 /// Which cache.
 enum Which {
@@ -36,7 +36,7 @@ enum Which {
     Computed(Template, Vec<Arc<CachePath>>),
 }
 
-/// What a location does with its upstream's responses; kept in `Location::things`.
+/// What a location does with its upstream's responses; kept in `Location::extensions`.
 pub struct Caching {
     /// `proxy`, `fastcgi`, ...
     pub family: &'static str,
@@ -59,7 +59,7 @@ pub struct Caching {
     rfc9111: bool,
 }
 
-/// `proxy_store`; kept in `Location::things`.
+/// `proxy_store`; kept in `Location::extensions`.
 pub struct Storing {
     /// `proxy`, `fastcgi`, ...
     pub family: &'static str,
@@ -178,7 +178,7 @@ pub struct CacheState {
 
 /// How the upstream is asked on a cache's behalf; kept with the request.
 #[derive(Clone, Debug, Default)]
-pub struct Asking {
+pub struct CacheRequest {
     /// HEAD is asked as GET.
     pub as_get: bool,
     /// The client's conditions and ranges are not passed on; these are.
@@ -190,14 +190,14 @@ pub struct Asking {
 pub const OWN_CONDITIONS: &[&str] =
     &["if-modified-since", "if-unmodified-since", "if-none-match", "if-match", "range", "if-range"];
 
-impl Asking {
-    pub fn of(r: &Request) -> Option<&Asking> {
-        r.thing()
+impl CacheRequest {
+    pub fn of(r: &Request) -> Option<&CacheRequest> {
+        r.ext()
     }
 }
 
 fn set_status(r: &mut Request, status: &'static str) {
-    match r.thing_mut::<CacheState>() {
+    match r.ext_mut::<CacheState>() {
         Some(state) => state.status = status,
         None => r.keep(CacheState { status, ..CacheState::default() }),
     }
@@ -207,14 +207,14 @@ fn set_status(r: &mut Request, status: &'static str) {
 pub fn at_once(
     caching: &Caching,
     r: &mut Request,
-    give: Give<'_>,
+    give: Respond<'_>,
     default_key: impl FnOnce(&Request) -> Option<Vec<u8>>,
 ) -> Option<Flow> {
     let Which::Fixed(path) = &caching.which else { return None };
     if !caching.caches(r.method)
         || any(r, &caching.purge)
         || any(r, &caching.bypass)
-        || r.thing::<Session>().is_some()
+        || r.ext::<Session>().is_some()
         || matches!(r.body, RequestBody::Unread(_))
     {
         return None;
@@ -231,7 +231,13 @@ pub fn at_once(
     flow
 }
 
-fn from_memory(caching: &Caching, r: &mut Request, path: &Arc<CachePath>, key: &[u8], give: Give<'_>) -> Option<Flow> {
+fn from_memory(
+    caching: &Caching,
+    r: &mut Request,
+    path: &Arc<CachePath>,
+    key: &[u8],
+    give: Respond<'_>,
+) -> Option<Flow> {
     let now = base::clock::unix_seconds();
     let main = Hash::of(key);
     let mut stored = path.zone.hot(&main, now)?;
@@ -254,12 +260,12 @@ fn from_memory(caching: &Caching, r: &mut Request, path: &Arc<CachePath>, key: &
 impl Session {
     /// Takes the session out of a request.
     pub fn take(r: &mut Request) -> Option<Box<Session>> {
-        let at = r.things.iter().position(|thing| thing.is::<Session>())?;
-        r.things.swap_remove(at).downcast().ok()
+        let at = r.extensions.iter().position(|thing| thing.is::<Session>())?;
+        r.extensions.swap_remove(at).downcast().ok()
     }
     /// Puts it back.
     pub fn put(self: Box<Session>, r: &mut Request) {
-        r.things.push(self);
+        r.extensions.push(self);
     }
 }
 
@@ -270,7 +276,7 @@ pub fn ignored(x_accel_expires: bool, expires: bool, cache_control: bool, set_co
 
 /// The fields of the stored response that a request was answered with.
 pub fn stored_fields<R>(r: &Request, read: impl FnOnce(&ResponseHead, &[u8]) -> R) -> Option<R> {
-    let stored = r.thing::<CacheState>()?.stored.as_ref()?;
+    let stored = r.ext::<CacheState>()?.stored.as_ref()?;
     Some(read(serve::parsed(stored)?, &stored.head))
 }
 

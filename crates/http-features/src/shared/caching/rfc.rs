@@ -167,12 +167,12 @@ pub fn aimed_at(r: &mut Request, target: &[u8]) -> Option<Box<Request>> {
     let (file, args) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let mut canonical = Vec::new();
     path::canonical(file, r.loc().core.conf.merge_slashes, &mut canonical).ok()?;
-    let mut twin = r.subrequest(canonical, args.to_vec()).ok()?;
-    (twin.head, twin.buf) = (head, buf);
+    let mut copy = r.subrequest(canonical, args.to_vec()).ok()?;
+    (copy.head, copy.buf) = (head, buf);
     // It is nobody's part: its method is its own.
-    (twin.sub, twin.path_changed) = (None, false);
+    (copy.sub, copy.path_changed) = (None, false);
     // What belongs to another location has keys of its own.
-    (route::find(&mut twin) == Ok(Route::Location(r.location))).then_some(())?;
-    twin.location = r.location;
-    Some(twin)
+    (route::find(&mut copy) == Ok(Route::Location(r.location))).then_some(())?;
+    copy.location = r.location;
+    Some(copy)
 }

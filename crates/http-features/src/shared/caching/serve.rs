@@ -1,6 +1,6 @@
 //! Answers with what is stored.
 
-use super::{Caching, Give};
+use super::{Caching, Respond};
 use cache::{Content, Stored};
 use http_engine::response::OpenFile;
 use http_engine::{Body, FilePart, Flow, Piece, Request};
@@ -28,7 +28,13 @@ pub fn parsed(stored: &Stored) -> Option<&ResponseHead> {
 
 /// Fills the request's answer. `None`: the entry is of no use, and nothing was changed.
 /// `at_once`: the body is in one piece, so that it can be sent with its head.
-pub fn answer(caching: &Caching, r: &mut Request, stored: &Arc<Stored>, give: Give<'_>, at_once: bool) -> Option<Flow> {
+pub fn answer(
+    caching: &Caching,
+    r: &mut Request,
+    stored: &Arc<Stored>,
+    give: Respond<'_>,
+    at_once: bool,
+) -> Option<Flow> {
     let head = parsed(stored)?;
     let body = match &stored.content {
         Content::Memory(bytes) if bytes.is_empty() => Body::Empty,

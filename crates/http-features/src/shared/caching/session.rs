@@ -2,7 +2,7 @@
 
 use super::conf::UseStale;
 use super::paths::{CachePath, hurry};
-use super::{Asking, CacheState, Caching, Give, any, range_too_far, rfc, serve, set_status};
+use super::{CacheRequest, CacheState, Caching, Respond, any, range_too_far, rfc, serve, set_status};
 use crate::shared::slicing::Slice;
 use base::clock;
 use cache::freshness::{self, Ignored, Verdict};
@@ -64,7 +64,7 @@ enum Found {
 }
 
 /// Looks whether the answer is there, and whose turn it is to fetch it. `key` is what the location's own key would be.
-pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Give<'_>, default_key: Vec<u8>) -> Begun {
+pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, default_key: Vec<u8>) -> Begun {
     if let Some(session) = Session::take(r).filter(|session| session.background) {
         // Made by `update_beside`.
         session.ask(r);
@@ -178,7 +178,7 @@ impl Session {
     }
 
     /// `Some`: the cache has the answer.
-    async fn decide(&mut self, r: &mut Request, give: Give<'_>) -> Option<Flow> {
+    async fn decide(&mut self, r: &mut Request, give: Respond<'_>) -> Option<Flow> {
         let stored = match self.look(r).await {
             Found::Error(status) => {
                 set_status(r, "HIT");
@@ -216,7 +216,7 @@ impl Session {
             return self.serve(r, &stored, give);
         }
         set_status(r, "EXPIRED");
-        if let Some(state) = r.thing_mut::<CacheState>() {
+        if let Some(state) = r.ext_mut::<CacheState>() {
             state.stored = Some(stored.clone());
             state.revalidating = self.caching.revalidate;
         }
@@ -224,8 +224,8 @@ impl Session {
         None
     }
 
-    fn serve(&mut self, r: &mut Request, stored: &Arc<Stored>, give: Give<'_>) -> Option<Flow> {
-        if let Some(state) = r.thing_mut::<CacheState>() {
+    fn serve(&mut self, r: &mut Request, stored: &Arc<Stored>, give: Respond<'_>) -> Option<Flow> {
+        if let Some(state) = r.ext_mut::<CacheState>() {
             state.stored = Some(stored.clone());
         }
         let flow = serve::answer(&self.caching, r, stored, give, false);
@@ -374,21 +374,21 @@ impl Session {
 
     /// Lets a subrequest fetch what is stale; `false`: there are too many.
     fn update_beside(&mut self, r: &mut Request, stored: &Arc<Stored>) -> bool {
-        let Ok(mut twin) = r.twin() else { return false };
-        twin.keep(CacheState {
+        let Ok(mut copy) = r.copy() else { return false };
+        copy.keep(CacheState {
             status: "EXPIRED",
             stored: Some(stored.clone()),
             key: self.key.clone(),
             revalidating: self.caching.revalidate,
         });
-        if let Some(slice) = r.thing::<Slice>().cloned() {
-            twin.keep(slice);
+        if let Some(slice) = r.ext::<Slice>().cloned() {
+            copy.keep(slice);
         }
         let mut ticket = self.ticket.take();
         if let Some(ticket) = &mut ticket {
             ticket.background = true;
         }
-        twin.things.push(Box::new(Session {
+        copy.extensions.push(Box::new(Session {
             caching: self.caching.clone(),
             path: self.path.clone(),
             key: self.key.clone(),
@@ -406,7 +406,7 @@ impl Session {
             asked_ms: self.asked_ms,
             forced: false,
         }));
-        subrequest::background(twin);
+        subrequest::background(copy);
         true
     }
 
@@ -415,7 +415,8 @@ impl Session {
         if !self.storing {
             return;
         }
-        let mut asking = Asking { as_get: r.method == Method::Head && self.caching.convert_head, ..Asking::default() };
+        let mut asking =
+            CacheRequest { as_get: r.method == Method::Head && self.caching.convert_head, ..CacheRequest::default() };
         if let Some(expired) = self.expired.as_ref().filter(|_| self.caching.revalidate) {
             let meta = &expired.meta;
             asking.if_modified_since = (meta.last_modified >= 0).then(|| http_time(meta.last_modified).to_vec());
@@ -425,7 +426,7 @@ impl Session {
     }
 
     /// A failure that the stale entry may take the place of. `tries_over`: it is the last of several tries.
-    pub fn instead(&mut self, r: &mut Request, bit: u32, tries_over: bool, give: Give<'_>) -> Option<Flow> {
+    pub fn instead(&mut self, r: &mut Request, bit: u32, tries_over: bool, give: Respond<'_>) -> Option<Flow> {
         let expired = self.expired.clone()?;
         if self.background || self.forced || expired.meta.must_revalidate {
             return None;
@@ -449,7 +450,7 @@ impl Session {
         head: &ResponseHead,
         buf: &[u8],
         ignored: Ignored,
-        give: Give<'_>,
+        give: Respond<'_>,
     ) -> Option<Flow> {
         let expired = self.expired.clone().filter(|_| self.caching.revalidate)?;
         let old = serve::parsed(&expired)?;
@@ -594,7 +595,7 @@ impl Session {
         self.now = clock::unix_seconds();
         let mut verdict = self.judge(r, head.status, fields_of(head, buf), ignored, self.now);
         // A part is stored only where its range is in the key.
-        let stray = self.caching.rfc9111 && head.status == 206 && r.thing::<Slice>().is_none();
+        let stray = self.caching.rfc9111 && head.status == 206 && r.ext::<Slice>().is_none();
         self.storing = !verdict.forbidden && !stray;
         if self.storing {
             self.by_status(&mut verdict, head.status, self.now);

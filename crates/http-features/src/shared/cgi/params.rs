@@ -1,6 +1,6 @@
 //! The parameters of a request: what the operator says, and the client's fields as `HTTP_*` (RFC 3875, 4.1.18).
 
-use crate::shared::caching::{Asking, OWN_CONDITIONS};
+use crate::shared::caching::{CacheRequest, OWN_CONDITIONS};
 use conf_schema::value::List;
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::{Request, Template};
@@ -81,7 +81,7 @@ impl Params {
                 put(b"HTTP_HOST", &value);
             }
         }
-        let asking = Asking::of(r).map(|asking| (asking.if_modified_since.clone(), asking.if_none_match.clone()));
+        let asking = CacheRequest::of(r).map(|asking| (asking.if_modified_since.clone(), asking.if_none_match.clone()));
         if let Some((since, none_match)) = &asking {
             for (name, value) in [(&b"IF_MODIFIED_SINCE"[..], since), (b"IF_NONE_MATCH", none_match)] {
                 if let Some(value) = value.as_ref().filter(|_| !said(name)) {

@@ -1,6 +1,6 @@
 //! The body of a server's response, pulled by the client's connection.
 
-use super::conversation::{Talk, said};
+use super::conversation::{Io, said};
 use super::{PassPlan, response};
 use crate::shared::body_store;
 use crate::shared::upstream_state::UpstreamState;
@@ -18,13 +18,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use upstream::{Active, Came, End, Event, Wrong};
+use upstream::{Came, End, Event, PeerLease, Wrong};
 
 /// See the module's documentation.
 pub struct UpstreamBody {
     /// `None`: the response has ended.
-    talk: Option<Talk>,
-    active: Active,
+    io: Option<Io>,
+    active: PeerLease,
     /// What was read of the body before anybody asked for it.
     first: Bytes,
     timeout: Duration,
@@ -135,15 +135,15 @@ const READ_BYTES: usize = 32 * 1024;
 
 impl UpstreamBody {
     pub fn new(
-        talk: Talk,
-        active: Active,
+        io: Io,
+        active: PeerLease,
         first: Bytes,
         timeout: Duration,
         started: base::clock::Instant,
         ahead: Option<Ahead>,
     ) -> UpstreamBody {
         UpstreamBody {
-            talk: Some(talk),
+            io: Some(io),
             active,
             first,
             timeout,
@@ -175,13 +175,13 @@ impl UpstreamBody {
         if let Some(plan) = &self.trailers {
             response::trailers(plan, r, &end.trailers);
         }
-        if let Some(talk) = self.talk.take() {
-            talk.stream.finish(&self.active.group().keepalive);
+        if let Some(io) = self.io.take() {
+            io.stream.finish(&self.active.group().keepalive);
         }
     }
     fn failed(&mut self, r: &mut Request, words: &str) -> Poll<Option<Result<Piece, BodyError>>> {
         say(r, Level::Error, words);
-        self.talk = None;
+        self.io = None;
         Poll::Ready(Some(Err(BodyError)))
     }
 }
@@ -207,11 +207,11 @@ impl UpstreamBody {
             return Got::Bytes(std::mem::take(&mut self.first));
         }
         loop {
-            let Some(talk) = &mut self.talk else { return Got::End };
+            let Some(io) = &mut self.io else { return Got::End };
             if self.sends_on {
-                talk.poll_send_on(cx);
+                io.poll_send_on(cx);
             }
-            let came = match talk.stream.buffered() {
+            let came = match io.stream.buffered() {
                 Ok(Some(event)) => Came::Event(event),
                 Ok(None) => {
                     let max = match &mut self.rate {
@@ -221,9 +221,9 @@ impl UpstreamBody {
                             Poll::Pending => return Got::Nothing,
                         },
                     };
-                    let polled = talk.stream.poll_event(cx, max);
+                    let polled = io.stream.poll_event(cx, max);
                     // As the server framed it, like nginx.
-                    let received = talk.count(r);
+                    let received = io.count(r);
                     if let Some(one) = UpstreamState::last(r) {
                         one.response_length += received;
                     }
@@ -232,7 +232,7 @@ impl UpstreamBody {
                     }
                     match polled {
                         Poll::Ready(came) => came,
-                        Poll::Pending if talk.stream.patience().poll_over(cx, self.timeout) => {
+                        Poll::Pending if io.stream.idle_timer().poll_over(cx, self.timeout) => {
                             return Got::Broken("upstream timed out (110: Connection timed out)".into());
                         }
                         Poll::Pending => return Got::Nothing,

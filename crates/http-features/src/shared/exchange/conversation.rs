@@ -3,7 +3,7 @@
 //! rest is not sent, and the connection is not used again; a protocol that goes both ways at once sends on.
 
 use super::run::{Failure, Outgoing, note};
-use super::target::Aim;
+use super::target::UpstreamTarget;
 use super::{Announce, PassPlan, early_hints};
 use crate::shared::body_store::BodyStore;
 use crate::shared::upstream_state::UpstreamState;
@@ -103,7 +103,7 @@ enum Happened {
 }
 
 /// The bytes on their way in both directions.
-pub struct Talk {
+pub struct Io {
     pub stream: ClientStream,
     source: Source,
     /// Nothing more is written.
@@ -118,7 +118,7 @@ pub struct Talk {
     copied: Option<Vec<u8>>,
 }
 
-impl Talk {
+impl Io {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Happened> {
         if !self.done
             && let Poll::Ready(happened) = self.poll_send(cx)
@@ -140,7 +140,7 @@ impl Talk {
             (false, false) => self.send_timeout,
             (false, true) => return Poll::Pending,
         };
-        if self.stream.patience().poll_over(cx, timeout) {
+        if self.stream.idle_timer().poll_over(cx, timeout) {
             return Poll::Ready(if self.done { Happened::ReadTimeout } else { Happened::SendTimeout });
         }
         Poll::Pending
@@ -210,14 +210,14 @@ impl Talk {
     }
 }
 
-/// Begins to talk: the head is written, and what is here of the body queued.
+/// Begins a try: the head is written, and what is here of the body queued.
 fn begin(
     plan: &PassPlan,
     r: &mut Request,
-    aim: &Aim<'_>,
+    target: &UpstreamTarget<'_>,
     outgoing: &Outgoing,
     connection: Connection,
-) -> Result<Talk, Failure> {
+) -> Result<Io, Failure> {
     let conf = &plan.conf;
     let announce = match outgoing {
         Outgoing::Nothing => Announce::Nothing,
@@ -227,7 +227,7 @@ fn begin(
         Outgoing::Streamed(_) => Announce::Chunked,
     };
     let mut out = SPARE.take();
-    let honest = plan.protocol.write(plan, r, aim, announce, &mut out).map_err(Failure::Final)?;
+    let honest = plan.protocol.write(plan, r, target, announce, &mut out).map_err(Failure::Final)?;
     let method = plan.protocol.method(r);
     let asked = Asked { method, head_max: conf.buffer_size as usize, chunked: announce == Announce::Chunked };
     let mut stream = ClientStream::new(connection, &asked, out);
@@ -265,7 +265,7 @@ fn begin(
             _ => return Err(Failure::Error),
         },
     };
-    Ok(Talk {
+    Ok(Io {
         stream,
         source,
         done: false,
@@ -278,72 +278,72 @@ fn begin(
 }
 
 /// Sends the request and reads the head of the response. The flag of an error says that nothing had come back yet.
-pub async fn converse(
+pub async fn send_request(
     plan: &PassPlan,
     r: &mut Request,
-    aim: &Aim<'_>,
+    target: &UpstreamTarget<'_>,
     peer: &Peer,
     outgoing: &Outgoing,
     connection: Connection,
-) -> Result<(Begun, Talk), (Failure, bool)> {
-    let mut talk = begin(plan, r, aim, outgoing, connection).map_err(|why| (why, false))?;
+) -> Result<(Begun, Io), (Failure, bool)> {
+    let mut io = begin(plan, r, target, outgoing, connection).map_err(|why| (why, false))?;
     if let Some(one) = UpstreamState::last(r) {
         one.sent = true;
     }
-    if matches!(talk.source, Source::Client(_)) {
+    if matches!(io.source, Source::Client(_)) {
         // The head goes along with what is here already.
-        let first = std::future::poll_fn(|cx| Poll::Ready(talk.poll_fill(cx))).await;
+        let first = std::future::poll_fn(|cx| Poll::Ready(io.poll_fill(cx))).await;
         if let Poll::Ready(Err(status)) = first {
             return Err((Failure::Final(status), false));
         }
     }
     let mut hinted = 0;
-    let broken = |r: &mut Request, talk: &Talk, words: &str, doing: &str| {
+    let broken = |r: &mut Request, io: &Io, words: &str, doing: &str| {
         // Whoever asked says it of a kept connection that has simply ended.
-        if talk.heard || talk.stream.requests() == 1 {
-            note(r, peer, aim, words, doing);
+        if io.heard || io.stream.requests() == 1 {
+            note(r, peer, target, words, doing);
         }
-        (Failure::Error, !talk.heard)
+        (Failure::Error, !io.heard)
     };
     const READING: &str = "reading response header from";
     loop {
-        let happened = std::future::poll_fn(|cx| talk.poll(cx)).await;
-        talk.heard |= talk.count(r) > 0;
-        let doing = if talk.done { READING } else { "sending request to" };
+        let happened = std::future::poll_fn(|cx| io.poll(cx)).await;
+        io.heard |= io.count(r) > 0;
+        let doing = if io.done { READING } else { "sending request to" };
         match happened {
             Happened::Sent => {
-                talk.done = true;
-                let out = talk.stream.take_buffer();
+                io.done = true;
+                let out = io.stream.take_buffer();
                 if out.capacity() <= SPARE_BYTES_MAX {
                     SPARE.set(out);
                 }
-                if let Some(copy) = talk.copied.take() {
+                if let Some(copy) = io.copied.take() {
                     r.body_bytes = Some(copy.into());
                 }
             }
-            Happened::Refused => talk.done = true,
+            Happened::Refused => io.done = true,
             Happened::Client(status) => return Err((Failure::Final(status), false)),
-            Happened::Closed => return Err(broken(r, &talk, "upstream prematurely closed connection", doing)),
+            Happened::Closed => return Err(broken(r, &io, "upstream prematurely closed connection", doing)),
             Happened::SendFailed(e) => {
-                note(r, peer, aim, &format!("send() failed {}", os(&e)), doing);
+                note(r, peer, target, &format!("send() failed {}", os(&e)), doing);
                 return Err((Failure::Error, true));
             }
             Happened::ReceiveFailed(e) => {
-                return Err(broken(r, &talk, &format!("recv() failed {}", os(&e)), doing));
+                return Err(broken(r, &io, &format!("recv() failed {}", os(&e)), doing));
             }
             Happened::SendTimeout | Happened::ReadTimeout => {
-                note(r, peer, aim, "upstream timed out (110: Connection timed out)", doing);
+                note(r, peer, target, "upstream timed out (110: Connection timed out)", doing);
                 if let Some(one) = UpstreamState::last(r) {
                     one.status = 504;
                 }
                 return Err((Failure::Timeout, false));
             }
             Happened::Wrong(wrong) => {
-                note(r, peer, aim, &wrong.0, READING);
+                note(r, peer, target, &wrong.0, READING);
                 return Err((Failure::InvalidHeader, false));
             }
             Happened::Unprocessed(wrong) => {
-                note(r, peer, aim, &wrong.0, READING);
+                note(r, peer, target, &wrong.0, READING);
                 return Err((Failure::Unprocessed, true));
             }
             Happened::Event(Event::Interim(answer, bytes)) => {
@@ -352,11 +352,11 @@ pub async fn converse(
                     Box::pin(early_hints::pass(plan, r, &answer.head, &answer.buf, hinted)).await;
                 }
             }
-            Happened::Event(Event::Head(begun)) => return Ok((begun, talk)),
+            Happened::Event(Event::Head(begun)) => return Ok((begun, io)),
             Happened::Event(Event::Said(words)) => said(r, &words, READING),
             // A protocol says nothing of a body before its head.
             Happened::Event(Event::Body(_) | Event::End(_)) => {
-                note(r, peer, aim, "upstream sent no valid header", READING);
+                note(r, peer, target, "upstream sent no valid header", READING);
                 return Err((Failure::InvalidHeader, false));
             }
         }

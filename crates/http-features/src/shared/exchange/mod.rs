@@ -16,8 +16,8 @@ mod run;
 mod storage;
 pub mod target;
 
-use crate::shared::caching::{self, Asking, Caching, Storing};
-use crate::shared::groups::Named;
+use crate::shared::caching::{self, CacheRequest, Caching, Storing};
+use crate::shared::groups::UpstreamRef;
 use crate::shared::probing::{Prober, Probing, Timeouts};
 use crate::shared::tls::{UpstreamTls, Wanted};
 use conf::PassConf;
@@ -27,7 +27,7 @@ use http_engine::{BlockPlan, Flow, Handler, Request};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use target::{Aim, Bound};
+use target::{Bound, UpstreamTarget};
 use upstream::SerialCodec;
 use wire_h1::{BodyLength, Method, NameSet};
 
@@ -65,17 +65,17 @@ pub trait Protocol: Send + Sync {
         &self,
         plan: &PassPlan,
         r: &mut Request,
-        aim: &Aim<'_>,
+        target: &UpstreamTarget<'_>,
         announce: Announce,
         out: &mut Vec<u8>,
     ) -> Result<bool, u16>;
     /// The same of a request that only asks how the server is, in HTTP/1.1: what [`Prober`] sends.
-    fn write_probe(&self, plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, out: &mut Vec<u8>) {
-        let _ = (plan, r, aim, out);
+    fn write_probe(&self, plan: &PassPlan, r: &mut Request, target: &UpstreamTarget<'_>, out: &mut Vec<u8>) {
+        let _ = (plan, r, target, out);
     }
     /// The method that the server sees: whether its answer has a body.
     fn method(&self, r: &mut Request) -> Method {
-        if Asking::of(r).is_some_and(|asking| asking.as_get) { Method::Get } else { r.head.method }
+        if CacheRequest::of(r).is_some_and(|asking| asking.as_get) { Method::Get } else { r.head.method }
     }
     /// Whether a body can be passed on as it comes.
     fn may_stream(&self, length: BodyLength) -> bool {
@@ -153,21 +153,21 @@ impl PassPlan {
         let location = &mut block.location;
         location.auto_redirect = location.name.ends_with(b"/") && !location.regex && !location.exact;
         if let Some(origin) = self.target.origin() {
-            location.things.push(Arc::new(origin));
+            location.extensions.push(Arc::new(origin));
         }
         let prefix = self.conf.prefix;
         self.caching = location.all::<Arc<Caching>>().find(|caching| caching.family == prefix).cloned();
         self.storing = location.all::<Arc<Storing>>().find(|storing| storing.family == prefix).cloned();
         location.passes = true;
         let plan = Arc::new(self);
-        location.things.push(Arc::new(Probing(plan.clone())));
+        location.extensions.push(Arc::new(Probing(plan.clone())));
         location.content = Some(Arc::new(Pass { plan }));
         Ok(())
     }
 }
 
 impl Prober for PassPlan {
-    fn named(&self) -> Option<Named> {
+    fn named(&self) -> Option<UpstreamRef> {
         match &self.target {
             Bound::Fixed { named, .. } if self.conf.prefix == "proxy" => Some(named.clone()),
             _ => None,
@@ -177,8 +177,8 @@ impl Prober for PassPlan {
         let mut out = Vec::with_capacity(512);
         if let Bound::Fixed { named, origin, .. } = &self.target {
             let (named, origin) = (Cow::Borrowed(named), origin.clone());
-            let aim = Aim { named, origin, uri: uri.as_bytes().to_vec() };
-            self.protocol.write_probe(self, r, &aim, &mut out);
+            let target = UpstreamTarget { named, origin, uri: uri.as_bytes().to_vec() };
+            self.protocol.write_probe(self, r, &target, &mut out);
         }
         let told = out.windows(13).any(|w| w.eq_ignore_ascii_case(b"\r\nconnection:"));
         if close && !told && out.ends_with(b"\r\n\r\n") {

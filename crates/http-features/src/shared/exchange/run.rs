@@ -2,14 +2,14 @@
 
 use super::body::{self, Ahead, UpstreamBody};
 use super::conf::{IgnoreHeaders, NextUpstream};
-use super::conversation::{Talk, converse, said};
-use super::target::Aim;
+use super::conversation::{Io, said, send_request};
+use super::target::UpstreamTarget;
 use super::{PassPlan, response, storage};
-use crate::shared::balancing::{self, Choices};
+use crate::shared::balancing::{self, PeerSelection};
 use crate::shared::binding::BindTo;
 use crate::shared::body_store::{self, BodyStore};
 use crate::shared::caching;
-use crate::shared::hosts::NoAim;
+use crate::shared::hosts::NoTarget;
 use crate::shared::tls::Wanted;
 use crate::shared::upgraded::{BUFFER_BYTES, Upgraded};
 use crate::shared::upstream_state::{self, Try, UpstreamState, shown_url};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use tls::TlsError;
 use tls::verify::Verdict;
 use upstream::{
-    Active, Begun, ClientStream, Connection, Event, HandshakeError, Mux, Options, Peer, Pooled, Stream, mux, pool,
+    Begun, ClientStream, Connection, Event, HandshakeError, Mux, Options, Peer, PeerLease, Pooled, Stream, mux, pool,
 };
 use wire_h1::{BodyLength, Method};
 
@@ -135,28 +135,28 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
     if let Some(flow) = storage::begin(plan, r, &place, alone).await {
         return flow;
     }
-    let aim = match plan.target.aim(r, place).await {
-        Ok(aim) => aim,
+    let target = match plan.target.target(r, place).await {
+        Ok(target) => target,
         Err(no) => {
             nowhere(r, &no);
             return storage::failed(plan, r, NextUpstream::ERROR.0, no.status);
         }
     };
-    let group = &aim.named.group;
-    let mut choices = Choices::new(&aim.named, r);
+    let group = &target.named.group;
+    let mut selection = PeerSelection::new(&target.named, r);
     let started = clock::now();
     loop {
-        let Some(active) = choices.next().await else {
+        let Some(active) = selection.next().await else {
             let name = &group.name;
-            let url = shown_url(aim.origin.scheme(), name, &aim.uri);
+            let url = shown_url(target.origin.scheme(), name, &target.uri);
             r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(&url));
             if let Some(state) = UpstreamState::of(r) {
                 state.push(Try { status: 502, response_ms: Some(0), ..Try::new(name.as_str().into(), clock::now()) });
             }
             return storage::failed(plan, r, NextUpstream::ERROR.0, 502);
         };
-        let on = GoOn { plan, choices: &choices, started, streamed: matches!(outgoing, Outgoing::Streamed(_)) };
-        match attempt(&on, r, &aim, active, &outgoing).await {
+        let on = GoOn { plan, selection: &selection, started, streamed: matches!(outgoing, Outgoing::Streamed(_)) };
+        match attempt(&on, r, &target, active, &outgoing).await {
             Ok(flow) => return flow,
             Err(Failure::Final(status)) => return Flow::Status(status),
             // Asked before the answer was let go.
@@ -176,7 +176,7 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
     }
 }
 
-fn nowhere(r: &Request, no: &NoAim) -> Flow {
+fn nowhere(r: &Request, no: &NoTarget) -> Flow {
     r.log(Level::Error, format_args!("{}", no.words));
     Flow::Status(no.status)
 }
@@ -184,7 +184,7 @@ fn nowhere(r: &Request, no: &NoAim) -> Flow {
 /// Whether another server may be asked (nginx: `ngx_http_upstream_next`, `ngx_http_upstream_test_next`).
 struct GoOn<'a> {
     plan: &'a Arc<PassPlan>,
-    choices: &'a Choices<'a>,
+    selection: &'a PeerSelection<'a>,
     started: clock::Instant,
     /// The body is passed on as it comes: it can be sent once.
     streamed: bool,
@@ -195,17 +195,17 @@ impl GoOn<'_> {
     fn may(&self, r: &mut Request, bit: u32) -> bool {
         let conf = &self.plan.conf;
         let next = conf.next_upstream;
-        let (asked, tries) = (self.choices.asked(), conf.next_upstream_tries);
+        let (asked, tries) = (self.selection.asked(), conf.next_upstream_tries);
         let time = conf.next_upstream_timeout;
         let sent = UpstreamState::last(r).is_some_and(|one| one.sent);
         bit & next.0 != 0
             && !next.has(NextUpstream::OFF)
-            && asked < self.choices.tries()
+            && asked < self.selection.tries()
             && (tries == 0 || (asked as u64) < tries)
             && !(sent && self.streamed)
             && (!sent || is_idempotent(r) || next.has(NextUpstream::NON_IDEMPOTENT))
             && (time == 0 || clock::now().millis_since(self.started) < time)
-            && self.choices.may_retry(r)
+            && self.selection.may_retry(r)
     }
 }
 
@@ -239,15 +239,15 @@ async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
 async fn attempt(
     on: &GoOn<'_>,
     r: &mut Request,
-    aim: &Aim<'_>,
-    mut active: Active,
+    target: &UpstreamTarget<'_>,
+    mut active: PeerLease,
     outgoing: &Outgoing,
 ) -> Result<Flow, Failure> {
     let peer = active.peer().clone();
-    match ask(on.plan, r, aim, &peer, outgoing).await {
+    match ask(on.plan, r, target, &peer, outgoing).await {
         Ok(answer) => {
             let started = answer.started;
-            let flow = accept(on, r, aim, answer, active);
+            let flow = accept(on, r, target, answer, active);
             let over = !matches!(flow, Ok(Flow::Content(_)));
             if let Some(one) = UpstreamState::last(r).filter(|_| over) {
                 one.response_ms = Some(clock::now().millis_since(started));
@@ -261,7 +261,7 @@ async fn attempt(
                     let started = one.started;
                     one.response_ms.get_or_insert_with(|| clock::now().millis_since(started));
                 }
-                balancing::failed(r, &mut active, &aim.uri);
+                balancing::failed(r, &mut active, &target.uri);
                 balancing::judge(r, &active, true);
             }
             Err(why)
@@ -272,7 +272,7 @@ async fn attempt(
 /// A head that has come, what its connection is about, and when the try began.
 struct Answered {
     begun: Begun,
-    talk: Talk,
+    io: Io,
     started: clock::Instant,
 }
 
@@ -280,21 +280,21 @@ struct Answered {
 async fn ask(
     plan: &Arc<PassPlan>,
     r: &mut Request,
-    aim: &Aim<'_>,
+    target: &UpstreamTarget<'_>,
     peer: &Arc<Peer>,
     outgoing: &Outgoing,
 ) -> Result<Answered, Failure> {
-    let group = &aim.named.group;
+    let group = &target.named.group;
     let mut scope = if group.keepalive.local { plan.own_scope } else { plan.shared_scope };
     let started = clock::now();
     if let Some(state) = UpstreamState::of(r) {
         state.push(Try::new(peer.text.clone(), started));
         state.answer = None;
     }
-    let wanted = match wanted(plan, r, aim, peer) {
+    let wanted = match wanted(plan, r, target, peer) {
         Ok(wanted) => wanted,
         Err(why) => {
-            note(r, peer, aim, &why, "SSL handshaking to");
+            note(r, peer, target, &why, "SSL handshaking to");
             return Err(Failure::Final(500));
         }
     };
@@ -312,15 +312,15 @@ async fn ask(
         let (connection, fresh) = match kept {
             Some(connection) => (connection, false),
             // (What is rare lives in a box of its own: a task is moved whole when it begins.)
-            None => (Box::pin(connect(plan, r, aim, peer, scope, wanted.as_ref())).await?, true),
+            None => (Box::pin(connect(plan, r, target, peer, scope, wanted.as_ref())).await?, true),
         };
         let sent = UpstreamState::last(r).map_or(0, |one| one.bytes_sent);
         let ms = clock::now().millis_since(started);
         if let Some(one) = UpstreamState::last(r) {
             one.connect_ms = Some(ms);
         }
-        match converse(plan, r, aim, peer, outgoing, connection).await {
-            Ok((begun, talk)) => return Ok(Answered { begun, talk, started }),
+        match send_request(plan, r, target, peer, outgoing, connection).await {
+            Ok((begun, io)) => return Ok(Answered { begun, io, started }),
             Err((Failure::Unprocessed, _)) if !fresh && !matches!(outgoing, Outgoing::Streamed(_)) => {}
             Err((Failure::Error, true))
                 if !fresh
@@ -329,7 +329,7 @@ async fn ask(
             Err((why, nothing)) => {
                 let ms = clock::now().millis_since(started);
                 if matches!(why, Failure::Error) && nothing && !fresh {
-                    note(r, peer, aim, "upstream prematurely closed connection", "reading response header from");
+                    note(r, peer, target, "upstream prematurely closed connection", "reading response header from");
                 }
                 if let Some(one) = UpstreamState::last(r) {
                     one.status = why.status();
@@ -344,7 +344,7 @@ async fn ask(
 async fn connect(
     plan: &PassPlan,
     r: &mut Request,
-    aim: &Aim<'_>,
+    target: &UpstreamTarget<'_>,
     peer: &Peer,
     scope: usize,
     wanted: Option<&Wanted>,
@@ -369,18 +369,18 @@ async fn connect(
             };
             let level = if is_usual(&e) { Level::Error } else { Level::Crit };
             let words = format!("connect(){to} failed {}", os(&e));
-            let failed = note_at(level, r, peer, aim, &words, "connecting to");
+            let failed = note_at(level, r, peer, target, &words, "connecting to");
             return Err(if refused { Failure::Final(500) } else { failed });
         }
         Err(_) => {
-            note(r, peer, aim, "upstream timed out (110: Connection timed out)", "connecting to");
+            note(r, peer, target, "upstream timed out (110: Connection timed out)", "connecting to");
             return Err(Failure::Timeout);
         }
     };
     if let Some(wanted) = wanted {
-        handshake(plan, r, aim, peer, &mut stream, wanted).await?;
+        handshake(plan, r, target, peer, &mut stream, wanted).await?;
     }
-    let (group, address) = (&aim.named.group, peer.spec.address.clone());
+    let (group, address) = (&target.named.group, peer.spec.address.clone());
     Ok(match plan.protocol.codec() {
         Some(codec) => Connection::Serial(Pooled::new(stream, codec, group, address, scope)),
         None => Connection::Mux(Mux::new(stream, group, address, scope)),
@@ -388,23 +388,29 @@ async fn connect(
 }
 
 /// What a connection must be like when it is one over TLS.
-fn wanted(plan: &PassPlan, r: &mut Request, aim: &Aim<'_>, peer: &Peer) -> Result<Option<Wanted>, String> {
-    let Some(tls) = plan.tls.as_ref().filter(|_| aim.origin.tls) else { return Ok(None) };
-    tls.wanted(r, &aim.origin.host, peer.spec.address.to_string()).map(Some)
+fn wanted(
+    plan: &PassPlan,
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    peer: &Peer,
+) -> Result<Option<Wanted>, String> {
+    let Some(tls) = plan.tls.as_ref().filter(|_| target.origin.tls) else { return Ok(None) };
+    tls.wanted(r, &target.origin.host, peer.spec.address.to_string()).map(Some)
 }
 
 /// The handshake (nginx: `ngx_http_upstream_ssl_init_connection`).
 async fn handshake(
     plan: &PassPlan,
     r: &mut Request,
-    aim: &Aim<'_>,
+    target: &UpstreamTarget<'_>,
     peer: &Peer,
     stream: &mut Stream,
     wanted: &Wanted,
 ) -> Result<(), Failure> {
     const DOING: &str = "SSL handshaking to";
-    let tls =
-        wanted.stream().map_err(|why| note(r, peer, aim, &format!("SSL_do_handshake() failed (SSL: {why})"), DOING))?;
+    let tls = wanted
+        .stream()
+        .map_err(|why| note(r, peer, target, &format!("SSL_do_handshake() failed (SSL: {why})"), DOING))?;
     let words = match runtime::time::timeout(plan.conf.connect_timeout, stream.handshake(tls)).await {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(HandshakeError::Closed)) => "peer closed connection in SSL handshake".into(),
@@ -417,11 +423,11 @@ async fn handshake(
         }
         Ok(Err(HandshakeError::Tls(why))) => format!("SSL_do_handshake() failed (SSL: {why})"),
         Err(_) => {
-            note(r, peer, aim, "upstream timed out (110: Connection timed out)", DOING);
+            note(r, peer, target, "upstream timed out (110: Connection timed out)", DOING);
             return Err(Failure::Timeout);
         }
     };
-    Err(note(r, peer, aim, &words, DOING))
+    Err(note(r, peer, target, &words, DOING))
 }
 
 fn is_idempotent(r: &Request) -> bool {
@@ -445,16 +451,23 @@ fn is_usual(e: &std::io::Error) -> bool {
 }
 
 /// Logs a failure with nginx's facts.
-pub fn note(r: &mut Request, peer: &Peer, aim: &Aim<'_>, words: &str, doing: &str) -> Failure {
-    note_at(Level::Error, r, peer, aim, words, doing)
+pub fn note(r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>, words: &str, doing: &str) -> Failure {
+    note_at(Level::Error, r, peer, target, words, doing)
 }
 
-fn note_at(level: Level, r: &mut Request, peer: &Peer, aim: &Aim<'_>, words: &str, doing: &str) -> Failure {
-    let url = shown_url(aim.origin.scheme(), &peer.text, &aim.uri);
+fn note_at(
+    level: Level,
+    r: &mut Request,
+    peer: &Peer,
+    target: &UpstreamTarget<'_>,
+    words: &str,
+    doing: &str,
+) -> Failure {
+    let url = shown_url(target.origin.scheme(), &peer.text, &target.uri);
     r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
     r.action = Some(upstream_state::OVER);
     if let Some(state) = UpstreamState::of(r) {
-        state.uri.clone_from(&aim.uri);
+        state.uri.clone_from(&target.uri);
     }
     if let Some(one) = UpstreamState::last(r) {
         one.status = 502;
@@ -487,16 +500,16 @@ fn at_once(r: &mut Request, stream: &mut ClientStream) -> Result<Bytes, Bytes> {
 fn accept(
     on: &GoOn<'_>,
     r: &mut Request,
-    aim: &Aim<'_>,
+    target: &UpstreamTarget<'_>,
     answer: Answered,
-    mut active: Active,
+    mut active: PeerLease,
 ) -> Result<Flow, Failure> {
-    let (plan, choices) = (on.plan, on.choices);
-    let Answered { begun: Begun { answer, head_bytes, length, behind }, mut talk, started } = answer;
+    let (plan, selection) = (on.plan, on.selection);
+    let Answered { begun: Begun { answer, head_bytes, length, behind }, mut io, started } = answer;
     let ms = clock::now().millis_since(started);
     if let Some(state) = UpstreamState::of(r) {
         state.answer = Some(answer.clone());
-        state.uri.clone_from(&aim.uri);
+        state.uri.clone_from(&target.uri);
         if let Some(one) = state.tries.last_mut() {
             one.status = answer.head.status;
             one.header_ms = Some(ms);
@@ -508,7 +521,7 @@ fn accept(
     balancing::judge(r, &active, matches!(head.status, 500 | 502..=504));
     let conf = &plan.conf;
     let sends_on = plan.protocol.goes_both_ways();
-    if talk.is_cut_short() && !sends_on {
+    if io.is_cut_short() && !sends_on {
         // What the client still sends is nobody's.
         r.keep_alive = false;
     }
@@ -518,18 +531,18 @@ fn accept(
         if matches!(head.status, 403 | 404) {
             active.passed_on();
         } else {
-            balancing::failed(r, &mut active, &aim.uri);
+            balancing::failed(r, &mut active, &target.uri);
         }
         return Err(Failure::Status(head.status));
     }
     if let Some(flow) = storage::instead(plan, r, status_bit(head.status)) {
         return Ok(flow);
     }
-    choices.answered(r, &mut active);
+    selection.answered(r, &mut active);
     if let Some(flow) = storage::revalidated(plan, r, head, buf) {
         // The connection goes back to the others.
-        if at_once(r, &mut talk.stream).is_ok() {
-            talk.stream.finish(&active.group().keepalive);
+        if at_once(r, &mut io.stream).is_ok() {
+            io.stream.finish(&active.group().keepalive);
         }
         return Ok(flow);
     }
@@ -545,7 +558,7 @@ fn accept(
         if r.is_subrequest() || r.header(wire_h1::Known::Upgrade).is_none() {
             return Ok(Flow::Content(Body::Empty));
         }
-        let Some((stream, from_server)) = talk.stream.into_stream() else { return Err(Failure::InvalidHeader) };
+        let Some((stream, from_server)) = io.stream.into_stream() else { return Err(Failure::InvalidHeader) };
         r.tunnel = Some(Box::new(Upgraded {
             stream,
             from_server,
@@ -587,13 +600,13 @@ fn accept(
         return Ok(Flow::Content(Body::Empty));
     }
     if recipe.is_none() && (short || length == BodyLength::None) && rate == 0 && !r.out.ranges_allowed {
-        match at_once(r, &mut talk.stream) {
+        match at_once(r, &mut io.stream) {
             // All of it is here: the server is free for the next request.
             Ok(body) => {
                 if let Some(one) = UpstreamState::last(r) {
                     one.whole_ms = Some(ms);
                 }
-                talk.stream.finish(&active.group().keepalive);
+                io.stream.finish(&active.group().keepalive);
                 return Ok(Flow::Content(if body.is_empty() { Body::Empty } else { Body::Bytes(body) }));
             }
             Err(some) => first = some,
@@ -601,7 +614,7 @@ fn accept(
     }
     let memory = conf.buffers.count * conf.buffers.size + conf.buffer_size;
     let ahead = (buffering && recipe.is_none()).then(|| Ahead::new(plan.clone(), memory));
-    let mut body = UpstreamBody::new(talk, active, first, conf.read_timeout, started, ahead);
+    let mut body = UpstreamBody::new(io, active, first, conf.read_timeout, started, ahead);
     body.limit_rate(rate, behind as u64);
     if sends_on {
         body.send_on();

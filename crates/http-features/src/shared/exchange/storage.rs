@@ -4,7 +4,7 @@ use super::conf::IgnoreHeaders;
 use super::target::{self, Place};
 use super::{PassPlan, response};
 use crate::shared::caching::conf::StoreTo;
-use crate::shared::caching::{self, Asking, Begun, CacheState, Recipe, Session};
+use crate::shared::caching::{self, Begun, CacheRequest, CacheState, Session, StoreTarget};
 use bytes::Bytes;
 use cache::freshness::Ignored;
 use http_engine::{Flow, Request, special};
@@ -28,9 +28,9 @@ fn ignored(plan: &PassPlan) -> Ignored {
 /// Asks the cache. `Some`: it has the answer. `alone` is set when the answer is fetched for others, too.
 pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, place: &Place, alone: &Cell<bool>) -> Option<Flow> {
     // An earlier location's do not matter here.
-    r.things.retain(|thing| !thing.is::<Asking>());
+    r.extensions.retain(|thing| !thing.is::<CacheRequest>());
     let Some(caching) = &plan.caching else {
-        r.things.retain(|thing| !thing.is::<CacheState>());
+        r.extensions.retain(|thing| !thing.is::<CacheState>());
         return None;
     };
     let key = if caching.key.is_some() { Vec::new() } else { target::key(&place.origin, &place.uri) };
@@ -39,7 +39,7 @@ pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, place: &Place, alone: 
         Begun::Off => None,
         Begun::Answer(flow) => Some(flow),
         Begun::Ask => {
-            alone.set(alone.get() || r.thing::<Session>().is_some_and(Session::goes_on_alone));
+            alone.set(alone.get() || r.ext::<Session>().is_some_and(Session::goes_on_alone));
             None
         }
     }
@@ -101,8 +101,8 @@ fn invalidate(plan: &PassPlan, r: &mut Request, session: &Session, head: &Respon
     targets.push(r.head.request_uri().of(&r.buf).to_vec());
     let mut keys = Vec::new();
     for target in targets {
-        if let Some(mut twin) = caching::aimed_at(r, &target) {
-            keys.extend(session.key_for(&mut twin).or_else(|| plan.target.key(&twin)));
+        if let Some(mut copy) = caching::aimed_at(r, &target) {
+            keys.extend(session.key_for(&mut copy).or_else(|| plan.target.key(&copy)));
         }
     }
     session.invalidate(r, &keys);
@@ -128,10 +128,10 @@ pub fn dress(r: &mut Request, head: &ResponseHead, buf: &[u8]) {
 }
 
 /// Whether, and as what, the answer is stored.
-pub fn recipe(plan: &PassPlan, r: &mut Request, head: &ResponseHead, raw: &[u8]) -> Option<Recipe> {
+pub fn recipe(plan: &PassPlan, r: &mut Request, head: &ResponseHead, raw: &[u8]) -> Option<StoreTarget> {
     if let Some(mut session) = Session::take(r) {
         let meta = session.entry(r, head)?;
-        return Some(Recipe::Entry { session, meta, head: Bytes::copy_from_slice(raw) });
+        return Some(StoreTarget::Entry { session, meta, head: Bytes::copy_from_slice(raw) });
     }
     let storing = plan.storing.as_ref()?;
     if head.status != 200 || r.is_head() {
@@ -147,5 +147,5 @@ pub fn recipe(plan: &PassPlan, r: &mut Request, head: &ResponseHead, raw: &[u8])
     }
     let path = PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(path));
     let modified = head.fields.first(Known::LastModified).and_then(|v| parse_http_time(v.of(raw)));
-    Some(Recipe::File { path, mode: storing.mode, modified })
+    Some(StoreTarget::File { path, mode: storing.mode, modified })
 }

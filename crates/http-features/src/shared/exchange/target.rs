@@ -1,7 +1,7 @@
 //! Where a request goes, and the URI it has there.
 
-use crate::shared::groups::{Groups, Named};
-use crate::shared::hosts::{self, NoAim};
+use crate::shared::groups::{Groups, UpstreamRef};
+use crate::shared::hosts::{self, NoTarget};
 use conf_schema::{Cx, Directive, Problem};
 use http_engine::{Request, Template, clean, path};
 use std::borrow::Cow;
@@ -124,7 +124,7 @@ impl Url {
 
 /// A target with its group.
 pub enum Bound {
-    Fixed { named: Named, uri: Option<String>, origin: Origin },
+    Fixed { named: UpstreamRef, uri: Option<String>, origin: Origin },
     Computed { template: Template, groups: Arc<Groups>, scheme: &'static Scheme },
 }
 
@@ -135,15 +135,15 @@ pub struct Place {
 }
 
 /// The same with its servers.
-pub struct Aim<'a> {
-    pub named: Cow<'a, Named>,
+pub struct UpstreamTarget<'a> {
+    pub named: Cow<'a, UpstreamRef>,
     pub origin: Origin,
     /// The request target to send.
     pub uri: Vec<u8>,
 }
 
 /// Host and port as a URL names them: the default `Host`, `$proxy_host`, `$proxy_port`. That of a literal URL is kept in
-/// `Location::things`, too: what the variables say before a request was passed on.
+/// `Location::extensions`, too: what the variables say before a request was passed on.
 #[derive(Clone, Debug)]
 pub struct Origin {
     /// As written: of a socket of the file system its path.
@@ -196,7 +196,7 @@ impl Bound {
     ///
     /// # Errors
     /// Words for the error log and the status that the request ends with.
-    pub fn place(&self, r: &mut Request) -> Result<Place, NoAim> {
+    pub fn place(&self, r: &mut Request) -> Result<Place, NoTarget> {
         match self {
             Bound::Fixed { uri, origin, .. } => {
                 let uri = match uri {
@@ -213,7 +213,7 @@ impl Bound {
     ///
     /// # Errors
     /// As [`Bound::place`].
-    pub async fn aim(&self, r: &mut Request, place: Place) -> Result<Aim<'_>, NoAim> {
+    pub async fn target(&self, r: &mut Request, place: Place) -> Result<UpstreamTarget<'_>, NoTarget> {
         let Place { origin, uri } = place;
         let named = match self {
             Bound::Fixed { named, .. } => Cow::Borrowed(named),
@@ -222,18 +222,18 @@ impl Bound {
                 Cow::Owned(found.await?)
             }
         };
-        Ok(Aim { named, origin, uri })
+        Ok(UpstreamTarget { named, origin, uri })
     }
 }
 
 /// Where a URL with variables points to.
-fn computed(scheme: &'static Scheme, template: &Template, r: &mut Request) -> Result<Place, NoAim> {
+fn computed(scheme: &'static Scheme, template: &Template, r: &mut Request) -> Result<Place, NoTarget> {
     let text = template.eval(r);
     // The URI part may hold any bytes; what stands before it is text.
     let end = text.iter().position(|c| !c.is_ascii()).unwrap_or(text.len());
     let (before, rest) = text.split_at(end);
     let shown = String::from_utf8_lossy(before);
-    let no = |words| NoAim { words: format!("{words} in \"{}\"", String::from_utf8_lossy(&text)), status: 500 };
+    let no = |words| NoTarget { words: format!("{words} in \"{}\"", String::from_utf8_lossy(&text)), status: 500 };
     let url = Url::parse(scheme, &shown).map_err(no)?;
     if clean::ends_line(url.host.as_bytes()) {
         return Err(no("invalid host".into()));

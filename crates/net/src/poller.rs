@@ -1,8 +1,8 @@
-//! The parking lot: one epoll instance a thread that knows every socket of the thread's clients.
+//! One epoll instance a thread that knows every socket of the thread's clients.
 //!
-//! A socket is registered once, edge-triggered, for as long as it lives. A *parked* one (a keep-alive connection between
+//! A socket is registered once, edge-triggered, for as long as it lives. An *idle* one (a keep-alive connection between
 //! requests) is an entry and nothing else; when it turns readable its key is handed to the thread's loop. A socket that a task
-//! works on is the same entry with wakers: [`Lot::readable`] and [`Lot::writable`] wait for it. So a connection passes from one
+//! works on is the same entry with wakers: [`Poller::readable`] and [`Poller::writable`] wait for it. So a connection passes from one
 //! state to the other without a system call.
 
 use base::clock::Instant;
@@ -38,7 +38,7 @@ const WRITABLE: u8 = 2;
 /// The peer has closed its side, or the connection is broken.
 const CLOSING: u8 = 4;
 /// Nobody works on it: readiness goes to the thread's loop.
-const PARKED: u8 = 8;
+const IDLE: u8 = 8;
 /// The loop has been told that it is readable.
 const QUEUED: u8 = 32;
 /// Other descriptors, here or in another process, may refer to the same socket: closing ours does not end epoll's interest.
@@ -61,7 +61,7 @@ struct Entry<T> {
     /// When its node in the heap of deadlines is due, at `deadline` or before; 0: it has none.
     node: Instant,
     wakers: Option<Box<Wakers>>,
-    owner: Option<T>,
+    registration: Option<T>,
 }
 
 impl<T> Entry<T> {
@@ -82,18 +82,18 @@ fn slot<T>(entries: &mut [Box<[Entry<T>]>], index: u64) -> Option<&mut Entry<T>>
 }
 
 /// See the module's documentation. `T` is what the thread keeps with every socket.
-pub struct Lot<T> {
+pub struct Poller<T> {
     epoll: OwnedFd,
     entries: RefCell<Vec<Box<[Entry<T>]>>>,
     free: RefCell<Vec<u32>>,
     used: Cell<u32>,
-    /// Of these, the ones with an owner.
-    owned: Cell<u32>,
-    /// Parked entries that were readable already when they were parked.
+    /// Of these, the ones with a registration.
+    registered: Cell<u32>,
+    /// Idle entries that were readable already when they became idle.
     pending: RefCell<Vec<Key>>,
     deadlines: RefCell<BinaryHeap<std::cmp::Reverse<(Instant, u64)>>>,
     events: RefCell<Vec<epoll::Event>>,
-    /// Of entries that were parked: the next one that is worked on takes them.
+    /// Of entries that became idle: the next one that is worked on takes them.
     #[allow(clippy::vec_box)]
     spare: RefCell<Vec<Box<Wakers>>>,
 }
@@ -110,16 +110,16 @@ const CONNECTED: EventFlags = EventFlags::IN.union(EventFlags::OUT).union(EventF
 /// Entries are allocated in blocks, so that growing never copies (and never doubles) the table.
 const BLOCK: usize = 256;
 
-impl<T: Clone> Lot<T> {
+impl<T: Clone> Poller<T> {
     /// # Errors
     /// When the system has no more descriptors.
     pub fn new() -> io::Result<Self> {
-        Ok(Lot {
+        Ok(Poller {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             entries: RefCell::new(Vec::new()),
             free: RefCell::new(Vec::new()),
             used: Cell::new(0),
-            owned: Cell::new(0),
+            registered: Cell::new(0),
             pending: RefCell::new(Vec::new()),
             deadlines: RefCell::new(BinaryHeap::new()),
             events: RefCell::new(Vec::with_capacity(EVENTS_MAX)),
@@ -134,16 +134,16 @@ impl<T: Clone> Lot<T> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Entries with an owner: those that are no connections of our own making.
-    pub fn owned(&self) -> usize {
-        self.owned.get() as usize
+    /// Entries with a registration: those that are no connections of our own making.
+    pub fn registered(&self) -> usize {
+        self.registered.get() as usize
     }
     /// No client and no listener is left; connections that we made ourselves may be.
-    pub fn has_no_owned(&self) -> bool {
-        self.owned() == 0
+    pub fn has_no_registered(&self) -> bool {
+        self.registered() == 0
     }
 
-    fn insert(&self, fd: OwnedFd, owner: Option<T>, flags: u8) -> Key {
+    fn insert(&self, fd: OwnedFd, registration: Option<T>, flags: u8) -> Key {
         let spare = self.free.borrow_mut().pop();
         let index = spare.unwrap_or_else(|| {
             let mut entries = self.entries.borrow_mut();
@@ -157,7 +157,7 @@ impl<T: Clone> Lot<T> {
                         deadline: Instant::default(),
                         node: Instant::default(),
                         wakers: None,
-                        owner: None,
+                        registration: None,
                     })
                     .collect(),
             );
@@ -165,11 +165,11 @@ impl<T: Clone> Lot<T> {
             start
         });
         self.used.set(self.used.get() + 1);
-        self.owned.set(self.owned.get() + u32::from(owner.is_some()));
+        self.registered.set(self.registered.get() + u32::from(registration.is_some()));
         let mut entries = self.entries.borrow_mut();
         let entry = &mut entries[index as usize / BLOCK][index as usize % BLOCK];
         entry.fd = Some(fd);
-        entry.owner = owner;
+        entry.registration = registration;
         entry.flags = flags;
         Key { index, generation: entry.generation }
     }
@@ -180,20 +180,20 @@ impl<T: Clone> Lot<T> {
         (entry.generation == key.generation && entry.fd.is_some()).then(|| f(entry))
     }
 
-    /// Takes a connected socket in, parked.
+    /// Takes a connected socket in, idle.
     ///
     /// # Errors
     /// When epoll refuses it; the socket is closed.
-    pub fn add(&self, fd: OwnedFd, owner: T) -> io::Result<Key> {
+    pub fn add(&self, fd: OwnedFd, registration: T) -> io::Result<Key> {
         let raw = fd.as_raw_fd();
-        let key = self.insert(fd, Some(owner), PARKED);
+        let key = self.insert(fd, Some(registration), IDLE);
         self.register(key, raw, CONNECTED)
     }
 
     /// Takes a socket in that a task works on, and nobody else ever will: one that we have connected, or are about to.
     ///
     /// # Errors
-    /// As [`Lot::add`].
+    /// As [`Poller::add`].
     pub fn add_outbound(&self, fd: OwnedFd) -> io::Result<Key> {
         let raw = fd.as_raw_fd();
         let key = self.insert(fd, None, 0);
@@ -202,22 +202,22 @@ impl<T: Clone> Lot<T> {
     /// The same for a descriptor whose file others share.
     ///
     /// # Errors
-    /// As [`Lot::add`].
+    /// As [`Poller::add`].
     pub fn add_copy(&self, fd: OwnedFd) -> io::Result<Key> {
         let raw = fd.as_raw_fd();
         let key = self.insert(fd, None, SHARED_FILE);
         self.register(key, raw, EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET))
     }
 
-    /// Takes a connected socket in, parked, without telling epoll: a connection that ends with its first answer need never
-    /// be watched. Whoever calls this reads the socket at once, then calls [`Lot::watch_now`].
-    pub fn add_unwatched(&self, fd: OwnedFd, owner: T) -> Key {
-        self.insert(fd, Some(owner), PARKED | UNREGISTERED)
+    /// Takes a connected socket in, idle, without telling epoll: a connection that ends with its first answer need never
+    /// be watched. Whoever calls this reads the socket at once, then calls [`Poller::watch_now`].
+    pub fn add_unwatched(&self, fd: OwnedFd, registration: T) -> Key {
+        self.insert(fd, Some(registration), IDLE | UNREGISTERED)
     }
-    /// Has epoll watch an entry that [`Lot::add_unwatched`] took in, if it is still there. What is ready by now is an event.
+    /// Has epoll watch an entry that [`Poller::add_unwatched`] took in, if it is still there. What is ready by now is an event.
     ///
     /// # Errors
-    /// As [`Lot::add`].
+    /// As [`Poller::add`].
     pub fn watch_now(&self, key: Key) -> io::Result<()> {
         let raw = self.with(key, |entry| {
             let unknown = entry.flags & UNREGISTERED != 0;
@@ -233,10 +233,10 @@ impl<T: Clone> Lot<T> {
     /// Takes a listening socket in: level-triggered; `shared` ones wake one thread at a time.
     ///
     /// # Errors
-    /// As [`Lot::add`].
-    pub fn add_listener(&self, fd: OwnedFd, owner: T, shared: bool) -> io::Result<Key> {
+    /// As [`Poller::add`].
+    pub fn add_listener(&self, fd: OwnedFd, registration: T, shared: bool) -> io::Result<Key> {
         let raw = fd.as_raw_fd();
-        let key = self.insert(fd, Some(owner), PARKED | SHARED_FILE);
+        let key = self.insert(fd, Some(registration), IDLE | SHARED_FILE);
         let events = if shared { EventFlags::IN | EventFlags::EXCLUSIVE } else { EventFlags::IN };
         self.register(key, raw, events)
     }
@@ -253,13 +253,13 @@ impl<T: Clone> Lot<T> {
         }
     }
 
-    /// Closes the socket and frees the entry; tasks that wait for it are woken. The owner is handed back.
+    /// Closes the socket and frees the entry; tasks that wait for it are woken. The registration is handed back.
     pub fn remove(&self, key: Key) -> Option<T> {
-        let (fd, owner, wakers, shared_file) = self.with(key, |entry| {
+        let (fd, registration, wakers, shared_file) = self.with(key, |entry| {
             let shared_file = entry.flags & SHARED_FILE != 0;
             entry.generation = entry.generation.wrapping_add(1);
             entry.flags = 0;
-            (entry.fd.take(), entry.owner.take(), entry.wakers.take(), shared_file)
+            (entry.fd.take(), entry.registration.take(), entry.wakers.take(), shared_file)
         })?;
         if shared_file && let Some(fd) = &fd {
             // It may be gone already (a listener that rests).
@@ -267,12 +267,12 @@ impl<T: Clone> Lot<T> {
         }
         drop(fd);
         self.used.set(self.used.get() - 1);
-        self.owned.set(self.owned.get() - u32::from(owner.is_some()));
+        self.registered.set(self.registered.get() - u32::from(registration.is_some()));
         self.free.borrow_mut().push(key.index);
         if let Some(wakers) = wakers {
             wakers.read.into_iter().chain(wakers.write).chain(wakers.close).for_each(Waker::wake);
         }
-        owner
+        registration
     }
 
     /// Frees the entry and hands its socket back, which nobody watches any more.
@@ -285,10 +285,10 @@ impl<T: Clone> Lot<T> {
         self.remove(key);
         copy
     }
-    /// Hands a parked entry out once more in the next turn.
+    /// Hands an idle entry out once more in the next turn.
     pub fn again(&self, key: Key) {
         let queue = self.with(key, |entry| {
-            let queue = entry.flags & (PARKED | QUEUED) == PARKED;
+            let queue = entry.flags & (IDLE | QUEUED) == IDLE;
             entry.flags |= QUEUED;
             queue
         });
@@ -303,8 +303,8 @@ impl<T: Clone> Lot<T> {
         }
     }
     /// Replaces what is kept with the socket.
-    pub fn set_owner(&self, key: Key, owner: T) {
-        self.with(key, |entry| entry.owner = Some(owner));
+    pub fn set_registration(&self, key: Key, registration: T) {
+        self.with(key, |entry| entry.registration = Some(registration));
     }
     /// Stops listening for a while (`false`), or starts again.
     ///
@@ -322,8 +322,8 @@ impl<T: Clone> Lot<T> {
         }
         Ok(())
     }
-    /// The parked entry whose deadline is nearest, among those that `wanted` says; it loses its place in the heap.
-    pub fn nearest_parked(&self, wanted: impl Fn(&T) -> bool) -> Option<Key> {
+    /// The idle entry whose deadline is nearest, among those that `wanted` says; it loses its place in the heap.
+    pub fn nearest_idle(&self, wanted: impl Fn(&T) -> bool) -> Option<Key> {
         let mut kept = Vec::new();
         let mut found = None;
         let mut heap = self.deadlines.borrow_mut();
@@ -334,7 +334,7 @@ impl<T: Clone> Lot<T> {
                 entry.node = Instant::default();
                 continue;
             }
-            if entry.flags & PARKED != 0 && entry.owner.as_ref().is_some_and(&wanted) {
+            if entry.flags & IDLE != 0 && entry.registration.as_ref().is_some_and(&wanted) {
                 entry.node = Instant::default();
                 found = Some(Key { index: index as u32, generation: entry.generation });
                 break;
@@ -345,8 +345,8 @@ impl<T: Clone> Lot<T> {
         found
     }
 
-    pub fn owner(&self, key: Key) -> Option<T> {
-        self.with(key, |entry| entry.owner.clone()).flatten()
+    pub fn registration(&self, key: Key) -> Option<T> {
+        self.with(key, |entry| entry.registration.clone()).flatten()
     }
     /// The descriptor; it is valid until the entry is removed.
     pub fn raw(&self, key: Key) -> Option<RawFd> {
@@ -354,14 +354,14 @@ impl<T: Clone> Lot<T> {
     }
 
     /// Hands the entry to a task: readiness wakes the task from now on.
-    pub fn unpark(&self, key: Key) {
-        self.with(key, |entry| entry.flags &= !(PARKED | QUEUED));
+    pub fn set_busy(&self, key: Key) {
+        self.with(key, |entry| entry.flags &= !(IDLE | QUEUED));
     }
     /// Gives it back to the loop, to be closed at `deadline` when nothing happens. Bytes that are waiting already are seen.
-    pub fn park(&self, key: Key, deadline: Instant) {
+    pub fn set_idle(&self, key: Key, deadline: Instant) {
         let queue = self
             .with(key, |entry| {
-                entry.flags |= PARKED;
+                entry.flags |= IDLE;
                 self.forget_wakers(entry);
                 let queue = entry.flags & (READABLE | CLOSING) != 0 && entry.flags & QUEUED == 0;
                 if queue {
@@ -385,7 +385,7 @@ impl<T: Clone> Lot<T> {
         }
     }
     /// Nobody waits for it at the moment.
-    pub fn rest(&self, key: Key) {
+    pub fn forget_waiting(&self, key: Key) {
         self.with(key, |entry| self.forget_wakers(entry));
     }
     /// When the entry is due.
@@ -396,17 +396,17 @@ impl<T: Clone> Lot<T> {
     pub fn note_readable(&self, key: Key) {
         self.with(key, |entry| entry.flags |= READABLE);
     }
-    pub fn is_parked(&self, key: Key) -> bool {
-        self.with(key, |entry| entry.flags & PARKED != 0).unwrap_or(false)
+    pub fn is_idle(&self, key: Key) -> bool {
+        self.with(key, |entry| entry.flags & IDLE != 0).unwrap_or(false)
     }
-    /// When a parked entry is due. Cheap: the heap is touched only when the entry has no node in it, or a later one.
+    /// When an idle entry is due. Cheap: the heap is touched only when the entry has no node in it, or a later one.
     #[inline]
     pub fn set_deadline(&self, key: Key, deadline: Instant) {
         if self.with(key, |entry| entry.is_due_at(deadline)) == Some(true) {
             self.deadlines.borrow_mut().push(std::cmp::Reverse((deadline, u64::from(key.index))));
         }
     }
-    /// Parked entries whose time has come, and when to ask again at the latest (see [`Lot::next_due`]).
+    /// Idle entries whose time has come, and when to ask again at the latest (see [`Poller::next_due`]).
     pub fn due(&self, now: Instant, out: &mut Vec<Key>) -> Option<Instant> {
         let mut heap = self.deadlines.borrow_mut();
         let mut entries = self.entries.borrow_mut();
@@ -418,7 +418,7 @@ impl<T: Clone> Lot<T> {
             // An earlier deadline was set since, with a node of its own: this one is no longer the entry's.
             let Some(entry) = slot(&mut entries, index).filter(|entry| entry.node == at) else { continue };
             entry.node = Instant::default();
-            if entry.fd.is_none() || entry.flags & PARKED == 0 {
+            if entry.fd.is_none() || entry.flags & IDLE == 0 {
                 continue;
             }
             // What has come in time is looked at first, however late the thread is.
@@ -434,7 +434,7 @@ impl<T: Clone> Lot<T> {
         }
         None
     }
-    /// When [`Lot::due`] may have something.
+    /// When [`Poller::due`] may have something.
     pub fn next_due(&self) -> Option<Instant> {
         self.deadlines.borrow().peek().map(|std::cmp::Reverse((at, _))| *at)
     }
@@ -494,7 +494,7 @@ impl<T: Clone> Lot<T> {
     }
 
     /// Waits until something happens, at most until `until` (`None`: for ever; what has passed already: not at all), and hands
-    /// out the parked entries that turned readable. Does not wait when such entries are pending. `true`: there may be more.
+    /// out the idle entries that turned readable. Does not wait when such entries are pending. `true`: there may be more.
     ///
     /// # Errors
     /// As epoll gives them.
@@ -533,7 +533,7 @@ impl<T: Clone> Lot<T> {
             }
             let wake = self.with(key, |entry| {
                 entry.flags |= flags;
-                if entry.flags & PARKED != 0 {
+                if entry.flags & IDLE != 0 {
                     if flags & (READABLE | CLOSING) != 0 && entry.flags & QUEUED == 0 {
                         entry.flags |= QUEUED;
                         ready.push(key);
@@ -555,11 +555,11 @@ impl<T: Clone> Lot<T> {
         }
         Ok(full)
     }
-    /// The loop is about to act on a key that [`Lot::turn`] gave it; `false` when it is out of date.
+    /// The loop is about to act on a key that [`Poller::turn`] gave it; `false` when it is out of date.
     #[inline]
     pub fn begin(&self, key: Key) -> bool {
         self.with(key, |entry| {
-            let was = entry.flags & (PARKED | QUEUED) == PARKED | QUEUED;
+            let was = entry.flags & (IDLE | QUEUED) == IDLE | QUEUED;
             entry.flags &= !QUEUED;
             was
         })
@@ -569,9 +569,9 @@ impl<T: Clone> Lot<T> {
     pub fn readable_now(&self, key: Key) -> bool {
         self.with(key, |entry| entry.flags & READABLE != 0).unwrap_or(false)
     }
-    /// For an entry that was answered inline: it is parked still; its deadline moves, and bytes that are waiting are seen.
+    /// For an entry that was answered inline: it has stayed idle; its deadline moves, and bytes that are waiting are seen.
     #[inline]
-    pub fn park_idle(&self, key: Key, deadline: Instant) {
+    pub fn stay_idle(&self, key: Key, deadline: Instant) {
         let (add, queue) = self
             .with(key, |entry| {
                 let queue = entry.flags & (READABLE | CLOSING) != 0 && entry.flags & QUEUED == 0;
@@ -606,13 +606,13 @@ impl<T: Clone> Lot<T> {
     }
 }
 
-impl<T> AsFd for Lot<T> {
+impl<T> AsFd for Poller<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 }
 
-impl<T> AsRawFd for Lot<T> {
+impl<T> AsRawFd for Poller<T> {
     fn as_raw_fd(&self) -> RawFd {
         self.epoll.as_raw_fd()
     }
@@ -624,126 +624,126 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    fn pair(lot: &Lot<u8>) -> (Key, UnixStream) {
+    fn pair(poller: &Poller<u8>) -> (Key, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("pair");
         ours.set_nonblocking(true).expect("nonblocking");
-        (lot.add(ours.into(), 7).expect("added"), theirs)
+        (poller.add(ours.into(), 7).expect("added"), theirs)
     }
 
     #[test]
     fn a_parked_entry_is_handed_out_once_when_it_turns_readable() {
-        let lot = Lot::new().expect("epoll");
-        let (key, mut theirs) = pair(&lot);
+        let poller = Poller::new().expect("epoll");
+        let (key, mut theirs) = pair(&poller);
         let mut ready = Vec::new();
-        lot.wait(Some(Instant::default()), &mut ready).expect("turn");
-        assert!(ready.is_empty(), "writable alone is no news for a parked connection");
+        poller.wait(Some(Instant::default()), &mut ready).expect("turn");
+        assert!(ready.is_empty(), "writable alone is no news for an idle connection");
         theirs.write_all(b"x").expect("write");
-        lot.wait(Some(Instant::default()), &mut ready).expect("turn");
+        poller.wait(Some(Instant::default()), &mut ready).expect("turn");
         assert_eq!(ready, [key]);
-        assert!(lot.begin(key) && !lot.begin(key));
-        assert_eq!(lot.owner(key), Some(7));
-        assert_eq!(lot.remove(key), Some(7));
-        assert_eq!(lot.remove(key), None);
-        assert!(lot.has_no_owned());
+        assert!(poller.begin(key) && !poller.begin(key));
+        assert_eq!(poller.registration(key), Some(7));
+        assert_eq!(poller.remove(key), Some(7));
+        assert_eq!(poller.remove(key), None);
+        assert!(poller.has_no_registered());
     }
 
     #[test]
     fn bytes_that_came_before_parking_are_not_lost() {
-        let lot = Lot::new().expect("epoll");
-        let (key, mut theirs) = pair(&lot);
-        lot.unpark(key);
+        let poller = Poller::new().expect("epoll");
+        let (key, mut theirs) = pair(&poller);
+        poller.set_busy(key);
         theirs.write_all(b"x").expect("write");
         let mut ready = Vec::new();
-        lot.wait(Some(Instant::default()), &mut ready).expect("turn");
+        poller.wait(Some(Instant::default()), &mut ready).expect("turn");
         assert!(ready.is_empty());
-        lot.park(key, Instant(5));
-        lot.wait(Some(Instant::default()), &mut ready).expect("turn");
+        poller.set_idle(key, Instant(5));
+        poller.wait(Some(Instant::default()), &mut ready).expect("turn");
         assert_eq!(ready, [key]);
     }
 
     #[test]
     fn a_removed_listener_leaves_nothing_behind_in_epoll() {
-        let lot = Lot::new().expect("epoll");
+        let poller = Poller::new().expect("epoll");
         let (ours, _theirs) = UnixStream::pair().expect("pair");
         let fd = OwnedFd::from(ours);
         for _ in 0..3 {
             // The same file behind two descriptors, as after a fork.
             let copy = fd.try_clone().expect("clone");
-            let key = lot.add_listener(copy, 7, false).expect("added");
-            lot.remove(key);
+            let key = poller.add_listener(copy, 7, false).expect("added");
+            poller.remove(key);
         }
     }
 
     #[test]
     fn deadlines_move_without_leaving_nodes_behind() {
-        let lot = Lot::new().expect("epoll");
-        let (key, _theirs) = pair(&lot);
+        let poller = Poller::new().expect("epoll");
+        let (key, _theirs) = pair(&poller);
         for at in [10, 20, 30] {
-            lot.set_deadline(key, Instant(at));
+            poller.set_deadline(key, Instant(at));
         }
-        assert_eq!(lot.deadlines.borrow().len(), 1);
+        assert_eq!(poller.deadlines.borrow().len(), 1);
         let mut due = Vec::new();
-        assert_eq!(lot.due(Instant(15), &mut due), Some(Instant(30)));
+        assert_eq!(poller.due(Instant(15), &mut due), Some(Instant(30)));
         assert!(due.is_empty());
-        assert_eq!(lot.due(Instant(30), &mut due), None);
+        assert_eq!(poller.due(Instant(30), &mut due), None);
         assert_eq!(due, [key]);
     }
 
     #[test]
     fn a_deadline_that_moves_forward_is_met() {
-        let lot = Lot::new().expect("epoll");
-        let (key, _theirs) = pair(&lot);
-        lot.set_deadline(key, Instant(60));
-        lot.park_idle(key, Instant(5));
-        assert_eq!(lot.next_due(), Some(Instant(5)));
+        let poller = Poller::new().expect("epoll");
+        let (key, _theirs) = pair(&poller);
+        poller.set_deadline(key, Instant(60));
+        poller.stay_idle(key, Instant(5));
+        assert_eq!(poller.next_due(), Some(Instant(5)));
         let mut due = Vec::new();
-        assert_eq!(lot.due(Instant(5), &mut due), Some(Instant(60)));
+        assert_eq!(poller.due(Instant(5), &mut due), Some(Instant(60)));
         assert_eq!(due, [key]);
         due.clear();
-        lot.set_deadline(key, Instant(90));
-        assert_eq!(lot.due(Instant(60), &mut due), Some(Instant(90)), "the first node is nobody's any more");
+        poller.set_deadline(key, Instant(90));
+        assert_eq!(poller.due(Instant(60), &mut due), Some(Instant(90)), "the first node is nobody's any more");
         assert!(due.is_empty());
     }
 
     #[test]
     fn an_end_that_came_with_the_last_bytes_is_handed_out() {
-        let lot = Lot::new().expect("epoll");
-        let (key, mut theirs) = pair(&lot);
+        let poller = Poller::new().expect("epoll");
+        let (key, mut theirs) = pair(&poller);
         theirs.write_all(b"x").expect("write");
         drop(theirs);
         let mut ready = Vec::new();
-        lot.wait(Some(Instant::default()), &mut ready).expect("wait");
-        assert!(ready == [key] && lot.begin(key) && lot.closing(key));
+        poller.wait(Some(Instant::default()), &mut ready).expect("wait");
+        assert!(ready == [key] && poller.begin(key) && poller.closing(key));
         ready.clear();
         // The bytes were read and were not enough; the end is still to be seen.
-        lot.again_if_readable(key);
-        lot.wait(None, &mut ready).expect("wait");
+        poller.again_if_readable(key);
+        poller.wait(None, &mut ready).expect("wait");
         assert_eq!(ready, [key]);
     }
 
     #[test]
     fn a_lot_with_only_connections_of_our_own_is_not_empty() {
-        let lot: Lot<u8> = Lot::new().expect("epoll");
-        assert!(lot.is_empty() && lot.has_no_owned());
+        let poller: Poller<u8> = Poller::new().expect("epoll");
+        assert!(poller.is_empty() && poller.has_no_registered());
         let (ours, _theirs) = UnixStream::pair().expect("pair");
-        let key = lot.add_outbound(ours.into()).expect("added");
-        assert!(!lot.is_empty() && lot.has_no_owned());
-        assert_eq!((lot.len(), lot.owned()), (1, 0));
-        let (client, _peer) = pair(&lot);
-        assert_eq!((lot.len(), lot.owned()), (2, 1));
-        lot.remove(client);
-        lot.remove(key);
-        assert!(lot.is_empty() && lot.has_no_owned());
+        let key = poller.add_outbound(ours.into()).expect("added");
+        assert!(!poller.is_empty() && poller.has_no_registered());
+        assert_eq!((poller.len(), poller.registered()), (1, 0));
+        let (client, _peer) = pair(&poller);
+        assert_eq!((poller.len(), poller.registered()), (2, 1));
+        poller.remove(client);
+        poller.remove(key);
+        assert!(poller.is_empty() && poller.has_no_registered());
     }
 
     #[test]
     fn an_old_key_does_not_reach_a_new_entry() {
-        let lot = Lot::new().expect("epoll");
-        let (old, _a) = pair(&lot);
-        lot.remove(old);
-        let (new, _b) = pair(&lot);
+        let poller = Poller::new().expect("epoll");
+        let (old, _a) = pair(&poller);
+        poller.remove(old);
+        let (new, _b) = pair(&poller);
         assert_eq!(old.index, new.index);
-        assert_eq!(lot.owner(old), None);
-        assert_eq!(lot.owner(new), Some(7));
+        assert_eq!(poller.registration(old), None);
+        assert_eq!(poller.registration(new), Some(7));
     }
 }

@@ -1,14 +1,14 @@
-//! What a worker thread keeps: its parking lot, its plan, its pools.
+//! What a worker thread keeps: its poller, its plan, its pools.
 
 use crate::h2::H2;
 use crate::link::READ_BYTES;
-use crate::mails::{DoorPlace as MailPlace, Mails};
+use crate::mails::{ListenPlace as MailPlace, Mails};
 use crate::secure::Secure;
-use crate::streams::{DatagramDoor, DoorPlace, Streams};
+use crate::streams::{DatagramSocket, ListenPlace, Streams};
 use crate::thread::Serving;
 use base::clock::Instant;
 use http_engine::{Connection, HttpPlan, ListenerRef, Request, counters, plan};
-use net::lot::{Key, Lot};
+use net::poller::{Key, Poller};
 use observe::{ErrorLog, Level};
 use runtime::budget;
 use std::cell::{Cell, RefCell};
@@ -23,55 +23,55 @@ const SPARE_REQUESTS_MAX: usize = 64;
 /// The numbers of connections (`$connection`), unique in the process.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-/// What stands behind a socket of the lot.
+/// What stands behind a socket of the poller.
 #[derive(Clone)]
-pub enum Owner {
-    Listener(Rc<Door>),
+pub enum Registration {
+    Listener(Rc<ListenSocket>),
     Client(Rc<Connection>),
     /// A client whose bytes come through TLS.
     Secure(Rc<Secure>),
     /// A client that speaks HTTP/2, with or without TLS.
     H2(Rc<H2>),
     /// Datagrams of the stream area.
-    Datagrams(Rc<DatagramDoor>),
+    Datagrams(Rc<DatagramSocket>),
     /// The kernel reports changed files.
     Files,
 }
 
-impl Owner {
+impl Registration {
     /// A client between two requests: its connection may be closed to make room.
     pub fn is_idle(&self) -> bool {
         match self {
-            Owner::H2(h2) => h2.is_idle(),
-            owner => owner.connection().is_some_and(|c| c.requests.get() > 0 && !c.begun.is_some()),
+            Registration::H2(h2) => h2.is_idle(),
+            registration => registration.connection().is_some_and(|c| c.requests.get() > 0 && !c.begun.is_some()),
         }
     }
     /// The client's connection, if it is one's.
     pub fn connection(&self) -> Option<Rc<Connection>> {
         match self {
-            Owner::Client(connection) => Some(connection.clone()),
-            Owner::Secure(secure) => Some(secure.connection()),
-            Owner::H2(h2) => Some(h2.connection()),
-            Owner::Listener(_) | Owner::Datagrams(_) | Owner::Files => None,
+            Registration::Client(connection) => Some(connection.clone()),
+            Registration::Secure(secure) => Some(secure.connection()),
+            Registration::H2(h2) => Some(h2.connection()),
+            Registration::Listener(_) | Registration::Datagrams(_) | Registration::Files => None,
         }
     }
 }
 
 /// A listening socket.
-pub struct Door {
+pub struct ListenSocket {
     pub listener: ListenerRef,
     pub shared: bool,
     /// It is not being listened on until then (no descriptors were left).
     pub paused: Cell<bool>,
     /// Whose it is, when it is the stream area's.
-    pub stream: DoorPlace,
+    pub stream: ListenPlace,
     /// The same of the mail area.
     pub mail: MailPlace,
 }
 
 /// One worker thread's state.
-pub struct World {
-    pub lot: Rc<Lot<Owner>>,
+pub struct Worker {
+    pub poller: Rc<Poller<Registration>>,
     pub serving: RefCell<Serving>,
     /// Behind an `Rc`, so that a request's hold on its plan is not counted across threads.
     #[allow(clippy::redundant_allocation)]
@@ -80,8 +80,8 @@ pub struct World {
     pub mails: Mails,
     /// What sessions of the stream area ask of this thread.
     pub host: RefCell<Option<Rc<dyn Host>>>,
-    pub doors: RefCell<Vec<Key>>,
-    /// The entry of [`Owner::Files`].
+    pub listen_sockets: RefCell<Vec<Key>>,
+    /// The entry of [`Registration::Files`].
     pub files: Cell<Option<Key>>,
     /// Boxed, because they travel through tasks as boxes.
     #[allow(clippy::vec_box)]
@@ -105,18 +105,18 @@ pub struct World {
     cutoffs: RefCell<Vec<(Instant, u64)>>,
 }
 
-impl World {
+impl Worker {
     /// # Errors
     /// When the system has no more descriptors.
-    pub fn new(serving: Serving) -> std::io::Result<World> {
-        Ok(World {
-            lot: Rc::new(Lot::new()?),
+    pub fn new(serving: Serving) -> std::io::Result<Worker> {
+        Ok(Worker {
+            poller: Rc::new(Poller::new()?),
             plan: RefCell::new(serving.http.clone().map(Rc::new)),
             streams: Streams::new(serving.stream.clone()),
             mails: Mails::new(serving.mail.clone()),
             host: RefCell::new(None),
             serving: RefCell::new(serving),
-            doors: RefCell::new(Vec::new()),
+            listen_sockets: RefCell::new(Vec::new()),
             files: Cell::new(None),
             spare: RefCell::new(Vec::new()),
             read_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
@@ -136,8 +136,8 @@ impl World {
     pub fn note_read(&self, key: Key, got: &std::io::Result<usize>, room: usize) {
         self.step();
         match got {
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => self.lot.drained(key),
-            Ok(n) if *n < room && *n > 0 && !self.lot.closing(key) => self.lot.drained(key),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => self.poller.drained(key),
+            Ok(n) if *n < room && *n > 0 && !self.poller.closing(key) => self.poller.drained(key),
             _ => {}
         }
         budget::spend(*got.as_ref().unwrap_or(&0));
@@ -145,7 +145,7 @@ impl World {
 
     /// What comes on the socket goes on with a TLS handshake.
     pub fn is_handshaking(&self, key: Key) -> bool {
-        matches!(self.lot.owner(key), Some(Owner::Secure(secure)) if secure.is_handshaking())
+        matches!(self.poller.registration(key), Some(Registration::Secure(secure)) if secure.is_handshaking())
     }
 
     /// The settings that hold for a connection as long as no request has named a server; `None` when its listener is gone.
@@ -168,7 +168,7 @@ impl World {
 
     /// Clients that are being served, of every area.
     pub fn connections(&self) -> usize {
-        self.lot.owned() + self.streams.sessions.count() + self.mails.sessions.count()
+        self.poller.registered() + self.streams.sessions.count() + self.mails.sessions.count()
     }
 
     /// At a reload: what `worker_shutdown_timeout` of the configuration that goes means for the connections that are here.
@@ -192,8 +192,8 @@ impl World {
         cutoffs.retain(|(at, _)| *at > now);
         self.streams.sessions.cut_off(below);
         self.mails.sessions.cut_off(below);
-        for key in self.lot.keys() {
-            if let Some(c) = self.lot.owner(key).and_then(|owner| owner.connection())
+        for key in self.poller.keys() {
+            if let Some(c) = self.poller.registration(key).and_then(|registration| registration.connection())
                 && c.number < below
             {
                 self.close(key);
@@ -248,28 +248,28 @@ impl World {
     pub fn no_delay(&self, key: Key, connection: &Connection) {
         if connection.peer.is_some()
             && !connection.nodelay.replace(true)
-            && let Some(fd) = self.lot.raw(key)
+            && let Some(fd) = self.poller.raw(key)
         {
             net::socket::set_nodelay(fd);
         }
     }
     /// Closes a client's socket.
     pub fn close(&self, key: Key) {
-        match self.lot.owner(key) {
-            Some(Owner::H2(h2)) => {
+        match self.poller.registration(key) {
+            Some(Registration::H2(h2)) => {
                 h2.let_go();
-                if let (Some(secure), Some(fd)) = (&h2.link().secure, self.lot.raw(key)) {
+                if let (Some(secure), Some(fd)) = (&h2.link().secure, self.poller.raw(key)) {
                     secure.say_goodbye(fd);
                 }
             }
-            Some(Owner::Secure(secure)) => {
-                if let Some(fd) = self.lot.raw(key) {
+            Some(Registration::Secure(secure)) => {
+                if let Some(fd) = self.poller.raw(key) {
                     secure.say_goodbye(fd);
                 }
             }
             _ => {}
         }
-        if let Some(connection) = self.lot.remove(key).and_then(|owner| owner.connection()) {
+        if let Some(connection) = self.poller.remove(key).and_then(|registration| registration.connection()) {
             counters::own(|c| counters::down(&c.active));
             if connection.begun.take().is_some() {
                 counters::own(|c| counters::down(&c.reading));
