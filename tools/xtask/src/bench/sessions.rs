@@ -70,9 +70,16 @@ fn origin(kind: Kind, idle: Option<Held>) -> std::io::Result<u16> {
 /// Pairs of turns, or of memories.
 pub fn measure(scenario: &Scenario, kind: Kind, binary: &Path, options: &Options) -> Result<Outcome, String> {
     // Threads inherit it; the servers are pinned by `taskset`.
+    let before = rustix::thread::sched_getaffinity(None).map_err(|e| e.to_string())?;
     let mut client = rustix::thread::CpuSet::new();
     client.set(1);
     rustix::thread::sched_setaffinity(None, &client).map_err(|e| e.to_string())?;
+    let outcome = on_client(scenario, kind, binary, options);
+    let _ = rustix::thread::sched_setaffinity(None, &before);
+    outcome
+}
+
+fn on_client(scenario: &Scenario, kind: Kind, binary: &Path, options: &Options) -> Result<Outcome, String> {
     let held = Held::default();
     let port = origin(kind, scenario.idle.then(|| held.clone())).map_err(|e| format!("the server behind: {e}"))?;
     let haproxy = Path::new("haproxy");
