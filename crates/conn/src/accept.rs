@@ -7,7 +7,8 @@ use crate::streams;
 use crate::thread::guarded;
 use crate::worker::{ListenSocket, Registration, Worker};
 use base::clock;
-use http_engine::{Begun, Connection, ListenerRef, counters};
+use http_engine::{Begun, Connection, ListenerRef};
+use metrics::process;
 use net::listen::Address;
 use net::poller::Key;
 use net::socket;
@@ -94,7 +95,7 @@ pub fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket
                 return pause(worker, listen_key, listen_socket);
             }
         };
-        counters::own(|c| counters::up(&c.accepted));
+        process::CONNECTIONS_ACCEPTED.up();
         // Connections to servers do not count: closing idle clients makes no room among them.
         if worker.connections() >= limit && !make_room(worker) {
             worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
@@ -110,15 +111,15 @@ pub fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket
     }
 }
 
-/// Takes a connection in that came to this listener.
-pub fn take_in(worker: &Rc<Worker>, accepted: socket::Accepted, listener: &ListenerRef) {
+/// Takes a connection in that came to this listener; it may have been answered and closed when this returns.
+pub fn take_in(worker: &Rc<Worker>, accepted: socket::Accepted, listener: &ListenerRef) -> Option<Key> {
     let local = local_of(&accepted, listener.address());
     take_in_as(
         worker,
         accepted,
         listener,
         As { local, proxy: None, established: None::<fn(Rc<Connection>) -> Rc<Secure>> },
-    );
+    )
 }
 
 /// The address that a client has connected to. A listener on the wildcard address: it is asked for once.
@@ -147,7 +148,7 @@ pub fn take_in_as(
     accepted: socket::Accepted,
     listener: &ListenerRef,
     known: As<impl FnOnce(Rc<Connection>) -> Rc<Secure>>,
-) {
+) -> Option<Key> {
     let As { local, proxy, established } = known;
     let address = listener.address();
     let reads_header = |l: &http_engine::Listener| l.spec.address == **address && l.proxy_protocol;
@@ -166,7 +167,7 @@ pub fn take_in_as(
         tls: None,
         begun: Begun::default(),
     });
-    let Some(core) = worker.default_conf(&connection) else { return };
+    let core = worker.default_conf(&connection)?;
     let timeout = core.conf.client_header_timeout.0;
     let is_secure = worker.plan.borrow().as_ref().and_then(|plan| plan.listener_of(&connection)).is_some_and(|l| {
         // A PROXY protocol header comes before the handshake.
@@ -178,10 +179,8 @@ pub fn take_in_as(
         None => Registration::Client(connection.clone()),
     };
     let key = worker.poller.add_unwatched(accepted.fd, registration);
-    counters::own(|c| {
-        counters::up(&c.handled);
-        counters::up(&c.active);
-    });
+    process::CONNECTIONS_HANDLED.up_at(metrics::Area::Http as usize);
+    process::CONNECTIONS_ACTIVE.up();
     worker.poller.set_deadline(key, clock::now().plus_millis(timeout));
     // The request mostly follows the handshake at once: a connection that is answered and closed here costs epoll nothing.
     // What goes wrong with it is its own affair, not the listener's.
@@ -192,10 +191,12 @@ pub fn take_in_as(
         _ => inline::readable(worker, key, &connection, None),
     });
     if let Err(e) = worker.poller.watch_now(key) {
-        counters::own(|c| counters::down(&c.active));
+        process::CONNECTIONS_ACTIVE.down();
         drop(crate::head_in::take(&connection));
         worker.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
+        return None;
     }
+    Some(key)
 }
 
 /// Closes idle connections, those nearest to their end first.

@@ -3,11 +3,13 @@
 use crate::link::READ_BYTES;
 use crate::worker::Worker;
 use base::clock;
-use http_engine::{Connection, Request, RequestBody, build, counters, path};
+use http_engine::{Connection, Request, RequestBody, build, path};
+use http_types::{BodyLength, Known, Version};
+use metrics::process;
 use net::poller::Key;
 use observe::Level;
 use std::rc::Rc;
-use wire_h1::{BodyLength, HeadError, HeadLimits, HeadParser, Known, Progress, Version};
+use wire_h1::{HeadError, HeadLimits, HeadParser, Progress};
 
 /// What became of the bytes.
 pub enum Head {
@@ -34,7 +36,7 @@ pub const BEGUN_BYTES_MAX: usize = READ_BYTES / 2;
 pub fn keep(worker: &Worker, key: Key, connection: &Connection, bytes: &[u8], is_new: bool) {
     if !bytes.is_empty() {
         connection.begun.keep(bytes);
-        counters::own(|c| counters::up(&c.reading));
+        process::CONNECTIONS_READING.up();
     }
     if is_new {
         let timeout = worker.default_conf(connection).map_or(60_000, |core| core.conf.client_header_timeout.0);
@@ -47,7 +49,7 @@ pub fn keep(worker: &Worker, key: Key, connection: &Connection, bytes: &[u8], is
 /// Takes what [`keep`] has kept.
 pub fn take(connection: &Connection) -> Option<Vec<u8>> {
     let bytes = connection.begun.take()?;
-    counters::own(|c| counters::down(&c.reading));
+    process::CONNECTIONS_READING.down();
     Some(bytes)
 }
 
@@ -76,7 +78,7 @@ pub fn never_came(worker: &Worker, connection: &Rc<Connection>, bytes: &[u8], st
         only_the_line(&mut r, bytes.len());
     }
     r.log(Level::Info, format_args!("{words} while reading client request {what}"));
-    worker.finished(r);
+    worker.logged(r);
 }
 
 /// A client has closed its connection between requests, or broken it: a line for those who look that closely.
@@ -158,7 +160,7 @@ pub fn read(
 }
 
 #[cold]
-fn log_invalid(r: &mut Request, span: wire_h1::Span) {
+fn log_invalid(r: &mut Request, span: http_types::Span) {
     use_default_server(r);
     let text = String::from_utf8_lossy(span.of(&r.buf)).into_owned();
     r.log(
@@ -189,9 +191,9 @@ fn only_the_line(r: &mut Request, end: usize) {
     let protocol = r.head.protocol;
     let reached = protocol.of(&r.buf).starts_with(b"H");
     r.head.clear();
-    r.head.line = wire_h1::Span { start: start as u32, end: (start + length) as u32 };
+    r.head.line = http_types::Span { start: start as u32, end: (start + length) as u32 };
     if reached {
-        r.head.protocol = wire_h1::Span { start: protocol.start, end: protocol.start };
+        r.head.protocol = http_types::Span { start: protocol.start, end: protocol.start };
     }
     (r.method, r.length) = (r.head.method, 0);
 }
@@ -229,7 +231,7 @@ fn refused(r: &mut Request, e: &HeadError, at: usize, limits: &HeadLimits) -> u1
 /// The URI is none.
 #[cold]
 fn bad_path(r: &mut Request) -> u16 {
-    r.head.target = wire_h1::Span::default();
+    r.head.target = http_types::Span::default();
     r.path.clear();
     bad_line(r, "client sent invalid request")
 }
@@ -246,7 +248,7 @@ fn bad_line(r: &mut Request, words: &str) -> u16 {
 
 /// The `Host` field is wrong: those that follow it do not count.
 #[cold]
-fn bad_host(r: &mut Request, field: wire_h1::Span) -> u16 {
+fn bad_host(r: &mut Request, field: http_types::Span) -> u16 {
     let index = r.head.fields.all.iter().position(|f| f.value == field);
     r.head.fields.truncate(index.map_or(usize::MAX, |index| index + 1));
     r.length = (line_end(&r.buf, field.end as usize) as u64).saturating_sub(u64::from(r.head.line.start));

@@ -10,11 +10,12 @@ use crate::worker::Worker;
 use base::clock;
 use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
-use http_engine::{Body, Connection, Request, counters, head_out};
+use http_engine::{Body, Connection, Request, counting, head_out};
+use http_types::{Known, Version};
 use net::poller::Key;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
-use wire_h1::{HeadParser, Known, Version};
+use wire_h1::HeadParser;
 
 /// Bodies up to this size are copied behind their head; larger ones leave from where they are, in the same write.
 const COPY_BYTES_MAX: usize = 1024;
@@ -99,12 +100,12 @@ pub fn readable(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secu
                 break;
             }
             Head::Partial => return batch.send_then(&mut out, Start::Bytes(from(bytes, at).to_vec())),
-            Head::Refused(r, status) => {
-                counters::own(|c| counters::up(&c.requests));
+            Head::Refused(mut r, status) => {
+                counting::begun(&mut r);
                 return batch.send_then(&mut out, Start::Refused(r, status, from(bytes, at).to_vec()));
             }
         };
-        counters::own(|c| counters::up(&c.requests));
+        counting::begun(&mut r);
         if at == 0
             && r.head.fields.first(Known::Upgrade).is_some()
             && let Some(settings) = h2::upgrade::asked(&r, connection)

@@ -3,6 +3,7 @@
 use crate::link::Link;
 use bytes::Bytes;
 use http_engine::BodyReader;
+use http_types::BodyLength;
 use runtime::time::Sleep;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -11,7 +12,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use wire_h1::{BodyLength, ChunkedDecoder, Role};
+use wire_h1::{ChunkedDecoder, Role};
 
 /// Bytes of one connection that were read and not yet used.
 #[derive(Default)]

@@ -30,7 +30,7 @@ impl Link {
     pub fn of(worker: &Rc<Worker>, key: Key) -> Link {
         let secure = match worker.poller.registration(key) {
             Some(Registration::Secure(secure)) => Some(secure),
-            Some(Registration::H2(h2)) => h2.link().secure.clone(),
+            Some(Registration::Mux(mux)) => mux.link().secure.clone(),
             _ => None,
         };
         Link { worker: worker.clone(), key, secure }

@@ -3,9 +3,10 @@
 
 use crate::accept;
 use crate::worker::{ListenSocket, Worker};
-use http_engine::{ListenerRef, counters};
+use http_engine::ListenerRef;
 use mail_features::sessions::{Accepted, Passed};
 use mail_features::{MailPlan, Mails as Sessions};
+use metrics::process;
 use net::listen::Address;
 use net::socket;
 use std::cell::{Cell, RefCell};
@@ -77,7 +78,7 @@ pub fn begin(
     listener: usize,
 ) {
     let local = accept::local_of(&accepted, listen_socket.address());
-    counters::own(|c| counters::up(&c.handled));
+    process::CONNECTIONS_HANDLED.up_at(metrics::Area::Mail as usize);
     let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: Worker::next_number() };
     worker.mails.sessions.begin(plan, accepted);
 }

@@ -193,6 +193,10 @@ impl Secure {
                 if received.handshake_done || received.early {
                     self.handshake_done();
                 }
+                if received.handshake_done {
+                    let resumed = self.connection().tls.as_ref().is_some_and(|facts| facts.resumed);
+                    metrics::count_handshake(metrics::Area::Http, Some(resumed));
+                }
                 Ok(received)
             }
             Err(e) => {
@@ -224,11 +228,15 @@ impl Secure {
 
     fn ended(&self, worker: &Worker) {
         if self.stream.borrow().is_handshaking() {
+            metrics::count_handshake(metrics::Area::Http, None);
             self.say(worker, Level::Info, "peer closed connection in SSL handshake");
         }
     }
 
     fn log(&self, worker: &Worker, e: &TlsError, is_handshaking: bool) {
+        if is_handshaking {
+            metrics::count_handshake(metrics::Area::Http, None);
+        }
         let call = if is_handshaking { "SSL_do_handshake" } else { "SSL_read" };
         self.say(worker, level_of(e), &format!("{call}() failed (SSL: {e})"));
     }
@@ -301,6 +309,7 @@ pub fn readable(worker: &Rc<Worker>, key: Key, secure: &Rc<Secure>) {
 /// A handshake that takes too long is closed like a head that does (nginx: `ssl_handshake_timeout`).
 pub fn timed_out(worker: &Rc<Worker>, key: Key, secure: &Rc<Secure>) {
     if secure.stream.borrow().is_handshaking() {
+        metrics::count_handshake(metrics::Area::Http, None);
         secure.say(worker, Level::Info, "client timed out");
     }
     head_in::timed_out(worker, key, &secure.connection());

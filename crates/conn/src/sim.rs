@@ -3,11 +3,14 @@
 //! Connections are socket pairs, which the kernel passes bytes through at once: with the same steps, the same happens.
 
 use crate::accept;
+use crate::mux::MuxConnection;
 use crate::thread::{Command, Serving, ThreadInit};
 use crate::turn::{Progress, Turns};
 use base::clock::{self, Instant};
 use http_engine::ListenerRef;
+use http_types::ByteCore;
 use net::listen::Address;
+use net::poller::Key;
 use net::socket::Accepted;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -41,12 +44,28 @@ impl Sim {
     /// # Errors
     /// When the system has no more descriptors.
     pub fn connect(&mut self, address: &Address) -> io::Result<UnixStream> {
+        self.take_in(address).map(|(_, theirs)| theirs)
+    }
+    fn take_in(&mut self, address: &Address) -> io::Result<(Option<Key>, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         theirs.set_nonblocking(true)?;
         let listener = ListenerRef::new(Rc::new(address.clone()));
         runtime::budget::renew();
-        accept::take_in(&self.turns.worker, Accepted { fd: ours.into(), peer: None }, &listener);
+        let key = accept::take_in(&self.turns.worker, Accepted { fd: ours.into(), peer: None }, &listener);
+        Ok((key, theirs))
+    }
+
+    /// The same for a client that speaks the protocol of this core.
+    ///
+    /// # Errors
+    /// As [`Sim::connect`].
+    pub fn connect_speaking(&mut self, address: &Address, core: Box<dyn ByteCore>) -> io::Result<UnixStream> {
+        let (key, theirs) = self.take_in(address)?;
+        let worker = &self.turns.worker;
+        if let Some((key, owner)) = key.and_then(|key| Some((key, worker.poller.registration(key)?.connection()?))) {
+            MuxConnection::begin(worker, key, &owner, None, core);
+        }
         Ok(theirs)
     }
 

@@ -4,7 +4,8 @@
 use crate::accept;
 use crate::secure::Secure;
 use crate::worker::{ListenSocket, Worker};
-use http_engine::{ListenerRef, counters};
+use http_engine::ListenerRef;
+use metrics::process;
 use net::listen::Address;
 use net::poller::Key;
 use net::socket;
@@ -79,7 +80,7 @@ pub fn begin(
     listener: usize,
 ) {
     let local = accept::local_of(&accepted, listen_socket.address());
-    counters::own(|c| counters::up(&c.handled));
+    process::CONNECTIONS_HANDLED.up_at(metrics::Area::Stream as usize);
     let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: Worker::next_number() };
     worker.streams.sessions.begin(plan, accepted, &host(worker));
 }

@@ -11,7 +11,9 @@ use base::clock;
 use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
 use http_engine::values::LingeringClose;
-use http_engine::{Begun, Connection, Piece, Request, RequestBody, counters};
+use http_engine::{Begun, Connection, Piece, Request, RequestBody, counting};
+use http_types::Known;
+use metrics::process;
 use net::poller::Key;
 use observe::Level;
 use runtime::budget;
@@ -20,7 +22,7 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use wire_h1::{HeadParser, Known};
+use wire_h1::HeadParser;
 
 /// Where a task takes over.
 pub enum Start {
@@ -143,7 +145,7 @@ impl Client {
             }
             Start::Outcome(outcome, bytes) => {
                 self.input.borrow_mut().buf = bytes;
-                let state = Rc::new(BodyState::new(wire_h1::BodyLength::None, false));
+                let state = Rc::new(BodyState::new(http_types::BodyLength::None, false));
                 if let Some(end) = self.answer(outcome, &state).await {
                     return end;
                 }
@@ -176,7 +178,7 @@ impl Client {
                 Err((mut r, status)) => {
                     // Nothing after a broken head can be trusted.
                     r.keep_alive = false;
-                    let state = Rc::new(BodyState::new(wire_h1::BodyLength::None, false));
+                    let state = Rc::new(BodyState::new(http_types::BodyLength::None, false));
                     self.answer(engine::fail(r, status), &state).await
                 }
             };
@@ -201,13 +203,13 @@ impl Client {
                     head_in::read(&mut parser, &limits, input.bytes(), r, &self.connection)
                 };
                 match (head, spare) {
-                    (Head::Request(r, used), _) => {
+                    (Head::Request(mut r, used), _) => {
                         self.input.borrow_mut().use_up(used);
-                        counters::own(|c| counters::up(&c.requests));
+                        counting::begun(&mut r);
                         return Ok(Ok(r));
                     }
-                    (Head::Refused(r, status), _) => {
-                        counters::own(|c| counters::up(&c.requests));
+                    (Head::Refused(mut r, status), _) => {
+                        counting::begun(&mut r);
                         return Ok(Err((r, status)));
                     }
                     (Head::Partial, Some(same)) => r = same,
@@ -258,11 +260,11 @@ impl Client {
     async fn request(&mut self, mut r: Box<Request>) -> Option<End> {
         r.watch = Some(Rc::new(Presence { link: self.link.clone() }));
         let expects = r.header(Known::Expect).is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"))
-            && r.version >= wire_h1::Version::Http11;
-        let length = r.body_length.unwrap_or(wire_h1::BodyLength::None);
+            && r.version >= http_types::Version::Http11;
+        let length = r.body_length.unwrap_or(http_types::BodyLength::None);
         let state = Rc::new(BodyState::new(length, expects));
         // A client that expects a 100 gets one from whoever reads its body, even where that is known to be empty.
-        if !state.done() || (expects && length == wire_h1::BodyLength::Exact(0)) {
+        if !state.done() || (expects && length == http_types::BodyLength::Exact(0)) {
             let conf = &r.loc().core.conf;
             r.body = RequestBody::Unread(Box::new(Reader {
                 link: self.link.clone(),
@@ -285,7 +287,7 @@ impl Client {
 
     /// Sends what comes of a request, reads what is left of its body; `None`: the next request may come.
     async fn answer(&mut self, outcome: Outcome, state: &Rc<BodyState>) -> Option<End> {
-        counters::own(|c| counters::up(&c.writing));
+        process::CONNECTIONS_WRITING.up();
         let writing = Writing;
         let (mut r, body) = engine::finish(outcome).await;
         r.counted = true;
@@ -594,19 +596,19 @@ impl http_engine::Watch for Presence {
 struct Reading;
 impl Reading {
     fn begin() -> Reading {
-        counters::own(|c| counters::up(&c.reading));
+        process::CONNECTIONS_READING.up();
         Reading
     }
 }
 impl Drop for Reading {
     fn drop(&mut self) {
-        counters::own(|c| counters::down(&c.reading));
+        process::CONNECTIONS_READING.down();
     }
 }
 
 struct Writing;
 impl Drop for Writing {
     fn drop(&mut self) {
-        counters::own(|c| counters::down(&c.writing));
+        process::CONNECTIONS_WRITING.down();
     }
 }

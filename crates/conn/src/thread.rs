@@ -4,7 +4,7 @@
 use crate::streams::DatagramSocket;
 use crate::turn::{Progress, Turns};
 use crate::worker::{ListenSocket, Registration, Worker};
-use crate::{accept, h2, inline, secure, streams};
+use crate::{accept, inline, mux, secure, streams};
 use base::clock;
 use http_engine::{HttpPlan, ListenerRef};
 use mail_features::MailPlan;
@@ -95,9 +95,11 @@ fn serve(init: ThreadInit) -> std::io::Result<()> {
 /// A panic (which the process's hook has logged) costs the connection it came from, not the thread, and never a listener.
 /// Tasks are guarded by their executor in the same way.
 pub(crate) fn guarded(worker: &Rc<Worker>, key: Key, act: impl FnOnce(&Rc<Worker>, Key)) {
-    if std::panic::catch_unwind(AssertUnwindSafe(|| act(worker, key))).is_err()
-        && worker.poller.registration(key).is_some_and(|registration| registration.connection().is_some())
-    {
+    if std::panic::catch_unwind(AssertUnwindSafe(|| act(worker, key))).is_ok() {
+        return;
+    }
+    metrics::process::PANICS.up();
+    if worker.poller.registration(key).is_some_and(|registration| registration.connection().is_some()) {
         worker.close(key);
     }
 }
@@ -109,7 +111,7 @@ pub(crate) fn act(worker: &Rc<Worker>, key: Key) {
     match worker.poller.registration(key) {
         Some(Registration::Client(connection)) => inline::readable(worker, key, &connection, None),
         Some(Registration::Secure(secure)) => secure::readable(worker, key, &secure),
-        Some(Registration::H2(h2)) => h2::readable(worker, key, &h2),
+        Some(Registration::Mux(mux)) => mux::readable(worker, key, &mux),
         Some(Registration::Listener(listen_socket)) => accept::accept(worker, key, &listen_socket),
         Some(Registration::Datagrams(listen_socket)) => streams::datagrams(worker, key, &listen_socket),
         Some(Registration::Files) => http_engine::files::changed(),
@@ -164,6 +166,7 @@ pub(crate) fn open(worker: &Rc<Worker>, bound: Bound) -> std::io::Result<()> {
 /// concerns, not the thread.
 pub(crate) fn reload(worker: &Rc<Worker>, serving: Serving, listeners: Vec<Bound>, keep: &[(Address, bool)]) {
     let old = worker.plan.borrow().clone();
+    metrics::prepare_thread();
     worker.begin_cutoff();
     *worker.plan.borrow_mut() = serving.http.clone().map(Rc::new);
     worker.streams.replan(serving.stream.clone());
@@ -210,8 +213,8 @@ pub(crate) fn reload(worker: &Rc<Worker>, serving: Serving, listeners: Vec<Bound
             continue;
         }
         // New connections go by the new configuration; this one ends when its streams have (nginx: its worker does).
-        if let Some(Registration::H2(h2)) = worker.poller.registration(key) {
-            h2.begin_quit();
+        if let Some(Registration::Mux(mux)) = worker.poller.registration(key) {
+            mux.begin_quit();
             continue;
         }
         let was = old.listener_of(&c).map(|l| (l.proxy_protocol, l.ssl));
@@ -242,8 +245,8 @@ pub(crate) fn begin_quit(worker: &Rc<Worker>) {
         if !worker.poller.is_idle(key) {
             continue;
         }
-        if let Some(Registration::H2(h2)) = worker.poller.registration(key) {
-            h2.begin_quit();
+        if let Some(Registration::Mux(mux)) = worker.poller.registration(key) {
+            mux.begin_quit();
             continue;
         }
         // One that has not asked for anything yet may, once; and so may one that is about to.
@@ -329,12 +332,14 @@ mod tests {
     #[test]
     fn a_panic_costs_one_connection() {
         let worker = Rc::new(Worker::new(serving()).expect("a worker"));
+        let panics = metrics::process::PANICS.sum();
         let ((broken, mut its_peer), (other, _peer)) = (client(&worker), client(&worker));
         guarded(&worker, broken, |worker, _| {
             let _held = worker.out_buf.borrow_mut();
             panic!("a test's panic");
         });
         assert_eq!(its_peer.read(&mut [0; 1]).expect("read"), 0, "its connection is closed");
+        assert!(metrics::process::PANICS.sum() > panics, "and it is counted");
         assert!(worker.poller.registration(other).is_some(), "the other one is not");
         assert!(worker.out_buf.try_borrow_mut().is_ok(), "what it held is free again");
     }

@@ -6,8 +6,9 @@
 
 use crate::thread::{Command, ThreadInit, act, begin_quit, guarded, open, reload, watch_files};
 use crate::worker::{Registration, Worker};
-use crate::{accept, h2, head_in, secure};
+use crate::{accept, head_in, mux, secure};
 use base::clock::{self, Instant};
+use metrics::process;
 use net::poller::Key;
 use runtime::{LoopWaker, budget, task, time};
 use std::collections::VecDeque;
@@ -22,6 +23,9 @@ const SHARE_MICROS: u64 = 1000;
 const HANDSHAKES_MAX: usize = 4;
 /// The clock is read so seldom within a share.
 const CLOCK_SLICES: u32 = 16;
+
+/// Turns that take longer are counted apart.
+const TURN_MICROS_MAX: u64 = 1000;
 
 /// A part of a turn.
 struct Share {
@@ -41,6 +45,21 @@ impl Share {
         }
         clock::update();
         clock::now() >= self.until
+    }
+}
+
+/// A turn at work: what it has taken is counted at its end.
+struct Measured(Instant);
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        // Not `clock::update`: the wait that follows is followed by one, and this costs a third of it.
+        let micros = clock::as_std(self.0).elapsed().as_micros() as u64;
+        process::LOOP_TURNS.up();
+        process::LOOP_BUSY.add(micros);
+        if micros > TURN_MICROS_MAX {
+            process::LOOP_TURNS_LONG.up();
+        }
     }
 }
 
@@ -78,6 +97,7 @@ impl Turns {
     /// When the system has no more descriptors.
     pub fn begin(init: ThreadInit) -> std::io::Result<Turns> {
         clock::update();
+        metrics::prepare_thread();
         let thread = runtime::Thread::enter()?;
         let worker = Rc::new(Worker::new(init.serving)?);
         let before = net::outbound::watch_with(&worker.poller);
@@ -135,6 +155,7 @@ impl Turns {
         thread.remote().end_sleep();
         // Not before: what has happened must not have happened later than now.
         clock::update();
+        let _turn = Measured(clock::now());
         // Before any request is answered: what has changed must not be answered as it was.
         if let Some(files) = worker.files.get()
             && let Some(at) = self.found.iter().position(|key| *key == files)
@@ -179,8 +200,8 @@ impl Turns {
             worker.streams.sessions.cut_off(u64::MAX);
             worker.mails.sessions.cut_off(u64::MAX);
             for key in worker.poller.keys() {
-                if let Some(Registration::H2(h2)) = worker.poller.registration(key) {
-                    h2.let_go();
+                if let Some(Registration::Mux(mux)) = worker.poller.registration(key) {
+                    mux.let_go();
                 }
             }
         }
@@ -198,9 +219,9 @@ impl Turns {
         }
         // What their streams have said leaves now, with one write for each connection.
         let dirty = worker.dirty.take();
-        for h2 in &dirty {
+        for mux in &dirty {
             progress = Progress::Some;
-            guarded(worker, h2.link().key, |_, _| h2.end_of_turn());
+            guarded(worker, mux.link().key, |_, _| mux.end_of_turn());
         }
         if is_done(worker) {
             flush_logs(worker);
@@ -253,7 +274,9 @@ impl Turns {
                     Some(Registration::Secure(secure)) => {
                         guarded(worker, key, |worker, key| secure::timed_out(worker, key, &secure));
                     }
-                    Some(Registration::H2(h2)) => guarded(worker, key, |worker, key| h2::timed_out(worker, key, &h2)),
+                    Some(Registration::Mux(mux)) => {
+                        guarded(worker, key, |worker, key| mux::timed_out(worker, key, &mux))
+                    }
                     _ => {}
                 }
             }
@@ -291,4 +314,21 @@ fn flush_logs(worker: &Worker) {
 fn is_done(worker: &Worker) -> bool {
     let sessions = worker.streams.sessions.count() + worker.mails.sessions.count();
     worker.quitting.get() && worker.tasks.get() == 0 && worker.poller.has_no_registered() && sessions == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_turns_are_counted_apart() {
+        clock::update();
+        while clock::now().0 < 2 * TURN_MICROS_MAX {
+            clock::update();
+        }
+        let (turns, long) = (process::LOOP_TURNS.sum(), process::LOOP_TURNS_LONG.sum());
+        let began = Instant(clock::now().0 - TURN_MICROS_MAX - 1);
+        drop(Measured(began));
+        assert!(process::LOOP_TURNS.sum() > turns && process::LOOP_TURNS_LONG.sum() > long);
+    }
 }

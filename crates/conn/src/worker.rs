@@ -1,13 +1,14 @@
 //! What a worker thread keeps: its poller, its plan, its pools.
 
-use crate::h2::H2;
 use crate::link::READ_BYTES;
 use crate::mails::{ListenPlace as MailPlace, Mails};
+use crate::mux::MuxConnection;
 use crate::secure::Secure;
 use crate::streams::{DatagramSocket, ListenPlace, Streams};
 use crate::thread::Serving;
 use base::clock::Instant;
-use http_engine::{Connection, HttpPlan, ListenerRef, Request, counters, plan};
+use http_engine::{Connection, HttpPlan, ListenerRef, Request, counting, plan};
+use metrics::process;
 use net::poller::{Key, Poller};
 use observe::{ErrorLog, Level};
 use runtime::budget;
@@ -30,8 +31,8 @@ pub enum Registration {
     Client(Rc<Connection>),
     /// A client whose bytes come through TLS.
     Secure(Rc<Secure>),
-    /// A client that speaks HTTP/2, with or without TLS.
-    H2(Rc<H2>),
+    /// A client whose connection carries many requests at a time (HTTP/2), with or without TLS.
+    Mux(Rc<MuxConnection>),
     /// Datagrams of the stream area.
     Datagrams(Rc<DatagramSocket>),
     /// The kernel reports changed files.
@@ -42,7 +43,7 @@ impl Registration {
     /// A client between two requests: its connection may be closed to make room.
     pub fn is_idle(&self) -> bool {
         match self {
-            Registration::H2(h2) => h2.is_idle(),
+            Registration::Mux(mux) => mux.is_idle(),
             registration => registration.connection().is_some_and(|c| c.requests.get() > 0 && !c.begun.is_some()),
         }
     }
@@ -51,7 +52,7 @@ impl Registration {
         match self {
             Registration::Client(connection) => Some(connection.clone()),
             Registration::Secure(secure) => Some(secure.connection()),
-            Registration::H2(h2) => Some(h2.connection()),
+            Registration::Mux(mux) => Some(mux.connection()),
             Registration::Listener(_) | Registration::Datagrams(_) | Registration::Files => None,
         }
     }
@@ -98,7 +99,7 @@ pub struct Worker {
     /// TLS handshakes wait for their turn: new ones do not begin at once.
     pub handshakes_wait: Cell<bool>,
     /// Connections that have something to send at the end of the turn.
-    pub dirty: RefCell<Vec<Rc<H2>>>,
+    pub dirty: RefCell<Vec<Rc<MuxConnection>>>,
     /// A test's wish for a panic after so many steps; 0: none.
     pub panic_at: Cell<u64>,
     /// Reloads whose older connections have a time to be gone: that time, and the first number of the newer ones.
@@ -226,8 +227,13 @@ impl Worker {
         r.started = base::clock::now();
         Some(r)
     }
-    /// Tells the loggers of a finished request and keeps its memory.
-    pub fn finished(&self, mut r: Box<Request>) {
+    /// Counts a finished request, tells the loggers of it and keeps its memory.
+    pub fn finished(&self, r: Box<Request>) {
+        counting::ended(&r);
+        self.logged(r);
+    }
+    /// The same of one that never was a whole request, and is not counted as one.
+    pub fn logged(&self, mut r: Box<Request>) {
         self.step();
         let plan = r.plan_rc();
         if let Some(location) = plan.locations.get(r.location) {
@@ -256,9 +262,9 @@ impl Worker {
     /// Closes a client's socket.
     pub fn close(&self, key: Key) {
         match self.poller.registration(key) {
-            Some(Registration::H2(h2)) => {
-                h2.let_go();
-                if let (Some(secure), Some(fd)) = (&h2.link().secure, self.poller.raw(key)) {
+            Some(Registration::Mux(mux)) => {
+                mux.let_go();
+                if let (Some(secure), Some(fd)) = (&mux.link().secure, self.poller.raw(key)) {
                     secure.say_goodbye(fd);
                 }
             }
@@ -270,9 +276,9 @@ impl Worker {
             _ => {}
         }
         if let Some(connection) = self.poller.remove(key).and_then(|registration| registration.connection()) {
-            counters::own(|c| counters::down(&c.active));
+            process::CONNECTIONS_ACTIVE.down();
             if connection.begun.take().is_some() {
-                counters::own(|c| counters::down(&c.reading));
+                process::CONNECTIONS_READING.down();
             }
         }
     }

@@ -188,7 +188,7 @@ th,td{padding:4px 8px;border-bottom:1px solid var(--grid);text-align:right;white
 th{color:var(--dim);font-weight:600}.left{text-align:left}
 td.good{background:var(--good)}td.warn{background:var(--warn)}td.bad{background:var(--bad)}
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,500px),1fr));gap:12px}
-figure{margin:8px 0;max-width:860px;min-width:0}figure.first{max-width:none}figure svg{display:none;width:100%}
+figure{margin:8px 0;max-width:860px;min-width:0}.figures figure:only-child{max-width:600px}figure.first{max-width:none}figure svg{display:none;width:100%}
 figcaption{color:var(--dim);font-size:13px;padding:2px 0 0 4px}
 figure svg.narrow{display:block}
 @media (min-width:620px){figure svg.narrow{display:none}figure svg.wide{display:block}figure.first{max-width:860px}}

@@ -19,16 +19,22 @@ pub struct Axis {
     pub names: Vec<String>,
     /// Ticks that replace the computed ones, with their labels (for percentile axes).
     pub ticks: Vec<(f64, String)>,
+    /// Where the axis ends, whatever ticks would be round (for hours of a day, the length of a run).
+    pub end: Option<f64>,
 }
 
 impl Axis {
     /// A linear axis.
     pub fn linear(label: &str, unit: Unit) -> Self {
-        Axis { label: label.into(), unit, scale: Scale::Linear, names: Vec::new(), ticks: Vec::new() }
+        Axis { label: label.into(), unit, scale: Scale::Linear, names: Vec::new(), ticks: Vec::new(), end: None }
     }
     /// A logarithmic axis.
     pub fn log(label: &str, unit: Unit) -> Self {
         Axis { scale: Scale::Log, ..Axis::linear(label, unit) }
+    }
+    /// A linear axis from 0 to here.
+    pub fn until(self, end: f64) -> Self {
+        Axis { end: Some(end), ..self }
     }
     /// An axis of names.
     pub fn names(label: &str, names: Vec<String>) -> Self {
@@ -184,6 +190,8 @@ impl Plot {
         if !axis.ticks.is_empty() {
             span = Span { low, high: if high > low { high } else { low + 1.0 }, ticks: Vec::new(), ..span };
             span.ticks = axis.ticks.iter().map(|t| t.0).filter(|t| *t >= span.low && *t <= span.high).collect();
+        } else if let Some(end) = axis.end {
+            span = Span::until(end, wanted);
         }
         span
     }
@@ -201,10 +209,17 @@ struct Drawing<'a> {
     /// The title in lines that fit.
     title: Vec<String>,
     legend: Vec<Vec<usize>>,
+    /// Room below the curves.
+    below: f64,
+    /// What stands above bars: its middle, its foot, the room that it has, the text.
+    labels: Vec<(f64, f64, f64, String)>,
     out: String,
 }
 
+/// A title is so much wider than other text.
+const TITLE: f64 = 1.36;
 const LEGEND_ROW: f64 = 19.0;
+const NAME_ROW: f64 = 15.0;
 /// The share of a figure's height that the curves have at least.
 const CURVES_MIN: f64 = 0.55;
 /// Figures below this width are for telephones: the legend takes all of it.
@@ -238,15 +253,24 @@ impl<'a> Drawing<'a> {
             top: 0.0,
             wide: plot.width - left - right,
             high: 0.0,
-            title: lines(&plot.title, plot.width - left - 8.0),
+            title: lines(&plot.title, (plot.width - left - 8.0) / TITLE),
             legend: Vec::new(),
+            below: 50.0,
+            labels: Vec::new(),
             out: String::new(),
         };
+        let rows = plot.x.names.iter().map(|name| drawing.name_lines(name).len()).max().unwrap_or(1);
+        drawing.below += NAME_ROW * (rows - 1) as f64;
         drawing.lay_out_legend();
         drawing.top = drawing.below_title() + LEGEND_ROW * drawing.legend.len() as f64;
         // A long legend makes the figure taller, and the curves not flatter.
-        drawing.high = (plot.height - drawing.top - 50.0).max(plot.height * CURVES_MIN);
+        drawing.high = (plot.height - drawing.top - drawing.below).max(plot.height * CURVES_MIN);
         drawing
+    }
+
+    /// A name of the axis in lines that fit into its place.
+    fn name_lines(&self, name: &str) -> Vec<String> {
+        lines(name, self.wide / self.plot.x.names.len().max(1) as f64 - 6.0)
     }
 
     fn below_title(&self) -> f64 {
@@ -291,7 +315,7 @@ impl<'a> Drawing<'a> {
     }
 
     fn draw(mut self, class: &str, style: &str) -> String {
-        let (w, h) = (at(self.plot.width), at(self.top + self.high + 50.0));
+        let (w, h) = (at(self.plot.width), at(self.top + self.high + self.below));
         let title = escape(&self.plot.title);
         let _ = writeln!(
             self.out,
@@ -315,6 +339,7 @@ impl<'a> Drawing<'a> {
                 }
             }
         }
+        self.draw_bar_labels();
         self.draw_marks();
         self.out.push_str("</svg>\n");
         self.out
@@ -403,6 +428,12 @@ impl<'a> Drawing<'a> {
                 },
             };
             let _ = write!(self.out, "<path class=\"axis\" d=\"M{} {}v5\"/>", at(x), at(bottom));
+            if !self.plot.x.names.is_empty() {
+                for (row, line) in self.name_lines(&label).iter().enumerate() {
+                    self.text(x, bottom + 19.0 + NAME_ROW * row as f64, "middle", "dim", line);
+                }
+                continue;
+            }
             // Labels that would run into their neighbour are left out; the tick stays.
             let half = width(&label) / 2.0;
             if x - half > free_from {
@@ -419,7 +450,7 @@ impl<'a> Drawing<'a> {
             at(right_edge)
         );
         let (x_label, y_label) = (self.plot.x.label.clone(), self.plot.y.label.clone());
-        self.text(self.left + self.wide / 2.0, bottom + 39.0, "middle", "", &x_label);
+        self.text(self.left + self.wide / 2.0, bottom + self.below - 11.0, "middle", "", &x_label);
         self.side_label(14.0, &y_label);
         if let Some(axis) = &self.plot.y2 {
             let label = axis.label.clone();
@@ -436,6 +467,22 @@ impl<'a> Drawing<'a> {
             at(y),
             escape(text)
         );
+    }
+
+    /// The figures above bars, in two lines (the unit below) where one is too wide.
+    fn draw_bar_labels(&mut self) {
+        for (x, y, room, label) in std::mem::take(&mut self.labels) {
+            if width(&label) < room + 4.0 {
+                self.text(x, y, "middle", "dim halo", &label);
+            } else if let Some((number, unit)) = label.split_once(' ')
+                && width(number) < room + 4.0
+            {
+                self.text(x, y - 12.0, "middle", "dim halo", number);
+                self.text(x, y, "middle", "dim halo", unit);
+            } else if width(&label) < room + 14.0 {
+                self.text(x, y, "middle", "dim halo", &label);
+            }
+        }
     }
 
     fn draw_marks(&mut self) {
@@ -554,10 +601,8 @@ impl<'a> Drawing<'a> {
                 let _ = write!(self.out, "<path class=\"axis\" d=\"M{middle} {}V{}\"/>", at(a), at(b));
                 label_y = b;
             }
-            let label = plot.y.unit.write(p.y);
-            if width(&label) < thick + 14.0 {
-                self.text(x + thick / 2.0, label_y - 4.0, "middle", "dim", &label);
-            }
+            // Over the bars of all series, see `draw`.
+            self.labels.push((x + thick / 2.0, label_y - 4.0, thick, plot.y.unit.write(p.y)));
         }
     }
 }
@@ -573,7 +618,7 @@ fn lines(text: &str, room: f64) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match out.last_mut() {
-            Some(line) if (width(line) + width(word) + 4.6) * 1.36 < room => {
+            Some(line) if width(line) + width(word) + 4.6 < room => {
                 line.push(' ');
                 line.push_str(word);
             }

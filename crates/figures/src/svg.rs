@@ -20,7 +20,7 @@ pub fn style(standalone: bool) -> String {
     css.push_str(
         "svg.fig{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',sans-serif;\
          max-width:100%;height:auto}\n\
-         svg.fig text{fill:var(--ink)}svg.fig .dim{fill:var(--dim)}svg.fig .title{font-size:14px;font-weight:600}\n\
+         svg.fig text{fill:var(--ink)}svg.fig .dim{fill:var(--dim)}svg.fig .halo{paint-order:stroke;stroke:var(--paper);stroke-width:3px}svg.fig .title{font-size:14px;font-weight:600}\n\
          svg.fig .paper{fill:var(--paper)}svg.fig .grid{stroke:var(--grid);stroke-width:1}\
          svg.fig .axis{stroke:var(--dim);stroke-width:1}svg.fig .note{stroke:var(--dim);stroke-width:1;\
          stroke-dasharray:2 3}\n",

@@ -29,6 +29,17 @@ impl Span {
         }
     }
 
+    /// From 0 to `end` exactly, with about `wanted` round ticks; a day's hours are counted in threes and sixes.
+    pub fn until(end: f64, wanted: usize) -> Span {
+        let end = if end.is_finite() && end > 0.0 { end } else { 1.0 };
+        let step = match end {
+            24.0 => [1.0, 2.0, 3.0, 6.0].into_iter().find(|step| 24.0 / step <= wanted as f64).unwrap_or(12.0),
+            _ => nice_step(end / wanted.max(2) as f64),
+        };
+        let ticks = (0..=(end / step + 1e-9) as usize).map(|i| i as f64 * step).collect();
+        Span { low: 0.0, high: end, scale: Scale::Linear, ticks }
+    }
+
     /// Place of `value` as a share of the axis, 0 at `low`; `None` for what the scale cannot show.
     pub fn place(&self, value: f64) -> Option<f64> {
         let share = match self.scale {
@@ -97,6 +108,15 @@ mod tests {
         assert_eq!((s.low, s.high), (0.0, 100.0), "zero is part of it");
         let s = Span::around(5.0, 5.0, Scale::Linear, 4);
         assert!(s.low <= 0.0 && s.high >= 5.0);
+    }
+
+    #[test]
+    fn an_axis_may_end_where_its_values_do() {
+        assert_eq!(Span::until(24.0, 8).ticks, [0.0, 3.0, 6.0, 9.0, 12.0, 15.0, 18.0, 21.0, 24.0]);
+        assert_eq!(Span::until(24.0, 4).ticks, [0.0, 6.0, 12.0, 18.0, 24.0]);
+        let s = Span::until(2400.0, 8);
+        assert_eq!((s.high, s.ticks.last()), (2400.0, Some(&2000.0)));
+        assert_eq!(Span::until(f64::NAN, 4).high, 1.0);
     }
 
     #[test]

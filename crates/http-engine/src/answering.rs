@@ -16,6 +16,7 @@ const NAMES: &[&str] = &[
     "memcached_pass",
     "tunnel_pass",
     "stub_status",
+    "metrics",
     "empty_gif",
     "flv",
     "mp4",

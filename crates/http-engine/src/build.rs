@@ -296,6 +296,7 @@ impl Builder<'_> {
             tls: None,
             http2: crate::plan::Http2::default(),
             rewrite: Vec::new(),
+            zone: None,
         });
         self.server_names.clone_from(&names);
         let root = self.core_conf(&levels).root.0.clone();
@@ -348,6 +349,7 @@ impl Builder<'_> {
             filters: Vec::new(),
             transform: None,
             loggers: Vec::new(),
+            zone: None,
             extensions: Vec::new(),
         });
         let mut tree = Tree::default();
@@ -486,6 +488,7 @@ impl Builder<'_> {
         if is_server {
             self.servers[server].rewrite = server_rewrite;
             self.servers[server].tls = location.ext::<Arc<crate::tls::ServerTls>>().cloned();
+            self.servers[server].zone = location.ext::<crate::counting::ServerZone>().map(|zone| zone.0.clone());
             self.servers[server].http2 = location.ext::<crate::plan::Http2>().copied().unwrap_or_default();
         }
         answering.passing
@@ -659,7 +662,7 @@ fn misplaced(outer: &LocationKind, inner: &LocationKind) -> Option<Problem> {
 
 /// The methods of a `limit_except` line as a mask; GET brings HEAD.
 fn allowed_methods(d: &conf_schema::Directive) -> Result<u32, Problem> {
-    use wire_h1::Method as M;
+    use http_types::Method as M;
     const METHODS: &[(&str, M)] = &[
         ("GET", M::Get),
         ("HEAD", M::Head),

@@ -8,8 +8,8 @@ use crate::route::{self, Route};
 use crate::special;
 use crate::trace::StepKind;
 use crate::values::Satisfy;
+use http_types::{BodyLength, Method, Version};
 use observe::Level;
-use wire_h1::{BodyLength, Method, Version};
 
 /// Where a request is; the order of the variants is the order of the phases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

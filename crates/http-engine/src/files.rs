@@ -16,6 +16,7 @@ use crate::variables::bytes_path;
 use base::clock::{self, Instant};
 use bytes::Bytes;
 use hashbrown::HashMap;
+use metrics::process;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -255,8 +256,15 @@ pub fn look_without_links(path: &[u8], checked_from: usize, if_not_owner: bool) 
     Err(io::Error::from_raw_os_error(libc::EISDIR))
 }
 
+impl Drop for Cache {
+    fn drop(&mut self) {
+        process::FILE_CACHE_FILES.change(-(self.entries.len() as i64));
+    }
+}
+
 impl Cache {
     fn clear(&mut self) {
+        process::FILE_CACHE_FILES.change(-(self.entries.len() as i64));
         self.entries.clear();
         self.order.clear();
         (self.bytes, self.open_files) = (0, 0);
@@ -328,7 +336,9 @@ impl Cache {
         self.bytes += cost;
         self.open_files += usize::from(holds_file(&entry));
         self.order.push_back(path.into());
-        self.entries.insert(path.into(), entry);
+        if self.entries.insert(path.into(), entry).is_none() {
+            process::FILE_CACHE_FILES.up();
+        }
         while self.bytes > self.bytes_max || self.open_files > OPEN_FILES_MAX {
             let Some(oldest) = self.order.pop_front() else { break };
             match self.entries.get(&oldest) {
@@ -347,6 +357,7 @@ impl Cache {
 
     fn remove(&mut self, path: &[u8]) {
         if let Some(entry) = self.entries.remove(path) {
+            process::FILE_CACHE_FILES.down();
             self.bytes -= cost(&entry).min(self.bytes);
             self.open_files -= usize::from(holds_file(&entry));
         }

@@ -3,11 +3,11 @@
 use crate::clean;
 use crate::request::Request;
 use crate::response::{OutHead, Slot};
+use http_types::Version;
 use net::listen::Address;
 use observe::clock;
 use std::cell::RefCell;
 use std::net::SocketAddr;
-use wire_h1::Version;
 
 /// What holds for every head before it is written.
 pub fn prepare(r: &mut Request, closing: bool) {
@@ -29,7 +29,7 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 ");
     match r.out.status_line.as_ref().filter(|line| !clean::ends_line(line.bytes())) {
         Some(line) => out.extend_from_slice(line.bytes()),
-        None => match wire_h1::status_line(r.out.status) {
+        None => match http_types::status_line(r.out.status) {
             Some(line) => out.extend_from_slice(line.as_bytes()),
             None => {
                 let status = r.out.status;

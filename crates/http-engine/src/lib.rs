@@ -11,7 +11,7 @@ pub mod answering;
 pub mod build;
 pub mod clean;
 pub mod core_table;
-pub mod counters;
+pub mod counting;
 pub mod engine;
 pub mod file_io;
 pub mod files;

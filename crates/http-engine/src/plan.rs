@@ -145,6 +145,8 @@ pub struct Server {
     pub tls: Option<Arc<crate::tls::ServerTls>>,
     /// What the server level of its rewrite directives does.
     pub rewrite: Vec<Arc<dyn Handler>>,
+    /// `status_zone`
+    pub zone: Option<metrics::Zone<metrics::server_zone::Of>>,
 }
 
 /// What may be done with a request in a location, an `if` block or a server's own level.
@@ -188,6 +190,8 @@ pub struct Location {
     pub filters: Vec<(FilterOrder, Arc<dyn Filter>)>,
     pub transform: Option<Arc<dyn Transform>>,
     pub loggers: Vec<Arc<dyn Logger>>,
+    /// `status_zone`
+    pub zone: Option<metrics::Zone<metrics::location_zone::Of>>,
     /// What features keep for the location, by type.
     pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
 }

@@ -8,13 +8,13 @@ use crate::trace::StepKind;
 use crate::variable::{Source, VarId};
 use base::clock::Instant;
 use bytes::Bytes;
+use http_types::{BodyLength, Known, Method, RequestHead, Version};
 use std::any::Any;
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use wire_h1::{BodyLength, Known, Method, RequestHead, Version};
 
 /// Who talks to us: the facts of a connection that outlive one request.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use crate::request::{Flow, FolderPage, Request};
 use crate::response::{Body, Str};
 use crate::values::{Alias, KeepaliveDisable};
 use bytes::Bytes;
-use wire_h1::{Known, Method, Version};
+use http_types::{Known, Method, Version};
 
 const PADDING: &str = "<!-- a padding to disable MSIE and Chrome friendly error page -->\r\n";
 

@@ -22,12 +22,12 @@ use crate::plan::FilterOrder;
 use crate::request::{Request, Slot, URI_CHANGES_MAX};
 use crate::response::{Body, BodyError, Piece, Str};
 use bytes::Bytes;
+use http_types::Method;
 use observe::Level;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use wire_h1::Method;
 
 /// How deep subrequests may make subrequests (nginx: `NGX_HTTP_MAX_SUBREQUESTS`).
 pub const DEPTH_MAX: u8 = 50;

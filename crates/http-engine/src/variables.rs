@@ -5,11 +5,11 @@ use crate::request::{Connection, Request};
 use crate::special;
 use crate::values::NGINX_VERSION;
 use crate::variable::Builtin;
+use http_types::{Known, Method, Version};
 use net::listen::Address;
 use observe::clock;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use wire_h1::{Known, Method, Version};
 
 /// Rows of the table.
 pub static CORE: &[Builtin] = &[

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
+use http_types::{Event, Taken};
 use load::bench::{FAILED, OK};
 use load::bench_main;
 use load::report::model::Report;
-use wire_h2::{ErrorCode, Event, Limits, Taken};
+use wire_h2::{ErrorCode, Limits};
 
 /// What a server does about the request of this number, on its connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,7 +85,8 @@ fn serve<S: Read + Write>(mut stream: S, limits: Limits, script: Script) {
     loop {
         while let Some(event) = core.poll_event() {
             match event {
-                Event::Head { stream: id, end, .. } => {
+                Event::Head { stream, end, .. } => {
+                    let id = stream as u32;
                     let reaction = script(number);
                     number += 1;
                     match reaction {
@@ -99,8 +101,9 @@ fn serve<S: Read + Write>(mut stream: S, limits: Limits, script: Script) {
                         Reaction::Close => return,
                     }
                 }
-                Event::Body(id) => {
-                    let Some(at) = bodies.iter().position(|(stream, _)| *stream == id) else { continue };
+                Event::Body(stream) => {
+                    let id = stream as u32;
+                    let Some(at) = bodies.iter().position(|(one, _)| *one == id) else { continue };
                     loop {
                         match core.take_body(id) {
                             Taken::Bytes(bytes) => bodies[at].1 += bytes.len(),

@@ -12,7 +12,8 @@ use std::thread::JoinHandle;
 use load::bench::{FAILED, INVALID, OK, WORSE, worker};
 use load::bench_main;
 use load::engine::failure::Failure;
-use load::engine::job::{Job, Target, Tls};
+use load::engine::job::{Job, Model, Target, Tls};
+use load::engine::profile::{Arrivals, Profile};
 use load::engine::run::{Control, run};
 
 /// A server that answers every request with `answer`, on as many threads as there are connections, until it is dropped.
@@ -183,6 +184,24 @@ fn tls_with_full_and_with_resumed_handshakes() {
     job.budget = Some(2);
     let refused = go(&job);
     assert_eq!((refused.total.good, refused.total.failures.of(Failure::Tls)), (0, 2), "the wrong authority is noticed");
+}
+
+#[test]
+fn a_burst_over_tls_begins_so_many_handshakes_and_no_more() {
+    // Nobody here speaks TLS: every handshake hangs, and a thousand requests are due meanwhile.
+    let server = Server::start(GOOD, None);
+    let mut job = Job { budget: None, ..job(&server, 10_000, 0) };
+    job.model = Model::Open { arrivals: Arrivals::Fixed };
+    job.profile = Profile::constant(5000.0, 0.2);
+    (job.timeout, job.connect_timeout) = (0.2, 30.0);
+    job.target.tls = Some(Tls::default());
+    let outcome = go(&job);
+    assert_eq!((outcome.total.due, outcome.total.failures.of(Failure::Unsent)), (1000, 1000));
+    assert!(server.accepted.load(Ordering::SeqCst) <= 128, "{:?}", server.accepted);
+    // Without TLS the connections stand at once, and take all of them.
+    job.target.tls = None;
+    let outcome = go(&job);
+    assert_eq!((outcome.total.due, outcome.total.good), (1000, 1000), "{:?}", outcome.total.failures);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::login::{failed, salt};
 use crate::session::MailSession;
 use crate::talk;
 use base::clock;
+use metrics::process;
 use observe::Level;
 use runtime::time::{timeout, timeout_at};
 use session_engine::Session;
@@ -23,8 +24,25 @@ pub struct Closed;
 /// Octets of what a client says too early that are shown in the error log.
 const EARLY_BYTES: usize = 512;
 
+/// A session that is counted as being there.
+struct Active;
+
+impl Active {
+    fn begin() -> Active {
+        process::MAIL_SESSIONS.up();
+        Active
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        process::MAIL_SESSIONS.down();
+    }
+}
+
 /// Runs a session to its end.
 pub(crate) async fn serve(mut s: Box<MailSession>, mut stream: Stream, place: Place) {
+    let _active = Active::begin();
     if s.srv().error_log.wants(Level::Info) {
         let peer = s.peer.map_or_else(|| "unix:".to_string(), |peer| peer.to_string());
         s.note(Level::Info, format_args!("client {peer} connected to {}", s.address_text()));

@@ -1,5 +1,6 @@
-//! Sockets, listeners, poller, timers, sendfile: the only crate besides `base` with system calls and `unsafe`.
+//! Sockets, listeners, poller, sendfile, memory: the only crate besides `base` with system calls and `unsafe`.
 
+pub mod allocator;
 pub mod datagram;
 pub mod listen;
 pub mod outbound;

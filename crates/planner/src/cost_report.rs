@@ -193,9 +193,19 @@ fn sentence(q: &Question, a: &Answer) -> String {
     format!("{}.", each.join("; "))
 }
 
+/// What a check has shown, in a sentence.
+fn checked(list: &[Disagreement]) -> String {
+    match list.len() {
+        0 => "Every cell of the checked table follows from its own data by the rule.".into(),
+        1 => "One cell of the checked table does not follow from its own data.".into(),
+        n => format!("{n} cells of the checked table do not follow from its own data."),
+    }
+}
+
 /// The report for a terminal.
 pub fn text(q: &Question, a: &Answer) -> String {
-    let mut out = sentence(q, a) + "\n" + &rule_sentence(&q.rule) + "\n";
+    let first = a.disagreements.as_ref().map(|list| checked(list) + "\n").unwrap_or_default();
+    let mut out = first + &sentence(q, a) + "\n" + &rule_sentence(&q.rule) + "\n";
     for remark in &q.remarks {
         let _ = writeln!(out, "{remark}");
     }
@@ -295,10 +305,15 @@ pub fn to_json(q: &Question, a: &Answer) -> Value {
 /// The page with the heat map, the price curves and the warnings.
 pub fn html(q: &Question, a: &Answer) -> String {
     let mut page = Page::new("Machines and dollars");
+    if let Some(list) = &a.disagreements {
+        page.answer(&checked(list));
+    }
     page.answer(&sentence(q, a));
-    if a.rows.len() > 1 {
-        let caption = "The cheapest cluster of each family over the load, under the rule below.";
-        page.picture(&price_plot(a).first_figure(), caption);
+    let caption = "The cheapest cluster of each family over the load, under the rule below.";
+    match a.rows.as_slice() {
+        [only] => page
+            .picture(&price_bars(a, only).first_figure(), "The cheapest cluster of each family, under the rule below."),
+        _ => page.picture(&price_plot(a).first_figure(), caption),
     }
     page.paragraph(&rule_sentence(&q.rule));
     for remark in &q.remarks {
@@ -358,6 +373,17 @@ pub fn html(q: &Question, a: &Answer) -> String {
     }
     page.table(&table);
     page.html()
+}
+
+/// The prices of one load.
+fn price_bars(a: &Answer, row: &Row) -> Plot {
+    let offers = || a.families.iter().zip(&row.cells).filter_map(|(f, cell)| Some((f, cell.as_ref()?)));
+    let names = offers().map(|(f, o)| if o.machine == *f { f.clone() } else { format!("{} × {}", o.nodes, o.machine) });
+    let title = format!("Price of the cheapest cluster for {} requests/s", grouped(row.load as i64));
+    let mut plot = Plot::new(&title, Axis::names("", names.collect()), Axis::linear("dollars per hour", Unit::Dollars));
+    let points = offers().enumerate().map(|(i, (_, o))| Point::new(i as f64, o.per_hour)).collect();
+    plot.series.push(Series::new("dollars per hour", Mark::Bars, points));
+    plot
 }
 
 fn price_plot(a: &Answer) -> Plot {

@@ -105,6 +105,8 @@ pub struct DayOutcome {
     pub starts: u32,
     /// Highest utilisation of any second (above 1: overload).
     pub utilisation_worst: f64,
+    /// The same of the fixed cluster.
+    pub utilisation_fixed: f64,
 }
 
 /// Reads a scenario (TOML).
@@ -210,6 +212,7 @@ pub fn simulate(day: &Day) -> DayOutcome {
         nodes_static,
         starts,
         utilisation_worst: worst,
+        utilisation_fixed: peak / (f64::from(nodes_static) * day.node_rps),
     }
 }
 

@@ -22,20 +22,28 @@ fn table(o: &DayOutcome) -> Table {
     t.row(["requests a day".into(), count(o.requests), count(o.requests)]);
     t.row(["refused".into(), Unit::Share.write(o.refused / o.requests), "0 %".into()]);
     t.row(["machine starts".into(), o.starts.to_string(), "0".into()]);
-    t.row(["highest utilisation".into(), Unit::Share.write(o.utilisation_worst), String::new()]);
+    t.row([
+        "highest utilisation".into(),
+        Unit::Share.write(o.utilisation_worst),
+        Unit::Share.write(o.utilisation_fixed),
+    ]);
     t
 }
 
 fn sentence(o: &DayOutcome) -> String {
     let saved = 1.0 - o.cost / o.cost_static;
     let refused = if o.refused > 0.0 {
-        format!(", at the price of {} refused requests", count(o.refused))
+        let share = Unit::Share.write(o.refused / o.requests);
+        format!("and refuses {} of {} requests ({share})", count(o.refused), count(o.requests))
     } else {
-        " without refusing a request".into()
+        "and refuses no request".into()
     };
+    let (cost, fixed) = (dollars(o.cost), dollars(o.cost_static));
     match saved {
-        s if s > 0.005 => format!("Scaling saves {} of the fixed cluster's price{refused}.", Unit::Share.write(s)),
-        _ => format!("Scaling saves nothing here{refused}."),
+        s if s > 0.005 => {
+            format!("Scaling costs {cost} a day instead of {fixed}, {} less, {refused}.", Unit::Share.write(s))
+        }
+        _ => format!("Scaling saves nothing here ({cost} a day; the fixed cluster {fixed}) {refused}."),
     }
 }
 
@@ -57,19 +65,30 @@ pub fn to_json(o: &DayOutcome) -> Value {
 pub fn html(day: &Day, o: &DayOutcome) -> String {
     let mut page = Page::new("A day with scaling");
     page.answer(&sentence(o));
-    let hours = || Axis::linear("hour of the day", Unit::Plain);
-    let every = |f: &dyn Fn(usize) -> f64| -> Vec<Point> {
-        (0..o.minutes.len()).step_by(4).map(|i| Point::new(i as f64 / 60.0, f(i))).collect()
+    let hours = || Axis::linear("hour of the day", Unit::Plain).until(o.minutes.len() as f64 / 60.0);
+    // Four minutes a point, the last minute among them, and a step where machines come or go between two points.
+    let every = |f: &dyn Fn(usize) -> f64, steps: bool| -> Vec<Point> {
+        let last = o.minutes.len().saturating_sub(1);
+        let mut points: Vec<Point> = Vec::new();
+        for i in (0..o.minutes.len()).filter(|i| i % 4 == 0 || *i == last || (steps && f(*i) != f(i.saturating_sub(1))))
+        {
+            let before = i.checked_sub(1).map_or(f(i), &f);
+            if steps && before != f(i) {
+                points.push(Point::new(i as f64 / 60.0, before));
+            }
+            points.push(Point::new(if i == last { i as f64 + 1.0 } else { i as f64 } / 60.0, f(i)));
+        }
+        points
     };
     let mut load = Plot::new("Load and capacity", hours(), Axis::linear("requests per second", Unit::PerSecond));
-    load.series.push(Series::new("load", Mark::Curve, every(&|i| o.minutes[i].load)));
+    load.series.push(Series::new("load", Mark::Curve, every(&|i| o.minutes[i].load, false)));
     load.series.push(
-        Series::new("capacity", Mark::Curve, every(&|i| f64::from(o.minutes[i].serving) * day.node_rps)).dashed(),
+        Series::new("capacity", Mark::Curve, every(&|i| f64::from(o.minutes[i].serving) * day.node_rps, true)).dashed(),
     );
-    load.series.push(Series::new("refused", Mark::Curve, every(&|i| o.minutes[i].refused / 60.0)).colour(4));
+    load.series.push(Series::new("refused", Mark::Curve, every(&|i| o.minutes[i].refused / 60.0, false)).colour(4));
     let mut nodes = Plot::new("Machines", hours(), Axis::linear("machines", Unit::Count));
-    nodes.series.push(Series::new("serving", Mark::Curve, every(&|i| f64::from(o.minutes[i].serving))));
-    nodes.series.push(Series::new("paid for", Mark::Curve, every(&|i| f64::from(o.minutes[i].paid))).dashed());
+    nodes.series.push(Series::new("serving", Mark::Curve, every(&|i| f64::from(o.minutes[i].serving), true)));
+    nodes.series.push(Series::new("paid for", Mark::Curve, every(&|i| f64::from(o.minutes[i].paid), true)).dashed());
     nodes.marks_y.push((f64::from(o.nodes_static), "fixed cluster".into()));
     page.picture(&load.first_figure(), "Capacity is what the serving machines could answer at 100 %.");
     page.figures(&[(nodes.figure(), "A machine is paid for from the decision to start it.".into())]);

@@ -80,7 +80,7 @@ fn level_table(levels: &[Level], fit: &Fit) -> Table {
 
 /// The parameters with their intervals.
 fn parameters(fit: &Fit) -> Table {
-    let mut table = Table::new(&["<", "<what it is", "value", "95 % from", "to"]);
+    let mut table = Table::new(&["<", "value", "95 % from", "to", "<what it is"]);
     let plain = |v: f64| if v.is_finite() { format!("{v:.5}") } else { "–".into() };
     let fine = |v: f64| if v.is_finite() { format!("{v:.7}") } else { "–".into() };
     let rows: [(&str, &str, &Interval, &dyn Fn(f64) -> String); 5] = [
@@ -92,10 +92,10 @@ fn parameters(fit: &Fit) -> Table {
     ];
     for (name, what, i, write) in rows {
         let end = |v: f64| if v.is_nan() { "unknown".into() } else { write(v) };
-        table.row([name.to_string(), what.to_string(), write(i.mid), end(i.low), end(i.high)]);
+        table.row([name.to_string(), write(i.mid), end(i.low), end(i.high), what.to_string()]);
     }
     let knee = significant_or_none(fit.usl.knee());
-    table.row(["knee".to_string(), "where the two bounds cross".into(), knee, String::new(), String::new()]);
+    table.row(["knee".to_string(), knee, String::new(), String::new(), "where the two bounds cross".into()]);
     table
 }
 

@@ -35,14 +35,37 @@ fn tables(s: &Scenario, o: &Outcome) -> (Table, Table) {
 }
 
 fn summary(s: &Scenario, o: &Outcome) -> String {
-    let recovery = match (s.losses.is_empty(), o.recovery_s) {
-        (true, _) => String::new(),
-        (_, Some(t)) => format!(" After the loss it takes {t} s until fewer than 1 % fail."),
-        (_, None) => " Service does not recover from the loss within the simulated time.".into(),
+    let medians = || o.groups.iter().filter(|g| g.median.is_finite());
+    let quickest = medians().min_by(|a, b| a.median.total_cmp(&b.median));
+    let slowest = medians().max_by(|a, b| a.median.total_cmp(&b.median));
+    let waits = match (quickest, slowest) {
+        (Some(a), Some(b)) if a.name != b.name => format!(
+            "Half of the users wait less than {} ({}) to {} ({}) for the first byte. ",
+            Unit::Seconds.write(a.median),
+            a.name,
+            Unit::Seconds.write(b.median),
+            b.name
+        ),
+        (Some(a), _) => {
+            format!("Half of the users wait less than {} for the first byte. ", Unit::Seconds.write(a.median))
+        }
+        _ => String::new(),
+    };
+    let lost: Vec<&str> = s.losses.iter().map(|loss| loss.region.as_str()).collect();
+    let failed = Unit::Share.write(o.failed);
+    let unanswered = match (lost.is_empty(), o.recovery_s) {
+        (true, _) => format!("{failed} of all requests get no answer"),
+        (_, Some(t)) => format!(
+            "With the loss of {}, {failed} of all requests get no answer, and it takes {t} s until fewer than 1 % fail",
+            lost.join(" and ")
+        ),
+        (_, None) => format!(
+            "With the loss of {}, {failed} of all requests get no answer, and service does not recover within the simulated time",
+            lost.join(" and ")
+        ),
     };
     format!(
-        "{} of all requests get no answer; {} per hour in all, {} per million requests.{recovery}",
-        Unit::Share.write(o.failed),
+        "{waits}{unanswered}. It costs {} an hour, {} a million requests.",
         dollars(o.per_hour),
         dollars(o.per_hour * 1e6 / (3600.0 * s.rate))
     )
@@ -71,7 +94,7 @@ pub fn html(s: &Scenario, o: &Outcome) -> String {
     page.answer(&summary(s, o));
     let mut arrivals = Plot::new(
         "Where requests go",
-        Axis::linear("time (s)", Unit::Plain),
+        Axis::linear("time (s)", Unit::Plain).until(o.seconds.len() as f64),
         Axis::linear("requests per second", Unit::PerSecond),
     );
     let step = (o.seconds.len() / 400).max(1);

@@ -3,6 +3,7 @@
 use crate::inbox::{self, Home};
 use crate::{budget, inbox::Remote};
 use async_task::{FallibleTask, Runnable};
+use metrics::process;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -27,13 +28,34 @@ fn schedule(home: Home, runnable: Runnable) {
     }
 }
 
+/// A task, as it is counted: it takes no room in it.
+struct Counted;
+
+impl Counted {
+    fn begin() -> Counted {
+        process::TASKS_STARTED.up();
+        process::TASKS.up();
+        Counted
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        process::TASKS.down();
+    }
+}
+
 /// Starts a task on this thread; it runs with the next turn of the thread's loop. Dropping the handle lets it run on.
 pub fn spawn_local<F: Future + 'static>(future: F) -> JoinHandle<F::Output>
 where
     F::Output: 'static,
 {
     let home = inbox::home();
-    let (runnable, task) = async_task::spawn_local(future, move |runnable| schedule(home, runnable));
+    let counted = Counted::begin();
+    let (runnable, task) = async_task::spawn_local(future, move |runnable| {
+        let _lives_as_long = &counted;
+        schedule(home, runnable);
+    });
     runnable.schedule();
     JoinHandle { task: Some(task.fallible()) }
 }
@@ -176,6 +198,7 @@ pub fn run_one() -> bool {
     budget::renew();
     if std::panic::catch_unwind(AssertUnwindSafe(|| runnable.run())).is_err() {
         PANICS.set(PANICS.get() + 1);
+        process::PANICS.up();
     }
     true
 }

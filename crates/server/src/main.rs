@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: net::allocator::Allocator = net::allocator::Allocator;
 
 fn main() -> std::process::ExitCode {
     server::main(std::env::args_os().collect())

@@ -245,6 +245,7 @@ mod tests {
             ("reference.md", manual(&schema)),
             ("compatibility.md", compatibility(&schema)),
             ("lint.md", advisor::lint::manual()),
+            ("metrics.md", metrics::reference()),
         ] {
             let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
             let have = std::fs::read_to_string(&path).unwrap_or_default();

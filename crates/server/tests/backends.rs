@@ -314,8 +314,8 @@ impl H2 {
                 return false;
             }
             while let Some(event) = self.server.poll_event() {
-                if let wire_h2::Event::Head { stream, .. } = event {
-                    self.asked.push(stream);
+                if let http_types::Event::Head { stream, .. } = event {
+                    self.asked.push(stream as u32);
                 }
             }
         }

@@ -30,7 +30,7 @@ fn websocket(client: &mut Client, stream: u32, path: &str, protocol: &str) {
 
 /// The next frame of a stream, and what its head says.
 fn next(client: &mut Client, stream: u32) -> (u8, u8, Vec<u8>, Vec<(String, String)>) {
-    let limits = wire_h2::hpack::ListLimits { bytes_max: 65_536, fields_max: 100, field_max: 65_536 };
+    let limits = http_types::ListLimits { bytes_max: 65_536, fields_max: 100, field_max: 65_536 };
     loop {
         let (kind, flags, id, payload) = client.next().expect("a frame");
         let mut fields = Vec::new();

@@ -124,6 +124,38 @@ fn a_lab_that_is_stopped_reports_and_leaves_no_server() {
 }
 
 #[test]
+fn a_lab_that_is_stopped_before_it_measures_reports_all_the_same() {
+    // In its setup, which never ends; while a backend starts, which never listens; while a server does.
+    let never = "[[KIND]]\nname = \"never\"\ncommand = \"sh -c 'echo $$ > @DIR@/never.pid; exec sleep 300'\"\n";
+    let setup = "setup = [\"sh -c 'echo $$ > @DIR@/never.pid; exec sleep 300'\"]\n".to_string();
+    let phases =
+        [("setup", setup), ("backend", never.replace("KIND", "backend")), ("server", never.replace("KIND", "server"))];
+    for (phase, text) in phases {
+        let lab = lab(&format!("early-{phase}"));
+        let before = fs::read_to_string(&lab.file).unwrap();
+        let (head, tables) = before.split_once("[[backend]]").unwrap();
+        fs::write(&lab.file, format!("{head}{text}[[backend]]{tables}")).unwrap();
+        let child = lab.start(&[]);
+        let file = lab.out().join("work/never.pid");
+        let pid = || fs::read_to_string(&file).ok()?.trim().parse::<i32>().ok();
+        until("what never ends has begun", || pid().is_some());
+        signal(&child, rustix::process::Signal::INT);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{phase}: {output:?}");
+        for file in ["report.html", "report.json", "report.csv"] {
+            assert!(lab.out().join(file).is_file(), "{phase}: {file}");
+        }
+        assert!(gone(&(vec![pid().unwrap()], Vec::new())), "{phase}");
+        let work = lab.out().join("work");
+        let left = ["behind", "front", "other"].iter().filter(|name| {
+            let pid = fs::read_to_string(work.join(format!("{name}.pid"))).unwrap_or_default();
+            !pid.trim().is_empty() && Path::new(&format!("/proc/{}", pid.trim())).exists()
+        });
+        assert_eq!(left.count(), 0, "{phase}");
+    }
+}
+
+#[test]
 fn a_lab_that_is_killed_leaves_no_server() {
     let lab = lab("kill");
     let mut child = lab.start(&[]);
@@ -133,11 +165,22 @@ fn a_lab_that_is_killed_leaves_no_server() {
     until("the servers end with it", || gone(&started));
 }
 
-/// A server of HTTP/2 in the foreground, which takes few streams at a time and few requests on a connection.
-fn http2_server(program: &str, folder: &Path) -> (Child, u16) {
+/// A server of a test, which ends with it.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        signal(&self.0, rustix::process::Signal::QUIT);
+        let _ = self.0.wait();
+    }
+}
+
+/// A server in the foreground, with a port for `@PORT@` in its configuration.
+fn server(program: &str, folder: &Path, http: &str) -> (Serving, u16) {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let conf = format!(
-        "daemon off; worker_processes 1; pid nginx.pid; error_log error.log; events {{}}\n         http {{ access_log access.log; keepalive_requests 60; http2_max_concurrent_streams 4;\n         server {{ listen 127.0.0.1:{port} http2; location / {{ return 200 hello; }} }} }}"
+        "daemon off; worker_processes 1; pid nginx.pid; error_log error.log; events {{}}\nhttp {{ access_log access.log; {} }}",
+        http.replace("@PORT@", &port.to_string())
     );
     fs::create_dir_all(folder.join("logs")).unwrap();
     fs::write(folder.join("server.conf"), conf).unwrap();
@@ -151,36 +194,121 @@ fn http2_server(program: &str, folder: &Path) -> (Child, u16) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
+    let child = Serving(child);
     until("the server listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     (child, port)
 }
 
-/// Where nginx is installed it is asked, too.
-#[test]
-fn load_over_http2_is_counted_alike_by_client_and_server() {
+/// Tidegate, and nginx where it is installed, each with an empty folder of its own.
+fn servers(name: &str) -> Vec<(&'static str, PathBuf)> {
+    let mut out = Vec::new();
     for program in [env!("CARGO_BIN_EXE_tidegate"), "/usr/sbin/nginx"] {
         if !Path::new(program).exists() {
             eprintln!("skipped: no {program} here");
             continue;
         }
-        let name = Path::new(program).file_name().unwrap().to_string_lossy().into_owned();
-        let folder = std::env::temp_dir().join(format!("measuring-h2-{}-{name}", std::process::id()));
+        let of = Path::new(program).file_name().unwrap().to_string_lossy().into_owned();
+        let folder = std::env::temp_dir().join(format!("measuring-{name}-{}-{of}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
-        let (mut server, port) = http2_server(program, &folder);
-        let json = folder.join("report.json");
-        let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["bench", &format!("http://127.0.0.1:{port}/"), "--http2", "-c", "3", "-m", "8", "-n", "1000"])
-            .args(["--no-live", "--json"])
-            .arg(&json)
-            .output()
-            .unwrap();
-        signal(&server, rustix::process::Signal::QUIT);
-        server.wait().unwrap();
+        // Workers of servers that were started by root run as somebody else.
+        fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        out.push((program, folder));
+    }
+    out
+}
+
+/// Runs `tidegate bench`; its output, its first point's first round, and the whole report.
+fn bench(folder: &Path, arguments: &[&str]) -> (std::process::Output, serde_json::Value, serde_json::Value) {
+    let json = folder.join("report.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .arg("bench")
+        .args(arguments)
+        .args(["--json"])
+        .arg(&json)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = fs::read_to_string(&json).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    (output, report["points"][0]["rounds"][0].clone(), report)
+}
+
+/// httperf's working set, over a tree of files as its manual wants it.
+#[test]
+fn a_working_set_is_asked_for_file_by_file() {
+    for (program, folder) in servers("wset") {
+        for number in 0..120 {
+            let (hundreds, tens, ones) = (number / 100, number / 10 % 10, number % 10);
+            let at = folder.join(format!("html/set/{hundreds}/{tens}"));
+            fs::create_dir_all(&at).unwrap();
+            fs::write(at.join(format!("{ones}.html")), number.to_string()).unwrap();
+        }
+        let (child, port) = server(program, &folder, "server { listen 127.0.0.1:@PORT@; root html; }");
+        let port = port.to_string();
+        let words = ["httperf", "--server", "127.0.0.1", "--port", &port, "--uri", "/set", "--wset", "120,0.5"];
+        let (output, round, _) = bench(&folder, &[&words[..], &["--num-conns", "100", "--num-calls", "3"]].concat());
+        drop(child);
+        assert!(output.status.success(), "{program}: {output:?}");
+        assert_eq!((round["due"].as_u64(), round["good"].as_u64()), (Some(300), Some(300)), "{program}: {round}");
+        let access = fs::read_to_string(folder.join("access.log")).unwrap();
+        let asked: Vec<&str> =
+            access.lines().filter_map(|line| line.split("\"GET /set").nth(1)?.split(' ').next()).collect();
+        // Three hundred requests, each file twice in a row, from the first one again after the last.
+        let wanted = (0..300).map(|i| i / 2 % 120).map(|n| format!("/{}/{}/{}.html", n / 100, n / 10 % 10, n % 10));
+        assert_eq!(asked, wanted.collect::<Vec<_>>(), "{program}");
+        let _ = fs::remove_dir_all(&folder);
+    }
+}
+
+#[test]
+fn a_replay_says_what_it_leaves_out() {
+    for (program, folder) in servers("replay") {
+        fs::create_dir_all(folder.join("html")).unwrap();
+        fs::write(folder.join("html/a"), "a").unwrap();
+        let line = |request: &str, status| {
+            format!("127.0.0.1 - - [21/Nov/2026:20:48:43 +0000] \"{request}\" {status} 1 \"-\" \"curl\"\n")
+        };
+        let log = [
+            line("GET /a HTTP/1.1", 200),
+            line("POST /form HTTP/1.1", 200),
+            line("POST /form HTTP/1.1", 200),
+            line("PUT /a HTTP/1.1", 201),
+            line("HEAD /a HTTP/1.1", 200),
+            line("GET /missing HTTP/1.1", 404),
+            line("\\x16\\x03\\x01", 400),
+            "cut off\n".to_string(),
+        ];
+        let file = folder.join("old.log");
+        fs::write(&file, log.concat()).unwrap();
+        let (child, port) = server(program, &folder, "server { listen 127.0.0.1:@PORT@; root html; }");
+        let url = format!("http://127.0.0.1:{port}/");
+        let (output, round, report) = bench(&folder, &[&url, "--replay", &file.display().to_string(), "--speed", "10"]);
+        drop(child);
+        assert!(output.status.success(), "{program}: {output:?}");
+        assert_eq!((round["due"].as_u64(), round["good"].as_u64()), (Some(3), Some(3)), "{program}: {round}");
+        // Before the run, in the summary, and in the report.
+        let note = "5 of 8 lines of the log were left out: 2 POST, 1 PUT, 2 not of the format (only GET and HEAD are repeated)";
+        assert!(String::from_utf8_lossy(&output.stderr).contains(note), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(note), "{output:?}");
+        assert!(report["notes"].as_array().unwrap().iter().any(|said| said == note), "{}", report["notes"]);
+        let _ = fs::remove_dir_all(&folder);
+    }
+}
+
+/// Where nginx is installed it is asked, too.
+#[test]
+fn load_over_http2_is_counted_alike_by_client_and_server() {
+    for (name, folder) in servers("h2") {
+        let http = "keepalive_requests 60; http2_max_concurrent_streams 4;
+            server { listen 127.0.0.1:@PORT@ http2; location / { return 200 hello; } }";
+        let (child, port) = server(name, &folder, http);
+        let url = format!("http://127.0.0.1:{port}/");
+        let words = [&url, "--http2", "-c", "3", "-m", "8", "-n", "1000", "--no-live"];
+        let (output, round, _) = bench(&folder, &words);
+        drop(child);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{text}");
-        let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
-        let round = &report["points"][0]["rounds"][0];
         assert_eq!((round["due"].as_u64(), round["in_time"].as_u64()), (Some(1000), Some(1000)), "{name}: {text}");
         // Connections were given up after 60 requests, and no request was lost or answered twice.
         assert!(round["connections"].as_u64().unwrap() >= 1000 / 60 - 3, "{name}: {text}");

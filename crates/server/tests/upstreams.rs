@@ -240,7 +240,7 @@ fn groups_that_cannot_be_are_refused_in_words() {
         ("server 127.0.0.1; queue 0;", "", "invalid value \"0\""),
         ("server 127.0.0.1; least_time header sideways;", "", "invalid parameter \"sideways\""),
         ("server 127.0.0.1 route=;", "", "route is empty"),
-        ("server 127.0.0.1; resolver 127.0.0.1 status_zone=z;", "", "\"status_zone\" is not supported"),
+        ("server 127.0.0.1; resolver 127.0.0.1 status_zone=;", "", "invalid parameter: status_zone="),
         ("server 127.0.0.1;", "health_check match=none;", "unknown match \"none\""),
         ("server 127.0.0.1;", "health_check type=grpc;", "health checks of type \"grpc\" are not supported"),
         ("server 127.0.0.1;", "health_check persistent;", "\"persistent\" requires \"mandatory\""),

@@ -221,6 +221,7 @@ impl Builder<'_> {
             preread: Vec::new(),
             content: None,
             loggers: Vec::new(),
+            zone: None,
         };
         let mut answers = Vec::new();
         for (i, feature) in self.features.iter().enumerate() {

@@ -6,6 +6,7 @@ use crate::plan::{End, Flow, Handler};
 use crate::session::StreamSession;
 use crate::sessions::{Host, Passed, Place};
 use crate::{first_bytes, handshake};
+use metrics::{process, stream_zone as row};
 use observe::Level;
 use session_engine::Session;
 use session_engine::sessions::Cause;
@@ -20,6 +21,7 @@ pub(crate) async fn serve(mut s: Box<StreamSession>, mut client: Client, place: 
         let address = s.plan.listeners.get(s.listener).map(|l| l.spec.address.to_string()).unwrap_or_default();
         s.note(Level::Info, format_args!("{udp}client {peer} connected to {address}"));
     }
+    let _active = Active::begin(&s);
     let end = place.control().run(phases(&mut s, &mut client)).await;
     let end = end.unwrap_or_else(|cause| {
         match cause {
@@ -42,10 +44,40 @@ pub(crate) async fn serve(mut s: Box<StreamSession>, mut client: Client, place: 
     }
 }
 
+/// A session that is counted as being there, by the server that it came to.
+struct Active {
+    _lease: Option<metrics::Lease>,
+}
+
+impl Active {
+    fn begin(s: &StreamSession) -> Active {
+        process::STREAM_SESSIONS.up();
+        let zone = s.srv().zone.as_ref();
+        let lease = zone.map(|zone| {
+            zone.up(row::CONNECTIONS);
+            zone.lease(row::PROCESSING)
+        });
+        Active { _lease: lease }
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        process::STREAM_SESSIONS.down();
+    }
+}
+
 /// The log phase.
 fn finish(s: &mut StreamSession, status: u16) {
     s.status = status;
     let plan = s.plan.clone();
+    let class = metrics::session_class(status);
+    process::STREAM_SESSIONS_ENDED.up_at(class);
+    if let Some(zone) = &plan.srv(s.server).zone {
+        zone.up_at(row::SESSIONS, class);
+        zone.add(row::RECEIVED, s.received);
+        zone.add(row::SENT, s.sent);
+    }
     for logger in &plan.srv(s.server).loggers {
         logger.log(s);
     }

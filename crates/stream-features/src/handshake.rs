@@ -26,12 +26,15 @@ pub async fn make(s: &mut StreamSession, stream: &mut Stream) -> Result<(), u16>
     let words = match done {
         Ok(Ok(())) => {
             s.tls = stream.facts();
+            let resumed = s.tls.as_ref().is_some_and(|facts| facts.resumed);
+            metrics::count_handshake(metrics::Area::Stream, Some(resumed));
             return judge(s).await;
         }
         Ok(Err(why)) => shared::handshake_words(&why),
         Err(_) => "client timed out (110: Connection timed out)".into(),
     };
     s.tls = None;
+    metrics::count_handshake(metrics::Area::Stream, None);
     s.log(Level::Info, format_args!("{words}"));
     Err(500)
 }

@@ -41,6 +41,7 @@ mod set;
 mod split_clients;
 mod ssl;
 mod ssl_preread;
+mod status_zone;
 #[cfg(test)]
 mod tests;
 mod upstream_block;

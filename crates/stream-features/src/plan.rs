@@ -123,6 +123,8 @@ pub struct Server {
     /// What it answers with.
     pub content: Option<Arc<dyn Content>>,
     pub loggers: Vec<Arc<dyn Logger>>,
+    /// `status_zone`
+    pub zone: Option<metrics::Zone<metrics::stream_zone::Of>>,
 }
 
 /// The order of handlers of the preaccess phase; it stands here and nowhere else (nginx: the reverse order of its modules).

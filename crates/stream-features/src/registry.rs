@@ -23,6 +23,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::split_clients::SplitClients,
     &crate::ssl::Ssl,
     &crate::ssl_preread::SslPreread,
+    &crate::status_zone::StatusZone,
     &crate::upstream_block::UpstreamBlock,
 ];
 

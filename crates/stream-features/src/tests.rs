@@ -59,6 +59,7 @@ fn plan() -> Rc<Arc<StreamPlan>> {
         preread: Vec::new(),
         content: Some(Arc::new(Breaks)),
         loggers: Vec::new(),
+        zone: None,
     };
     let spec = ListenSpec::new(Address::Unix("test".into()));
     let listener = Listener { spec, proxy_protocol: false, ssl: false, default_server: 0, names: Names::default() };

@@ -3,9 +3,9 @@
 //! at a time (HTTP/2) is a [`crate::mux`]. Whoever passes requests on sees [`Event`]s, and not which of them it was.
 
 use bytes::Bytes;
+use http_types::{BodyLength, Method, ResponseHead};
 use std::any::Any;
 use std::rc::Rc;
-use wire_h1::{BodyLength, Method, ResponseHead};
 
 /// The head of a server's response, and the bytes that it points into. Protocols that have no head as HTTP/1 writes it make one of
 /// what they were told: it is what caches store.

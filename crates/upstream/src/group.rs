@@ -92,6 +92,8 @@ pub struct Extras {
     pub queue: Option<Queue>,
     pub ejection: Option<Ejection>,
     pub budget: Option<Budget>,
+    /// `zone`: its servers are counted one by one.
+    pub counted: bool,
 }
 
 /// A group: an `upstream` block, or the addresses of a name in `proxy_pass`.
@@ -215,6 +217,9 @@ impl Group {
         let old = self.members();
         let mut members = Members::default();
         for peer in remember_all(&self.name, specs) {
+            if self.extras.counted {
+                peer.count(&self.name);
+            }
             let list = if peer.spec.backup { &mut members.backup } else { &mut members.primary };
             list.push(peer);
         }

@@ -12,6 +12,7 @@ use crate::pool::{IdleTimer, KeepAlive, Mixed, Place};
 use crate::stream::{Address, Stream};
 use base::clock::{self, Instant};
 use bytes::Bytes;
+use http_types::{BodyLength, List, Method, ResponseHead};
 use runtime::time::Sleep;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -22,8 +23,8 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use wire_h1::{BodyLength, HeadLimits, Method, ResponseHead, ResponseParser};
-use wire_h2::{Client, ClientEvent, ClientLimits, List};
+use wire_h1::{HeadLimits, ResponseParser};
+use wire_h2::{Client, ClientEvent, ClientLimits};
 
 /// Requests on one connection at a time.
 pub const STREAMS_MAX: usize = 100;
@@ -597,12 +598,12 @@ fn answer(list: &List) -> Result<(Answer, Option<u64>), Wrong> {
                 _ => return Err("upstream sent invalid \"Content-Length\" header".into()),
             }
         }
-        if !wire_h2::is_connection_field(name, value) {
+        if !http_types::is_connection_field(name, value) {
             [name, b": ", value, b"\r\n"].iter().for_each(|part| fields.extend_from_slice(part));
         }
     }
     let Some(status) = status else { return Err("upstream sent no :status header".into()) };
-    let line = wire_h1::status_line(status).map_or_else(|| format!("{status} "), str::to_string);
+    let line = http_types::status_line(status).map_or_else(|| format!("{status} "), str::to_string);
     let text = [b"HTTP/1.1 ", line.as_bytes(), b"\r\n", &fields, b"\r\n"].concat();
     let max = text.len();
     let limits = HeadLimits {

@@ -3,6 +3,7 @@
 use crate::stream::Address;
 use base::clock::Instant;
 use md5::{Digest, Md5};
+use metrics::{Zone, peer as row};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -70,6 +71,8 @@ pub struct Peer {
     /// Put aside until then (microseconds of the clock); 0: it is not.
     ejected_until: AtomicU64,
     state: Mutex<State>,
+    /// Its metrics, where its group has a `zone`.
+    pub(crate) zone: OnceLock<Zone<metrics::peer::Of>>,
 }
 
 /// What balancing changes.
@@ -116,7 +119,24 @@ impl Peer {
             checks: Mutex::default(),
             ejected_until: AtomicU64::new(0),
             state: Mutex::new(State { effective, ..State::default() }),
+            zone: OnceLock::new(),
         }
+    }
+    /// Has it counted from now on, as one of this group.
+    pub(crate) fn count(self: &Arc<Self>, group: &str) {
+        self.zone.get_or_init(|| {
+            let zone = Zone::named(&[group, &self.text]);
+            let peer = Arc::downgrade(self);
+            zone.ask(move |values| {
+                let Some(peer) = peer.upgrade() else { return };
+                let spec = &peer.spec;
+                let now = base::clock::now();
+                values.set(row::UP, u64::from(!spec.down && !spec.drain && !peer.unavailable(now)));
+                values.set(row::BACKUP, u64::from(spec.backup));
+                values.set(row::WEIGHT, u64::from(spec.weight));
+            });
+            zone
+        });
     }
     /// What `sticky` calls it: its route, or the MD5 of its address.
     pub fn id(&self) -> &str {

@@ -215,10 +215,10 @@ mod tests {
     use crate::group::Group;
     use crate::stream::{Address, Options};
     use bytes::Bytes;
+    use http_types::BodyLength;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::rc::Rc;
-    use wire_h1::BodyLength;
 
     /// A protocol of the tests: one byte says how long the message behind it is, and the server sends it back.
     #[derive(Default)]

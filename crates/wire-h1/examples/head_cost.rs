@@ -2,8 +2,9 @@
 //!
 //! `valgrind --tool=callgrind target/release/examples/head_cost 1000`, then with 2000.
 
+use http_types::RequestHead;
 use std::hint::black_box;
-use wire_h1::{HeadLimits, HeadParser, Progress, RequestHead, check_request, keep_alive};
+use wire_h1::{HeadLimits, HeadParser, Progress, check_request, keep_alive};
 
 /// A request line of 40 bytes, `Host` and three fields, as a load generator sends them.
 const HEAD: &[u8] = b"GET /static/images/logo-big.png HTTP/1.1\r\n\

@@ -1,8 +1,6 @@
 //! Why a head is refused: what is answered, and what the error log says.
 
-use crate::fields::Field;
-use crate::head::Span;
-use crate::known::Known;
+use http_types::{Field, Known, Span};
 
 /// Why a head is refused. The spans point into the buffer that was parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

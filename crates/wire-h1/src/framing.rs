@@ -1,20 +1,7 @@
 //! How long a body is (RFC 9112, 6.3), and whether the connection outlives the message (9.3). Decided here and nowhere
 //! else.
 
-use crate::fields::Fields;
-use crate::head::{Method, RequestHead, Version};
-use crate::known::Known;
-use crate::response::ResponseHead;
-
-/// How a message's body is delimited (RFC 9112, 6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyLength {
-    None,
-    Exact(u64),
-    Chunked,
-    /// Responses only: until the connection closes.
-    UntilClose,
-}
+use http_types::{BodyLength, Fields, Known, Method, RequestHead, ResponseHead, Version};
 
 /// Why a head whose syntax is right is refused before anything looks at the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@
 #![allow(clippy::indexing_slicing, reason = "a panic is what a fuzz target is for")]
 
 use crate::fields::{Line, any_line, usual_line};
-use crate::head::{RequestHead, Span};
 use crate::request_line;
 use crate::{
-    BodyLength, ChunkError, ChunkedDecoder, Decoded, HeadError, HeadLimits, HeadParser, Known, Method, Progress,
-    ResponseHead, ResponseParser, Role, check_request, keep_alive, known, response_body, response_keep_alive,
+    ChunkError, ChunkedDecoder, Decoded, HeadError, HeadLimits, HeadParser, Progress, ResponseParser, Role,
+    check_request, keep_alive, response_body, response_keep_alive,
 };
+use http_types::{BodyLength, Known, Method, RequestHead, ResponseHead, Span, known};
 
 /// Small enough for every limit to be met by short inputs.
 const TIGHT: HeadLimits =

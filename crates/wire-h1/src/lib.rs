@@ -6,7 +6,7 @@
 //! What is accepted and what is refused is nginx's choice, not the grammar's: the same bytes must get the same answer
 //! from both. Where nginx is lenient (a bare LF ends a field line, a field line without a colon is a field with an
 //! empty value) so are we; where it is strict (any second `Content-Length`, a bare LF in chunked framing) so are we.
-//! Start with [`HeadParser`], then [`check_request`], then [`ChunkedDecoder`].
+//! What heads are made of stands in `http-types`. Start with [`HeadParser`], then [`check_request`], then [`ChunkedDecoder`].
 //!
 //! # Cost
 //!
@@ -26,24 +26,16 @@ mod fields;
 mod framing;
 #[doc(hidden)]
 pub mod fuzzing;
-mod head;
-mod known;
 mod request;
 mod request_line;
 mod response;
 mod scan;
-mod status;
 
 pub use bytes::{is_field_value, is_token};
 pub use chunked::{ChunkError, ChunkedDecoder, Decoded, EXTENSIONS_MAX, Role, TRAILERS_MAX};
 pub use encode::{LAST_CHUNK, RequestWriter, encode_chunk_head};
 pub use error::HeadError;
-pub use fields::{Field, Fields, parse_trailers};
-pub use framing::{
-    BodyLength, FramingError, check_request, keep_alive, request_body, response_body, response_keep_alive,
-};
-pub use head::{Method, RequestHead, Span, Version};
-pub use known::{Known, KnownSet, NAMES, NameSet, known};
+pub use fields::parse_trailers;
+pub use framing::{FramingError, check_request, keep_alive, request_body, response_body, response_keep_alive};
 pub use request::{HeadLimits, HeadParser, Progress};
-pub use response::{ResponseHead, ResponseParser};
-pub use status::status_line;
+pub use response::ResponseParser;

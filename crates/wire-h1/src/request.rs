@@ -3,9 +3,9 @@
 
 use crate::bytes::{self, METHOD, TARGET_END};
 use crate::error::HeadError;
-use crate::fields::{FIELDS_MAX, Field, Line, any_line, usual_line};
-use crate::head::{HEAD_MAX, RequestHead, Span, Version};
+use crate::fields::{Line, any_line, usual_line};
 use crate::request_line;
+use http_types::{FIELDS_MAX, Field, HEAD_MAX, RequestHead, Span, Version};
 
 /// How much of a head is taken. Lengths count the line end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use crate::bytes::{self, HOST, LITERAL, METHOD, TARGET_END};
 use crate::error::HeadError;
-use crate::head::{Method, RequestHead, Span, Version};
 use crate::scan;
+use http_types::{Method, RequestHead, Span, Version};
 
 /// The request line that nearly every request has: a common method, origin-form
 /// with a plain path, `HTTP/1.1` or `HTTP/1.0`, CRLF. Returns the offset

@@ -1,30 +1,9 @@
 //! Response heads, for the proxy's upstream side and the load generator (RFC 9112, 4).
 
 use crate::error::HeadError;
-use crate::fields::{FIELDS_MAX, Fields, Line, any_line, usual_line};
-use crate::head::{HEAD_MAX, Span, Version};
+use crate::fields::{Line, any_line, usual_line};
 use crate::request::{HeadLimits, Progress, field_too_long};
-
-/// A response head: offsets into the buffer it was parsed from.
-#[derive(Clone, Debug, Default)]
-pub struct ResponseHead {
-    pub version: Version,
-    pub status: u16,
-    /// From the status code to the end of the line (`404 Not Found`), as nginx passes it on.
-    pub status_line: Span,
-    /// What follows the status code; may be empty.
-    pub reason: Span,
-    pub fields: Fields,
-}
-
-impl ResponseHead {
-    /// Ready for another head; keeps what has been allocated.
-    pub fn clear(&mut self) {
-        let mut fields = std::mem::take(&mut self.fields);
-        fields.clear();
-        *self = ResponseHead { fields, ..ResponseHead::default() };
-    }
-}
+use http_types::{FIELDS_MAX, HEAD_MAX, ResponseHead, Span, Version};
 
 /// A resumable parser of one response head; the counterpart of [`crate::HeadParser`].
 #[derive(Clone, Debug, Default)]

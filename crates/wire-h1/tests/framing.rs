@@ -1,10 +1,11 @@
 //! Where one message ends and the next begins (RFC 9112, 6 and 7): framing, chunked bodies, and each family of request
 //! smuggling by its name.
 
+use http_types::{BodyLength, Fields, Method, RequestHead, ResponseHead, status_line};
 use wire_h1::{
-    BodyLength, ChunkError, ChunkedDecoder, Fields, FramingError, HeadError, HeadLimits, HeadParser, LAST_CHUNK,
-    Method, Progress, RequestHead, RequestWriter, ResponseHead, ResponseParser, Role, TRAILERS_MAX, check_request,
-    encode_chunk_head, parse_trailers, request_body, response_body, response_keep_alive, status_line,
+    ChunkError, ChunkedDecoder, FramingError, HeadError, HeadLimits, HeadParser, LAST_CHUNK, Progress, RequestWriter,
+    ResponseParser, Role, TRAILERS_MAX, check_request, encode_chunk_head, parse_trailers, request_body, response_body,
+    response_keep_alive,
 };
 
 enum Refused {

@@ -1,10 +1,8 @@
 //! Properties over generated heads and bodies; `httparse` is the second opinion where its rules and nginx's agree.
 
+use http_types::{RequestHead, ResponseHead};
 use proptest::prelude::*;
-use wire_h1::{
-    ChunkedDecoder, HeadLimits, HeadParser, Progress, RequestHead, ResponseHead, ResponseParser, Role,
-    encode_chunk_head,
-};
+use wire_h1::{ChunkedDecoder, HeadLimits, HeadParser, Progress, ResponseParser, Role, encode_chunk_head};
 
 fn limits() -> HeadLimits {
     HeadLimits { total_max: 1 << 20, fields_max: 64, ..HeadLimits::default() }

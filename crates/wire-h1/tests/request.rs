@@ -1,9 +1,7 @@
 //! Request heads: what is taken and what is refused, by section of RFC 9112 and RFC 9110. The status is nginx's.
 
-use wire_h1::{
-    BodyLength, HeadError, HeadLimits, HeadParser, Method, NAMES, Progress, RequestHead, Version, check_request,
-    keep_alive, known,
-};
+use http_types::{BodyLength, Method, NAMES, RequestHead, Version, known};
+use wire_h1::{HeadError, HeadLimits, HeadParser, Progress, check_request, keep_alive};
 
 /// Parses, and checks what nginx checks after that. The status of an error, or the head.
 fn read(bytes: &[u8]) -> Result<(RequestHead, BodyLength, usize), u16> {
@@ -133,7 +131,7 @@ fn parts() {
         for rest in ["\r\nHost: example.com\r\nAccept: */*\r\n\r\n", "\nHost:a\n\n"] {
             let bytes = format!("GET {target} HTTP/1.1{rest}").into_bytes();
             let (head, ..) = read(&bytes).unwrap();
-            let text = |span: wire_h1::Span| std::str::from_utf8(span.of(&bytes)).unwrap();
+            let text = |span: http_types::Span| std::str::from_utf8(span.of(&bytes)).unwrap();
             assert_eq!(text(head.target), target);
             assert_eq!(text(head.path), path, "{target}");
             assert_eq!(text(head.args), args, "{target}");
@@ -263,13 +261,13 @@ fn limits() {
     fails(b"GET /123456 HTTP/1.0\n\n", HeadError::LineTooLong);
     fails(b"GET /1234567890123456", HeadError::LineTooLong);
     assert!(read(b"GET / HTTP/1.0\nA: 345678\n\n").is_ok());
-    fails(b"GET / HTTP/1.0\nA: 3456789\n\n", HeadError::FieldTooLong(wire_h1::Span::default()));
-    fails(b"GET / HTTP/1.0\nA: 34567890", HeadError::FieldTooLong(wire_h1::Span::default()));
+    fails(b"GET / HTTP/1.0\nA: 3456789\n\n", HeadError::FieldTooLong(http_types::Span::default()));
+    fails(b"GET / HTTP/1.0\nA: 34567890", HeadError::FieldTooLong(http_types::Span::default()));
     assert!(read(b"GET / HTTP/1.0\na\nb\nc\n\n").is_ok());
     fails(b"GET / HTTP/1.0\na\nb\nc\nd\n\n", HeadError::TooManyFields);
     assert!(read(b"GET / HTTP/1.0\nA: 345678\nB: 345678\nC: 345678\n\n").is_ok());
     // The line at which the room for all of them ends.
-    let of_line = HeadError::FieldTooLong(wire_h1::Span::default());
+    let of_line = HeadError::FieldTooLong(http_types::Span::default());
     fails(b"\n\n\n\n\n\n\n\n\nGET / HTTP/1.0\nA: 345678\nB: 345678\nC: 345678\n\n", of_line);
     fails(&[b'\n'; 51], HeadError::HeadTooLarge);
     assert_eq!((HeadError::LineTooLong.status(), HeadError::HeadTooLarge.status()), (414, 494));
@@ -309,7 +307,7 @@ fn known_names() {
             }
         }
     }
-    assert_eq!(known(b""), wire_h1::Known::Other);
+    assert_eq!(known(b""), http_types::Known::Other);
 }
 
 /// A byte at a time costs no more than a few looks at each byte.

@@ -1,7 +1,8 @@
 //! Bodies of the fuzz targets; each also runs with a seed in `cargo test`.
 
-use crate::hpack::{Decoder, Encoder, ListLimits};
-use crate::{Client, ClientEvent, ClientLimits, Event, Limits, PREFACE, Server, Taken};
+use crate::hpack::{Decoder, Encoder};
+use crate::{Client, ClientEvent, ClientLimits, Limits, PREFACE, Server};
+use http_types::{Event, ListLimits, StreamMux, Taken};
 
 /// Any octets are a header block or are not; what was decoded can be encoded again and means the same.
 pub fn hpack(bytes: &[u8]) {
@@ -63,22 +64,28 @@ fn answer(bytes: &[u8], size: usize) {
         let failed = server.receive(piece).is_err();
         while let Some(event) = server.poll_event() {
             match event {
-                Event::Head { stream, request, .. } => {
-                    let status = if request.is_ok() { 200 } else { 400 };
-                    server.send_head(stream, status, [(&b"server"[..], &b"x"[..])].into_iter(), false);
+                Event::Head { stream, message, .. } => {
+                    let status = if message.is_ok() { 200 } else { 400 };
+                    StreamMux::send_head(
+                        &mut server,
+                        stream,
+                        status,
+                        &mut [(&b"server"[..], &b"x"[..])].into_iter(),
+                        false,
+                    );
                 }
                 Event::Body(stream) | Event::Capacity(stream) => loop {
-                    match server.take_body(stream) {
+                    match StreamMux::take_body(&mut server, stream) {
                         Taken::Bytes(bytes) => assert!(bytes.len() <= 16_384),
                         Taken::End => {
-                            server.send_body(stream, b"done", 8192, true);
-                            server.finish(stream);
+                            StreamMux::send_body(&mut server, stream, b"done", 8192, true);
+                            StreamMux::finish(&mut server, stream);
                             break;
                         }
                         _ => break,
                     }
                 },
-                Event::Reset(stream) => assert!(server.capacity(stream).is_none()),
+                Event::Reset(stream) => assert!(StreamMux::capacity(&mut server, stream).is_none()),
                 Event::Goaway => server.shutdown(),
             }
         }

@@ -1,6 +1,7 @@
 //! HPACK (RFC 7541): header lists to octets and back.
 
 use crate::huffman;
+use http_types::{List, ListLimits, Place};
 use std::collections::VecDeque;
 
 /// What an entry of the dynamic table costs beside its text (4.1).
@@ -154,46 +155,6 @@ impl Default for Decoder {
     fn default() -> Self {
         Decoder { table: Dynamic::new(), allowed: TABLE_SIZE_DEFAULT }
     }
-}
-
-/// Where a field's text stands in the arena.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    pub start: usize,
-    pub end: usize,
-}
-
-impl Place {
-    pub fn of(self, arena: &[u8]) -> &[u8] {
-        arena.get(self.start..self.end).unwrap_or_default()
-    }
-}
-
-/// A decoded list: fields in order, their text in one arena.
-#[derive(Clone, Debug, Default)]
-pub struct List {
-    pub arena: Vec<u8>,
-    pub fields: Vec<(Place, Place)>,
-    /// The list was larger than allowed; what is beyond was dropped. It has been decoded to its end nevertheless.
-    pub too_large: bool,
-    /// It had more fields than allowed; the same.
-    pub too_many: bool,
-}
-
-impl List {
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.fields.iter().map(|(name, value)| (name.of(&self.arena), value.of(&self.arena)))
-    }
-}
-
-/// How much of a list is kept.
-#[derive(Clone, Copy, Debug)]
-pub struct ListLimits {
-    /// Octets of names and values.
-    pub bytes_max: usize,
-    pub fields_max: usize,
-    /// Octets of one name, and of one value, as they are sent: in Huffman's code they are fewer (nginx counts so).
-    pub field_max: usize,
 }
 
 /// The longest integer that is read: 28 bits are more than any limit here.
@@ -353,19 +314,6 @@ impl Decoder {
             list.fields.push((name, value));
         }
         Ok(())
-    }
-}
-
-impl List {
-    fn put(&mut self, text: &[u8]) -> Place {
-        let start = self.arena.len();
-        self.arena.extend_from_slice(text);
-        Place { start, end: self.arena.len() }
-    }
-    fn fits(&mut self, name: usize, value: usize, limits: &ListLimits) -> bool {
-        self.too_large |= self.arena.len() + name + value > limits.bytes_max;
-        self.too_many |= self.fields.len() >= limits.fields_max;
-        !self.too_large && !self.too_many
     }
 }
 

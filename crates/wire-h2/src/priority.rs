@@ -1,6 +1,7 @@
 //! In which order streams get what there is to send: by the urgency of RFC 9218, and for clients that still send them by the
 //! dependencies and weights of RFC 7540, 5.3, as nginx has it.
 
+use http_types::Rank;
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 
@@ -43,9 +44,6 @@ impl Priority {
     }
 }
 
-/// What is sorted by: what comes first is less.
-type Key = (u8, u32, Reverse<u64>, u32);
-
 /// What a client has said of its streams' order.
 #[derive(Debug, Default)]
 pub struct Priorities {
@@ -84,7 +82,7 @@ impl Priorities {
         let at = self.updates.iter().position(|(of, _)| *of == stream)?;
         self.updates.remove(at).map(|(_, priority)| priority)
     }
-    pub fn key(&self, stream: u32, priority: Priority) -> Key {
+    pub fn key(&self, stream: u32, priority: Priority) -> Rank {
         let (rank, weight) = self.tree.place(stream);
         // RFC 9218, 10: one after the other, unless they want to share.
         let order = if self.urgency && !priority.incremental { stream } else { u32::MAX };

@@ -2,30 +2,13 @@
 
 use crate::priority::Priority;
 use bytes::Bytes;
+use http_types::StreamHasher;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 /// What is kept by stream. Their numbers need no hash that is hard to guess: there are as many as may be open at a time, and each that is
 /// opened has a higher number than all before.
 pub type ByStream<T> = HashMap<u32, T, BuildHasherDefault<StreamHasher>>;
-
-/// Spreads stream numbers (Fibonacci hashing).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct StreamHasher(u64);
-
-impl Hasher for StreamHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-    fn write_u32(&mut self, id: u32) {
-        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
-    }
-}
 
 /// A stream that is not closed on both sides.
 #[derive(Debug)]

@@ -5,9 +5,10 @@
 //! HPACK_TEST_CASES=DIR cargo test -p wire-h2 --test corpora -- --ignored
 //! ```
 
+use http_types::ListLimits;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use wire_h2::hpack::{Decoder, Encoder, ListLimits};
+use wire_h2::hpack::{Decoder, Encoder};
 
 const LIMITS: ListLimits = ListLimits { bytes_max: 1 << 20, fields_max: 10_000, field_max: 1 << 18 };
 

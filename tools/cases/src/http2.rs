@@ -3,7 +3,8 @@
 use crate::expect::{Answer, wanted_answers};
 use crate::parse::{Act, Request, Step};
 use crate::wire::Wire;
-use wire_h2::hpack::{Encoder, List};
+use http_types::List;
+use wire_h2::hpack::Encoder;
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
 /// What came of a request.

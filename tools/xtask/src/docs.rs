@@ -4,8 +4,12 @@
 use std::path::Path;
 use std::process::Command;
 
-const DOCUMENTS: [(&str, &str); 3] =
-    [("directives", "docs/reference.md"), ("compatibility", "docs/compatibility.md"), ("lint", "docs/lint.md")];
+const DOCUMENTS: [(&str, &str); 4] = [
+    ("directives", "docs/reference.md"),
+    ("compatibility", "docs/compatibility.md"),
+    ("lint", "docs/lint.md"),
+    ("metrics", "docs/metrics.md"),
+];
 
 pub fn run(_: &[String]) -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -9,20 +9,25 @@ mod deb;
 mod docs;
 mod h2spec;
 mod oracle;
+mod pgo;
 mod tidy;
 
 use std::process::ExitCode;
 
 /// Name, summary and what it does.
 const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
-    ("bench", "CPU time and memory against nginx, in pairs: [SCENARIO...] [--pairs N] [--seconds S]", bench::run),
+    (
+        "bench",
+        "CPU time and memory against nginx, in pairs: [SCENARIO...] [--pairs N] [--seconds S] [--syscalls] [--fairness]",
+        bench::run,
+    ),
     ("ci", "everything that must hold before a change lands: format, lints, tests", ci::run),
     (
         "compare",
         "generated configurations, run by us and a real nginx: [--seed N] [--count N] [--only TEXT]",
         compare::run,
     ),
-    ("deb", "build a Debian package of the release binary", deb::run),
+    ("deb", "build a Debian package of the release binary: [--pgo]", deb::run),
     ("docs", "write docs/reference.md and docs/compatibility.md from the directive tables", docs::run),
     ("h2spec", "the public conformance test of HTTP/2 against the debug build: [--h2spec FILE]", h2spec::run),
     (
@@ -30,6 +35,7 @@ const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
         "run the .case files against a real nginx: [--source DIR] [--nginx FILE] [--ours FILE] [--only TEXT]",
         oracle::run,
     ),
+    ("pgo", "a release binary arranged by what its scenarios do (profile-guided optimisation)", pgo::run),
     ("tidy", "check the invariants that stand in ARCHITECTURE.md", tidy::run),
 ];
 

@@ -1,15 +1,15 @@
 //! A connection of HTTP/1.1 that becomes one of HTTP/2 because a request asks for it (`Upgrade: h2c`; RFC 7540, 3.2). RFC 9113 has it
 //! no more, clients and servers of the field still do.
 
-use super::body::Watch;
-use super::{H2, Shared, stream};
-use crate::worker::{Registration, Worker};
+use crate::mux::MuxConnection;
+use crate::worker::Worker;
 use base64::Engine;
-use http_engine::{Connection, Request, engine};
+use http_engine::{Connection, Request};
+use http_types::{Field, Known, ProtocolError, Version};
 use net::poller::Key;
 use std::io::IoSlice;
 use std::rc::Rc;
-use wire_h1::{Field, Known, Version};
+use wire_h2::Server;
 
 const ANSWER: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
 
@@ -46,39 +46,19 @@ pub fn begin(
     settings: &[u8],
     rest: &[u8],
 ) {
-    let h2 = H2::new(worker, key, connection, None);
-    worker.poller.set_registration(key, Registration::H2(h2.clone()));
-    worker.no_delay(key, connection);
+    let mut core = Server::new(super::limits(worker, connection));
+    let settled = core.upgraded(settings).map_err(|error| ProtocolError { words: error.words });
+    let mux = MuxConnection::begin(worker, key, connection, None, Box::new(core));
     // It is less than any socket takes.
-    if h2.link.send(&[IoSlice::new(ANSWER)], false).is_ok_and(|n| n == ANSWER.len()) {
-        connection.requests.set(connection.requests.get() + 1);
-        let settled = h2.core.borrow_mut().upgraded(settings);
-        if let Err(error) = settled {
-            worker.recycle(r);
-            return h2.fail(&error);
-        }
-        (r.version, r.keep_alive) = (Version::Http20, true);
-        // They were for us.
-        let ours = |f: &Field| {
-            matches!(f.known, Known::Upgrade | Known::Connection) || f.name.of(&r.buf).eq_ignore_ascii_case(SETTINGS)
-        };
-        r.head.fields.retain(|field| !ours(field));
-        *h2.upgrading.borrow_mut() = Some(r);
-        h2.receive(rest);
-    } else {
-        worker.close(key);
+    if !mux.link().send(&[IoSlice::new(ANSWER)], false).is_ok_and(|n| n == ANSWER.len()) {
+        return worker.close(key);
     }
-    h2.touch();
-    worker.poller.again_if_readable(key);
-}
-
-/// The client has sent its preface: the request is answered. Not before: clients have little room for what follows a 101.
-pub fn answer(h2: &Rc<H2>) {
-    let r = h2.upgrading.borrow_mut().take();
-    if let Some(mut r) = r {
-        let shared = Rc::new(Shared::default());
-        h2.streams.borrow_mut().insert(1, shared.clone());
-        r.watch = Some(Rc::new(Watch::new(h2.clone(), 1, shared)));
-        stream::answer(h2, 1, engine::start(r));
-    }
+    connection.requests.set(connection.requests.get() + 1);
+    (r.version, r.keep_alive) = (Version::Http20, true);
+    // They were for us.
+    let ours = |f: &Field| {
+        matches!(f.known, Known::Upgrade | Known::Connection) || f.name.of(&r.buf).eq_ignore_ascii_case(SETTINGS)
+    };
+    r.head.fields.retain(|field| !ours(field));
+    mux.begin_upgraded(r, settled, rest);
 }

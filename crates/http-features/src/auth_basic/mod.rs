@@ -9,13 +9,13 @@ use conf_schema::{Area, Problem, Table, directives};
 use crypt::Verdict;
 use http_engine::variables::{basic_credentials, bytes_path};
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
+use http_types::Method;
 use observe::{Level, os};
 use std::any::Any;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use wire_h1::Method;
 
 directives! {
     /// What the module is told in a block.

@@ -102,7 +102,7 @@ fn challenges(child: &Request) -> Vec<OutField> {
     let Some(answer) = child.ext::<UpstreamState>().and_then(|state| state.answer.as_ref()) else {
         return Vec::new();
     };
-    let text = |span: wire_h1::Span| span.of(&answer.buf).to_vec().into();
+    let text = |span: http_types::Span| span.of(&answer.buf).to_vec().into();
     let fields = answer.head.fields.all.iter().filter(|field| is(field.name.of(&answer.buf)));
     fields.map(|field| OutField { name: text(field.name), value: text(field.value) }).collect()
 }

@@ -9,12 +9,12 @@ use conf_schema::value::Flag;
 use conf_schema::{Area, Problem, Table, directives, words};
 use http_engine::variables::{bytes_path, find_arg};
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HandlerOrder, Request, Str};
+use http_types::Method;
 use observe::{Level, os};
 use std::any::Any;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use wire_h1::Method;
 
 words! {
     /// `autoindex_format`

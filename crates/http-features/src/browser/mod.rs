@@ -4,10 +4,10 @@ use conf_schema::value::Text;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request, special};
+use http_types::Known;
 use memchr::memmem;
 use std::any::Any;
 use std::sync::Arc;
-use wire_h1::Known;
 
 directives! {
     /// What the module is told in a block.

@@ -8,9 +8,9 @@ use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::plan::Folder;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HttpBuild, PlanOrder, Request};
+use http_types::Known;
 use std::any::Any;
 use std::sync::Arc;
-use wire_h1::Known;
 
 crate::cache_directives! {
     /// What an area, server or location is told about caching what `proxy_pass` brings.

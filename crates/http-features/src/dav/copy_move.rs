@@ -6,10 +6,10 @@ use http_engine::path::unsafe_uri;
 use http_engine::values::Alias;
 use http_engine::variables::bytes_path;
 use http_engine::{Flow, Request, special};
+use http_types::{Known, Method};
 use observe::Level;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use wire_h1::{Known, Method};
 
 /// What `Destination` says that is not a path here.
 pub enum BadDestination {

@@ -12,11 +12,11 @@ use http_engine::engine::method_bit;
 use http_engine::path::unsafe_uri;
 use http_engine::variables::bytes_path;
 use http_engine::{Body, Flow, Handler, LocalFuture, Request, files as cached, special};
+use http_types::{Known, Method};
 use observe::{Level, os};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
-use wire_h1::{Known, Method};
 
 /// RFC 4918, 11.3.
 const LOCKED: u16 = 423;

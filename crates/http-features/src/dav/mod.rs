@@ -24,11 +24,11 @@ use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use files::Work;
 use http_engine::engine::method_bit;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
+use http_types::{BodyLength, Known, Method};
 use locks::Locks;
 use observe::Level;
 use std::any::Any;
 use std::sync::Arc;
-use wire_h1::{BodyLength, Known, Method};
 
 directives! {
     /// What the module is told in a block.

@@ -5,10 +5,10 @@ use super::{DavPlan, refuse, set_location};
 use crate::shared::body_store::{self, Spooled};
 use http_engine::variables::bytes_path;
 use http_engine::{Body, Flow, Request, special};
+use http_types::Known;
 use observe::Level;
 use observe::clock::parse_http_time;
 use std::sync::Arc;
-use wire_h1::Known;
 
 pub fn put(plan: &Arc<DavPlan>, r: &mut Request) -> Flow {
     if r.path.ends_with(b"/") {

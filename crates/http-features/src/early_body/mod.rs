@@ -5,10 +5,10 @@ use conf_schema::{Area, Problem, Table, directives};
 use http_engine::core_table::Conditions;
 use http_engine::template::truthy;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
+use http_types::BodyLength;
 use observe::Level;
 use std::any::Any;
 use std::sync::Arc;
-use wire_h1::BodyLength;
 
 directives! {
     /// What the module is told in a block.

@@ -5,9 +5,9 @@ use conf_schema::value::{List, Own};
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::core_table::Marker;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request};
+use http_types::Method;
 use std::any::Any;
 use std::sync::Arc;
-use wire_h1::Method;
 
 directives! {
     /// What the module is told in a block.

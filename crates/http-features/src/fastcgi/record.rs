@@ -268,7 +268,7 @@ impl SerialCodec for FastCgi {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire_h1::Method;
+    use http_types::Method;
 
     fn record(kind: u8, text: &str) -> Vec<u8> {
         let mut out = Vec::new();

@@ -9,11 +9,11 @@ use crate::shared::tls::Said;
 use conf_schema::value::{Flag, List, Msec, Number, Own, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
 use http_engine::{BlockPlan, Feature, Request, Template, clean};
+use http_types::{Known, NameSet};
 use session_engine::upstream_tls_directives;
 use std::any::Any;
 use std::sync::Arc;
 use upstream::SerialCodec;
-use wire_h1::{Known, NameSet};
 
 upstream_tls_directives! {
     /// What the module is told in a block.

@@ -4,7 +4,7 @@ use super::lines::{Item, Line};
 use http_engine::{Flow, Handler, Request};
 use std::sync::Arc;
 
-use wire_h1::{Field, Fields, Known, Span, known};
+use http_types::{Field, Fields, Known, Span, known};
 
 pub struct Incoming(pub Vec<Arc<Line>>);
 

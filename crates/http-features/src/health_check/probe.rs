@@ -7,6 +7,7 @@ use crate::shared::upstream_state::{Try, UpstreamState};
 use base::clock;
 use bytes::Bytes;
 use http_engine::{Begun, Connection, HttpPlan, ListenerRef, Request};
+use http_types::{BodyLength, Method, ResponseHead, Span};
 use observe::os;
 use runtime::time::timeout;
 use std::cell::Cell;
@@ -14,9 +15,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use upstream::{Address, Answer, Options, Peer, Stream};
-use wire_h1::{
-    BodyLength, ChunkedDecoder, HeadLimits, HeadParser, Method, Progress, ResponseHead, ResponseParser, Role, Span,
-};
+use wire_h1::{ChunkedDecoder, HeadLimits, HeadParser, Progress, ResponseParser, Role};
 
 /// What is looked at of a body.
 const BODY_MAX: usize = 256 * 1024;

@@ -18,13 +18,13 @@ use htaccess::{Settings, access};
 use http_engine::request::FolderPage;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Flow, Handler, HandlerOrder, Request, special};
+use http_types::Method;
 use observe::Level;
 use request::{Machine, Values};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
 use walk::Walk;
-use wire_h1::Method;
 
 directives! {
     /// What the feature is told in a block.

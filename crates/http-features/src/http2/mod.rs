@@ -6,9 +6,9 @@ use conf_schema::{Area, Complaint, Contexts, Cx, Level, Problem, Table, directiv
 use http_engine::plan::Http2;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature};
+use http_types::Version;
 use std::any::Any;
 use std::sync::Arc;
-use wire_h1::Version;
 
 directives! {
     /// What the module is told in a block.

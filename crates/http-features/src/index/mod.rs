@@ -3,10 +3,10 @@
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::files::Kind;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, special};
+use http_types::Method;
 use observe::{Level, os};
 use std::any::Any;
 use std::sync::Arc;
-use wire_h1::Method;
 
 directives! {
     /// What the index module is told in a block.

@@ -51,6 +51,7 @@ const NONE: u32 = u32::MAX;
 /// The state of a zone.
 pub struct Buckets {
     parts: Box<[Mutex<Part>]>,
+    pub zone: metrics::Zone<metrics::limit_req::Of>,
     hasher: std::collections::hash_map::RandomState,
 }
 
@@ -100,13 +101,14 @@ impl Bucket {
 }
 
 impl Buckets {
-    pub fn new(bytes: u64) -> Buckets {
+    pub fn new(name: &str, bytes: u64) -> Buckets {
         let parts = if bytes >= SPLIT_BYTES { PARTS } else { 1 };
         let part = || {
             let bytes_max = bytes / parts as u64;
             Mutex::new(Part { bytes_max, newest: NONE, oldest: NONE, ..Part::default() })
         };
-        Buckets { parts: (0..parts).map(|_| part()).collect(), hasher: Default::default() }
+        let zone = metrics::Zone::named(&[name]);
+        Buckets { parts: (0..parts).map(|_| part()).collect(), zone, hasher: Default::default() }
     }
     fn part(&self, key: &[u8]) -> Option<MutexGuard<'_, Part>> {
         use std::hash::BuildHasher;

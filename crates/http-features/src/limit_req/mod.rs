@@ -11,6 +11,7 @@ use conf_schema::value::{Between, Flag, List};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, words};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
+use metrics::{limit_req as row, process};
 use observe::Level;
 use std::any::Any;
 use std::rc::Rc;
@@ -108,7 +109,7 @@ impl Value for Zone {
         let Some((name, size)) = zone.filter(|(name, _)| !name.is_empty()) else {
             return Err(Problem::says("\"limit_req_zone\" must have \"zone\" parameter"));
         };
-        let buckets = zones::state(KIND, &name, size, &key_text, || Buckets::new(size));
+        let buckets = zones::state(KIND, &name, size, &key_text, || Buckets::new(&name, size));
         let state = Arc::new(Limited { rate, buckets });
         zones::declare(cx, d, KIND, Declared { name, key, key_text, state })?;
         Ok(Zone)
@@ -216,6 +217,15 @@ impl Handler for Check {
             return Flow::Declined;
         }
         let Some((verdict, zone)) = self.judge(r) else { return Flow::Declined };
+        let counted = match (verdict, self.dry_run) {
+            (Verdict::Pass, _) => 0,
+            (Verdict::Delay { .. }, false) => 1,
+            (Verdict::Busy { .. } | Verdict::Full, false) => 2,
+            (Verdict::Delay { .. }, true) => 3,
+            (Verdict::Busy { .. } | Verdict::Full, true) => 4,
+        };
+        zone.state.buckets.zone.up_at(row::REQUESTS, counted);
+        process::LIMIT_REQ.up_at(counted);
         let zone = &zone.name;
         let dry = if self.dry_run { ", dry run" } else { "" };
         match verdict {

@@ -24,7 +24,7 @@ fn rates() {
 
 #[test]
 fn a_burst_and_its_draining() {
-    let (buckets, rate) = (Buckets::new(32 * 1024), Rate(1000));
+    let (buckets, rate) = (Buckets::new("test", 32 * 1024), Rate(1000));
     assert_eq!(request(&buckets, b"a", rate, 2000, 1000), Some(0));
     assert_eq!(request(&buckets, b"a", rate, 2000, 1000), Some(1000));
     assert_eq!(request(&buckets, b"a", rate, 2000, 1000), Some(2000));
@@ -36,7 +36,7 @@ fn a_burst_and_its_draining() {
 
 #[test]
 fn memory_is_bounded_and_the_oldest_go() {
-    let (buckets, rate) = (Buckets::new(32 * 1024), Rate(1000));
+    let (buckets, rate) = (Buckets::new("test", 32 * 1024), Rate(1000));
     for n in 0..10_000u32 {
         assert_eq!(request(&buckets, &n.to_le_bytes(), rate, 0, 1000), Some(0));
     }
@@ -48,7 +48,7 @@ fn memory_is_bounded_and_the_oldest_go() {
 
 #[test]
 fn large_zones_are_split() {
-    let (buckets, rate) = (Buckets::new(1 << 20), Rate(1000));
+    let (buckets, rate) = (Buckets::new("test", 1 << 20), Rate(1000));
     for n in 0..100_000u32 {
         assert_eq!(request(&buckets, &n.to_le_bytes(), rate, 0, u64::from(n)), Some(0));
     }

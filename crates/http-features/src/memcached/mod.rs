@@ -9,12 +9,12 @@ use crate::shared::exchange::{Announce, PassPlan, Protocol};
 use conf_schema::value::{Flag, Msec, Number, Own, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{BlockPlan, Feature, Request, Template};
+use http_types::Method;
 use observe::Level;
 use std::any::Any;
 use std::sync::Arc;
 use text::Memcached;
 use upstream::SerialCodec;
-use wire_h1::Method;
 
 conf_schema::word_set! {
     /// `memcached_next_upstream`; the bits are those of `proxy_next_upstream`.

@@ -1,9 +1,10 @@
 //! memcached's text protocol, as far as a cache is read with it: `get`. No I/O.
 
 use bytes::Bytes;
+use http_types::{BodyLength, ResponseHead};
 use std::rc::Rc;
 use upstream::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
-use wire_h1::{BodyLength, HeadLimits, ResponseHead, ResponseParser};
+use wire_h1::{HeadLimits, ResponseParser};
 
 /// What follows a value.
 const TRAILER: &[u8] = b"\r\nEND\r\n";

@@ -3,10 +3,10 @@
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::values::IfModifiedSince;
 use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Request, Str};
+use http_types::Known;
 use observe::clock::parse_http_time;
 use std::any::Any;
 use std::sync::Arc;
-use wire_h1::Known;
 
 directives! {
     /// The filter has no directives of its own.

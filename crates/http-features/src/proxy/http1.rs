@@ -1,9 +1,10 @@
 //! HTTP/1 towards a server: heads are read by `wire-h1`, bodies as their heads announce them. No I/O.
 
 use bytes::Bytes;
+use http_types::{BodyLength, ResponseHead};
 use std::rc::Rc;
 use upstream::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
-use wire_h1::{BodyLength, ChunkedDecoder, HeadLimits, Progress, ResponseHead, ResponseParser, Role};
+use wire_h1::{ChunkedDecoder, HeadLimits, Progress, ResponseParser, Role};
 
 /// Interim responses (1xx) that may come before the one that counts: a server that sends nothing else is given up.
 const INTERIM_MAX: usize = 1000;
@@ -217,7 +218,7 @@ impl SerialCodec for Http1 {
 mod tests {
     use super::*;
 
-    fn asked(method: wire_h1::Method) -> Asked {
+    fn asked(method: http_types::Method) -> Asked {
         Asked { method, head_max: 4096, chunked: false }
     }
 
@@ -255,7 +256,7 @@ mod tests {
             let pieces: Vec<&[u8]> = pieces.iter().map(|p| p.as_bytes()).collect();
             (events(&mut codec, &pieces), codec.is_reusable())
         };
-        use wire_h1::Method::{Get, Head};
+        use http_types::Method::{Get, Head};
         let exact = run(Get, &["HTTP/1.1 200 OK\r\nContent-", "Length: 4\r\n\r\nab", "cd"]);
         assert_eq!(exact.0, ["200 Exact(4)", "ab", "cd", "end None"]);
         assert!(exact.1);

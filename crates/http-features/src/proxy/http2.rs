@@ -7,7 +7,7 @@ use crate::shared::exchange::block::HeaderBlock;
 use crate::shared::exchange::target::UpstreamTarget;
 use crate::shared::exchange::{Announce, PassPlan};
 use http_engine::{Request, clean};
-use wire_h1::Known;
+use http_types::Known;
 
 /// Writes the header block. Fields that the operator sets hold as with HTTP/1; those that speak of a connection have no place here.
 pub fn write(

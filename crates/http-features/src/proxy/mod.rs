@@ -21,12 +21,12 @@ use http_engine::clean;
 use http_engine::values::{in_named_location, in_regex_location};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request, Template};
+use http_types::{BodyLength, Method, NameSet};
 use http1::Http1;
 use redirect::{CookieFlags, CookieRule, RedirectRule};
 use std::any::Any;
 use std::sync::Arc;
 use upstream::SerialCodec;
-use wire_h1::{BodyLength, Method, NameSet};
 
 conf_schema::words! {
     /// `proxy_http_version`

@@ -6,7 +6,7 @@ use crate::shared::exchange::target::UpstreamTarget;
 use crate::shared::exchange::{Announce, PassPlan};
 use http_engine::head_out::number;
 use http_engine::{Request, clean};
-use wire_h1::Known;
+use http_types::Known;
 
 /// Fields that the proxy writes itself, in lower case: the client's are not passed on.
 pub const OWN_FIELDS: &[&str] = &[

@@ -77,7 +77,7 @@ fn field(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
 
 /// The fields of the upstream's response, or of the stored one that took its place.
 fn with_fields(r: &Request, read: impl FnOnce(&[(&[u8], &[u8])]) -> bool) -> bool {
-    let read = |head: &wire_h1::ResponseHead, buf: &[u8]| {
+    let read = |head: &http_types::ResponseHead, buf: &[u8]| {
         let fields: Vec<(&[u8], &[u8])> = head.fields.all.iter().map(|f| (f.name.of(buf), f.value.of(buf))).collect();
         read(&fields)
     };

@@ -4,11 +4,11 @@ use conf_schema::value::Flag;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::variables::bytes_path;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request};
+use http_types::Method;
 use observe::{Level, os};
 use std::any::Any;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
-use wire_h1::Method;
 
 directives! {
     /// What the module is told in a block.

@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::{BlockPlan, Body, Feature, FilePart, Filter, FilterOrder, Piece, Request};
+use http_types::{Known, Version};
 use observe::clock::parse_http_time;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::ops::Range as Span;
 use std::sync::Arc;
-use wire_h1::{Known, Version};
 
 directives! {
     /// The filter has no directives of its own; `max_ranges` is the core's.

@@ -7,10 +7,10 @@ use http_engine::regex::{MatchFailed, Pattern};
 use http_engine::values::ServerName;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request};
+use http_types::Known;
 use observe::Level;
 use std::any::Any;
 use std::sync::Arc;
-use wire_h1::Known;
 
 directives! {
     /// What the module is told in a block.

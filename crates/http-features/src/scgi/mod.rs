@@ -7,10 +7,10 @@ use crate::shared::exchange::{Announce, PassPlan, Protocol};
 use conf_schema::value::{List, Own};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
 use http_engine::{BlockPlan, Feature, Request};
+use http_types::BodyLength;
 use std::any::Any;
 use std::sync::Arc;
 use upstream::SerialCodec;
-use wire_h1::BodyLength;
 
 crate::pass_directives! {
     /// What the module is told in a block.

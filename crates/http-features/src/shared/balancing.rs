@@ -68,6 +68,7 @@ impl<'a> PeerSelection<'a> {
 
 /// A try failed: the server is counted down, which may put it out of use.
 pub fn failed(r: &mut Request, active: &mut PeerLease, uri: &[u8]) {
+    metrics::process::UPSTREAM_FAILURES.up();
     if active.failed(clock::now()) {
         let connected = UpstreamState::last(r).is_some_and(|one| one.connect_ms.is_some());
         let doing = if connected { "reading response header from" } else { "connecting to" };

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http_engine::core_table::TempPath;
 use http_engine::values::BodyInFile;
 use http_engine::{BodyReader, Request, RequestBody};
+use http_types::BodyLength;
 use observe::{Level, os};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -14,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use wire_h1::BodyLength;
 
 /// The bytes.
 #[derive(Debug, Default)]
@@ -318,7 +318,7 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
     let limit = core.conf.client_max_body_size.0;
     // What fits into the buffer of the head needs no other, nor a file; in HTTP/2 there is none.
     let beside_head = match r.version {
-        wire_h1::Version::Http20 => 0,
+        http_types::Version::Http20 => 0,
         _ => core.conf.client_header_buffer_size.0.saturating_sub(r.length),
     };
     let in_file_only = core.conf.client_body_in_file_only;

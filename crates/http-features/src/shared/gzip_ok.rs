@@ -4,9 +4,9 @@ use super::compress;
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::Request;
 use http_engine::regex::{MatchFailed, Pattern};
+use http_types::{Known, Version};
 use observe::Level;
 use std::sync::Arc;
-use wire_h1::{Known, Version};
 
 conf_schema::words! {
     /// `gzip_http_version`

@@ -3,9 +3,9 @@
 use http_engine::core_table::SymlinkMode;
 use http_engine::files::{FileEntry, Kind};
 use http_engine::{Flow, Request, special};
+use http_types::Method;
 use observe::{Level, os};
 use std::rc::Rc;
-use wire_h1::Method;
 
 /// The file for a handler that gives a file in a form of its own: GET and HEAD of a regular file.
 ///

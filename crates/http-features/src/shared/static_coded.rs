@@ -4,7 +4,7 @@ use super::compress::{self, Coding};
 use super::gzip_ok::GzipOk;
 use http_engine::files::Kind;
 use http_engine::{Body, FilePart, Flow, Handler, Request, Str, special};
-use wire_h1::{Known, Method};
+use http_types::{Known, Method};
 
 conf_schema::words! {
     /// `gzip_static` and kin.

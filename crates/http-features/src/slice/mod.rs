@@ -10,12 +10,12 @@ use http_engine::variable::Builtin;
 use http_engine::{
     BlockPlan, Body, BodyError, BodySource, Feature, Flow, Handler, LocalFuture, Piece, PlanOrder, Request, subrequest,
 };
+use http_types::Known;
 use observe::Level;
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use wire_h1::Known;
 
 directives! {
     /// What a location is told about slices.

@@ -5,11 +5,11 @@ use conf_schema::{Area, Problem, Table, directives};
 use http_engine::file_io::{self, Aio};
 use http_engine::files::{self, Kind};
 use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Request, Str, special};
+use http_types::Method;
 use net::pool::Pool;
 use observe::Level;
 use std::any::Any;
 use std::sync::Arc;
-use wire_h1::Method;
 
 directives! {
     /// The module has no directives of its own; its behaviour follows the core's.

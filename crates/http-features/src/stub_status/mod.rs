@@ -3,14 +3,13 @@
 use bytes::Bytes;
 use conf_schema::value::{Own, Repeated};
 use conf_schema::{Area, Problem, Table, directives};
-use http_engine::counters::{Counters, sum};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request};
+use http_types::Method;
+use metrics::process;
 use std::any::Any;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use wire_h1::Method;
 
 directives! {
     /// What the module is told in a block.
@@ -54,10 +53,13 @@ struct Now {
 
 impl Now {
     fn read(r: &Request) -> Now {
-        let count = |which: fn(&Counters) -> &AtomicU64| sum(which);
         // The request that asks is being answered, also where it is too quick to have been counted.
         let own = u64::from(!r.counted && !r.is_subrequest());
-        Now { active: count(|c| &c.active), reading: count(|c| &c.reading), writing: count(|c| &c.writing) + own }
+        Now {
+            active: process::CONNECTIONS_ACTIVE.sum(),
+            reading: process::CONNECTIONS_READING.sum(),
+            writing: process::CONNECTIONS_WRITING.sum() + own,
+        }
     }
     fn waiting(&self) -> u64 {
         self.active.saturating_sub(self.reading + self.writing)
@@ -88,10 +90,10 @@ impl Handler for Page {
             return Flow::Status(405);
         }
         let now = Now::read(r);
-        let (accepted, handled) = (sum(|c| &c.accepted), sum(|c| &c.handled));
-        let requests = sum(|c| &c.requests);
+        let (accepted, handled) = (process::CONNECTIONS_ACCEPTED.sum(), process::CONNECTIONS_HANDLED.sum());
+        let requests = process::HTTP_REQUESTS.sum();
         let text = format!(
-            "PeerLease connections: {} \nserver accepts handled requests\n {accepted} {handled} {requests} \n\
+            "Active connections: {} \nserver accepts handled requests\n {accepted} {handled} {requests} \n\
              Reading: {} Writing: {} Waiting: {} \n",
             now.active,
             now.reading,

@@ -11,11 +11,11 @@ use base::clock;
 use conf_schema::value::{Flag, Msec, Number, Own, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request, Template};
+use http_types::Method;
 use observe::{Level, os};
 use std::any::Any;
 use std::sync::Arc;
 use upstream::{Options, PeerLease, Stream};
-use wire_h1::Method;
 
 conf_schema::word_set! {
     /// `tunnel_next_upstream`

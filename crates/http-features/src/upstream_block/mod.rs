@@ -50,7 +50,8 @@ directives! {
         keepalive_time: Msec,
         /// How long an idle connection is kept.
         keepalive_timeout: Msec,
-        /// Shared memory of the group: ours is always shared by all threads; name and size are checked.
+        /// Has every server of the group counted (`metrics`). Shared memory it needs not: ours is always shared by all threads; name
+        /// and size are checked.
         zone: Zone,
         /// Name servers for the group's own names; else those of the http block.
         resolver: ResolverLine,
@@ -129,6 +130,7 @@ fn make(
         queue: conf.queue.map(|q| q.0),
         ejection: conf.outlier_ejection.map(|e| e.0),
         budget: conf.retry_budget.map(|b| b.0),
+        counted: conf.zone.is_some(),
     };
     let group = Arc::new(Group::with(name, lines, method, keep, true, extras));
     let Wanted { resolver, timeout } = resolving;

@@ -6,9 +6,9 @@ use crate::shared::static_coded::{StaticCoded, StaticMode};
 use conf_schema::value::{Between, Buffers, Flag, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, HandlerOrder, Request};
+use http_types::Known;
 use std::any::Any;
 use std::sync::Arc;
-use wire_h1::Known;
 
 directives! {
     /// What the module is told in a block.

@@ -70,7 +70,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
 }
 
 fn table(reports: &[(String, Report)]) -> Table {
-    let heads = ["<run", "<load", "requests/s", "mean", "p50", "p99", "p99.9", "errors", "CPU/request", "<verdict"];
+    let heads = ["<run", "<load", "<verdict", "requests/s", "mean", "p50", "p99", "p99.9", "errors", "CPU/request"];
     let mut table = Table::new(&heads);
     for (name, report) in reports {
         for p in &report.points {
@@ -80,6 +80,7 @@ fn table(reports: &[(String, Report)]) -> Table {
             table.row([
                 name.clone(),
                 format!("{} {}", grouped(p.value), report.quantity),
+                p.verdict.word.clone(),
                 grouped(p.rps().mid),
                 time(|t| t.mean),
                 time(|t| t.p50),
@@ -87,7 +88,6 @@ fn table(reports: &[(String, Report)]) -> Table {
                 time(|t| t.p999),
                 p.interval(|r| Some(r.error_share())).map_or("–".into(), |i| Unit::Share.write(i.mid)),
                 p.interval(|r| r.server.as_ref()?.cpu_per_request).map_or("–".into(), |i| seconds(i.mid)),
-                p.verdict.word.clone(),
             ]);
         }
     }
@@ -126,8 +126,12 @@ fn overlay(
 
 fn page(reports: &[(String, Report)]) -> String {
     let mut page = Page::new("Runs side by side");
-    let best_of =
-        |r: &Report| best(r).map_or("nothing".to_string(), |p| format!("{} requests/s", grouped(p.rps().mid)));
+    let best_of = |r: &Report| {
+        best(r).map_or("nothing".to_string(), |p| {
+            let doubt = if p.verdict.usable { String::new() } else { format!(" ({})", p.verdict.word) };
+            format!("{} requests/s{doubt}", grouped(p.rps().mid))
+        })
+    };
     let list: Vec<String> = reports.iter().map(|(name, r)| format!("{name}: {}", best_of(r))).collect();
     page.answer(&format!("At most {}.", list.join("; ")));
     let curves: Vec<(String, &Times)> =

@@ -41,20 +41,20 @@ pub fn main(args: Vec<OsString>) -> i32 {
     if first == "compare" {
         return compare::main(args[1..].to_vec());
     }
-    let args = match presets::find(first) {
+    let words: Option<Vec<String>> = args.iter().skip(1).map(|a| a.to_str().map(String::from)).collect();
+    let translated = match &words {
+        Some(words) => presets::translate(first, words),
+        None => presets::translate(first, &[]).map(|_| Err("an argument is not UTF-8".into())),
+    };
+    let args = match translated {
         None => args,
-        Some(preset) => {
-            let rest: Option<Vec<String>> = args[1..].iter().map(|a| a.to_str().map(String::from)).collect();
-            match rest.ok_or("an argument is not UTF-8".to_string()).and_then(|rest| preset(&rest)) {
-                Ok(translated) => {
-                    eprintln!("= tidegate bench {}", translated.join(" "));
-                    translated.into_iter().map(OsString::from).collect()
-                }
-                Err(message) => {
-                    eprintln!("tidegate bench {first}: {message}");
-                    return USAGE;
-                }
-            }
+        Some(Ok(translated)) => {
+            eprintln!("= tidegate bench {}", translated.join(" "));
+            translated.into_iter().map(OsString::from).collect()
+        }
+        Some(Err(message)) => {
+            eprintln!("tidegate bench {first}: {message}");
+            return USAGE;
         }
     };
     let options = match cli::parse(&args) {

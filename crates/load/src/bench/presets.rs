@@ -5,7 +5,7 @@
 pub type Preset = fn(&[String]) -> Result<Vec<String>, String>;
 
 /// The preset of this name.
-pub fn find(name: &str) -> Option<Preset> {
+fn find(name: &str) -> Option<Preset> {
     Some(match name {
         "wrk" => wrk,
         "wrk2" => wrk2,
@@ -18,6 +18,29 @@ pub fn find(name: &str) -> Option<Preset> {
         "nighthawk" => nighthawk,
         _ => return None,
     })
+}
+
+/// Translates the arguments of the tool of this name; `None` when it is none of them. Where the report goes (`--json`, `--csv`, `--html`) is
+/// ours to say, beside whatever flags.
+pub fn translate(tool: &str, args: &[String]) -> Option<Result<Vec<String>, String>> {
+    let preset = find(tool)?;
+    let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let name = arg.split('=').next().unwrap_or_default();
+        if !matches!(name, "--json" | "--csv" | "--html") {
+            theirs.push(arg.clone());
+            continue;
+        }
+        ours.push(arg.clone());
+        if !arg.contains('=') {
+            ours.extend(args.next().cloned());
+        }
+    }
+    Some(preset(&theirs).map(|mut all| {
+        all.extend(ours);
+        all
+    }))
 }
 
 /// Reads getopt-style arguments: `-c100`, `-c 100`, `--rate 5`, `--rate=5`, and what is left over.
@@ -164,7 +187,6 @@ fn fortio(args: &[String]) -> Result<Vec<String>, String> {
             "-X" => push(&mut out, "-X", a.value(&name, value)?),
             "--payload" => push(&mut out, "-b", a.value(&name, value)?),
             "--timeout" => push(&mut out, "--timeout", a.value(&name, value)?),
-            "--json" => push(&mut out, "--json", a.value(&name, value)?),
             "--unix-socket" => push(&mut out, "--unix", a.value(&name, value)?),
             "--keepalive" if value.as_deref() == Some("false") => out.push("--no-keepalive".into()),
             "--uniform" | "--nocatchup" | "--quiet" => {}
@@ -262,11 +284,12 @@ fn httperf(args: &[String]) -> Result<Vec<String>, String> {
             }
             "--wset" => {
                 let text = a.value(&name, value)?;
-                let files = number(&name, text.split(',').next().unwrap_or(""))?;
-                if files < 1.0 {
-                    return Err(format!("--wset {text}: the number of files is not positive"));
+                let (files, share) = text.split_once(',').ok_or(format!("--wset {text}: files,rate are wanted"))?;
+                let (files, share) = (number(&name, files)?, number(&name, share)?);
+                if files < 1.0 || share > 1.0 {
+                    return Err(format!("--wset {text}: one file or more, and a rate of 0 to 1, are wanted"));
                 }
-                set = Some(files);
+                set = Some((files, share));
             }
             "--timeout" => {
                 let t = a.value(&name, value)?;
@@ -286,9 +309,8 @@ fn httperf(args: &[String]) -> Result<Vec<String>, String> {
             other => return Err(format!("{other} is not a flag of this preset")),
         }
     }
-    if let Some(files) = set {
-        // httperf spreads them over directories of ten digits each; here their number is their name.
-        uri = format!("{}/{{{{rand:0:{}}}}}.html", uri.trim_end_matches('/'), files - 1.0);
+    if let Some((files, share)) = set {
+        uri = format!("{}{{{{walk:{files}:{share}}}}}.html", uri.trim_end_matches('/'));
     }
     let scheme = if ssl { "https" } else { "http" };
     let port = port.map_or(String::new(), |p| format!(":{p}"));
@@ -568,13 +590,22 @@ mod tests {
     }
 
     #[test]
+    fn reports_go_where_they_are_wanted() {
+        let words = ["--server", "h", "--json", "a.json", "--html=b.html", "--num-conns", "5"].map(String::from);
+        let all = translate("httperf", &words).unwrap().unwrap();
+        assert!(all.ends_with(&["--json".into(), "a.json".into(), "--html=b.html".into()]), "{all:?}");
+        assert!(translate("siege", &words).is_none());
+        assert!(translate("wrk", &["--jsonn".into(), "http://h/".into()]).unwrap().is_err());
+    }
+
+    #[test]
     fn httperf_sessions() {
         let p = plan("httperf --server 127.0.0.1 --port 81 --rate 10 --wsess 50,4,2 --wset 100,0.5 --uri /d");
         let job = p.job(p.values[0], 0);
         assert!(matches!(job.model, Model::Connections { think, .. } if think.mean == 2.0));
         assert_eq!(
             (job.calls, job.profile.seconds(), job.requests[0].path.as_str()),
-            (4, 5.0, "/d/{{rand:0:99}}.html")
+            (4, 5.0, "/d{{walk:100:0.5}}.html")
         );
     }
 

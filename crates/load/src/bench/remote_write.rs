@@ -2,22 +2,27 @@
 //! snappy's block format, by POST).
 //!
 //! A thread of its own sends, so that a slow collector does not disturb the load. What does not fit into its queue is dropped and
-//! counted: the report at the end has everything.
+//! counted: the report at the end has everything. Nor does a collector hold back the end of a run: all waits for it there share one
+//! allowance of time.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use super::requests::{self, Url};
 
 /// Writes that wait for the collector.
 const QUEUE_MAX: usize = 16;
-/// How long the collector may take for one.
+/// How long the collector may take for one, from the connection to the status line.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the ends of all runs of one command may wait for what is still in the queue, together.
+const AT_THE_END: Duration = Duration::from_secs(3);
 /// So much of an answer is looked at.
 const ANSWER_MAX: usize = 4096;
+const NO_ANSWER: &str = "it gives no answer";
 
 /// One series with its present value: labels by name (`__name__` among them).
 #[derive(Clone, Debug, PartialEq)]
@@ -27,10 +32,12 @@ pub struct Sample {
 }
 
 /// Where the collector is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Collector {
     url: Url,
     address: SocketAddr,
+    /// What is left of the time for which ends of runs may wait.
+    allowance: Arc<Mutex<Duration>>,
 }
 
 impl Collector {
@@ -45,12 +52,13 @@ impl Collector {
         }
         let address = requests::resolve(&url.host, url.port)?;
         TcpStream::connect_timeout(&address, PATIENCE).map_err(|e| format!("--metrics {text}: {e}"))?;
-        Ok(Collector { url, address })
+        Ok(Collector { url, address, allowance: Arc::new(Mutex::new(AT_THE_END)) })
     }
 
-    fn post(&self, body: &[u8]) -> Result<(), String> {
-        let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE).map_err(|e| e.to_string())?;
-        let limits = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+    fn post(&self, body: &[u8], patience: Duration) -> Result<(), String> {
+        let limit = Instant::now() + patience;
+        let mut stream = TcpStream::connect_timeout(&self.address, patience).map_err(|e| e.to_string())?;
+        let limits = stream.set_write_timeout(Some(patience));
         let head = format!(
             "POST {} HTTP/1.1\r\nHost: {}:{}\r\nUser-Agent: tidegate-bench/{}\r\nContent-Type: application/x-protobuf\r\n\
              Content-Encoding: snappy\r\nX-Prometheus-Remote-Write-Version: 0.1.0\r\nContent-Length: {}\r\n\
@@ -65,16 +73,26 @@ impl Collector {
         sent.map_err(|e| e.to_string())?;
         let (mut answer, mut buffer) = (Vec::new(), [0; 512]);
         while !answer.windows(2).any(|w| w == b"\r\n") && answer.len() < ANSWER_MAX {
-            match stream.read(&mut buffer).map_err(|e| e.to_string())? {
-                0 => break,
-                n => answer.extend_from_slice(&buffer[..n]),
+            // A limit for each read alone would let an answer drip for hours.
+            let left = limit.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(NO_ANSWER.into());
+            }
+            let read = stream.set_read_timeout(Some(left)).and_then(|()| stream.read(&mut buffer));
+            match read {
+                Ok(0) => break,
+                Ok(n) => answer.extend_from_slice(&buffer[..n]),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Err(NO_ANSWER.into());
+                }
+                Err(e) => return Err(e.to_string()),
             }
         }
         let line = String::from_utf8_lossy(answer.split(|b| *b == b'\r').next().unwrap_or_default()).into_owned();
         match line.split(' ').nth(1) {
             Some(status) if status.starts_with('2') => Ok(()),
-            Some(status) => Err(format!("the collector answers {status}")),
-            None => Err("the collector gives no answer".into()),
+            Some(status) => Err(format!("it answers {status}")),
+            None => Err(NO_ANSWER.into()),
         }
     }
 }
@@ -82,45 +100,69 @@ impl Collector {
 /// Sends to a collector from a thread of its own.
 pub struct Sender {
     queue: Option<SyncSender<Vec<u8>>>,
-    thread: Option<JoinHandle<(u64, Option<String>)>>,
-    dropped: u64,
+    allowance: Arc<Mutex<Duration>>,
+    /// Writes that were made, and those that the collector has taken.
+    made: u64,
+    taken: Arc<AtomicU64>,
+    /// Nobody waits for the thread any more.
+    over: Arc<AtomicBool>,
+    /// The first reason why a write was lost; closed when the thread is done.
+    reasons: Receiver<String>,
 }
 
 impl Sender {
     /// Starts.
     pub fn new(collector: Collector) -> Sender {
         let (queue, writes) = sync_channel::<Vec<u8>>(QUEUE_MAX);
-        let thread = std::thread::spawn(move || {
-            let (mut lost, mut why) = (0, None);
+        let (tell, reasons) = channel();
+        let (taken, over, allowance) =
+            (Arc::new(AtomicU64::new(0)), Arc::<AtomicBool>::default(), collector.allowance.clone());
+        let (count, end) = (taken.clone(), over.clone());
+        std::thread::spawn(move || {
             for body in writes {
-                if let Err(reason) = collector.post(&body) {
-                    lost += 1;
-                    why.get_or_insert(reason);
+                if end.load(Ordering::Relaxed) {
+                    return;
+                }
+                match collector.post(&body, PATIENCE) {
+                    Ok(()) => drop(count.fetch_add(1, Ordering::Relaxed)),
+                    Err(reason) => drop(tell.send(reason)),
                 }
             }
-            (lost, why)
         });
-        Sender { queue: Some(queue), thread: Some(thread), dropped: 0 }
+        Sender { queue: Some(queue), allowance, made: 0, taken, over, reasons }
     }
 
-    /// Puts samples of a time (milliseconds since 1970) into the queue.
+    /// Puts samples of a time (milliseconds since 1970) into the queue; without room there they are lost.
     pub fn send(&mut self, samples: &[Sample], at: i64) {
         let body = snappy(&write_request(samples, at));
+        self.made += 1;
         if let Some(queue) = &self.queue {
-            match queue.try_send(body) {
-                Ok(()) => {}
-                Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.dropped += 1,
-            }
+            let _ = queue.try_send(body);
         }
     }
 
-    /// Waits for what is in the queue; a sentence when the collector did not get everything.
+    /// Waits for what is in the queue, as long as the allowance of all runs lasts; a sentence when the collector did not get
+    /// everything. A thread that still hangs then ends by itself.
     pub fn finish(mut self) -> Option<String> {
         drop(self.queue.take());
-        let (lost, why) = self.thread.take()?.join().unwrap_or((0, Some("its thread panicked".into())));
-        let missing = lost + self.dropped;
+        let begin = Instant::now();
+        let mut allowance = self.allowance.lock().unwrap_or_else(|broken| broken.into_inner());
+        let mut why = None;
+        loop {
+            match self.reasons.recv_timeout(allowance.saturating_sub(begin.elapsed())) {
+                Ok(reason) => drop(why.get_or_insert(reason)),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.over.store(true, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+        *allowance = allowance.saturating_sub(begin.elapsed());
+        let missing = self.made - self.taken.load(Ordering::Relaxed);
         let why = why.unwrap_or_else(|| "it was too slow".into());
-        (missing > 0).then(|| format!("the collector of --metrics has not got {missing} of the intervals: {why}"))
+        (missing > 0)
+            .then(|| format!("the collector of --metrics has not got {missing} of {} intervals: {why}", self.made))
     }
 }
 
@@ -238,5 +280,36 @@ mod tests {
             );
         }
         assert!(Collector::new("https://127.0.0.1:1/").is_err() && Collector::new("http://127.0.0.1:1/").is_err());
+    }
+
+    #[test]
+    fn a_collector_that_never_answers_holds_the_ends_of_all_runs_back_once() {
+        // Connections wait in the accept queue, and nobody reads.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut collector = Collector::new(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+        collector.allowance = Arc::new(Mutex::new(Duration::from_millis(30)));
+        for _ in 0..5 {
+            let mut sender = Sender::new(collector.clone());
+            (0..20).for_each(|i| sender.send(&[sample("x", f64::from(i))], 1000));
+            // Had the end waited for one write, that would be the reason.
+            let said = sender.finish().unwrap();
+            assert!(said.contains("not got 20 of 20 intervals: it was too slow"), "{said}");
+        }
+        assert_eq!(*collector.allowance.lock().unwrap(), Duration::ZERO);
+    }
+
+    #[test]
+    fn an_answer_that_drips_has_one_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let collector = Collector::new(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+        let server = std::thread::spawn(move || {
+            let mut stream = listener.incoming().nth(1).unwrap().unwrap();
+            // Ends when the other side has gone.
+            while stream.write_all(b"H").is_ok() {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        assert_eq!(collector.post(b"x", Duration::from_millis(20)), Err(NO_ANSWER.to_string()));
+        server.join().unwrap();
     }
 }

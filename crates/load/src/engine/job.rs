@@ -127,6 +127,10 @@ impl Model {
     pub fn is_open(&self) -> bool {
         !matches!(self, Model::Closed { .. })
     }
+    /// Whether requests go over any connection that is free.
+    pub fn is_pooled(&self) -> bool {
+        matches!(self, Model::Open { .. } | Model::Replay { .. })
+    }
     /// What the values of the profile are.
     pub fn quantity(&self) -> &'static str {
         match self {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use figures::rng::Rng;
+use http_types::Method;
 use serde::{Deserialize, Serialize};
-use wire_h1::{Method, RequestWriter};
+use wire_h1::RequestWriter;
 
 use super::session::{Extractor, Variables};
 use super::template::Template;
@@ -229,7 +230,7 @@ impl Prepared {
             let lower = name.to_ascii_lowercase();
             text.clear();
             value.fill(sequence, variables, rng, &mut text);
-            if lower == b"host" || wire_h2::is_connection_field(&lower, &text) {
+            if lower == b"host" || http_types::is_connection_field(&lower, &text) {
                 continue;
             }
             encoder.field(&lower, &text, block);

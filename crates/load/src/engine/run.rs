@@ -164,7 +164,8 @@ pub fn run(job: &Job, control: &Control, mut live: impl FnMut(&Moment)) -> Resul
     for handle in handles {
         let done = handle.join().map_err(|_| "a client thread panicked".to_string())??;
         outcome.seconds = outcome.seconds.max(done.measured as f64 * 1e-9);
-        outcome.busy.push(done.cpu as f64 / done.measured.max(1) as f64);
+        // A thread that looks for work instead of sleeping has room for more.
+        outcome.busy.push(done.cpu.saturating_sub(done.spun) as f64 / done.measured.max(1) as f64);
         outcome.client_cpu += done.cpu as f64 * 1e-9;
         outcome.waited.push(done.waited as f64 / done.measured.max(1) as f64);
         outcome.timeline.merge(&done.timeline);

@@ -126,6 +126,9 @@ impl Transport for Sim {
     fn cpu(&self) -> u64 {
         0
     }
+    fn spun(&self) -> u64 {
+        0
+    }
     fn waited(&self) -> u64 {
         0
     }

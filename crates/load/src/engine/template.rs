@@ -1,4 +1,5 @@
-//! Templates in paths, headers and bodies: `{{seq}}`, `{{rand:1:100}}`, `{{pick:a|b|c}}`, `{{hex:16}}`, `{{var:token}}`.
+//! Templates in paths, headers and bodies: `{{seq}}`, `{{rand:1:100}}`, `{{pick:a|b|c}}`, `{{hex:16}}`, `{{walk:1000:0.25}}`,
+//! `{{var:token}}`.
 //!
 //! Compiled once; a request without placeholders is sent from one ready buffer.
 
@@ -17,6 +18,9 @@ enum Piece {
     Pick(Vec<Vec<u8>>),
     /// So many hexadecimal digits.
     Hex(usize),
+    /// One after the other of so many files in a tree with a directory for each digit but the last (`/0/4/2`), a new one with this
+    /// share of the requests: what httperf calls a working set.
+    Walk(u64, f64),
     /// What an earlier answer of the session gave.
     Variable(String),
 }
@@ -75,6 +79,7 @@ impl Template {
                 Piece::Pick(choices) => {
                     out.extend_from_slice(&choices[rng.below(choices.len() as u64) as usize]);
                 }
+                Piece::Walk(files, share) => walk((sequence as f64 * share) as u64 % files, *files, out),
                 Piece::Variable(name) => out.extend_from_slice(variables.get(name)),
                 Piece::Hex(digits) => {
                     out.extend((0..*digits).map(|_| b"0123456789abcdef"[rng.below(16) as usize]));
@@ -84,10 +89,24 @@ impl Template {
     }
 }
 
+/// File `number` of `files`: as many digits as the last one has.
+fn walk(number: u64, files: u64, out: &mut Vec<u8>) {
+    let (mut digit, last) = (1, files - 1);
+    while digit <= last / 10 {
+        digit *= 10;
+    }
+    // A single file needs no digit.
+    while last > 0 && digit > 0 {
+        out.extend_from_slice(&[b'/', b'0' + (number / digit % 10) as u8]);
+        digit /= 10;
+    }
+}
+
 fn placeholder(text: &str) -> Result<Piece, String> {
     let unknown = || {
         format!(
-            "`{{{{{text}}}}}` is not one of {{{{seq}}}}, {{{{rand:1:100}}}}, {{{{pick:a|b}}}}, {{{{hex:16}}}}, {{{{var:name}}}}"
+            "`{{{{{text}}}}}` is not one of {{{{seq}}}}, {{{{rand:1:100}}}}, {{{{pick:a|b}}}}, {{{{hex:16}}}}, {{{{walk:1000:0.25}}}}, \
+             {{{{var:name}}}}"
         )
     };
     let (name, rest) = text.split_once(':').unwrap_or((text, ""));
@@ -101,6 +120,13 @@ fn placeholder(text: &str) -> Result<Piece, String> {
         "pick" if !rest.is_empty() => Ok(Piece::Pick(rest.split('|').map(|c| c.as_bytes().to_vec()).collect())),
         "var" if !rest.is_empty() && rest.chars().all(|c| c.is_alphanumeric() || c == '_') => {
             Ok(Piece::Variable(rest.into()))
+        }
+        "walk" => {
+            let (files, share) = rest.split_once(':').ok_or_else(unknown)?;
+            match (files.trim().parse(), share.trim().parse()) {
+                (Ok(files @ 1..), Ok(share)) if (0.0..=1.0).contains(&share) => Ok(Piece::Walk(files, share)),
+                _ => Err(unknown()),
+            }
         }
         "hex" => match rest.parse() {
             Ok(digits @ 1..=1024) => Ok(Piece::Hex(digits)),
@@ -132,9 +158,32 @@ mod tests {
     }
 
     #[test]
+    fn a_working_set_is_walked_through_as_httperf_does() {
+        // Its manual: file 103 of 1024, in a tree of ten entries a directory.
+        assert_eq!(fill("{{walk:1024:1}}.html", 103), "/0/1/0/3.html");
+        assert_eq!(fill("{{walk:1024:1}}", 1024 + 7), "/0/0/0/7");
+        // A quarter of the requests is for a new file.
+        let quarter: Vec<String> = (0..9).map(|i| fill("{{walk:100:0.25}}", i)).collect();
+        assert_eq!(quarter, ["/0/0", "/0/0", "/0/0", "/0/0", "/0/1", "/0/1", "/0/1", "/0/1", "/0/2"]);
+        assert_eq!(fill("{{walk:10:1}} {{walk:11:1}} {{walk:1:1}}", 9), "/9 /0/9 ");
+        assert_eq!(fill("{{walk:1000000:0}}", 9), "/0/0/0/0/0/0");
+    }
+
+    #[test]
     fn mistakes_are_named() {
-        for bad in ["{{", "{{nope}}", "{{rand:9:1}}", "{{hex:0}}", "{{pick:}}", "{{rand:1}}", "{{var:}}", "{{var:a b}}"]
-        {
+        for bad in [
+            "{{",
+            "{{nope}}",
+            "{{rand:9:1}}",
+            "{{hex:0}}",
+            "{{pick:}}",
+            "{{rand:1}}",
+            "{{var:}}",
+            "{{var:a b}}",
+            "{{walk:9}}",
+            "{{walk:0:1}}",
+            "{{walk:9:2}}",
+        ] {
             assert!(Template::parse(bad).is_err(), "{bad}");
         }
     }

@@ -62,6 +62,8 @@ pub trait Transport {
     fn connect_cost(&mut self) -> Cost;
     /// CPU time that this thread has used so far, in nanoseconds.
     fn cpu(&self) -> u64;
+    /// Of that, the time in which it only looked whether there is something to do.
+    fn spun(&self) -> u64;
     /// Time that this thread has waited for a processor although it could have run, in nanoseconds.
     fn waited(&self) -> u64;
     /// Waits for events until the time `deadline` and puts them into `ready` (cleared first).

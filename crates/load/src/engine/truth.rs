@@ -217,6 +217,31 @@ fn requests_of_a_stalled_connection_move_to_others() {
 }
 
 #[test]
+fn a_burst_makes_no_more_connections_than_can_be_made_at_once() {
+    // A connection takes 50 ms, as handshakes over a distance do: a thousand requests are due before the first one stands. From
+    // then on each takes a tenth of a millisecond, wherever it waited.
+    let mut job = job(10_000, 2.0);
+    job.model = Model::Open { arrivals: Arrivals::Fixed };
+    job.profile = Profile::constant(20_000.0, 2.0);
+    let mut sim = stalling(100_000, 0, S);
+    sim.connect_delay = 50 * MS;
+    let (r, _) = play(sim, &job);
+    assert_eq!((r.due, r.in_time + r.late, r.failures.total()), (40_000, 40_000, 0));
+    assert!(r.connections <= 256, "{} connections", r.connections);
+    // None waits longer than the first connections and the queue before them.
+    near(r.corrected.range().1, 0.0501, 0.001);
+    near(r.corrected.quantile(0.5), 0.0001, 1e-5);
+    // Slow answers get the connections that they need: as many again as stand, each time.
+    let mut slow = stalling(1000 * MS, 0, S);
+    slow.connect_delay = 50 * MS;
+    job.profile = Profile::constant(2000.0, 2.0);
+    let (r, _) = play(slow, &job);
+    assert_eq!((r.in_time + r.late, r.failures.total()), (4000, 0));
+    assert!((1900..2600).contains(&r.connections), "{} connections", r.connections);
+    assert!(r.corrected.range().1 < 1.4, "{}", r.corrected.range().1);
+}
+
+#[test]
 fn the_generators_own_lateness_is_part_of_the_time_and_shown_apart() {
     // The client is held up for half a second (paging, a busy core); 500 requests become due meanwhile.
     let mut sim = stalling(100_000, 0, S);

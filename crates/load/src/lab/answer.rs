@@ -4,6 +4,7 @@ use figures::plot::{Axis, Mark, Plot, Series};
 use figures::units::{Unit, seconds, significant};
 
 use super::conduct::{Line, Results, WorkloadResult};
+use crate::report::answer::many;
 use crate::report::model::{Point, Round};
 use crate::report::plots;
 use crate::report::text::grouped;
@@ -81,10 +82,9 @@ fn reached(w: &WorkloadResult, line: &Line) -> String {
         let best = line.points.iter().max_by(|a, b| a.rps().mid.total_cmp(&b.rps().mid));
         return best.map_or(String::new(), |p| {
             format!(
-                "up to {} requests/s (with {} {}, mean latency {})",
+                "up to {} requests/s (with {}, mean latency {})",
                 grouped(p.rps().mid),
-                grouped(p.value),
-                w.quantity,
+                many(p.value, &w.quantity),
                 seconds(figure(p, mean))
             )
         });

@@ -119,7 +119,12 @@ pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<
     }
     let mut backends = Vec::new();
     for backend in &lab.backends {
-        backends.push(ground.start(backend)?);
+        match ground.start(backend) {
+            Ok(running) => backends.push(running),
+            // What was asked for is a report, and nothing has been measured.
+            Err(_) if interrupt::told() => break,
+            Err(why) => return Err(why),
+        }
     }
     let mut bench = Bench {
         lab,
@@ -252,7 +257,11 @@ impl Bench<'_> {
                     if interrupt::told() {
                         break;
                     }
-                    let _running = self.start(server)?;
+                    let _running = match self.start(server) {
+                        Ok(running) => running,
+                        Err(_) if interrupt::told() => break,
+                        Err(why) => return Err(why),
+                    };
                     let mut job = self.job(server, workload, 64.0, 0.7, 0);
                     job.model = Model::Closed { think: Think::default() };
                     let outcome = run(&job, &Control::until(interrupt::flag()), |_| ())?;

@@ -86,10 +86,31 @@ impl Ground {
         for command in &lab.setup {
             let words: Vec<String> = split(&ground.fill(command, ""));
             let Some((program, args)) = words.split_first() else { continue };
-            let output = self::program(program, args).current_dir(&self.directory).output();
-            let output = output.map_err(|e| format!("setup `{command}`: {e}"))?;
-            if !output.status.success() {
-                return Err(format!("setup `{command}`: {}", String::from_utf8_lossy(&output.stderr).trim()));
+            let said = self.directory.join("setup.log");
+            let file = fs::File::create(&said).map_err(|e| format!("{}: {e}", said.display()))?;
+            let mut setup = self::program(program, args);
+            setup.current_dir(&self.directory).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+            setup.process_group(0);
+            let mut child = spawn_on(&[], setup).map_err(|e| format!("setup `{command}`: {e}"))?;
+            interrupt::started(child.id());
+            let status = loop {
+                if let Some(status) = child.try_wait().map_err(|e| format!("setup `{command}`: {e}"))? {
+                    break status;
+                }
+                if interrupt::told() {
+                    // With whatever it has started: it is not waited for.
+                    let group = rustix::process::Pid::from_child(&child);
+                    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            };
+            interrupt::ended(child.id());
+            if interrupt::told() {
+                return Ok(());
+            }
+            if !status.success() {
+                let said = fs::read_to_string(&said).unwrap_or_default();
+                return Err(format!("setup `{command}`: {}", said.trim()));
             }
         }
         Ok(())

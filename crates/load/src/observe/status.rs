@@ -28,13 +28,27 @@ pub struct Status {
 
 /// Names under which exporters tell each figure; the nginx exporter's, the client libraries', and common others.
 const NAMES: [(&str, &[&str]); 9] = [
-    ("accepted", &["nginx_connections_accepted", "nginx_connections_accepted_total"]),
-    ("handled", &["nginx_connections_handled", "nginx_connections_handled_total"]),
-    ("requests", &["nginx_http_requests_total", "http_requests_total", "haproxy_process_requests_total"]),
-    ("active", &["nginx_connections_active"]),
-    ("reading", &["nginx_connections_reading"]),
-    ("writing", &["nginx_connections_writing"]),
-    ("waiting", &["nginx_connections_waiting"]),
+    (
+        "accepted",
+        &["tidegate_connections_accepted_total", "nginx_connections_accepted", "nginx_connections_accepted_total"],
+    ),
+    (
+        "handled",
+        &["tidegate_connections_handled_total", "nginx_connections_handled", "nginx_connections_handled_total"],
+    ),
+    (
+        "requests",
+        &[
+            "tidegate_http_requests_total",
+            "nginx_http_requests_total",
+            "http_requests_total",
+            "haproxy_process_requests_total",
+        ],
+    ),
+    ("active", &["tidegate_connections_active", "nginx_connections_active"]),
+    ("reading", &["tidegate_connections_reading", "nginx_connections_reading"]),
+    ("writing", &["tidegate_connections_writing", "nginx_connections_writing"]),
+    ("waiting", &["tidegate_connections_waiting", "nginx_connections_waiting"]),
     ("cpu", &["process_cpu_seconds_total"]),
     ("memory", &["process_resident_memory_bytes"]),
 ];
@@ -158,6 +172,19 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metrics_as_tidegate_writes_them() {
+        let text = "# TYPE tidegate_connections_handled_total counter\n\
+                    tidegate_connections_accepted_total 9\n\
+                    tidegate_connections_handled_total{area=\"http\"} 7\n\
+                    tidegate_connections_handled_total{area=\"stream\"} 1\n\
+                    tidegate_connections_active 4\ntidegate_connections_waiting 3\n\
+                    tidegate_http_requests_total{version=\"1.1\"} 20\ntidegate_http_requests_total{version=\"2\"} 5\n";
+        let status = Status::parse(text).expect("metrics");
+        assert_eq!((status.accepted, status.handled, status.requests), (Some(9.0), Some(8.0), Some(25.0)));
+        assert_eq!((status.active, status.waiting, status.reading), (Some(4.0), Some(3.0), None));
+    }
 
     #[test]
     fn stub_status_as_nginx_writes_it() {

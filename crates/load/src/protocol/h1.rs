@@ -6,10 +6,8 @@
 use std::collections::VecDeque;
 
 use figures::rng::Rng;
-use wire_h1::{
-    BodyLength, ChunkedDecoder, HeadLimits, Known, Method, Progress, ResponseHead, ResponseParser, Role, response_body,
-    response_keep_alive,
-};
+use http_types::{BodyLength, Known, Method, ResponseHead};
+use wire_h1::{ChunkedDecoder, HeadLimits, Progress, ResponseParser, Role, response_body, response_keep_alive};
 
 use super::{Answer, Encoded, Event, Protocol, Step};
 use crate::engine::failure::Failure;

@@ -5,8 +5,8 @@
 use std::collections::VecDeque;
 
 use figures::rng::Rng;
-use wire_h1::Method;
-use wire_h2::{Client, ClientEvent, ClientLimits, List};
+use http_types::{List, Method};
+use wire_h2::{Client, ClientEvent, ClientLimits};
 
 use super::{Answer, Encoded, Event, Protocol, Step};
 use crate::engine::failure::Failure;

@@ -47,7 +47,7 @@ fn failing(point: &Point) -> String {
 }
 
 /// `1 connection`, `50 connections`.
-fn many(value: f64, quantity: &str) -> String {
+pub(crate) fn many(value: f64, quantity: &str) -> String {
     let noun = if value == 1.0 { quantity.trim_end_matches('s') } else { quantity };
     format!("{} {noun}", grouped(value))
 }

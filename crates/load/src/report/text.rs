@@ -35,9 +35,15 @@ fn one(report: &Report, point: &Point, out: &mut String) {
         n => format!("   ± {} over {n} rounds", Unit::Share.write(rps.relative_half_width())),
     };
     let _ = writeln!(out, "\n  {} requests/s{spread}", grouped(rps.mid));
+    // Otherwise the sum of the due requests would seem to contradict it.
+    let before = r.good.saturating_sub(r.in_time);
+    let before = match before * 100 > r.answers {
+        true => format!(", {} of them to requests due in the warm-up", grouped(before as f64)),
+        false => String::new(),
+    };
     let _ = writeln!(
         out,
-        "  {} answers in {}, {}/s received",
+        "  {} answers{before} in {}, {}/s received",
         grouped(r.answers as f64),
         seconds(r.seconds),
         bytes(r.bytes_per_second)

@@ -1,9 +1,10 @@
 //! A client of HTTP/2 that sends what it likes.
 
+use http_types::ListLimits;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use wire_h2::PREFACE;
-use wire_h2::hpack::{Decoder, Encoder, ListLimits};
+use wire_h2::hpack::{Decoder, Encoder};
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;

@@ -8,6 +8,7 @@ use crate::zones::{self, Declared};
 use crate::{Session, Template};
 use conf_schema::value::List;
 use conf_schema::{Cx, Directive, Problem, Value, words};
+use metrics::{limit_conn as row, process};
 use observe::Level;
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -78,7 +79,7 @@ impl<S: Session> Value for Zone<S> {
         if name.is_empty() {
             return Err(Problem::says("\"limit_conn_zone\" must have \"zone\" parameter"));
         }
-        let state = zones::state(KIND, &name, size, &key_text, || Counts::new(size));
+        let state = zones::state(KIND, &name, size, &key_text, || Counts::new(&name, size));
         zones::declare(cx, d, KIND, Declared { name, key, key_text, state })?;
         Ok(Zone(PhantomData))
     }
@@ -87,13 +88,15 @@ impl<S: Session> Value for Zone<S> {
 /// Sessions that are there, by key.
 pub struct Counts {
     entries_max: usize,
+    zone: metrics::Zone<row::Of>,
     by_key: Mutex<HashMap<Box<[u8]>, u32>>,
 }
 
 impl Counts {
-    fn new(size: u64) -> Counts {
+    fn new(name: &str, size: u64) -> Counts {
         // As nginx: 64 bytes an entry with a short key.
-        Counts { entries_max: (size / 64) as usize, by_key: Mutex::default() }
+        let zone = metrics::Zone::named(&[name]);
+        Counts { entries_max: (size / 64) as usize, zone, by_key: Mutex::default() }
     }
     fn take(self: &Arc<Self>, key: &[u8], most: u32) -> Outcome {
         let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
@@ -200,17 +203,26 @@ impl<S: Session> Check<S> {
             }
             looked = true;
             match zone.state.take(&key, *most) {
-                Outcome::Taken(place) => places.push(place),
+                Outcome::Taken(place) => {
+                    zone.state.zone.up_at(row::REQUESTS, 0);
+                    places.push(place);
+                }
                 outcome => {
                     if matches!(outcome, Outcome::Many) {
                         let dry = if self.dry_run { ", dry run," } else { "" };
                         s.log(self.level, format_args!("limiting connections{dry} by zone \"{}\"", zone.name));
                     }
-                    let status = if self.dry_run { "REJECTED_DRY_RUN" } else { "REJECTED" };
+                    let (status, verdict) = if self.dry_run { ("REJECTED_DRY_RUN", 2) } else { ("REJECTED", 1) };
+                    zone.state.zone.up_at(row::REQUESTS, verdict);
+                    process::LIMIT_CONN.up_at(verdict);
                     return Verdict::Refused(Counted { status, places: Vec::new() });
                 }
             }
         }
-        if looked { Verdict::Passed(Counted { status: "PASSED", places }) } else { Verdict::NotCounted }
+        if !looked {
+            return Verdict::NotCounted;
+        }
+        process::LIMIT_CONN.up_at(0);
+        Verdict::Passed(Counted { status: "PASSED", places })
     }
 }

@@ -5,7 +5,7 @@ use conf_schema::table::synthetic;
 
 #[test]
 fn places_are_given_back() {
-    let counts = Arc::new(Counts::new(zones::BYTES_MIN));
+    let counts = Arc::new(Counts::new("test", zones::BYTES_MIN));
     let first = counts.take(b"a", 2);
     let second = counts.take(b"a", 2);
     assert!(matches!((&first, &second), (Outcome::Taken(_), Outcome::Taken(_))));
@@ -19,7 +19,7 @@ fn places_are_given_back() {
 
 #[test]
 fn memory_is_bounded() {
-    let counts = Arc::new(Counts::new(zones::BYTES_MIN));
+    let counts = Arc::new(Counts::new("test", zones::BYTES_MIN));
     let taken: Vec<Outcome> = (0..600u32).map(|n| counts.take(&n.to_le_bytes(), 1)).collect();
     assert_eq!(taken.iter().filter(|o| matches!(o, Outcome::Taken(_))).count(), 512);
     assert_eq!(taken.iter().filter(|o| matches!(o, Outcome::Full)).count(), 88);

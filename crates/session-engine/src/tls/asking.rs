@@ -1,12 +1,13 @@
 //! Asking an authority about a certificate: one request over plain HTTP (nginx: `ngx_ssl_ocsp_request`).
 
 use crate::upstreams::{Resolving, host_and_port};
+use http_types::{BodyLength, Method, ResponseHead};
 use observe::os;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 use tls::ocsp::{CertificateId, RESPONSE_MAX};
 use upstream::{Address, Options, Stream};
-use wire_h1::{BodyLength, HeadLimits, Method, Progress, ResponseHead, ResponseParser};
+use wire_h1::{HeadLimits, Progress, ResponseParser};
 
 /// An authority may take so long (nginx: the same for each step).
 const TIMEOUT: Duration = Duration::from_secs(60);

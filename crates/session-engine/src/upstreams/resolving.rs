@@ -30,14 +30,14 @@ impl<R> Default for AreaResolver<R> {
     }
 }
 
-/// `resolver address ... [valid=time] [ipv4=on|off] [ipv6=on|off]`
+/// `resolver address ... [valid=time] [ipv4=on|off] [ipv6=on|off] [status_zone=zone]`
 #[derive(Clone)]
 pub struct ResolverLine(pub Arc<Resolver>);
 
 impl Value for ResolverLine {
-    const SYNTAX: &'static str = "address ... [valid=time] [ipv4=on|off] [ipv6=on|off]";
+    const SYNTAX: &'static str = "address ... [valid=time] [ipv4=on|off] [ipv6=on|off] [status_zone=zone]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let (mut servers, mut valid, mut ipv4, mut ipv6) = (Vec::new(), None, true, true);
+        let (mut servers, mut valid, mut ipv4, mut ipv6, mut zone) = (Vec::new(), None, true, true, None);
         for (index, word) in d.args.iter().enumerate() {
             let text = word.text();
             let invalid = || Problem::says(format!("invalid parameter: {text}")).at(index);
@@ -53,9 +53,7 @@ impl Value for ResolverLine {
                 }
                 Some(("ipv4", value)) => ipv4 = switch(value)?,
                 Some(("ipv6", value)) => ipv6 = switch(value)?,
-                Some(("status_zone", _)) => {
-                    return Err(Problem::says("parameter \"status_zone\" is not supported by this version").at(index));
-                }
+                Some(("status_zone", name)) if !name.is_empty() => zone = Some(name.to_string()),
                 Some(_) => return Err(invalid()),
                 None => {
                     let found = nameserver(&text)
@@ -70,7 +68,11 @@ impl Value for ResolverLine {
         if servers.is_empty() {
             return Err(Problem::says("no name servers defined"));
         }
-        Ok(ResolverLine(Arc::new(Resolver::new(servers, valid, ipv4, ipv6))))
+        let resolver = Resolver::new(servers, valid, ipv4, ipv6);
+        Ok(ResolverLine(Arc::new(match zone {
+            Some(name) => resolver.counted_as(&name),
+            None => resolver,
+        })))
     }
 }
 

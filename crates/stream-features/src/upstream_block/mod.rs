@@ -142,7 +142,8 @@ fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut C
             return Err(Problem::says(words));
         }
     }
-    let group = Arc::new(Group::with(name, lines, method, KeepAlive::none(), true, Extras::default()));
+    let extras = Extras { counted: conf.zone.is_some(), ..Extras::default() };
+    let group = Arc::new(Group::with(name, lines, method, KeepAlive::none(), true, extras));
     cx.get::<Groups>().names.keep(Naming { group: group.clone(), resolver, timeout });
     Ok(UpstreamRef { group, rules: Some(Arc::new(rules)) })
 }

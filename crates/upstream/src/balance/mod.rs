@@ -10,6 +10,7 @@ use crate::group::{Group, Members};
 use crate::peer::{Peer, State};
 use base::clock::Instant;
 pub use hash::Crc32;
+use metrics::{peer as row, process};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -121,6 +122,8 @@ pub struct PeerLease {
     /// It was said already how it ended.
     over: bool,
     single: bool,
+    /// The status of its response, in an area that has one; 0: none has come.
+    status: u16,
     at_end: Option<Box<dyn FnOnce()>>,
 }
 
@@ -135,6 +138,15 @@ impl PeerLease {
     pub fn group(&self) -> &Arc<Group> {
         &self.group
     }
+    /// A response has come: its status and how long that took are counted.
+    pub fn answered(&mut self, status: u16, micros: u64) {
+        self.status = status;
+        process::UPSTREAM_HEADER.note(micros);
+        if let Some(zone) = self.peer.zone.get() {
+            zone.up_at(row::RESPONSES, metrics::class(status));
+            zone.note(row::HEADER, micros);
+        }
+    }
     /// The head of the response is here.
     pub fn header(&mut self, ms: u64) {
         self.header_ms = Some(ms);
@@ -147,6 +159,9 @@ impl PeerLease {
     }
     /// It was connected to: earlier failures are forgotten (nginx: `notify_round_robin_peer`).
     pub fn connected(&self) {
+        if let Some(zone) = self.peer.zone.get() {
+            zone.note(row::HEADER, base::clock::now().micros_since(self.started));
+        }
         if !self.single {
             self.peer.succeeded(base::clock::now());
         }
@@ -155,7 +170,12 @@ impl PeerLease {
     pub fn failed(&mut self, now: Instant) -> bool {
         self.over = true;
         // Nobody could take its place.
-        !self.single && self.peer.failed(now)
+        let is_out = !self.single && self.peer.failed(now);
+        if let Some(zone) = self.peer.zone.get() {
+            zone.up(row::FAILS);
+            zone.add(row::UNAVAILABLE, u64::from(is_out));
+        }
+        is_out
     }
     /// Another server is asked, without this one being to blame (403, 404).
     pub fn passed_on(&mut self) {
@@ -182,6 +202,13 @@ impl Drop for PeerLease {
     fn drop(&mut self) {
         let now = base::clock::now();
         let whole_ms = now.millis_since(self.started);
+        if self.status > 0 {
+            process::UPSTREAM_RESPONSE.note(now.micros_since(self.started));
+        }
+        if let Some(zone) = self.peer.zone.get() {
+            zone.down(row::ACTIVE);
+            zone.note(row::RESPONSE, now.micros_since(self.started));
+        }
         if self.inflight {
             self.landed(whole_ms);
         }
@@ -270,6 +297,10 @@ impl Group {
     fn taken(self: &Arc<Self>, peer: &Arc<Peer>, single: bool, now: Instant) -> PeerLease {
         let inflight = matches!(self.method, Method::LeastTime { inflight: true, .. }) && !single;
         peer.active.fetch_add(1, Ordering::Relaxed);
+        if let Some(zone) = peer.zone.get() {
+            zone.up(row::REQUESTS);
+            zone.rise(row::ACTIVE);
+        }
         let note = |s: &mut State| {
             if now.millis_since(s.checked) > peer.spec.fail_timeout_ms {
                 s.checked = now;
@@ -294,6 +325,7 @@ impl Group {
             inflight,
             over: false,
             single,
+            status: 0,
             at_end: None,
         }
     }

@@ -8,6 +8,7 @@ use crate::group::ResolvedAddress;
 use crate::names::Word;
 use base::clock::{self, Instant};
 use message::{Answer as Message, Kind, NO_ERROR, Question};
+use metrics::{Zone, process, resolver as row};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
@@ -109,6 +110,8 @@ pub struct Resolver {
     pub ipv4: bool,
     pub ipv6: bool,
     turn: AtomicUsize,
+    /// `status_zone=`
+    zone: Option<Zone<row::Of>>,
 }
 
 /// What was asked for, and until when it holds.
@@ -212,7 +215,39 @@ fn arpa(address: IpAddr) -> String {
 
 impl Resolver {
     pub fn new(servers: Vec<NameServer>, valid: Option<Duration>, ipv4: bool, ipv6: bool) -> Resolver {
-        Resolver { servers, valid, ipv4, ipv6, turn: AtomicUsize::new(0) }
+        Resolver { servers, valid, ipv4, ipv6, turn: AtomicUsize::new(0), zone: None }
+    }
+    /// Has its questions counted in a zone of this name (`status_zone=`).
+    #[must_use]
+    pub fn counted_as(self, name: &str) -> Resolver {
+        Resolver { zone: Some(Zone::named(&[name])), ..self }
+    }
+    fn count_request(&self, kind: Kind) {
+        let kind = match kind {
+            Kind::A | Kind::Aaaa => 0,
+            Kind::Srv => 1,
+            Kind::Ptr => 2,
+        };
+        process::RESOLVER_REQUESTS.up_at(kind);
+        if let Some(zone) = &self.zone {
+            zone.up_at(row::REQUESTS, kind);
+        }
+    }
+    fn count_response(&self, said: Result<(), Failed>) {
+        let code = match said {
+            Ok(()) => 0,
+            Err(Failed::Format) => 1,
+            Err(Failed::Server) => 2,
+            Err(Failed::NoSuchName) => 3,
+            Err(Failed::Unimplemented) => 4,
+            Err(Failed::Refused) => 5,
+            Err(Failed::TimedOut) => 6,
+            Err(Failed::Other) => 7,
+        };
+        process::RESOLVER_RESPONSES.up_at(code);
+        if let Some(zone) = &self.zone {
+            zone.up_at(row::RESPONSES, code);
+        }
     }
     /// The same line has the same names, also after a reload.
     fn identity(&self) -> String {
@@ -393,20 +428,23 @@ impl Resolver {
             let id = u16::from_le_bytes([random(), random()]);
             let question = Question { id, name: name.to_string(), kind };
             let bytes = question.bytes().ok_or(Failed::NoSuchName)?;
+            self.count_request(kind);
             let asked = runtime::time::timeout(RESEND, async {
                 let answer = over_udp(server, &bytes, &question).await?;
                 if answer.truncated { over_tcp(server, &bytes, &question).await } else { Ok(answer) }
             });
             match asked.await {
                 Ok(Ok(answer)) => {
-                    return match answer.code {
-                        NO_ERROR => Ok(answer),
-                        code => Err(Failed::of(code)),
-                    };
+                    let said = if answer.code == NO_ERROR { Ok(()) } else { Err(Failed::of(answer.code)) };
+                    self.count_response(said);
+                    return said.map(|()| answer);
                 }
                 // A server that cannot be reached is not asked again at once.
-                Ok(Err(_)) => runtime::time::sleep_until(began.plus(RESEND)).await,
-                Err(_) => {}
+                Ok(Err(_)) => {
+                    runtime::time::sleep_until(began.plus(RESEND)).await;
+                    self.count_response(Err(Failed::TimedOut));
+                }
+                Err(_) => self.count_response(Err(Failed::TimedOut)),
             }
         }
     }

@@ -3,9 +3,10 @@
 mod receive;
 
 use crate::frame::{self, ErrorCode};
-use crate::hpack::{Decoder, List};
+use crate::hpack::Decoder;
 use crate::server::{ConnectionError, PREFACE};
 use bytes::Bytes;
+use http_types::List;
 use std::collections::{HashMap, VecDeque};
 
 /// Bounds on what a server may ask of us.

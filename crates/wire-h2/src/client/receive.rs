@@ -2,9 +2,10 @@
 
 use super::{Block, Client, ClientEvent};
 use crate::frame::{self, ErrorCode, Head};
-use crate::hpack::{Broken, ListLimits};
+use crate::hpack::Broken;
 use crate::server::ConnectionError;
 use bytes::Bytes;
+use http_types::ListLimits;
 
 /// CONTINUATION frames of one block.
 const CONTINUATIONS_MAX: u32 = 64;

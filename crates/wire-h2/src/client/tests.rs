@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::hpack::Encoder;
-use crate::{Event, Limits, Server, Taken};
+use crate::{Limits, Server};
+use http_types::{Event, Taken};
 
 fn block(path: &str) -> Vec<u8> {
     let mut out = Vec::new();
@@ -46,6 +47,7 @@ fn many_streams_with_bodies_both_ways() {
             talk(&mut client, &mut server, step);
             while let Some(event) = server.poll_event() {
                 if let Event::Head { stream, .. } = event {
+                    let stream = stream as u32;
                     server.send_head(stream, 200, [(&b"x-a"[..], &b"b"[..])].into_iter(), false);
                     answered.insert(stream, body.len());
                 }

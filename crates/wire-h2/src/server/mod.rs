@@ -1,15 +1,15 @@
 //! The server's side of one connection: its state, its bounds, and the bodies of its requests. What comes in is in
-//! `receive.rs`, what goes out in `send.rs`.
+//! `receive.rs`, what goes out in `send.rs`; `edge.rs` is what drivers of any protocol know.
 
+mod edge;
 mod receive;
 mod send;
 
 use crate::frame::{self, ErrorCode};
-use crate::hpack::{Decoder, Encoder, List};
+use crate::hpack::{Decoder, Encoder};
 use crate::priority::{Priorities, Priority};
-use crate::request::{Malformed, Request};
 use crate::stream::{ByStream, Stream};
-use bytes::Bytes;
+use http_types::{Event, Rank, Taken};
 use std::collections::VecDeque;
 
 /// What a client sends first (RFC 9113, 3.4).
@@ -60,48 +60,12 @@ const RESET_KEPT: usize = 64;
 /// What a body that is read may have on its way beside `stream_window`, at least.
 const READ_WINDOW: i64 = 65_536;
 
-/// What the peer has done.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "heads are what most events are, and none waits for long")]
-pub enum Event {
-    /// A request. `end`: it has no body.
-    Head {
-        stream: u32,
-        list: List,
-        request: Result<Request, Malformed>,
-        end: bool,
-        /// Octets of the block as it came.
-        octets: usize,
-    },
-    /// Body has come, or its end; see [`Server::take_body`].
-    Body(u32),
-    /// The stream is gone.
-    Reset(u32),
-    /// Something may be sent again on a stream that had no window.
-    Capacity(u32),
-    /// The client begins no more streams.
-    Goaway,
-}
-
 /// The connection cannot go on; GOAWAY is in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionError {
     pub code: ErrorCode,
     /// For the error log.
     pub words: &'static str,
-}
-
-/// What may be taken of a request's body.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
-    Bytes(Bytes),
-    /// Nothing has come yet.
-    Later,
-    End,
-    /// It is not what its `content-length` said.
-    Broken,
-    /// The stream is gone.
-    Gone,
 }
 
 /// A header block that is coming.
@@ -272,12 +236,10 @@ impl Server {
         self.going
     }
 
-    /// Puts streams that wait for the same room into the order in which they get it; those that are alike stay as they are.
-    pub fn sort_by_priority<T>(&self, waiting: &mut [(u32, T)]) {
-        if let Some(priorities) = &self.priorities {
-            let of = |id: u32| self.streams.get(&id).map_or(Priority::default(), |stream| stream.priority);
-            waiting.sort_by_cached_key(|(id, _)| priorities.key(*id, of(*id)));
-        }
+    /// A stream's place among those that wait for the same room; `None`: the client has said nothing of any.
+    pub fn rank(&self, id: u32) -> Option<Rank> {
+        let priorities = self.priorities.as_ref()?;
+        Some(priorities.key(id, self.streams.get(&id).map_or(Priority::default(), |stream| stream.priority)))
     }
 
     /// A field has said something of a stream's priority.

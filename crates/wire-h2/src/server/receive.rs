@@ -1,12 +1,12 @@
 //! Frames that a client sends, and what becomes of them.
 
-use super::{Block, ConnectionError, Event, FRAME_MAX, PREFACE, RESET_KEPT, Server};
+use super::{Block, ConnectionError, FRAME_MAX, PREFACE, RESET_KEPT, Server};
 use crate::frame::{self, ErrorCode, Head};
-use crate::hpack::{Broken, List, ListLimits};
+use crate::hpack::Broken;
 use crate::priority::Priority;
-use crate::request;
 use crate::stream::Stream;
 use bytes::Bytes;
+use http_types::{Event, List, ListLimits, request};
 
 /// Octets of a header block before it is decoded, in all its frames.
 const BLOCK_MAX: usize = 128 * 1024;
@@ -190,7 +190,7 @@ impl Server {
         if head.has(frame::END_STREAM) {
             stream.recv_closed = true;
         }
-        self.events.push_back(Event::Body(head.stream));
+        self.events.push_back(Event::Body(head.stream.into()));
         if head.has(frame::END_STREAM) {
             self.forget_if_closed(head.stream);
         }
@@ -327,7 +327,7 @@ impl Server {
         }
         let mut stream = Stream::new(block.stream, self.peer_window, i64::from(self.limits.stream_window));
         stream.recv_closed = block.end_stream;
-        let request = request::request(&list, self.limits.underscores, self.limits.ignore_invalid);
+        let request = request(&list, self.limits.underscores, self.limits.ignore_invalid);
         stream.deaf = request.is_err();
         self.streams.insert(block.stream, stream);
         // RFC 9218, 7: an update holds before the field, also where it comes first.
@@ -338,9 +338,9 @@ impl Server {
             self.set_priority(block.stream, field);
         }
         self.events.push_back(Event::Head {
-            stream: block.stream,
+            stream: block.stream.into(),
             list,
-            request,
+            message: request,
             end: block.end_stream,
             octets: block.bytes.len(),
         });
@@ -361,7 +361,7 @@ impl Server {
             return self.stream_error(block.stream, ErrorCode::Protocol);
         }
         stream.recv_closed = true;
-        self.events.push_back(Event::Body(block.stream));
+        self.events.push_back(Event::Body(block.stream.into()));
         self.forget_if_closed(block.stream);
         Ok(())
     }
@@ -436,7 +436,7 @@ impl Server {
             return self.late(head);
         }
         self.resets += 1;
-        self.events.push_back(Event::Reset(head.stream));
+        self.events.push_back(Event::Reset(head.stream.into()));
         Ok(())
     }
 
@@ -518,14 +518,16 @@ impl Server {
             return;
         }
         let has_window = |stream: &&mut Stream| stream.blocked && stream.send_window > 0;
-        let mut found: Vec<(u32, ())> = Vec::new();
+        let mut found: Vec<u32> = Vec::new();
         for stream in self.streams.values_mut().filter(has_window) {
             stream.blocked = false;
-            found.push((stream.id, ()));
+            found.push(stream.id);
         }
         found.sort_unstable();
-        self.sort_by_priority(&mut found);
-        self.events.extend(found.into_iter().map(|(id, ())| Event::Capacity(id)));
+        if self.priorities.is_some() {
+            found.sort_by_cached_key(|id| self.rank(*id));
+        }
+        self.events.extend(found.into_iter().map(|id| Event::Capacity(id.into())));
     }
 
     fn ping(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
@@ -595,7 +597,7 @@ impl Server {
         }
         if stream.blocked && stream.send_window > 0 && self.send_window > 0 {
             stream.blocked = false;
-            self.events.push_back(Event::Capacity(head.stream));
+            self.events.push_back(Event::Capacity(head.stream.into()));
         }
         Ok(())
     }
@@ -607,7 +609,7 @@ impl Server {
         frame::put_number(frame::RST_STREAM, stream, code as u32, &mut self.out);
         self.remember(stream);
         if self.streams.remove(&stream).is_some() {
-            self.events.push_back(Event::Reset(stream));
+            self.events.push_back(Event::Reset(stream.into()));
         }
         Ok(())
     }
@@ -634,7 +636,8 @@ fn protocol(words: &'static str) -> ConnectionError {
 mod tests {
     use crate::frame::{self, END_HEADERS, END_STREAM};
     use crate::hpack::Encoder;
-    use crate::{Event, Limits, PREFACE, Server, Taken};
+    use crate::{Limits, PREFACE, Server};
+    use http_types::{Event, Taken};
 
     #[test]
     fn a_large_frame_is_passed_on_before_it_is_whole_and_kept_nowhere() {

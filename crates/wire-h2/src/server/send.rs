@@ -4,7 +4,7 @@ use super::Server;
 use crate::frame::{self, ErrorCode};
 
 impl Server {
-    /// How much may be sent on a stream now; `None`: it is gone. At 0, [`Event::Capacity`] follows when there is more.
+    /// How much may be sent on a stream now; `None`: it is gone. At 0, [`http_types::Event::Capacity`] follows when there is more.
     pub fn capacity(&mut self, id: u32) -> Option<usize> {
         let window = self.send_window;
         let stream = self.streams.get_mut(&id)?;

@@ -4,11 +4,13 @@
 //! and loads them turn by turn, A B A B. Where a scenario has a `haproxy.cfg`, HAProxy takes a turn after each pair. What is
 //! compared is the servers' CPU time a request, and only within a pair: it survives a busy machine, which requests a second do
 //! not. A scenario of HTTP/2 (`streams=`) has `tidegate bench` as its client; with an `h2o.conf` h2o takes a turn after each pair. A scenario with `rates=` is measured at these offered rates, too, with `tidegate bench` as the client (open loop): there
-//! a server wakes up for every request. `--syscalls` counts system calls a request of one kept connection instead.
-//! A scenario of the stream area (`session=tcp`, `session=udp`) has a client of its own, and counts megabytes or datagrams. Scenarios
+//! a server wakes up for every request. `--syscalls` counts system calls a request of one kept connection instead, `--fairness` measures what a second
+//! client waits beside a hog. A scenario of the stream area (`session=tcp`, `session=udp`) has a client of its own, and counts
+//! megabytes or datagrams. Scenarios
 //! stand in `benches/scenarios`, a folder each; results go to `benches/runs`, whatever they are.
 
 mod calls;
+mod fairness;
 mod idle;
 mod report;
 mod scenario;
@@ -22,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const USAGE: &str = "cargo xtask bench [SCENARIO...] [--pairs N] [--seconds S] [--nginx PATH] \
-                     [--binary PATH] [--client PATH] [--syscalls] [--out DIR] [--note WORDS]";
+                     [--binary PATH] [--client PATH] [--syscalls] [--fairness] [--out DIR] [--note WORDS]";
 
 /// What `--syscalls` looks at, where no scenario is named: a static file and a proxied answer.
 const CALLS_OF: [&str; 2] = ["static-5k", "proxy-1k"];
@@ -42,6 +44,8 @@ struct Options {
     client: Option<PathBuf>,
     /// Count system calls instead of measuring time.
     calls: bool,
+    /// Measure what a second client waits beside a hog.
+    fairness: bool,
     out: Option<PathBuf>,
     note: String,
 }
@@ -56,6 +60,11 @@ pub struct Turn {
 }
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
+    if let [flag, kind, port] = arguments
+        && flag == "--hog"
+    {
+        return fairness::hog(kind, port.parse().map_err(|_| "--hog wants a port")?);
+    }
     let options = parse(arguments)?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().map_err(|e| e.to_string())?;
     let binary = match &options.binary {
@@ -73,6 +82,12 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         }
     }
     idle::raise_descriptors()?;
+    if options.fairness {
+        let scenarios = scenario::all(&root.join("benches/scenarios"), &["static-5k".to_string()])?;
+        let scenario = scenarios.first().ok_or("there is no scenario \"static-5k\"")?;
+        let folder = options.out.clone().unwrap_or_else(|| root.join("benches/runs").join(report::run_name()));
+        return fairness::run(scenario, &binary, &options.nginx, options.pairs, options.seconds, &folder);
+    }
     let mut rows = Vec::new();
     for scenario in scenario::all(&root.join("benches/scenarios"), &options.scenarios)? {
         eprintln!("==> {}", scenario.name);
@@ -98,6 +113,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         binary: None,
         client: None,
         calls: false,
+        fairness: false,
         out: None,
         note: String::new(),
     };
@@ -111,6 +127,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--binary" => options.binary = Some(value()?.into()),
             "--client" => options.client = Some(value()?.into()),
             "--syscalls" => options.calls = true,
+            "--fairness" => options.fairness = true,
             "--out" => options.out = Some(value()?.into()),
             "--note" => options.note = value()?.clone(),
             flag if flag.starts_with('-') => return Err(format!("unknown option {flag}\n{USAGE}")),
@@ -228,6 +245,24 @@ fn in_pairs(
         }
     }
     Ok(Outcome::Speed(all, thirds, third.map_or("", |third| third.name)))
+}
+
+/// Has a binary serve all scenarios in turn, asked by its own client.
+pub fn train(root: &Path, binary: &Path, seconds: u64) -> Result<(), String> {
+    for scenario in scenario::all(&root.join("benches/scenarios"), &[])? {
+        // (Waiting connections do nothing, and what php-fpm does is not ours.)
+        if scenario.idle || scenario.php.is_some() || scenario.session.is_some() {
+            continue;
+        }
+        eprintln!("    {}", scenario.name);
+        let origin = scenario.origin.as_ref().map(|conf| Server::origin(&scenario, conf, binary)).transpose()?;
+        let server = Server::start(&scenario, binary, "tidegate", origin.as_ref().map_or(0, |server| server.port))?;
+        // A server with counters is slow: that not all was answered in time is no matter.
+        if let Err(words) = turn_by(&scenario, &server, binary, seconds) {
+            eprintln!("    {words}");
+        }
+    }
+    Ok(())
 }
 
 /// Status, length and bytes of the body, before and after the load.

@@ -222,6 +222,11 @@ impl Server {
         }
     }
 
+    /// Where it runs, with its files in `html`.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     pub fn connect(&self) -> Result<TcpStream, String> {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).map_err(|e| format!("{}: {e}", self.name))?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(|e| e.to_string())?;

@@ -7,8 +7,10 @@ use cache::{Limits, Place, Zone};
 use conf_schema::value::{Flag, parse_msec, parse_offset, parse_sec, parse_size};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::Template;
+use metrics::cache as row;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 conf_schema::word_set! {
     /// `proxy_cache_use_stale`; the bits of failures are those of `proxy_next_upstream`.
@@ -200,7 +202,8 @@ impl Value for PathLine {
         let id = [place.root.as_os_str().as_encoded_bytes(), b"\0", &place.levels].concat();
         let make = || Zone::new(&zone_name, place, bytes);
         let zone = crate::shared::zones::state(KIND, &zone_name, bytes, &id, make);
-        let path = Arc::new(CachePath { zone, use_temp_path: read.use_temp_path, limits: read.limits });
+        let metrics = counted(&zone, &read.limits);
+        let path = Arc::new(CachePath { zone, metrics, use_temp_path: read.use_temp_path, limits: read.limits });
         let shown = crate::shared::zones::Declared {
             name: zone_name,
             key: Template::default(),
@@ -211,6 +214,20 @@ impl Value for PathLine {
         cx.get::<Declared>().0.entry(family).or_default().push(path);
         Ok(PathLine)
     }
+}
+
+/// The zone's metrics; what the index knows is asked of it.
+fn counted(zone: &Arc<Zone>, limits: &Limits) -> metrics::Zone<row::Of> {
+    let (metrics, index, most) = (metrics::Zone::named(&[&zone.name]), Arc::downgrade(zone), limits.max_size);
+    metrics.ask(move |values| {
+        let Some(zone) = index.upgrade() else { return };
+        values.set(row::ENTRIES, zone.count.load(Ordering::Relaxed) as u64);
+        values.set(row::SIZE, zone.size.load(Ordering::Relaxed));
+        values.set(row::SIZE_MAX, if most == u64::MAX { 0 } else { most });
+        values.set(row::MEMORY, zone.memory());
+        values.set(row::COLD, u64::from(zone.cold.load(Ordering::Relaxed)));
+    });
+    metrics
 }
 
 struct Parameters {

@@ -19,9 +19,9 @@ use cache::{Hash, Stored, vary};
 use conf::{CacheName, Methods, Settings, StoreTo, UseStale};
 use conf_schema::{Cx, Problem};
 use http_engine::{Flow, Request, RequestBody, Template, template};
+use http_types::{Known, Method, ResponseHead};
 use paths::CachePath;
 use std::sync::Arc;
-use wire_h1::{Known, Method, ResponseHead};
 
 pub use fill::{StoreTarget, run as fill};
 pub use rfc::{aimed_at, neighbours};
@@ -174,6 +174,23 @@ pub struct CacheState {
     pub key: Vec<u8>,
     /// What is asked with conditions: `$upstream_cache_last_modified`, `$upstream_cache_etag`.
     pub revalidating: bool,
+    pub counted: Counted,
+}
+
+/// The cache that counts a request, and its last status; it does so when the request is over.
+#[derive(Default)]
+pub struct Counted {
+    zone: Option<metrics::Zone<metrics::cache::Of>>,
+    status: &'static str,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let (Some(zone), Some(status)) = (&self.zone, metrics::cache_status(self.status)) {
+            zone.up_at(metrics::cache::RESPONSES, status);
+            metrics::process::CACHE_RESPONSES.up_at(status);
+        }
+    }
 }
 
 /// How the upstream is asked on a cache's behalf; kept with the request.
@@ -198,7 +215,7 @@ impl CacheRequest {
 
 fn set_status(r: &mut Request, status: &'static str) {
     match r.ext_mut::<CacheState>() {
-        Some(state) => state.status = status,
+        Some(state) => (state.status, state.counted.status) = (status, status),
         None => r.keep(CacheState { status, ..CacheState::default() }),
     }
 }
@@ -253,7 +270,8 @@ fn from_memory(
     {
         return None;
     }
-    r.keep(CacheState { status: "HIT", stored: Some(stored.clone()), key: Vec::new(), revalidating: false });
+    let counted = Counted { zone: Some(path.metrics.clone()), status: "HIT" };
+    r.keep(CacheState { status: "HIT", stored: Some(stored.clone()), counted, ..CacheState::default() });
     serve::answer(caching, r, &stored, give, true)
 }
 

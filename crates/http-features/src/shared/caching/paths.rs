@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 /// One `proxy_cache_path`.
 pub struct CachePath {
     pub zone: Arc<Zone>,
+    pub metrics: metrics::Zone<metrics::cache::Of>,
     pub use_temp_path: bool,
     pub limits: Limits,
 }

@@ -6,8 +6,9 @@ use cache::strict::{Use, Wish, items};
 use cache::{Hash, Meta, Zone};
 use http_engine::route::{self, Route};
 use http_engine::{Request, path};
+use http_types::{Known, RequestHead, ResponseHead};
 use observe::{Level, clock::http_time, os};
-use wire_h1::{HeadLimits, HeadParser, Known, Progress, RequestHead, ResponseHead};
+use wire_h1::{HeadLimits, HeadParser, Progress};
 
 /// What the client says of the answer it would like.
 pub fn wish(r: &Request) -> Wish {

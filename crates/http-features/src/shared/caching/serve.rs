@@ -4,9 +4,10 @@ use super::{Caching, Respond};
 use cache::{Content, Stored};
 use http_engine::response::OpenFile;
 use http_engine::{Body, FilePart, Flow, Piece, Request};
+use http_types::{Known, ResponseHead};
 use std::rc::Rc;
 use std::sync::Arc;
-use wire_h1::{HeadLimits, Known, Progress, ResponseHead, ResponseParser};
+use wire_h1::{HeadLimits, Progress, ResponseParser};
 
 /// The stored head, read once.
 pub fn parsed(stored: &Stored) -> Option<&ResponseHead> {

@@ -2,7 +2,7 @@
 
 use super::conf::UseStale;
 use super::paths::{CachePath, hurry};
-use super::{CacheRequest, CacheState, Caching, Respond, any, range_too_far, rfc, serve, set_status};
+use super::{CacheRequest, CacheState, Caching, Counted, Respond, any, range_too_far, rfc, serve, set_status};
 use crate::shared::slicing::Slice;
 use base::clock;
 use cache::freshness::{self, Ignored, Verdict};
@@ -10,11 +10,11 @@ use cache::strict::{self, Use};
 use cache::{Hash, Lock, Meta, Seen, Stored, Ticket, Trouble, store, vary};
 use http_engine::file_io::{self, Aio};
 use http_engine::{Flow, Request, subrequest};
+use http_types::{Known, Method, ResponseHead};
 use observe::{Level, clock::http_time, os};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use wire_h1::{Known, Method, ResponseHead};
 
 /// What came of asking the cache.
 pub enum Begun {
@@ -91,7 +91,8 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, d
         r.log(Level::Error, format_args!("the cache key is longer than {} bytes", cache::entry::KEY_MAX));
         return Begun::Off;
     }
-    r.keep(CacheState { key: key.clone(), ..CacheState::default() });
+    let counted = Counted { zone: Some(path.metrics.clone()), ..Counted::default() };
+    r.keep(CacheState { key: key.clone(), counted, ..CacheState::default() });
     let main = Hash::of(&key);
     let asked_ms = path.zone.purges.stamp(clock::unix_millis());
     let mut session = Box::new(Session {
@@ -380,6 +381,8 @@ impl Session {
             stored: Some(stored.clone()),
             key: self.key.clone(),
             revalidating: self.caching.revalidate,
+            // The request that made it is counted.
+            counted: Counted::default(),
         });
         if let Some(slice) = r.ext::<Slice>().cloned() {
             copy.keep(slice);

@@ -2,9 +2,9 @@
 
 use super::head::CgiHead;
 use bytes::Bytes;
+use http_types::{BodyLength, Known, Method};
 use std::rc::Rc;
 use upstream::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
-use wire_h1::{BodyLength, Known, Method};
 
 /// Said of bytes that should not be there.
 pub const MORE_THAN_ANNOUNCED: &str = "upstream sent more data than specified in \"Content-Length\" header";

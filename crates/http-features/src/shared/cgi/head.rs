@@ -1,8 +1,9 @@
 //! The head of a response as programs write it (RFC 3875, 6.2): fields without a status line. It becomes one of HTTP/1.
 
 use bytes::Bytes;
+use http_types::{Known, ResponseHead};
 use upstream::{Answer, Wrong};
-use wire_h1::{HeadError, HeadLimits, Known, Progress, ResponseHead, ResponseParser};
+use wire_h1::{HeadError, HeadLimits, Progress, ResponseParser};
 
 /// What stands before the fields until they have said another status.
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\n";
@@ -123,7 +124,7 @@ fn status(head: &ResponseHead, text: &[u8]) -> Result<Option<Vec<u8>>, Wrong> {
     let code = [a, b, c].iter().fold(0, |n, digit| n * 10 + u16::from(*digit - b'0'));
     let plain = !matches!(value.get(3), None | Some(b' ' | b'.'));
     Ok(Some(match value.len() {
-        3 => wire_h1::status_line(code).map_or_else(|| value.to_vec(), |line| line.as_bytes().to_vec()),
+        3 => http_types::status_line(code).map_or_else(|| value.to_vec(), |line| line.as_bytes().to_vec()),
         _ if plain => [&[*a, *b, *c], b" ".as_slice(), value.get(3..).unwrap_or_default()].concat(),
         _ => value.to_vec(),
     }))

@@ -115,7 +115,7 @@ impl Params {
                 continue;
             }
             // Fields that come again are one, where the first of them stands.
-            let same = |other: &&wire_h1::Field| is(other.name.of(&r.buf));
+            let same = |other: &&http_types::Field| is(other.name.of(&r.buf));
             if all.iter().take(index).any(|other| same(&other)) {
                 continue;
             }

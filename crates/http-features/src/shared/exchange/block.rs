@@ -36,7 +36,7 @@ impl<'a> HeaderBlock<'a> {
         self.name.clear();
         self.name.extend(name.iter().map(u8::to_ascii_lowercase));
         let is_name = !self.name.is_empty() && self.name.iter().all(|c| *c > b' ' && *c < 0x7f && *c != b':');
-        if is_name && !wire_h2::is_connection_field(&self.name, value) {
+        if is_name && !http_types::is_connection_field(&self.name, value) {
             self.encoder.field(&self.name, value, self.out);
         }
     }

@@ -295,8 +295,8 @@ macro_rules! pass_directives {
                 }
             }
             /// Names of response fields that are not passed on: a protocol's own, and what the operator says.
-            fn hidden(&self, own: &[&str]) -> wire_h1::NameSet {
-                let shown: wire_h1::NameSet = $crate::shared::exchange::conf::names(&self.$show).collect();
+            fn hidden(&self, own: &[&str]) -> http_types::NameSet {
+                let shown: http_types::NameSet = $crate::shared::exchange::conf::names(&self.$show).collect();
                 let hidden = $crate::shared::exchange::conf::names(&self.$hide);
                 own.iter().map(|name| name.as_bytes()).chain(hidden).filter(|name| !shown.has_name(name)).collect()
             }

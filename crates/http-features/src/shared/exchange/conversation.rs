@@ -9,6 +9,7 @@ use crate::shared::body_store::BodyStore;
 use crate::shared::upstream_state::UpstreamState;
 use bytes::Bytes;
 use http_engine::{BodyReader, Request, RequestBody};
+use http_types::BodyLength;
 use observe::{Level, os};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -17,7 +18,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use upstream::{Asked, Begun, Came, ClientStream, Connection, Event, Peer, Stop, Wrong};
-use wire_h1::BodyLength;
 
 /// How much of a body that is passed on as it comes is written at once.
 const STREAM_BYTES: usize = 64 * 1024;

@@ -3,8 +3,8 @@
 use super::PassPlan;
 use bytes::Bytes;
 use http_engine::{Request, template};
+use http_types::{Known, ResponseHead, Version};
 use observe::Level;
-use wire_h1::{Known, ResponseHead, Version};
 
 /// Passes one on. `total`: what such responses of the server have come to, this one included.
 pub async fn pass(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], total: u64) {

@@ -1,7 +1,7 @@
 //! The body of the fuzz targets of protocols towards servers: any bytes as a server's, a panic when a belief does not hold.
 
+use http_types::{BodyLength, Method};
 use upstream::{Asked, Event, SerialCodec};
-use wire_h1::{BodyLength, Method};
 
 /// Octets of a head, as a server would be allowed.
 const HEAD_MAX: usize = 1024;

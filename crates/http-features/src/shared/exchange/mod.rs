@@ -24,12 +24,12 @@ use conf::PassConf;
 use conf_schema::Problem;
 use http_engine::plan::Folder;
 use http_engine::{BlockPlan, Flow, Handler, Request};
+use http_types::{BodyLength, Method, NameSet};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use target::{Bound, UpstreamTarget};
 use upstream::SerialCodec;
-use wire_h1::{BodyLength, Method, NameSet};
 
 /// How the body of a request is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use super::PassPlan;
 use super::conf::IgnoreHeaders;
 use crate::shared::upstream_state::UpstreamState;
 use http_engine::{Flow, Request, Str, clean, path};
+use http_types::{Known, KnownSet, ResponseHead};
 use observe::Level;
 use observe::clock::parse_http_time;
-use wire_h1::{Known, KnownSet, ResponseHead};
 
 /// Fills `Request::out`. `Some`: the response is replaced (X-Accel-Redirect, intercepted errors).
 pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
@@ -166,8 +166,8 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
     }
     match path::unsafe_uri(target) {
         Ok((path, args)) => {
-            if r.method != wire_h1::Method::Head {
-                r.method = wire_h1::Method::Get;
+            if r.method != http_types::Method::Head {
+                r.method = http_types::Method::Get;
             }
             Flow::Redirect { path, args }
         }

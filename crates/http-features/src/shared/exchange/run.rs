@@ -16,6 +16,8 @@ use crate::shared::upstream_state::{self, Try, UpstreamState, shown_url};
 use base::clock;
 use bytes::Bytes;
 use http_engine::{Body, Flow, Request, RequestBody};
+use http_types::{BodyLength, Method};
+use metrics::process;
 use observe::{Level, os};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -25,7 +27,6 @@ use tls::verify::Verdict;
 use upstream::{
     Begun, ClientStream, Connection, Event, HandshakeError, Mux, Options, Peer, PeerLease, Pooled, Stream, mux, pool,
 };
-use wire_h1::{BodyLength, Method};
 
 /// What went wrong with one server.
 #[derive(Debug)]
@@ -244,6 +245,10 @@ async fn attempt(
     outgoing: &Outgoing,
 ) -> Result<Flow, Failure> {
     let peer = active.peer().clone();
+    process::UPSTREAM_REQUESTS.up();
+    if on.selection.asked() > 1 {
+        process::UPSTREAM_RETRIES.up();
+    }
     match ask(on.plan, r, target, &peer, outgoing).await {
         Ok(answer) => {
             let started = answer.started;
@@ -316,6 +321,7 @@ async fn ask(
         };
         let sent = UpstreamState::last(r).map_or(0, |one| one.bytes_sent);
         let ms = clock::now().millis_since(started);
+        process::UPSTREAM_CONNECT.note(if fresh { clock::now().micros_since(started) } else { 0 });
         if let Some(one) = UpstreamState::last(r) {
             one.connect_ms = Some(ms);
         }
@@ -517,6 +523,7 @@ fn accept(
     }
     r.action = Some(upstream_state::OVER);
     let upstream::Answer { head, buf } = &*answer;
+    active.answered(head.status, clock::now().micros_since(started));
     active.header(ms);
     balancing::judge(r, &active, matches!(head.status, 500 | 502..=504));
     let conf = &plan.conf;
@@ -555,7 +562,7 @@ fn accept(
     if head.status == 101 {
         r.keep_alive = false;
         // Only the client itself can have its connection turned into something else, and must have asked for it.
-        if r.is_subrequest() || r.header(wire_h1::Known::Upgrade).is_none() {
+        if r.is_subrequest() || r.header(http_types::Known::Upgrade).is_none() {
             return Ok(Flow::Content(Body::Empty));
         }
         let Some((stream, from_server)) = io.stream.into_stream() else { return Err(Failure::InvalidHeader) };
@@ -573,12 +580,12 @@ fn accept(
         BodyLength::Exact(n) => Some(n),
         BodyLength::None if r.is_head() || head.status == 304 => head
             .fields
-            .first(wire_h1::Known::ContentLength)
+            .first(http_types::Known::ContentLength)
             .and_then(|v| std::str::from_utf8(v.of(buf)).ok().and_then(|s| s.trim().parse().ok())),
         _ => None,
     };
     let ignored = conf.ignore_headers.has(IgnoreHeaders::BUFFERING);
-    let said = head.fields.first(wire_h1::Known::XAccelBuffering).map(|v| v.of(buf).to_ascii_lowercase());
+    let said = head.fields.first(http_types::Known::XAccelBuffering).map(|v| v.of(buf).to_ascii_lowercase());
     let buffering = match said.as_deref() {
         Some(b"no") if !ignored => false,
         Some(b"yes") if !ignored => true,

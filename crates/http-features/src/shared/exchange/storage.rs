@@ -8,11 +8,11 @@ use crate::shared::caching::{self, Begun, CacheRequest, CacheState, Session, Sto
 use bytes::Bytes;
 use cache::freshness::Ignored;
 use http_engine::{Flow, Request, special};
+use http_types::{Known, ResponseHead};
 use observe::clock::parse_http_time;
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
-use wire_h1::{Known, ResponseHead};
 
 fn ignored(plan: &PassPlan) -> Ignored {
     let ignored = plan.conf.ignore_headers;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::connection::Connection;
-use super::{AGAIN_MAX, BACKOFF, Due, Flight, PENDING_MAX, World};
+use super::{AGAIN_MAX, BACKOFF, Due, Flight, MADE_AT_ONCE, PENDING_MAX, World};
 use crate::engine::failure::Failure;
 use crate::engine::job::Model;
 use crate::engine::request::{Fnv, Prepared};
@@ -31,12 +31,20 @@ impl<T: Transport, P: Protocol> World<T, P> {
         if let Some(slot) = self.opening() {
             self.connections[slot].waiting.push_back(due);
             self.waiting += 1;
-        } else if let Some(slot) = self.free.pop() {
+        } else if self.may_connect()
+            && let Some(slot) = self.free.pop()
+        {
             self.connections[slot].restart();
             self.connections[slot].waiting.push_back(due);
             self.waiting += 1;
             self.connect(slot, now);
             self.opening = (slot, self.connections[slot].epoch);
+            if !P::MULTIPLEXED && self.job.model.is_pooled() {
+                while self.openings.front().is_some_and(|o| !self.waits_at(o)) {
+                    self.openings.pop_front();
+                }
+                self.openings.push_back(self.opening);
+            }
         } else if self.pending.len() < PENDING_MAX {
             self.pending.push_back(due);
         } else {
@@ -58,10 +66,46 @@ impl<T: Transport, P: Protocol> World<T, P> {
         (waits && connection.waiting.len() < most).then_some(slot)
     }
 
+    /// Whether another connection may be begun now: where any connection will do, no more are being made at a time than stand, or
+    /// than [`MADE_AT_ONCE`].
+    #[inline]
+    fn may_connect(&self) -> bool {
+        !self.job.model.is_pooled() || self.making < self.open.max(MADE_AT_ONCE)
+    }
+
+    /// Open loop: a connection that is free takes the request that has waited longest, be it for a connection that is being made,
+    /// or is listed.
+    pub(super) fn take_waiting(&mut self, slot: Slot, now: u64) {
+        if let Some(due) = self.steal() {
+            return self.send(slot, due, now);
+        }
+        match self.pending.pop_front() {
+            Some(due) => self.send(slot, due, now),
+            None => self.list(slot),
+        }
+    }
+
+    /// Takes the oldest request that waits for a connection of its own.
+    fn steal(&mut self) -> Option<Due> {
+        while let Some(opening) = self.openings.pop_front() {
+            if self.waits_at(&opening) {
+                self.waiting -= 1;
+                return self.connections[opening.0].waiting.pop_front();
+            }
+        }
+        None
+    }
+
+    /// Whether a request still waits for a connection that was begun for it.
+    fn waits_at(&self, (slot, epoch): &(Slot, u32)) -> bool {
+        self.connections.get(*slot).is_some_and(|c| c.epoch == *epoch && !c.waiting.is_empty())
+    }
+
     /// Open loop: gives waiting requests to slots that have become free.
     #[inline]
     pub(super) fn serve_pending(&mut self, now: u64) {
         while !self.free.is_empty()
+            && self.may_connect()
             && let Some(due) = self.pending.pop_front()
         {
             self.serve(due, now);
@@ -231,10 +275,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             }
             Model::Connections { .. } => self.call_again(slot, now, now),
             Model::Open { .. } | Model::Replay { .. } if P::MULTIPLEXED => self.room(slot, now),
-            Model::Open { .. } | Model::Replay { .. } => match self.pending.pop_front() {
-                Some(due) => self.send(slot, due, now),
-                None => self.list(slot),
-            },
+            Model::Open { .. } | Model::Replay { .. } => self.take_waiting(slot, now),
         }
     }
 

@@ -117,6 +117,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         connection.calls = 0;
         connection.started = now;
         connection.state = State::Connecting;
+        self.making += 1;
         if let Err(class) = self.net.connect(slot) {
             self.break_off(slot, class, now);
         }
@@ -220,6 +221,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     /// The connection stands: send what has waited for it.
     fn opened(&mut self, slot: Slot, now: u64) {
         self.open += 1;
+        self.making -= 1;
         if now >= self.from && now < self.to {
             self.record.connections += 1;
         }
@@ -236,6 +238,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
         if P::MULTIPLEXED {
             self.room(slot, now);
+        } else if self.job.model.is_pooled() && now < self.to && self.connections[slot].is_idle() {
+            // Its request went over another connection, which was free sooner.
+            self.take_waiting(slot, now);
         }
     }
 
@@ -488,8 +493,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
         if connection.state == State::Closed {
             return;
         }
-        if connection.state == State::Open {
-            self.open -= 1;
+        match connection.state {
+            State::Open => self.open -= 1,
+            _ => self.making -= 1,
         }
         connection.state = State::Closed;
         connection.tls = None;

@@ -35,7 +35,8 @@ const BACKOFF: u64 = 20_000_000;
 const AGAIN_MAX: u8 = 3;
 /// Bytes read at once.
 const READ: usize = 64 * 1024;
-/// Connections that are being made at a time before a closed loop begins: more would overrun accept queues.
+/// Connections that are being made at a time before a closed loop begins, and in an open loop as long as no more stand: more would
+/// overrun accept queues, and handshakes of a burst would keep the server from its answers.
 const MADE_AT_ONCE: usize = 128;
 /// Nanoseconds after which a closed loop begins although connections are missing.
 const PREPARATION_MAX: u64 = 10_000_000_000;
@@ -79,6 +80,8 @@ pub struct Done {
     /// Length of the measured part in nanoseconds (shorter than planned when a budget ran out) and this thread's CPU time in it.
     pub measured: u64,
     pub cpu: u64,
+    /// Of that, the time in which there was nothing to do but to look.
+    pub spun: u64,
     /// Time in it for which this thread could have run, but other threads had its processor.
     pub waited: u64,
     /// Latency over the time at which requests were due.
@@ -134,7 +137,11 @@ pub struct World<T: Transport, P: Protocol> {
     dirty: Vec<Slot>,
     /// The connection that was begun last in an open loop, and its epoch.
     opening: (Slot, u32),
+    /// Connections that were begun for a request of an open loop, which the first connection that is free may take (HTTP/1).
+    openings: VecDeque<(Slot, u32)>,
+    /// Connections that stand, and those that are being made.
     open: usize,
+    making: usize,
     tls_error: Option<String>,
 }
 
@@ -211,7 +218,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
             plain: Vec::new(),
             dirty: Vec::new(),
             opening: (usize::MAX, 0),
+            openings: VecDeque::new(),
             open: 0,
+            making: 0,
             tls_error: None,
             job,
         })
@@ -256,13 +265,13 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let tick = ((self.job.timeout.min(self.job.connect_timeout) * 1e8) as u64).clamp(1_000_000, 50_000_000);
         let ramping = matches!(self.source, Source::Answers);
         let (mut next_tick, mut warm) = (self.origin, self.from == self.origin);
-        let (mut cpu, mut waited) = (self.net.cpu(), self.net.waited());
+        let (mut cpu, mut spun, mut waited) = (self.net.cpu(), self.net.spun(), self.net.waited());
         let mut ready = Vec::with_capacity(256);
         self.admit_users(self.origin);
         loop {
             let mut now = self.net.now();
             if !warm && now >= self.from {
-                (warm, cpu, waited) = (true, self.net.cpu(), self.net.waited());
+                (warm, cpu, spun, waited) = (true, self.net.cpu(), self.net.spun(), self.net.waited());
             }
             if now >= next_tick {
                 next_tick = now + tick;
@@ -298,6 +307,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let mut done = Done {
             measured: ended.saturating_sub(self.from),
             cpu: self.net.cpu() - cpu,
+            spun: self.net.spun() - spun,
             waited: self.net.waited().saturating_sub(waited),
             timeline: Timeline::default(),
             kinds: Kinds::default(),

@@ -107,6 +107,7 @@ const ANSWERS: &[&[u8]] = &[
     b"grpc_pass",
     b"memcached_pass",
     b"stub_status",
+    b"metrics",
     b"empty_gif",
 ];
 

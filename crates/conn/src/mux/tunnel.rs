@@ -3,14 +3,13 @@
 //! Towards everything behind it, a request for a WebSocket is the GET with `Upgrade` that it is in HTTP/1: the same locations,
 //! directives and upstream servers serve both.
 
-use super::{H2, Shared};
+use super::{MuxConnection, Shared};
 use base64::Engine;
 use http_engine::Request;
+use http_types::{Field, Known, Method, StreamId, Taken, known};
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use wire_h1::{Field, Known, Method, known};
-use wire_h2::Taken;
 
 /// The only protocol that is passed on (RFC 8441, 5).
 pub const WEBSOCKET: &[u8] = b"websocket";
@@ -33,24 +32,24 @@ pub fn as_upgrade(r: &mut Request) {
 
 /// The client's side of a tunnel.
 pub struct RawStream {
-    h2: Rc<H2>,
-    id: u32,
+    mux: Rc<MuxConnection>,
+    id: StreamId,
     shared: Rc<Shared>,
 }
 
 impl RawStream {
     /// `None`: the stream is gone.
-    pub fn new(h2: &Rc<H2>, id: u32) -> Option<RawStream> {
-        let shared = h2.streams.borrow().get(&id).cloned()?;
-        Some(RawStream { h2: h2.clone(), id, shared })
+    pub fn new(mux: &Rc<MuxConnection>, id: StreamId) -> Option<RawStream> {
+        let shared = mux.streams.borrow().get(&id).cloned()?;
+        Some(RawStream { mux: mux.clone(), id, shared })
     }
 }
 
 impl http_engine::RawClient for RawStream {
     fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         ready!(runtime::budget::poll_proceed(cx));
-        let taken = self.h2.core.borrow_mut().take_body(self.id);
-        self.h2.touch();
+        let taken = self.mux.core.borrow_mut().take_body(self.id);
+        self.mux.touch();
         match taken {
             Taken::Bytes(bytes) => {
                 runtime::budget::spend(bytes.len());
@@ -67,7 +66,7 @@ impl http_engine::RawClient for RawStream {
         }
     }
     fn poll_send(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let sent = ready!(self.h2.poll_send(self.id, buf, buf.len().max(1), false, cx));
+        let sent = ready!(self.mux.poll_send(self.id, buf, buf.len().max(1), false, cx));
         Poll::Ready(sent.ok_or(io::ErrorKind::ConnectionReset.into()))
     }
     /// What was taken leaves at the end of the turn.
@@ -75,7 +74,7 @@ impl http_engine::RawClient for RawStream {
         Poll::Ready(Ok(()))
     }
     fn shutdown(&mut self) {
-        self.h2.core.borrow_mut().send_body(self.id, b"", 1, true);
-        self.h2.touch();
+        self.mux.core.borrow_mut().send_body(self.id, b"", 1, true);
+        self.mux.touch();
     }
 }

@@ -1,64 +1,65 @@
 //! A stream's answer: sent at once where it can be, by a task where it must wait.
 
-use super::H2;
+use super::MuxConnection;
 use super::tunnel::RawStream;
 use crate::file_out::FileOut;
 use crate::pace::Pace;
 use bytes::{Buf, Bytes};
 use http_engine::engine::{self, Outcome};
-use http_engine::{Body, FilePart, Piece, Request, counters, head_out};
+use http_engine::{Body, FilePart, Piece, Request, head_out};
+use http_types::{StreamId, Why};
+use metrics::process;
 use observe::Level;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
-use wire_h2::ErrorCode;
 
 /// Bodies that are sent without a task.
 const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
 /// Answers a request, now or by a task.
-pub fn answer(h2: &Rc<H2>, id: u32, outcome: Outcome) {
+pub fn answer(mux: &Rc<MuxConnection>, id: StreamId, outcome: Outcome) {
     let outcome = match outcome {
-        Outcome::Ready(r, body) => match at_once(h2, id, r, body) {
+        Outcome::Ready(r, body) => match at_once(mux, id, r, body) {
             Some((r, body)) => Outcome::Ready(r, body),
             None => return,
         },
         outcome => outcome,
     };
-    h2.worker.tasks.set(h2.worker.tasks.get() + 1);
-    let guard = Guard { h2: h2.clone(), id };
+    mux.worker.tasks.set(mux.worker.tasks.get() + 1);
+    let guard = Guard { mux: mux.clone(), id };
     runtime::task::spawn_local(Box::pin(async move {
-        run(&guard.h2, id, outcome).await;
+        run(&guard.mux, id, outcome).await;
         drop(guard);
     }));
 }
 
 /// The end of a stream's task, however it ends.
 struct Guard {
-    h2: Rc<H2>,
-    id: u32,
+    mux: Rc<MuxConnection>,
+    id: StreamId,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.h2.finished(self.id);
-        let worker = &self.h2.worker;
+        self.mux.finished(self.id);
+        let worker = &self.mux.worker;
         worker.tasks.set(worker.tasks.get() - 1);
     }
 }
 
 /// Sends what is there whole and fits; gives it back otherwise.
-fn at_once(h2: &Rc<H2>, id: u32, mut r: Box<Request>, body: Body) -> Option<(Box<Request>, Body)> {
+fn at_once(mux: &Rc<MuxConnection>, id: StreamId, mut r: Box<Request>, body: Body) -> Option<(Box<Request>, Body)> {
     let length = match &body {
         Body::Empty => 0,
         Body::Bytes(bytes) if bytes.len() <= AT_ONCE_BYTES_MAX => bytes.len(),
         _ => return Some((r, body)),
     };
-    let room = h2.core.borrow_mut().capacity(id).unwrap_or(usize::MAX);
+    let room = mux.core.borrow_mut().capacity(id).unwrap_or(usize::MAX);
     if length > room
-        || h2.unsent() + length > 2 * super::UNSENT_BYTES_MAX
+        || mux.unsent() + length > 2 * super::UNSENT_BYTES_MAX
         || r.tunnel.is_some()
-        || wants_tunnel(h2, id)
+        || wants_tunnel(mux, id)
         || r.limit_rate.is_some()
         || r.has_background()
         || !r.out.trailers.is_empty()
@@ -72,22 +73,22 @@ fn at_once(h2: &Rc<H2>, id: u32, mut r: Box<Request>, body: Body) -> Option<(Box
         Body::Bytes(bytes) if !r.head_only => bytes,
         _ => Bytes::new(),
     };
-    send_head(h2, id, &mut r, bytes.is_empty());
+    send_head(mux, id, &mut r, bytes.is_empty());
     if !bytes.is_empty() {
         let chunk = r.loc().http2_chunk;
-        h2.core.borrow_mut().send_body(id, &bytes, chunk, true);
+        mux.core.borrow_mut().send_body(id, &bytes, chunk, true);
     }
     note_sent(&mut r, bytes.len() as u64);
     r.completed = true;
-    r.length += h2.core.borrow().taken(id);
-    h2.worker.finished(r);
-    h2.finished(id);
+    r.length += mux.core.borrow().taken(id);
+    mux.worker.finished(r);
+    mux.finished(id);
     None
 }
 
 /// The client asks for a WebSocket.
-fn wants_tunnel(h2: &H2, id: u32) -> bool {
-    h2.streams.borrow().get(&id).is_some_and(|shared| shared.websocket.get())
+fn wants_tunnel(mux: &MuxConnection, id: StreamId) -> bool {
+    mux.streams.borrow().get(&id).is_some_and(|shared| shared.websocket.get())
 }
 
 fn note_sent(r: &mut Request, body: u64) {
@@ -97,8 +98,8 @@ fn note_sent(r: &mut Request, body: u64) {
 }
 
 /// Sends the head; fields as HTTP/1 has them, but for their case and those of the connection.
-fn send_head(h2: &Rc<H2>, id: u32, r: &mut Request, end: bool) {
-    head_out::prepare(r, h2.worker.quitting.get());
+fn send_head(mux: &Rc<MuxConnection>, id: StreamId, r: &mut Request, end: bool) {
+    head_out::prepare(r, mux.worker.quitting.get());
     let mut arena: Vec<u8> = Vec::with_capacity(512);
     let mut places: smallvec::SmallVec<[(usize, usize, usize); 16]> = smallvec::SmallVec::new();
     head_out::fields(r, false, &mut |name, value| {
@@ -107,21 +108,21 @@ fn send_head(h2: &Rc<H2>, id: u32, r: &mut Request, end: bool) {
         let middle = arena.len();
         arena.extend_from_slice(value);
         // What an application says of its connection with us is nothing to this one's.
-        if wire_h2::is_connection_field(arena.get(start..middle).unwrap_or_default(), value) {
+        if http_types::is_connection_field(arena.get(start..middle).unwrap_or_default(), value) {
             arena.truncate(start);
         } else {
             places.push((start, middle, arena.len()));
         }
     });
     let part = |from: usize, to: usize| arena.get(from..to).unwrap_or_default();
-    let fields = places.iter().map(|(start, middle, end)| (part(*start, *middle), part(*middle, *end)));
-    let sent = h2.core.borrow_mut().send_head(id, r.out.status, fields, end);
+    let mut fields = places.iter().map(|(start, middle, end)| (part(*start, *middle), part(*middle, *end)));
+    let sent = mux.core.borrow_mut().send_head(id, r.out.status, &mut fields, end);
     r.header_size = sent as u64;
-    h2.touch();
+    mux.touch();
 }
 
-async fn run(h2: &Rc<H2>, id: u32, outcome: Outcome) {
-    counters::own(|c| counters::up(&c.writing));
+async fn run(mux: &Rc<MuxConnection>, id: StreamId, outcome: Outcome) {
+    process::CONNECTIONS_WRITING.up();
     let _writing = Writing;
     let (mut r, body) = engine::finish(outcome).await;
     r.counted = true;
@@ -131,24 +132,24 @@ async fn run(h2: &Rc<H2>, id: u32, outcome: Outcome) {
             r.out.status = 444;
         }
         // What the client was too slow for is its own fault, and so is what is not worth an answer (nginx: `ngx_http_v2_close_stream`).
-        let code = if matches!(r.out.status, 408 | 444) { ErrorCode::Protocol } else { ErrorCode::Internal };
-        h2.core.borrow_mut().reset(id, code);
-        return h2.worker.finished(r);
+        let code = if matches!(r.out.status, 408 | 444) { Why::Protocol } else { Why::Internal };
+        mux.core.borrow_mut().reset(id, code);
+        return mux.worker.finished(r);
     };
-    let websocket = wants_tunnel(h2, id);
+    let websocket = wants_tunnel(mux, id);
     let sent = if let Some(tunnel) = r.tunnel.take() {
         // RFC 8441, 4: what a server of HTTP/1 says with 101 is said with 200 here.
         if r.out.status == 101 {
             r.out.status = 200;
             r.out.remove(b"Sec-WebSocket-Accept");
         }
-        send_head(h2, id, &mut r, false);
-        match RawStream::new(h2, id) {
+        send_head(mux, id, &mut r, false);
+        match RawStream::new(mux, id) {
             Some(client) => {
                 let (received, sent) = tunnel.run(Box::new(client)).await;
                 note_sent(&mut r, sent);
                 r.tunnelled = (received, sent);
-                h2.core.borrow_mut().send_body(id, b"", 1, true);
+                mux.core.borrow_mut().send_body(id, b"", 1, true);
                 true
             }
             None => false,
@@ -156,15 +157,15 @@ async fn run(h2: &Rc<H2>, id: u32, outcome: Outcome) {
     } else if websocket && (200..300).contains(&r.out.status) {
         // The client would take it for a tunnel.
         r.log(Level::Error, format_args!("a WebSocket was asked for, and the answer is {}", r.out.status));
-        h2.core.borrow_mut().reset(id, ErrorCode::Connect);
+        mux.core.borrow_mut().reset(id, Why::Connect);
         false
     } else {
-        send(h2, id, &mut r, body).await
+        send(mux, id, &mut r, body).await
     };
-    r.length += h2.core.borrow().taken(id);
+    r.length += mux.core.borrow().taken(id);
     r.completed = sent;
     if !sent {
-        h2.core.borrow_mut().reset(id, ErrorCode::Internal);
+        mux.core.borrow_mut().reset(id, Why::Internal);
     }
     if r.loc().core.needs_task || !sent {
         r = engine::post_action(r).await;
@@ -172,27 +173,27 @@ async fn run(h2: &Rc<H2>, id: u32, outcome: Outcome) {
     if r.has_background() {
         poll_fn(|cx| r.poll_background(cx)).await;
     }
-    h2.worker.finished(r);
+    mux.worker.finished(r);
 }
 
 struct Writing;
 impl Drop for Writing {
     fn drop(&mut self) {
-        counters::own(|c| counters::down(&c.writing));
+        process::CONNECTIONS_WRITING.down();
     }
 }
 
 /// Sends head and body; whether all of it was.
-async fn send(h2: &Rc<H2>, id: u32, r: &mut Request, mut body: Body) -> bool {
+async fn send(mux: &Rc<MuxConnection>, id: StreamId, r: &mut Request, mut body: Body) -> bool {
     let bodiless = r.head_only || (matches!(body, Body::Empty) && r.out.trailers.is_empty());
-    send_head(h2, id, r, bodiless);
+    send_head(mux, id, r, bodiless);
     if bodiless {
         note_sent(r, 0);
         return true;
     }
     let core = r.loc().core.clone();
     let mut out = Out {
-        h2,
+        mux,
         id,
         timeout: core.conf.send_timeout.duration(),
         files: FileOut::of(r, false),
@@ -235,25 +236,25 @@ async fn send(h2: &Rc<H2>, id: u32, r: &mut Request, mut body: Body) -> bool {
         } else if r.out.trailers.is_empty() {
             out.end().await
         } else {
-            send_trailers(h2, id, r)
+            send_trailers(mux, id, r)
         };
     note_sent(r, sent);
     ended
 }
 
-fn send_trailers(h2: &Rc<H2>, id: u32, r: &Request) -> bool {
+fn send_trailers(mux: &Rc<MuxConnection>, id: StreamId, r: &Request) -> bool {
     let fields: Vec<_> =
         r.out.trailers.iter().map(|f| (f.name.bytes().to_ascii_lowercase(), f.value.bytes())).collect();
-    let fields = fields.iter().map(|(name, value)| (name.as_slice(), *value));
-    let sent = h2.core.borrow_mut().send_trailers(id, fields);
-    h2.touch();
+    let mut fields = fields.iter().map(|(name, value)| (name.as_slice(), *value));
+    let sent = mux.core.borrow_mut().send_trailers(id, &mut fields);
+    mux.touch();
     sent > 0
 }
 
 /// What is on its way on one stream.
 struct Out<'a> {
-    h2: &'a Rc<H2>,
-    id: u32,
+    mux: &'a Rc<MuxConnection>,
+    id: StreamId,
     timeout: Duration,
     files: FileOut,
     pace: Option<Pace>,
@@ -321,7 +322,7 @@ impl Out<'_> {
             let part = bytes.get(..most).unwrap_or_default();
             let ends = last && part.len() == bytes.len();
             let sending = poll_fn(|cx| {
-                let sent = self.h2.poll_send(self.id, part, self.chunk, ends, cx);
+                let sent = self.mux.poll_send(self.id, part, self.chunk, ends, cx);
                 if sent.is_pending() {
                     body.poll_ahead(cx, r);
                 }
@@ -340,12 +341,12 @@ impl Out<'_> {
 
     /// Waits until something may be sent; `None` when the stream is gone.
     async fn room(&mut self) -> Option<usize> {
-        let room = poll_fn(|cx| self.h2.poll_capacity(self.id, cx));
+        let room = poll_fn(|cx| self.mux.poll_capacity(self.id, cx));
         runtime::time::timeout(self.timeout, room).await.ok().flatten()
     }
 
     async fn end(&mut self) -> bool {
-        let ending = poll_fn(|cx| self.h2.poll_send(self.id, b"", self.chunk, true, cx));
+        let ending = poll_fn(|cx| self.mux.poll_send(self.id, b"", self.chunk, true, cx));
         matches!(runtime::time::timeout(self.timeout, ending).await, Ok(Some(_)))
     }
 }

@@ -1,47 +1,47 @@
 //! What a stream's client sends behind its head, and whether it is still there.
 
-use super::{H2, Shared};
+use super::{MuxConnection, Shared};
 use bytes::Bytes;
 use http_engine::BodyReader;
+use http_types::{ResponseHead, StreamId, Taken};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use wire_h1::{HeadLimits, Progress, ResponseHead, ResponseParser};
-use wire_h2::Taken;
+use wire_h1::{HeadLimits, Progress, ResponseParser};
 
 /// A request's body, for whoever reads it. What is read opens the client's window again.
 pub struct Body {
-    h2: Rc<H2>,
-    id: u32,
+    mux: Rc<MuxConnection>,
+    id: StreamId,
     shared: Rc<Shared>,
     timeout: Duration,
     sleep: Option<runtime::time::Sleep>,
 }
 
 impl Body {
-    pub fn new(h2: Rc<H2>, id: u32, shared: Rc<Shared>, timeout: Duration) -> Body {
-        Body { h2, id, shared, timeout, sleep: None }
+    pub fn new(mux: Rc<MuxConnection>, id: StreamId, shared: Rc<Shared>, timeout: Duration) -> Body {
+        Body { mux, id, shared, timeout, sleep: None }
     }
 }
 
 impl BodyReader for Body {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
         std::task::ready!(runtime::budget::poll_proceed(cx));
-        let taken = self.h2.core.borrow_mut().take_body(self.id);
+        let taken = self.mux.core.borrow_mut().take_body(self.id);
         match taken {
             Taken::Bytes(bytes) => {
                 self.sleep = None;
                 runtime::budget::spend(bytes.len());
-                self.h2.touch();
+                self.mux.touch();
                 Poll::Ready(Some(Ok(bytes)))
             }
             Taken::End => Poll::Ready(None),
             Taken::Broken => Poll::Ready(Some(Err(400))),
             Taken::Gone => Poll::Ready(Some(Err(499))),
             Taken::Later => {
-                self.h2.touch();
+                self.mux.touch();
                 if self.shared.gone.get() {
                     return Poll::Ready(Some(Err(499)));
                 }
@@ -59,14 +59,14 @@ impl BodyReader for Body {
 
 /// Sees whether the stream is still there, and sends what comes before its answer.
 pub struct Watch {
-    h2: Rc<H2>,
-    id: u32,
+    mux: Rc<MuxConnection>,
+    id: StreamId,
     shared: Rc<Shared>,
 }
 
 impl Watch {
-    pub fn new(h2: Rc<H2>, id: u32, shared: Rc<Shared>) -> Watch {
-        Watch { h2, id, shared }
+    pub fn new(mux: Rc<MuxConnection>, id: StreamId, shared: Rc<Shared>) -> Watch {
+        Watch { mux, id, shared }
     }
 }
 
@@ -88,9 +88,9 @@ impl http_engine::Watch for Watch {
                 .iter()
                 .map(|field| (field.name.of(&text).to_ascii_lowercase(), field.value.of(&text)))
                 .collect();
-            let fields = fields.iter().map(|(name, value)| (name.as_slice(), *value));
-            self.h2.core.borrow_mut().send_interim(self.id, head.status, fields);
-            self.h2.touch();
+            let mut fields = fields.iter().map(|(name, value)| (name.as_slice(), *value));
+            self.mux.core.borrow_mut().send_interim(self.id, head.status, &mut fields);
+            self.mux.touch();
         }
         Poll::Ready(())
     }

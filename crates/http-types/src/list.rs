@@ -1,6 +1,58 @@
-//! What a header list says as a request (RFC 9113, 8.3.1), and what none may say.
+//! Decoded header lists (HPACK, QPACK): what one says as a request (RFC 9113, 8.3.1; RFC 9114, 4.3.1), and what none may say.
 
-use crate::hpack::{List, Place};
+/// Where a field's text stands in the arena.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    pub start: usize,
+    pub end: usize,
+}
+
+impl Place {
+    pub fn of(self, arena: &[u8]) -> &[u8] {
+        arena.get(self.start..self.end).unwrap_or_default()
+    }
+}
+
+/// A decoded list: fields in order, their text in one arena.
+#[derive(Clone, Debug, Default)]
+pub struct List {
+    pub arena: Vec<u8>,
+    pub fields: Vec<(Place, Place)>,
+    /// The list was larger than allowed; what is beyond was dropped. It has been decoded to its end nevertheless.
+    pub too_large: bool,
+    /// It had more fields than allowed; the same.
+    pub too_many: bool,
+}
+
+impl List {
+    /// Names with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|(name, value)| (name.of(&self.arena), value.of(&self.arena)))
+    }
+
+    /// Takes text into the arena.
+    pub fn put(&mut self, text: &[u8]) -> Place {
+        let start = self.arena.len();
+        self.arena.extend_from_slice(text);
+        Place { start, end: self.arena.len() }
+    }
+    /// Whether a field of these lengths is kept still; where it is not, the list remembers why.
+    pub fn fits(&mut self, name: usize, value: usize, limits: &ListLimits) -> bool {
+        self.too_large |= self.arena.len() + name + value > limits.bytes_max;
+        self.too_many |= self.fields.len() >= limits.fields_max;
+        !self.too_large && !self.too_many
+    }
+}
+
+/// How much of a list is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct ListLimits {
+    /// Octets of names and values.
+    pub bytes_max: usize,
+    pub fields_max: usize,
+    /// Octets of one name, and of one value, as they are sent: in Huffman's code they are fewer (nginx counts so).
+    pub field_max: usize,
+}
 
 /// A list that is no request. nginx answers it with 400, and so do we.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +87,7 @@ impl Malformed {
 
 /// A request's parts: places in the list's arena.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct Message {
     pub method: Place,
     pub scheme: Place,
     pub authority: Option<Place>,
@@ -82,8 +134,8 @@ fn is_value(value: &[u8]) -> bool {
 ///
 /// # Errors
 /// [`Malformed`].
-pub fn request(list: &List, underscores: bool, ignore_invalid: bool) -> Result<Request, Malformed> {
-    let mut request = Request::default();
+pub fn request(list: &List, underscores: bool, ignore_invalid: bool) -> Result<Message, Malformed> {
+    let mut request = Message::default();
     let (mut method, mut scheme, mut path) = (None, None, None);
     let mut any_field = false;
     for (index, (name_place, value_place)) in list.fields.iter().enumerate() {

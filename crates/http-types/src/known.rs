@@ -129,13 +129,13 @@ const fn bit(known: Known) -> u64 {
 }
 
 /// Up to sixteen bytes of a name in lower case, zeros after it, as two words.
-pub(crate) type Words = (u64, u64);
+pub type Words = (u64, u64);
 
 /// The words of the name that starts `block` and is `len` (1 to 16) bytes long. `None` when one of its bytes is a
 /// control: then setting a bit would not be the same as lower case (CR would become `-`). A name with other odd bytes
 /// keeps them odd.
 #[inline(always)]
-pub(crate) fn words(block: u128, len: usize) -> Option<Words> {
+pub fn words(block: u128, len: usize) -> Option<Words> {
     const LOWER: u64 = 0x2020_2020_2020_2020;
     const VISIBLE: u64 = 0x4040_4040_4040_4040;
     let word = |word: u64, keep: u64| {
@@ -175,7 +175,7 @@ macro_rules! by_length {
 /// Which known field has these words? For names of 1 to 16 bytes.
 #[inline]
 #[rustfmt::skip]
-pub(crate) fn known_words(len: usize, words: Words) -> Known {
+pub fn known_words(len: usize, words: Words) -> Known {
     by_length! { len, words;
         2: "te" Te;
         3: "via" Via, "age" Age;

@@ -1,4 +1,4 @@
-//! The vocabulary of a head: spans, methods, versions and the request head itself. Nothing here reads bytes.
+//! The vocabulary of a head: spans, methods, versions and the heads themselves. Nothing here reads bytes.
 
 use crate::fields::Fields;
 
@@ -25,13 +25,13 @@ impl Span {
     }
     /// A span from buffer offsets. Heads are at most [`HEAD_MAX`] bytes, so the narrowing loses nothing.
     #[inline]
-    pub(crate) fn at(start: usize, end: usize) -> Span {
+    pub fn at(start: usize, end: usize) -> Span {
         Span { start: start as u32, end: end as u32 }
     }
 }
 
 /// No head is longer, whatever the limits say: offsets are 32 bits wide.
-pub(crate) const HEAD_MAX: usize = 1 << 31;
+pub const HEAD_MAX: usize = 1 << 31;
 
 /// The methods that nginx has a bit for; a method that it does not know is [`Method::Other`] and is served all the
 /// same.
@@ -102,6 +102,18 @@ pub enum Version {
     Http20,
 }
 
+impl Version {
+    /// As a request line has it; HTTP/0.9 has none.
+    pub fn name(self) -> &'static str {
+        match self {
+            Version::Http09 => "",
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+            Version::Http20 => "HTTP/2.0",
+        }
+    }
+}
+
 /// A request head: offsets into the buffer it was parsed from.
 #[derive(Clone, Debug, Default)]
 pub struct RequestHead {
@@ -163,4 +175,35 @@ impl RequestHead {
             Span { start: self.protocol.start + 4, end: self.protocol.start + 5 }
         }
     }
+}
+
+/// A response head: offsets into the buffer it was parsed from.
+#[derive(Clone, Debug, Default)]
+pub struct ResponseHead {
+    pub version: Version,
+    pub status: u16,
+    /// From the status code to the end of the line (`404 Not Found`), as nginx passes it on.
+    pub status_line: Span,
+    /// What follows the status code; may be empty.
+    pub reason: Span,
+    pub fields: Fields,
+}
+
+impl ResponseHead {
+    /// Ready for another head; keeps what has been allocated.
+    pub fn clear(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.clear();
+        *self = ResponseHead { fields, ..ResponseHead::default() };
+    }
+}
+
+/// How a message's body is delimited (RFC 9112, 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyLength {
+    None,
+    Exact(u64),
+    Chunked,
+    /// Responses only: until the connection closes.
+    UntilClose,
 }

@@ -1,63 +1,68 @@
 //! From a header list to a request that the engine can start.
 
 use super::body::{Body, Watch};
-use super::{H2, Shared, count};
+use super::{MuxConnection, Shared};
 use super::{stream, tunnel};
 use crate::head_in;
 use http_engine::engine::{self, Outcome};
-use http_engine::{Request, RequestBody};
+use http_engine::{Request, RequestBody, counting};
+use http_types::{
+    BodyLength, Field, Known, List, Malformed, Message, Method, Place, Span, StreamId, Version, Why, known,
+};
 use observe::Level;
 use std::rc::Rc;
-use wire_h1::{BodyLength, Field, Known, Method, Span, Version, known};
-use wire_h2::{List, Malformed, Place};
 
-impl H2 {
+impl MuxConnection {
     /// A request has come.
     pub(super) fn request(
         self: &Rc<Self>,
-        id: u32,
+        id: StreamId,
         list: List,
-        request: Result<wire_h2::Request, Malformed>,
+        message: Result<Message, Malformed>,
         end: bool,
         octets: usize,
     ) {
-        count();
         let Some(mut r) = self.worker.request(&self.connection) else {
-            return self.core.borrow_mut().reset(id, wire_h2::ErrorCode::RefusedStream);
+            return self.core.borrow_mut().reset(id, Why::Refused);
         };
         let shared = Rc::new(Shared::default());
         self.streams.borrow_mut().insert(id, shared.clone());
         self.connection.requests.set(self.connection.requests.get() + 1);
         self.limit_requests(&r);
-        let count = request.as_ref().map_or(0, |request| request.fields.len() + request.ignored.len());
+        let count = message.as_ref().map_or(0, |message| message.fields.len() + message.ignored.len());
         let too_many = list.too_many || count > head_in::limits(&self.worker, &self.connection).fields_max;
-        let is_websocket = request.as_ref().is_ok_and(|request| request.protocol.is_some());
-        let filled = fill(&mut r, list, &request, self.core.borrow().offers_connect());
+        let is_websocket = message.as_ref().is_ok_and(|message| message.protocol.is_some());
+        let (version, offered) = (self.core.borrow().version(), self.core.borrow().offers_connect());
+        let filled = fill(&mut r, list, &message, version, offered);
         r.length = octets as u64;
-        let outcome = match filled {
+        let judged = match filled {
             Ok(()) if too_many => {
                 head_in::use_default_server(&mut r);
                 r.log(Level::Info, format_args!("client sent too many header lines"));
-                engine::fail(r, 400)
+                Err(400)
             }
             Ok(()) => match head_in::begin(&mut r) {
                 Ok(()) if !is_on(&r) => {
                     let words =
                         "client attempted to request the server name for which the negotiated protocol is disabled";
                     r.log(Level::Info, format_args!("{words}"));
-                    engine::fail(r, 421)
+                    Err(421)
                 }
-                Ok(()) => {
-                    shared.websocket.set(is_websocket);
-                    self.start(id, r, &shared, end)
-                }
-                Err(status) => engine::fail(r, status),
+                judged => judged,
             },
             Err((status, words)) => {
                 head_in::use_default_server(&mut r);
                 r.log(Level::Info, format_args!("{words}"));
-                engine::fail(r, status)
+                Err(status)
             }
+        };
+        counting::begun(&mut r);
+        let outcome = match judged {
+            Ok(()) => {
+                shared.websocket.set(is_websocket);
+                self.start(id, r, &shared, end)
+            }
+            Err(status) => engine::fail(r, status),
         };
         stream::answer(self, id, outcome);
     }
@@ -67,11 +72,11 @@ impl H2 {
         let Some(core) = self.worker.default_conf(&self.connection) else { return };
         let age = r.started.millis_since(self.connection.started);
         if self.connection.requests.get() >= core.conf.keepalive_requests.0 || age > core.conf.keepalive_time.0 {
-            self.core.borrow_mut().shutdown();
+            self.core.borrow_mut().begin_shutdown();
         }
     }
 
-    fn start(self: &Rc<Self>, id: u32, mut r: Box<Request>, shared: &Rc<Shared>, end: bool) -> Outcome {
+    fn start(self: &Rc<Self>, id: StreamId, mut r: Box<Request>, shared: &Rc<Shared>, end: bool) -> Outcome {
         r.watch = Some(Rc::new(Watch::new(self.clone(), id, shared.clone())));
         if r.method == Method::Connect || shared.websocket.get() {
             // What follows is no body: it is what a tunnel takes, if there will be one.
@@ -95,9 +100,11 @@ impl H2 {
     }
 }
 
-/// Whether the request's server speaks HTTP/2.
+/// Whether the request's server speaks the connection's protocol.
 fn is_on(r: &Request) -> bool {
-    r.srv().http2.on || r.plan().listener_of(r.connection()).is_some_and(|listener| listener.http2_listen)
+    r.version != Version::Http20
+        || r.srv().http2.on
+        || r.plan().listener_of(r.connection()).is_some_and(|listener| listener.http2_listen)
 }
 
 fn span(place: Place) -> Span {
@@ -115,24 +122,25 @@ pub(super) fn append(r: &mut Request, text: &[u8]) -> Span {
 fn fill(
     r: &mut Request,
     list: List,
-    request: &Result<wire_h2::Request, Malformed>,
+    message: &Result<Message, Malformed>,
+    version: Version,
     offered: bool,
 ) -> Result<(), (u16, &'static str)> {
     r.buf = list.arena;
     r.head.clear();
-    r.head.version = Version::Http20;
-    (r.version, r.keep_alive) = (Version::Http20, true);
-    let Ok(request) = request else {
-        let why = request.as_ref().err().map_or("", |why| why.words());
+    r.head.version = version;
+    (r.version, r.keep_alive) = (version, true);
+    let Ok(message) = message else {
+        let why = message.as_ref().err().map_or("", |why| why.words());
         line(r, b"", b"");
         return Err((400, why));
     };
-    let method = request.method.of(&r.buf).to_vec();
+    let method = message.method.of(&r.buf).to_vec();
     r.head.method = Method::of(&method);
-    let path = request.path.of(&r.buf).to_vec();
+    let path = message.path.of(&r.buf).to_vec();
     line(r, &method, &path);
     r.method = r.head.method;
-    if let Some(protocol) = request.protocol {
+    if let Some(protocol) = message.protocol {
         if method != b"CONNECT" || !offered {
             return Err((400, "client sent \":protocol\", which was not offered"));
         }
@@ -144,7 +152,7 @@ fn fill(
     }
     let mut cookies: Vec<Span> = Vec::new();
     let mut host: Option<Span> = None;
-    for index in &request.fields {
+    for index in &message.fields {
         let Some((name, value)) = list.fields.get(*index) else { continue };
         let field = Field { name: span(*name), value: span(*value), known: known(name.of(&r.buf)) };
         match field.known {
@@ -159,12 +167,12 @@ fn fill(
             r.head.fields.push(field);
         }
     }
-    for index in &request.ignored {
+    for index in &message.ignored {
         let Some((name, _)) = list.fields.get(*index) else { continue };
         let name = String::from_utf8_lossy(name.of(&r.buf)).into_owned();
         r.log(Level::Info, format_args!("client sent invalid header: \"{name}\""));
     }
-    match (request.authority.filter(|a| a.start < a.end).map(span), host) {
+    match (message.authority.filter(|a| a.start < a.end).map(span), host) {
         (None, None) => return Err((400, "client sent neither \":authority\" nor \"Host\" header")),
         (Some(authority), Some(host)) if authority.of(&r.buf) != host.of(&r.buf) => {
             return Err((400, "client sent \":authority\" and \"Host\" headers with different values"));
@@ -175,7 +183,7 @@ fn fill(
             r.head.fields.push(Field { name, value, known: Known::Host });
         }
     }
-    if request.protocol.is_some() {
+    if message.protocol.is_some() {
         tunnel::as_upgrade(r);
     }
     // 8.2.3: they may come in pieces and are one field for everybody else.
@@ -197,7 +205,7 @@ fn line(r: &mut Request, method: &[u8], target: &[u8]) {
     r.buf.push(b' ');
     r.head.target = append(r, target);
     r.buf.push(b' ');
-    r.head.protocol = append(r, b"HTTP/2.0");
+    r.head.protocol = append(r, r.version.name().as_bytes());
     r.head.line = Span { start, end: r.buf.len() as u32 };
     let from = r.head.target.start;
     let at = |place: Option<usize>| place.map(|at| from + at as u32);

@@ -1,0 +1,31 @@
+//! The names that nginx's Prometheus exporter gives to what `stub_status` tells: dashboards made for it go on working.
+
+use crate::process;
+use std::fmt::Write as _;
+
+/// Prometheus's text format with the exporter's seven names and `nginx_up`. `writing`: connections besides those counted that are
+/// being answered (the one that asks).
+pub fn nginx(writing: u64) -> String {
+    let (active, reading) = (process::CONNECTIONS_ACTIVE.sum(), process::CONNECTIONS_READING.sum());
+    let writing = process::CONNECTIONS_WRITING.sum() + writing;
+    let rows: [(&str, &str, &str, u64); 8] = [
+        ("nginx_connections_accepted", "counter", "Accepted client connections.", process::CONNECTIONS_ACCEPTED.sum()),
+        ("nginx_connections_active", "gauge", "Active client connections.", active),
+        ("nginx_connections_handled", "counter", "Handled client connections.", process::CONNECTIONS_HANDLED.sum()),
+        ("nginx_connections_reading", "gauge", "Connections whose request is being read.", reading),
+        (
+            "nginx_connections_waiting",
+            "gauge",
+            "Connections that wait for a request.",
+            active.saturating_sub(reading + writing),
+        ),
+        ("nginx_connections_writing", "gauge", "Connections whose response is being sent.", writing),
+        ("nginx_http_requests_total", "counter", "Requests.", process::HTTP_REQUESTS.sum()),
+        ("nginx_up", "gauge", "Whether the server answers.", 1),
+    ];
+    let mut out = String::new();
+    for (name, kind, help, value) in rows {
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+    }
+    out
+}

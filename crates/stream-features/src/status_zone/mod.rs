@@ -1,0 +1,47 @@
+//! status_zone: servers whose sessions are counted by themselves (documented with nginx's `ngx_http_api_module`). The counting
+//! stands in `engine.rs`.
+
+use crate::build::{Feature, ServerBuild};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use metrics::Zone;
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    /// What the module is told in a block.
+    pub struct ZoneConf from ZoneInput {
+        /// Counts the sessions of a server under this name (`metrics`); several servers may share one.
+        status_zone: Said,
+    }
+}
+
+/// A name; `None`: `off`.
+#[derive(Clone, Debug)]
+pub struct Said(Option<String>);
+
+impl Value for Said {
+    const SYNTAX: &'static str = "zone | off";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let name = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
+        if name.is_empty() {
+            return Err(Problem::says("invalid zone name \"\"").at(0));
+        }
+        Ok(Said((name != "off").then_some(name)))
+    }
+}
+
+/// The feature.
+pub struct StatusZone;
+
+impl Feature for StatusZone {
+    fn table(&self) -> Table {
+        ZoneConf::table("status_zone", Area::Stream)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
+        let said = conf.downcast_ref::<ZoneConf>().and_then(|conf| conf.status_zone.as_ref());
+        if let Some(name) = said.and_then(|said| said.0.as_deref()) {
+            block.server.zone = Some(Zone::named(&[name]));
+        }
+        Ok(())
+    }
+}
