@@ -2,11 +2,11 @@
 //! libFuzzer, and `tests/smoke.rs` with a seeded generator in every `cargo test`.
 
 pub use crate::dav::fuzzing::dav;
-pub use crate::geoip::fuzzing::geoip;
-pub use crate::geoip2::fuzzing::mmdb;
 pub use crate::image_filter::fuzzing::image;
 pub use crate::mp4::fuzzing::mp4;
 pub use crate::shared::exchange::fuzzing::cut_anywhere;
+pub use session_engine::geoip::fuzzing::geoip;
+pub use session_engine::geoip2::fuzzing::mmdb;
 
 use crate::fastcgi::record::FastCgi;
 use crate::memcached::text::Memcached;

@@ -406,3 +406,52 @@ fn idle_sessions_cost_little() {
     drop((warm, all));
     running.quit();
 }
+
+/// A tree over the bits of addresses of IPv4 that leads 127.0.0.1 to a record, and all others nowhere.
+fn tree(beyond: u32, put: &dyn Fn(&mut Vec<u8>, u32)) -> Vec<u8> {
+    const NODES: u32 = 32;
+    let mut out = Vec::new();
+    for depth in 0..NODES {
+        let next = if depth == 31 { NODES + beyond } else { depth + 1 };
+        let bit = 0x7f00_0001u32 >> (31 - depth) & 1;
+        let pair = if bit == 0 { [next, NODES] } else { [NODES, next] };
+        pair.iter().for_each(|record| put(&mut out, *record));
+    }
+    out
+}
+
+#[test]
+fn databases_of_places_are_asked_about_the_client() {
+    // MaxMind's first format: the kind (5: organisations) and the number of nodes stand at the end.
+    let mut org = tree(1, &|out, record| out.extend_from_slice(&record.to_le_bytes()));
+    org.extend_from_slice(b"\x01Tide and Gate\0\xff\xff\xff\x05\x20\0\0");
+    // The second one: text is 0x40 and its length; 16 octets lie between tree and values.
+    let mut city = tree(16, &|out, record| out.extend_from_slice(&record.to_be_bytes()[1..]));
+    city.extend_from_slice(&[0; 16]);
+    city.extend_from_slice(b"\xe1\x44city\x45Basel");
+    city.extend_from_slice(
+        b"\xab\xcd\xefMaxMind.com\xe5\x4anode_count\xc1\x20\x4brecord_size\xa1\x18\x4aip_version\xa1\x04",
+    );
+    city.extend_from_slice(b"\x5bbinary_format_major_version\xa1\x02\x4bbuild_epoch\x02\x02\x01\0");
+    let port = free_port();
+    let site = Site::new("daemon off;", "");
+    std::fs::write(site.path("org.dat"), org).expect("a file");
+    std::fs::write(site.path("city.mmdb"), city).expect("a file");
+    let (org, city) = (site.path("org.dat"), site.path("city.mmdb"));
+    site.configure(
+        "daemon off;",
+        &format!(
+            "http {{ geoip_org {}; geoip2 {} {{ $city city; }} }}
+             stream {{ geoip_org {}; geoip2 {} {{ $city city; $none default=no source=$server_name city; }}
+             server {{ listen 127.0.0.1:{port}; return \"$geoip_org [$geoip_country_code] $city $none\"; }} }}",
+            org.display(),
+            city.display(),
+            org.display(),
+            city.display(),
+        ),
+    );
+    let running = site.start();
+    assert_eq!(read_all(&mut connect(port)), "Tide and Gate [] Basel no");
+    running.quit();
+    site.assert_no_alerts();
+}

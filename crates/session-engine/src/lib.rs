@@ -13,6 +13,8 @@ pub mod background;
 pub mod first_bytes;
 pub mod forwarded;
 pub mod geo;
+pub mod geoip;
+pub mod geoip2;
 pub mod hosts;
 pub mod levels;
 pub mod limit_conn;

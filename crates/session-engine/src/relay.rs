@@ -12,9 +12,39 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use upstream::Stream;
 
+/// How much larger than it was said a buffer becomes for a direction whose bytes come faster than they are read, and go as fast:
+/// calls are what such a stream costs.
+const GROWTH: usize = 4;
+/// Buffers that a thread keeps for later reads.
+const BUFFERS_MAX: usize = 4;
+
 thread_local! {
-    /// Where bytes are read to.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Where bytes are read to: of sizes that were asked for lately.
+    static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An empty buffer with room for so much: what is read fills it and no more.
+fn buffer(bytes: usize) -> Vec<u8> {
+    let kept = BUFFERS.with_borrow_mut(|all| {
+        let at = all.iter().rposition(|one| one.capacity() == bytes)?;
+        Some(all.remove(at))
+    });
+    kept.unwrap_or_else(|| {
+        let mut new = Vec::new();
+        new.reserve_exact(bytes);
+        new
+    })
+}
+
+/// A buffer may be used for other bytes.
+fn give_back(mut buf: Vec<u8>) {
+    buf.clear();
+    BUFFERS.with_borrow_mut(|all| {
+        if all.len() >= BUFFERS_MAX {
+            all.remove(0);
+        }
+        all.push(buf);
+    });
 }
 
 /// One direction.
@@ -31,6 +61,9 @@ pub struct Direction {
     pub sent: u64,
     /// Octets a second; 0: no limit.
     rate: u64,
+    /// How many times larger than it was said a read may be: it doubles with each read that was full, and is one again
+    /// when the other side does not take all.
+    growth: usize,
     /// Nothing is read until then.
     delay: Option<Box<Sleep>>,
 }
@@ -155,11 +188,14 @@ impl<'a> Relay<'a> {
             // What was read goes first.
             match way.write(to, moved) {
                 Ok(()) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match to.poll_writable(cx) {
-                    Poll::Ready(Ok(())) => continue,
-                    Poll::Ready(Err(e)) => return Poll::Ready(RelayEnd::Broken(e, to_client)),
-                    Poll::Pending => return Poll::Pending,
-                },
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    way.growth = 1;
+                    match to.poll_writable(cx) {
+                        Poll::Ready(Ok(())) => continue,
+                        Poll::Ready(Err(e)) => return Poll::Ready(RelayEnd::Broken(e, to_client)),
+                        Poll::Pending => return Poll::Pending,
+                    }
+                }
                 Err(e) => return Poll::Ready(RelayEnd::Broken(e, to_client)),
             }
             if way.ended {
@@ -173,7 +209,9 @@ impl<'a> Relay<'a> {
                 way.delay = None;
             }
             let mut most = *buffer_bytes;
-            if way.rate > 0 {
+            if way.rate == 0 {
+                most = most.saturating_mul(way.growth.max(1));
+            } else {
                 let seconds = clock::now().millis_since(*began) / 1000;
                 let allowed = way.rate.saturating_mul(seconds + 1);
                 match allowed.checked_sub(way.received).filter(|left| *left > 0) {
@@ -204,6 +242,7 @@ impl<'a> Relay<'a> {
                 }
                 n => {
                     *moved = clock::now();
+                    way.growth = if n == most { (way.growth * 2).min(GROWTH) } else { 1 };
                     if let Some(ms @ 1..) = (n as u64).saturating_mul(1000).checked_div(way.rate) {
                         way.hold(ms);
                     }
@@ -233,7 +272,7 @@ impl Direction {
     /// A direction in which these bytes are on their way already. `received`: octets that were read before; `rate`: octets a
     /// second, 0 for no limit.
     pub fn new(pending: Vec<u8>, received: u64, rate: u64) -> Direction {
-        Direction { pending, received, rate, ..Direction::default() }
+        Direction { pending, received, rate, growth: 1, ..Direction::default() }
     }
     fn has_pending(&self, to: &Stream) -> bool {
         self.at < self.pending.len() || to.has_unsent()
@@ -258,19 +297,14 @@ impl Direction {
         }
         if self.at > 0 {
             // The next bytes of the thread, whosever they are, are read to the same memory.
-            BUFFER.set(std::mem::take(&mut self.pending));
+            give_back(std::mem::take(&mut self.pending));
             self.at = 0;
         }
         to.try_flush()
     }
     /// Reads at most so much, and writes it at once where the other side takes it: only the rest is kept.
     fn read(&mut self, from: &Stream, most: usize) -> io::Result<usize> {
-        let mut buf = BUFFER.take();
-        if buf.capacity() != most {
-            buf = Vec::new();
-            buf.reserve_exact(most);
-        }
-        buf.clear();
+        let mut buf = buffer(most);
         let got = from.try_read_buf(&mut buf);
         if let Ok(n) = &got {
             self.received += *n as u64;
@@ -280,7 +314,7 @@ impl Direction {
                 return got;
             }
         }
-        BUFFER.set(buf);
+        give_back(buf);
         got
     }
 }

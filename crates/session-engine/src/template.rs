@@ -206,10 +206,18 @@ impl<S: Session> Value for SizeTemplate<S> {
 }
 
 impl<S: Session> SizeTemplate<S> {
+    /// The size; 0 for a text that is none, which is said in the error log (nginx: `ngx_http_complex_value_size`).
     pub fn get(&self, s: &mut S) -> u64 {
         match self {
             SizeTemplate::Fixed(n) => *n,
-            SizeTemplate::Computed(t) => parse_size(&t.eval(s)).unwrap_or(0),
+            SizeTemplate::Computed(t) => {
+                let text = t.eval(s);
+                parse_size(&text).unwrap_or_else(|| {
+                    let shown = String::from_utf8_lossy(&text);
+                    s.log(observe::Level::Error, format_args!("invalid size \"{shown}\""));
+                    0
+                })
+            }
         }
     }
 }

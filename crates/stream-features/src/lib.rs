@@ -28,6 +28,8 @@ mod variables;
 mod access;
 mod access_log;
 mod geo;
+mod geoip;
+mod geoip2;
 mod limit_conn;
 mod map;
 mod pass;

@@ -10,6 +10,8 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::access::Access,
     &crate::access_log::AccessLog,
     &crate::geo::Geo,
+    &crate::geoip::GeoipFeature,
+    &crate::geoip2::Geoip2Feature,
     &crate::limit_conn::LimitConn,
     &crate::map::Map,
     &crate::pass::Pass,

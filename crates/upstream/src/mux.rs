@@ -38,6 +38,20 @@ const READ_BYTES: usize = 32 * 1024;
 struct Slot {
     events: VecDeque<ClientEvent>,
     waker: Option<Waker>,
+    /// The server has reset it.
+    reset: bool,
+}
+
+/// A response went wrong behind what nobody has read yet (nginx: frames are looked at in their order, and one that resets a
+/// stream with an error, or once more, is an error behind its end, too): what came before goes on, but it is not whole.
+fn without_end(events: &mut VecDeque<ClientEvent>) {
+    events.retain(|event| !matches!(event, ClientEvent::Trailers { .. }));
+    for event in events {
+        if let ClientEvent::Head { end, .. } | ClientEvent::Body { end, .. } | ClientEvent::Counted { end, .. } = event
+        {
+            *end = false;
+        }
+    }
 }
 
 struct Inner {
@@ -218,9 +232,10 @@ impl Inner {
                 ClientEvent::Goaway => continue,
             };
             let Some(slot) = self.slots.get_mut(&id) else { continue };
-            if matches!(event, ClientEvent::Reset { code: 1.., .. }) {
-                // What nobody has read of a response that went wrong is not read any more.
-                slot.events.clear();
+            if let ClientEvent::Reset { code, .. } = event
+                && (std::mem::replace(&mut slot.reset, true) || code != 0)
+            {
+                without_end(&mut slot.events);
             }
             if !matches!(event, ClientEvent::Capacity(_)) {
                 slot.events.push_back(event);
@@ -604,4 +619,26 @@ fn answer(list: &List) -> Result<(Answer, Option<u64>), Wrong> {
         return Err("upstream sent invalid header".into());
     }
     Ok((Answer { head, buf: Bytes::from(text) }, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_before_a_reset_goes_on_without_its_end() {
+        let head = |end| ClientEvent::Head { stream: 1, list: List::default(), end, octets: 1 };
+        let body = |end| ClientEvent::Body { stream: 1, bytes: Bytes::from_static(b"x"), end, octets: 10 };
+        let trailers = ClientEvent::Trailers { stream: 1, list: List::default(), octets: 1 };
+        let mut events = VecDeque::from([head(true), body(false), body(true), trailers]);
+        without_end(&mut events);
+        let ends: Vec<bool> = events
+            .iter()
+            .map(|event| match event {
+                ClientEvent::Head { end, .. } | ClientEvent::Body { end, .. } => *end,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(ends, [false, false, false]);
+    }
 }

@@ -13,6 +13,7 @@ mod place;
 mod pool;
 mod server;
 mod site;
+mod stream;
 
 pub use server::Binary;
 
@@ -31,6 +32,8 @@ pub struct Plan {
     pub only: Option<String>,
     /// One fragment of each configuration holds this text, whatever the others are.
     pub with: Option<String>,
+    /// The stream area instead of http.
+    pub stream: bool,
     /// Requests come over HTTP/2 in clear.
     pub h2c: bool,
     /// Stop after so many differences.
@@ -105,6 +108,9 @@ fn is_of_http1(put: &Put) -> bool {
 /// # Errors
 /// What differs, with the directives that make it differ; or what kept it from running.
 pub fn run(plan: &Plan) -> Result<String, String> {
+    if plan.stream {
+        return stream::run(plan);
+    }
     let backend = Backend::start().map_err(|e| format!("the server behind: {e}"))?;
     let mut differences = Vec::new();
     let broken = if plan.h2c { (0, Vec::new()) } else { broken::compare(plan)? };

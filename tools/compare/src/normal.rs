@@ -1,6 +1,5 @@
 //! What differs without a reason is made equal: ports, folders, dates, sizes of chunks, names of the version.
 
-use crate::pool::Ask;
 use crate::server::Run;
 use observe::clock::parse_http_time;
 use std::path::Path;
@@ -116,7 +115,7 @@ fn unchunked(mut rest: &[u8]) -> Vec<u8> {
 }
 
 /// The first thing that differs, in words.
-pub fn difference(requests: &[&Ask], theirs: &Run, ours: &Run) -> Option<String> {
+pub fn difference(requests: &[impl std::fmt::Display], theirs: &Run, ours: &Run) -> Option<String> {
     if theirs.refused != ours.refused {
         let last_line = theirs.last_line;
         let shown = |run: &Run| run.refused.clone().unwrap_or_else(|| "starts".into());

@@ -74,7 +74,7 @@ impl Run {
         Run::with(binary, conf, &all, backend)
     }
 
-    fn with(
+    pub(crate) fn with(
         binary: &Binary,
         conf: &dyn Fn(&Dirs, u16) -> String,
         ask: &dyn Fn(u16) -> Result<Vec<Vec<u8>>, String>,
@@ -158,7 +158,8 @@ fn up(child: &mut Child, port: u16) -> Result<bool, String> {
         if child.try_wait().ok().flatten().is_some() {
             return Ok(false);
         }
-        if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+        // (Where nobody listens yet, a socket may get the very port as its own, and find itself.)
+        if TcpStream::connect(("127.0.0.1", port)).is_ok_and(|s| s.local_addr().ok() != s.peer_addr().ok()) {
             return Ok(true);
         }
         if Instant::now() > until {

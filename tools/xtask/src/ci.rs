@@ -23,9 +23,10 @@ pub fn run(_: &[String]) -> Result<(), String> {
     step("cargo", &["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml"])?;
     step("cargo", &["build", "--quiet", "--workspace", "--bins"])?;
     step("cargo", &["test", "--workspace"])?;
-    let compared: Vec<&str> =
-        ["xtask", "compare", "--in-ci"].into_iter().chain(crate::compare::CI.iter().copied()).collect();
-    step("cargo", &compared)?;
+    for seeds in [crate::compare::CI, crate::compare::STREAM_CI] {
+        let compared: Vec<&str> = ["xtask", "compare", "--in-ci"].into_iter().chain(seeds.iter().copied()).collect();
+        step("cargo", &compared)?;
+    }
     step("cargo", &["xtask", "h2spec", "--in-ci"])
 }
 

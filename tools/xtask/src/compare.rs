@@ -7,13 +7,16 @@ use std::process::Command;
 
 /// In `cargo xtask ci`: enough to notice, little enough not to be noticed.
 pub const CI: &[&str] = &["--seed", "1", "--count", "60"];
+/// The same of the stream area.
+pub const STREAM_CI: &[&str] = &["--stream", "--seed", "1", "--count", "12"];
 
 /// The oldest version that is worth it: Debian's. What it has not, or does in another way than ours, is left out (`pool.rs`).
 const OLDEST: (u32, u32) = (1, 22);
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let (mut seed, mut count, mut only, mut with, mut ours) = (1, 500, None, None, None);
-    let (mut source, mut nginx, mut differences_max, mut in_ci, mut h2c) = (None, None, 20, false, false);
+    let (mut source, mut nginx, mut differences_max, mut in_ci, mut h2c, mut stream) =
+        (None, None, 20, false, false, false);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().cloned().ok_or(format!("{word} wants a value"));
@@ -28,10 +31,11 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--source" => source = Some(PathBuf::from(value()?)),
             "--nginx" => nginx = Some(PathBuf::from(value()?)),
             "--h2c" => h2c = true,
+            "--stream" => stream = true,
             "--in-ci" => in_ci = true,
             other => {
                 return Err(format!(
-                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --source DIR, --nginx FILE, \
+                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --stream, --source DIR, --nginx FILE, \
                      --ours FILE"
                 ));
             }
@@ -64,6 +68,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         with,
         differences_max,
         h2c,
+        stream,
     };
     println!("{}", compare::run(&plan)?);
     Ok(())

@@ -6,6 +6,7 @@ const HSL: u32 = 0b1_1100;
 const HTTP: u32 = 0b100;
 const LOCATION: u32 = 0b1_0000;
 const UPSTREAM: u32 = 0b1_0000_0000;
+const STREAM: u32 = 0b10_0000_0000;
 
 #[rustfmt::skip]
 pub const ROWS: &[Known] = &[
@@ -46,6 +47,7 @@ pub const ROWS: &[Known] = &[
     k("dav_ext_lock", "nginx-dav-ext-module", HSL, Arity::exact(1), false, "", ""),
     k("dav_ext_lock_zone", "nginx-dav-ext-module", HTTP, Arity::Counts(0b110), false, "", ""),
     k("geoip2", "ngx_http_geoip2_module", HTTP, Arity::exact(1), true, "", ""),
+    k("geoip2", "ngx_stream_geoip2_module", STREAM, Arity::exact(1), true, "", ""),
     k("geoip2_proxy", "ngx_http_geoip2_module", HTTP, Arity::exact(1), false, "", ""),
     k("geoip2_proxy_recursive", "ngx_http_geoip2_module", HTTP, Arity::exact(1), false, "off", ""),
     k("more_set_headers", "ngx_headers_more", HSL | 0b100_0000, Arity::AtLeast(1), false, "", ""),

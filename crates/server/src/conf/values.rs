@@ -192,7 +192,7 @@ impl Value for Environment {
 pub struct Modules(pub Vec<String>);
 
 /// The modules that nginx and its distributors ship as files and whose directives we know.
-const KNOWN_MODULES: [&str; 16] = [
+const KNOWN_MODULES: [&str; 17] = [
     "ngx_http_geoip_module",
     "ngx_http_image_filter_module",
     "ngx_http_geoip2_module",
@@ -201,6 +201,7 @@ const KNOWN_MODULES: [&str; 16] = [
     "ngx_mail_module",
     "ngx_stream_module",
     "ngx_stream_geoip_module",
+    "ngx_stream_geoip2_module",
     "ngx_http_brotli_filter_module",
     "ngx_http_brotli_static_module",
     "ngx_http_zstd_filter_module",

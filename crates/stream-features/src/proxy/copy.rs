@@ -21,6 +21,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
         }
     };
     let conf = &passing.conf;
+    let (upload_rate, download_rate) = (conf.proxy_upload_rate.get(s), conf.proxy_download_rate.get(s));
     s.doing = "proxying connection";
     let mut first = Vec::new();
     // With TLS it went before the handshake.
@@ -38,8 +39,8 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
         s.note(Level::Info, format_args!("proxy {local} connected to {}", active.peer().text));
     }
     servers.connected(s, &mut active);
-    let up = Direction::new(first, s.received, conf.proxy_upload_rate.get(s));
-    let down = Direction::new(Vec::new(), 0, conf.proxy_download_rate.get(s));
+    let up = Direction::new(first, s.received, upload_rate);
+    let down = Direction::new(Vec::new(), 0, download_rate);
     let terms = Terms {
         buffer_bytes: passing.buffer_bytes,
         half_close: conf.proxy_half_close,

@@ -110,6 +110,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
         }
     };
     let conf = &passing.conf;
+    let (upload_rate, download_rate) = (conf.proxy_upload_rate.get(s), conf.proxy_download_rate.get(s));
     s.doing = "proxying connection";
     servers.connected(s, &mut active);
     if s.srv().error_log.wants(Level::Info)
@@ -137,8 +138,8 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
         sent: 0,
         from_server: 0,
         to_server: 0,
-        upload_rate: conf.proxy_upload_rate.get(s),
-        download_rate: conf.proxy_download_rate.get(s),
+        upload_rate,
+        download_rate,
         upload_delay: None,
         download_delay: None,
         began: now,

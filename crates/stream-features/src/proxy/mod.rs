@@ -54,7 +54,7 @@ upstream_tls_directives! {
         proxy_connect_timeout: Msec = "60s",
         /// How long neither side may say anything before the session is closed.
         proxy_timeout: Msec = "10m",
-        /// Octets that are read at a time, from either side.
+        /// Octets that are read at a time, from either side: up to four times as many where they come faster than they are read, and go as fast.
         proxy_buffer_size: Size = "16k",
         /// The old name of `proxy_buffer_size`.
         proxy_downstream_buffer: OldSize,

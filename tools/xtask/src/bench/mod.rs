@@ -5,7 +5,8 @@
 //! compared is the servers' CPU time a request, and only within a pair: it survives a busy machine, which requests a second do
 //! not. A scenario of HTTP/2 (`streams=`) has `tidegate bench` as its client; with an `h2o.conf` h2o takes a turn after each pair. A scenario with `rates=` is measured at these offered rates, too, with `tidegate bench` as the client (open loop): there
 //! a server wakes up for every request. `--syscalls` counts system calls a request of one kept connection instead, `--fairness` measures what a second
-//! client waits beside a hog. Scenarios
+//! client waits beside a hog. A scenario of the stream area (`session=tcp`, `session=udp`) has a client of its own, and counts
+//! megabytes or datagrams. Scenarios
 //! stand in `benches/scenarios`, a folder each; results go to `benches/runs`, whatever they are.
 
 mod calls;
@@ -14,6 +15,7 @@ mod idle;
 mod report;
 mod scenario;
 mod server;
+mod sessions;
 
 use report::{Outcome, Row};
 use scenario::Scenario;
@@ -166,6 +168,9 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
     if scenario.idle && options.calls {
         return Err("idle connections make no calls".into());
     }
+    if let (Some(kind), false) = (scenario.session, options.calls) {
+        return sessions::measure(scenario, kind, binary, options);
+    }
     if scenario.idle {
         return idle::measure(scenario, binary, &options.nginx, options.pairs);
     }
@@ -211,30 +216,42 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
             .map_or_else(|| turn_by(scenario, server, client, options.seconds), Ok),
         false => turn(scenario, server, options.seconds),
     };
-    let (mut pairs, mut thirds) = (Vec::new(), Vec::new());
-    for round in 0..options.pairs {
+    let outcome = in_pairs(&ours, &theirs, third.as_ref(), options.pairs, &turn)?;
+    same(&ours, &theirs)?;
+    Ok(outcome)
+}
+
+/// Turns of both, and of a third server after each pair.
+fn in_pairs(
+    ours: &Server,
+    theirs: &Server,
+    third: Option<&Server>,
+    pairs: usize,
+    turn: &dyn Fn(&Server) -> Result<Turn, String>,
+) -> Result<Outcome, String> {
+    let (mut all, mut thirds) = (Vec::new(), Vec::new());
+    for round in 0..pairs {
         // Who begins changes, so that a drift of the machine does not favour one.
         let pair = if round % 2 == 0 {
-            let first = turn(&theirs)?;
-            (first, turn(&ours)?)
+            let first = turn(theirs)?;
+            (first, turn(ours)?)
         } else {
-            let first = turn(&ours)?;
-            (turn(&theirs)?, first)
+            let first = turn(ours)?;
+            (turn(theirs)?, first)
         };
-        pairs.push(pair);
-        if let Some(third) = &third {
+        all.push(pair);
+        if let Some(third) = third {
             thirds.push(turn(third)?);
         }
     }
-    same(&ours, &theirs)?;
-    Ok(Outcome::Speed(pairs, thirds, third.map_or("", |third| third.name)))
+    Ok(Outcome::Speed(all, thirds, third.map_or("", |third| third.name)))
 }
 
 /// Has a binary serve all scenarios in turn, asked by its own client.
 pub fn train(root: &Path, binary: &Path, seconds: u64) -> Result<(), String> {
     for scenario in scenario::all(&root.join("benches/scenarios"), &[])? {
         // (Waiting connections do nothing, and what php-fpm does is not ours.)
-        if scenario.idle || scenario.php.is_some() {
+        if scenario.idle || scenario.php.is_some() || scenario.session.is_some() {
             continue;
         }
         eprintln!("    {}", scenario.name);

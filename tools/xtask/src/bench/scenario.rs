@@ -1,8 +1,9 @@
 //! A scenario: a folder with a configuration, whose first line says what load belongs to it, and `goal.md`.
 
+use super::sessions::Kind;
 use std::path::Path;
 
-/// `# bench: path=/5k.html connections=64 header=Connection:close rates=2000,8000`; `streams=16`: over HTTP/2, `tls`: over TLS
+/// `# bench: path=/5k.html connections=64 header=Connection:close rates=2000,8000`; `streams=16`: over HTTP/2, `tls`: over TLS; `session=tcp`: of the stream area
 #[derive(Clone)]
 pub struct Scenario {
     pub name: String,
@@ -30,6 +31,8 @@ pub struct Scenario {
     pub h2o: Option<String>,
     /// Memory of waiting connections instead of CPU time.
     pub idle: bool,
+    /// Sessions of the stream area instead of requests.
+    pub session: Option<Kind>,
 }
 
 impl Scenario {
@@ -99,6 +102,7 @@ fn parse(name: String, conf: String) -> Result<Scenario, String> {
         haproxy: None,
         h2o: None,
         idle: false,
+        session: None,
     };
     for word in words.split_whitespace() {
         match word.split_once('=') {
@@ -114,6 +118,8 @@ fn parse(name: String, conf: String) -> Result<Scenario, String> {
             Some(("streams", value)) => {
                 scenario.streams = Some(value.parse().map_err(|_| format!("{}: {word}", scenario.name))?);
             }
+            Some(("session", "tcp")) => scenario.session = Some(Kind::Tcp),
+            Some(("session", "udp")) => scenario.session = Some(Kind::Udp),
             _ if word == "tls" => scenario.tls = true,
             _ if word == "idle" => scenario.idle = true,
             _ => return Err(format!("{}: \"{word}\" is not known", scenario.name)),

@@ -3,7 +3,7 @@
 use super::scenario::Scenario;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -128,9 +128,13 @@ impl Server {
             .spawn()
             .map_err(|e| format!("{name}: {e}"))?;
         let server = Server { name, port, child, folder };
+        if scenario.session == Some(super::sessions::Kind::Udp) {
+            server.hears()?;
+            return Ok(server);
+        }
         server.listens()?;
         // Workers start after the socket listens.
-        if scenario.streams.is_none() {
+        if scenario.streams.is_none() && scenario.session.is_none() {
             server.ask(scenario)?;
         }
         Ok(server)
@@ -144,6 +148,19 @@ impl Server {
                 return Err(format!("{} does not listen", self.name));
             }
             std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Waits until it passes a datagram on and its answer back.
+    fn hears(&self) -> Result<(), String> {
+        let until = Instant::now() + PATIENCE;
+        let socket = UdpSocket::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
+        socket.set_read_timeout(Some(Duration::from_millis(50))).map_err(|e| e.to_string())?;
+        while socket.send_to(b"x", ("127.0.0.1", self.port)).and_then(|_| socket.recv(&mut [0; 8])).is_err() {
+            if Instant::now() > until {
+                return Err(format!("{} passes no datagrams on", self.name));
+            }
         }
         Ok(())
     }
