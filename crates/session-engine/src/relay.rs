@@ -242,7 +242,9 @@ impl<'a> Relay<'a> {
                 }
                 n => {
                     *moved = clock::now();
-                    way.growth = if n == most { (way.growth * 2).min(GROWTH) } else { 1 };
+                    if n == most {
+                        way.growth = (way.growth * 2).min(GROWTH);
+                    }
                     if let Some(ms @ 1..) = (n as u64).saturating_mul(1000).checked_div(way.rate) {
                         way.hold(ms);
                     }

@@ -25,18 +25,12 @@ const PRINTED: &[(&[&str], &str)] = &[
 
 const BINARY: &str = "usr/sbin/tidegate";
 
-pub fn run(arguments: &[String]) -> Result<(), String> {
+pub fn run(_: &[String]) -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let built = match arguments {
-        [flag] if flag == "--pgo" => crate::pgo::build()?,
-        [] => {
-            let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-            call(Command::new(cargo).args(["build", "--release", "--package", "tidegate"]).current_dir(&root))?;
-            target.join("release/tidegate")
-        }
-        _ => return Err("cargo xtask deb [--pgo]".into()),
-    };
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    call(Command::new(cargo).args(["build", "--release", "--package", "tidegate"]).current_dir(&root))?;
+    let built = target.join("release/tidegate");
     let stage = target.join("deb");
     let _ = fs::remove_dir_all(&stage);
     put(&stage, BINARY, &fs::read(&built).map_err(|e| format!("{}: {e}", built.display()))?, 0o755)?;

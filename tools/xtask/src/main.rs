@@ -9,7 +9,6 @@ mod deb;
 mod docs;
 mod h2spec;
 mod oracle;
-mod pgo;
 mod tidy;
 
 use std::process::ExitCode;
@@ -27,7 +26,7 @@ const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
         "generated configurations, run by us and a real nginx: [--seed N] [--count N] [--only TEXT]",
         compare::run,
     ),
-    ("deb", "build a Debian package of the release binary: [--pgo]", deb::run),
+    ("deb", "build a Debian package of the release binary", deb::run),
     ("docs", "write docs/reference.md and docs/compatibility.md from the directive tables", docs::run),
     ("h2spec", "the public conformance test of HTTP/2 against the debug build: [--h2spec FILE]", h2spec::run),
     (
@@ -35,7 +34,6 @@ const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
         "run the .case files against a real nginx: [--source DIR] [--nginx FILE] [--ours FILE] [--only TEXT]",
         oracle::run,
     ),
-    ("pgo", "a release binary arranged by what its scenarios do (profile-guided optimisation)", pgo::run),
     ("tidy", "check the invariants that stand in ARCHITECTURE.md", tidy::run),
 ];
 

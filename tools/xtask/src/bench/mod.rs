@@ -247,24 +247,6 @@ fn in_pairs(
     Ok(Outcome::Speed(all, thirds, third.map_or("", |third| third.name)))
 }
 
-/// Has a binary serve all scenarios in turn, asked by its own client.
-pub fn train(root: &Path, binary: &Path, seconds: u64) -> Result<(), String> {
-    for scenario in scenario::all(&root.join("benches/scenarios"), &[])? {
-        // (Waiting connections do nothing, and what php-fpm does is not ours.)
-        if scenario.idle || scenario.php.is_some() || scenario.session.is_some() {
-            continue;
-        }
-        eprintln!("    {}", scenario.name);
-        let origin = scenario.origin.as_ref().map(|conf| Server::origin(&scenario, conf, binary)).transpose()?;
-        let server = Server::start(&scenario, binary, "tidegate", origin.as_ref().map_or(0, |server| server.port))?;
-        // A server with counters is slow: that not all was answered in time is no matter.
-        if let Err(words) = turn_by(&scenario, &server, binary, seconds) {
-            eprintln!("    {words}");
-        }
-    }
-    Ok(())
-}
-
 /// Status, length and bytes of the body, before and after the load.
 fn compare(ours: &Server, a: &server::Answer, theirs: &Server, b: &server::Answer) -> Result<(), String> {
     if a.status != 200 || a != b {
