@@ -36,6 +36,10 @@ pub fn run(
     seconds: u64,
     folder: &Path,
 ) -> Result<(), String> {
+    // Beside the other client, and not beside the server.
+    let mut processors = rustix::thread::CpuSet::new();
+    processors.set(1);
+    rustix::thread::sched_setaffinity(None, &processors).map_err(|e| format!("processor 1: {e}"))?;
     let ours = Server::start(scenario, binary, "tidegate", 0)?;
     let theirs = Server::start(scenario, nginx, "nginx", 0)?;
     let mut text =
