@@ -2,7 +2,7 @@
 
 use crate::oracle;
 use compare::{Binary, Plan};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// In `cargo xtask ci`: enough to notice, little enough not to be noticed.
@@ -55,6 +55,12 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         eprintln!("{shown} is older than what is compared with: nothing is compared (name a checkout in NGINX_SOURCE)");
         return Ok(());
     }
+    if in_ci && stream && !has_stream(&nginx) {
+        eprintln!(
+            "{shown} has the stream area as a module to be loaded: nothing is compared (name a checkout in NGINX_SOURCE)"
+        );
+        return Ok(());
+    }
     let ours = match ours {
         Some(ours) => ours,
         None => build()?,
@@ -72,6 +78,12 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     };
     println!("{}", compare::run(&plan)?);
     Ok(())
+}
+
+/// The stream area is built in.
+fn has_stream(nginx: &Path) -> bool {
+    let output = Command::new(nginx).arg("-V").output();
+    output.is_ok_and(|o| String::from_utf8_lossy(&o.stderr).split_whitespace().any(|word| word == "--with-stream"))
 }
 
 fn build() -> Result<PathBuf, String> {
