@@ -12,6 +12,7 @@ const PEERS: &[(&str, &str)] = &[
     ("php-fpm", "php-fpm"),
     ("uwsgi", "uwsgi-plugin-python3"),
     ("memcached", "memcached"),
+    ("pg_ctlcluster", "postgresql"),
 ];
 
 pub fn run(_: &[String]) -> Result<(), String> {

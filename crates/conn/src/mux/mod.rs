@@ -114,26 +114,7 @@ impl MuxConnection {
         secure: Option<&Rc<Secure>>,
         core: Box<dyn ByteCore>,
     ) -> Rc<MuxConnection> {
-        let mux = MuxConnection::new(worker, key, connection, secure, core);
-        worker.poller.set_registration(key, Registration::Mux(mux.clone()));
-        // Small frames follow each other; none must wait for the acknowledgement of another.
-        worker.no_delay(key, connection);
-        mux
-    }
-    /// Its first octets, which came with something else.
-    pub fn begin_with(self: &Rc<Self>, bytes: &[u8]) {
-        self.receive(bytes);
-        self.touch();
-        self.worker.poller.again_if_readable(self.key);
-    }
-    fn new(
-        worker: &Rc<Worker>,
-        key: Key,
-        connection: &Rc<Connection>,
-        secure: Option<&Rc<Secure>>,
-        core: Box<dyn ByteCore>,
-    ) -> Rc<MuxConnection> {
-        Rc::new(MuxConnection {
+        let mux = Rc::new(MuxConnection {
             worker: worker.clone(),
             key,
             link: Link { worker: worker.clone(), key, secure: secure.cloned() },
@@ -147,7 +128,17 @@ impl MuxConnection {
             lost: Cell::new(false),
             heading: Cell::new(false),
             first: RefCell::default(),
-        })
+        });
+        worker.poller.set_registration(key, Registration::Mux(mux.clone()));
+        // Small frames follow each other; none must wait for the acknowledgement of another.
+        worker.no_delay(key, connection);
+        mux
+    }
+    /// Its first octets, which came with something else.
+    pub fn begin_with(self: &Rc<Self>, bytes: &[u8]) {
+        self.receive(bytes);
+        self.touch();
+        self.worker.poller.again_if_readable(self.key);
     }
     pub fn connection(&self) -> Rc<Connection> {
         self.connection.clone()

@@ -24,8 +24,6 @@ const HOGS: [(&str, &str); 4] = [
 const FILE: &str = "6g.bin";
 const FILE_BYTES: u64 = 6 << 30;
 const PACE: Duration = Duration::from_millis(2);
-/// What the other client is given before measuring begins.
-const HEAD_START: Duration = Duration::from_millis(300);
 
 /// Measures both servers beside each hog, in turns, and writes `fairness.md` into `folder`.
 pub fn run(
@@ -86,7 +84,6 @@ fn turn(server: &Server, scenario: &Scenario, hog: &str, seconds: u64) -> Result
     let mut stream = server.connect()?;
     stream.set_nodelay(true).map_err(|e| e.to_string())?;
     let request = format!("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", scenario.path);
-    std::thread::sleep(HEAD_START);
     let (begin, mut all) = (Instant::now(), Vec::new());
     while begin.elapsed() < Duration::from_secs(seconds) {
         let asked = Instant::now();
@@ -110,7 +107,12 @@ impl Hog {
         let own = std::env::current_exe().map_err(|e| e.to_string())?;
         let mut command = Command::new("taskset");
         command.args(["-c", "1", "nice", "-n", "19"]).arg(own).args(["bench", "--hog", kind, &port.to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map(Hog).map_err(|e| format!("taskset: {e}"))
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut hog = command.spawn().map(Hog).map_err(|e| format!("taskset: {e}"))?;
+        // It says when the server has begun to answer it.
+        let mut word = [0];
+        let said = hog.0.stdout.take().ok_or("no output")?.read_exact(&mut word);
+        said.map(|()| hog).map_err(|_| format!("the other client ({kind}) does not get going"))
     }
 }
 
@@ -135,13 +137,22 @@ pub fn hog(kind: &str, port: u16) -> Result<(), String> {
     }
 }
 
+/// (Nobody may listen any more.)
+fn say_going() {
+    let _ = std::io::stdout().write_all(b"\n").and_then(|()| std::io::stdout().flush());
+}
+
 fn read_file(stream: &mut TcpStream, pause: Option<Duration>) -> std::io::Result<()> {
     if pause.is_some() {
         rustix::net::sockopt::set_socket_recv_buffer_size(&*stream, 64 * 1024)?;
     }
     stream.write_all(format!("GET /{FILE} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n").as_bytes())?;
     let mut buf = vec![0; 64 * 1024];
+    let mut begun = false;
     while stream.read(&mut buf)? > 0 {
+        if !std::mem::replace(&mut begun, true) {
+            say_going();
+        }
         if let Some(pause) = pause {
             std::thread::sleep(pause);
         }
@@ -154,7 +165,12 @@ fn pipeline(mut stream: TcpStream) -> std::io::Result<()> {
     let mut reader = stream.try_clone()?;
     let reading = std::thread::spawn(move || {
         let mut buf = vec![0; 256 * 1024];
-        while reader.read(&mut buf).is_ok_and(|n| n > 0) {}
+        let mut begun = false;
+        while reader.read(&mut buf).is_ok_and(|n| n > 0) {
+            if !std::mem::replace(&mut begun, true) {
+                say_going();
+            }
+        }
     });
     while stream.write_all(&batch).is_ok() {}
     let _ = reading.join();
