@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long an answer may take.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Server {
     pub name: &'static str,
