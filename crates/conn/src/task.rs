@@ -462,7 +462,7 @@ impl Client {
                         nodelay: old.nodelay.clone(),
                         started: old.started,
                         proxy: Some(Box::new((header, bytes))),
-                        fd: old.fd,
+                        socket: old.socket,
                         tls: old.tls.clone(),
                         begun: Begun::default(),
                     });

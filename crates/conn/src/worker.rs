@@ -153,9 +153,7 @@ impl Worker {
     pub fn default_conf(&self, connection: &Connection) -> Option<Arc<plan::Core>> {
         let plan = self.plan.borrow();
         let plan = plan.as_ref()?;
-        plan.locations
-            .get(plan.servers.get(plan.listener_of(connection)?.default_server)?.location)
-            .map(|l| l.core.clone())
+        plan.default_conf(plan.listener_of(connection)?)
     }
 
     pub fn log(&self, level: Level, connection: u64, words: std::fmt::Arguments<'_>) {
@@ -252,11 +250,8 @@ impl Worker {
     }
     /// Turns Nagle's algorithm off, once a connection: one that ends with its first response never needs it.
     pub fn no_delay(&self, key: Key, connection: &Connection) {
-        if connection.peer.is_some()
-            && !connection.nodelay.replace(true)
-            && let Some(fd) = self.poller.raw(key)
-        {
-            net::socket::set_nodelay(fd);
+        if connection.peer.is_some() && !connection.nodelay.replace(true) {
+            self.poller.set_nodelay(key);
         }
     }
     /// Closes a client's socket.
@@ -264,15 +259,11 @@ impl Worker {
         match self.poller.registration(key) {
             Some(Registration::Mux(mux)) => {
                 mux.let_go();
-                if let (Some(secure), Some(fd)) = (&mux.link().secure, self.poller.raw(key)) {
-                    secure.say_goodbye(fd);
+                if let Some(secure) = &mux.link().secure {
+                    secure.say_goodbye(self, key);
                 }
             }
-            Some(Registration::Secure(secure)) => {
-                if let Some(fd) = self.poller.raw(key) {
-                    secure.say_goodbye(fd);
-                }
-            }
+            Some(Registration::Secure(secure)) => secure.say_goodbye(self, key),
             _ => {}
         }
         if let Some(connection) = self.poller.remove(key).and_then(|registration| registration.connection()) {

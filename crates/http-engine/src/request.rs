@@ -34,8 +34,8 @@ pub struct Connection {
     pub started: Instant,
     /// What a PROXY protocol header said, and its bytes.
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
-    /// The descriptor, for `$tcpinfo_*`.
-    pub fd: std::os::fd::RawFd,
+    /// Its entry in the poller of its thread, for `$tcpinfo_*`; `None`: nobody is connected.
+    pub socket: Option<net::poller::Key>,
     /// What is known of its TLS; `None`: it has none, and the scheme is http.
     pub tls: Option<Arc<tls::Facts>>,
     /// The beginning of a head of which the rest has not come yet.
