@@ -282,6 +282,7 @@ impl Client {
             r.log(Level::Error, format_args!("client sent invalid chunked body"));
             return self.answer(engine::fail(r, 400), &state).await;
         }
+        self.worker.step();
         self.answer(engine::start(r), &state).await
     }
 
