@@ -121,6 +121,7 @@ pub fn readable(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secu
         at += used;
         let watch = batch.presence.get_or_insert_with(|| worker.presence(&batch.link));
         r.watch = Some(watch.clone());
+        worker.step();
         match engine::start(r) {
             Outcome::Ready(r, body) => {
                 if let Some((r, body)) = batch.add(r, body, &mut out) {

@@ -226,6 +226,7 @@ impl Turns {
             progress = Progress::Some;
             guarded(worker, mux.link().key, |_, _| mux.end_of_turn());
         }
+        worker.log_lost();
         if is_done(worker) {
             flush_logs(worker);
             return Ok(Progress::Ended);
