@@ -16,7 +16,6 @@ use observe::Level;
 use runtime::budget;
 use std::cell::Cell;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use stream_features::sessions::ProxyHeader;
 
@@ -61,7 +60,6 @@ fn judge(e: &io::Error) -> Failure {
 
 /// Accepts who waits at a listener.
 pub fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
-    let Some(fd) = worker.poller.raw(listen_key) else { return };
     let (limit, multi) = {
         let serving = worker.serving.borrow();
         (serving.connections_max, serving.multi_accept)
@@ -75,7 +73,8 @@ pub fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket
         }
         count += 1;
         budget::spend(budget::STEP as usize / 8);
-        let accepted = match socket::accept(fd) {
+        let Some(accepted) = worker.poller.accept(listen_key) else { return };
+        let accepted = match accepted {
             Ok(accepted) => accepted,
             Err(e) => {
                 let failure = judge(&e);
@@ -153,32 +152,34 @@ pub fn take_in_as(
     let address = listener.address();
     let reads_header = |l: &http_engine::Listener| l.spec.address == **address && l.proxy_protocol;
     let proxy = proxy.filter(|_| worker.plan.borrow().as_ref().is_some_and(|p| !p.listeners.iter().any(reads_header)));
-    let raw = accepted.fd.as_raw_fd();
-    let connection = Rc::new(Connection {
-        number: Worker::next_number(),
-        peer: accepted.peer,
-        local,
-        listener: listener.clone(),
-        requests: Cell::new(0),
-        nodelay: Cell::new(false),
-        started: clock::now(),
-        proxy,
-        fd: raw,
-        tls: None,
-        begun: Begun::default(),
-    });
-    let core = worker.default_conf(&connection)?;
-    let timeout = core.conf.client_header_timeout.0;
-    let is_secure = worker.plan.borrow().as_ref().and_then(|plan| plan.listener_of(&connection)).is_some_and(|l| {
+    let (core, is_secure) = {
+        let plan = worker.plan.borrow();
+        let plan = plan.as_ref()?;
+        let found = plan.listener(listener)?;
         // A PROXY protocol header comes before the handshake.
-        l.ssl && !l.proxy_protocol
-    });
-    let registration = match established {
-        Some(established) => Registration::Secure(established(connection.clone())),
-        None if is_secure => Registration::Secure(Rc::new(Secure::new(connection.clone(), &[]))),
-        None => Registration::Client(connection.clone()),
+        (plan.default_conf(found)?, found.ssl && !found.proxy_protocol)
     };
-    let key = worker.poller.add_unwatched(accepted.fd, registration);
+    let timeout = core.conf.client_header_timeout.0;
+    let known = |key| {
+        Rc::new(Connection {
+            number: Worker::next_number(),
+            peer: accepted.peer,
+            local,
+            listener: listener.clone(),
+            requests: Cell::new(0),
+            nodelay: Cell::new(false),
+            started: clock::now(),
+            proxy,
+            socket: Some(key),
+            tls: None,
+            begun: Begun::default(),
+        })
+    };
+    let key = worker.poller.add_unwatched(accepted.fd, |key| match established {
+        Some(established) => Registration::Secure(established(known(key))),
+        None if is_secure => Registration::Secure(Rc::new(Secure::new(known(key), &[]))),
+        None => Registration::Client(known(key)),
+    });
     process::CONNECTIONS_HANDLED.up_at(metrics::Area::Http as usize);
     process::CONNECTIONS_ACTIVE.up();
     worker.poller.set_deadline(key, clock::now().plus_millis(timeout));
@@ -188,11 +189,11 @@ pub fn take_in_as(
         // Its event will come, and stand behind theirs.
         Some(Registration::Secure(_)) if worker.handshakes_wait.get() => {}
         Some(Registration::Secure(secure)) => secure::readable(worker, key, &secure),
-        _ => inline::readable(worker, key, &connection, None),
+        Some(Registration::Client(connection)) => inline::readable(worker, key, &connection, None),
+        _ => {}
     });
     if let Err(e) = worker.poller.watch_now(key) {
-        process::CONNECTIONS_ACTIVE.down();
-        drop(crate::head_in::take(&connection));
+        worker.close(key);
         worker.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
         return None;
     }

@@ -173,7 +173,8 @@ impl FileOut {
     }
 }
 
-/// The same file, read past the kernel's cache.
+/// The same file, read past the kernel's cache. The system knows open files by their numbers here; this one is held open
+/// meanwhile.
 fn reopen_direct(file: &Rc<http_engine::OpenFile>) -> io::Result<File> {
     let own = format!("/proc/self/fd/{}", file.file.as_raw_fd());
     OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(own)

@@ -119,10 +119,8 @@ pub fn timed_out(worker: &Worker, key: Key, connection: &Rc<Connection>) {
 
 /// `reset_timedout_connection`: the close that follows is a reset.
 pub fn reset_timed_out(worker: &Worker, key: Key, connection: &Connection) {
-    if worker.default_conf(connection).is_some_and(|core| core.conf.reset_timedout_connection)
-        && let Some(fd) = worker.poller.raw(key)
-    {
-        net::socket::set_reset_on_close(fd);
+    if worker.default_conf(connection).is_some_and(|core| core.conf.reset_timedout_connection) {
+        worker.poller.set_reset_on_close(key);
     }
 }
 

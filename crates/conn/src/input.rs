@@ -202,6 +202,7 @@ impl Reader {
 
 impl BodyReader for Reader {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
+        self.link.worker.step();
         // Also to a client that did not wait, as nginx does: what is on its way may be as good as not sent.
         Reader::say_continue(&self.link, &self.state);
         loop {

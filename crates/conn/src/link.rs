@@ -4,11 +4,9 @@
 use crate::secure::Secure;
 use crate::worker::{Registration, Worker};
 use net::poller::Key;
-use net::socket;
 use runtime::budget;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -36,10 +34,6 @@ impl Link {
         Link { worker: worker.clone(), key, secure }
     }
 
-    fn fd(&self) -> io::Result<RawFd> {
-        self.worker.poller.raw(self.key).ok_or_else(|| io::ErrorKind::NotConnected.into())
-    }
-
     /// Appends what has come, without waiting; `Ok(0)` is the end.
     ///
     /// # Errors
@@ -48,15 +42,14 @@ impl Link {
         if !budget::is_left() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let fd = self.fd()?;
         if let Some(secure) = &self.secure {
-            return secure.recv(&self.worker, self.key, fd, buf);
+            return secure.recv(&self.worker, self.key, buf);
         }
         if buf.capacity() - buf.len() < READ_BYTES_MIN {
             buf.reserve(READ_BYTES);
         }
         let room = buf.capacity() - buf.len();
-        let got = socket::recv_spare(fd, buf);
+        let got = self.worker.poller.recv_spare(self.key, buf);
         self.worker.note_read(self.key, &got, room);
         got
     }
@@ -66,11 +59,11 @@ impl Link {
     /// # Errors
     /// `WouldBlock`; a broken connection.
     pub fn send(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
-        let fd = self.fd()?;
+        let poller = &self.worker.poller;
         let sent = match (&self.secure, pieces) {
-            (Some(secure), _) => secure.send(fd, pieces),
-            (None, [one]) => socket::send(fd, one, more),
-            (None, many) => socket::send_vectored(fd, many, more),
+            (Some(secure), _) => secure.send(&self.worker, self.key, pieces),
+            (None, [one]) => poller.send(self.key, one, more),
+            (None, many) => poller.send_vectored(self.key, many, more),
         };
         self.note_written(&sent);
         sent
@@ -81,7 +74,7 @@ impl Link {
     /// # Errors
     /// As [`Link::send`].
     pub fn sendfile(&self, file: &std::fs::File, offset: &mut u64, length: usize) -> io::Result<usize> {
-        let sent = socket::sendfile(self.fd()?, file, offset, length.min(SENDFILE_BYTES_MAX));
+        let sent = self.worker.poller.sendfile(self.key, file, offset, length.min(SENDFILE_BYTES_MAX));
         self.note_written(&sent);
         sent
     }
@@ -109,7 +102,7 @@ impl Link {
     /// `WouldBlock`; a broken connection.
     pub fn flush(&self) -> io::Result<()> {
         let Some(secure) = &self.secure else { return Ok(()) };
-        let flushed = secure.flush(self.fd()?);
+        let flushed = secure.flush(&self.worker, self.key);
         self.note_written(&flushed.as_ref().map(|()| 0).map_err(|e| e.kind().into()));
         flushed
     }
@@ -140,11 +133,10 @@ impl Link {
 
     /// Nothing more will be sent: the peer sees the end, and may still send.
     pub fn shutdown_write(&self) {
-        let Ok(fd) = self.fd() else { return };
         if let Some(secure) = &self.secure {
-            secure.say_goodbye(fd);
+            secure.say_goodbye(&self.worker, self.key);
         }
-        socket::shutdown_write(fd);
+        self.worker.poller.shutdown_write(self.key);
     }
 
     /// Waits until the client has sent something; `false` when the connection is gone. A task that has had its share waits

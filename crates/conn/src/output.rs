@@ -10,7 +10,7 @@ use runtime::budget;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Why a response was not sent whole.
@@ -275,11 +275,14 @@ async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut 
     let mut promised = r.out.content_length.filter(|_| !r.head_only);
     loop {
         let piece = {
-            let mut polled = std::future::poll_fn(|cx| match body.poll_piece(cx, r) {
-                // While the source is silent, what it has given is sent.
-                std::task::Poll::Pending if !sender.queue.is_empty() && !r.hold_output => std::task::Poll::Ready(None),
-                std::task::Poll::Pending => std::task::Poll::Pending,
-                std::task::Poll::Ready(piece) => std::task::Poll::Ready(Some(piece)),
+            let mut polled = std::future::poll_fn(|cx| {
+                sender.link.worker.step();
+                match body.poll_piece(cx, r) {
+                    // While the source is silent, what it has given is sent.
+                    Poll::Pending if !sender.queue.is_empty() && !r.hold_output => Poll::Ready(None),
+                    Poll::Pending => Poll::Pending,
+                    Poll::Ready(piece) => Poll::Ready(Some(piece)),
+                }
             });
             (&mut polled).await
         };

@@ -43,7 +43,7 @@ async fn rehearse(plan: Arc<HttpPlan>, client: &Client, bytes: &[u8]) -> Option<
             nodelay: Cell::new(true),
             started: base::clock::now(),
             proxy: None,
-            fd: -1,
+            socket: None,
             tls,
             begun: Begun::default(),
         })

@@ -9,12 +9,10 @@ use crate::worker::{Registration, Worker};
 use crate::{head_in, inline};
 use http_engine::Connection;
 use net::poller::Key;
-use net::socket;
 use observe::Level;
 use runtime::budget;
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
-use std::os::fd::RawFd;
 use std::rc::Rc;
 use tls::{Received, TlsError, TlsStream};
 
@@ -74,16 +72,16 @@ impl Secure {
 
     /// # Errors
     /// As [`Link::flush`].
-    pub fn flush(&self, fd: RawFd) -> io::Result<()> {
-        write_out(&mut self.stream.borrow_mut(), fd)
+    pub fn flush(&self, worker: &Worker, key: Key) -> io::Result<()> {
+        write_out(&mut self.stream.borrow_mut(), worker, key)
     }
 
     /// # Errors
     /// As [`Link::send`].
-    pub fn send(&self, fd: RawFd, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub fn send(&self, worker: &Worker, key: Key, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut stream = self.stream.borrow_mut();
         if stream.output().len() >= UNSENT_BYTES_MAX {
-            write_out(&mut stream, fd)?;
+            write_out(&mut stream, worker, key)?;
         }
         let mut left = SEND_BYTES_MAX;
         let mut taken: smallvec::SmallVec<[IoSlice<'_>; 8]> = smallvec::SmallVec::new();
@@ -96,7 +94,7 @@ impl Secure {
             }
         }
         let sent = stream.send(&taken).map_err(io::Error::other)?;
-        match write_out(&mut stream, fd) {
+        match write_out(&mut stream, worker, key) {
             // It is taken; the rest leaves with the next write.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(sent),
             Err(e) => Err(e),
@@ -106,9 +104,9 @@ impl Secure {
 
     /// # Errors
     /// As [`Link::recv`]; a broken handshake or record is `InvalidData`, and has been logged.
-    pub fn recv(&self, worker: &Rc<Worker>, key: Key, fd: RawFd, plain: &mut Vec<u8>) -> io::Result<usize> {
+    pub fn recv(&self, worker: &Rc<Worker>, key: Key, plain: &mut Vec<u8>) -> io::Result<usize> {
         let mut early = self.plain.take();
-        if !early.is_empty() {
+        if !early.is_empty() && worker.poller.contains(key) {
             let n = early.len();
             plain.append(&mut early);
             return Ok(n);
@@ -124,7 +122,7 @@ impl Secure {
             if cipher.is_empty() {
                 cipher.resize(READ_BYTES, 0);
             }
-            let got = self.read(worker, key, fd, &mut cipher)?;
+            let got = self.read(worker, key, &mut cipher)?;
             if got == 0 {
                 self.ended(worker);
                 return Ok(0);
@@ -132,7 +130,7 @@ impl Secure {
             let received = self.receive(worker, cipher.get_mut(..got).unwrap_or_default(), plain);
             drop(cipher);
             // Handshake messages, alerts, answers to key updates.
-            let flushed = self.flush(fd);
+            let flushed = self.flush(worker, key);
             if flushed.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
                 worker.poller.blocked(key);
             }
@@ -151,22 +149,21 @@ impl Secure {
     fn first(&self, worker: &Worker, key: Key) -> io::Result<Option<u8>> {
         let mut unread = self.unread.borrow_mut();
         if unread.is_empty() {
-            let fd = worker.poller.raw(key).ok_or(io::ErrorKind::NotConnected)?;
             let mut cipher = worker.cipher_buf.borrow_mut();
             if cipher.is_empty() {
                 cipher.resize(READ_BYTES, 0);
             }
-            let got = socket::recv(fd, &mut cipher);
+            let got = worker.poller.recv(key, &mut cipher);
             worker.note_read(key, &got, cipher.len());
             unread.extend_from_slice(cipher.get(..got?).unwrap_or_default());
         }
         Ok(unread.first().copied())
     }
 
-    fn read(&self, worker: &Worker, key: Key, fd: RawFd, cipher: &mut [u8]) -> io::Result<usize> {
+    fn read(&self, worker: &Worker, key: Key, cipher: &mut [u8]) -> io::Result<usize> {
         let unread = std::mem::take(&mut *self.unread.borrow_mut());
-        if unread.is_empty() {
-            let got = socket::recv(fd, cipher);
+        if unread.is_empty() || !worker.poller.contains(key) {
+            let got = worker.poller.recv(key, cipher);
             worker.note_read(key, &got, cipher.len());
             return got;
         }
@@ -250,11 +247,11 @@ impl Secure {
     }
 
     /// `close_notify`, as far as the socket takes it at once.
-    pub fn say_goodbye(&self, fd: RawFd) {
+    pub fn say_goodbye(&self, worker: &Worker, key: Key) {
         if let Ok(mut stream) = self.stream.try_borrow_mut()
             && stream.close_notify().is_ok()
         {
-            let _ = write_out(&mut stream, fd);
+            let _ = write_out(&mut stream, worker, key);
         }
     }
 }
@@ -268,9 +265,9 @@ fn level_of(e: &TlsError) -> Level {
 }
 
 /// One write, mostly.
-fn write_out(stream: &mut TlsStream, fd: RawFd) -> io::Result<()> {
+fn write_out(stream: &mut TlsStream, worker: &Worker, key: Key) -> io::Result<()> {
     while stream.wants_write() {
-        let n = socket::send(fd, stream.output(), false)?;
+        let n = worker.poller.send(key, stream.output(), false)?;
         stream.advance(n);
     }
     Ok(())

@@ -25,6 +25,8 @@ pub struct Sim {
     turns: Turns,
     commands: UnboundedSender<Command>,
     ended: bool,
+    /// The step that something is to happen at.
+    step: u64,
 }
 
 impl Sim {
@@ -36,7 +38,7 @@ impl Sim {
         clock::freeze();
         let (commands, receiver) = unbounded_channel();
         let init = ThreadInit { index: 0, serving, listeners: Vec::new(), commands: receiver, cpus: None };
-        Ok(Sim { turns: Turns::begin(init)?, commands, ended: false })
+        Ok(Sim { turns: Turns::begin(init)?, commands, ended: false, step: 0 })
     }
 
     /// A client that has connected to a listener of the plan.
@@ -153,9 +155,33 @@ impl Sim {
             .filter(|key| worker.poller.registration(*key).is_some_and(|o| o.connection().is_some()))
             .count()
     }
-    /// The thread's code panics at this step from now on: a read, a write, a request's begin or end. 0: not at all.
-    pub fn panic_at(&self, step: u64) {
-        self.turns.worker.panic_at.set(step);
+    /// The thread's code panics at this step from now on, see [`Worker::step`](crate::worker::Worker::step). 0: not at all.
+    pub fn panic_at(&mut self, step: u64) {
+        self.at_step(step, || panic!("a test's panic"));
+    }
+    /// At this step the thread is told something, which it hears in its next turn.
+    pub fn tell_at(&mut self, step: u64, command: Command) {
+        let commands = self.commands.clone();
+        self.at_step(step, move || {
+            let _ = commands.send(command);
+        });
+    }
+    /// Steps are counted, and nothing happens at any.
+    pub fn count_steps(&mut self) {
+        self.at_step(u64::MAX, || {});
+    }
+    /// Nothing happens any more.
+    pub fn forget_step(&mut self) {
+        self.panic_at(0);
+    }
+    fn at_step(&mut self, step: u64, happening: impl FnOnce() + 'static) {
+        self.step = step;
+        self.turns.worker.happening.replace(Some(Box::new(happening)));
+        self.turns.worker.at_step.set(step);
+    }
+    /// How many steps were made since, up to the one that something happened at.
+    pub fn steps_made(&self) -> u64 {
+        self.step - self.turns.worker.at_step.get()
     }
     /// Time passes while the thread is kept busy by something else: it has not looked at anything meanwhile.
     pub fn stall(&mut self, millis: u64) {

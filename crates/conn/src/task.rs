@@ -282,6 +282,7 @@ impl Client {
             r.log(Level::Error, format_args!("client sent invalid chunked body"));
             return self.answer(engine::fail(r, 400), &state).await;
         }
+        self.worker.step();
         self.answer(engine::start(r), &state).await
     }
 
@@ -462,7 +463,7 @@ impl Client {
                         nodelay: old.nodelay.clone(),
                         started: old.started,
                         proxy: Some(Box::new((header, bytes))),
-                        fd: old.fd,
+                        socket: old.socket,
                         tls: old.tls.clone(),
                         begun: Begun::default(),
                     });

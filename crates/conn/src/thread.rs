@@ -265,7 +265,6 @@ mod tests {
     use super::*;
     use http_engine::{Begun, Connection};
     use std::io::Read;
-    use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
 
     fn client(worker: &Worker) -> (Key, UnixStream) {
@@ -279,7 +278,7 @@ mod tests {
             nodelay: Cell::new(false),
             started: clock::now(),
             proxy: None,
-            fd: ours.as_raw_fd(),
+            socket: None,
             tls: None,
             begun: Begun::default(),
         };

@@ -1,10 +1,11 @@
 //! What a worker thread keeps: its poller, its plan, its pools.
 
-use crate::link::READ_BYTES;
+use crate::link::{Link, READ_BYTES};
 use crate::mails::{ListenPlace as MailPlace, Mails};
 use crate::mux::MuxConnection;
 use crate::secure::Secure;
 use crate::streams::{DatagramSocket, ListenPlace, Streams};
+use crate::task::Presence;
 use crate::thread::Serving;
 use base::clock::Instant;
 use http_engine::{Connection, HttpPlan, ListenerRef, Request, counting, plan};
@@ -87,6 +88,8 @@ pub struct Worker {
     /// Boxed, because they travel through tasks as boxes.
     #[allow(clippy::vec_box)]
     spare: RefCell<Vec<Box<Request>>>,
+    /// What the next request sees its client by. It points back here until [`Worker::forget_presence`].
+    presence: Cell<Option<Rc<Presence>>>,
     pub read_buf: RefCell<Vec<u8>>,
     /// What TLS reads from sockets.
     pub cipher_buf: RefCell<Vec<u8>>,
@@ -100,8 +103,9 @@ pub struct Worker {
     pub handshakes_wait: Cell<bool>,
     /// Connections that have something to send at the end of the turn.
     pub dirty: RefCell<Vec<Rc<MuxConnection>>>,
-    /// A test's wish for a panic after so many steps; 0: none.
-    pub panic_at: Cell<u64>,
+    /// A test's wish for something to happen after so many steps; 0: none.
+    pub at_step: Cell<u64>,
+    pub happening: RefCell<Option<Box<dyn FnOnce()>>>,
     /// Reloads whose older connections have a time to be gone: that time, and the first number of the newer ones.
     cutoffs: RefCell<Vec<(Instant, u64)>>,
 }
@@ -120,6 +124,7 @@ impl Worker {
             listen_sockets: RefCell::new(Vec::new()),
             files: Cell::new(None),
             spare: RefCell::new(Vec::new()),
+            presence: Cell::new(None),
             read_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
             cipher_buf: RefCell::new(Vec::new()),
             out_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
@@ -128,7 +133,8 @@ impl Worker {
             paused_until: Cell::new(None),
             handshakes_wait: Cell::new(false),
             dirty: RefCell::new(Vec::new()),
-            panic_at: Cell::new(0),
+            at_step: Cell::new(0),
+            happening: RefCell::new(None),
             cutoffs: RefCell::new(Vec::new()),
         })
     }
@@ -153,9 +159,7 @@ impl Worker {
     pub fn default_conf(&self, connection: &Connection) -> Option<Arc<plan::Core>> {
         let plan = self.plan.borrow();
         let plan = plan.as_ref()?;
-        plan.locations
-            .get(plan.servers.get(plan.listener_of(connection)?.default_server)?.location)
-            .map(|l| l.core.clone())
+        plan.default_conf(plan.listener_of(connection)?)
     }
 
     pub fn log(&self, level: Level, connection: u64, words: std::fmt::Arguments<'_>) {
@@ -202,16 +206,21 @@ impl Worker {
         }
     }
 
-    /// A step of a connection: a read, a write, a request's begin or end. Tests have one of them panic.
+    /// A step of a connection: a read, a write, a poll of a body, a request's begin, its start in the engine, its end. Tests have
+    /// something happen at one of them.
     #[inline]
     pub fn step(&self) {
-        match self.panic_at.get() {
+        match self.at_step.get() {
             0 => {}
-            1 => {
-                self.panic_at.set(0);
-                panic!("a test's panic");
-            }
-            left => self.panic_at.set(left - 1),
+            1 => self.happen(),
+            left => self.at_step.set(left - 1),
+        }
+    }
+    #[cold]
+    fn happen(&self) {
+        self.at_step.set(0);
+        if let Some(happening) = self.happening.take() {
+            happening();
         }
     }
 
@@ -227,14 +236,45 @@ impl Worker {
         r.started = base::clock::now();
         Some(r)
     }
+    /// Sees whether the client of a link is still there.
+    pub fn presence(&self, link: &Link) -> Rc<Presence> {
+        if let Some(mut spare) = self.presence.take()
+            && let Some(own) = Rc::get_mut(&mut spare)
+        {
+            own.link = link.clone();
+            return spare;
+        }
+        Rc::new(Presence { link: link.clone() })
+    }
+    /// Keeps it for the next request, if no request has it any more.
+    pub fn keep_presence(&self, mut presence: Rc<Presence>) {
+        if let Some(own) = Rc::get_mut(&mut presence) {
+            own.link.secure = None;
+            self.presence.set(Some(presence));
+        }
+    }
+    /// The thread ends.
+    pub fn forget_presence(&self) {
+        self.presence.set(None);
+    }
     /// Counts a finished request, tells the loggers of it and keeps its memory.
-    pub fn finished(&self, r: Box<Request>) {
-        counting::ended(&r);
+    pub fn finished(&self, mut r: Box<Request>) {
+        counting::ended(&mut r);
         self.logged(r);
     }
     /// The same of one that never was a whole request, and is not counted as one.
-    pub fn logged(&self, mut r: Box<Request>) {
+    pub fn logged(&self, r: Box<Request>) {
         self.step();
+        self.write_lines(r);
+    }
+    /// Requests that panics have cost get their lines, each guarded: what has panicked may do it again.
+    pub fn log_lost(&self) {
+        for r in counting::take_lost() {
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.write_lines(r)));
+        }
+    }
+    fn write_lines(&self, mut r: Box<Request>) {
+        counting::logged(&mut r);
         let plan = r.plan_rc();
         if let Some(location) = plan.locations.get(r.location) {
             for logger in &location.loggers {
@@ -252,11 +292,8 @@ impl Worker {
     }
     /// Turns Nagle's algorithm off, once a connection: one that ends with its first response never needs it.
     pub fn no_delay(&self, key: Key, connection: &Connection) {
-        if connection.peer.is_some()
-            && !connection.nodelay.replace(true)
-            && let Some(fd) = self.poller.raw(key)
-        {
-            net::socket::set_nodelay(fd);
+        if connection.peer.is_some() && !connection.nodelay.replace(true) {
+            self.poller.set_nodelay(key);
         }
     }
     /// Closes a client's socket.
@@ -264,15 +301,11 @@ impl Worker {
         match self.poller.registration(key) {
             Some(Registration::Mux(mux)) => {
                 mux.let_go();
-                if let (Some(secure), Some(fd)) = (&mux.link().secure, self.poller.raw(key)) {
-                    secure.say_goodbye(fd);
+                if let Some(secure) = &mux.link().secure {
+                    secure.say_goodbye(self, key);
                 }
             }
-            Some(Registration::Secure(secure)) => {
-                if let Some(fd) = self.poller.raw(key) {
-                    secure.say_goodbye(fd);
-                }
-            }
+            Some(Registration::Secure(secure)) => secure.say_goodbye(self, key),
             _ => {}
         }
         if let Some(connection) = self.poller.remove(key).and_then(|registration| registration.connection()) {

@@ -65,7 +65,16 @@ impl HttpPlan {
     /// The listener that a connection came in by; `None` when this plan does not listen there.
     #[inline]
     pub fn listener_of(&self, connection: &crate::Connection) -> Option<&Listener> {
-        self.listeners.get(connection.listener.index_in(self)?)
+        self.listener(&connection.listener)
+    }
+    /// This plan's listener of that name; `None` when it does not listen there.
+    #[inline]
+    pub fn listener(&self, listener: &crate::ListenerRef) -> Option<&Listener> {
+        self.listeners.get(listener.index_in(self)?)
+    }
+    /// The settings of a listener's connections as long as no request has named a server.
+    pub fn default_conf(&self, listener: &Listener) -> Option<Arc<Core>> {
+        self.locations.get(self.servers.get(listener.default_server)?.location).map(|location| location.core.clone())
     }
     /// A location by its index.
     #[inline]

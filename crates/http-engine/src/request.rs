@@ -34,8 +34,8 @@ pub struct Connection {
     pub started: Instant,
     /// What a PROXY protocol header said, and its bytes.
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
-    /// The descriptor, for `$tcpinfo_*`.
-    pub fd: std::os::fd::RawFd,
+    /// Its entry in the poller of its thread, for `$tcpinfo_*`; `None`: nobody is connected.
+    pub socket: Option<net::poller::Key>,
     /// What is known of its TLS; `None`: it has none, and the scheme is http.
     pub tls: Option<Arc<tls::Facts>>,
     /// The beginning of a head of which the rest has not come yet.
@@ -321,6 +321,9 @@ pub struct Request {
     pub asked: Option<fn(&Request) -> Option<String>>,
     /// A task works on it, and has counted it among the writing ones.
     pub counted: bool,
+    /// It is counted as begun and not yet as ended; it has no line in the logs yet (`counting.rs`).
+    pub(crate) owes_count: bool,
+    pub(crate) owes_line: bool,
     /// Its head was read together with an earlier request (`$pipe`).
     pub pipelined: bool,
     /// It holds something that others wait for (`limit_conn`): the next request of its connection begins when it is over.
@@ -473,7 +476,10 @@ impl Request {
     }
     /// Makes it as new, keeping the memory of its tables.
     pub fn recycle(&mut self) {
+        crate::counting::given_up(self);
         let Request {
+            owes_count: _,
+            owes_line: _,
             plan,
             connection,
             server,

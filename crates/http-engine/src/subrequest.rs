@@ -221,30 +221,28 @@ impl Request {
             depth_left: depth_left - 1,
             background: None,
         };
-        let mut child = Box::new(Request {
-            plan: self.plan.clone(),
-            connection: self.connection.clone(),
-            server: self.server,
-            buf: self.buf.clone(),
-            head: self.head.clone(),
-            method: Method::Get,
-            version: self.version,
-            host: self.host.clone(),
-            host_port: self.host_port,
-            body_length: self.body_length,
-            body_bytes: self.body_bytes.clone(),
-            watch: self.watch.clone(),
-            internal: true,
-            expect_tested: true,
-            pipelined: self.pipelined,
-            started: base::clock::now(),
-            // One for all (`$request_id`).
-            id: Some(*self.id.get_or_insert_with(net::random::bytes16)),
-            uri_changes_left: URI_CHANGES_MAX,
-            tree: Some(tree),
-            sub: Some(Box::new(sub)),
-            ..Request::default()
-        });
+        let mut child = Box::<Request>::default();
+        child.plan = self.plan.clone();
+        child.connection = self.connection.clone();
+        child.server = self.server;
+        child.buf = self.buf.clone();
+        child.head = self.head.clone();
+        child.method = Method::Get;
+        child.version = self.version;
+        child.host = self.host.clone();
+        child.host_port = self.host_port;
+        child.body_length = self.body_length;
+        child.body_bytes = self.body_bytes.clone();
+        child.watch = self.watch.clone();
+        child.internal = true;
+        child.expect_tested = true;
+        child.pipelined = self.pipelined;
+        child.started = base::clock::now();
+        // One for all (`$request_id`).
+        child.id = Some(*self.id.get_or_insert_with(net::random::bytes16));
+        child.uri_changes_left = URI_CHANGES_MAX;
+        child.tree = Some(tree);
+        child.sub = Some(Box::new(sub));
         child.head.method = Method::Get;
         Ok(child)
     }

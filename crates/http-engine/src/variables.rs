@@ -548,7 +548,7 @@ fn status(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn tcpinfo(r: &mut Request, field: usize, out: &mut Vec<u8>) -> bool {
-    let value = net::socket::tcp_info(r.connection().fd).and_then(|info| info.get(field).copied());
+    let value = r.connection().socket.and_then(net::outbound::tcp_info).and_then(|info| info.get(field).copied());
     value.is_some_and(|value| put_number(out, u64::from(value)))
 }
 

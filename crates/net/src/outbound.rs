@@ -6,16 +6,17 @@ use crate::socket;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 /// What a connection asks of its poller, whatever else the poller keeps.
 trait Watcher {
-    fn add(&self, fd: OwnedFd) -> io::Result<Key>;
-    fn add_copy(&self, fd: OwnedFd) -> io::Result<Key>;
+    fn adopt(&self, fd: BorrowedFd<'_>) -> io::Result<Key>;
+    fn adopt_copy(&self, fd: BorrowedFd<'_>) -> io::Result<Key>;
+    fn unwatch(&self, fd: BorrowedFd<'_>);
     fn remove(&self, key: Key);
-    fn release(&self, key: Key) -> Option<OwnedFd>;
+    fn tcp_info(&self, key: Key) -> Option<[u32; 4]>;
     fn poll_readable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool>;
     fn poll_writable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool>;
     fn has_news(&self, key: Key) -> bool;
@@ -27,17 +28,20 @@ trait Watcher {
 }
 
 impl<T: Clone> Watcher for Poller<T> {
-    fn add(&self, fd: OwnedFd) -> io::Result<Key> {
-        self.add_outbound(fd)
+    fn adopt(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {
+        Poller::adopt(self, fd)
     }
-    fn add_copy(&self, fd: OwnedFd) -> io::Result<Key> {
-        Poller::add_copy(self, fd)
+    fn adopt_copy(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {
+        Poller::adopt_copy(self, fd)
+    }
+    fn unwatch(&self, fd: BorrowedFd<'_>) {
+        Poller::unwatch(self, fd);
     }
     fn remove(&self, key: Key) {
         Poller::remove(self, key);
     }
-    fn release(&self, key: Key) -> Option<OwnedFd> {
-        Poller::release(self, key)
+    fn tcp_info(&self, key: Key) -> Option<[u32; 4]> {
+        Poller::tcp_info(self, key)
     }
     fn poll_readable(&self, key: Key, cx: &mut Context<'_>) -> Poll<bool> {
         Poller::poll_readable(self, key, cx)
@@ -87,10 +91,17 @@ pub fn is_watched() -> bool {
     LOT.with_borrow(Option::is_some)
 }
 
-/// A socket that was connected, or is being connected.
+/// What the kernel knows of the TCP of a client of this thread: see [`Poller::tcp_info`].
+pub fn tcp_info(key: Key) -> Option<[u32; 4]> {
+    LOT.with_borrow(|lot| lot.as_ref()?.tcp_info(key))
+}
+
+/// A socket that was connected, or is being connected. It is closed with this, after its poller has let go of it.
 pub struct Outbound {
     key: Key,
-    raw: RawFd,
+    fd: OwnedFd,
+    /// Others share its file: closing it does not end epoll's interest.
+    is_copy: bool,
     /// TCP_NODELAY is set, or would mean nothing.
     nodelay: Cell<bool>,
     /// A read gives one packet, however many have come.
@@ -100,19 +111,22 @@ pub struct Outbound {
 
 impl fmt::Debug for Outbound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outbound").field("fd", &self.raw).finish_non_exhaustive()
+        f.debug_struct("Outbound").field("fd", &self.fd).finish_non_exhaustive()
     }
 }
 
 impl Drop for Outbound {
     fn drop(&mut self) {
+        if self.is_copy {
+            self.poller.unwatch(self.fd.as_fd());
+        }
         self.poller.remove(self.key);
     }
 }
 
 impl AsFd for Outbound {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        socket::borrow(self.raw)
+        self.fd.as_fd()
     }
 }
 
@@ -122,14 +136,14 @@ impl Outbound {
     /// # Errors
     /// When epoll refuses it, or the thread has no poller.
     pub fn new(fd: OwnedFd, tcp: bool) -> io::Result<Outbound> {
-        Outbound::add(fd, tcp, |poller, fd| poller.add(fd))
+        Outbound::add(fd, tcp, false)
     }
     /// The same for a connected datagram socket.
     ///
     /// # Errors
     /// As [`Outbound::new`].
     pub fn datagrams(fd: OwnedFd) -> io::Result<Outbound> {
-        let mut outbound = Outbound::add(fd, false, |poller, fd| poller.add(fd))?;
+        let mut outbound = Outbound::add(fd, false, false)?;
         outbound.datagrams = true;
         Ok(outbound)
     }
@@ -138,20 +152,23 @@ impl Outbound {
     /// # Errors
     /// As [`Outbound::new`].
     pub fn copy(fd: OwnedFd) -> io::Result<Outbound> {
-        Outbound::add(fd, false, |poller, fd| poller.add_copy(fd))
+        Outbound::add(fd, false, true)
     }
-    fn add(fd: OwnedFd, tcp: bool, add: impl FnOnce(&dyn Watcher, OwnedFd) -> io::Result<Key>) -> io::Result<Outbound> {
+    fn add(fd: OwnedFd, tcp: bool, is_copy: bool) -> io::Result<Outbound> {
         let poller = LOT.with_borrow(Clone::clone).ok_or(io::ErrorKind::Unsupported)?;
-        let raw = fd.as_raw_fd();
-        let key = add(&*poller, fd)?;
-        Ok(Outbound { key, raw, nodelay: Cell::new(!tcp), datagrams: false, poller })
+        let key = if is_copy { poller.adopt_copy(fd.as_fd())? } else { poller.adopt(fd.as_fd())? };
+        Ok(Outbound { key, fd, is_copy, nodelay: Cell::new(!tcp), datagrams: false, poller })
     }
     /// Gives the socket back, which nobody watches any more.
     ///
     /// # Errors
     /// When the system has no more descriptors.
     pub fn release(&self) -> io::Result<OwnedFd> {
-        self.poller.release(self.key).ok_or_else(|| io::ErrorKind::NotConnected.into())
+        let copy = self.fd.try_clone()?;
+        // Closing ours will not do that.
+        self.poller.unwatch(self.fd.as_fd());
+        self.poller.remove(self.key);
+        Ok(copy)
     }
     /// A write has found no room: the next room will be an event.
     pub fn blocked(&self) {
@@ -171,7 +188,7 @@ impl Outbound {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let room = buf.capacity() - buf.len();
-        match socket::recv_spare(self.raw, buf) {
+        match socket::recv_spare(self.fd.as_fd(), buf) {
             Ok(n) => {
                 // A read that left room has taken all there was, unless the end follows.
                 if n > 0 && n < room && !self.datagrams && !self.poller.closing(self.key) {
@@ -197,7 +214,7 @@ impl Outbound {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         self.poller.drained(self.key);
-        socket::peek_spare(self.raw, buf)
+        socket::peek_spare(self.fd.as_fd(), buf)
     }
     /// What was looked at is read next.
     pub fn looked(&self) {
@@ -212,7 +229,7 @@ impl Outbound {
     /// # Errors
     /// `WouldBlock`, also while it is being connected; a broken connection.
     pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
-        let sent = socket::send(self.raw, buf, false);
+        let sent = socket::send(self.fd.as_fd(), buf, false);
         if matches!(&sent, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
             self.poller.blocked(self.key);
         }
@@ -235,7 +252,7 @@ impl Outbound {
     /// What is written next must not wait for the acknowledgement of what was written before.
     pub fn hurry(&self) {
         if !self.nodelay.replace(true) {
-            socket::set_nodelay(self.raw);
+            socket::set_nodelay(self.fd.as_fd());
         }
     }
     /// Nobody waits for it until somebody does again.
@@ -247,7 +264,7 @@ impl Outbound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
     #[test]
@@ -275,5 +292,49 @@ mod tests {
         assert_eq!((outbound.try_recv(&mut buf).expect("end"), buf.as_slice()), (0, &b"onetwo"[..]));
         drop(outbound);
         assert_eq!(poller.len(), 0);
+    }
+
+    #[test]
+    fn a_poller_that_ends_first_leaves_the_socket_its_owners() {
+        let poller = Rc::new(Poller::<u8>::new().expect("epoll"));
+        watch_with(&poller);
+        let (ours, mut theirs) = UnixStream::pair().expect("pair");
+        let outbound = Outbound::new(ours.into(), false).expect("watched");
+        for key in poller.keys() {
+            poller.remove(key);
+        }
+        // A number alone would be this file's by now.
+        let _other = std::fs::File::open("/dev/null").expect("opened");
+        assert_eq!(outbound.try_send(b"x").expect("sent"), 1);
+        assert_eq!(theirs.read(&mut [0; 4]).expect("read"), 1);
+        assert!(outbound.release().is_ok());
+        drop(outbound);
+        assert_eq!((poller.len(), theirs.read(&mut [0; 4]).expect("the end")), (0, 0));
+    }
+
+    #[test]
+    fn a_copy_that_goes_leaves_nothing_behind_in_epoll() {
+        let poller = Rc::new(Poller::<u8>::new().expect("epoll"));
+        watch_with(&poller);
+        let (ours, mut theirs) = UnixStream::pair().expect("pair");
+        drop(Outbound::copy(ours.try_clone().expect("copy").into()).expect("watched"));
+        theirs.write_all(b"x").expect("write");
+        let mut event = [const { std::mem::MaybeUninit::uninit() }; 1];
+        let epoll = poller.as_fd();
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let (events, _) = rustix::event::epoll::wait(epoll, &mut event, Some(&now)).expect("wait");
+        assert!(events.is_empty(), "its file is still open, and nobody's news");
+    }
+
+    #[test]
+    fn what_the_kernel_knows_of_a_client_is_had_by_its_key() {
+        let poller = Rc::new(Poller::new().expect("epoll"));
+        watch_with(&poller);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+        let _theirs = std::net::TcpStream::connect(listener.local_addr().expect("address")).expect("connected");
+        let key = poller.add(listener.accept().expect("accepted").0.into(), 7).expect("added");
+        assert!(tcp_info(key).is_some_and(|info| info[2] > 0), "a congestion window");
+        poller.remove(key);
+        assert_eq!(tcp_info(key), None);
     }
 }

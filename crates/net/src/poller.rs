@@ -11,8 +11,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::BinaryHeap;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Poll, Waker};
+
+#[cfg(test)]
+mod tests;
+mod traffic;
 
 /// Events fetched with one system call.
 pub const EVENTS_MAX: usize = 512;
@@ -39,6 +43,8 @@ const WRITABLE: u8 = 2;
 const CLOSING: u8 = 4;
 /// Nobody works on it: readiness goes to the thread's loop.
 const IDLE: u8 = 8;
+/// The entry is somebody's: not one that waits for its next use.
+const USED: u8 = 16;
 /// The loop has been told that it is readable.
 const QUEUED: u8 = 32;
 /// Other descriptors, here or in another process, may refer to the same socket: closing ours does not end epoll's interest.
@@ -54,6 +60,7 @@ struct Wakers {
 }
 
 struct Entry<T> {
+    /// `None`: whoever has the key owns the descriptor ([`Poller::adopt`]).
     fd: Option<OwnedFd>,
     generation: u32,
     flags: u8,
@@ -107,6 +114,9 @@ const SPARE_MAX: usize = 128;
 /// What epoll tells of a connected socket.
 const CONNECTED: EventFlags = EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
+/// What it tells of a descriptor whose file others share.
+const COPY: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
+
 /// Entries are allocated in blocks, so that growing never copies (and never doubles) the table.
 const BLOCK: usize = 256;
 
@@ -143,7 +153,8 @@ impl<T: Clone> Poller<T> {
         self.registered() == 0
     }
 
-    fn insert(&self, fd: OwnedFd, registration: Option<T>, flags: u8) -> Key {
+    /// An entry that nobody uses, for [`Poller::fill`].
+    fn vacant(&self) -> Key {
         let spare = self.free.borrow_mut().pop();
         let index = spare.unwrap_or_else(|| {
             let mut entries = self.entries.borrow_mut();
@@ -164,20 +175,39 @@ impl<T: Clone> Poller<T> {
             self.free.borrow_mut().extend((start + 1..start + BLOCK as u32).rev());
             start
         });
+        let entries = self.entries.borrow();
+        Key { index, generation: entries[index as usize / BLOCK][index as usize % BLOCK].generation }
+    }
+    fn fill(&self, key: Key, fd: Option<OwnedFd>, registration: Option<T>, flags: u8) {
         self.used.set(self.used.get() + 1);
         self.registered.set(self.registered.get() + u32::from(registration.is_some()));
         let mut entries = self.entries.borrow_mut();
-        let entry = &mut entries[index as usize / BLOCK][index as usize % BLOCK];
-        entry.fd = Some(fd);
+        let entry = &mut entries[key.index as usize / BLOCK][key.index as usize % BLOCK];
+        entry.fd = fd;
         entry.registration = registration;
-        entry.flags = flags;
-        Key { index, generation: entry.generation }
+        entry.flags = flags | USED;
+    }
+    fn insert(&self, fd: OwnedFd, registration: Option<T>, flags: u8) -> Key {
+        let key = self.vacant();
+        self.fill(key, Some(fd), registration, flags);
+        key
     }
 
     fn with<R>(&self, key: Key, f: impl FnOnce(&mut Entry<T>) -> R) -> Option<R> {
         let mut entries = self.entries.borrow_mut();
         let entry = entries.get_mut(key.index as usize / BLOCK)?.get_mut(key.index as usize % BLOCK)?;
-        (entry.generation == key.generation && entry.fd.is_some()).then(|| f(entry))
+        (entry.generation == key.generation && entry.flags & USED != 0).then(|| f(entry))
+    }
+
+    /// Lends the descriptor of an entry for a system call, for as long as that takes: the table cannot change meanwhile, and so
+    /// the entry cannot be closed or become another's. `None` when the entry is gone, or does not own its descriptor. `f` must not
+    /// come back to the poller.
+    #[inline]
+    fn with_fd<R>(&self, key: Key, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
+        let entries = self.entries.borrow();
+        let entry = entries.get(key.index as usize / BLOCK)?.get(key.index as usize % BLOCK)?;
+        let fd = entry.fd.as_ref().filter(|_| entry.generation == key.generation)?;
+        Some(f(fd.as_fd()))
     }
 
     /// Takes a connected socket in, idle.
@@ -185,48 +215,65 @@ impl<T: Clone> Poller<T> {
     /// # Errors
     /// When epoll refuses it; the socket is closed.
     pub fn add(&self, fd: OwnedFd, registration: T) -> io::Result<Key> {
-        let raw = fd.as_raw_fd();
         let key = self.insert(fd, Some(registration), IDLE);
-        self.register(key, raw, CONNECTED)
+        self.register(key, CONNECTED)
     }
 
-    /// Takes a socket in that a task works on, and nobody else ever will: one that we have connected, or are about to.
+    /// Watches a socket that a task works on, and nobody else ever will: one that we have connected, or are about to. It stays the
+    /// caller's, who says [`Poller::remove`] before closing it.
     ///
     /// # Errors
-    /// As [`Poller::add`].
-    pub fn add_outbound(&self, fd: OwnedFd) -> io::Result<Key> {
-        let raw = fd.as_raw_fd();
-        let key = self.insert(fd, None, 0);
-        self.register(key, raw, CONNECTED)
+    /// When epoll refuses it.
+    pub fn adopt(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {
+        self.adopt_as(fd, CONNECTED)
     }
-    /// The same for a descriptor whose file others share.
+    /// The same for a descriptor whose file others share, for reading: the caller says [`Poller::unwatch`] as well.
+    ///
+    /// # Errors
+    /// As [`Poller::adopt`].
+    pub fn adopt_copy(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {
+        self.adopt_as(fd, COPY)
+    }
+    fn adopt_as(&self, fd: BorrowedFd<'_>, events: EventFlags) -> io::Result<Key> {
+        let key = self.vacant();
+        self.fill(key, None, None, 0);
+        let added = epoll::add(&self.epoll, fd, EventData::new_u64(key.token()), events);
+        self.registered_or_removed(key, added)
+    }
+    /// No event tells of this file any more.
+    pub fn unwatch(&self, fd: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+    /// Takes a descriptor in whose file others share, for reading.
     ///
     /// # Errors
     /// As [`Poller::add`].
     pub fn add_copy(&self, fd: OwnedFd) -> io::Result<Key> {
-        let raw = fd.as_raw_fd();
         let key = self.insert(fd, None, SHARED_FILE);
-        self.register(key, raw, EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET))
+        self.register(key, COPY)
     }
 
     /// Takes a connected socket in, idle, without telling epoll: a connection that ends with its first answer need never
-    /// be watched. Whoever calls this reads the socket at once, then calls [`Poller::watch_now`].
-    pub fn add_unwatched(&self, fd: OwnedFd, registration: T) -> Key {
-        self.insert(fd, Some(registration), IDLE | UNREGISTERED)
+    /// be watched. Whoever calls this reads the socket at once, then calls [`Poller::watch_now`]. What is registered may know its key.
+    pub fn add_unwatched(&self, fd: OwnedFd, registration: impl FnOnce(Key) -> T) -> Key {
+        let key = self.vacant();
+        let registration = registration(key);
+        self.fill(key, Some(fd), Some(registration), IDLE | UNREGISTERED);
+        key
     }
     /// Has epoll watch an entry that [`Poller::add_unwatched`] took in, if it is still there. What is ready by now is an event.
     ///
     /// # Errors
-    /// As [`Poller::add`].
+    /// When epoll refuses it; the entry stays, to be closed by the caller.
     pub fn watch_now(&self, key: Key) -> io::Result<()> {
-        let raw = self.with(key, |entry| {
+        let unknown = self.with(key, |entry| {
             let unknown = entry.flags & UNREGISTERED != 0;
             entry.flags &= !UNREGISTERED;
-            entry.fd.as_ref().filter(|_| unknown).map(AsRawFd::as_raw_fd)
+            unknown
         });
-        match raw.flatten() {
-            Some(raw) => self.register(key, raw, CONNECTED).map(|_| ()),
-            None => Ok(()),
+        match unknown {
+            Some(true) => Ok(self.watch(key, CONNECTED)?),
+            _ => Ok(()),
         }
     }
 
@@ -235,16 +282,20 @@ impl<T: Clone> Poller<T> {
     /// # Errors
     /// As [`Poller::add`].
     pub fn add_listener(&self, fd: OwnedFd, registration: T, shared: bool) -> io::Result<Key> {
-        let raw = fd.as_raw_fd();
         let key = self.insert(fd, Some(registration), IDLE | SHARED_FILE);
         let events = if shared { EventFlags::IN | EventFlags::EXCLUSIVE } else { EventFlags::IN };
-        self.register(key, raw, events)
+        self.register(key, events)
     }
 
-    fn register(&self, key: Key, raw: RawFd, events: EventFlags) -> io::Result<Key> {
-        // SAFETY: the entry owns the descriptor and outlives this call.
-        let fd = unsafe { BorrowedFd::borrow_raw(raw) };
-        match epoll::add(&self.epoll, fd, EventData::new_u64(key.token()), events) {
+    fn register(&self, key: Key, events: EventFlags) -> io::Result<Key> {
+        self.registered_or_removed(key, self.watch(key, events))
+    }
+    fn watch(&self, key: Key, events: EventFlags) -> rustix::io::Result<()> {
+        self.with_fd(key, |fd| epoll::add(&self.epoll, fd, EventData::new_u64(key.token()), events))
+            .unwrap_or(Err(rustix::io::Errno::NOTCONN))
+    }
+    fn registered_or_removed(&self, key: Key, added: rustix::io::Result<()>) -> io::Result<Key> {
+        match added {
             Ok(()) => Ok(key),
             Err(e) => {
                 self.remove(key);
@@ -253,7 +304,8 @@ impl<T: Clone> Poller<T> {
         }
     }
 
-    /// Closes the socket and frees the entry; tasks that wait for it are woken. The registration is handed back.
+    /// Closes the socket, if it is the entry's, and frees the entry; tasks that wait for it are woken. The registration is handed
+    /// back.
     pub fn remove(&self, key: Key) -> Option<T> {
         let (fd, registration, wakers, shared_file) = self.with(key, |entry| {
             let shared_file = entry.flags & SHARED_FILE != 0;
@@ -275,16 +327,6 @@ impl<T: Clone> Poller<T> {
         registration
     }
 
-    /// Frees the entry and hands its socket back, which nobody watches any more.
-    pub fn release(&self, key: Key) -> Option<OwnedFd> {
-        let fd = self.with(key, |entry| entry.fd.as_ref().map(AsRawFd::as_raw_fd)).flatten()?;
-        // SAFETY: the entry owns the descriptor, and is removed only below.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        let _ = epoll::delete(&self.epoll, fd);
-        let copy = fd.try_clone_to_owned().ok();
-        self.remove(key);
-        copy
-    }
     /// Hands an idle entry out once more in the next turn.
     pub fn again(&self, key: Key) {
         let queue = self.with(key, |entry| {
@@ -311,16 +353,15 @@ impl<T: Clone> Poller<T> {
     /// # Errors
     /// As epoll gives them.
     pub fn listen(&self, key: Key, on: bool, shared: bool) -> io::Result<()> {
-        let Some(raw) = self.raw(key) else { return Ok(()) };
-        // SAFETY: the entry owns the descriptor and is not removed meanwhile.
-        let fd = unsafe { BorrowedFd::borrow_raw(raw) };
-        if on {
-            let events = if shared { EventFlags::IN | EventFlags::EXCLUSIVE } else { EventFlags::IN };
-            epoll::add(&self.epoll, fd, EventData::new_u64(key.token()), events)?;
-        } else {
-            epoll::delete(&self.epoll, fd)?;
-        }
-        Ok(())
+        let events = if shared { EventFlags::IN | EventFlags::EXCLUSIVE } else { EventFlags::IN };
+        let done = self.with_fd(key, |fd| {
+            if on {
+                epoll::add(&self.epoll, fd, EventData::new_u64(key.token()), events)
+            } else {
+                epoll::delete(&self.epoll, fd)
+            }
+        });
+        Ok(done.unwrap_or(Ok(()))?)
     }
     /// The idle entry whose deadline is nearest, among those that `wanted` says; it loses its place in the heap.
     pub fn nearest_idle(&self, wanted: impl Fn(&T) -> bool) -> Option<Key> {
@@ -330,7 +371,7 @@ impl<T: Clone> Poller<T> {
         let mut entries = self.entries.borrow_mut();
         while let Some(std::cmp::Reverse((at, index))) = heap.pop() {
             let Some(entry) = slot(&mut entries, index).filter(|entry| entry.node == at) else { continue };
-            if entry.fd.is_none() {
+            if entry.flags & USED == 0 {
                 entry.node = Instant::default();
                 continue;
             }
@@ -348,9 +389,9 @@ impl<T: Clone> Poller<T> {
     pub fn registration(&self, key: Key) -> Option<T> {
         self.with(key, |entry| entry.registration.clone()).flatten()
     }
-    /// The descriptor; it is valid until the entry is removed.
-    pub fn raw(&self, key: Key) -> Option<RawFd> {
-        self.with(key, |entry| entry.fd.as_ref().map(AsRawFd::as_raw_fd)).flatten()
+    /// The entry is still there.
+    pub fn contains(&self, key: Key) -> bool {
+        self.with(key, |_| ()).is_some()
     }
 
     /// Hands the entry to a task: readiness wakes the task from now on.
@@ -418,7 +459,7 @@ impl<T: Clone> Poller<T> {
             // An earlier deadline was set since, with a node of its own: this one is no longer the entry's.
             let Some(entry) = slot(&mut entries, index).filter(|entry| entry.node == at) else { continue };
             entry.node = Instant::default();
-            if entry.fd.is_none() || entry.flags & IDLE == 0 {
+            if entry.flags & (USED | IDLE) != USED | IDLE {
                 continue;
             }
             // What has come in time is looked at first, however late the thread is.
@@ -602,148 +643,14 @@ impl<T: Clone> Poller<T> {
     pub fn keys(&self) -> Vec<Key> {
         let entries = self.entries.borrow();
         let all = entries.iter().flat_map(|block| block.iter()).enumerate();
-        all.filter(|(_, e)| e.fd.is_some()).map(|(i, e)| Key { index: i as u32, generation: e.generation }).collect()
+        all.filter(|(_, e)| e.flags & USED != 0)
+            .map(|(i, e)| Key { index: i as u32, generation: e.generation })
+            .collect()
     }
 }
 
 impl<T> AsFd for Poller<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
-    }
-}
-
-impl<T> AsRawFd for Poller<T> {
-    fn as_raw_fd(&self) -> RawFd {
-        self.epoll.as_raw_fd()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Write;
-    use std::os::unix::net::UnixStream;
-
-    fn pair(poller: &Poller<u8>) -> (Key, UnixStream) {
-        let (ours, theirs) = UnixStream::pair().expect("pair");
-        ours.set_nonblocking(true).expect("nonblocking");
-        (poller.add(ours.into(), 7).expect("added"), theirs)
-    }
-
-    #[test]
-    fn a_parked_entry_is_handed_out_once_when_it_turns_readable() {
-        let poller = Poller::new().expect("epoll");
-        let (key, mut theirs) = pair(&poller);
-        let mut ready = Vec::new();
-        poller.wait(Some(Instant::default()), &mut ready).expect("turn");
-        assert!(ready.is_empty(), "writable alone is no news for an idle connection");
-        theirs.write_all(b"x").expect("write");
-        poller.wait(Some(Instant::default()), &mut ready).expect("turn");
-        assert_eq!(ready, [key]);
-        assert!(poller.begin(key) && !poller.begin(key));
-        assert_eq!(poller.registration(key), Some(7));
-        assert_eq!(poller.remove(key), Some(7));
-        assert_eq!(poller.remove(key), None);
-        assert!(poller.has_no_registered());
-    }
-
-    #[test]
-    fn bytes_that_came_before_parking_are_not_lost() {
-        let poller = Poller::new().expect("epoll");
-        let (key, mut theirs) = pair(&poller);
-        poller.set_busy(key);
-        theirs.write_all(b"x").expect("write");
-        let mut ready = Vec::new();
-        poller.wait(Some(Instant::default()), &mut ready).expect("turn");
-        assert!(ready.is_empty());
-        poller.set_idle(key, Instant(5));
-        poller.wait(Some(Instant::default()), &mut ready).expect("turn");
-        assert_eq!(ready, [key]);
-    }
-
-    #[test]
-    fn a_removed_listener_leaves_nothing_behind_in_epoll() {
-        let poller = Poller::new().expect("epoll");
-        let (ours, _theirs) = UnixStream::pair().expect("pair");
-        let fd = OwnedFd::from(ours);
-        for _ in 0..3 {
-            // The same file behind two descriptors, as after a fork.
-            let copy = fd.try_clone().expect("clone");
-            let key = poller.add_listener(copy, 7, false).expect("added");
-            poller.remove(key);
-        }
-    }
-
-    #[test]
-    fn deadlines_move_without_leaving_nodes_behind() {
-        let poller = Poller::new().expect("epoll");
-        let (key, _theirs) = pair(&poller);
-        for at in [10, 20, 30] {
-            poller.set_deadline(key, Instant(at));
-        }
-        assert_eq!(poller.deadlines.borrow().len(), 1);
-        let mut due = Vec::new();
-        assert_eq!(poller.due(Instant(15), &mut due), Some(Instant(30)));
-        assert!(due.is_empty());
-        assert_eq!(poller.due(Instant(30), &mut due), None);
-        assert_eq!(due, [key]);
-    }
-
-    #[test]
-    fn a_deadline_that_moves_forward_is_met() {
-        let poller = Poller::new().expect("epoll");
-        let (key, _theirs) = pair(&poller);
-        poller.set_deadline(key, Instant(60));
-        poller.stay_idle(key, Instant(5));
-        assert_eq!(poller.next_due(), Some(Instant(5)));
-        let mut due = Vec::new();
-        assert_eq!(poller.due(Instant(5), &mut due), Some(Instant(60)));
-        assert_eq!(due, [key]);
-        due.clear();
-        poller.set_deadline(key, Instant(90));
-        assert_eq!(poller.due(Instant(60), &mut due), Some(Instant(90)), "the first node is nobody's any more");
-        assert!(due.is_empty());
-    }
-
-    #[test]
-    fn an_end_that_came_with_the_last_bytes_is_handed_out() {
-        let poller = Poller::new().expect("epoll");
-        let (key, mut theirs) = pair(&poller);
-        theirs.write_all(b"x").expect("write");
-        drop(theirs);
-        let mut ready = Vec::new();
-        poller.wait(Some(Instant::default()), &mut ready).expect("wait");
-        assert!(ready == [key] && poller.begin(key) && poller.closing(key));
-        ready.clear();
-        // The bytes were read and were not enough; the end is still to be seen.
-        poller.again_if_readable(key);
-        poller.wait(None, &mut ready).expect("wait");
-        assert_eq!(ready, [key]);
-    }
-
-    #[test]
-    fn a_lot_with_only_connections_of_our_own_is_not_empty() {
-        let poller: Poller<u8> = Poller::new().expect("epoll");
-        assert!(poller.is_empty() && poller.has_no_registered());
-        let (ours, _theirs) = UnixStream::pair().expect("pair");
-        let key = poller.add_outbound(ours.into()).expect("added");
-        assert!(!poller.is_empty() && poller.has_no_registered());
-        assert_eq!((poller.len(), poller.registered()), (1, 0));
-        let (client, _peer) = pair(&poller);
-        assert_eq!((poller.len(), poller.registered()), (2, 1));
-        poller.remove(client);
-        poller.remove(key);
-        assert!(poller.is_empty() && poller.has_no_registered());
-    }
-
-    #[test]
-    fn an_old_key_does_not_reach_a_new_entry() {
-        let poller = Poller::new().expect("epoll");
-        let (old, _a) = pair(&poller);
-        poller.remove(old);
-        let (new, _b) = pair(&poller);
-        assert_eq!(old.index, new.index);
-        assert_eq!(poller.registration(old), None);
-        assert_eq!(poller.registration(new), Some(7));
     }
 }

@@ -1,22 +1,17 @@
-//! System calls on connected sockets: without waiting, without signals.
+//! System calls on connected sockets: without waiting, without signals. Each borrows its descriptor from whoever owns it, so that
+//! no number of a descriptor outlives it: clients' sockets belong to their entries in the poller (`poller/traffic.rs`), those
+//! towards servers to their [`Outbound`](crate::outbound::Outbound).
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-
-/// A borrowed descriptor of a socket whose entry in the poller is alive.
-pub(crate) fn borrow(fd: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: callers pass a descriptor that the poller owns for as long as the call lasts: nothing in a thread closes sockets
-    // while one of these functions runs.
-    unsafe { BorrowedFd::borrow_raw(fd) }
-}
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Reads what is there; `Ok(0)` is the end.
 ///
 /// # Errors
 /// `WouldBlock` when nothing is there; a broken connection.
-pub fn recv(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn recv(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
     loop {
-        match rustix::net::recv(borrow(fd), &mut *buf, rustix::net::RecvFlags::empty()) {
+        match rustix::net::recv(fd, &mut *buf, rustix::net::RecvFlags::empty()) {
             Ok((n, _)) => return Ok(n),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -24,25 +19,13 @@ pub fn recv(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Reads into the spare room of a vector, at most `max` bytes.
-///
-/// # Errors
-/// As [`recv`].
-pub fn recv_vec(fd: RawFd, buf: &mut Vec<u8>, max: usize) -> io::Result<usize> {
-    let start = buf.len();
-    buf.resize(start + max, 0);
-    let got = recv(fd, &mut buf[start..]);
-    buf.truncate(start + *got.as_ref().unwrap_or(&0));
-    got
-}
-
 /// Reads into the spare room that a vector has.
 ///
 /// # Errors
 /// As [`recv`].
-pub fn recv_spare(fd: RawFd, buf: &mut Vec<u8>) -> io::Result<usize> {
+pub(crate) fn recv_spare(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<usize> {
     loop {
-        match rustix::net::recv(borrow(fd), rustix::buffer::spare_capacity(buf), rustix::net::RecvFlags::empty()) {
+        match rustix::net::recv(fd, rustix::buffer::spare_capacity(buf), rustix::net::RecvFlags::empty()) {
             Ok((n, _)) => return Ok(n),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -54,9 +37,9 @@ pub fn recv_spare(fd: RawFd, buf: &mut Vec<u8>) -> io::Result<usize> {
 ///
 /// # Errors
 /// As [`recv`].
-pub fn peek_spare(fd: RawFd, buf: &mut Vec<u8>) -> io::Result<usize> {
+pub(crate) fn peek_spare(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<usize> {
     loop {
-        match rustix::net::recv(borrow(fd), rustix::buffer::spare_capacity(buf), rustix::net::RecvFlags::PEEK) {
+        match rustix::net::recv(fd, rustix::buffer::spare_capacity(buf), rustix::net::RecvFlags::PEEK) {
             Ok((n, _)) => return Ok(n),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -68,14 +51,14 @@ pub fn peek_spare(fd: RawFd, buf: &mut Vec<u8>) -> io::Result<usize> {
 ///
 /// # Errors
 /// `WouldBlock`; a broken connection.
-pub fn send(fd: RawFd, buf: &[u8], more: bool) -> io::Result<usize> {
+pub(crate) fn send(fd: BorrowedFd<'_>, buf: &[u8], more: bool) -> io::Result<usize> {
     let flags = if more {
         rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::MORE
     } else {
         rustix::net::SendFlags::NOSIGNAL
     };
     loop {
-        match rustix::net::send(borrow(fd), buf, flags) {
+        match rustix::net::send(fd, buf, flags) {
             Ok(n) => return Ok(n),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -87,7 +70,7 @@ pub fn send(fd: RawFd, buf: &[u8], more: bool) -> io::Result<usize> {
 ///
 /// # Errors
 /// As [`send`].
-pub fn send_vectored(fd: RawFd, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+pub(crate) fn send_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
     // The system has less to look at than in a message of parts.
     if let [one] = bufs {
         return send(fd, one, more);
@@ -98,7 +81,7 @@ pub fn send_vectored(fd: RawFd, bufs: &[IoSlice<'_>], more: bool) -> io::Result<
         rustix::net::SendFlags::NOSIGNAL
     };
     loop {
-        match rustix::net::sendmsg(borrow(fd), bufs, &mut rustix::net::SendAncillaryBuffer::default(), flags) {
+        match rustix::net::sendmsg(fd, bufs, &mut rustix::net::SendAncillaryBuffer::default(), flags) {
             Ok(n) => return Ok(n),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -110,9 +93,9 @@ pub fn send_vectored(fd: RawFd, bufs: &[IoSlice<'_>], more: bool) -> io::Result<
 ///
 /// # Errors
 /// As [`send`].
-pub fn sendfile(fd: RawFd, file: &std::fs::File, offset: &mut u64, length: usize) -> io::Result<usize> {
+pub(crate) fn sendfile(fd: BorrowedFd<'_>, file: &std::fs::File, offset: &mut u64, length: usize) -> io::Result<usize> {
     loop {
-        match rustix::fs::sendfile(borrow(fd), file, Some(offset), length) {
+        match rustix::fs::sendfile(fd, file, Some(offset), length) {
             Ok(n) => return Ok(n),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -131,10 +114,10 @@ pub struct Accepted {
 ///
 /// # Errors
 /// `WouldBlock` when nobody waits; EMFILE and friends are the caller's to wait out.
-pub fn accept(listener: RawFd) -> io::Result<Accepted> {
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Accepted> {
     let flags = rustix::net::SocketFlags::NONBLOCK | rustix::net::SocketFlags::CLOEXEC;
     loop {
-        match rustix::net::acceptfrom_with(borrow(listener), flags) {
+        match rustix::net::acceptfrom_with(listener, flags) {
             Ok((fd, address)) => {
                 let peer = address.and_then(|a| std::net::SocketAddr::try_from(a).ok());
                 return Ok(Accepted { fd, peer });
@@ -151,35 +134,30 @@ pub fn local_address(fd: &OwnedFd) -> Option<std::net::SocketAddr> {
 }
 
 /// Turns Nagle's algorithm off.
-pub fn set_nodelay(fd: RawFd) {
+pub(crate) fn set_nodelay(fd: BorrowedFd<'_>) {
     // Fails for UNIX-domain sockets, which have no such thing.
-    let _ = rustix::net::sockopt::set_tcp_nodelay(borrow(fd), true);
-}
-
-/// TCP_CORK: packets are filled before they leave.
-pub fn set_cork(fd: RawFd, on: bool) {
-    let _ = rustix::net::sockopt::set_tcp_cork(borrow(fd), on);
+    let _ = rustix::net::sockopt::set_tcp_nodelay(fd, true);
 }
 
 /// The next close sends RST and frees the kernel's memory at once.
-pub fn set_reset_on_close(fd: RawFd) {
-    let _ = rustix::net::sockopt::set_socket_linger(borrow(fd), Some(std::time::Duration::ZERO));
+pub(crate) fn set_reset_on_close(fd: BorrowedFd<'_>) {
+    let _ = rustix::net::sockopt::set_socket_linger(fd, Some(std::time::Duration::ZERO));
 }
 
 /// Closes the writing side: the peer sees the end, and may still send.
-pub fn shutdown_write(fd: RawFd) {
-    let _ = rustix::net::shutdown(borrow(fd), rustix::net::Shutdown::Write);
+pub(crate) fn shutdown_write(fd: BorrowedFd<'_>) {
+    let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
 }
 
 /// Leaves the choice of the port to `connect` when the socket is bound to an address with port 0: one port then serves
 /// connections to different peers, and it is looked for among those that are free towards this peer.
-pub fn set_bind_address_no_port(fd: &impl AsRawFd) {
+pub fn set_bind_address_no_port(fd: &impl AsFd) {
     let on: libc::c_int = 1;
     // SAFETY: the pointer is to a live integer of the length that is given. A kernel that does not know the option chooses
     // the port at `bind`, as without it.
     unsafe {
         libc::setsockopt(
-            fd.as_raw_fd(),
+            fd.as_fd().as_raw_fd(),
             libc::IPPROTO_IP,
             libc::IP_BIND_ADDRESS_NO_PORT,
             std::ptr::from_ref(&on).cast(),
@@ -189,7 +167,7 @@ pub fn set_bind_address_no_port(fd: &impl AsRawFd) {
 }
 
 /// Round-trip time and deviation (microseconds), congestion window (segments), receive space (bytes).
-pub fn tcp_info(fd: RawFd) -> Option<[u32; 4]> {
+pub(crate) fn tcp_info(fd: BorrowedFd<'_>) -> Option<[u32; 4]> {
     // SAFETY: `tcp_info` is plain integers, for which all zeroes is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = std::mem::size_of::<libc::tcp_info>() as libc::socklen_t;

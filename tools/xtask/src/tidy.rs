@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 800;
 /// `unsafe` stands in these crates only.
 const UNSAFE_CRATES: &[&str] = &["base", "net"];
+/// Numbers of descriptors, which say nothing of who owns them, stand in `net`, and where the system itself asks for a number: the
+/// `NGINX` variable of an upgrade, and the name of an open file below `/proc`.
+const NUMBERS: &[&str] = &["crates/net/", "crates/server/src/process/upgrade.rs", "crates/conn/src/file_out.rs"];
 /// Crates that know no socket, no clock and no other crate of ours but `base`.
 const SANS_IO: &[&str] = &["http-types", "wire-h1", "wire-h2", "wire-proxy"];
 /// What such a core may depend on.
@@ -66,6 +69,14 @@ fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
             let code = line.split("//").next().unwrap_or("");
             if code.contains(&format!("{keyword}{{")) || code.contains(&format!("{keyword}fn")) {
                 complaints.push(format!("{shown}:{}: unsafe code belongs into base or net", number + 1));
+            }
+        }
+    }
+    if !NUMBERS.iter().any(|place| shown.to_string().starts_with(place)) {
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or("");
+            if [concat!("Raw", "Fd"), concat!("_raw", "_fd")].iter().any(|word| code.contains(word)) {
+                complaints.push(format!("{shown}:{}: a descriptor's number; borrow it (`AsFd`)", number + 1));
             }
         }
     }

@@ -29,6 +29,7 @@ impl Body {
 impl BodyReader for Body {
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
         std::task::ready!(runtime::budget::poll_proceed(cx));
+        self.mux.worker.step();
         let taken = self.mux.core.borrow_mut().take_body(self.id);
         match taken {
             Taken::Bytes(bytes) => {

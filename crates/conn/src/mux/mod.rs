@@ -245,7 +245,7 @@ impl MuxConnection {
     /// The end of a turn in which something was done: one write for all streams.
     pub fn end_of_turn(self: &Rc<Self>) {
         self.dirty.set(false);
-        if self.lost.get() || self.worker.poller.raw(self.key).is_none() {
+        if self.lost.get() || !self.worker.poller.contains(self.key) {
             return;
         }
         match self.write() {

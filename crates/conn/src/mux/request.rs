@@ -96,6 +96,7 @@ impl MuxConnection {
             );
             return engine::fail(r, 400);
         }
+        self.worker.step();
         engine::start(r)
     }
 }

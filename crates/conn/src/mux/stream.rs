@@ -207,7 +207,11 @@ async fn send(mux: &Rc<MuxConnection>, id: StreamId, r: &mut Request, mut body: 
     }
     let mut promised = r.out.content_length;
     let whole = loop {
-        match poll_fn(|cx| body.poll_piece(cx, r)).await {
+        let piece = poll_fn(|cx| {
+            mux.worker.step();
+            body.poll_piece(cx, r)
+        });
+        match piece.await {
             None => break promised.is_none_or(|left| left == 0),
             Some(Err(_)) => break false,
             Some(Ok(Piece::Flush)) => {}

@@ -72,7 +72,7 @@ fn request(plan: Arc<HttpPlan>, location: usize, uri: &str, group: &str) -> Box<
         nodelay: Cell::new(true),
         started: clock::now(),
         proxy: None,
-        fd: -1,
+        socket: None,
         tls: None,
         begun: Begun::default(),
     }));

@@ -31,8 +31,17 @@ pub fn second() -> Address {
 
 /// What a thread serves by this configuration; `servers` stands in the http block.
 pub fn serving(servers: &str) -> Serving {
+    reading(&format!("access_log off; {servers}"))
+}
+/// The same; requests are logged to this file of the folder, in this format.
+pub fn logging(file: &str, format: &str, servers: &str) -> Serving {
     let folder = FOLDER.display();
-    let text = format!("error_log /dev/null crit; events {{ }} http {{ access_log off; root {folder}; {servers} }}");
+    reading(&format!("log_format own '{format}'; access_log {folder}/{file} own; {servers}"))
+}
+
+fn reading(http: &str) -> Serving {
+    let folder = FOLDER.display();
+    let text = format!("error_log /dev/null crit; events {{ }} http {{ root {folder}; {http} }}");
     let path = |name: &str| FOLDER.join(name);
     let invocation = Invocation {
         prefix: FOLDER.clone(),
@@ -45,6 +54,9 @@ pub fn serving(servers: &str) -> Serving {
     let reading =
         conf::read(&conf_syntax::Disk, conf_schema::Store::default(), &invocation, observe::LogFiles::default());
     let config = reading.config.unwrap_or_else(|failure| panic!("{:?}", failure.complaints));
+    for file in config.logs.all() {
+        file.open().expect("a log");
+    }
     Serving {
         stream: None,
         mail: None,
