@@ -155,13 +155,17 @@ static VARIABLES: &[Builtin] = &[
 
 fn script(r: &mut Request, out: &mut Vec<u8>, group: usize) -> bool {
     let script = r.loc().ext::<Script>();
-    let mut captures = Captures::default();
-    let split = script.and_then(|script| script.split.as_ref());
-    let matched = split.is_some_and(|Split(pattern)| pattern.captures(&r.path, &mut captures) == Ok(true));
-    let part = match (matched, group) {
-        (true, group) => captures.get(group).unwrap_or_default(),
-        (false, 1) => &r.path,
-        (false, _) => b"",
+    let mut captures = None;
+    if let Some(Split(pattern)) = script.and_then(|script| script.split.as_ref()) {
+        let found = captures.insert(Captures::default());
+        if pattern.captures(&r.path, found) != Ok(true) {
+            captures = None;
+        }
+    }
+    let part = match (&captures, group) {
+        (Some(captures), group) => captures.get(group).unwrap_or_default(),
+        (None, 1) => &r.path,
+        (None, _) => b"",
     };
     out.extend_from_slice(part);
     if group == 1

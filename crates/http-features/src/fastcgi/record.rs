@@ -4,7 +4,6 @@ use crate::shared::cgi::codec::{Left, MORE_THAN_ANNOUNCED};
 use crate::shared::cgi::head::CgiHead;
 use crate::shared::cgi::params::Packing;
 use bytes::{Buf, Bytes};
-use std::rc::Rc;
 use std::sync::Arc;
 use upstream::{Asked, Begun, End, Event, SerialCodec, Wrong};
 
@@ -48,18 +47,20 @@ impl Packing for Pairs {
         out.push(0);
     }
     fn value(_: &mut Vec<u8>) {}
+    #[inline(always)]
     fn end(start: usize, value: usize, out: &mut Vec<u8>) {
         let place = start + if out.get(start).is_some_and(|first| *first < 128) { 1 } else { 4 };
-        let length = out.len() - value;
-        if length < 128 {
-            if let Some(place) = out.get_mut(place) {
-                *place = length as u8;
-            }
-            return;
+        match (out.len() - value, out.get_mut(place)) {
+            (length @ ..128, Some(place)) => *place = length as u8,
+            (length, _) => lengthen(place, length, out),
         }
-        // What stands behind the length makes room for three more bytes.
-        out.splice(place..=place, long(length));
     }
+}
+
+/// A length turns out to need four bytes: what stands behind it makes room.
+#[inline(never)]
+fn lengthen(place: usize, length: usize, out: &mut Vec<u8>) {
+    out.splice(place..=place, long(length));
 }
 
 /// A length that does not fit one byte.
@@ -240,7 +241,7 @@ impl FastCgi {
                         let (length, head_bytes) = (left.length(&answer), answer.buf.len());
                         let behind = self.chunk.len() - took;
                         self.state = State::Body(left);
-                        Some(Event::Head(Begun { answer: Rc::new(answer), head_bytes, length, behind }))
+                        Some(Event::Head(Begun { answer, head_bytes, length, behind }))
                     }
                 }
             }

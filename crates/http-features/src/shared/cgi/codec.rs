@@ -3,7 +3,6 @@
 use super::head::CgiHead;
 use bytes::Bytes;
 use http_types::{BodyLength, Known, Method};
-use std::rc::Rc;
 use upstream::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
 
 /// Said of bytes that should not be there.
@@ -130,7 +129,7 @@ impl SerialCodec for Closing {
                 let (length, head_bytes, behind) = (left.length(&answer), answer.buf.len(), input.len() - took);
                 self.rest = Bytes::from(std::mem::take(input)).split_off(took);
                 self.state = State::Body(left);
-                Ok(Some(Event::Head(Begun { answer: Rc::new(answer), head_bytes, length, behind })))
+                Ok(Some(Event::Head(Begun { answer, head_bytes, length, behind })))
             }
             State::Body(left) => {
                 let mut piece = std::mem::take(&mut self.rest);

@@ -1,6 +1,8 @@
 //! The head of a response as programs write it (RFC 3875, 6.2): fields without a status line. It becomes one of HTTP/1.
 
+use base::bug;
 use http_types::{Field, Known, ResponseHead, Span, Version};
+use std::rc::Rc;
 use upstream::{Answer, Wrong};
 use wire_h1::{HeadError, HeadLimits, Progress, ResponseParser, read_status_line};
 
@@ -16,7 +18,8 @@ pub struct CgiHead {
     /// What has come in earlier pieces.
     held: Vec<u8>,
     parser: ResponseParser,
-    head: ResponseHead,
+    /// Where it is read into: what is handed out in the end (a head is large, and moved nowhere).
+    answer: Option<Rc<Answer>>,
     /// A status line of the program's own is one (uwsgi and SCGI; not FastCGI).
     lines: bool,
     /// The program's own status line is there.
@@ -25,13 +28,7 @@ pub struct CgiHead {
 
 impl CgiHead {
     pub fn new(lines: bool) -> CgiHead {
-        CgiHead {
-            held: Vec::new(),
-            parser: ResponseParser::of_fields(),
-            head: ResponseHead::default(),
-            lines,
-            has_line: None,
-        }
+        CgiHead { held: Vec::new(), parser: ResponseParser::of_fields(), answer: None, lines, has_line: None }
     }
     /// Ready for the next one.
     pub fn reset(&mut self) {
@@ -41,7 +38,7 @@ impl CgiHead {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn push(&mut self, bytes: &[u8], max: usize) -> Result<Option<(Answer, usize)>, Wrong> {
+    pub fn push(&mut self, bytes: &[u8], max: usize) -> Result<Option<(Rc<Answer>, usize)>, Wrong> {
         let mut held = std::mem::take(&mut self.held);
         let before = held.len();
         if before > 0 {
@@ -58,7 +55,7 @@ impl CgiHead {
         Ok(None)
     }
     /// Looks at all that has come. `Some`: so many bytes of it are the head.
-    fn read(&mut self, text: &[u8], max: usize) -> Result<Option<(Answer, usize)>, Wrong> {
+    fn read(&mut self, text: &[u8], max: usize) -> Result<Option<(Rc<Answer>, usize)>, Wrong> {
         if self.has_line.is_none() {
             let start = text.get(..5).unwrap_or(text);
             if self.lines && start.len() < 5 && b"HTTP/".starts_with(start) {
@@ -76,10 +73,16 @@ impl CgiHead {
             underscores: true,
             ignore_invalid: true,
         };
-        match self.parser.parse(text, &limits, &mut self.head) {
+        let answer = self.answer.get_or_insert_default();
+        let Some(Answer { head, buf }) = Rc::get_mut(answer) else {
+            bug!("a head that is still coming has been handed out");
+            return Err("upstream sent no valid header".into());
+        };
+        match self.parser.parse(text, &limits, head) {
             Ok(Progress::Done { consumed }) => {
-                let answer = self.done(text.get(..consumed).unwrap_or_default())?;
-                Ok(Some((answer, consumed)))
+                let text = text.get(..consumed).unwrap_or_default();
+                *buf = if self.has_line == Some(true) { text.to_vec() } else { become_one(head, text)? }.into();
+                Ok(self.answer.take().map(|answer| (answer, consumed)))
             }
             Ok(Progress::Partial) => Ok(None),
             // What begins like a status line and is none is a field.
@@ -94,33 +97,30 @@ impl CgiHead {
         self.has_line = Some(has);
         self.parser = if has { ResponseParser::default() } else { ResponseParser::of_fields() };
     }
-    /// The head is whole: it becomes one of HTTP/1.
-    fn done(&mut self, text: &[u8]) -> Result<Answer, Wrong> {
-        let mut head = std::mem::take(&mut self.head);
-        if self.has_line == Some(true) {
-            return Ok(Answer { head, buf: text.to_vec().into() });
+}
+
+/// Makes fields into a head of HTTP/1: what they are as text, behind the status line that they speak of.
+fn become_one(head: &mut ResponseHead, text: &[u8]) -> Result<Vec<u8>, Wrong> {
+    let buf = match status(head, text)? {
+        None => {
+            (head.version, head.status) = (Version::Http11, 200);
+            head.status_line = Span::at(VERSION.len(), OK.len() - 2);
+            head.reason = Span::at(VERSION.len() + 4, OK.len() - 2);
+            joined(&[OK, text])
         }
-        let buf = match status(&head, text)? {
-            None => {
-                (head.version, head.status) = (Version::Http11, 200);
-                head.status_line = Span::at(VERSION.len(), OK.len() - 2);
-                head.reason = Span::at(VERSION.len() + 4, OK.len() - 2);
-                joined(&[OK, text])
-            }
-            Some(line) => {
-                let line = joined(&[VERSION, &line]);
-                read_status_line(&line, &mut head).map_err(|e| wrong(&e, &line))?;
-                joined(&[&line, b"\r\n", text])
-            }
-        };
-        let by = (buf.len() - text.len()) as u32;
-        for Field { name, value, .. } in &mut head.fields.all {
-            for place in [&mut name.start, &mut name.end, &mut value.start, &mut value.end] {
-                *place += by;
-            }
+        Some(line) => {
+            let line = joined(&[VERSION, &line]);
+            read_status_line(&line, head).map_err(|e| wrong(&e, &line))?;
+            joined(&[&line, b"\r\n", text])
         }
-        Ok(Answer { head, buf: buf.into() })
+    };
+    let by = (buf.len() - text.len()) as u32;
+    for Field { name, value, .. } in &mut head.fields.all {
+        for place in [&mut name.start, &mut name.end, &mut value.start, &mut value.end] {
+            *place += by;
+        }
     }
+    Ok(buf)
 }
 
 /// One text, in a buffer that is as long as it.
@@ -213,13 +213,14 @@ mod tests {
                 }
                 let slow = many.push(format!("{}abc", &text[last..]).as_bytes(), 4096).expect("a head").expect("whole");
                 assert_eq!((whole.1, slow.1), (text.len(), 1));
-                for Answer { head, buf } in [whole.0, slow.0] {
-                    let line = head.status_line.of(&buf);
-                    assert_eq!([b"HTTP/1.1 ", line, b"\r\n", text.as_bytes()].concat(), buf);
-                    assert!(line.ends_with(head.reason.of(&buf)), "{status}");
-                    let named = head.fields.by_name(&buf, b"x-name").expect("the field");
-                    assert_eq!(named.value.of(&buf), b"value");
-                    assert_eq!(head.fields.first(Known::ContentLength).map(|v| v.of(&buf)), Some(&b"3"[..]));
+                for answer in [whole.0, slow.0] {
+                    let Answer { head, buf } = &*answer;
+                    let line = head.status_line.of(buf);
+                    assert_eq!([b"HTTP/1.1 ", line, b"\r\n", text.as_bytes()].concat(), *buf);
+                    assert!(line.ends_with(head.reason.of(buf)), "{status}");
+                    let named = head.fields.by_name(buf, b"x-name").expect("the field");
+                    assert_eq!(named.value.of(buf), b"value");
+                    assert_eq!(head.fields.first(Known::ContentLength).map(|v| v.of(buf)), Some(&b"3"[..]));
                 }
             }
         }
