@@ -8,6 +8,7 @@ use crate::thread::{Command, ThreadInit, act, begin_quit, guarded, open, reload,
 use crate::worker::{Registration, Worker};
 use crate::{accept, head_in, mux, secure};
 use base::clock::{self, Instant};
+use http_engine::counting;
 use metrics::process;
 use net::poller::Key;
 use runtime::{LoopWaker, budget, task, time};
@@ -226,7 +227,9 @@ impl Turns {
             progress = Progress::Some;
             guarded(worker, mux.link().key, |_, _| mux.end_of_turn());
         }
-        worker.log_lost();
+        if counting::has_lost() {
+            worker.log_lost();
+        }
         if is_done(worker) {
             flush_logs(worker);
             return Ok(Progress::Ended);

@@ -71,10 +71,16 @@ thread_local! {
     static LOST: RefCell<Vec<Box<Request>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The requests that panics of this thread have cost: counted, and to be logged by the caller.
+/// Panics of this thread have cost requests that have no line yet.
 #[inline]
+pub fn has_lost() -> bool {
+    LOST.with(|lost| !lost.borrow().is_empty())
+}
+
+/// The requests that panics of this thread have cost: counted, and to be logged by the caller.
+#[cold]
 pub fn take_lost() -> Vec<Box<Request>> {
-    LOST.with(|lost| if lost.borrow().is_empty() { Vec::new() } else { lost.take() })
+    LOST.take()
 }
 
 impl Drop for Request {
