@@ -5,7 +5,7 @@ use crate::h2;
 use crate::head_in::{self, Head};
 use crate::link::Link;
 use crate::secure::Secure;
-use crate::task::{self, Start};
+use crate::task::{self, Presence, Start};
 use crate::worker::Worker;
 use base::clock;
 use bytes::Bytes;
@@ -81,8 +81,8 @@ pub fn readable(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secu
     }
     let mut out = worker.out_buf.borrow_mut();
     out.clear();
-    let mut presence = None;
-    let mut batch = Batch { worker, key, link, connection, done: smallvec::SmallVec::new(), body: None };
+    let mut batch =
+        Batch { worker, key, link, connection, done: smallvec::SmallVec::new(), body: None, presence: None };
     let limits = head_in::limits(worker, connection);
     let mut at = 0;
     let mut is_partial = false;
@@ -119,7 +119,7 @@ pub fn readable(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secu
             return batch.send_then(&mut out, Start::Request(r, from(bytes, at + used).to_vec()));
         }
         at += used;
-        let watch = presence.get_or_insert_with(|| Rc::new(task::Presence { link: batch.link.clone() }));
+        let watch = batch.presence.get_or_insert_with(|| worker.presence(&batch.link));
         r.watch = Some(watch.clone());
         worker.step();
         match engine::start(r) {
@@ -213,6 +213,16 @@ struct Batch<'a> {
     done: smallvec::SmallVec<[(Box<Request>, usize); 4]>,
     /// The last answer's body, when it was too large to be copied.
     body: Option<Bytes>,
+    /// What its requests see the client by.
+    presence: Option<Rc<Presence>>,
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        if let Some(presence) = self.presence.take() {
+            self.worker.keep_presence(presence);
+        }
+    }
 }
 
 impl Batch<'_> {

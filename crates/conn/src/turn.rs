@@ -126,9 +126,12 @@ impl Turns {
     /// When something is due that no event tells of.
     pub fn next_due(&self) -> Option<Instant> {
         let worker = &self.worker;
-        let dues =
-            [worker.poller.next_due(), time::next(), self.stop_at, worker.paused_until.get(), worker.next_cutoff()];
-        dues.into_iter().flatten().min()
+        let nearer = |one: Option<Instant>, other: Option<Instant>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        let seldom = nearer(self.stop_at, nearer(worker.paused_until.get(), worker.next_cutoff()));
+        nearer(worker.poller.next_due(), nearer(time::next(), seldom))
     }
 
     /// One turn. `waits`: it may sleep when nothing is left to do.
@@ -297,6 +300,7 @@ impl Drop for Turns {
             self.worker.close(key);
         }
         self.worker.poller.forget_all_wakers();
+        self.worker.forget_presence();
         drop(self.thread.take());
     }
 }

@@ -1,10 +1,11 @@
 //! What a worker thread keeps: its poller, its plan, its pools.
 
-use crate::link::READ_BYTES;
+use crate::link::{Link, READ_BYTES};
 use crate::mails::{ListenPlace as MailPlace, Mails};
 use crate::mux::MuxConnection;
 use crate::secure::Secure;
 use crate::streams::{DatagramSocket, ListenPlace, Streams};
+use crate::task::Presence;
 use crate::thread::Serving;
 use base::clock::Instant;
 use http_engine::{Connection, HttpPlan, ListenerRef, Request, counting, plan};
@@ -87,6 +88,8 @@ pub struct Worker {
     /// Boxed, because they travel through tasks as boxes.
     #[allow(clippy::vec_box)]
     spare: RefCell<Vec<Box<Request>>>,
+    /// What the next request sees its client by. It points back here until [`Worker::forget_presence`].
+    presence: Cell<Option<Rc<Presence>>>,
     pub read_buf: RefCell<Vec<u8>>,
     /// What TLS reads from sockets.
     pub cipher_buf: RefCell<Vec<u8>>,
@@ -121,6 +124,7 @@ impl Worker {
             listen_sockets: RefCell::new(Vec::new()),
             files: Cell::new(None),
             spare: RefCell::new(Vec::new()),
+            presence: Cell::new(None),
             read_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
             cipher_buf: RefCell::new(Vec::new()),
             out_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
@@ -231,6 +235,27 @@ impl Worker {
         r.connection = Some(connection.clone());
         r.started = base::clock::now();
         Some(r)
+    }
+    /// Sees whether the client of a link is still there.
+    pub fn presence(&self, link: &Link) -> Rc<Presence> {
+        if let Some(mut spare) = self.presence.take()
+            && let Some(own) = Rc::get_mut(&mut spare)
+        {
+            own.link = link.clone();
+            return spare;
+        }
+        Rc::new(Presence { link: link.clone() })
+    }
+    /// Keeps it for the next request, if no request has it any more.
+    pub fn keep_presence(&self, mut presence: Rc<Presence>) {
+        if let Some(own) = Rc::get_mut(&mut presence) {
+            own.link.secure = None;
+            self.presence.set(Some(presence));
+        }
+    }
+    /// The thread ends.
+    pub fn forget_presence(&self) {
+        self.presence.set(None);
     }
     /// Counts a finished request, tells the loggers of it and keeps its memory.
     pub fn finished(&self, mut r: Box<Request>) {

@@ -32,7 +32,9 @@ pub enum Outcome {
     Ready(Box<Request>, Body),
     /// Close the connection; nothing is sent.
     Close(Box<Request>),
-    /// The same, later.
+    /// What a handler says, later: [`finish`] goes on with it.
+    Later(LocalFuture<(Box<Request>, Flow)>),
+    /// The same of the engine itself.
     Wait(LocalFuture<Outcome>),
 }
 
@@ -65,35 +67,32 @@ fn run(mut r: Box<Request>) -> Outcome {
     loop {
         match step(&mut r) {
             Flow::Declined => {}
-            Flow::Later(later) => return wait(r, later),
+            Flow::Later(later) => return Outcome::Later(later(r)),
             flow => return settle(r, flow),
         }
     }
 }
 
-fn wait(r: Box<Request>, later: crate::request::Later) -> Outcome {
-    let work = later(r);
-    Outcome::Wait(Box::pin(async move {
-        let (mut r, flow) = work.await;
-        if !matches!(flow, Flow::Declined) {
-            r.note(StepKind::Check(HandlerOrder::Files), r.loc().at, |_| crate::trace::said(&flow));
+/// A handler that had to wait has said this.
+fn said_later(mut r: Box<Request>, flow: Flow) -> Outcome {
+    if !matches!(flow, Flow::Declined) {
+        r.note(StepKind::Check(HandlerOrder::Files), r.loc().at, |_| crate::trace::said(&flow));
+    }
+    match flow {
+        Flow::Declined => run(r),
+        Flow::Allowed => {
+            allowed(&mut r);
+            run(r)
         }
-        match flow {
+        Flow::Rewritten => {
+            rewritten(&mut r);
+            run(r)
+        }
+        flow => match after_access(&mut r, flow) {
             Flow::Declined => run(r),
-            Flow::Allowed => {
-                allowed(&mut r);
-                run(r)
-            }
-            Flow::Rewritten => {
-                rewritten(&mut r);
-                run(r)
-            }
-            flow => match after_access(&mut r, flow) {
-                Flow::Declined => run(r),
-                flow => settle(r, flow),
-            },
-        }
-    }))
+            flow => settle(r, flow),
+        },
+    }
 }
 
 /// Drives an outcome to its end.
@@ -102,6 +101,10 @@ pub async fn finish(mut outcome: Outcome) -> (Box<Request>, Option<Body>) {
         match outcome {
             Outcome::Ready(r, body) => return (r, Some(body)),
             Outcome::Close(r) => return (r, None),
+            Outcome::Later(work) => {
+                let (r, flow) = work.await;
+                outcome = said_later(r, flow);
+            }
             Outcome::Wait(later) => outcome = later.await,
         }
     }
@@ -400,7 +403,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 (r, Flow::Status(status))
             })
         };
-        return wait(r, Box::new(later));
+        return Outcome::Later(later(r));
     }
     loop {
         match flow {
@@ -512,7 +515,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 return run(r);
             }
             Flow::Declined | Flow::Allowed | Flow::Rewritten => return run(r),
-            Flow::Later(later) => return wait(r, later),
+            Flow::Later(later) => return Outcome::Later(later(r)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::clean;
 use crate::request::Request;
-use crate::response::{OutHead, Slot};
+use crate::response::{OutHead, Slot, Str};
 use http_types::Version;
 use net::listen::Address;
 use observe::clock;
@@ -27,7 +27,7 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
     let start = out.len();
     prepare(r, closing);
     out.extend_from_slice(b"HTTP/1.1 ");
-    match r.out.status_line.as_ref().filter(|line| !clean::ends_line(line.bytes())) {
+    match r.out.status_line.as_ref().filter(|line| !line.ends_line()) {
         Some(line) => out.extend_from_slice(line.bytes()),
         None => match http_types::status_line(r.out.status) {
             Some(line) => out.extend_from_slice(line.as_bytes()),
@@ -59,14 +59,14 @@ pub fn fields(r: &mut Request, connection: bool, tell: &mut impl FnMut(&[u8], &[
     let plan = r.plan_rc();
     let core = &plan.loc(r.location).core;
     let o = &r.out;
-    if o.server.bytes().is_empty() && !o.no_server {
+    if o.server.is_empty() && !o.no_server {
         tell(b"Server", &core.signature);
     }
-    if o.date.bytes().is_empty() && !o.no_date {
+    if o.date.is_empty() && !o.no_date {
         clock::cached_at(base::clock::unix_seconds(), |now| tell(b"Date", &now.http));
     }
-    if !o.content_type.bytes().is_empty() && !clean::ends_line(o.content_type.bytes()) {
-        if !o.charset.bytes().is_empty() && !clean::ends_line(o.charset.bytes()) {
+    if !o.content_type.is_empty() && !o.content_type.ends_line() {
+        if !o.charset.is_empty() && !clean::ends_line(o.charset.bytes()) {
             tell(b"Content-Type", &[o.content_type.bytes(), b"; charset=", o.charset.bytes()].concat());
         } else {
             tell(b"Content-Type", o.content_type.bytes());
@@ -75,12 +75,12 @@ pub fn fields(r: &mut Request, connection: bool, tell: &mut impl FnMut(&[u8], &[
     if let Some(length) = o.content_length {
         tell(b"Content-Length", digits(length, &mut [0; 20]));
     }
-    if o.last_modified_text.bytes().is_empty()
+    if o.last_modified_text.is_empty()
         && let Some(modified) = o.last_modified
     {
         tell(b"Last-Modified", &date_text(modified));
     }
-    if o.location.bytes().is_empty() && !r.old_location.bytes().is_empty() && matches!(o.status, 301..=308) {
+    if o.location.is_empty() && !r.old_location.is_empty() && matches!(o.status, 301..=308) {
         r.out.location = std::mem::take(&mut r.old_location);
     }
     // What is made absolute is ours, and stands here; another one stands where it was set.
@@ -106,7 +106,7 @@ pub fn fields(r: &mut Request, connection: bool, tell: &mut impl FnMut(&[u8], &[
         }
         let (name, value) = (field.name.bytes(), field.value.bytes());
         // Features have seen to it already, and said which directive it was: this is for what they forgot.
-        if clean::ends_line(value) || clean::ends_line(name) {
+        if field.value.ends_line() || field.name.ends_line() {
             r.dropped("response head", name, value);
             continue;
         }
@@ -137,17 +137,17 @@ fn connection_fields(r: &Request, tell: &mut impl FnMut(&[u8], &[u8])) {
 }
 
 fn tell_slot(o: &OutHead, slot: Slot, tell: &mut impl FnMut(&[u8], &[u8])) {
-    let (name, value): (&[u8], &[u8]) = match slot {
+    let (name, value): (&[u8], &Str) = match slot {
         Slot::Location => return tell(b"Location", &clean::encoded(o.location.bytes())),
-        Slot::Server => (b"Server", o.server.bytes()),
-        Slot::Date => (b"Date", o.date.bytes()),
-        Slot::LastModified => (b"Last-Modified", o.last_modified_text.bytes()),
-        Slot::Etag => (b"ETag", o.etag.bytes()),
-        Slot::ContentEncoding => (b"Content-Encoding", o.content_encoding.bytes()),
-        Slot::AcceptRanges => (b"Accept-Ranges", b"bytes"),
+        Slot::Server => (b"Server", &o.server),
+        Slot::Date => (b"Date", &o.date),
+        Slot::LastModified => (b"Last-Modified", &o.last_modified_text),
+        Slot::Etag => (b"ETag", &o.etag),
+        Slot::ContentEncoding => (b"Content-Encoding", &o.content_encoding),
+        Slot::AcceptRanges => return tell(b"Accept-Ranges", b"bytes"),
     };
-    if !clean::ends_line(value) {
-        tell(name, value);
+    if !value.ends_line() {
+        tell(name, value.bytes());
     }
 }
 

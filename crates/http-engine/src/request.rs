@@ -427,6 +427,11 @@ impl Request {
     /// Appends a variable's value; `false` when it has none.
     #[inline]
     pub fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
+        // (What most of them are: the plan need not be held for it.)
+        if let Some(Source::One(get)) = self.plan().variables.get(id.0 as usize).map(|v| &v.source) {
+            let get = *get;
+            return get(self, out);
+        }
         let plan = self.plan_rc();
         let Some(variable) = plan.variables.get(id.0 as usize) else { return false };
         session_engine::variable::value(self, variable, out)

@@ -2,6 +2,7 @@
 
 use crate::request::Request;
 use bytes::Bytes;
+use http_types::Span;
 use std::fs::File;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,8 +13,12 @@ use std::task::{Context, Poll};
 pub enum Str {
     Static(&'static [u8]),
     Shared(Arc<[u8]>),
+    /// A part of what several point into: see [`OutHead::take_text`].
+    Part(Rc<Vec<u8>>, Span),
     Owned(Vec<u8>),
 }
+
+const _: () = assert!(size_of::<Str>() == size_of::<Vec<u8>>(), "a head has dozens of them");
 
 impl Str {
     #[inline]
@@ -21,7 +26,29 @@ impl Str {
         match self {
             Str::Static(s) => s,
             Str::Shared(s) => s,
+            Str::Part(text, span) => span.of(text),
             Str::Owned(s) => s,
+        }
+    }
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Str::Static(s) => s.is_empty(),
+            Str::Shared(s) => s.is_empty(),
+            Str::Part(_, span) => span.is_empty(),
+            Str::Owned(s) => s.is_empty(),
+        }
+    }
+    /// See [`crate::clean::ends_line`]. Constants and the fields of a head that has been parsed hold no line end.
+    #[inline]
+    pub fn ends_line(&self) -> bool {
+        match self {
+            Str::Static(_) | Str::Part(..) => {
+                debug_assert!(!crate::clean::ends_line(self.bytes()));
+                false
+            }
+            Str::Shared(s) => crate::clean::ends_line(s),
+            Str::Owned(s) => crate::clean::ends_line(s),
         }
     }
 }
@@ -82,11 +109,13 @@ impl Slot {
 struct Places {
     known: [(Slot, usize); Slot::ALL.len()],
     count: usize,
+    /// A bit for each slot that has its place.
+    settled: u8,
 }
 
 impl Default for Places {
     fn default() -> Self {
-        Places { known: [(Slot::Location, 0); Slot::ALL.len()], count: 0 }
+        Places { known: [(Slot::Location, 0); Slot::ALL.len()], count: 0, settled: 0 }
     }
 }
 
@@ -128,32 +157,53 @@ pub struct OutHead {
     pub fields: Vec<OutField>,
     pub trailers: Vec<OutField>,
     places: Places,
+    /// What [`Str::Part`]s point into; kept for the next response where none does any more.
+    text: Rc<Vec<u8>>,
 }
+
+/// The text of a longer head is not kept for the next response.
+const TEXT_BYTES_KEPT: usize = 16 * 1024;
 
 impl OutHead {
     pub fn clear(&mut self) {
         self.fields.clear();
         self.trailers.clear();
-        self.places.count = 0;
+        (self.places.count, self.places.settled) = (0, 0);
         self.status = 0;
         (self.status_line, self.content_length, self.last_modified, self.accept_ranges) = (None, None, None, None);
         (self.ranges_allowed, self.single_range, self.vary_encoding) = (false, false, false);
         (self.no_server, self.no_date) = (false, false);
-        for text in [
-            &mut self.content_type,
-            &mut self.charset,
-            &mut self.wanted_charset,
-            &mut self.etag,
-            &mut self.location,
-            &mut self.server,
-            &mut self.date,
-            &mut self.content_encoding,
-            &mut self.last_modified_text,
-        ] {
-            if !text.bytes().is_empty() {
+        // (Most are empty: to see that costs less than to drop what is there.)
+        let empty = |text: &mut Str| {
+            if !matches!(text, Str::Static([])) {
                 *text = Str::default();
             }
+        };
+        empty(&mut self.content_type);
+        empty(&mut self.charset);
+        empty(&mut self.wanted_charset);
+        empty(&mut self.etag);
+        empty(&mut self.location);
+        empty(&mut self.server);
+        empty(&mut self.date);
+        empty(&mut self.content_encoding);
+        empty(&mut self.last_modified_text);
+        if self.text.capacity() > TEXT_BYTES_KEPT {
+            self.text = Rc::default();
         }
+    }
+    /// A copy of the text of a head that another server has written, in one piece: its fields become [`Str::Part`]s of it, and cost
+    /// no allocation each.
+    pub fn take_text(&mut self, text: &[u8]) -> Rc<Vec<u8>> {
+        match Rc::get_mut(&mut self.text) {
+            Some(own) => {
+                own.clear();
+                own.extend_from_slice(text);
+            }
+            // (A response that was replaced: something of it is still there.)
+            None => self.text = Rc::new(text.to_vec()),
+        }
+        self.text.clone()
     }
     pub fn add(&mut self, name: impl Into<Str>, value: impl Into<Str>) {
         self.settle();
@@ -161,25 +211,30 @@ impl OutHead {
     }
     /// Slots that were filled since the last time have their place here, behind the fields so far.
     pub fn settle(&mut self) {
-        for slot in Slot::ALL {
-            let known = self.places.known.get(..self.places.count).unwrap_or_default();
-            if !self.holds(slot) || known.iter().any(|(other, _)| *other == slot) {
-                continue;
-            }
-            if let Some(place) = self.places.known.get_mut(self.places.count) {
-                *place = (slot, self.fields.len());
-                self.places.count += 1;
-            }
+        Slot::ALL.into_iter().for_each(|slot| self.settle_slot(slot));
+    }
+    /// The same of one that alone may have been filled.
+    #[inline]
+    pub fn settle_slot(&mut self, slot: Slot) {
+        let bit = 1 << slot as u8;
+        if self.places.settled & bit != 0 || !self.holds(slot) {
+            return;
+        }
+        self.places.settled |= bit;
+        if let Some(place) = self.places.known.get_mut(self.places.count) {
+            *place = (slot, self.fields.len());
+            self.places.count += 1;
         }
     }
+    #[inline]
     fn holds(&self, slot: Slot) -> bool {
         match slot {
-            Slot::Location => !self.location.bytes().is_empty(),
-            Slot::Server => !self.server.bytes().is_empty(),
-            Slot::Date => !self.date.bytes().is_empty(),
-            Slot::LastModified => !self.last_modified_text.bytes().is_empty(),
-            Slot::Etag => !self.etag.bytes().is_empty(),
-            Slot::ContentEncoding => !self.content_encoding.bytes().is_empty(),
+            Slot::Location => !self.location.is_empty(),
+            Slot::Server => !self.server.is_empty(),
+            Slot::Date => !self.date.is_empty(),
+            Slot::LastModified => !self.last_modified_text.is_empty(),
+            Slot::Etag => !self.etag.is_empty(),
+            Slot::ContentEncoding => !self.content_encoding.is_empty(),
             Slot::AcceptRanges => self.accept_ranges == Some(true),
         }
     }

@@ -193,7 +193,11 @@ pub fn find_cookie<'a>(header: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 }
 
 fn document_root(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    let core = r.loc().core.clone();
+    let core = &r.loc().core;
+    if let Some(path) = core.root.path.as_literal() {
+        return put(out, path);
+    }
+    let core = core.clone();
     core.root.write(r, out);
     true
 }
@@ -339,15 +343,27 @@ pub fn peer_text(c: &Connection) -> String {
     c.peer.map_or_else(|| "unix:".into(), |a| a.ip().to_string())
 }
 
+/// An address as text: parameters and fields of requests towards servers often have it.
+fn put_ipv4(out: &mut Vec<u8>, octets: [u8; 4]) {
+    out.reserve(15);
+    for (i, n) in octets.into_iter().enumerate() {
+        if i > 0 {
+            out.push(b'.');
+        }
+        if n >= 100 {
+            out.push(b'0' + n / 100);
+        }
+        if n >= 10 {
+            out.push(b'0' + n / 10 % 10);
+        }
+        out.push(b'0' + n % 10);
+    }
+}
+
 fn remote_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
     match r.connection().peer {
         Some(SocketAddr::V4(a)) => {
-            for (i, part) in a.ip().octets().into_iter().enumerate() {
-                if i > 0 {
-                    out.push(b'.');
-                }
-                number(u64::from(part), out);
-            }
+            put_ipv4(out, a.ip().octets());
             true
         }
         Some(SocketAddr::V6(a)) => write!(out, "{}", a.ip()).is_ok(),
@@ -542,4 +558,19 @@ fn time_iso8601(_: &mut Request, out: &mut Vec<u8>) -> bool {
 
 fn time_local(_: &mut Request, out: &mut Vec<u8>) -> bool {
     clock::cached_at(base::clock::unix_seconds(), |now| put(out, &now.log))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_as_text() {
+        for n in 0..=255 {
+            let octets = [n, 255 - n, n / 10, n / 100];
+            let mut out = Vec::new();
+            put_ipv4(&mut out, octets);
+            assert_eq!(String::from_utf8_lossy(&out), std::net::Ipv4Addr::from(octets).to_string());
+        }
+    }
 }

@@ -190,6 +190,11 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
+    /// Where the text of the status line and of the fields ends in the buffer.
+    pub fn text_end(&self) -> usize {
+        let ends = self.fields.all.iter().map(|field| field.value.end.max(field.name.end));
+        ends.fold(self.status_line.end, u32::max) as usize
+    }
     /// Ready for another head; keeps what has been allocated.
     pub fn clear(&mut self) {
         let mut fields = std::mem::take(&mut self.fields);

@@ -581,18 +581,24 @@ impl<T: Clone> Poller<T> {
                     }
                     // Reading is the loop's; a task may wait for room to write.
                     let write = entry.wakers.as_mut().filter(|_| flags & WRITABLE != 0).and_then(|w| w.write.take());
-                    return [None, write, None];
+                    return (None, write, None);
                 }
-                match &mut entry.wakers {
-                    Some(w) => [
-                        if flags & READABLE != 0 { w.read.take() } else { None },
-                        if flags & WRITABLE != 0 { w.write.take() } else { None },
-                        if flags & CLOSING != 0 { w.close.take() } else { None },
-                    ],
-                    None => [None, None, None],
-                }
+                let Some(wakers) = &mut entry.wakers else { return (None, None, None) };
+                let mut take = |flag: u8, of: fn(&mut Wakers) -> &mut Option<Waker>| {
+                    if flags & flag != 0 { of(wakers).take() } else { None }
+                };
+                (take(READABLE, |w| &mut w.read), take(WRITABLE, |w| &mut w.write), take(CLOSING, |w| &mut w.close))
             });
-            wake.into_iter().flatten().flatten().for_each(Waker::wake);
+            let Some((read, write, close)) = wake else { continue };
+            if let Some(read) = read {
+                read.wake();
+            }
+            if let Some(write) = write {
+                write.wake();
+            }
+            if let Some(close) = close {
+                close.wake();
+            }
         }
         Ok(full)
     }

@@ -237,6 +237,62 @@ fn uwsgi_request(buf: &[u8]) -> Option<usize> {
     (buf.len() >= whole).then_some(whole)
 }
 
+/// The requests that scgi and uwsgi programs are sent: constants and variables, empty ones, fields that come again; and what is
+/// too long for uwsgi.
+#[test]
+fn what_scgi_and_uwsgi_programs_are_told() {
+    fn echo(mut talk: Talk<'_>, whole: fn(&[u8]) -> Option<usize>) {
+        if let Some(request) = talk.until(whole) {
+            talk.send(&[b"Content-Type: text/plain\r\n\r\n".as_slice(), &request].concat());
+        }
+    }
+    let scgi = Origin::new(|talk| echo(talk, scgi_request));
+    let uwsgi = Origin::new(|talk| echo(talk, uwsgi_request));
+    let (site, port) = (Site::new("", ""), free_port());
+    let params = |family: &str| {
+        format!(
+            "{family}_param A const; {family}_param B ''; {family}_param C $arg_c if_not_empty; {family}_param D $arg_d;"
+        )
+    };
+    let locations = format!(
+        "large_client_header_buffers 8 128k; chunked_transfer_encoding off;
+         location /scgi {{ scgi_pass 127.0.0.1:{}; {} }}
+         location /uwsgi {{ uwsgi_pass 127.0.0.1:{}; {} uwsgi_modifier1 3; uwsgi_modifier2 7; uwsgi_string tail; }}",
+        scgi.port,
+        params("scgi"),
+        uwsgi.port,
+        params("uwsgi"),
+    );
+    let server = serve(&site, port, &locations);
+    let body = |path: &str, fields: &str| {
+        let answer = ask(port, &format!("GET {path} HTTP/1.1\r\nHost: me\r\nConnection: close\r\n{fields}\r\n"));
+        answer.split_once("\r\n\r\n").map(|(_, body)| body.to_string()).unwrap_or(answer)
+    };
+    let fields = "X-Two: 1\r\nx-two: 2\r\n";
+    let words = [
+        ("A", "const"),
+        ("B", ""),
+        ("D", "d"),
+        ("HTTP_HOST", "me"),
+        ("HTTP_CONNECTION", "close"),
+        ("HTTP_X_TWO", "1, 2"),
+    ];
+    let strings: String = words.iter().map(|(name, value)| format!("{name}\0{value}\0")).collect();
+    let strings = format!("CONTENT_LENGTH\00\0{strings}");
+    assert_eq!(body("/scgi?d=d", fields), format!("{}:{strings},", strings.len()));
+    let word = |text: &str| format!("{}\0{text}", text.len() as u8 as char);
+    let packet: String = words.iter().map(|(name, value)| word(name) + &word(value)).collect::<String>() + "tail";
+    assert_eq!(body("/uwsgi?d=d", fields), format!("\x03{}\0\x07{packet}", packet.len() as u8 as char));
+    // As in nginx, what is said is the size that the packet would have.
+    let long = "x".repeat(70_000);
+    assert!(body("/uwsgi", &format!("X-Long: {long}\r\n")).contains("500 Internal Server Error"));
+    server.quit();
+    let sent = [("A", 5), ("B", 0), ("D", 0), ("HTTP_HOST", 2), ("HTTP_CONNECTION", 5), ("HTTP_X_LONG", long.len())];
+    let size = sent.iter().map(|(name, value)| 4 + name.len() + value).sum::<usize>() + "tail".len();
+    let log = site.log();
+    assert!(log.contains(&format!("uwsgi request is too big: {size}, ")), "{log}");
+}
+
 #[test]
 fn scgi_and_uwsgi_programs_that_misbehave() {
     macro_rules! rows {

@@ -110,6 +110,18 @@ fn errors_have_nginxs_first_line() {
             5,
             "\"proxy_cache_purge\" with a constant would purge with every request",
         ),
+        (
+            "",
+            "stream { server { listen 127.0.0.1:1;\n\nproxy_pass localhost; } }",
+            6,
+            "no port in upstream \"localhost\"",
+        ),
+        (
+            "",
+            "stream { server { listen 127.0.0.1:1;\nproxy_pass a:99999; } }",
+            5,
+            "invalid port in upstream \"a:99999\"",
+        ),
         ("", "include none.conf;", 4, "open() \"CONF/none.conf\" failed (2: No such file or directory)"),
         ("", "http { ", 5, "unexpected end of file, expecting \"}\""),
     ] {

@@ -142,6 +142,7 @@ struct Draft {
 
 impl Builder<'_> {
     fn complain(&mut self, at: Option<At>, problem: Problem) {
+        let at = problem.inner.or(at);
         let mut complaint = check::word(&conf_schema::Directive::default(), problem);
         complaint.span = at.map(|at| at.span);
         complaint.line = at.map_or(0, |at| at.line);

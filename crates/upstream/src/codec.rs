@@ -40,7 +40,7 @@ pub struct End {
 #[derive(Debug)]
 pub enum Event {
     /// An interim response (1xx but 101), and its length in bytes.
-    Interim(Answer, usize),
+    Interim(Rc<Answer>, usize),
     Head(Begun),
     Body(Bytes),
     End(End),

@@ -534,7 +534,7 @@ impl MuxStream {
         let (answer, length) = answer(list)?;
         let status = answer.head.status;
         if (100..200).contains(&status) {
-            return Ok(Came::Event(Event::Interim(answer, octets)));
+            return Ok(Came::Event(Event::Interim(Rc::new(answer), octets)));
         }
         let bodiless = self.asked.method == Method::Head || matches!(status, 204 | 304);
         self.left = if bodiless { Some(0) } else { length };

@@ -41,7 +41,16 @@ pub fn parse_trailers(buf: &[u8], fields: &mut Fields) -> Result<(), HeadError> 
 /// controls, CRLF. Everything else, errors included, is left to [`any_line`].
 #[inline(always)]
 pub(crate) fn usual_line(buf: &[u8], start: usize) -> Option<(Field, usize)> {
-    let block = u128::from_le_bytes(*buf.get(start..)?.first_chunk()?);
+    let rest = buf.get(start..)?;
+    let block = match rest.first_chunk() {
+        Some(block) => u128::from_le_bytes(*block),
+        // The last line of a head without a body.
+        None => {
+            let mut block = [0; 16];
+            block.get_mut(..rest.len())?.copy_from_slice(rest);
+            u128::from_le_bytes(block)
+        }
+    };
     let name_len = match scan::eq(block as u64, b':') {
         0 => 8 + scan::index(scan::eq((block >> 64) as u64, b':')),
         found => scan::index(found),

@@ -7,7 +7,7 @@ use crate::fields::{Line, any_line, usual_line};
 use crate::request_line;
 use crate::{
     ChunkError, ChunkedDecoder, Decoded, HeadError, HeadLimits, HeadParser, Progress, ResponseParser, Role,
-    check_request, keep_alive, response_body, response_keep_alive,
+    check_request, keep_alive, read_status_line, response_body, response_keep_alive,
 };
 use http_types::{BodyLength, Known, Method, RequestHead, ResponseHead, Span, known};
 
@@ -106,6 +106,30 @@ pub fn response(data: &[u8]) {
             }
             let _ = response_keep_alive(&head, data);
         }
+    }
+    without_line(data);
+}
+
+/// Fields without a status line are the fields that they are behind one.
+fn without_line(data: &[u8]) {
+    const LINE: &[u8] = b"HTTP/1.1 200 OK\r\n";
+    let (mut alone, mut behind) = (ResponseHead::default(), ResponseHead::default());
+    let whole = ResponseParser::of_fields().parse(data, &HeadLimits::default(), &mut alone);
+    let text = [LINE, data].concat();
+    let other = ResponseParser::default().parse(&text, &HeadLimits::default(), &mut behind);
+    if let (Ok(Progress::Done { consumed }), Ok(Progress::Done { consumed: more })) = (whole, other) {
+        assert_eq!(consumed + LINE.len(), more);
+        let said = |head: &ResponseHead, buf: &[u8]| {
+            let each = head.fields.all.iter().map(|f| (f.name.of(buf).to_vec(), f.value.of(buf).to_vec(), f.known));
+            each.collect::<Vec<_>>()
+        };
+        assert_eq!(said(&alone, data), said(&behind, &text));
+    } else if !matches!(whole, Err(HeadError::FieldTooLong(_) | HeadError::HeadTooLarge)) {
+        assert_eq!(whole.is_ok(), other.is_ok());
+    }
+    let mut line = ResponseHead::default();
+    if read_status_line(data, &mut line).is_ok() {
+        assert!(data.starts_with(b"HTTP/") && line.status < 1000 && line.status_line.end as usize <= data.len());
     }
 }
 

@@ -38,4 +38,4 @@ pub use error::HeadError;
 pub use fields::parse_trailers;
 pub use framing::{FramingError, check_request, keep_alive, request_body, response_body, response_keep_alive};
 pub use request::{HeadLimits, HeadParser, Progress};
-pub use response::ResponseParser;
+pub use response::{ResponseParser, read_status_line};

@@ -14,6 +14,12 @@ pub struct ResponseParser {
 }
 
 impl ResponseParser {
+    /// A parser of a head that begins with its fields: protocols whose status is one of them (RFC 3875, 6.2) have no line
+    /// of their own. [`read_status_line`] reads one that stands elsewhere.
+    pub fn of_fields() -> ResponseParser {
+        ResponseParser { line_done: true, ..ResponseParser::default() }
+    }
+
     /// Ready for the next head, for instance after a `103`.
     pub fn reset(&mut self) {
         *self = ResponseParser::default();
@@ -28,7 +34,7 @@ impl ResponseParser {
     /// `limits.ignore_invalid` and `limits.underscores` are not looked at: nginx keeps every upstream field that it can
     /// read.
     pub fn parse(&mut self, buf: &[u8], limits: &HeadLimits, head: &mut ResponseHead) -> Result<Progress, HeadError> {
-        if self.scanned == 0 && !self.line_done {
+        if self.scanned == 0 && self.start == 0 {
             head.clear();
             // What most heads need: growing step by step costs more.
             head.fields.all.reserve(16);
@@ -110,6 +116,14 @@ impl ResponseParser {
 fn status_prefix(buf: &[u8]) -> Result<(), HeadError> {
     let len = buf.len().min(5);
     if buf.get(..len) == b"HTTP/".get(..len) { Ok(()) } else { Err(HeadError::InvalidStatusLine) }
+}
+
+/// Reads a status line without its line end into a head, whose fields stay what they are. Its spans count from the line's start.
+///
+/// # Errors
+/// [`HeadError::InvalidStatusLine`].
+pub fn read_status_line(line: &[u8], head: &mut ResponseHead) -> Result<(), HeadError> {
+    status(line, head)
 }
 
 /// Reads a status line without its LF (`ngx_http_parse_status_line`).

@@ -11,7 +11,7 @@ use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
 use http_engine::regex::{Captures, Pattern};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request};
-use record::FastCgi;
+use record::{FastCgi, Pairs};
 use std::any::Any;
 use std::sync::Arc;
 use upstream::SerialCodec;
@@ -118,7 +118,7 @@ impl Feature for Fastcgi {
 
 /// FastCGI as one location speaks it.
 struct Spoken {
-    params: Params,
+    params: Params<Pairs>,
     keep: bool,
     catch: Arc<[Vec<u8>]>,
 }
@@ -135,9 +135,9 @@ impl Protocol for Spoken {
         _: Announce,
         out: &mut Vec<u8>,
     ) -> Result<bool, u16> {
-        let mut params = Vec::with_capacity(1024);
-        self.params.each(r, &mut |name, value| record::put_param(name, value, &mut params));
-        record::put_request(&params, self.keep, out);
+        // What most requests need: growing step by step costs more.
+        out.reserve(1024);
+        record::put_request(self.keep, out, |out| self.params.write(r, out));
         Ok(true)
     }
 }
@@ -155,13 +155,17 @@ static VARIABLES: &[Builtin] = &[
 
 fn script(r: &mut Request, out: &mut Vec<u8>, group: usize) -> bool {
     let script = r.loc().ext::<Script>();
-    let mut captures = Captures::default();
-    let split = script.and_then(|script| script.split.as_ref());
-    let matched = split.is_some_and(|Split(pattern)| pattern.captures(&r.path, &mut captures) == Ok(true));
-    let part = match (matched, group) {
-        (true, group) => captures.get(group).unwrap_or_default(),
-        (false, 1) => &r.path,
-        (false, _) => b"",
+    let mut captures = None;
+    if let Some(Split(pattern)) = script.and_then(|script| script.split.as_ref()) {
+        let found = captures.insert(Captures::default());
+        if pattern.captures(&r.path, found) != Ok(true) {
+            captures = None;
+        }
+    }
+    let part = match (&captures, group) {
+        (Some(captures), group) => captures.get(group).unwrap_or_default(),
+        (None, 1) => &r.path,
+        (None, _) => b"",
     };
     out.extend_from_slice(part);
     if group == 1

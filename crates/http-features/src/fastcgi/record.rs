@@ -2,8 +2,8 @@
 
 use crate::shared::cgi::codec::{Left, MORE_THAN_ANNOUNCED};
 use crate::shared::cgi::head::CgiHead;
-use bytes::Bytes;
-use std::rc::Rc;
+use crate::shared::cgi::params::Packing;
+use bytes::{Buf, Bytes};
 use std::sync::Arc;
 use upstream::{Asked, Begun, End, Event, SerialCodec, Wrong};
 
@@ -21,33 +21,80 @@ const HEADER_BYTES: usize = 8;
 /// What one record of ours carries at most, as in nginx.
 const PIECE_BYTES: usize = 32 * 1024;
 
+/// Records end on a multiple of eight bytes.
+fn padding(length: usize) -> usize {
+    length.wrapping_neg() % 8
+}
+
 fn put_record(kind: u8, content: &[u8], out: &mut Vec<u8>) {
-    let padding = (8 - content.len() % 8) % 8;
+    let padding = padding(content.len());
     let [high, low] = (content.len() as u16).to_be_bytes();
     out.extend_from_slice(&[VERSION, kind, 0, 1, high, low, padding as u8, 0]);
     out.extend_from_slice(content);
     out.resize(out.len() + padding, 0);
 }
 
-fn put_length(n: usize, out: &mut Vec<u8>) {
-    match u8::try_from(n) {
-        Ok(short) if short < 128 => out.push(short),
-        _ => out.extend_from_slice(&(n as u32 | 1 << 31).to_be_bytes()),
+/// Parameters as FastCGI has them: the lengths of name and value, one byte each or, from 128 on, four; then both.
+pub struct Pairs;
+
+impl Packing for Pairs {
+    fn begin(name: usize, out: &mut Vec<u8>) {
+        match u8::try_from(name) {
+            Ok(short) if short < 128 => out.push(short),
+            _ => out.extend_from_slice(&long(name)),
+        }
+        // The value's length.
+        out.push(0);
+    }
+    fn value(_: &mut Vec<u8>) {}
+    #[inline(always)]
+    fn end(start: usize, value: usize, out: &mut Vec<u8>) {
+        let place = start + if out.get(start).is_some_and(|first| *first < 128) { 1 } else { 4 };
+        match (out.len() - value, out.get_mut(place)) {
+            (length @ ..128, Some(place)) => *place = length as u8,
+            (length, _) => lengthen(place, length, out),
+        }
     }
 }
 
-/// Adds a parameter to others.
-pub fn put_param(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    put_length(name.len(), out);
-    put_length(value.len(), out);
-    out.extend_from_slice(name);
-    out.extend_from_slice(value);
+/// A length turns out to need four bytes: what stands behind it makes room.
+#[inline(never)]
+fn lengthen(place: usize, length: usize, out: &mut Vec<u8>) {
+    out.splice(place..=place, long(length));
 }
 
-/// Writes all that goes before the body. Parameters that do not fit one record go into as many as it takes (nginx refuses them).
-pub fn put_request(params: &[u8], keep: bool, out: &mut Vec<u8>) {
-    put_record(BEGIN_REQUEST, &[0, RESPONDER, if keep { KEEP_CONN } else { 0 }, 0, 0, 0, 0, 0], out);
-    params.chunks(usize::from(u16::MAX)).for_each(|part| put_record(PARAMS, part, out));
+/// A length that does not fit one byte.
+fn long(n: usize) -> [u8; 4] {
+    (n as u32 | 1 << 31).to_be_bytes()
+}
+
+/// Writes all that goes before the body; `params` adds the parameters, by the rules of [`Pairs`]. Those that do not fit one record
+/// go into as many as it takes (nginx refuses them).
+pub fn put_request(keep: bool, out: &mut Vec<u8>, params: impl FnOnce(&mut Vec<u8>)) {
+    let keep = if keep { KEEP_CONN } else { 0 };
+    out.extend_from_slice(&[VERSION, BEGIN_REQUEST, 0, 1, 0, 8, 0, 0, 0, RESPONDER, keep, 0, 0, 0, 0, 0]);
+    let header = out.len();
+    out.extend_from_slice(&[VERSION, PARAMS, 0, 1, 0, 0, 0, 0]);
+    let start = out.len();
+    params(out);
+    let length = out.len() - start;
+    match u16::try_from(length) {
+        // An empty record is the last one.
+        Ok(0) => return,
+        Ok(short) => {
+            let padding = padding(length);
+            if let Some([high, low, padded]) = out.get_mut(header + 4..header + 7) {
+                [*high, *low] = short.to_be_bytes();
+                *padded = padding as u8;
+            }
+            out.resize(out.len() + padding, 0);
+        }
+        Err(_) => {
+            let all = out.split_off(start);
+            out.truncate(header);
+            all.chunks(usize::from(u16::MAX)).for_each(|part| put_record(PARAMS, part, out));
+        }
+    }
     put_record(PARAMS, &[], out);
 }
 
@@ -57,6 +104,12 @@ struct Record {
     kind: u8,
     left: usize,
     padding: usize,
+}
+
+impl Record {
+    fn new(kind: u8, high: u8, low: u8, padding: u8) -> Record {
+        Record { kind, left: usize::from(u16::from_be_bytes([high, low])), padding: usize::from(padding) }
+    }
 }
 
 enum State {
@@ -80,8 +133,6 @@ pub struct FastCgi {
     header: Vec<u8>,
     record: Option<Record>,
     head: CgiHead,
-    /// What came behind the head in its record.
-    rest: Bytes,
     state: State,
     reusable: bool,
 }
@@ -96,13 +147,25 @@ impl FastCgi {
             header: Vec::new(),
             record: None,
             head: CgiHead::new(false),
-            rest: Bytes::new(),
             state: State::Ended,
             reusable: false,
         }
     }
+    /// Leaves bytes behind. (What is empty keeps no buffer.)
+    fn skip(&mut self, n: usize) {
+        if n < self.chunk.len() {
+            self.chunk.advance(n);
+        } else {
+            self.chunk = Bytes::new();
+        }
+    }
     /// The next record's header; `None`: it has not come.
     fn header(&mut self) -> Result<Option<Record>, Wrong> {
+        let here = self.chunk.first_chunk().filter(|_| self.header.is_empty()).copied();
+        if let Some([VERSION, kind @ (STDOUT | STDERR | END_REQUEST), 0, 1, high, low, padding, _]) = here {
+            self.skip(HEADER_BYTES);
+            return Ok(Some(Record::new(kind, high, low, padding)));
+        }
         let wanted = HEADER_BYTES - self.header.len();
         let part = self.chunk.split_to(wanted.min(self.chunk.len()));
         self.header.extend_from_slice(&part);
@@ -119,9 +182,7 @@ impl FastCgi {
             [_, _, _, low, ..] if low != 1 => {
                 return Err(format!("upstream sent unexpected FastCGI request id low byte: {low}").into());
             }
-            [_, kind, _, _, high, low, padding, _] => {
-                Record { kind, left: usize::from(u16::from_be_bytes([high, low])), padding: usize::from(padding) }
-            }
+            [_, kind, _, _, high, low, padding, _] => Record::new(kind, high, low, padding),
             _ => return Ok(None),
         };
         self.header.clear();
@@ -132,11 +193,11 @@ impl FastCgi {
         Event::End(End { trailers: Vec::new(), excess })
     }
     /// A record has begun.
-    fn begun(&mut self, record: Record) -> Result<Option<Event>, Wrong> {
+    fn begun(&self, record: Record) -> Result<(), Wrong> {
         let body = match self.state {
             State::Head => None,
             State::Body(left) => Some(left),
-            State::Excess | State::Ended => return Ok(None),
+            State::Excess | State::Ended => return Ok(()),
         };
         let is_short = matches!(body, Some(Left::Bytes(1..)));
         match record.kind {
@@ -147,7 +208,7 @@ impl FastCgi {
             STDOUT if record.left == 0 && (body.is_none() || is_short) => {
                 Err("upstream prematurely closed FastCGI stdout".into())
             }
-            _ => Ok(None),
+            _ => Ok(()),
         }
     }
     fn stderr(&mut self, piece: &Bytes) -> Result<Option<Event>, Wrong> {
@@ -161,66 +222,83 @@ impl FastCgi {
         }
         Ok(Some(Event::Said(words)))
     }
-    fn stdout(&mut self, mut piece: Bytes) -> Result<Option<Event>, Wrong> {
-        match &mut self.state {
-            State::Head => {
-                let Some((answer, rest)) = self.head.push(&piece, self.asked.head_max)? else { return Ok(None) };
-                let left = Left::of(&answer, self.asked.method)?;
-                let (length, head_bytes) = (left.length(&answer), answer.buf.len());
-                let behind = rest.len() + self.chunk.len();
-                self.rest = rest;
-                self.state = State::Body(left);
-                Ok(Some(Event::Head(Begun { answer: Rc::new(answer), head_bytes, length, behind })))
+    /// The next bytes of a record, as far as its content goes; the head is read where it lies.
+    fn content(&mut self, record: &mut Record) -> Result<Option<Event>, Wrong> {
+        let here = record.left.min(self.chunk.len());
+        let mut taken = here;
+        let event = match (record.kind, &mut self.state) {
+            (STDERR, _) => {
+                let piece = self.chunk.slice(..here);
+                self.stderr(&piece)?
             }
-            State::Body(left) => {
-                let more = left.take(&mut piece);
-                if more {
+            (STDOUT, State::Head) => {
+                let piece = self.chunk.get(..here).unwrap_or_default();
+                match self.head.push(piece, self.asked.head_max)? {
+                    None => None,
+                    Some((answer, took)) => {
+                        taken = took;
+                        let left = Left::of(&answer, self.asked.method)?;
+                        let (length, head_bytes) = (left.length(&answer), answer.buf.len());
+                        let behind = self.chunk.len() - took;
+                        self.state = State::Body(left);
+                        Some(Event::Head(Begun { answer, head_bytes, length, behind }))
+                    }
+                }
+            }
+            (STDOUT, State::Body(left)) => {
+                taken = 0;
+                record.left -= here;
+                let mut piece = self.chunk.split_to(here);
+                if left.take(&mut piece) {
                     self.state = State::Excess;
                 }
-                Ok((!piece.is_empty()).then_some(Event::Body(piece)))
+                (!piece.is_empty()).then_some(Event::Body(piece))
             }
-            State::Excess | State::Ended => Ok(None),
-        }
-    }
-    /// Where it stands: what has not moved on waits for more bytes.
-    fn place(&self) -> (usize, usize, Option<(usize, usize)>) {
-        (self.chunk.len(), self.rest.len(), self.record.map(|record| (record.left, record.padding)))
-    }
-    fn next(&mut self) -> Result<Option<Event>, Wrong> {
-        if matches!(self.state, State::Excess) {
-            return Ok(Some(self.end(Some(MORE_THAN_ANNOUNCED))));
-        }
-        if !self.rest.is_empty() {
-            let rest = std::mem::take(&mut self.rest);
-            return self.stdout(rest);
-        }
-        let Some(mut record) = self.record else {
-            let Some(record) = self.header()? else { return Ok(None) };
-            self.record = Some(record);
-            return self.begun(record);
+            _ => None,
         };
-        if record.left > 0 {
-            let piece = self.chunk.split_to(record.left.min(self.chunk.len()));
-            if piece.is_empty() {
+        record.left -= taken;
+        self.skip(taken);
+        Ok(event)
+    }
+    /// What comes next of what is here.
+    fn next(&mut self) -> Result<Option<Event>, Wrong> {
+        loop {
+            match self.state {
+                State::Excess => return Ok(Some(self.end(Some(MORE_THAN_ANNOUNCED)))),
+                State::Ended => return Ok(None),
+                State::Head | State::Body(_) => {}
+            }
+            let mut record = match self.record {
+                Some(record) => record,
+                None => {
+                    let Some(record) = self.header()? else { return Ok(None) };
+                    self.begun(record)?;
+                    record
+                }
+            };
+            if record.left > 0 && !self.chunk.is_empty() {
+                let event = self.content(&mut record)?;
+                self.record = Some(record);
+                if event.is_some() {
+                    return Ok(event);
+                }
+                continue;
+            }
+            let padding = if record.left == 0 { record.padding.min(self.chunk.len()) } else { 0 };
+            if padding > 0 {
+                self.skip(padding);
+                record.padding -= padding;
+            }
+            if record.left > 0 || record.padding > 0 {
+                self.record = Some(record);
                 return Ok(None);
             }
-            record.left -= piece.len();
-            self.record = Some(record);
-            return match record.kind {
-                STDERR => self.stderr(&piece),
-                STDOUT => self.stdout(piece),
-                _ => Ok(None),
-            };
+            self.record = None;
+            if record.kind == END_REQUEST {
+                self.reusable = self.keep && self.chunk.is_empty();
+                return Ok(Some(self.end(None)));
+            }
         }
-        let padding = record.padding.min(self.chunk.len());
-        self.chunk = self.chunk.split_off(padding);
-        record.padding -= padding;
-        self.record = (record.padding > 0).then_some(record);
-        if self.record.is_none() && record.kind == END_REQUEST && matches!(self.state, State::Body(_)) {
-            self.reusable = self.keep && self.chunk.is_empty();
-            return Ok(Some(self.end(None)));
-        }
-        Ok(None)
     }
 }
 
@@ -231,7 +309,6 @@ impl SerialCodec for FastCgi {
         self.header.clear();
         self.record = None;
         self.head.reset();
-        self.rest = Bytes::new();
         self.state = State::Head;
         self.reusable = false;
     }
@@ -246,13 +323,9 @@ impl SerialCodec for FastCgi {
             if self.chunk.is_empty() && !input.is_empty() {
                 self.chunk = Bytes::from(std::mem::take(input));
             }
-            let before = self.place();
-            if let Some(event) = self.next()? {
-                return Ok(Some(event));
-            }
-            let goes_on = before != self.place() || matches!(self.state, State::Excess);
-            if !goes_on || matches!(self.state, State::Ended) {
-                return Ok(None);
+            let event = self.next()?;
+            if event.is_some() || input.is_empty() || !self.chunk.is_empty() {
+                return Ok(event);
             }
         }
     }
@@ -268,6 +341,7 @@ impl SerialCodec for FastCgi {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::cgi::params::put;
     use http_types::Method;
 
     fn record(kind: u8, text: &str) -> Vec<u8> {
@@ -339,15 +413,45 @@ mod tests {
     #[test]
     fn requests() {
         let mut out = Vec::new();
-        let mut params = Vec::new();
-        put_param(b"A", &[b'x'; 200], &mut params);
-        assert_eq!(params[..6], [1, 0x80, 0, 0, 200, b'A']);
-        put_request(&params, true, &mut out);
+        put_request(true, &mut out, |out| put::<Pairs>(b"A", &[b'x'; 200], out));
+        assert_eq!(out[24..30], [1, 0x80, 0, 0, 200, b'A']);
         assert_eq!(out[..16], [1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]);
         assert_eq!(out[16..24], [1, 4, 0, 1, 0, 206, 2, 0]);
         assert_eq!(out[out.len() - 8..], [1, 4, 0, 1, 0, 0, 0, 0]);
         out.clear();
         FastCgi::new(true, [].into()).encode_body(b"abc", true, &mut out);
         assert_eq!(out, [&[1, 5, 0, 1, 0, 3, 5, 0][..], b"abc\0\0\0\0\0", &[1, 5, 0, 1, 0, 0, 0, 0]].concat());
+    }
+
+    #[test]
+    fn lengths_of_one_byte_and_of_four() {
+        for (name, value) in [(1, 0), (1, 127), (1, 128), (127, 127), (128, 127), (128, 128), (300, 70_000)] {
+            let mut out = b"before".to_vec();
+            let (name, value) = (vec![b'N'; name], vec![b'v'; value]);
+            put::<Pairs>(&name, &value, &mut out);
+            let length = |n: usize| if n < 128 { vec![n as u8] } else { long(n).to_vec() };
+            let wanted = [&b"before"[..], &length(name.len()), &length(value.len()), &name, &value].concat();
+            assert!(out == wanted, "{} {}", name.len(), value.len());
+        }
+    }
+
+    #[test]
+    fn parameters_that_need_more_than_one_record() {
+        let max = usize::from(u16::MAX);
+        for (length, records) in [(0, vec![0]), (max, vec![max, 0]), (max + 1, vec![max, 1, 0])] {
+            let mut out = Vec::new();
+            put_request(false, &mut out, |out| out.resize(out.len() + length, b'p'));
+            let (mut found, mut content) = (Vec::new(), 0);
+            let mut rest = &out[16..];
+            while let [VERSION, PARAMS, 0, 1, high, low, padding, 0, behind @ ..] = rest {
+                let n = usize::from(u16::from_be_bytes([*high, *low]));
+                content += behind[..n].iter().filter(|c| **c == b'p').count();
+                assert_eq!((n + usize::from(*padding)) % 8, 0);
+                rest = &behind[n + usize::from(*padding)..];
+                found.push(n);
+            }
+            assert!(rest.is_empty() && content == length, "{length}: {content}");
+            assert_eq!(found, records);
+        }
     }
 }

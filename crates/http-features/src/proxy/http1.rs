@@ -85,7 +85,7 @@ impl Http1 {
             }
             let buf = Bytes::copy_from_slice(input.get(..consumed).unwrap_or_default());
             input.drain(..consumed);
-            return Ok(Some(Event::Interim(Answer { head, buf }, consumed)));
+            return Ok(Some(Event::Interim(Rc::new(Answer { head, buf }), consumed)));
         }
         let length = wire_h1::response_body(&head, input, self.asked.method).map_err(|e| {
             let mut words = Vec::new();

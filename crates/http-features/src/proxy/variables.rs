@@ -41,10 +41,11 @@ pub static ROWS: &[Builtin] = &[
     Builtin::family("upstream_cookie_", cookie, "The cookie NAME that the server set."),
 ];
 
-fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&UpstreamState) -> &Option<Arc<str>>) -> bool {
+fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &Arc<str>) -> bool {
     // A location that an internal redirect led to has passed nothing on.
     let state = r.ext::<UpstreamState>().filter(|_| r.loc().passes);
-    let Some(text) = state.and_then(|state| which(state).as_ref()) else { return false };
+    let Some(text) = state.and_then(|state| state.origin.as_ref()) else { return false };
+    let text = which(text);
     out.extend_from_slice(text.as_bytes());
     !text.is_empty()
 }

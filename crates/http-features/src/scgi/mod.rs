@@ -1,7 +1,7 @@
 //! SCGI (nginx: `ngx_http_scgi_module`): a request is a netstring of parameters, a response ends with its connection.
 
 use crate::shared::cgi::codec::Closing;
-use crate::shared::cgi::params::{ParamLine, Params};
+use crate::shared::cgi::params::{Packing, ParamLine, Params, put};
 use crate::shared::exchange::target::{Scheme, Target, UpstreamTarget};
 use crate::shared::exchange::{Announce, PassPlan, Protocol};
 use conf_schema::value::{List, Own};
@@ -66,9 +66,28 @@ impl Feature for Scgi {
     }
 }
 
+/// Parameters as SCGI has them: name and value, each with a NUL behind it.
+struct Strings;
+
+impl Packing for Strings {
+    fn begin(_: usize, _: &mut Vec<u8>) {}
+    fn value(out: &mut Vec<u8>) {
+        out.push(0);
+    }
+    fn end(start: usize, value: usize, out: &mut Vec<u8>) {
+        // What would end a word early is no word.
+        let has_nul = |word: Option<&[u8]>| memchr::memchr(0, word.unwrap_or_default()).is_some();
+        if has_nul(out.get(start..value - 1)) || has_nul(out.get(value..)) {
+            out.truncate(start);
+        } else {
+            out.push(0);
+        }
+    }
+}
+
 /// SCGI as one location speaks it.
 struct Spoken {
-    params: Params,
+    params: Params<Strings>,
 }
 
 impl Protocol for Spoken {
@@ -84,19 +103,12 @@ impl Protocol for Spoken {
         out: &mut Vec<u8>,
     ) -> Result<bool, u16> {
         let length = if let Announce::Length(n) = announce { n } else { 0 };
+        let start = out.len();
         // It must come first.
-        let mut params = format!("CONTENT_LENGTH\0{length}\0").into_bytes();
-        self.params.each(r, &mut |name, value| {
-            // What would end a word early is no word.
-            if !name.contains(&0) && !value.contains(&0) {
-                params.extend_from_slice(name);
-                params.push(0);
-                params.extend_from_slice(value);
-                params.push(0);
-            }
-        });
-        out.extend_from_slice(format!("{}:", params.len()).as_bytes());
-        out.extend_from_slice(&params);
+        put::<Strings>(b"CONTENT_LENGTH", length.to_string().as_bytes(), out);
+        self.params.write(r, out);
+        let netstring = format!("{}:", out.len() - start);
+        out.splice(start..start, netstring.bytes());
         out.push(b',');
         Ok(true)
     }

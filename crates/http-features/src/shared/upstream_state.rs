@@ -1,5 +1,6 @@
 //! What a request remembers of its upstream servers: `$upstream_addr` and kin, one entry a try.
 
+use crate::shared::exchange::target::Origin;
 use base::clock::{self, Instant};
 use http_engine::Request;
 use http_engine::head_out::number;
@@ -54,12 +55,9 @@ pub struct UpstreamState {
     pub tries: SmallVec<[Try; 1]>,
     pub answer: Option<Rc<Answer>>,
     /// `$proxy_host`, `$proxy_port`
-    pub host: Option<Arc<str>>,
-    pub port: Option<Arc<str>>,
-    /// `http`, `https`, `fastcgi`, ...
-    pub scheme: &'static str,
+    pub origin: Option<Arc<Origin>>,
     /// The request target of the last try, once its answer has come or it has failed: for the error log.
-    pub uri: Vec<u8>,
+    pub uri: Option<Rc<[u8]>>,
     /// The next try is the first one of another group.
     pub apart: bool,
 }
@@ -82,10 +80,14 @@ impl UpstreamState {
         let apart = std::mem::take(&mut self.apart);
         self.tries.push(Try { apart, ..one });
     }
+    /// `http`, `https`, `fastcgi`, ...; empty before anything was passed on.
+    pub fn scheme(&self) -> &'static str {
+        self.origin.as_ref().map_or("", |origin| origin.scheme())
+    }
     /// The URL of the server that was asked last, as the error log shows it.
     pub fn url(r: &Request) -> Option<String> {
         let state = r.ext::<UpstreamState>()?;
-        Some(shown_url(state.scheme, &state.tries.last()?.address, &state.uri))
+        Some(shown_url(state.scheme(), &state.tries.last()?.address, state.uri.as_deref().unwrap_or_default()))
     }
     /// The try that is going on.
     pub fn last(r: &mut Request) -> Option<&mut Try> {

@@ -2,7 +2,7 @@
 //! body; a response ends with its connection.
 
 use crate::shared::cgi::codec::Closing;
-use crate::shared::cgi::params::{ParamLine, Params};
+use crate::shared::cgi::params::{Packing, ParamLine, Params};
 use crate::shared::exchange::target::{Scheme, Target, UpstreamTarget};
 use crate::shared::exchange::{Announce, PassPlan, Protocol};
 use conf_schema::value::{List, Number, Own, Text};
@@ -95,9 +95,27 @@ impl Feature for Uwsgi {
     }
 }
 
+/// Parameters as uwsgi has them: name and value, each behind its length of two bytes.
+struct Words;
+
+impl Packing for Words {
+    fn begin(name: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(name as u16).to_le_bytes());
+    }
+    fn value(out: &mut Vec<u8>) {
+        out.extend_from_slice(&[0, 0]);
+    }
+    fn end(_: usize, value: usize, out: &mut Vec<u8>) {
+        let length = ((out.len() - value) as u16).to_le_bytes();
+        if let Some(place) = out.get_mut(value - 2..value) {
+            place.copy_from_slice(&length);
+        }
+    }
+}
+
 /// uwsgi as one location speaks it.
 struct Spoken {
-    params: Params,
+    params: Params<Words>,
     modifiers: (u8, u8),
     text: Vec<u8>,
 }
@@ -116,22 +134,11 @@ impl Protocol for Spoken {
     ) -> Result<bool, u16> {
         out.extend_from_slice(&[self.modifiers.0, 0, 0, self.modifiers.1]);
         let start = out.len();
-        let mut fits = true;
-        let put_word = |word: &[u8], out: &mut Vec<u8>, fits: &mut bool| match u16::try_from(word.len()) {
-            Ok(length) => {
-                out.extend_from_slice(&length.to_le_bytes());
-                out.extend_from_slice(word);
-            }
-            Err(_) => *fits = false,
-        };
-        self.params.each(r, &mut |name, value| {
-            put_word(name, out, &mut fits);
-            put_word(value, out, &mut fits);
-        });
+        self.params.write(r, out);
         out.extend_from_slice(&self.text);
-        let length = u16::try_from(out.len() - start).ok().filter(|_| fits);
-        let Some(length) = length else {
-            let size = out.len() - start;
+        // (A word that does not fit its own length does not fit this one either.)
+        let size = out.len() - start;
+        let Ok(length) = u16::try_from(size) else {
             r.log(Level::Alert, format_args!("uwsgi request is too big: {size}"));
             return Err(500);
         };

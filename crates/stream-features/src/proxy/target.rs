@@ -5,22 +5,25 @@ use crate::Template;
 use crate::groups::{Groups, UpstreamRef};
 use crate::session::StreamSession;
 use crate::values::place_of_answer;
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{At, Cx, Directive, Problem, Value};
 use observe::Level;
 use session_engine::Session;
 use session_engine::upstreams::{host_and_port, hosts};
+use session_engine::variable::place;
 
 /// `proxy_pass address`
 #[derive(Clone)]
 pub struct Pass {
     to: Template,
     pub place: usize,
+    /// Whether it names a server is known when all groups are: what is wrong then is this line's.
+    at: Option<At>,
 }
 
 impl Value for Pass {
     const SYNTAX: &'static str = "address";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Ok(Pass { to: Template::parse(cx, d)?, place: place_of_answer(cx) })
+        Ok(Pass { to: Template::parse(cx, d)?, place: place_of_answer(cx), at: place(d) })
     }
 }
 
@@ -42,12 +45,15 @@ impl Target {
         let Some(text) = pass.to.as_literal() else { return Ok(Target::Computed(pass.to.clone())) };
         let host = String::from_utf8_lossy(text).into_owned();
         if cx.get::<Groups>().get(&host).is_none() && !host.starts_with("unix:") {
-            host_and_port(&host).map_err(|why| Problem::says(format!("{why} in upstream \"{host}\"")))?;
+            let wrong =
+                |why: &str| Problem { inner: pass.at, ..Problem::says(format!("{why} in upstream \"{host}\"")) };
+            host_and_port(&host).map_err(wrong)?;
             if !has_port(&host) {
-                return Err(Problem::says(format!("no port in upstream \"{host}\"")));
+                return Err(wrong("no port"));
             }
         }
-        hosts::bind(cx, &host, 0).map(Target::Fixed)
+        let named = hosts::bind(cx, &host, 0).map_err(|problem| Problem { inner: pass.at, ..problem })?;
+        Ok(Target::Fixed(named))
     }
 }
 

@@ -50,7 +50,8 @@ pub fn run(
     File::open(&file)
         .and_then(|mut file| std::io::copy(&mut file, &mut std::io::sink()))
         .map_err(|e| format!("{}: {e}", file.display()))?;
-    std::fs::hard_link(&file, theirs.folder().join("html").join(FILE)).map_err(|e| format!("{}: {e}", file.display()))?;
+    std::fs::hard_link(&file, theirs.folder().join("html").join(FILE))
+        .map_err(|e| format!("{}: {e}", file.display()))?;
     let mut text =
         String::from("# A second client beside a hog\n\nMilliseconds; of the turns' figures the median.\n\n");
     text.push_str("| beside | server | p50 | p99 | longest |\n|---|---|---|---|---|\n");

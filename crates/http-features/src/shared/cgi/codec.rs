@@ -3,7 +3,6 @@
 use super::head::CgiHead;
 use bytes::Bytes;
 use http_types::{BodyLength, Known, Method};
-use std::rc::Rc;
 use upstream::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
 
 /// Said of bytes that should not be there.
@@ -33,11 +32,18 @@ impl Left {
             return Ok(Left::Nothing);
         }
         let Some(value) = head.fields.first(Known::ContentLength) else { return Ok(Left::Open) };
-        let text = std::str::from_utf8(value.of(buf)).unwrap_or_default();
-        let plain = !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
-        match text.parse().ok().filter(|_| plain) {
-            Some(n) => Ok(Left::Bytes(n)),
-            None => Err(format!("upstream sent invalid \"Content-Length\" header: \"Content-Length: {text}\"").into()),
+        let value = value.of(buf);
+        let digits = value.iter().try_fold(0_u64, |n, c| match c {
+            b'0'..=b'9' => n.checked_mul(10)?.checked_add(u64::from(c - b'0')),
+            _ => None,
+        });
+        match digits {
+            Some(n) if !value.is_empty() => Ok(Left::Bytes(n)),
+            _ => {
+                let text = std::str::from_utf8(value).unwrap_or_default();
+                let words = format!("upstream sent invalid \"Content-Length\" header: \"Content-Length: {text}\"");
+                Err(words.into())
+            }
         }
     }
     /// The same for whoever passes the body on.
@@ -115,14 +121,15 @@ impl SerialCodec for Closing {
                 if input.is_empty() {
                     return Ok(None);
                 }
-                let found = self.head.push(input, self.asked.head_max)?;
-                input.clear();
-                let Some((answer, rest)) = found else { return Ok(None) };
+                let Some((answer, took)) = self.head.push(input, self.asked.head_max)? else {
+                    input.clear();
+                    return Ok(None);
+                };
                 let left = Left::of(&answer, self.asked.method)?;
-                let (length, head_bytes, behind) = (left.length(&answer), answer.buf.len(), rest.len());
-                self.rest = rest;
+                let (length, head_bytes, behind) = (left.length(&answer), answer.buf.len(), input.len() - took);
+                self.rest = Bytes::from(std::mem::take(input)).split_off(took);
                 self.state = State::Body(left);
-                Ok(Some(Event::Head(Begun { answer: Rc::new(answer), head_bytes, length, behind })))
+                Ok(Some(Event::Head(Begun { answer, head_bytes, length, behind })))
             }
             State::Body(left) => {
                 let mut piece = std::mem::take(&mut self.rest);

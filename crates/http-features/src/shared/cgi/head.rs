@@ -1,19 +1,25 @@
 //! The head of a response as programs write it (RFC 3875, 6.2): fields without a status line. It becomes one of HTTP/1.
 
-use bytes::Bytes;
-use http_types::{Known, ResponseHead};
+use base::bug;
+use http_types::{Field, Known, ResponseHead, Span, Version};
+use std::rc::Rc;
 use upstream::{Answer, Wrong};
-use wire_h1::{HeadError, HeadLimits, Progress, ResponseParser};
+use wire_h1::{HeadError, HeadLimits, Progress, ResponseParser, read_status_line};
 
 /// What stands before the fields until they have said another status.
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\n";
+/// What stands before a status.
+const VERSION: &[u8] = b"HTTP/1.1 ";
+/// A head has no more fields.
+const FIELDS_MAX: usize = 1000;
 
-/// A head that is coming.
+/// A head that is coming. It is read where it lies, and copied once, behind its status line.
 pub struct CgiHead {
-    /// A status line of ours, and what has come.
-    text: Vec<u8>,
+    /// What has come in earlier pieces.
+    held: Vec<u8>,
     parser: ResponseParser,
-    head: ResponseHead,
+    /// Where it is read into: what is handed out in the end (a head is large, and moved nowhere).
+    answer: Option<Rc<Answer>>,
     /// A status line of the program's own is one (uwsgi and SCGI; not FastCGI).
     lines: bool,
     /// The program's own status line is there.
@@ -22,92 +28,118 @@ pub struct CgiHead {
 
 impl CgiHead {
     pub fn new(lines: bool) -> CgiHead {
-        CgiHead {
-            text: Vec::new(),
-            parser: ResponseParser::default(),
-            head: ResponseHead::default(),
-            lines,
-            has_line: None,
-        }
+        CgiHead { held: Vec::new(), parser: ResponseParser::of_fields(), answer: None, lines, has_line: None }
     }
     /// Ready for the next one.
     pub fn reset(&mut self) {
         *self = CgiHead::new(self.lines);
     }
-    /// Takes more of it. `Some`: it is whole, with so many bytes behind it.
+    /// Takes more of it. `Some`: it is whole, and took so many of these bytes; else it took them all.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn push(&mut self, bytes: &[u8], max: usize) -> Result<Option<(Answer, Bytes)>, Wrong> {
-        if self.text.is_empty() && !self.lines {
-            self.text.extend_from_slice(OK);
-            self.has_line = Some(false);
+    pub fn push(&mut self, bytes: &[u8], max: usize) -> Result<Option<(Rc<Answer>, usize)>, Wrong> {
+        let mut held = std::mem::take(&mut self.held);
+        let before = held.len();
+        if before > 0 {
+            held.extend_from_slice(bytes);
         }
-        self.text.extend_from_slice(bytes);
+        let text = if before > 0 { held.as_slice() } else { bytes };
+        if let Some((answer, consumed)) = self.read(text, max)? {
+            return Ok(Some((answer, consumed.saturating_sub(before))));
+        }
+        if before == 0 {
+            held.extend_from_slice(bytes);
+        }
+        self.held = held;
+        Ok(None)
+    }
+    /// Looks at all that has come. `Some`: so many bytes of it are the head.
+    fn read(&mut self, text: &[u8], max: usize) -> Result<Option<(Rc<Answer>, usize)>, Wrong> {
         if self.has_line.is_none() {
-            let start = self.text.get(..5).unwrap_or(&self.text);
-            if start.len() < 5 && b"HTTP/".starts_with(start) {
+            let start = text.get(..5).unwrap_or(text);
+            if self.lines && start.len() < 5 && b"HTTP/".starts_with(start) {
                 return Ok(None);
             }
-            let own = start == b"HTTP/";
-            if !own {
-                self.text.splice(..0, OK.iter().copied());
-            }
-            self.has_line = Some(own);
+            self.put_has_line(self.lines && start == b"HTTP/");
         }
-        // The line of ours does not count.
-        let own_max = max + OK.len();
+        // A line of its own has the room that ours would take.
+        let max = if self.has_line == Some(true) { max + OK.len() } else { max };
         let limits = HeadLimits {
-            line_max: own_max,
-            field_max: own_max,
-            total_max: own_max,
-            fields_max: 1000,
+            line_max: max,
+            field_max: max,
+            total_max: max,
+            fields_max: FIELDS_MAX,
             underscores: true,
             ignore_invalid: true,
         };
-        match self.parser.parse(&self.text, &limits, &mut self.head) {
-            Ok(Progress::Done { consumed }) => self.done(consumed, &limits).map(Some),
+        let answer = self.answer.get_or_insert_default();
+        let Some(Answer { head, buf }) = Rc::get_mut(answer) else {
+            bug!("a head that is still coming has been handed out");
+            return Err("upstream sent no valid header".into());
+        };
+        match self.parser.parse(text, &limits, head) {
+            Ok(Progress::Done { consumed }) => {
+                let text = text.get(..consumed).unwrap_or_default();
+                *buf = if self.has_line == Some(true) { text.to_vec() } else { become_one(head, text)? }.into();
+                Ok(self.answer.take().map(|answer| (answer, consumed)))
+            }
             Ok(Progress::Partial) => Ok(None),
             // What begins like a status line and is none is a field.
             Err(HeadError::InvalidStatusLine) if self.has_line == Some(true) => {
-                self.text.splice(..0, OK.iter().copied());
-                self.has_line = Some(false);
-                self.parser.reset();
-                self.push(&[], max)
+                self.put_has_line(false);
+                self.read(text, max - OK.len())
             }
-            Err(e) => Err(self.wrong(&e)),
+            Err(e) => Err(wrong(&e, text)),
         }
     }
-    fn wrong(&self, e: &HeadError) -> Wrong {
-        if matches!(e.status(), 494 | 414) {
-            return "upstream sent too big header".into();
-        }
-        let mut text = Vec::new();
-        e.log(&self.text, &mut text);
-        let words = String::from_utf8_lossy(&text);
-        words
-            .replace("client sent invalid header line:", "upstream sent invalid header:")
-            .replace("client sent", "upstream sent")
-            .into()
+    fn put_has_line(&mut self, has: bool) {
+        self.has_line = Some(has);
+        self.parser = if has { ResponseParser::default() } else { ResponseParser::of_fields() };
     }
-    fn done(&mut self, consumed: usize, limits: &HeadLimits) -> Result<(Answer, Bytes), Wrong> {
-        let text = std::mem::take(&mut self.text);
-        let mut head = std::mem::take(&mut self.head);
-        let mut text = Bytes::from(text);
-        let mut rest = text.split_off(consumed);
-        if self.has_line == Some(false)
-            && let Some(line) = status(&head, &text)?
-        {
-            let fields = text.get(OK.len()..).unwrap_or_default();
-            let whole = [b"HTTP/1.1 ", line.as_slice(), b"\r\n", fields].concat();
-            self.parser.reset();
-            let limits = HeadLimits { total_max: whole.len(), line_max: whole.len(), ..*limits };
-            self.parser.parse(&whole, &limits, &mut head).map_err(|e| self.wrong(&e))?;
-            text = whole.into();
+}
+
+/// Makes fields into a head of HTTP/1: what they are as text, behind the status line that they speak of.
+fn become_one(head: &mut ResponseHead, text: &[u8]) -> Result<Vec<u8>, Wrong> {
+    let buf = match status(head, text)? {
+        None => {
+            (head.version, head.status) = (Version::Http11, 200);
+            head.status_line = Span::at(VERSION.len(), OK.len() - 2);
+            head.reason = Span::at(VERSION.len() + 4, OK.len() - 2);
+            joined(&[OK, text])
         }
-        self.parser.reset();
-        Ok((Answer { head, buf: text }, std::mem::take(&mut rest)))
+        Some(line) => {
+            let line = joined(&[VERSION, &line]);
+            read_status_line(&line, head).map_err(|e| wrong(&e, &line))?;
+            joined(&[&line, b"\r\n", text])
+        }
+    };
+    let by = (buf.len() - text.len()) as u32;
+    for Field { name, value, .. } in &mut head.fields.all {
+        for place in [&mut name.start, &mut name.end, &mut value.start, &mut value.end] {
+            *place += by;
+        }
     }
+    Ok(buf)
+}
+
+/// One text, in a buffer that is as long as it.
+fn joined(parts: &[&[u8]]) -> Vec<u8> {
+    let mut all = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+    parts.iter().for_each(|part| all.extend_from_slice(part));
+    all
+}
+
+fn wrong(e: &HeadError, text: &[u8]) -> Wrong {
+    if matches!(e.status(), 494 | 414) {
+        return "upstream sent too big header".into();
+    }
+    let mut words = Vec::new();
+    e.log(text, &mut words);
+    String::from_utf8_lossy(&words)
+        .replace("client sent invalid header line:", "upstream sent invalid header:")
+        .replace("client sent", "upstream sent")
+        .into()
 }
 
 /// The status line that the fields speak of; `None`: 200.
@@ -137,9 +169,9 @@ mod tests {
     fn read(lines: bool, pieces: &[&str]) -> Result<(String, usize, String), String> {
         let mut head = CgiHead::new(lines);
         for piece in pieces {
-            if let Some((answer, rest)) = head.push(piece.as_bytes(), 4096).map_err(|wrong| wrong.0)? {
+            if let Some((answer, took)) = head.push(piece.as_bytes(), 4096).map_err(|wrong| wrong.0)? {
                 let line = String::from_utf8_lossy(answer.head.status_line.of(&answer.buf)).into_owned();
-                return Ok((line, answer.head.fields.all.len(), String::from_utf8_lossy(&rest).into_owned()));
+                return Ok((line, answer.head.fields.all.len(), piece[took..].to_string()));
             }
         }
         Err("partial".into())
@@ -164,6 +196,33 @@ mod tests {
         let field = format!("HTTP/x: {}", "y".repeat(4120 - 8));
         for pieces in [&[field.as_str()][..], &[&field[..100], &field[100..]]] {
             assert!(read(true, pieces).is_err_and(|e| e == "upstream sent too big header"), "{}", pieces.len());
+        }
+    }
+
+    #[test]
+    fn fields_stand_where_the_head_says() {
+        for lines in [false, true] {
+            for status in ["", "Status: 404 None\r\n", "Status: 299\r\n"] {
+                let text = format!("{status}X-Name:  value \r\nContent-Length: 3\n\r\n");
+                let mut one = CgiHead::new(lines);
+                let mut many = CgiHead::new(lines);
+                let whole = one.push(format!("{text}abc").as_bytes(), 4096).expect("a head").expect("whole");
+                let last = text.len() - 1;
+                for octet in &text.as_bytes()[..last] {
+                    assert!(many.push(&[*octet], 4096).expect("a head").is_none());
+                }
+                let slow = many.push(format!("{}abc", &text[last..]).as_bytes(), 4096).expect("a head").expect("whole");
+                assert_eq!((whole.1, slow.1), (text.len(), 1));
+                for answer in [whole.0, slow.0] {
+                    let Answer { head, buf } = &*answer;
+                    let line = head.status_line.of(buf);
+                    assert_eq!([b"HTTP/1.1 ", line, b"\r\n", text.as_bytes()].concat(), *buf);
+                    assert!(line.ends_with(head.reason.of(buf)), "{status}");
+                    let named = head.fields.by_name(buf, b"x-name").expect("the field");
+                    assert_eq!(named.value.of(buf), b"value");
+                    assert_eq!(head.fields.first(Known::ContentLength).map(|v| v.of(buf)), Some(&b"3"[..]));
+                }
+            }
         }
     }
 }

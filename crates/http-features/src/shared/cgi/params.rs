@@ -4,7 +4,8 @@ use crate::shared::caching::{CacheRequest, OWN_CONDITIONS};
 use conf_schema::value::List;
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::{Request, Template};
-use std::collections::HashSet;
+use http_types::Field;
+use std::marker::PhantomData;
 
 /// `fastcgi_param name value [if_not_empty]`
 #[derive(Clone)]
@@ -29,14 +30,48 @@ impl Value for ParamLine {
     }
 }
 
-/// A location's parameters, prepared.
-pub struct Params {
-    lines: Vec<ParamLine>,
+/// How a protocol writes a parameter: [`Packing::begin`], the name, [`Packing::value`], the value, [`Packing::end`]. All of them
+/// only append, but for the end, which knows what has been written.
+pub trait Packing: 'static {
+    /// A parameter begins whose name takes so many bytes.
+    fn begin(name: usize, out: &mut Vec<u8>);
+    /// Its name is written.
+    fn value(out: &mut Vec<u8>);
+    /// Its value is written: the parameter stands from `start` on, its value from `value` on.
+    fn end(start: usize, value: usize, out: &mut Vec<u8>);
+}
+
+/// Writes a parameter whose name and value are at hand.
+pub fn put<P: Packing>(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    P::begin(name.len(), out);
+    out.extend_from_slice(name);
+    P::value(out);
+    let from = out.len();
+    out.extend_from_slice(value);
+    P::end(start, from, out);
+}
+
+/// A part of the parameters that are said.
+enum Step {
+    /// Parameters whose values are the same for every request.
+    Written(Vec<u8>),
+    /// One with variables.
+    Computed {
+        /// All that goes before the value.
+        head: Vec<u8>,
+        value: Template,
+        if_not_empty: bool,
+    },
+}
+
+/// A location's parameters, prepared for a protocol.
+pub struct Params<P> {
+    steps: Vec<Step>,
     /// What the operator says of `HTTP_*`, without that: the client's fields of these names are not passed on.
-    said: HashSet<Vec<u8>>,
-    /// What a program is told of the host, where the operator says nothing.
-    host: Template,
+    said: Vec<Vec<u8>>,
     pass_fields: bool,
+    of: PhantomData<fn(P)>,
 }
 
 const HTTP: &[u8] = b"HTTP_";
@@ -46,92 +81,147 @@ fn upper(name: &[u8]) -> impl Iterator<Item = u8> {
     name.iter().map(|c| if *c == b'-' { b'_' } else { c.to_ascii_uppercase() })
 }
 
-impl Params {
+impl<P: Packing> Params<P> {
     /// # Errors
     /// None that an operator could make.
-    pub fn new(cx: &mut Cx, lines: &Option<List<ParamLine>>, pass_fields: bool) -> Result<Params, Problem> {
-        let nowhere = conf_schema::table::synthetic("fastcgi_param", "HTTP_HOST $host");
-        let host = Template::compile(cx, &nowhere, b"$host$is_request_port$request_port")?;
-        let all = lines.as_ref().map(|list| list.0.clone()).unwrap_or_default();
+    pub fn new(cx: &mut Cx, lines: &Option<List<ParamLine>>, pass_fields: bool) -> Result<Params<P>, Problem> {
+        let all = lines.as_ref().map(|list| list.0.as_slice()).unwrap_or_default();
         let said = all.iter().filter_map(|line| line.name.strip_prefix(HTTP)).filter(|name| !name.is_empty());
-        let said = said.map(|name| upper(name).collect()).collect();
+        let said: Vec<Vec<u8>> = said.map(|name| upper(name).collect()).collect();
+        let mut params = Params { steps: Vec::new(), said, pass_fields, of: PhantomData };
         // One of a field that is said to be empty takes the client's away, and is not sent itself.
-        let is_sent = |line: &ParamLine| !line.name.starts_with(HTTP) || line.value.as_literal() != Some(b"");
-        Ok(Params { lines: all.into_iter().filter(is_sent).collect(), said, host, pass_fields })
+        let is_sent = |line: &&ParamLine| !line.name.starts_with(HTTP) || line.value.as_literal() != Some(b"");
+        for line in all.iter().filter(is_sent) {
+            params.step(&line.name, &line.value, line.if_not_empty);
+        }
+        if !params.says(b"HOST") {
+            // What a program is told of the host, where the operator says nothing.
+            let nowhere = conf_schema::table::synthetic("fastcgi_param", "HTTP_HOST $host");
+            let host = Template::compile(cx, &nowhere, b"$host$is_request_port$request_port")?;
+            params.step(b"HTTP_HOST", &host, true);
+        }
+        Ok(params)
+    }
+    fn step(&mut self, name: &[u8], value: &Template, if_not_empty: bool) {
+        match value.as_literal() {
+            Some(b"") if if_not_empty => {}
+            Some(text) => match self.steps.last_mut() {
+                Some(Step::Written(before)) => put::<P>(name, text, before),
+                _ => {
+                    let mut written = Vec::new();
+                    put::<P>(name, text, &mut written);
+                    self.steps.push(Step::Written(written));
+                }
+            },
+            None => {
+                let mut head = Vec::new();
+                P::begin(name.len(), &mut head);
+                head.extend_from_slice(name);
+                P::value(&mut head);
+                self.steps.push(Step::Computed { head, value: value.clone(), if_not_empty });
+            }
+        }
+    }
+    /// Whether the operator says what becomes of a field; `name`: in any case, with `-` or `_`.
+    fn says(&self, name: &[u8]) -> bool {
+        self.said.iter().any(|said| said.len() == name.len() && upper(name).eq(said.iter().copied()))
     }
 
-    /// Hands every parameter of a request on, in nginx's order: what is said, and then the client's fields.
+    /// Writes every parameter of a request, in nginx's order: what is said, and then the client's fields.
     ///
     /// A field that is not passed on: `Proxy`, which would become the variable that tells programs of a proxy (httpoxy), and one
     /// whose name, spelled with `_`, would take the place of another's spelled with `-`.
-    pub fn each(&self, r: &mut Request, put: &mut dyn FnMut(&[u8], &[u8])) {
-        let mut value = Vec::new();
-        for line in &self.lines {
-            value.clear();
-            line.value.write(r, &mut value);
-            if !value.is_empty() || !line.if_not_empty {
-                put(&line.name, &value);
+    pub fn write(&self, r: &mut Request, out: &mut Vec<u8>) {
+        for step in &self.steps {
+            match step {
+                Step::Written(text) => out.extend_from_slice(text),
+                Step::Computed { head, value, if_not_empty } => {
+                    let start = out.len();
+                    out.extend_from_slice(head);
+                    let from = out.len();
+                    value.write(r, out);
+                    if *if_not_empty && out.len() == from {
+                        out.truncate(start);
+                    } else {
+                        P::end(start, from, out);
+                    }
+                }
             }
         }
-        let said = |name: &[u8]| self.said.contains(name);
-        if !said(b"HOST") {
-            value.clear();
-            self.host.write(r, &mut value);
-            if !value.is_empty() {
-                put(b"HTTP_HOST", &value);
-            }
-        }
-        let asking = CacheRequest::of(r).map(|asking| (asking.if_modified_since.clone(), asking.if_none_match.clone()));
-        if let Some((since, none_match)) = &asking {
+        let asking = CacheRequest::of(r);
+        if let Some(asking) = asking {
+            let (since, none_match) = (&asking.if_modified_since, &asking.if_none_match);
             for (name, value) in [(&b"IF_MODIFIED_SINCE"[..], since), (b"IF_NONE_MATCH", none_match)] {
-                if let Some(value) = value.as_ref().filter(|_| !said(name)) {
-                    put(&[HTTP, name].concat(), value);
+                if let Some(value) = value.as_ref().filter(|_| !self.says(name)) {
+                    put::<P>(&[HTTP, name].concat(), value, out);
                 }
             }
         }
         if self.pass_fields {
-            self.fields(r, asking.is_some(), put);
+            self.fields(r, asking.is_some(), out);
         }
     }
 
-    fn fields(&self, r: &Request, is_stored: bool, put: &mut dyn FnMut(&[u8], &[u8])) {
+    fn fields(&self, r: &Request, is_stored: bool, out: &mut Vec<u8>) {
         let all = &r.head.fields.all;
-        let mut name = Vec::with_capacity(32);
+        let again = Again::new(all, &r.buf);
         for (index, field) in all.iter().enumerate() {
             let own = field.name.of(&r.buf);
             let is = |other: &[u8]| own.eq_ignore_ascii_case(other);
-            if is(b"proxy") || (is_stored && OWN_CONDITIONS.iter().any(|own| is(own.as_bytes()))) {
+            if is(b"host")
+                || is(b"proxy")
+                || (is_stored && OWN_CONDITIONS.iter().any(|own| is(own.as_bytes())))
+                || self.says(own)
+            {
                 continue;
             }
-            name.clear();
-            name.extend_from_slice(HTTP);
-            name.extend(upper(own));
-            let bare = name.get(HTTP.len()..).unwrap_or_default();
-            if bare == b"HOST" || self.said.contains(bare) {
-                continue;
-            }
-            let alias = |other: &[u8]| !is(other) && upper(other).eq(bare.iter().copied());
+            let alias = |other: &[u8]| other.len() == own.len() && !is(other) && upper(other).eq(upper(own));
             if own.contains(&b'_') && all.iter().any(|other| alias(other.name.of(&r.buf))) {
                 continue;
             }
             // Fields that come again are one, where the first of them stands.
-            let same = |other: &&http_types::Field| is(other.name.of(&r.buf));
-            if all.iter().take(index).any(|other| same(&other)) {
+            let same = |other: &&Field| is(other.name.of(&r.buf));
+            let again = again.may_be(own);
+            if again && all.iter().take(index).any(|other| same(&other)) {
                 continue;
             }
-            let first = field.value.of(&r.buf);
-            let mut others = all.iter().skip(index + 1).filter(same).peekable();
-            if others.peek().is_none() {
-                put(&name, first);
-                continue;
+            let start = out.len();
+            P::begin(HTTP.len() + own.len(), out);
+            out.extend_from_slice(HTTP);
+            out.extend(upper(own));
+            P::value(out);
+            let from = out.len();
+            out.extend_from_slice(field.value.of(&r.buf));
+            if again {
+                let separator: &[u8] = if is(b"cookie") { b"; " } else { b", " };
+                for other in all.iter().skip(index + 1).filter(same) {
+                    out.extend_from_slice(separator);
+                    out.extend_from_slice(other.value.of(&r.buf));
+                }
             }
-            let separator: &[u8] = if is(b"cookie") { b"; " } else { b", " };
-            let mut value = first.to_vec();
-            for other in others {
-                value.extend_from_slice(separator);
-                value.extend_from_slice(other.value.of(&r.buf));
-            }
-            put(&name, &value);
+            P::end(start, from, out);
         }
+    }
+}
+
+/// Which fields may come more than once: a bit for each kind of name, so that those that do not are not compared with each other.
+struct Again(u64);
+
+impl Again {
+    fn new(all: &[Field], buf: &[u8]) -> Again {
+        let (_, twice) = all.iter().fold((0, 0), |(once, twice), field| {
+            let bit = Again::bit(field.name.of(buf));
+            (once | bit, twice | once & bit)
+        });
+        Again(twice)
+    }
+    /// The same for names that differ in case only.
+    fn bit(name: &[u8]) -> u64 {
+        let (first, last) = (name.first().copied().unwrap_or(0), name.last().copied().unwrap_or(0));
+        let kind = usize::from(first & 31) + 3 * usize::from(last & 31) + 5 * name.len();
+        1 << (kind % 64)
+    }
+    fn may_be(&self, name: &[u8]) -> bool {
+        self.0 & Again::bit(name) != 0
     }
 }

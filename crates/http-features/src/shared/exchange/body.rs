@@ -23,7 +23,7 @@ use upstream::{Came, End, Event, PeerLease, Wrong};
 /// See the module's documentation.
 pub struct UpstreamBody {
     /// `None`: the response has ended.
-    io: Option<Io>,
+    io: Option<Box<Io>>,
     active: PeerLease,
     /// What was read of the body before anybody asked for it.
     first: Bytes,
@@ -135,7 +135,7 @@ const READ_BYTES: usize = 32 * 1024;
 
 impl UpstreamBody {
     pub fn new(
-        io: Io,
+        io: Box<Io>,
         active: PeerLease,
         first: Bytes,
         timeout: Duration,

@@ -217,7 +217,7 @@ fn begin(
     target: &UpstreamTarget<'_>,
     outgoing: &Outgoing,
     connection: Connection,
-) -> Result<Io, Failure> {
+) -> Result<Box<Io>, Failure> {
     let conf = &plan.conf;
     let announce = match outgoing {
         Outgoing::Nothing => Announce::Nothing,
@@ -265,7 +265,8 @@ fn begin(
             _ => return Err(Failure::Error),
         },
     };
-    Ok(Io {
+    // It goes through many hands, up to the body of the response.
+    Ok(Box::new(Io {
         stream,
         source,
         done: false,
@@ -274,7 +275,7 @@ fn begin(
         send_timeout: conf.send_timeout,
         read_timeout: conf.read_timeout,
         copied: None,
-    })
+    }))
 }
 
 /// Sends the request and reads the head of the response. The flag of an error says that nothing had come back yet.
@@ -285,7 +286,7 @@ pub async fn send_request(
     peer: &Peer,
     outgoing: &Outgoing,
     connection: Connection,
-) -> Result<(Begun, Io), (Failure, bool)> {
+) -> Result<(Begun, Box<Io>), (Failure, bool)> {
     let mut io = begin(plan, r, target, outgoing, connection).map_err(|why| (why, false))?;
     if let Some(one) = UpstreamState::last(r) {
         one.sent = true;

@@ -153,7 +153,7 @@ impl PassPlan {
         let location = &mut block.location;
         location.auto_redirect = location.name.ends_with(b"/") && !location.regex && !location.exact;
         if let Some(origin) = self.target.origin() {
-            location.extensions.push(Arc::new(origin));
+            location.extensions.push(origin);
         }
         let prefix = self.conf.prefix;
         self.caching = location.all::<Arc<Caching>>().find(|caching| caching.family == prefix).cloned();
@@ -177,7 +177,7 @@ impl Prober for PassPlan {
         let mut out = Vec::with_capacity(512);
         if let Bound::Fixed { named, origin, .. } = &self.target {
             let (named, origin) = (Cow::Borrowed(named), origin.clone());
-            let target = UpstreamTarget { named, origin, uri: uri.as_bytes().to_vec() };
+            let target = UpstreamTarget { named, origin, uri: Some(uri.as_bytes().into()) };
             self.protocol.write_probe(self, r, &target, &mut out);
         }
         let told = out.windows(13).any(|w| w.eq_ignore_ascii_case(b"\r\nconnection:"));
@@ -203,7 +203,7 @@ impl Prober for PassPlan {
 }
 
 /// What a proxied request's task may take, in bytes.
-const TASK_BYTES_MAX: usize = 1792;
+const TASK_BYTES_MAX: usize = 1024;
 
 struct Pass {
     plan: Arc<PassPlan>,

@@ -3,10 +3,12 @@
 use super::PassPlan;
 use super::conf::IgnoreHeaders;
 use crate::shared::upstream_state::UpstreamState;
+use http_engine::response::Slot;
 use http_engine::{Flow, Request, Str, clean, path};
-use http_types::{Known, KnownSet, ResponseHead};
+use http_types::{Field, Known, KnownSet, ResponseHead};
 use observe::Level;
 use observe::clock::parse_http_time;
+use std::rc::Rc;
 
 /// Fills `Request::out`. `Some`: the response is replaced (X-Accel-Redirect, intercepted errors).
 pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
@@ -29,9 +31,10 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
         return Some(internal(plan, r, head, buf, target.of(buf)));
     }
     r.out.status = head.status;
-    let line = head.status_line.of(buf);
+    let text = r.out.take_text(buf.get(..head.text_end()).unwrap_or(buf));
+    let part = |span| Str::Part(text.clone(), span);
     // The server's own reason phrase is kept.
-    r.out.status_line = Some(line.to_vec().into());
+    r.out.status_line = Some(part(head.status_line));
     for field in &head.fields.all {
         let (name, value) = (field.name.of(buf), field.value.of(buf));
         act(r, field.known, value, ignored);
@@ -49,9 +52,11 @@ pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -
         if plan.hidden.has(field.known, name) {
             continue;
         }
-        pass(plan, r, field.known, name, value);
+        pass(plan, r, field, buf, &text);
         // The server's order stays.
-        r.out.settle();
+        if let Some(slot) = slot(field.known) {
+            r.out.settle_slot(slot);
+        }
     }
     if plan.protocol.says_server_and_date() {
         // What is passed on and not there is not made up.
@@ -82,7 +87,22 @@ const ONCE: KnownSet = KnownSet::of(&[
     Known::Expires,
 ]);
 
+/// The slot of a field that has one of its own.
+fn slot(known: Known) -> Option<Slot> {
+    Some(match known {
+        Known::Location => Slot::Location,
+        Known::Server => Slot::Server,
+        Known::Date => Slot::Date,
+        Known::LastModified => Slot::LastModified,
+        Known::Etag => Slot::Etag,
+        Known::ContentEncoding => Slot::ContentEncoding,
+        Known::AcceptRanges => Slot::AcceptRanges,
+        _ => return None,
+    })
+}
+
 /// What a field makes us do, whether or not it is passed on.
+#[inline]
 fn act(r: &mut Request, known: Known, value: &[u8], ignored: IgnoreHeaders) {
     match known {
         Known::XAccelLimitRate if !ignored.has(IgnoreHeaders::LIMIT_RATE) => {
@@ -93,30 +113,32 @@ fn act(r: &mut Request, known: Known, value: &[u8], ignored: IgnoreHeaders) {
     }
 }
 
-fn pass(plan: &PassPlan, r: &mut Request, known: Known, name: &[u8], value: &[u8]) {
+/// Passes a field on. `text`: a copy of the head in `buf`.
+fn pass(plan: &PassPlan, r: &mut Request, field: &Field, buf: &[u8], text: &Rc<Vec<u8>>) {
     let conf = &plan.conf;
-    match known {
+    let value = field.value.of(buf);
+    let part = |span| Str::Part(text.clone(), span);
+    let (own_name, own_value) = (|| part(field.name), || part(field.value));
+    match field.known {
         Known::Connection | Known::KeepAlive | Known::TransferEncoding | Known::ContentLength => {}
-        Known::ContentType => r.out.content_type = value.to_vec().into(),
+        Known::ContentType => r.out.content_type = own_value(),
         Known::LastModified => {
             r.out.last_modified = parse_http_time(value);
-            r.out.last_modified_text = value.to_vec().into();
+            r.out.last_modified_text = own_value();
         }
-        Known::Etag => r.out.etag = value.to_vec().into(),
-        Known::Server => r.out.server = value.to_vec().into(),
-        Known::Date => r.out.date = value.to_vec().into(),
+        Known::Etag => r.out.etag = own_value(),
+        Known::Server => r.out.server = own_value(),
+        Known::Date => r.out.date = own_value(),
         // A second coding is passed on, too: what is coded twice is not ours to judge.
-        Known::ContentEncoding if !r.out.content_encoding.bytes().is_empty() => {
-            r.out.add(name.to_vec(), value.to_vec())
-        }
-        Known::ContentEncoding => r.out.content_encoding = value.to_vec().into(),
+        Known::ContentEncoding if !r.out.content_encoding.bytes().is_empty() => r.out.add(own_name(), own_value()),
+        Known::ContentEncoding => r.out.content_encoding = own_value(),
         Known::AcceptRanges if conf.force_ranges => {}
         Known::AcceptRanges if value.eq_ignore_ascii_case(b"bytes") => r.out.accept_ranges = Some(true),
         Known::Location => {
             // What was rewritten is ours, and made absolute like our own; what was not is passed on as it is.
             match plan.protocol.redirect(r, value) {
                 Some(new) => r.out.location = new.into(),
-                None => r.out.add(name.to_vec(), value.to_vec()),
+                None => r.out.add(own_name(), own_value()),
             }
         }
         Known::Refresh => {
@@ -128,13 +150,13 @@ fn pass(plan: &PassPlan, r: &mut Request, known: Known, name: &[u8], value: &[u8
                 let url = plan.protocol.redirect(r, url)?;
                 Some(clean::encoded(&[start, &url].concat()).into_owned())
             });
-            r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
+            r.out.add(own_name(), new.map_or_else(own_value, Str::from));
         }
         Known::SetCookie => {
             let new = plan.protocol.cookie(r, value);
-            r.out.add(name.to_vec(), new.unwrap_or_else(|| value.to_vec()));
+            r.out.add(own_name(), new.map_or_else(own_value, Str::from));
         }
-        _ => r.out.add(name.to_vec(), value.to_vec()),
+        _ => r.out.add(own_name(), own_value()),
     }
 }
 
@@ -149,6 +171,7 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
         Known::XAccelLimitRate,
         Known::Other,
     ];
+    let text = r.out.take_text(buf.get(..head.text_end()).unwrap_or(buf));
     for field in &head.fields.all {
         let (name, value) = (field.name.of(buf), field.value.of(buf));
         let kept = KEPT.contains(&field.known) && field.known != Known::Other
@@ -156,7 +179,7 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
         if kept {
             act(r, field.known, value, IgnoreHeaders::default());
             if !plan.hidden.has(field.known, name) {
-                pass(plan, r, field.known, name, value);
+                pass(plan, r, field, buf, &text);
             }
         }
     }

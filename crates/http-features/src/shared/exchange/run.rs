@@ -124,9 +124,7 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
     };
     if let Some(state) = UpstreamState::of(r) {
         state.begin();
-        state.host = Some(place.origin.host.clone());
-        state.port = Some(place.origin.port.clone());
-        state.scheme = place.origin.scheme();
+        state.origin = Some(place.origin.clone());
     }
     let outgoing = match outgoing(plan, r).await {
         Ok(outgoing) => outgoing,
@@ -147,17 +145,18 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
     let mut selection = PeerSelection::new(&target.named, r);
     let started = clock::now();
     loop {
-        let Some(active) = selection.next().await else {
+        let mut active = selection.next().await;
+        if active.is_none() {
             let name = &group.name;
-            let url = shown_url(target.origin.scheme(), name, &target.uri);
+            let url = shown_url(target.origin.scheme(), name, target.uri());
             r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(&url));
             if let Some(state) = UpstreamState::of(r) {
                 state.push(Try { status: 502, response_ms: Some(0), ..Try::new(name.as_str().into(), clock::now()) });
             }
             return storage::failed(plan, r, NextUpstream::ERROR.0, 502);
-        };
+        }
         let on = GoOn { plan, selection: &selection, started, streamed: matches!(outgoing, Outgoing::Streamed(_)) };
-        match attempt(&on, r, &target, active, &outgoing).await {
+        match attempt(&on, r, &target, &mut active, &outgoing).await {
             Ok(flow) => return flow,
             Err(Failure::Final(status)) => return Flow::Status(status),
             // Asked before the answer was let go.
@@ -237,20 +236,23 @@ async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
     body_store::read(r).await.map(Outgoing::Stored)
 }
 
+/// `active` is given up to whoever reads the answer; it stays where there is none (by reference: an argument takes its place in a task
+/// twice).
 async fn attempt(
     on: &GoOn<'_>,
     r: &mut Request,
     target: &UpstreamTarget<'_>,
-    mut active: PeerLease,
+    active: &mut Option<PeerLease>,
     outgoing: &Outgoing,
 ) -> Result<Flow, Failure> {
-    let peer = active.peer().clone();
+    let Some(peer) = active.as_ref().map(|active| active.peer().clone()) else { return Err(Failure::Error) };
     process::UPSTREAM_REQUESTS.up();
     if on.selection.asked() > 1 {
         process::UPSTREAM_RETRIES.up();
     }
     match ask(on.plan, r, target, &peer, outgoing).await {
         Ok(answer) => {
+            let Some(active) = active.take() else { return Err(Failure::Error) };
             let started = answer.started;
             let flow = accept(on, r, target, answer, active);
             let over = !matches!(flow, Ok(Flow::Content(_)));
@@ -266,8 +268,10 @@ async fn attempt(
                     let started = one.started;
                     one.response_ms.get_or_insert_with(|| clock::now().millis_since(started));
                 }
-                balancing::failed(r, &mut active, &target.uri);
-                balancing::judge(r, &active, true);
+                if let Some(active) = active {
+                    balancing::failed(r, active, target.uri());
+                    balancing::judge(r, active, true);
+                }
             }
             Err(why)
         }
@@ -277,7 +281,7 @@ async fn attempt(
 /// A head that has come, what its connection is about, and when the try began.
 struct Answered {
     begun: Begun,
-    io: Io,
+    io: Box<Io>,
     started: clock::Instant,
 }
 
@@ -317,7 +321,7 @@ async fn ask(
         let (connection, fresh) = match kept {
             Some(connection) => (connection, false),
             // (What is rare lives in a box of its own: a task is moved whole when it begins.)
-            None => (Box::pin(connect(plan, r, target, peer, scope, wanted.as_ref())).await?, true),
+            None => (Box::pin(connect(plan, r, target, peer, scope, wanted.as_deref())).await?, true),
         };
         let sent = UpstreamState::last(r).map_or(0, |one| one.bytes_sent);
         let ms = clock::now().millis_since(started);
@@ -399,9 +403,9 @@ fn wanted(
     r: &mut Request,
     target: &UpstreamTarget<'_>,
     peer: &Peer,
-) -> Result<Option<Wanted>, String> {
+) -> Result<Option<Box<Wanted>>, String> {
     let Some(tls) = plan.tls.as_ref().filter(|_| target.origin.tls) else { return Ok(None) };
-    tls.wanted(r, &target.origin.host, peer.spec.address.to_string()).map(Some)
+    tls.wanted(r, &target.origin.host, peer.spec.address.to_string()).map(|wanted| Some(Box::new(wanted)))
 }
 
 /// The handshake (nginx: `ngx_http_upstream_ssl_init_connection`).
@@ -469,11 +473,11 @@ fn note_at(
     words: &str,
     doing: &str,
 ) -> Failure {
-    let url = shown_url(target.origin.scheme(), &peer.text, &target.uri);
+    let url = shown_url(target.origin.scheme(), &peer.text, target.uri());
     r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
     r.action = Some(upstream_state::OVER);
     if let Some(state) = UpstreamState::of(r) {
-        state.uri.clone_from(&target.uri);
+        state.uri = target.uri.clone();
     }
     if let Some(one) = UpstreamState::last(r) {
         one.status = 502;
@@ -515,7 +519,7 @@ fn accept(
     let ms = clock::now().millis_since(started);
     if let Some(state) = UpstreamState::of(r) {
         state.answer = Some(answer.clone());
-        state.uri.clone_from(&target.uri);
+        state.uri = target.uri.clone();
         if let Some(one) = state.tries.last_mut() {
             one.status = answer.head.status;
             one.header_ms = Some(ms);
@@ -538,7 +542,7 @@ fn accept(
         if matches!(head.status, 403 | 404) {
             active.passed_on();
         } else {
-            balancing::failed(r, &mut active, &target.uri);
+            balancing::failed(r, &mut active, target.uri());
         }
         return Err(Failure::Status(head.status));
     }

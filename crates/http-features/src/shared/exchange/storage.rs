@@ -33,7 +33,11 @@ pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, place: &Place, alone: 
         r.extensions.retain(|thing| !thing.is::<CacheState>());
         return None;
     };
-    let key = if caching.key.is_some() { Vec::new() } else { target::key(&place.origin, &place.uri) };
+    let key = if caching.key.is_some() {
+        Vec::new()
+    } else {
+        target::key(&place.origin, place.uri.as_deref().unwrap_or_default())
+    };
     let give = |r: &mut Request, head: &_, buf: &_| response::take(plan, r, head, buf);
     match Box::pin(caching::begin(caching, r, &give, key)).await {
         Begun::Off => None,

@@ -5,6 +5,7 @@ use crate::shared::hosts::{self, NoTarget};
 use conf_schema::{Cx, Directive, Problem};
 use http_engine::{Request, Template, clean, path};
 use std::borrow::Cow;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// How a protocol's servers are named.
@@ -91,7 +92,7 @@ impl Target {
             }
             Target::Fixed(url) => {
                 let named = hosts::bind(cx, &url.host, scheme.port(url.tls))?;
-                Bound::Fixed { named, uri: url.uri.clone(), origin: Origin::of(scheme, &url.host, url.tls) }
+                Bound::Fixed { named, uri: url.uri.clone(), origin: Arc::new(Origin::of(scheme, &url.host, url.tls)) }
             }
         })
     }
@@ -124,22 +125,29 @@ impl Url {
 
 /// A target with its group.
 pub enum Bound {
-    Fixed { named: UpstreamRef, uri: Option<String>, origin: Origin },
+    Fixed { named: UpstreamRef, uri: Option<String>, origin: Arc<Origin> },
     Computed { template: Template, groups: Arc<Groups>, scheme: &'static Scheme },
 }
 
 /// The target of one request: which host, and the request target to send.
 pub struct Place {
-    pub origin: Origin,
-    pub uri: Vec<u8>,
+    pub origin: Arc<Origin>,
+    /// `None`: the protocol has none.
+    pub uri: Option<Rc<[u8]>>,
 }
 
 /// The same with its servers.
 pub struct UpstreamTarget<'a> {
     pub named: Cow<'a, UpstreamRef>,
-    pub origin: Origin,
-    /// The request target to send.
-    pub uri: Vec<u8>,
+    pub origin: Arc<Origin>,
+    /// The request target to send; `None`: the protocol has none.
+    pub uri: Option<Rc<[u8]>>,
+}
+
+impl UpstreamTarget<'_> {
+    pub fn uri(&self) -> &[u8] {
+        self.uri.as_deref().unwrap_or_default()
+    }
 }
 
 /// Host and port as a URL names them: the default `Host`, `$proxy_host`, `$proxy_port`. That of a literal URL is kept in
@@ -179,7 +187,7 @@ impl Origin {
 
 impl Bound {
     /// Host and port, where they do not depend on the request.
-    pub fn origin(&self) -> Option<Origin> {
+    pub fn origin(&self) -> Option<Arc<Origin>> {
         let Bound::Fixed { origin, .. } = self else { return None };
         Some(origin.clone())
     }
@@ -200,9 +208,9 @@ impl Bound {
         match self {
             Bound::Fixed { uri, origin, .. } => {
                 let uri = match uri {
-                    _ if !origin.scheme.has_uri => Vec::new(),
-                    Some(base) if !r.left_location => mapped(r, base.as_bytes()),
-                    _ => unparsed(r),
+                    _ if !origin.scheme.has_uri => None,
+                    Some(base) if !r.left_location => Some(mapped(r, base.as_bytes())),
+                    _ => Some(unparsed(r)),
                 };
                 Ok(Place { origin: origin.clone(), uri })
             }
@@ -242,11 +250,11 @@ fn computed(scheme: &'static Scheme, template: &Template, r: &mut Request) -> Re
         return Err(no("invalid host".into()));
     }
     let uri = match url.uri {
-        _ if !scheme.has_uri => Vec::new(),
-        None => unparsed(r),
-        Some(uri) => [uri.as_bytes(), rest].concat(),
+        _ if !scheme.has_uri => None,
+        None => Some(unparsed(r)),
+        Some(uri) => Some([uri.as_bytes(), rest].concat().into()),
     };
-    Ok(Place { origin: Origin::of(scheme, &url.host, url.tls), uri })
+    Ok(Place { origin: Arc::new(Origin::of(scheme, &url.host, url.tls)), uri })
 }
 
 /// See [`Bound::key`].
@@ -260,9 +268,9 @@ pub fn key(origin: &Origin, uri: &[u8]) -> Vec<u8> {
 }
 
 /// The URI as the client wrote it, while it holds; else the current one, escaped.
-pub fn unparsed(r: &Request) -> Vec<u8> {
+pub fn unparsed(r: &Request) -> Rc<[u8]> {
     if !r.path_changed {
-        return r.head.request_uri().of(&r.buf).to_vec();
+        return r.head.request_uri().of(&r.buf).into();
     }
     let mut out = Vec::with_capacity(r.path.len() + r.args.len() + 8);
     path::escape_uri(&r.path, &mut out);
@@ -270,11 +278,11 @@ pub fn unparsed(r: &Request) -> Vec<u8> {
         out.push(b'?');
         out.extend_from_slice(&r.args);
     }
-    out
+    out.into()
 }
 
 /// The URL's own URI in place of the location's name.
-fn mapped(r: &Request, base: &[u8]) -> Vec<u8> {
+fn mapped(r: &Request, base: &[u8]) -> Rc<[u8]> {
     let location = r.loc();
     let rest = r.path.get(location.name.len().min(r.path.len())..).unwrap_or(b"");
     let mut out = base.to_vec();
@@ -287,7 +295,7 @@ fn mapped(r: &Request, base: &[u8]) -> Vec<u8> {
         out.push(b'?');
         out.extend_from_slice(&r.args);
     }
-    out
+    out.into()
 }
 
 #[cfg(test)]
