@@ -42,7 +42,7 @@ pub fn readable(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secu
         got => {
             if held > 0 {
                 head_in::never_came(worker, connection, &buf, 400, "client prematurely closed connection");
-            } else {
+            } else if !secure.is_some_and(|secure| secure.has_told()) {
                 head_in::went_away(worker, connection, &got);
             }
             return worker.close(key);

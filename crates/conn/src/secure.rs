@@ -30,6 +30,8 @@ pub struct Secure {
     stream: RefCell<TlsStream>,
     /// The first byte has been looked at.
     begun: Cell<bool>,
+    /// Why it ends has been logged.
+    told: Cell<bool>,
     /// Ciphertext that came with a PROXY protocol header.
     unread: RefCell<Vec<u8>>,
     /// Plaintext that came with the end of a handshake that was made elsewhere.
@@ -43,6 +45,7 @@ impl Secure {
             connection: RefCell::new(connection),
             stream: RefCell::new(TlsStream::server()),
             begun: Cell::new(false),
+            told: Cell::new(false),
             unread: RefCell::new(unread.to_vec()),
             plain: RefCell::default(),
         }
@@ -61,6 +64,10 @@ impl Secure {
     /// What comes goes on with the handshake, or begins it.
     pub fn is_handshaking(&self) -> bool {
         self.stream.borrow().is_handshaking()
+    }
+    /// Why it ends stands in the log already.
+    pub fn has_told(&self) -> bool {
+        self.told.get()
     }
     pub fn has_unsent(&self) -> bool {
         self.stream.borrow().wants_write()
@@ -239,6 +246,7 @@ impl Secure {
     }
 
     fn say(&self, worker: &Worker, level: Level, words: &str) {
+        self.told.set(true);
         let connection = self.connection();
         let client = http_engine::variables::peer_text(&connection);
         let during = if self.stream.borrow().is_handshaking() { " while SSL handshaking" } else { "" };
@@ -307,7 +315,9 @@ pub fn readable(worker: &Rc<Worker>, key: Key, secure: &Rc<Secure>) {
 pub fn timed_out(worker: &Rc<Worker>, key: Key, secure: &Rc<Secure>) {
     if secure.stream.borrow().is_handshaking() {
         metrics::count_handshake(metrics::Area::Http, None);
-        secure.say(worker, Level::Info, "client timed out");
+        secure.say(worker, Level::Info, "client timed out (110: Connection timed out)");
+        head_in::reset_timed_out(worker, key, &secure.connection());
+        return worker.close(key);
     }
     head_in::timed_out(worker, key, &secure.connection());
 }

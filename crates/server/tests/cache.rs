@@ -64,13 +64,17 @@ fn serve(stream: TcpStream, count: &AtomicU64) -> Option<()> {
 }
 
 fn site(port: u16, origin: u16, more: &str) -> Site {
+    site_of(2, port, origin, more)
+}
+
+fn site_of(threads: usize, port: u16, origin: u16, more: &str) -> Site {
     let rest = format!(
         "http {{ proxy_cache_path cache levels=1:2 keys_zone=C:1m inactive=1h {more};\n\
          server {{ listen 127.0.0.1:{port};\n\
          location / {{ proxy_pass http://127.0.0.1:{origin}; proxy_cache C; proxy_cache_key $uri;\n\
          add_header X-Cache $upstream_cache_status; }} }} }}"
     );
-    Site::new("daemon off; master_process off; worker_processes 2;", &rest)
+    Site::new(&format!("daemon off; master_process off; worker_processes {threads};"), &rest)
 }
 
 /// Status of the cache and body, or what went wrong: the process may be killed any moment.
@@ -250,7 +254,9 @@ fn the_index_outlives_the_process_and_a_reload() {
 fn a_client_that_leaves_does_not_end_what_others_will_want() {
     let origin = Origin::start();
     let port = free_port();
-    let site = site(port, origin.port, "use_temp_path=off");
+    // One thread: it gives the file its name and tells the index before it looks at the next request. Another one might ask in
+    // between, and would fetch the response once more.
+    let site = site_of(1, port, origin.port, "use_temp_path=off");
     let running = site.start();
     wait("an answer", || get(port, "/ready/10").ok_or("none"));
     let asked = origin.asked.load(Ordering::Relaxed);

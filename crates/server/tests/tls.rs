@@ -274,6 +274,36 @@ fn servers_are_asked_over_tls_and_verified() {
 }
 
 #[test]
+fn a_handshake_that_fails_is_one_line() {
+    let port = free_port();
+    let site = Site::new(
+        MAIN,
+        &format!(
+            "http {{ client_header_timeout 1s;
+            server {{ listen 127.0.0.1:{port} ssl; ssl_certificate a.crt; ssl_certificate_key a.key; }} }}"
+        ),
+    );
+    Authority::new().put(&site, "a");
+    let running = site.start();
+    let send = |bytes: &[u8]| {
+        let mut stream = wait("a connection", || TcpStream::connect(("127.0.0.1", port)));
+        stream.write_all(bytes).expect("sent");
+        stream
+    };
+    // Not a message of a handshake; the end in the middle of one; nothing more for too long.
+    let _ = send(b"\x16\x03\x01\x00\x05hello").read_to_end(&mut Vec::new());
+    site.wait_for_log("SSL_do_handshake() failed (SSL: ", 1);
+    drop(send(b"\x16\x03\x01\x00\x50\x01\x00"));
+    site.wait_for_log("peer closed connection in SSL handshake while SSL handshaking", 1);
+    let _ = send(b"\x16\x03\x01\x00\x50\x01\x00").read_to_end(&mut Vec::new());
+    site.wait_for_log("client timed out (110: Connection timed out) while SSL handshaking", 1);
+    running.quit();
+    let log = site.log();
+    let lines = |words: &str| log.lines().filter(|line| line.contains(words)).count();
+    assert_eq!((lines("while SSL handshaking, client: 127.0.0.1"), lines(", client: ")), (3, 3), "{log}");
+}
+
+#[test]
 fn what_is_wrong_is_said_in_nginxs_words() {
     let authority = Authority::new();
     let try_with = |server: &str| {
