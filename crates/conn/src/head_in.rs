@@ -139,7 +139,7 @@ pub fn read(
             r.buf.extend_from_slice(bytes.get(..consumed).unwrap_or_default());
             // Empty lines before it do not count.
             r.length = (consumed as u64).saturating_sub(u64::from(r.head.line.start));
-            connection.requests.set(connection.requests.get() + 1);
+            connection.count_request();
             for span in parser.invalid_fields() {
                 log_invalid(&mut r, *span);
             }
@@ -150,7 +150,7 @@ pub fn read(
         }
         Err(e) => {
             r.buf.extend_from_slice(bytes);
-            connection.requests.set(connection.requests.get() + 1);
+            connection.count_request();
             let status = refused(&mut r, &e, parser.at(), limits);
             (Head::Refused(r, status), None)
         }

@@ -353,7 +353,7 @@ pub fn enter_location(r: &mut Request) {
     let connection = r.connection();
     let age = base::clock::now().millis_since(connection.started);
     r.keep_alive = conf.keepalive_timeout.millis != 0
-        && connection.requests.get() < conf.keepalive_requests.0
+        && u64::from(connection.requests.get()) < conf.keepalive_requests.0
         && age <= conf.keepalive_time.0
         && !special::keepalive_disabled(r);
 }

@@ -157,7 +157,7 @@ fn connection(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn connection_requests(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put_number(out, r.connection().requests.get())
+    put_number(out, u64::from(r.connection().requests.get()))
 }
 
 fn connection_time(r: &mut Request, out: &mut Vec<u8>) -> bool {

@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BinaryHeap;
 use std::future::poll_fn;
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Poll, Waker};
 
@@ -25,15 +26,16 @@ pub const EVENTS_MAX: usize = 512;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     index: u32,
-    generation: u32,
+    /// Not 0: so that "no key" takes no room.
+    generation: NonZeroU32,
 }
 
 impl Key {
     fn token(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
+        u64::from(self.generation.get()) << 32 | u64::from(self.index)
     }
     fn of(token: u64) -> Key {
-        Key { index: token as u32, generation: (token >> 32) as u32 }
+        Key { index: token as u32, generation: NonZeroU32::new((token >> 32) as u32).unwrap_or(NonZeroU32::MIN) }
     }
 }
 
@@ -62,7 +64,7 @@ struct Wakers {
 struct Entry<T> {
     /// `None`: whoever has the key owns the descriptor ([`Poller::adopt`]).
     fd: Option<OwnedFd>,
-    generation: u32,
+    generation: NonZeroU32,
     flags: u8,
     deadline: Instant,
     /// When its node in the heap of deadlines is due, at `deadline` or before; 0: it has none.
@@ -163,7 +165,7 @@ impl<T: Clone> Poller<T> {
                 (0..BLOCK)
                     .map(|_| Entry {
                         fd: None,
-                        generation: 0,
+                        generation: NonZeroU32::MIN,
                         flags: 0,
                         deadline: Instant::default(),
                         node: Instant::default(),
@@ -309,7 +311,7 @@ impl<T: Clone> Poller<T> {
     pub fn remove(&self, key: Key) -> Option<T> {
         let (fd, registration, wakers, shared_file) = self.with(key, |entry| {
             let shared_file = entry.flags & SHARED_FILE != 0;
-            entry.generation = entry.generation.wrapping_add(1);
+            entry.generation = entry.generation.checked_add(1).unwrap_or(NonZeroU32::MIN);
             entry.flags = 0;
             (entry.fd.take(), entry.registration.take(), entry.wakers.take(), shared_file)
         })?;

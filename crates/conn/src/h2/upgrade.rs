@@ -53,7 +53,7 @@ pub fn begin(
     if !mux.link().send(&[IoSlice::new(ANSWER)], false).is_ok_and(|n| n == ANSWER.len()) {
         return worker.close(key);
     }
-    connection.requests.set(connection.requests.get() + 1);
+    connection.count_request();
     (r.version, r.keep_alive) = (Version::Http20, true);
     // They were for us.
     let ours = |f: &Field| {

@@ -27,7 +27,7 @@ impl MuxConnection {
         };
         let shared = Rc::new(Shared::default());
         self.streams.borrow_mut().insert(id, shared.clone());
-        self.connection.requests.set(self.connection.requests.get() + 1);
+        self.connection.count_request();
         self.limit_requests(&r);
         let count = message.as_ref().map_or(0, |message| message.fields.len() + message.ignored.len());
         let too_many = list.too_many || count > head_in::limits(&self.worker, &self.connection).fields_max;
@@ -71,7 +71,9 @@ impl MuxConnection {
     fn limit_requests(&self, r: &Request) {
         let Some(core) = self.worker.default_conf(&self.connection) else { return };
         let age = r.started.millis_since(self.connection.started);
-        if self.connection.requests.get() >= core.conf.keepalive_requests.0 || age > core.conf.keepalive_time.0 {
+        if u64::from(self.connection.requests.get()) >= core.conf.keepalive_requests.0
+            || age > core.conf.keepalive_time.0
+        {
             self.core.borrow_mut().begin_shutdown();
         }
     }
