@@ -1,7 +1,7 @@
 //! What a client sends, as a task reads it: heads, and bodies for those who ask.
 
 use crate::link::Link;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http_engine::BodyReader;
 use http_types::BodyLength;
 use runtime::time::Sleep;
@@ -25,6 +25,19 @@ pub struct Input {
 impl Input {
     pub fn bytes(&self) -> &[u8] {
         self.buf.get(self.start..).unwrap_or_default()
+    }
+    /// Takes bytes out: with their buffer where they are most of it and all that there is, otherwise a copy.
+    fn split(&mut self, n: usize) -> Bytes {
+        let is_all = self.start + n == self.buf.len();
+        if is_all && n >= self.buf.capacity() / 2 {
+            let start = std::mem::take(&mut self.start);
+            let mut bytes = Bytes::from(std::mem::take(&mut self.buf));
+            bytes.advance(start);
+            return bytes;
+        }
+        let bytes = Bytes::copy_from_slice(self.bytes().get(..n).unwrap_or_default());
+        self.use_up(n);
+        bytes
     }
     pub fn use_up(&mut self, n: usize) {
         self.start += n;
@@ -133,8 +146,7 @@ impl BodyState {
                 Framing::Done => return Ok(None),
                 Framing::Left(left) => {
                     let n = (input.bytes().len() as u64).min(*left) as usize;
-                    let bytes = Bytes::copy_from_slice(input.bytes().get(..n).unwrap_or_default());
-                    input.use_up(n);
+                    let bytes = input.split(n);
                     self.read.set(self.read.get() + n as u64);
                     *left -= n as u64;
                     if *left == 0 {

@@ -6,6 +6,7 @@ use crate::mux::{Mux, MuxStream};
 use crate::pool::{IdleTimer, KeepAlive, Pooled};
 use crate::serial::Serial;
 use crate::stream::Stream;
+use bytes::Bytes;
 use std::io;
 use std::task::{Context, Poll};
 
@@ -70,6 +71,13 @@ impl ClientStream {
     pub fn queue(&mut self, piece: &[u8], end: bool) {
         match self {
             ClientStream::Serial(stream) => stream.queue(piece, end),
+            ClientStream::Mux(stream) => stream.queue(piece, end),
+        }
+    }
+    /// The same of a piece that others have, too.
+    pub fn queue_shared(&mut self, piece: &Bytes, end: bool) {
+        match self {
+            ClientStream::Serial(stream) => stream.queue_shared(piece, end),
             ClientStream::Mux(stream) => stream.queue(piece, end),
         }
     }

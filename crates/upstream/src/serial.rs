@@ -4,6 +4,7 @@ use crate::client::{Came, Counts, Stop};
 use crate::codec::{Asked, Event, Wrong};
 use crate::pool::{self, IdleTimer, KeepAlive, Pooled};
 use crate::stream::Stream;
+use bytes::{Buf, Bytes};
 use std::io;
 use std::task::{Context, Poll};
 
@@ -11,12 +12,17 @@ use std::task::{Context, Poll};
 const HEAD_BYTES: usize = 4096;
 const BODY_BYTES: usize = 32 * 1024;
 
+/// Longer pieces of a body are written from where they lie, by a write of their own.
+const SHARED_BYTES_MIN: usize = 16 * 1024;
+
 /// See the module's documentation.
 pub struct Serial {
     connection: Box<Pooled>,
     out: Vec<u8>,
     /// So much of `out` was written.
     at: usize,
+    /// Body that follows `out`, written from where it lies.
+    tail: Bytes,
     input: Vec<u8>,
     /// What one read takes.
     piece: usize,
@@ -37,6 +43,7 @@ impl Serial {
             connection,
             out: head,
             at: 0,
+            tail: Bytes::new(),
             input: Vec::new(),
             piece: HEAD_BYTES,
             wrote: false,
@@ -55,7 +62,16 @@ impl Serial {
             self.out.clear();
             self.at = 0;
         }
+        // (What goes before it in the order of the body.)
+        self.out.extend_from_slice(&std::mem::take(&mut self.tail));
         self.connection.codec.encode_body(piece, end, &mut self.out);
+    }
+    /// The same of a piece that others have, too: a long one is not copied, where the protocol takes it as it is.
+    pub fn queue_shared(&mut self, piece: &Bytes, end: bool) {
+        if piece.len() < SHARED_BYTES_MIN || !self.tail.is_empty() || self.connection.codec.frames_body() {
+            return self.queue(piece, end);
+        }
+        self.tail = piece.clone();
     }
     /// The same of a piece that may be taken as it is.
     pub fn queue_owned(&mut self, piece: Vec<u8>, end: bool) {
@@ -68,19 +84,29 @@ impl Serial {
     }
     /// Whether all that was queued has been written.
     pub fn is_flushed(&self) -> bool {
-        self.at == self.out.len()
+        self.at == self.out.len() && self.tail.is_empty()
     }
     /// Writes what is queued.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
         let stream = &self.connection.stream;
-        while self.at < self.out.len() {
+        while !self.is_flushed() {
+            let from_out = self.at < self.out.len();
             if std::mem::replace(&mut self.wrote, true) {
                 stream.hurry();
             }
-            match stream.try_write(self.out.get(self.at..).unwrap_or_default()) {
+            let bytes = if from_out { self.out.get(self.at..).unwrap_or_default() } else { &self.tail };
+            match stream.try_write(bytes) {
                 Ok(0) => return Poll::Ready(Err(Stop::Failed(io::ErrorKind::WriteZero.into()))),
                 Ok(n) => {
-                    self.at += n;
+                    if from_out {
+                        self.at += n;
+                    } else {
+                        self.tail.advance(n);
+                        if self.tail.is_empty() {
+                            // What it was a part of is not held any longer.
+                            self.tail = Bytes::new();
+                        }
+                    }
                     self.counts.sent += n as u64;
                     self.connection.idle_timer.renew();
                 }
@@ -140,7 +166,7 @@ impl Serial {
                 Err(wrong) => return Poll::Ready(Came::Wrong(wrong)),
             }
             // (What a protocol answers of its own is a few bytes, and the server waits for them.)
-            if self.at < self.out.len()
+            if !self.is_flushed()
                 && let Poll::Ready(Err(Stop::Failed(e))) = self.poll_flush(cx)
             {
                 return Poll::Ready(Came::Failed(e));
@@ -286,6 +312,61 @@ mod tests {
         stream.queue(second.as_bytes(), true);
         stream.sent(true);
         stream
+    }
+
+    /// Bytes that go as they are.
+    struct Plain;
+
+    impl SerialCodec for Plain {
+        fn begin(&mut self, _: &Asked, _: &[u8]) {}
+        fn frames_body(&self) -> bool {
+            false
+        }
+        fn encode_body(&mut self, piece: &[u8], _: bool, out: &mut Vec<u8>) {
+            out.extend_from_slice(piece);
+        }
+        fn decode(&mut self, _: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
+            Ok(None)
+        }
+        fn is_reusable(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn long_pieces_keep_their_place() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let to = Address::Ip(listener.local_addr().expect("address"));
+        let server = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            listener.accept().expect("accepted").0.read_to_end(&mut all).expect("read");
+            all
+        });
+        let piece = |c: u8, length: usize| Bytes::from(vec![c; length]);
+        let pieces = [piece(b'a', SHARED_BYTES_MIN), piece(b'b', 3_000_000), piece(b'c', 5), piece(b'd', 40_000)];
+        let group = Group::new("plain", Vec::new(), Balance::RoundRobin, KeepAlive::default(), false);
+        runtime::block_on(async {
+            let stream = Stream::connect(&to, &Options::default()).await.expect("connected");
+            let connection = Pooled::new(stream, Box::new(Plain), &group, to.clone(), 1);
+            let mut stream = Serial::new(connection, &Asked::default(), b"head".to_vec());
+            for (n, piece) in pieces.iter().enumerate() {
+                assert!(n == 0 || stream.is_flushed() || n == 3);
+                stream.queue_shared(piece, false);
+                // The last two leave together.
+                if n != 2 {
+                    std::future::poll_fn(|cx| stream.poll_flush(cx)).await.expect("written");
+                }
+            }
+            // Long pieces behind others that have not left.
+            stream.queue_shared(&pieces[0], false);
+            stream.queue_shared(&pieces[3], false);
+            stream.queue(b"end", true);
+            std::future::poll_fn(|cx| stream.poll_flush(cx)).await.expect("written");
+            assert!(stream.is_flushed());
+        });
+        let [a, b, c, d] = &pieces;
+        let wanted = [&b"head"[..], a, b, c, d, a, d, b"end"].concat();
+        assert!(server.join().expect("the server") == wanted);
     }
 
     #[test]

@@ -16,10 +16,57 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+/// What is in memory.
+#[derive(Debug)]
+enum Memory {
+    /// As it came, or all of it at the end.
+    Whole(Bytes),
+    /// It comes in several pieces.
+    Growing(Vec<u8>),
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory::Whole(Bytes::new())
+    }
+}
+
+impl Memory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Memory::Whole(bytes) => bytes,
+            Memory::Growing(bytes) => bytes,
+        }
+    }
+    /// `expected`: what there will be in all.
+    fn push(&mut self, more: Bytes, expected: usize) {
+        match self {
+            Memory::Whole(bytes) if bytes.is_empty() => *bytes = more,
+            Memory::Whole(bytes) => {
+                let mut all = Vec::with_capacity(expected.max(bytes.len() + more.len()));
+                all.extend_from_slice(bytes);
+                all.extend_from_slice(&more);
+                *self = Memory::Growing(all);
+            }
+            Memory::Growing(bytes) => bytes.extend_from_slice(&more),
+        }
+    }
+    /// Nothing more comes: what has come is shared by all who want it.
+    fn settle(&mut self) -> Bytes {
+        if let Memory::Growing(bytes) = self {
+            *self = Memory::Whole(Bytes::from(std::mem::take(bytes)));
+        }
+        match self {
+            Memory::Whole(bytes) => bytes.clone(),
+            Memory::Growing(_) => Bytes::new(),
+        }
+    }
+}
+
 /// The bytes.
 #[derive(Debug, Default)]
 pub struct BodyStore {
-    memory: Vec<u8>,
+    memory: Memory,
     file: Option<File>,
     length: u64,
     path: Option<PathBuf>,
@@ -45,7 +92,14 @@ impl BodyStore {
     }
     /// The bytes, when they are all in memory.
     pub fn in_memory(&self) -> Option<&[u8]> {
-        self.file.is_none().then_some(&self.memory)
+        self.file.is_none().then(|| self.memory.bytes())
+    }
+    /// The same, to be kept.
+    pub fn shared(&self) -> Option<Bytes> {
+        match &self.memory {
+            Memory::Whole(bytes) if self.file.is_none() => Some(bytes.clone()),
+            _ => self.in_memory().map(Bytes::copy_from_slice),
+        }
     }
     /// Up to 32 KB from an offset.
     ///
@@ -54,8 +108,8 @@ impl BodyStore {
     pub fn read_at(&self, offset: u64) -> io::Result<Vec<u8>> {
         match &self.file {
             None => {
-                let start = (offset as usize).min(self.memory.len());
-                Ok(self.memory.get(start..).unwrap_or_default().to_vec())
+                let memory = self.memory.bytes();
+                Ok(memory.get(offset as usize..).unwrap_or_default().to_vec())
             }
             Some(file) => {
                 let mut buf = vec![0; 32 * 1024];
@@ -65,23 +119,24 @@ impl BodyStore {
             }
         }
     }
-    fn push(&mut self, bytes: &Bytes, memory_max: u64, folder: &TempPath) -> io::Result<()> {
+    /// `expected`: how long the body says that it is.
+    fn push(&mut self, bytes: Bytes, memory_max: u64, expected: u64, folder: &TempPath) -> io::Result<()> {
         self.length += bytes.len() as u64;
         if self.file.is_none() && self.length <= memory_max {
-            self.memory.extend_from_slice(bytes);
+            self.memory.push(bytes, expected.min(memory_max) as usize);
             return Ok(());
         }
         let file = self.in_file(folder)?;
         file.seek(SeekFrom::End(0))?;
-        file.write_all(bytes)
+        file.write_all(&bytes)
     }
     /// The file, with what was in memory before.
     fn in_file(&mut self, folder: &TempPath) -> io::Result<&mut File> {
         if self.file.is_none() {
             let (mut file, path) = named(folder)?;
             self.path = Some(path);
-            file.write_all(&self.memory)?;
-            self.memory = Vec::new();
+            file.write_all(self.memory.bytes())?;
+            self.memory = Memory::default();
             self.file = Some(file);
         }
         self.file.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -158,8 +213,10 @@ pub async fn read(r: &mut Request) -> Result<Rc<BodyStore>, u16> {
     if r.sub.as_ref().is_some_and(|sub| sub.without_body) {
         return Ok(Rc::new(BodyStore::default()));
     }
-    let store = Rc::new(read_now(r).await?);
-    r.body_bytes = store.in_memory().map(Bytes::copy_from_slice);
+    let mut store = read_now(r).await?;
+    store.memory.settle();
+    let store = Rc::new(store);
+    r.body_bytes = store.shared();
     r.share(store.clone());
     Ok(store)
 }
@@ -250,11 +307,11 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
     }
     let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.body, RequestBody::Taken) else { return Ok(None) };
     let limit = r.loc().core.conf.client_max_body_size.0;
-    let mut here = Vec::new();
+    let mut here = Memory::default();
     let ended = std::future::poll_fn(|cx| {
-        while here.len() < HERE_MAX {
+        while here.bytes().len() < HERE_MAX {
             match reader.poll_read(cx) {
-                Poll::Ready(Some(Ok(bytes))) => here.extend_from_slice(&bytes),
+                Poll::Ready(Some(Ok(bytes))) => here.push(bytes, 0),
                 Poll::Ready(Some(Err(status))) => return Poll::Ready(Err(status)),
                 Poll::Ready(None) => return Poll::Ready(Ok(true)),
                 Poll::Pending => break,
@@ -263,21 +320,22 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
         Poll::Ready(Ok(false))
     })
     .await?;
+    let here = here.settle();
     if limit != 0 && here.len() as u64 > limit {
         too_large(r, 0, here.len() as u64);
         return Err(413);
     }
     if !ended {
-        r.body = RequestBody::Unread(Box::new(Begun { here: Bytes::from(here), reader }));
+        r.body = RequestBody::Unread(Box::new(Begun { here, reader }));
         return Ok(None);
     }
     received(r, here.len() as u64);
     // More than the buffer would have been passed on piece by piece, and nobody could have asked for it.
     let asked_for = here.len() as u64 <= r.loc().core.conf.client_body_buffer_size.0;
     let mut store = BodyStore::default();
-    (store.length, store.memory) = (here.len() as u64, here);
+    (store.length, store.memory) = (here.len() as u64, Memory::Whole(here));
     let store = Rc::new(store);
-    r.body_bytes = store.in_memory().filter(|_| asked_for).map(Bytes::copy_from_slice);
+    r.body_bytes = store.shared().filter(|_| asked_for);
     r.share(store.clone());
     Ok(Some(store))
 }
@@ -339,7 +397,7 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
             None => return Ok(store),
             Some(Err(status)) => {
                 if status == 499 {
-                    r.body_bytes = store.in_memory().map(Bytes::copy_from_slice);
+                    r.body_bytes = store.shared();
                 }
                 return Err(status);
             }
@@ -356,7 +414,11 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
                 };
                 store.permanent = core.conf.client_body_in_file_only == BodyInFile::On;
                 let before = store.file.is_none();
-                let pushed = store.push(&bytes, in_memory, folder);
+                let expected = match r.body_length {
+                    Some(BodyLength::Exact(n)) => n,
+                    _ => 0,
+                };
+                let pushed = store.push(bytes, in_memory, expected, folder);
                 if let Some(path) = store.path.as_ref().filter(|_| before && in_memory > 0) {
                     let path = path.display();
                     r.log(Level::Warn, format_args!("a client request body is buffered to a temporary file {path}"));
@@ -368,5 +430,25 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_become_one() {
+        let one = Bytes::from_static(b"abc");
+        let mut memory = Memory::default();
+        assert!(memory.bytes().is_empty() && memory.settle().is_empty());
+        memory.push(one.clone(), 0);
+        assert_eq!(memory.settle().as_ptr(), one.as_ptr(), "what came in one piece is not copied");
+        for (piece, expected) in [("def", 0), ("", 100), ("gh", 2)] {
+            memory.push(Bytes::from_static(piece.as_bytes()), expected);
+        }
+        assert_eq!(memory.bytes(), b"abcdefgh");
+        let all = memory.settle();
+        assert_eq!((&all[..], memory.settle().as_ptr()), (&b"abcdefgh"[..], all.as_ptr()));
     }
 }

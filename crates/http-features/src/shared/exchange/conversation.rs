@@ -76,7 +76,7 @@ impl Client {
         }
         match pieces.as_slice() {
             [] => stream.queue(&[], ended),
-            [piece] => stream.queue(piece, ended),
+            [piece] => stream.queue_shared(piece, ended),
             many => stream.queue_owned(many.concat(), ended),
         }
         Poll::Ready(Ok(ended))
@@ -240,9 +240,9 @@ fn begin(
             stream.queue(text, true);
             Source::Ended
         }
-        Outgoing::Stored(store) => match store.in_memory() {
+        Outgoing::Stored(store) => match store.shared() {
             Some(bytes) => {
-                stream.queue(bytes, true);
+                stream.queue_shared(&bytes, true);
                 Source::Ended
             }
             None if store.len() == 0 => {
