@@ -382,9 +382,12 @@ impl Apache {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("apache starts");
         let apache = Apache(child);
         wait("apache", || {
-            std::net::TcpStream::connect(("127.0.0.1", port))
-                .map(|_| ())
-                .map_err(|e| format!("{e}: {}", site.read("logs/apache.log")))
+            match std::net::TcpStream::connect(("127.0.0.1", port)) {
+                // While nobody listens there, a connection's own port may be the one that it asks for: it is its own peer then.
+                Ok(stream) if stream.local_addr().is_ok_and(|own| own.port() == port) => Err("not yet".to_string()),
+                Ok(_) => Ok(()),
+                Err(e) => Err(format!("{e}: {}", site.read("logs/apache.log"))),
+            }
         });
         apache
     }
