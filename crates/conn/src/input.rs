@@ -255,3 +255,32 @@ impl BodyReader for Reader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_goes_with_the_bytes_that_fill_it() {
+        let filled = |length: usize, start| {
+            let mut buf = Vec::with_capacity(1000);
+            buf.extend((0..length).map(|n| n as u8));
+            Input { buf, start }
+        };
+        // Most of the buffer, and nothing behind: not copied.
+        let mut input = filled(900, 10);
+        let place = input.bytes().as_ptr();
+        let taken = input.split(890);
+        assert_eq!((taken.as_ptr(), taken.len(), taken.first()), (place, 890, Some(&10)));
+        assert!(input.bytes().is_empty() && input.start == 0);
+        // Something follows, or it is little beside the buffer: a copy, and what follows stays.
+        for (length, start, n) in [(900, 10, 880), (300, 0, 300), (300, 290, 5)] {
+            let mut input = filled(length, start);
+            let place = input.bytes().as_ptr();
+            let taken = input.split(n);
+            assert!(taken.as_ptr() != place && taken.len() == n && taken.first() == Some(&(start as u8)));
+            assert_eq!(input.bytes().len(), length - start - n);
+            assert!(input.bytes().first().is_none_or(|first| *first == (start + n) as u8));
+        }
+    }
+}
