@@ -21,10 +21,10 @@ pub enum Head {
     Refused(Box<Request>, u16),
 }
 
-/// The limits for heads on a listener: those of its default server, as in nginx.
+/// The limits for heads on a connection: those of its initial server, as in nginx.
 pub fn limits(worker: &Worker, connection: &Connection) -> HeadLimits {
     let plan = worker.plan.borrow();
-    let server = plan.as_ref().and_then(|plan| plan.servers.get(plan.listener_of(connection)?.default_server));
+    let server = plan.as_ref().and_then(|plan| plan.servers.get(plan.initial_server(connection)?));
     server.map_or_else(HeadLimits::default, |server| server.limits)
 }
 
@@ -56,7 +56,7 @@ pub fn take(connection: &Connection) -> Option<Vec<u8>> {
 /// A head that never came whole is logged, with a status that nobody is sent, and with what its whole lines said.
 pub fn never_came(worker: &Worker, connection: &Rc<Connection>, bytes: &[u8], status: u16, words: &str) {
     let Some(mut r) = worker.request(connection) else { return };
-    use_default_server(&mut r);
+    use_initial_server(&mut r);
     r.out.status = status;
     let start = bytes.iter().position(|c| !matches!(c, b'\r' | b'\n')).unwrap_or(bytes.len());
     let lines = bytes.iter().rposition(|c| *c == b'\n').filter(|at| *at > start);
@@ -140,10 +140,17 @@ pub fn read(
             // Empty lines before it do not count.
             r.length = (consumed as u64).saturating_sub(u64::from(r.head.line.start));
             connection.count_request();
-            for span in parser.invalid_fields() {
-                log_invalid(&mut r, *span);
+            let mut begun = begin(&mut r);
+            let own = r.srv().limits;
+            if begun.is_ok() && (own.underscores, own.ignore_invalid) != (limits.underscores, limits.ignore_invalid) {
+                // The host has named a server with other rules for fields (nginx: those behind `Host` follow them).
+                let limits = HeadLimits { underscores: own.underscores, ignore_invalid: own.ignore_invalid, ..*limits };
+                begun = reread(parser, &limits, &mut r);
             }
-            match begin(&mut r) {
+            for span in parser.invalid_fields() {
+                log_invalid(&r, *span);
+            }
+            match begun {
                 Ok(()) => (Head::Request(r, consumed), None),
                 Err(status) => (Head::Refused(r, status), None),
             }
@@ -157,9 +164,22 @@ pub fn read(
     }
 }
 
+/// Parses a whole head again, under other limits.
 #[cold]
-fn log_invalid(r: &mut Request, span: http_types::Span) {
-    use_default_server(r);
+fn reread(parser: &mut HeadParser, limits: &HeadLimits, r: &mut Request) -> Result<(), u16> {
+    parser.reset();
+    r.head.clear();
+    for table in [&mut r.host, &mut r.path, &mut r.args] {
+        table.clear();
+    }
+    match parser.parse(&r.buf, limits, &mut r.head) {
+        Ok(_) => begin(r),
+        Err(e) => Err(refused(r, &e, parser.at(), limits)),
+    }
+}
+
+#[cold]
+fn log_invalid(r: &Request, span: http_types::Span) {
     let text = String::from_utf8_lossy(span.of(&r.buf)).into_owned();
     r.log(
         Level::Info,
@@ -168,9 +188,9 @@ fn log_invalid(r: &mut Request, span: http_types::Span) {
 }
 
 /// Before a host has named another.
-pub fn use_default_server(r: &mut Request) {
+pub fn use_initial_server(r: &mut Request) {
     let plan = r.plan_rc();
-    r.server = plan.listener_of(r.connection()).map_or(0, |l| l.default_server);
+    r.server = plan.initial_server(r.connection()).unwrap_or(0);
     r.location = plan.servers.get(r.server).map_or(0, |server| server.location);
 }
 
@@ -199,7 +219,7 @@ fn only_the_line(r: &mut Request, end: usize) {
 /// A head that cannot be parsed: logged, and the status to answer with. `at` is where the line begins that is wrong.
 #[cold]
 fn refused(r: &mut Request, e: &HeadError, at: usize, limits: &HeadLimits) -> u16 {
-    use_default_server(r);
+    use_initial_server(r);
     r.keep_alive = false;
     let mut words = Vec::new();
     e.log(&r.buf, &mut words);
@@ -237,7 +257,7 @@ fn bad_path(r: &mut Request) -> u16 {
 /// The request line was understood and is wrong: nothing that follows it counts.
 #[cold]
 fn bad_line(r: &mut Request, words: &str) -> u16 {
-    use_default_server(r);
+    use_initial_server(r);
     r.head.fields.clear();
     r.length = (line_end(&r.buf, r.head.line.end as usize) as u64).saturating_sub(u64::from(r.head.line.start));
     r.log(Level::Info, format_args!("{words} while reading client request line"));
@@ -261,8 +281,8 @@ fn set_path(r: &mut Request) -> Result<(), path::BadPath> {
     canonical.clear();
     let done = if r.head.complex {
         let plan = r.plan_rc();
-        let server = plan.listener_of(r.connection()).map_or(0, |l| l.default_server);
-        // Of the address's first server, as in nginx: the host is not known yet.
+        let server = plan.initial_server(r.connection()).unwrap_or(0);
+        // The host is not known yet.
         let location = plan.servers.get(server).and_then(|server| plan.locations.get(server.location));
         let merge = location.is_none_or(|location| location.core.conf.merge_slashes);
         path::canonical(if raw.is_empty() { b"/" } else { raw.of(&r.buf) }, merge, &mut canonical)
@@ -283,17 +303,19 @@ fn set_path(r: &mut Request) -> Result<(), path::BadPath> {
     done
 }
 
-/// Chooses the server by the host: that of an absolute URI wins over the `Host` field. `Err`: the host is none.
+/// Chooses the server by the host: that of an absolute URI wins over the `Host` field. `Err`: the host is not valid, and the
+/// initial server stays.
 fn choose_server(r: &mut Request) -> Result<(), ()> {
     let named = if !r.head.authority.is_empty() { Some(r.head.authority) } else { r.head.fields.first(Known::Host) };
-    let mut right = Ok(());
     if let Some(span) = named {
         let mut host = std::mem::take(&mut r.host);
         match checked_host(span.of(&r.buf), &mut host) {
             Some(port) => r.host_port = port,
             None => {
-                right = Err(());
                 host.clear();
+                r.host = host;
+                use_initial_server(r);
+                return Err(());
             }
         }
         r.host = host;
@@ -303,7 +325,7 @@ fn choose_server(r: &mut Request) -> Result<(), ()> {
         r.server = build::server_for(listener, r);
         r.location = r.srv().location;
     }
-    right
+    Ok(())
 }
 
 /// Everything between the parser and the phases (nginx: `ngx_http_process_request_uri`, `ngx_http_process_request_header`).

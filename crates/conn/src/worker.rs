@@ -159,7 +159,8 @@ impl Worker {
     pub fn default_conf(&self, connection: &Connection) -> Option<Arc<plan::Core>> {
         let plan = self.plan.borrow();
         let plan = plan.as_ref()?;
-        plan.default_conf(plan.listener_of(connection)?)
+        let server = plan.servers.get(plan.initial_server(connection)?)?;
+        Some(plan.locations.get(server.location)?.core.clone())
     }
 
     pub fn log(&self, level: Level, connection: u64, words: std::fmt::Arguments<'_>) {

@@ -699,14 +699,7 @@ pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
         return listener.default_server;
     }
     let host = std::mem::take(&mut r.host);
-    let mut found = listener.names.find(&host, r);
-    // A request that names no host, where no server is for such, stays with the server that the handshake chose.
-    if host.is_empty()
-        && found.as_ref().is_ok_and(Option::is_none)
-        && let Some(name) = crate::tls::sent_name(r.connection())
-    {
-        found = listener.names.find(&name, r);
-    }
+    let found = listener.names.find(&host, r);
     r.host = host;
     // A name that could not be decided on is no reason to pick another server: the request ends with 500.
     r.undecided = found.is_err();

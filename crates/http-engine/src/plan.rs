@@ -72,7 +72,7 @@ impl HttpPlan {
     pub fn listener(&self, listener: &crate::ListenerRef) -> Option<&Listener> {
         self.listeners.get(listener.index_in(self)?)
     }
-    /// The settings of a listener's connections as long as no request has named a server.
+    /// The settings of a listener's connections before a handshake or a request has named a server.
     pub fn default_conf(&self, listener: &Listener) -> Option<Arc<Core>> {
         self.locations.get(self.servers.get(listener.default_server)?.location).map(|location| location.core.clone())
     }

@@ -11,7 +11,11 @@ use session_engine::tls::Certified;
 use session_engine::upstreams::Resolving;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tls::{Choice, ClientHello, Facts, ServerRules, VerifyClient};
+
+/// Stands for "no server has the name" in [`Facts::server`]; other values are an index plus 1.
+const NO_SERVER: u32 = u32::MAX;
 
 /// How a server answers TLS connections.
 pub type ServerTls = session_engine::tls::ServerTls<Request>;
@@ -46,17 +50,51 @@ impl HttpPlan {
         Some((tls, tls.rules.as_ref()?))
     }
 
+    /// The server whose settings hold for a connection until a request names another: the one that SNI chose, else the
+    /// default of the address (nginx: `ngx_http_connection_t.conf_ctx`). `None`: this plan does not listen there.
+    #[inline]
+    pub fn initial_server(self: &Arc<Self>, connection: &Connection) -> Option<usize> {
+        let listener = self.listener_of(connection)?;
+        match &connection.tls {
+            Some(facts) if facts.server_name.is_some() && !listener.names.is_empty() => {
+                Some(self.server_of_handshake(listener, connection, facts).unwrap_or(listener.default_server))
+            }
+            _ => Some(listener.default_server),
+        }
+    }
+
+    /// The server that SNI chose, if a server has the name. Looked up once a connection and plan.
+    fn server_of_handshake(self: &Arc<Self>, listener: &Listener, c: &Connection, facts: &Facts) -> Option<usize> {
+        let (generation, known) = (u64::from(self.generation), facts.server.load(Ordering::Relaxed));
+        let (of_plan, index) = (known >> 32, known as u32);
+        if of_plan == generation && index != 0 {
+            return (index != NO_SERVER).then_some(index as usize - 1);
+        }
+        let found = name(facts.server_name.as_deref()).and_then(|name| {
+            let mut r = self.request_of_handshake(c.clone());
+            listener.names.find(&name, &mut r).ok().flatten()
+        });
+        let index = found.map_or(NO_SERVER, |server| server as u32 + 1);
+        facts.server.store(generation << 32 | u64::from(index), Ordering::Relaxed);
+        found
+    }
+
+    /// A request for names that are expressions: variables need something to work on.
+    fn request_of_handshake(self: &Arc<Self>, connection: Connection) -> Box<Request> {
+        let mut r = Box::<Request>::default();
+        r.connection = Some(Rc::new(connection));
+        r.plan = Some(Rc::new(Arc::clone(self)));
+        r.started = base::clock::now();
+        r
+    }
+
     /// The rules by which a ClientHello is answered, and whether HTTP/2 is offered. `connection` has no TLS facts yet. `None`: this plan does not listen
     /// there, or has no TLS for it.
     pub fn tls_choice(self: &Arc<Self>, connection: &Rc<Connection>, hello: &ClientHello) -> Option<(Choice, bool)> {
         let listener = self.listener_of(connection).filter(|l| l.ssl)?;
         let name = name(hello.server_name.as_deref());
-        // Expressions and variables want a request to work on.
-        let mut r = Box::<Request>::default();
         let facts = Facts { server_name: hello.server_name.as_deref().map(Box::from), ..Facts::default() };
-        r.connection = Some(Rc::new(Connection { tls: Some(Arc::new(facts)), ..(**connection).clone() }));
-        r.plan = Some(Rc::new(Arc::clone(self)));
-        r.started = base::clock::now();
+        let mut r = self.request_of_handshake(Connection { tls: Some(Arc::new(facts)), ..(**connection).clone() });
         let found = name.and_then(|name| listener.names.find(&name, &mut r).ok().flatten());
         r.server = found.unwrap_or(listener.default_server);
         r.location = r.srv().location;

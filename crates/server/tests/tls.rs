@@ -67,6 +67,10 @@ impl Client {
 
     /// One request on a connection of its own; the whole answer.
     fn get(&self, sni: &str, host: &str, uri: &str) -> Result<String, String> {
+        self.send(sni, &format!("GET {uri} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
+    }
+    /// Any bytes on a connection of their own; the whole answer.
+    fn send(&self, sni: &str, request: &str) -> Result<String, String> {
         let mut socket = TcpStream::connect(("127.0.0.1", self.port)).map_err(|e| e.to_string())?;
         socket.set_read_timeout(Some(Duration::from_secs(20))).map_err(|e| e.to_string())?;
         let target = Target { peer: "here".into(), name: sni.into(), send_name: true, alpn: Vec::new() };
@@ -74,7 +78,6 @@ impl Client {
         let (mut answer, mut sent) = (Vec::new(), false);
         loop {
             if !sent && !stream.is_handshaking() {
-                let request = format!("GET {uri} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
                 stream.send(&[IoSlice::new(request.as_bytes())]).map_err(|e| e.to_string())?;
                 sent = true;
             }
@@ -134,6 +137,57 @@ fn names_choose_servers_and_their_certificates() {
     site.wait_for_log("y.b.example.crt\": BIO_new_file() failed (SSL: error:80000002:system library::No such file", 1);
     running.quit();
     site.assert_no_alerts();
+}
+
+/// Seen with nginx 1.31.5: its `conf_ctx` is that of the server which SNI names, until a valid host has named another.
+#[test]
+fn the_server_of_the_handshake_holds_until_a_host_names_another() {
+    let port = free_port();
+    let authority = Authority::new();
+    let site = Site::new(
+        MAIN,
+        &format!(
+            "http {{ ssl_certificate a.test.crt; ssl_certificate_key a.test.key;
+            server {{ listen 127.0.0.1:{port} ssl default_server; server_name a.test; error_page 400 =200 /a;
+                location / {{ return 200 \"a $uri [$http_x_under]\"; }} }}
+            server {{ listen 127.0.0.1:{port} ssl; server_name b.test; error_page 400 =200 /b; merge_slashes off;
+                underscores_in_headers on; large_client_header_buffers 2 1k;
+                location / {{ return 200 \"b $uri [$http_x_under]\"; }} }}
+            server {{ listen 127.0.0.1:{port} ssl; server_name ~^(?<name>.+)\\.re\\.test$; error_page 400 =200 /re;
+                location / {{ return 200 \"re $uri $name\"; }} }} }}"
+        ),
+    );
+    authority.put(&site, "a.test");
+    let _running = site.start();
+    let settings = ClientSettings::default();
+    let rules = ClientRules::build(&settings, &clock(), &mut Vec::new()).expect("rules");
+    let client = Client { rules, port };
+    let long = "x".repeat(2000);
+    for (sni, request, want) in [
+        // A path that is none, a request that is none, a host that is none: the server of the handshake answers.
+        ("b.test", "GET /%zz HTTP/1.1\r\nHost: b.test".to_string(), "b /b []"),
+        ("b.test", "BAD".to_string(), "b /b []"),
+        ("b.test", "GET / HTTP/1.1\r\nHost: a b".to_string(), "b /b []"),
+        ("x.re.test", "GET /%zz HTTP/1.1\r\nHost: b.test".to_string(), "re /re "),
+        ("none.test", "GET /%zz HTTP/1.1\r\nHost: b.test".to_string(), "a /a []"),
+        // Its limits and rules hold for the request line.
+        ("b.test", "GET //x//y HTTP/1.1\r\nHost: b.test".to_string(), "b //x//y []"),
+        ("a.test", "GET //x//y HTTP/1.1\r\nHost: b.test".to_string(), "b /x/y []"),
+        ("b.test", format!("GET /{long} HTTP/1.1\r\nHost: b.test"), "414 Request-URI Too Large"),
+        // Fields behind the host go by the server that it names.
+        ("b.test", "GET / HTTP/1.1\r\nHost: b.test\r\nX_Under: 1".to_string(), "b / [1]"),
+        ("a.test", "GET / HTTP/1.1\r\nHost: b.test\r\nX_Under: 1".to_string(), "b / [1]"),
+        ("b.test", "GET / HTTP/1.1\r\nHost: a.test\r\nX_Under: 1".to_string(), "a / []"),
+        // No host, and an unknown one: the default server.
+        ("b.test", "GET / HTTP/1.1\r\nX: 1".to_string(), "a /a []"),
+        ("b.test", "GET /c HTTP/1.0\r\nX: 1".to_string(), "a /c []"),
+        ("b.test", "GET /c HTTP/1.1\r\nHost: q.test".to_string(), "a /c []"),
+        ("b.test", "GET /c HTTP/1.1\r\nHost: x.re.test".to_string(), "re /c x"),
+    ] {
+        let answer = client.send(sni, &format!("{request}\r\nConnection: close\r\n\r\n"));
+        let answer = answer.unwrap_or_else(|why| panic!("{sni} {request}: {why}"));
+        assert!(answer.contains(want), "{sni} {request:.60}: {want:?} is not in {answer}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::verify::Verdict;
 use crate::x509::{Certificate, name, time};
 use crate::{ciphers, groups, pem};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Facts of one connection. Small: it lives as long as the connection.
 #[derive(Debug, Default)]
@@ -33,6 +33,8 @@ pub struct Facts {
     pub early: AtomicBool,
     /// [`crate::ServerRules::asks`]: a request to a server that asks something else must not profit from this certificate.
     pub rules: crate::Scope,
+    /// Cache of the area's look-up of `server_name`; opaque here, 0 when empty.
+    pub server: AtomicU64,
 }
 
 /// The certificate of the other side, and what it is worth.

@@ -37,7 +37,7 @@ impl MuxConnection {
         r.length = octets as u64;
         let judged = match filled {
             Ok(()) if too_many => {
-                head_in::use_default_server(&mut r);
+                head_in::use_initial_server(&mut r);
                 r.log(Level::Info, format_args!("client sent too many header lines"));
                 Err(400)
             }
@@ -51,7 +51,7 @@ impl MuxConnection {
                 judged => judged,
             },
             Err((status, words)) => {
-                head_in::use_default_server(&mut r);
+                head_in::use_initial_server(&mut r);
                 r.log(Level::Info, format_args!("{words}"));
                 Err(status)
             }
