@@ -6,15 +6,18 @@ use crate::head_in::{self, Head};
 use crate::link::Link;
 use crate::secure::Secure;
 use crate::task::{self, Presence, Start};
+use crate::waiting;
 use crate::worker::Worker;
 use base::clock;
 use bytes::Bytes;
 use http_engine::engine::{self, Outcome};
-use http_engine::{Body, Connection, Request, counting, head_out};
+use http_engine::{Body, Connection, Exchange, Request, counting, head_out};
 use http_types::{Known, Version};
 use net::poller::Key;
+use std::cell::RefMut;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use wire_h1::HeadParser;
 
 /// Bodies up to this size are copied behind their head; larger ones leave from where they are, in the same write.
@@ -81,8 +84,7 @@ pub fn readable(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secu
     }
     let mut out = worker.out_buf.borrow_mut();
     out.clear();
-    let mut batch =
-        Batch { worker, key, link, connection, done: smallvec::SmallVec::new(), body: None, presence: None };
+    let mut batch = Batch::new(link, connection);
     let limits = head_in::limits(worker, connection);
     let mut at = 0;
     let mut is_partial = false;
@@ -122,7 +124,15 @@ pub fn readable(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secu
         let watch = batch.presence.get_or_insert_with(|| worker.presence(&batch.link));
         r.watch = Some(watch.clone());
         worker.step();
-        match engine::start(r) {
+        let mut outcome = engine::start(r);
+        while at >= bytes.len() && batch.done.is_empty() {
+            let Outcome::Exchange(r, exchange) = outcome else { break };
+            match poll_in_place(&mut batch, r, exchange) {
+                Some(said) => outcome = said,
+                None => return,
+            }
+        }
+        match outcome {
             Outcome::Ready(r, body) => {
                 if let Some((r, body)) = batch.add(r, body, &mut out) {
                     // Too much, too slow or of unknown length: a task sends it.
@@ -137,20 +147,45 @@ pub fn readable(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secu
             break;
         }
     }
-    let rest = bytes.len() - at;
+    let rest = from(bytes, at);
     if is_partial && batch.done.is_empty() {
-        let rest = bytes.get(at..).unwrap_or_default();
         return head_in::keep(worker, key, connection, rest, held == 0 && connection.requests.get() > 0);
     }
+    conclude(batch, out, rest, is_partial);
+}
+
+/// Polls an exchange for the first time. `None`: it waits, with the connection's entry.
+pub fn poll_in_place(batch: &mut Batch<'_>, mut r: Box<Request>, mut exchange: Box<dyn Exchange>) -> Option<Outcome> {
+    let Link { worker, key, .. } = &batch.link;
+    let waiting = worker.waits.take(*key);
+    let polled = exchange.poll(&mut r, &mut Context::from_waker(waiting.waker()));
+    match polled {
+        Poll::Ready(flow) => {
+            exchange.recycle();
+            worker.waits.put(waiting);
+            Some(engine::after(r, flow))
+        }
+        Poll::Pending => {
+            waiting::begin(batch, waiting, r, exchange);
+            None
+        }
+    }
+}
+
+/// Writes the answers of a batch; the connection is idle again, or closed, or a task's. `rest`: what was read behind the
+/// requests; `is_partial`: the beginning of a head.
+pub fn conclude(mut batch: Batch<'_>, mut out: RefMut<'_, Vec<u8>>, rest: &[u8], is_partial: bool) {
+    let (worker, key, connection) = (batch.link.worker.clone(), batch.link.key, batch.connection);
+    let worker = &worker;
     let closing = batch.done.last().is_none_or(|(r, ..)| !r.keep_alive);
     let conf = batch.done.last().map(|(r, ..)| &r.loc().core.conf);
     let (idle, nodelay) = conf.map_or((0, false), |c| (c.keepalive_timeout.millis, c.tcp_nodelay));
-    let close_at_once = closing && rest == 0 && !worker.poller.readable_now(key);
+    let close_at_once = closing && rest.is_empty() && !worker.poller.readable_now(key);
     match batch.send(&mut out, close_at_once) {
         Sent::All => {}
         Sent::Gone => return,
         Sent::Part(part) => {
-            let then = (!closing && rest > 0).then(|| Box::new(Start::Bytes(from(bytes, at).to_vec())));
+            let then = (!closing && !rest.is_empty()).then(|| Box::new(Start::Bytes(rest.to_vec())));
             return task::spawn(worker, key, connection, part.start(then));
         }
     }
@@ -164,11 +199,11 @@ pub fn readable(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secu
         worker.no_delay(key, connection);
     }
     if is_partial {
-        head_in::keep(worker, key, connection, bytes.get(at..).unwrap_or_default(), true);
+        head_in::keep(worker, key, connection, rest, true);
         return;
     }
-    if rest > 0 {
-        return task::spawn(worker, key, connection, Start::Bytes(from(bytes, at).to_vec()));
+    if !rest.is_empty() {
+        return task::spawn(worker, key, connection, Start::Bytes(rest.to_vec()));
     }
     worker.poller.stay_idle(key, clock::now().plus_millis(idle));
 }
@@ -204,30 +239,31 @@ fn protocol(worker: &Worker, connection: &Connection, bytes: &[u8]) -> Protocol 
 }
 
 /// Requests that were answered and whose answers wait to be written.
-struct Batch<'a> {
-    worker: &'a Rc<Worker>,
-    key: Key,
-    link: Link,
-    connection: &'a Rc<Connection>,
+pub struct Batch<'a> {
+    pub link: Link,
+    pub connection: &'a Rc<Connection>,
     /// The request and where its answer ends in the output.
     done: smallvec::SmallVec<[(Box<Request>, usize); 4]>,
     /// The last answer's body, when it was too large to be copied.
     body: Option<Bytes>,
     /// What its requests see the client by.
-    presence: Option<Rc<Presence>>,
+    pub presence: Option<Rc<Presence>>,
 }
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         if let Some(presence) = self.presence.take() {
-            self.worker.keep_presence(presence);
+            self.link.worker.keep_presence(presence);
         }
     }
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
+    pub fn new(link: Link, connection: &'a Rc<Connection>) -> Batch<'a> {
+        Batch { link, connection, done: smallvec::SmallVec::new(), body: None, presence: None }
+    }
     /// Appends a response that can be sent at once, or gives it back.
-    fn add(&mut self, mut r: Box<Request>, body: Body, out: &mut Vec<u8>) -> Option<(Box<Request>, Body)> {
+    pub fn add(&mut self, mut r: Box<Request>, body: Body, out: &mut Vec<u8>) -> Option<(Box<Request>, Body)> {
         let simple = match &body {
             Body::Empty => true,
             Body::Bytes(b) => b.len() <= BODY_BYTES_MAX && self.body.is_none(),
@@ -243,7 +279,7 @@ impl Batch<'_> {
             return Some((r, body));
         }
         let start = out.len();
-        head_out::write(&mut r, self.worker.quitting.get(), out);
+        head_out::write(&mut r, self.link.worker.quitting.get(), out);
         let head = out.len() - start;
         r.body_bytes_sent = 0;
         match body {
@@ -271,7 +307,7 @@ impl Batch<'_> {
             Sent::Part(part) => part.start(Some(Box::new(start))),
             Sent::Gone => return,
         };
-        task::spawn(self.worker, self.key, self.connection, start);
+        task::spawn(&self.link.worker, self.link.key, self.connection, start);
     }
     /// Writes what was gathered. `closed_next`: the connection is closed at once, so that the last bytes may leave in one
     /// segment with the FIN.
@@ -291,9 +327,9 @@ impl Batch<'_> {
             Err(_) => {
                 for (mut r, _) in self.done.drain(..) {
                     (r.bytes_sent, r.body_bytes_sent) = (0, 0);
-                    self.worker.finished(r);
+                    self.link.worker.finished(r);
                 }
-                self.worker.close(self.key);
+                self.link.worker.close(self.link.key);
                 return Sent::Gone;
             }
         };
@@ -301,7 +337,7 @@ impl Batch<'_> {
             out.clear();
             for (mut r, _) in self.done.drain(..) {
                 r.completed = true;
-                self.worker.finished(r);
+                self.link.worker.finished(r);
             }
             return Sent::All;
         }
@@ -309,7 +345,7 @@ impl Batch<'_> {
         let Some(last) = requests.pop() else { return Sent::Gone };
         for mut r in requests {
             r.completed = true;
-            self.worker.finished(r);
+            self.link.worker.finished(r);
         }
         let head = out.get(sent..).unwrap_or_default().to_vec();
         let body = body.slice(sent.saturating_sub(out.len())..);

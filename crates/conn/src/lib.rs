@@ -27,4 +27,5 @@ mod streams;
 mod task;
 pub mod thread;
 mod turn;
+mod waiting;
 mod worker;

@@ -28,6 +28,7 @@ impl Link {
     pub fn of(worker: &Rc<Worker>, key: Key) -> Link {
         let secure = match worker.poller.registration(key) {
             Some(Registration::Secure(secure)) => Some(secure),
+            Some(Registration::Waiting(waiting)) => waiting.secure(),
             Some(Registration::Mux(mux)) => mux.link().secure.clone(),
             _ => None,
         };

@@ -4,7 +4,7 @@
 use crate::streams::DatagramSocket;
 use crate::turn::{Progress, Turns};
 use crate::worker::{ListenSocket, Registration, Worker};
-use crate::{accept, inline, mux, secure, streams};
+use crate::{accept, inline, mux, secure, streams, waiting};
 use base::clock;
 use http_engine::{HttpPlan, ListenerRef};
 use mail_features::MailPlan;
@@ -105,10 +105,11 @@ pub(crate) fn guarded(worker: &Rc<Worker>, key: Key, act: impl FnOnce(&Rc<Worker
 }
 
 pub(crate) fn act(worker: &Rc<Worker>, key: Key) {
-    if !worker.poller.begin(key) {
-        return;
-    }
+    let is_event = worker.poller.begin(key);
     match worker.poller.registration(key) {
+        // Woken by its server's socket as well.
+        Some(Registration::Waiting(waiting)) => waiting::proceed(worker, key, &waiting),
+        _ if !is_event => {}
         Some(Registration::Client(connection)) => inline::readable(worker, key, &connection, None),
         Some(Registration::Secure(secure)) => secure::readable(worker, key, &secure),
         Some(Registration::Mux(mux)) => mux::readable(worker, key, &mux),
@@ -209,7 +210,7 @@ pub(crate) fn reload(worker: &Rc<Worker>, serving: Serving, listeners: Vec<Bound
             continue;
         };
         // Tasks finish what they do; their next request finds that there is no server for it.
-        if !worker.poller.is_idle(key) {
+        if is_at_work(worker, key) {
             continue;
         }
         // New connections go by the new configuration; this one ends when its streams have (nginx: its worker does).
@@ -224,6 +225,11 @@ pub(crate) fn reload(worker: &Rc<Worker>, serving: Serving, listeners: Vec<Bound
             worker.close(key);
         }
     }
+}
+
+/// A request of the connection has a task, or waits for a server.
+fn is_at_work(worker: &Worker, key: Key) -> bool {
+    !worker.poller.is_idle(key) || matches!(worker.poller.registration(key), Some(Registration::Waiting(_)))
 }
 
 /// QUIT: no new connections; idle ones are closed, the others after their response.
@@ -242,7 +248,7 @@ pub(crate) fn begin_quit(worker: &Rc<Worker>) {
         let Some(c) = worker.poller.registration(key).and_then(|registration| registration.connection()) else {
             continue;
         };
-        if !worker.poller.is_idle(key) {
+        if is_at_work(worker, key) {
             continue;
         }
         if let Some(Registration::Mux(mux)) = worker.poller.registration(key) {

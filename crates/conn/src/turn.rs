@@ -11,7 +11,7 @@ use base::clock::{self, Instant};
 use http_engine::counting;
 use metrics::process;
 use net::poller::Key;
-use runtime::{LoopWaker, budget, task, time};
+use runtime::{LoopWaker, budget, task, time, wake};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -167,6 +167,7 @@ impl Turns {
             guarded(worker, self.found.swap_remove(at), act);
         }
         self.ready.extend(self.found.drain(..));
+        wake::take(&mut self.ready);
         let mut share = Share::begin();
         while let Some(key) = self.ready.pop_front() {
             progress = Progress::Some;

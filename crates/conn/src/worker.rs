@@ -7,6 +7,7 @@ use crate::secure::Secure;
 use crate::streams::{DatagramSocket, ListenPlace, Streams};
 use crate::task::Presence;
 use crate::thread::Serving;
+use crate::waiting::{self, SpareWaits, Waiting};
 use base::clock::Instant;
 use http_engine::{Connection, HttpPlan, ListenerRef, Request, counting, plan};
 use metrics::process;
@@ -32,6 +33,8 @@ pub enum Registration {
     Client(Rc<Connection>),
     /// A client whose bytes come through TLS.
     Secure(Rc<Secure>),
+    /// A client whose request waits for a server.
+    Waiting(Rc<Waiting>),
     /// A client whose connection carries many requests at a time (HTTP/2), with or without TLS.
     Mux(Rc<MuxConnection>),
     /// Datagrams of the stream area.
@@ -45,6 +48,7 @@ impl Registration {
     pub fn is_idle(&self) -> bool {
         match self {
             Registration::Mux(mux) => mux.is_idle(),
+            Registration::Waiting(_) => false,
             registration => registration.connection().is_some_and(|c| c.requests.get() > 0 && !c.begun.is_some()),
         }
     }
@@ -53,6 +57,7 @@ impl Registration {
         match self {
             Registration::Client(connection) => Some(connection.clone()),
             Registration::Secure(secure) => Some(secure.connection()),
+            Registration::Waiting(waiting) => waiting.connection(),
             Registration::Mux(mux) => Some(mux.connection()),
             Registration::Listener(_) | Registration::Datagrams(_) | Registration::Files => None,
         }
@@ -90,6 +95,7 @@ pub struct Worker {
     spare: RefCell<Vec<Box<Request>>>,
     /// What the next request sees its client by. It points back here until [`Worker::forget_presence`].
     presence: Cell<Option<Rc<Presence>>>,
+    pub waits: SpareWaits,
     pub read_buf: RefCell<Vec<u8>>,
     /// What TLS reads from sockets.
     pub cipher_buf: RefCell<Vec<u8>>,
@@ -125,6 +131,7 @@ impl Worker {
             files: Cell::new(None),
             spare: RefCell::new(Vec::new()),
             presence: Cell::new(None),
+            waits: SpareWaits::default(),
             read_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
             cipher_buf: RefCell::new(Vec::new()),
             out_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
@@ -202,6 +209,9 @@ impl Worker {
             if let Some(c) = self.poller.registration(key).and_then(|registration| registration.connection())
                 && c.number < below
             {
+                if let Some(Registration::Waiting(waiting)) = self.poller.registration(key) {
+                    waiting::cut_off(self, &waiting);
+                }
                 self.close(key);
             }
         }
@@ -307,6 +317,11 @@ impl Worker {
                 }
             }
             Some(Registration::Secure(secure)) => secure.say_goodbye(self, key),
+            Some(Registration::Waiting(waiting)) => {
+                if let Some(secure) = waiting.secure() {
+                    secure.say_goodbye(self, key);
+                }
+            }
             _ => {}
         }
         if let Some(connection) = self.poller.remove(key).and_then(|registration| registration.connection()) {

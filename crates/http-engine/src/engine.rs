@@ -1,6 +1,7 @@
 //! The phases of a request, in their order (nginx: `ngx_http_core_run_phases`). Nothing waits here: a handler that must wait
 //! returns a future, and whoever drives the connection awaits it.
 
+use crate::exchange::{self, Exchange};
 use crate::plan::{FilterOrder, HandlerOrder, Location};
 use crate::request::{Flow, LocalFuture, Request, RequestBody, URI_CHANGES_MAX};
 use crate::response::Body;
@@ -34,6 +35,8 @@ pub enum Outcome {
     Close(Box<Request>),
     /// What a handler says, later: [`finish`] goes on with it.
     Later(LocalFuture<(Box<Request>, Flow)>),
+    /// The same, to be polled in place: [`after`] goes on with what it says.
+    Exchange(Box<Request>, Box<dyn Exchange>),
     /// The same of the engine itself.
     Wait(LocalFuture<Outcome>),
 }
@@ -68,13 +71,14 @@ fn run(mut r: Box<Request>) -> Outcome {
         match step(&mut r) {
             Flow::Declined => {}
             Flow::Later(later) => return Outcome::Later(later(r)),
+            Flow::Exchange(exchange) => return Outcome::Exchange(r, exchange),
             flow => return settle(r, flow),
         }
     }
 }
 
-/// A handler that had to wait has said this.
-fn said_later(mut r: Box<Request>, flow: Flow) -> Outcome {
+/// Goes on after a handler that had to wait, with its answer.
+pub fn after(mut r: Box<Request>, flow: Flow) -> Outcome {
     if !matches!(flow, Flow::Declined) {
         r.note(StepKind::Check(HandlerOrder::Files), r.loc().at, |_| crate::trace::said(&flow));
     }
@@ -103,7 +107,11 @@ pub async fn finish(mut outcome: Outcome) -> (Box<Request>, Option<Body>) {
             Outcome::Close(r) => return (r, None),
             Outcome::Later(work) => {
                 let (r, flow) = work.await;
-                outcome = said_later(r, flow);
+                outcome = after(r, flow);
+            }
+            Outcome::Exchange(r, exchange) => {
+                let (r, flow) = exchange::drive(exchange, r).await;
+                outcome = after(r, flow);
             }
             Outcome::Wait(later) => outcome = later.await,
         }
@@ -516,6 +524,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
             }
             Flow::Declined | Flow::Allowed | Flow::Rewritten => return run(r),
             Flow::Later(later) => return Outcome::Later(later(r)),
+            Flow::Exchange(exchange) => return Outcome::Exchange(r, exchange),
         }
     }
 }

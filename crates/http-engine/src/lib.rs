@@ -13,6 +13,7 @@ pub mod clean;
 pub mod core_table;
 pub mod counting;
 pub mod engine;
+pub mod exchange;
 pub mod file_io;
 pub mod files;
 pub mod fuzzing;
@@ -36,6 +37,7 @@ pub mod variable;
 pub mod variables;
 
 pub use build::{BlockPlan, Feature, HttpBuild};
+pub use exchange::Exchange;
 pub use plan::{
     Background, Filter, FilterOrder, Handler, HandlerOrder, HttpPlan, Listener, Location, Logger, PlanOrder, Server,
     Transform,

@@ -188,6 +188,8 @@ pub enum Flow {
     Close,
     /// The rest needs to wait.
     Later(Later),
+    /// The rest waits for sockets alone, and is polled where the connection stands.
+    Exchange(Box<dyn crate::Exchange>),
 }
 
 pub use session_engine::background::LocalFuture;

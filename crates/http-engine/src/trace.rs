@@ -95,7 +95,7 @@ pub fn said(flow: &Flow) -> String {
         Flow::Named(name) => format!("goes on in \"{}\"", shown(name)),
         Flow::Rewritten => "the path has changed".into(),
         Flow::Close => "closes the connection".into(),
-        Flow::Later(_) => "needs to wait".into(),
+        Flow::Later(_) | Flow::Exchange(_) => "needs to wait".into(),
     }
 }
 

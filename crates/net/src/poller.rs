@@ -31,6 +31,14 @@ pub struct Key {
 }
 
 impl Key {
+    /// The key as a number, for what keeps it in an atomic.
+    pub fn to_bits(self) -> u64 {
+        self.token()
+    }
+    /// The key of [`Key::to_bits`].
+    pub fn from_bits(bits: u64) -> Key {
+        Key::of(bits)
+    }
     fn token(self) -> u64 {
         u64::from(self.generation.get()) << 32 | u64::from(self.index)
     }

@@ -1,6 +1,8 @@
 //! How other threads reach one: a queue under a lock, and an eventfd that is written only when the thread sleeps.
 
+use crate::wake;
 use async_task::Runnable;
+use net::poller::Key;
 use rustix::event::EventfdFlags;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -13,6 +15,8 @@ use std::task::{Wake, Waker};
 /// What other threads know of a thread.
 pub struct Remote {
     woken: Mutex<VecDeque<Runnable>>,
+    /// Entries of its poller that were woken from elsewhere (`wake.rs`).
+    keys: Mutex<Vec<Key>>,
     /// Something was left here since the thread looked last.
     mail: AtomicBool,
     sleeping: AtomicBool,
@@ -23,6 +27,7 @@ impl Remote {
     fn new() -> io::Result<Remote> {
         Ok(Remote {
             woken: Mutex::default(),
+            keys: Mutex::default(),
             mail: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
             event: rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -56,6 +61,7 @@ impl Remote {
     pub(crate) fn take(&self, into: &mut VecDeque<Runnable>) {
         if self.mail.load(Ordering::Relaxed) && self.mail.swap(false, Ordering::SeqCst) {
             into.append(&mut self.woken.lock().unwrap_or_else(PoisonError::into_inner));
+            wake::add(&mut self.keys.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 }
@@ -129,6 +135,15 @@ pub(crate) fn open() -> io::Result<Arc<Remote>> {
 pub(crate) fn close() {
     let home = home();
     REMOTES.write().unwrap_or_else(PoisonError::into_inner).retain(|(other, _)| *other != home);
+}
+
+/// Wakes an entry of another thread's poller; nothing happens where that thread has ended.
+pub(crate) fn send_key(home: Home, key: Key) {
+    let all = REMOTES.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, remote)) = all.iter().find(|(other, _)| *other == home) {
+        remote.keys.lock().unwrap_or_else(PoisonError::into_inner).push(key);
+        remote.notify();
+    }
 }
 
 /// Hands a task of another thread back to it.

@@ -17,6 +17,7 @@ mod inbox;
 pub mod io;
 pub mod task;
 pub mod time;
+pub mod wake;
 
 pub use driver::{Thread, block_on, run};
 pub use inbox::{LoopWaker, Remote};

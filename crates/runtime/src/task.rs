@@ -1,7 +1,7 @@
 //! Tasks of one thread.
 
 use crate::inbox::{self, Home};
-use crate::{budget, inbox::Remote};
+use crate::{budget, inbox::Remote, wake};
 use async_task::{FallibleTask, Runnable};
 use metrics::process;
 use std::cell::{Cell, RefCell};
@@ -165,7 +165,7 @@ pub(crate) fn give_way(waker: &Waker) {
 
 /// Whether a task could run now.
 pub fn any_ready() -> bool {
-    WOKEN.with_borrow(|woken| !woken.is_empty()) || GAVE_WAY.with_borrow(|all| !all.is_empty())
+    WOKEN.with_borrow(|woken| !woken.is_empty()) || wake::any() || GAVE_WAY.with_borrow(|all| !all.is_empty())
 }
 
 /// Tasks of this thread that panicked.
@@ -205,6 +205,7 @@ pub fn run_one() -> bool {
 
 /// Drops every task that could run, with what it holds; dropping may wake others, which are dropped, too.
 pub(crate) fn drop_all() {
+    wake::forget_all();
     loop {
         GAVE_WAY.with_borrow_mut(std::mem::take).into_iter().for_each(Waker::wake);
         let all = WOKEN.with_borrow_mut(std::mem::take);

@@ -30,4 +30,4 @@ pub use mux::Mux;
 pub use peer::{Checked, Peer, PeerSpec};
 pub use pool::{IdleTimer, KeepAlive, Pooled};
 pub use secure::HandshakeError;
-pub use stream::{Address, Options, Stream};
+pub use stream::{Address, Connecting, Options, Stream};

@@ -65,7 +65,8 @@ fn transparent(e: io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("setsockopt(IP_TRANSPARENT) failed: {e}{why}"))
 }
 
-async fn connect(to: &Address, options: &Options) -> io::Result<Outbound> {
+/// Begins to connect; `true`: it is connected already.
+fn begin(to: &Address, options: &Options) -> io::Result<(Outbound, bool)> {
     let (domain, address) = match to {
         Address::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
         Address::Ip(ip) => (Domain::for_address(*ip), SockAddr::from(*ip)),
@@ -103,20 +104,45 @@ async fn connect(to: &Address, options: &Options) -> io::Result<Outbound> {
         Err(e) => return Err(e),
     };
     let outbound = Outbound::new(socket.into(), matches!(to, Address::Ip(_)))?;
-    if !connected {
-        poll_fn(|cx| outbound.poll_writable(cx)).await;
-        if let Some(e) = SockRef::from(&outbound).take_error()? {
-            return Err(e);
-        }
+    Ok((outbound, connected))
+}
+
+/// A connection that is being made.
+#[derive(Debug)]
+pub struct Connecting {
+    outbound: Option<Outbound>,
+    connected: bool,
+}
+
+impl Connecting {
+    /// # Errors
+    /// As the system gives them; a thread without an event queue cannot connect.
+    pub fn begin(to: &Address, options: &Options) -> io::Result<Connecting> {
+        let (outbound, connected) = begin(to, options)?;
+        Ok(Connecting { outbound: Some(outbound), connected })
     }
-    Ok(outbound)
+    /// The connection, once it stands; not to be polled again then.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
+        let Some(outbound) = self.outbound.take() else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
+        if !self.connected {
+            if outbound.poll_writable(cx).is_pending() {
+                self.outbound = Some(outbound);
+                return Poll::Pending;
+            }
+            if let Some(e) = SockRef::from(&outbound).take_error().unwrap_or_else(Some) {
+                return Poll::Ready(Err(e));
+            }
+        }
+        Poll::Ready(Ok(Stream { outbound, secure: None }))
+    }
 }
 
 impl Stream {
     /// # Errors
     /// As the system gives them; a thread without an event queue cannot connect.
     pub async fn connect(to: &Address, options: &Options) -> io::Result<Stream> {
-        connect(to, options).await.map(|outbound| Stream { outbound, secure: None })
+        let mut connecting = Connecting::begin(to, options)?;
+        poll_fn(|cx| connecting.poll(cx)).await
     }
     /// Makes the handshake; what is written and read from then on is plaintext.
     ///

@@ -25,6 +25,8 @@ pub struct Server {
     pub binary: PathBuf,
     /// A real nginx: our own directives and checks are left out.
     pub nginx: bool,
+    /// Added to its environment.
+    pub env: Vec<(&'static str, &'static str)>,
 }
 
 /// Runs one case over one protocol, in a folder of its own, which is removed when all went well.
@@ -232,6 +234,7 @@ fn start(server: &Server, folder: &Path, port: u16, log: &Path) -> Result<Child,
         .arg(folder.join("case.conf"))
         .arg("-e")
         .arg(log)
+        .envs(server.env.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -76,12 +76,12 @@ impl Asked {
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let asked = Asked::read(arguments)?;
     let server = match &asked.ours {
-        Some(ours) => cases::Server { binary: ours.clone(), nginx: false },
+        Some(ours) => cases::Server { binary: ours.clone(), nginx: false, env: Vec::new() },
         None => {
             let binary = nginx(asked.source.as_deref(), asked.nginx.as_deref())?;
             let binary =
                 binary.ok_or("no nginx: name a checkout of its source with --source, or a binary with --nginx")?;
-            cases::Server { binary, nginx: true }
+            cases::Server { binary, nginx: true, env: Vec::new() }
         }
     };
     let shown = version(&server.binary).unwrap_or_else(|| server.binary.display().to_string());

@@ -11,6 +11,11 @@ use upstream::{Attempts, Choice, PeerLease};
 /// Which servers one request has been given, and how the next is chosen.
 pub struct PeerSelection<'a> {
     named: &'a UpstreamRef,
+    state: SelectionState,
+}
+
+/// A selection without its group, to be kept while nothing is chosen.
+pub struct SelectionState {
     attempts: Attempts,
     key: Vec<u8>,
     bound: Option<Vec<u8>>,
@@ -28,23 +33,43 @@ impl<'a> PeerSelection<'a> {
         if let Some(budget) = &named.group.extras.budget {
             budget.request(clock::now());
         }
-        PeerSelection { attempts: named.group.attempts(), named, key, bound }
+        PeerSelection { named, state: SelectionState { attempts: named.group.attempts(), key, bound } }
+    }
+    /// Goes on with a selection that was put aside.
+    pub fn resume(named: &'a UpstreamRef, state: SelectionState) -> PeerSelection<'a> {
+        PeerSelection { named, state }
+    }
+    pub fn into_state(self) -> SelectionState {
+        self.state
     }
 
     /// How many servers were asked, and how many may be.
     pub fn asked(&self) -> usize {
-        self.attempts.asked()
+        self.state.attempts.asked()
     }
     pub fn tries(&self) -> usize {
-        self.attempts.tries()
+        self.state.attempts.tries()
     }
 
     /// The next server; `None` when there is none.
     pub async fn next(&mut self) -> Option<PeerLease> {
-        let lots = self.named.group.method.is_random();
-        let random = if lots { u64::from_le_bytes(half(net::random::bytes16())) | 1 } else { 1 };
-        let choice = Choice { now: clock::now(), random, key: &self.key, bound: self.bound.as_deref() };
-        self.named.group.next(&choice, &mut self.attempts).await
+        let random = self.random();
+        let SelectionState { attempts, key, bound } = &mut self.state;
+        let choice = Choice { now: clock::now(), random, key, bound: bound.as_deref() };
+        self.named.group.next(&choice, attempts).await
+    }
+    /// The first server of a group whose requests never queue. `None`: no server is left.
+    pub fn first(&mut self) -> Option<PeerLease> {
+        let random = self.random();
+        let SelectionState { attempts, key, bound } = &mut self.state;
+        let choice = Choice { now: clock::now(), random, key, bound: bound.as_deref() };
+        self.named.group.choose(&choice, attempts)
+    }
+    fn random(&self) -> u64 {
+        match self.named.group.method.is_random() {
+            true => u64::from_le_bytes(half(net::random::bytes16())) | 1,
+            false => 1,
+        }
     }
 
     /// Whether the group can afford another try.

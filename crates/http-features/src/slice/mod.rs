@@ -96,7 +96,11 @@ impl Handler for Sliced {
             return self.inner.run(r);
         }
         let size = self.size;
-        match self.inner.run(r) {
+        let flow = match self.inner.run(r) {
+            Flow::Exchange(exchange) => Flow::Later(http_engine::exchange::later(exchange)),
+            flow => flow,
+        };
+        match flow {
             Flow::Later(later) => Flow::Later(Box::new(move |r| {
                 Box::pin(async move {
                     let (mut r, flow) = later(r).await;

@@ -17,7 +17,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use upstream::{Asked, Begun, Came, ClientStream, Connection, Event, Peer, Stop, Wrong};
+use upstream::{Answer, Asked, Begun, Came, ClientStream, Connection, Event, Peer, Stop, Wrong};
 
 /// How much of a body that is passed on as it comes is written at once.
 const STREAM_BYTES: usize = 64 * 1024;
@@ -211,7 +211,7 @@ impl Io {
 }
 
 /// Begins a try: the head is written, and what is here of the body queued.
-fn begin(
+pub fn begin(
     plan: &PassPlan,
     r: &mut Request,
     target: &UpstreamTarget<'_>,
@@ -278,6 +278,112 @@ fn begin(
     }))
 }
 
+/// What a look for the head of a response finds.
+pub enum HeadStep {
+    Head(Begun),
+    /// An interim response, and its length in bytes.
+    Interim(Rc<Answer>, usize),
+    /// The try has failed; `true`: nothing had come back yet.
+    Failed(Failure, bool),
+}
+
+/// What a try is about.
+#[derive(Clone, Copy)]
+pub struct Trial<'a> {
+    pub plan: &'a PassPlan,
+    pub target: &'a UpstreamTarget<'a>,
+    pub peer: &'a Peer,
+}
+
+impl Trial<'_> {
+    fn note(&self, r: &mut Request, words: &str, doing: &str) -> Failure {
+        note(r, self.peer, self.target, words, doing)
+    }
+}
+
+impl Io {
+    /// The request has begun to leave; further events are read by [`Io::poll_head`].
+    pub fn begun(&self, r: &mut Request) {
+        if let Some(one) = UpstreamState::last(r) {
+            one.sent = true;
+        }
+    }
+    /// A kept connection that has simply ended is said by the caller, who may have another.
+    fn broken(&self, r: &mut Request, trial: &Trial<'_>, words: &str, doing: &str) -> HeadStep {
+        if self.heard || self.stream.requests() == 1 {
+            trial.note(r, words, doing);
+        }
+        HeadStep::Failed(Failure::Error, !self.heard)
+    }
+    /// Sends what is left of the request, and reads the head of the response.
+    pub fn poll_head(&mut self, r: &mut Request, trial: &Trial<'_>, cx: &mut Context<'_>) -> Poll<HeadStep> {
+        const READING: &str = "reading response header from";
+        loop {
+            let polled = self.poll(cx);
+            self.heard |= self.count(r) > 0;
+            let happened = std::task::ready!(polled);
+            let doing = if self.done { READING } else { "sending request to" };
+            let (why, nothing) = match happened {
+                Happened::Sent => {
+                    self.done = true;
+                    let out = self.stream.take_buffer();
+                    if out.capacity() <= SPARE_BYTES_MAX {
+                        SPARE.set(out);
+                    }
+                    if let Some(copy) = self.copied.take() {
+                        r.body_bytes = Some(copy.into());
+                    }
+                    continue;
+                }
+                Happened::Refused => {
+                    self.done = true;
+                    continue;
+                }
+                Happened::Event(Event::Said(words)) => {
+                    said(r, &words, READING);
+                    continue;
+                }
+                Happened::Event(Event::Head(begun)) => return Poll::Ready(HeadStep::Head(begun)),
+                Happened::Event(Event::Interim(answer, bytes)) => {
+                    return Poll::Ready(HeadStep::Interim(answer, bytes));
+                }
+                Happened::Closed => {
+                    return Poll::Ready(self.broken(r, trial, "upstream prematurely closed connection", doing));
+                }
+                Happened::ReceiveFailed(e) => {
+                    return Poll::Ready(self.broken(r, trial, &format!("recv() failed {}", os(&e)), doing));
+                }
+                Happened::Client(status) => (Failure::Final(status), false),
+                Happened::SendFailed(e) => {
+                    trial.note(r, &format!("send() failed {}", os(&e)), doing);
+                    (Failure::Error, true)
+                }
+                Happened::SendTimeout | Happened::ReadTimeout => {
+                    trial.note(r, "upstream timed out (110: Connection timed out)", doing);
+                    if let Some(one) = UpstreamState::last(r) {
+                        one.status = 504;
+                    }
+                    (Failure::Timeout, false)
+                }
+                Happened::Wrong(wrong) => {
+                    trial.note(r, &wrong.0, READING);
+                    (Failure::InvalidHeader, false)
+                }
+                Happened::Unprocessed(wrong) => {
+                    trial.note(r, &wrong.0, READING);
+                    (Failure::Unprocessed, true)
+                }
+                // A protocol says nothing of a body before its head.
+                Happened::Event(Event::Body(_) | Event::End(_)) => {
+                    trial.note(r, "upstream sent no valid header", READING);
+                    (Failure::InvalidHeader, false)
+                }
+            };
+            return Poll::Ready(HeadStep::Failed(why, nothing));
+        }
+    }
+}
+
 /// Sends the request and reads the head of the response. The flag of an error says that nothing had come back yet.
 pub async fn send_request(
     plan: &PassPlan,
@@ -288,9 +394,7 @@ pub async fn send_request(
     connection: Connection,
 ) -> Result<(Begun, Box<Io>), (Failure, bool)> {
     let mut io = begin(plan, r, target, outgoing, connection).map_err(|why| (why, false))?;
-    if let Some(one) = UpstreamState::last(r) {
-        one.sent = true;
-    }
+    io.begun(r);
     if matches!(io.source, Source::Client(_)) {
         // The head goes along with what is here already.
         let first = std::future::poll_fn(|cx| Poll::Ready(io.poll_fill(cx))).await;
@@ -298,67 +402,31 @@ pub async fn send_request(
             return Err((Failure::Final(status), false));
         }
     }
+    let begun = read_head(&mut io, r, &Trial { plan, target, peer }, None).await?;
+    Ok((begun, io))
+}
+
+/// Reads the head of the response. `interim`: an interim response that has been read and not acted upon.
+pub async fn read_head(
+    io: &mut Io,
+    r: &mut Request,
+    trial: &Trial<'_>,
+    mut interim: Option<(Rc<Answer>, usize)>,
+) -> Result<Begun, (Failure, bool)> {
     let mut hinted = 0;
-    let broken = |r: &mut Request, io: &Io, words: &str, doing: &str| {
-        // Whoever asked says it of a kept connection that has simply ended.
-        if io.heard || io.stream.requests() == 1 {
-            note(r, peer, target, words, doing);
-        }
-        (Failure::Error, !io.heard)
-    };
-    const READING: &str = "reading response header from";
     loop {
-        let happened = std::future::poll_fn(|cx| io.poll(cx)).await;
-        io.heard |= io.count(r) > 0;
-        let doing = if io.done { READING } else { "sending request to" };
-        match happened {
-            Happened::Sent => {
-                io.done = true;
-                let out = io.stream.take_buffer();
-                if out.capacity() <= SPARE_BYTES_MAX {
-                    SPARE.set(out);
-                }
-                if let Some(copy) = io.copied.take() {
-                    r.body_bytes = Some(copy.into());
-                }
-            }
-            Happened::Refused => io.done = true,
-            Happened::Client(status) => return Err((Failure::Final(status), false)),
-            Happened::Closed => return Err(broken(r, &io, "upstream prematurely closed connection", doing)),
-            Happened::SendFailed(e) => {
-                note(r, peer, target, &format!("send() failed {}", os(&e)), doing);
-                return Err((Failure::Error, true));
-            }
-            Happened::ReceiveFailed(e) => {
-                return Err(broken(r, &io, &format!("recv() failed {}", os(&e)), doing));
-            }
-            Happened::SendTimeout | Happened::ReadTimeout => {
-                note(r, peer, target, "upstream timed out (110: Connection timed out)", doing);
-                if let Some(one) = UpstreamState::last(r) {
-                    one.status = 504;
-                }
-                return Err((Failure::Timeout, false));
-            }
-            Happened::Wrong(wrong) => {
-                note(r, peer, target, &wrong.0, READING);
-                return Err((Failure::InvalidHeader, false));
-            }
-            Happened::Unprocessed(wrong) => {
-                note(r, peer, target, &wrong.0, READING);
-                return Err((Failure::Unprocessed, true));
-            }
-            Happened::Event(Event::Interim(answer, bytes)) => {
+        let step = match interim.take() {
+            Some((answer, bytes)) => HeadStep::Interim(answer, bytes),
+            None => std::future::poll_fn(|cx| io.poll_head(r, trial, cx)).await,
+        };
+        match step {
+            HeadStep::Head(begun) => return Ok(begun),
+            HeadStep::Failed(why, nothing) => return Err((why, nothing)),
+            HeadStep::Interim(answer, bytes) => {
                 if answer.head.status == 103 {
                     hinted += bytes as u64;
-                    Box::pin(early_hints::pass(plan, r, &answer.head, &answer.buf, hinted)).await;
+                    Box::pin(early_hints::pass(trial.plan, r, &answer.head, &answer.buf, hinted)).await;
                 }
-            }
-            Happened::Event(Event::Head(begun)) => return Ok((begun, io)),
-            Happened::Event(Event::Said(words)) => said(r, &words, READING),
-            // A protocol says nothing of a body before its head.
-            Happened::Event(Event::Body(_) | Event::End(_)) => {
-                note(r, peer, target, "upstream sent no valid header", READING);
-                return Err((Failure::InvalidHeader, false));
             }
         }
     }

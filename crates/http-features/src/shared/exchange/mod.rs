@@ -9,6 +9,7 @@ pub mod block;
 pub mod body;
 pub mod conf;
 mod conversation;
+mod direct;
 mod early_hints;
 pub mod fuzzing;
 mod response;
@@ -26,7 +27,7 @@ use http_engine::plan::Folder;
 use http_engine::{BlockPlan, Flow, Handler, Request};
 use http_types::{BodyLength, Method, NameSet};
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use target::{Bound, UpstreamTarget};
 use upstream::SerialCodec;
@@ -139,6 +140,10 @@ impl PassPlan {
         let shared_scope = conf.prefix.bytes().fold(usize::MAX / 2, |n, byte| n.rotate_left(7) ^ usize::from(byte));
         PassPlan { conf, protocol, target, own_scope, shared_scope, hidden, caching: None, storing: None, tls: None }
     }
+    /// Whose idle connections its requests may use.
+    fn scope(&self, group: &upstream::Group) -> usize {
+        if group.keepalive.local { self.own_scope } else { self.shared_scope }
+    }
     /// Makes it a location's content.
     ///
     /// # Errors
@@ -161,7 +166,8 @@ impl PassPlan {
         location.passes = true;
         let plan = Arc::new(self);
         location.extensions.push(Arc::new(Probing(plan.clone())));
-        location.content = Some(Arc::new(Pass { plan }));
+        let in_place = direct::is_possible(&plan) && !is_reference();
+        location.content = Some(Arc::new(Pass { plan, in_place }));
         Ok(())
     }
 }
@@ -207,6 +213,14 @@ const TASK_BYTES_MAX: usize = 1024;
 
 struct Pass {
     plan: Arc<PassPlan>,
+    /// See `direct.rs`.
+    in_place: bool,
+}
+
+/// Everything goes by way of `run.rs`: tests compare what comes of it with what is done in place.
+fn is_reference() -> bool {
+    static IS: OnceLock<bool> = OnceLock::new();
+    *IS.get_or_init(|| std::env::var_os("TIDEGATE_EXCHANGE").is_some_and(|value| value == "task"))
 }
 
 impl Handler for Pass {
@@ -220,10 +234,13 @@ impl Handler for Pass {
                 return flow;
             }
         }
+        if self.in_place && direct::is_for(r) {
+            return Flow::Exchange(direct::Direct::new(&self.plan));
+        }
         let plan = self.plan.clone();
         Flow::Later(Box::new(move |mut r| {
             let task = async move {
-                let flow = run::run(&plan, &mut r).await;
+                let flow = run::run(&plan, &mut r, None).await;
                 (r, flow)
             };
             // It is moved when it begins, with every request: what is rare has boxes of its own.

@@ -2,10 +2,10 @@
 
 use super::body::{self, Ahead, UpstreamBody};
 use super::conf::{IgnoreHeaders, NextUpstream};
-use super::conversation::{Io, said, send_request};
+use super::conversation::{Io, Trial, read_head, said, send_request};
 use super::target::UpstreamTarget;
 use super::{PassPlan, response, storage};
-use crate::shared::balancing::{self, PeerSelection};
+use crate::shared::balancing::{self, PeerSelection, SelectionState};
 use crate::shared::binding::BindTo;
 use crate::shared::body_store::{self, BodyStore};
 use crate::shared::caching;
@@ -19,6 +19,7 @@ use http_engine::{Body, Flow, Request, RequestBody};
 use http_types::{BodyLength, Method};
 use metrics::process;
 use observe::{Level, os};
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ impl Failure {
             Failure::Final(_) => 0,
         }
     }
-    fn status(&self) -> u16 {
+    pub fn status(&self) -> u16 {
         match self {
             Failure::Error | Failure::Unprocessed | Failure::InvalidHeader => 502,
             Failure::Timeout => 504,
@@ -84,8 +85,32 @@ pub enum Outgoing {
     Streamed(BodyLength),
 }
 
+/// A try that was begun in place (`direct.rs`) and wants more than that: where `run` goes on.
+pub struct Resumed {
+    pub selection: SelectionState,
+    pub lease: PeerLease,
+    /// The request target; see [`super::target::Place`].
+    pub uri: Option<Rc<[u8]>>,
+    pub outgoing: Outgoing,
+    /// When the first server was asked.
+    pub started: clock::Instant,
+    pub at: ResumedAt,
+}
+
+/// What has become of the try so far.
+pub enum ResumedAt {
+    /// No idle connection was there: one is to be made.
+    Connect,
+    /// An interim response has come; the rest is awaited.
+    Interim(Box<Io>, Rc<upstream::Answer>, usize, clock::Instant),
+    /// A kept connection had ended: nothing came back over it.
+    Stale(Failure, clock::Instant),
+    /// The server has failed, and that was counted: another one may be asked.
+    Failed(Failure),
+}
+
 /// Passes a request on and comes back with the response; given up when the client goes away.
-pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
+pub async fn run(plan: &Arc<PassPlan>, r: &mut Request, resumed: Option<Box<Resumed>>) -> Flow {
     let watch = r.watch.clone().filter(|_| !plan.conf.ignore_client_abort);
     // What is to be stored is fetched even when nobody waits for it.
     let alone = Cell::new(plan.storing.is_some());
@@ -100,24 +125,33 @@ pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
     };
     let flow = tokio::select! {
         biased;
-        flow = pass(plan, r, &alone) => Some(flow),
+        flow = pass(plan, r, &alone, resumed) => Some(flow),
         () = gone => None,
     };
     caching::finish(r);
     match flow {
         Some(flow) => flow,
-        None => {
-            if let Some(one) = UpstreamState::last(r) {
-                one.response_ms = Some(clock::now().millis_since(one.started));
-            }
-            r.action = Some(upstream_state::OVER);
-            r.log(Level::Info, format_args!("client prematurely closed connection"));
-            Flow::Status(499)
-        }
+        None => client_gone(r),
     }
 }
 
-async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow {
+/// The client has gone, and nothing is fetched without it.
+pub fn client_gone(r: &mut Request) -> Flow {
+    if let Some(one) = UpstreamState::last(r) {
+        one.response_ms = Some(clock::now().millis_since(one.started));
+    }
+    r.action = Some(upstream_state::OVER);
+    r.log(Level::Info, format_args!("client prematurely closed connection"));
+    Flow::Status(499)
+}
+
+async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>, resumed: Option<Box<Resumed>>) -> Flow {
+    if let (Some(resumed), Some((named, origin))) = (resumed, plan.target.fixed()) {
+        let Resumed { selection, lease, uri, outgoing, started, at } = *resumed;
+        let target = UpstreamTarget { named: Cow::Borrowed(named), origin: origin.clone(), uri };
+        let selection = PeerSelection::resume(named, selection);
+        return Box::pin(servers(plan, r, &target, &outgoing, selection, started, Some((lease, at)))).await;
+    }
     let place = match plan.target.place(r) {
         Ok(place) => place,
         Err(no) => return nowhere(r, &no),
@@ -141,22 +175,32 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
             return storage::failed(plan, r, NextUpstream::ERROR.0, no.status);
         }
     };
-    let group = &target.named.group;
-    let mut selection = PeerSelection::new(&target.named, r);
-    let started = clock::now();
+    let selection = PeerSelection::new(&target.named, r);
+    // Boxed: its size would be moved with every task.
+    Box::pin(servers(plan, r, &target, &outgoing, selection, clock::now(), None)).await
+}
+
+/// Asks one server after the other.
+async fn servers(
+    plan: &Arc<PassPlan>,
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    outgoing: &Outgoing,
+    mut selection: PeerSelection<'_>,
+    started: clock::Instant,
+    resumed: Option<(PeerLease, ResumedAt)>,
+) -> Flow {
+    let (mut lease, mut at) = resumed.unzip();
     loop {
-        let mut active = selection.next().await;
+        let mut active = match lease.take() {
+            Some(lease) => Some(lease),
+            None => selection.next().await,
+        };
         if active.is_none() {
-            let name = &group.name;
-            let url = shown_url(target.origin.scheme(), name, target.uri());
-            r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(&url));
-            if let Some(state) = UpstreamState::of(r) {
-                state.push(Try { status: 502, response_ms: Some(0), ..Try::new(name.as_str().into(), clock::now()) });
-            }
-            return storage::failed(plan, r, NextUpstream::ERROR.0, 502);
+            return no_server(plan, r, target);
         }
         let on = GoOn { plan, selection: &selection, started, streamed: matches!(outgoing, Outgoing::Streamed(_)) };
-        match attempt(&on, r, &target, &mut active, &outgoing).await {
+        match attempt(&on, r, target, &mut active, outgoing, at.take()).await {
             Ok(flow) => return flow,
             Err(Failure::Final(status)) => return Flow::Status(status),
             // Asked before the answer was let go.
@@ -176,18 +220,29 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
     }
 }
 
-fn nowhere(r: &Request, no: &NoTarget) -> Flow {
+/// No server of the group may be asked (any more).
+pub fn no_server(plan: &Arc<PassPlan>, r: &mut Request, target: &UpstreamTarget<'_>) -> Flow {
+    let name = &target.named.group.name;
+    let url = shown_url(target.origin.scheme(), name, target.uri());
+    r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(&url));
+    if let Some(state) = UpstreamState::of(r) {
+        state.push(Try { status: 502, response_ms: Some(0), ..Try::new(name.as_str().into(), clock::now()) });
+    }
+    storage::failed(plan, r, NextUpstream::ERROR.0, 502)
+}
+
+pub fn nowhere(r: &Request, no: &NoTarget) -> Flow {
     r.log(Level::Error, format_args!("{}", no.words));
     Flow::Status(no.status)
 }
 
 /// Whether another server may be asked (nginx: `ngx_http_upstream_next`, `ngx_http_upstream_test_next`).
-struct GoOn<'a> {
-    plan: &'a Arc<PassPlan>,
-    selection: &'a PeerSelection<'a>,
-    started: clock::Instant,
+pub struct GoOn<'a> {
+    pub plan: &'a Arc<PassPlan>,
+    pub selection: &'a PeerSelection<'a>,
+    pub started: clock::Instant,
     /// The body is passed on as it comes: it can be sent once.
-    streamed: bool,
+    pub streamed: bool,
 }
 
 impl GoOn<'_> {
@@ -244,45 +299,63 @@ async fn attempt(
     target: &UpstreamTarget<'_>,
     active: &mut Option<PeerLease>,
     outgoing: &Outgoing,
+    at: Option<ResumedAt>,
 ) -> Result<Flow, Failure> {
     let Some(peer) = active.as_ref().map(|active| active.peer().clone()) else { return Err(Failure::Error) };
-    process::UPSTREAM_REQUESTS.up();
-    if on.selection.asked() > 1 {
-        process::UPSTREAM_RETRIES.up();
+    let at = match at {
+        Some(ResumedAt::Failed(why)) => return Err(why),
+        at => at,
+    };
+    if matches!(at, None | Some(ResumedAt::Connect)) {
+        process::UPSTREAM_REQUESTS.up();
+        if on.selection.asked() > 1 {
+            process::UPSTREAM_RETRIES.up();
+        }
     }
-    match ask(on.plan, r, target, &peer, outgoing).await {
+    match ask(on.plan, r, target, &peer, outgoing, at).await {
         Ok(answer) => {
-            let Some(active) = active.take() else { return Err(Failure::Error) };
             let started = answer.started;
             let flow = accept(on, r, target, answer, active);
-            let over = !matches!(flow, Ok(Flow::Content(_)));
-            if let Some(one) = UpstreamState::last(r).filter(|_| over) {
-                one.response_ms = Some(clock::now().millis_since(started));
-            }
+            ended(r, &flow, started);
             flow
         }
         Err(why) => {
-            // What ends the request without a word from the server is not the server's fault.
-            if !matches!(why, Failure::Final(_)) {
-                if let Some(one) = UpstreamState::last(r) {
-                    let started = one.started;
-                    one.response_ms.get_or_insert_with(|| clock::now().millis_since(started));
-                }
-                if let Some(active) = active {
-                    balancing::failed(r, active, target.uri());
-                    balancing::judge(r, active, true);
-                }
+            if let Some(active) = active {
+                count_failure(r, active, target, &why);
             }
             Err(why)
         }
     }
 }
 
+/// Counts a failed try against its server, unless the request ends without a word from it.
+pub fn count_failure(r: &mut Request, lease: &mut PeerLease, target: &UpstreamTarget<'_>, why: &Failure) {
+    if matches!(why, Failure::Final(_)) {
+        return;
+    }
+    if let Some(one) = UpstreamState::last(r) {
+        let started = one.started;
+        one.response_ms.get_or_insert_with(|| clock::now().millis_since(started));
+    }
+    balancing::failed(r, lease, target.uri());
+    balancing::judge(r, lease, true);
+}
+
+/// Notes the end of a response that has no body of its own.
+pub fn ended(r: &mut Request, flow: &Result<Flow, Failure>, started: clock::Instant) {
+    if matches!(flow, Ok(Flow::Content(_))) {
+        return;
+    }
+    if let Some(one) = UpstreamState::last(r) {
+        one.response_ms = Some(clock::now().millis_since(started));
+    }
+}
+
 /// A head that has come, what its connection is about, and when the try began.
-struct Answered {
-    begun: Begun,
-    io: Box<Io>,
-    started: clock::Instant,
+pub struct Answered {
+    pub begun: Begun,
+    pub io: Box<Io>,
+    pub started: clock::Instant,
 }
 
 /// Sends the request to one server and waits for the head of its answer.
@@ -292,14 +365,31 @@ async fn ask(
     target: &UpstreamTarget<'_>,
     peer: &Arc<Peer>,
     outgoing: &Outgoing,
+    at: Option<ResumedAt>,
 ) -> Result<Answered, Failure> {
     let group = &target.named.group;
-    let mut scope = if group.keepalive.local { plan.own_scope } else { plan.shared_scope };
-    let started = clock::now();
-    if let Some(state) = UpstreamState::of(r) {
-        state.push(Try::new(peer.text.clone(), started));
-        state.answer = None;
-    }
+    let mut scope = plan.scope(group);
+    let mut over = None;
+    let started = match at {
+        None | Some(ResumedAt::Connect | ResumedAt::Failed(_)) => {
+            let started = clock::now();
+            if let Some(state) = UpstreamState::of(r) {
+                state.push(Try::new(peer.text.clone(), started));
+                state.answer = None;
+            }
+            started
+        }
+        Some(ResumedAt::Stale(why, started)) => {
+            over = Some((Err((why, true)), 0, false));
+            started
+        }
+        Some(ResumedAt::Interim(mut io, answer, bytes, started)) => {
+            let trial = Trial { plan, target, peer };
+            let begun = Box::pin(read_head(&mut io, r, &trial, Some((answer, bytes)))).await;
+            over = Some((begun.map(|begun| (begun, io)), 0, true));
+            started
+        }
+    };
     let wanted = match wanted(plan, r, target, peer) {
         Ok(wanted) => wanted,
         Err(why) => {
@@ -314,22 +404,25 @@ async fn ask(
     // A kept connection may have been closed by its server this very moment: then a new one is tried at once, if the
     // request may be sent twice.
     loop {
-        let kept = match plan.protocol.multiplexes() {
-            false => pool::take(group, &peer.spec.address, scope).map(Connection::Serial),
-            true => mux::take(group, &peer.spec.address, scope).map(Connection::Mux),
+        let (result, sent, fresh) = match over.take() {
+            Some(over) => over,
+            None => {
+                let kept = match plan.protocol.multiplexes() {
+                    false => pool::take(group, &peer.spec.address, scope).map(Connection::Serial),
+                    true => mux::take(group, &peer.spec.address, scope).map(Connection::Mux),
+                };
+                let fresh = kept.is_none();
+                let connection = match kept {
+                    Some(connection) => connection,
+                    // (Boxed: connecting is rare, and would enlarge the future of every request.)
+                    None => Box::pin(connect(plan, r, target, peer, scope, wanted.as_deref())).await?,
+                };
+                let sent = UpstreamState::last(r).map_or(0, |one| one.bytes_sent);
+                connected(r, started, fresh);
+                (send_request(plan, r, target, peer, outgoing, connection).await, sent, fresh)
+            }
         };
-        let (connection, fresh) = match kept {
-            Some(connection) => (connection, false),
-            // (What is rare lives in a box of its own: a task is moved whole when it begins.)
-            None => (Box::pin(connect(plan, r, target, peer, scope, wanted.as_deref())).await?, true),
-        };
-        let sent = UpstreamState::last(r).map_or(0, |one| one.bytes_sent);
-        let ms = clock::now().millis_since(started);
-        process::UPSTREAM_CONNECT.note(if fresh { clock::now().micros_since(started) } else { 0 });
-        if let Some(one) = UpstreamState::last(r) {
-            one.connect_ms = Some(ms);
-        }
-        match send_request(plan, r, target, peer, outgoing, connection).await {
+        match result {
             Ok((begun, io)) => return Ok(Answered { begun, io, started }),
             Err((Failure::Unprocessed, _)) if !fresh && !matches!(outgoing, Outgoing::Streamed(_)) => {}
             Err((Failure::Error, true))
@@ -351,6 +444,16 @@ async fn ask(
     }
 }
 
+/// Notes how long a try has waited for its connection; kept ones have no time of connecting.
+pub fn connected(r: &mut Request, started: clock::Instant, fresh: bool) {
+    if fresh {
+        process::UPSTREAM_CONNECT.note(clock::now().micros_since(started));
+    }
+    if let Some(one) = UpstreamState::last(r) {
+        one.connect_ms = Some(clock::now().millis_since(started));
+    }
+}
+
 async fn connect(
     plan: &PassPlan,
     r: &mut Request,
@@ -359,31 +462,13 @@ async fn connect(
     scope: usize,
     wanted: Option<&Wanted>,
 ) -> Result<Connection, Failure> {
-    let conf = &plan.conf;
-    let (from, transparent) = BindTo::of(&conf.bind, r);
-    let options = Options {
-        from,
-        transparent,
-        keepalive: conf.socket_keepalive,
-        receive_buffer: conf.receive_buffer,
-        send_buffer: conf.send_buffer,
-    };
+    let options = options(plan, r);
     let connecting = Stream::connect(&peer.spec.address, &options);
-    let mut stream = match runtime::time::timeout(conf.connect_timeout, connecting).await {
+    let mut stream = match runtime::time::timeout(plan.conf.connect_timeout, connecting).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(e)) => {
-            let refused = transparent && e.kind() == std::io::ErrorKind::PermissionDenied;
-            let to = match &peer.spec.address {
-                upstream::Address::Unix(_) => format!(" to {}", peer.text),
-                upstream::Address::Ip(_) => String::new(),
-            };
-            let level = if is_usual(&e) { Level::Error } else { Level::Crit };
-            let words = format!("connect(){to} failed {}", os(&e));
-            let failed = note_at(level, r, peer, target, &words, "connecting to");
-            return Err(if refused { Failure::Final(500) } else { failed });
-        }
+        Ok(Err(e)) => return Err(not_connected(r, peer, target, &options, &e)),
         Err(_) => {
-            note(r, peer, target, "upstream timed out (110: Connection timed out)", "connecting to");
+            note(r, peer, target, TIMED_OUT, "connecting to");
             return Err(Failure::Timeout);
         }
     };
@@ -397,8 +482,43 @@ async fn connect(
     })
 }
 
+/// nginx's words for a server that is too slow.
+pub const TIMED_OUT: &str = "upstream timed out (110: Connection timed out)";
+
+/// How connections of a location are made.
+pub fn options(plan: &PassPlan, r: &mut Request) -> Options {
+    let conf = &plan.conf;
+    let (from, transparent) = BindTo::of(&conf.bind, r);
+    Options {
+        from,
+        transparent,
+        keepalive: conf.socket_keepalive,
+        receive_buffer: conf.receive_buffer,
+        send_buffer: conf.send_buffer,
+    }
+}
+
+/// Logs why there is no connection.
+pub fn not_connected(
+    r: &mut Request,
+    peer: &Peer,
+    target: &UpstreamTarget<'_>,
+    options: &Options,
+    e: &std::io::Error,
+) -> Failure {
+    let refused = options.transparent && e.kind() == std::io::ErrorKind::PermissionDenied;
+    let to = match &peer.spec.address {
+        upstream::Address::Unix(_) => format!(" to {}", peer.text),
+        upstream::Address::Ip(_) => String::new(),
+    };
+    let level = if is_usual(e) { Level::Error } else { Level::Crit };
+    let words = format!("connect(){to} failed {}", os(e));
+    let failed = note_at(level, r, peer, target, &words, "connecting to");
+    if refused { Failure::Final(500) } else { failed }
+}
+
 /// What a connection must be like when it is one over TLS.
-fn wanted(
+pub fn wanted(
     plan: &PassPlan,
     r: &mut Request,
     target: &UpstreamTarget<'_>,
@@ -433,7 +553,7 @@ async fn handshake(
         }
         Ok(Err(HandshakeError::Tls(why))) => format!("SSL_do_handshake() failed (SSL: {why})"),
         Err(_) => {
-            note(r, peer, target, "upstream timed out (110: Connection timed out)", DOING);
+            note(r, peer, target, TIMED_OUT, DOING);
             return Err(Failure::Timeout);
         }
     };
@@ -506,14 +626,15 @@ fn at_once(r: &mut Request, stream: &mut ClientStream) -> Result<Bytes, Bytes> {
     }
 }
 
-/// A head has come: it is the answer, or the next server is asked.
-fn accept(
+/// A head has come: it is the answer, or the next server is asked, with the lease handed back.
+pub fn accept(
     on: &GoOn<'_>,
     r: &mut Request,
     target: &UpstreamTarget<'_>,
     answer: Answered,
-    mut active: PeerLease,
+    lease: &mut Option<PeerLease>,
 ) -> Result<Flow, Failure> {
+    let Some(mut active) = lease.take() else { return Err(Failure::Error) };
     let (plan, selection) = (on.plan, on.selection);
     let Answered { begun: Begun { answer, head_bytes, length, behind }, mut io, started } = answer;
     let ms = clock::now().millis_since(started);
@@ -544,6 +665,7 @@ fn accept(
         } else {
             balancing::failed(r, &mut active, target.uri());
         }
+        *lease = Some(active);
         return Err(Failure::Status(head.status));
     }
     if let Some(flow) = storage::instead(plan, r, status_bit(head.status)) {

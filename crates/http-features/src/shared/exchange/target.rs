@@ -191,6 +191,11 @@ impl Bound {
         let Bound::Fixed { origin, .. } = self else { return None };
         Some(origin.clone())
     }
+    /// The group, where it does not depend on the request.
+    pub fn fixed(&self) -> Option<(&UpstreamRef, &Arc<Origin>)> {
+        let Bound::Fixed { named, origin, .. } = self else { return None };
+        Some((named, origin))
+    }
     /// The key of a cache that was given none: scheme, host and the URI that is asked for. `None`: it takes a moment to say.
     pub fn key(&self, r: &Request) -> Option<Vec<u8>> {
         let Bound::Fixed { uri, origin, .. } = self else { return None };

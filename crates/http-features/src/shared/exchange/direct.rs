@@ -1,0 +1,291 @@
+//! The common case of passing a request on, without a task: a server of a fixed group, no body to send, nothing to store.
+//! Driven by the events of the server's socket; everything else goes on in `run.rs`, with what is here so far.
+
+use super::conversation::{self, HeadStep, Io, Trial};
+use super::run::{self, Answered, Failure, GoOn, Outgoing, Resumed, ResumedAt};
+use super::target::UpstreamTarget;
+use super::{PassPlan, TASK_BYTES_MAX};
+use crate::shared::balancing::{PeerSelection, SelectionState};
+use crate::shared::body_store;
+use crate::shared::caching::{CacheRequest, CacheState};
+use crate::shared::upstream_state::{Try, UpstreamState};
+use base::clock::{self, Instant};
+use bytes::Bytes;
+use http_engine::{Exchange, Flow, Request, RequestBody};
+use http_types::BodyLength;
+use metrics::process;
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use upstream::{Connecting, Connection, IdleTimer, Options, PeerLease, Pooled, pool};
+
+/// See the module's documentation.
+pub struct Direct {
+    plan: Arc<PassPlan>,
+    stage: Stage,
+}
+
+enum Stage {
+    Begin,
+    /// A connection is being made.
+    Connecting(Box<Attempt>, Box<(Connecting, IdleTimer, Options)>),
+    /// The request has been sent, or is being sent.
+    Asked(Box<Attempt>, Box<Io>),
+    Over,
+}
+
+/// The request at its first server.
+struct Attempt {
+    lease: PeerLease,
+    selection: SelectionState,
+    uri: Option<Rc<[u8]>>,
+    outgoing: Outgoing,
+    started: Instant,
+    /// The connection was made for this request.
+    fresh: bool,
+}
+
+/// The requests of a location may be passed on in place; what depends on the request is asked by [`is_for`].
+pub fn is_possible(plan: &PassPlan) -> bool {
+    let queues = plan.target.fixed().is_none_or(|(named, _)| named.group.extras.queue.is_some());
+    let stores = plan.caching.is_some() || plan.storing.is_some();
+    !queues && !stores && !plan.protocol.multiplexes() && plan.conf.set_body.is_none()
+}
+
+/// The request has no body, and none was kept for it.
+pub fn is_for(r: &Request) -> bool {
+    matches!(r.body, RequestBody::None)
+        && matches!(r.body_length, None | Some(BodyLength::None | BodyLength::Exact(0)))
+        && body_store::kept(r).is_none()
+}
+
+impl Direct {
+    pub fn new(plan: &Arc<PassPlan>) -> Box<Direct> {
+        Box::new(Direct { plan: plan.clone(), stage: Stage::Begin })
+    }
+
+    /// Chooses the server, and sends the request where an idle connection is there. `Err`: the exchange ends with this.
+    fn begin(&self, r: &mut Request) -> Result<Stage, Flow> {
+        let plan = &self.plan;
+        let place = plan.target.place(r).map_err(|no| run::nowhere(r, &no))?;
+        let Some((named, origin)) = plan.target.fixed() else { return Err(Flow::Status(500)) };
+        if !r.extensions.is_empty() {
+            // An earlier location's.
+            r.extensions.retain(|thing| !thing.is::<CacheRequest>() && !thing.is::<CacheState>());
+        }
+        if let Some(state) = UpstreamState::of(r) {
+            state.begin();
+            state.origin = Some(place.origin);
+        }
+        let outgoing = match r.body_length {
+            Some(BodyLength::Exact(0)) => {
+                r.body_bytes = Some(Bytes::new());
+                // `Content-Length: 0` is passed on as it is.
+                Outgoing::Text(Vec::new())
+            }
+            _ => Outgoing::Nothing,
+        };
+        let target = UpstreamTarget { named: Cow::Borrowed(named), origin: origin.clone(), uri: place.uri };
+        let mut selection = PeerSelection::new(named, r);
+        let started = clock::now();
+        let Some(lease) = selection.first() else { return Err(run::no_server(plan, r, &target)) };
+        let selection = selection.into_state();
+        let mut attempt =
+            Box::new(Attempt { lease, selection, uri: target.uri.clone(), outgoing, started, fresh: false });
+        let peer = attempt.lease.peer();
+        let scope = plan.scope(&named.group);
+        let kept = match run::wanted(plan, r, &target, peer) {
+            Ok(None) => pool::take(&named.group, &peer.spec.address, scope),
+            Ok(Some(wanted)) => match pool::take(&named.group, &peer.spec.address, scope ^ wanted.scope()) {
+                Some(kept) => Some(kept),
+                // A handshake is to be made.
+                None => return Err(self.escalate(attempt, ResumedAt::Connect)),
+            },
+            Err(_) => return Err(self.escalate(attempt, ResumedAt::Connect)),
+        };
+        process::UPSTREAM_REQUESTS.up();
+        if let Some(state) = UpstreamState::of(r) {
+            state.push(Try::new(peer.text.clone(), started));
+            state.answer = None;
+        }
+        match kept {
+            Some(kept) => self.ask(r, attempt, &target, kept),
+            None => {
+                attempt.fresh = true;
+                let options = run::options(plan, r);
+                match Connecting::begin(&attempt.lease.peer().spec.address, &options) {
+                    Ok(connecting) => {
+                        Ok(Stage::Connecting(attempt, Box::new((connecting, IdleTimer::default(), options))))
+                    }
+                    Err(e) => {
+                        let why = run::not_connected(r, attempt.lease.peer(), &target, &options, &e);
+                        Err(self.failed(r, attempt, why, false))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the request to its connection.
+    fn ask(
+        &self,
+        r: &mut Request,
+        attempt: Box<Attempt>,
+        target: &UpstreamTarget<'_>,
+        connection: Box<Pooled>,
+    ) -> Result<Stage, Flow> {
+        run::connected(r, attempt.started, attempt.fresh);
+        match conversation::begin(&self.plan, r, target, &attempt.outgoing, Connection::Serial(connection)) {
+            Ok(io) => {
+                io.begun(r);
+                Ok(Stage::Asked(attempt, io))
+            }
+            Err(why) => Err(self.failed(r, attempt, why, false)),
+        }
+    }
+
+    /// Goes on as far as it can; the stage is `Over` meanwhile.
+    fn proceed(&mut self, r: &mut Request, cx: &mut Context<'_>) -> Poll<Flow> {
+        loop {
+            let (next, flow) = match std::mem::replace(&mut self.stage, Stage::Over) {
+                Stage::Begin => (self.begin(r), None),
+                Stage::Connecting(attempt, mut making) => match self.connect(r, &attempt, &mut making, cx) {
+                    Poll::Pending => {
+                        self.stage = Stage::Connecting(attempt, making);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Err(why)) => (Err(self.failed(r, attempt, why, false)), None),
+                    Poll::Ready(Ok(connection)) => {
+                        let Some(target) = self.target(&attempt) else { return Poll::Ready(Flow::Status(500)) };
+                        (self.ask(r, attempt, &target, connection), None)
+                    }
+                },
+                Stage::Asked(attempt, mut io) => {
+                    let polled = match self.target(&attempt) {
+                        Some(target) => {
+                            let trial = Trial { plan: &self.plan, target: &target, peer: attempt.lease.peer() };
+                            io.poll_head(r, &trial, cx)
+                        }
+                        None => return Poll::Ready(Flow::Status(500)),
+                    };
+                    match polled {
+                        Poll::Pending => {
+                            self.stage = Stage::Asked(attempt, io);
+                            return Poll::Pending;
+                        }
+                        Poll::Ready(step) => (Ok(Stage::Over), Some(self.finish(r, attempt, io, step))),
+                    }
+                }
+                Stage::Over => return Poll::Ready(Flow::Status(500)),
+            };
+            match (next, flow) {
+                (_, Some(flow)) | (Err(flow), None) => return Poll::Ready(flow),
+                (Ok(stage), None) => self.stage = stage,
+            }
+        }
+    }
+
+    fn target<'a>(&'a self, attempt: &Attempt) -> Option<UpstreamTarget<'a>> {
+        let (named, origin) = self.plan.target.fixed()?;
+        Some(UpstreamTarget { named: Cow::Borrowed(named), origin: origin.clone(), uri: attempt.uri.clone() })
+    }
+
+    fn connect(
+        &self,
+        r: &mut Request,
+        attempt: &Attempt,
+        making: &mut (Connecting, IdleTimer, Options),
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Box<Pooled>, Failure>> {
+        let (connecting, timer, options) = making;
+        let (plan, peer) = (&self.plan, attempt.lease.peer());
+        let Some(target) = self.target(attempt) else { return Poll::Ready(Err(Failure::Final(500))) };
+        match connecting.poll(cx) {
+            Poll::Ready(Ok(stream)) => {
+                let Some(codec) = plan.protocol.codec() else { return Poll::Ready(Err(Failure::Final(500))) };
+                let group = &target.named.group;
+                Poll::Ready(Ok(Pooled::new(stream, codec, group, peer.spec.address.clone(), plan.scope(group))))
+            }
+            Poll::Ready(Err(e)) => Poll::Ready(Err(run::not_connected(r, peer, &target, options, &e))),
+            Poll::Pending if timer.poll_over(cx, plan.conf.connect_timeout) => {
+                run::note(r, peer, &target, run::TIMED_OUT, "connecting to");
+                Poll::Ready(Err(Failure::Timeout))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// The try has failed; `unheard`: nothing came back.
+    fn failed(&self, r: &mut Request, mut attempt: Box<Attempt>, why: Failure, unheard: bool) -> Flow {
+        if unheard && !attempt.fresh && matches!(why, Failure::Error | Failure::Unprocessed) {
+            let at = ResumedAt::Stale(why, attempt.started);
+            return self.escalate(attempt, at);
+        }
+        if let Some(one) = UpstreamState::last(r) {
+            one.status = why.status();
+        }
+        // Counted now: the task that goes on may never run.
+        if let Some(target) = self.target(&attempt) {
+            run::count_failure(r, &mut attempt.lease, &target, &why);
+        }
+        self.escalate(attempt, ResumedAt::Failed(why))
+    }
+
+    /// Leaves the rest to `run`.
+    fn escalate(&self, attempt: Box<Attempt>, at: ResumedAt) -> Flow {
+        let Attempt { lease, selection, uri, outgoing, started, .. } = *attempt;
+        let (plan, resumed) = (self.plan.clone(), Box::new(Resumed { selection, lease, uri, outgoing, started, at }));
+        Flow::Later(Box::new(move |mut r| {
+            let task = async move {
+                let flow = run::run(&plan, &mut r, Some(resumed)).await;
+                (r, flow)
+            };
+            debug_assert!(size_of_val(&task) <= TASK_BYTES_MAX, "{} bytes", size_of_val(&task));
+            Box::pin(task)
+        }))
+    }
+
+    /// The head has come, or never will.
+    fn finish(&self, r: &mut Request, attempt: Box<Attempt>, io: Box<Io>, step: HeadStep) -> Flow {
+        let started = attempt.started;
+        let begun = match step {
+            HeadStep::Head(begun) => begun,
+            HeadStep::Interim(answer, bytes) => {
+                return self.escalate(attempt, ResumedAt::Interim(io, answer, bytes, started));
+            }
+            HeadStep::Failed(why, unheard) => return self.failed(r, attempt, why, unheard),
+        };
+        let Some((named, _)) = self.plan.target.fixed() else { return Flow::Status(500) };
+        let Some(target) = self.target(&attempt) else { return Flow::Status(500) };
+        let Attempt { lease, selection, uri, outgoing, fresh, .. } = *attempt;
+        let selection = PeerSelection::resume(named, selection);
+        let on = GoOn { plan: &self.plan, selection: &selection, started, streamed: false };
+        let mut lease = Some(lease);
+        let flow = run::accept(&on, r, &target, Answered { begun, io, started }, &mut lease);
+        run::ended(r, &flow, started);
+        match (flow, lease) {
+            (Ok(flow), _) => flow,
+            (Err(why), Some(lease)) => {
+                let selection = selection.into_state();
+                let attempt = Attempt { lease, selection, uri, outgoing, started, fresh };
+                self.escalate(Box::new(attempt), ResumedAt::Failed(why))
+            }
+            (Err(why), None) => Flow::Status(why.status()),
+        }
+    }
+}
+
+impl Exchange for Direct {
+    fn poll(&mut self, r: &mut Request, cx: &mut Context<'_>) -> Poll<Flow> {
+        self.proceed(r, cx)
+    }
+    fn client_gone(&mut self, r: &mut Request) -> Option<Flow> {
+        if self.plan.conf.ignore_client_abort {
+            return None;
+        }
+        self.stage = Stage::Over;
+        Some(run::client_gone(r))
+    }
+    fn recycle(self: Box<Self>) {}
+}
