@@ -33,6 +33,7 @@ pub mod template;
 pub mod tls;
 pub mod trace;
 pub mod values;
+pub mod upstream_slot;
 pub mod variable;
 pub mod variables;
 

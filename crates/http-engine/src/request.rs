@@ -5,6 +5,7 @@ use crate::regex::Captures;
 use crate::response::OutHead;
 use crate::subrequest::{Common, RequestTree, Sub};
 use crate::trace::StepKind;
+use crate::upstream_slot::UpstreamSlot;
 use crate::variable::{Source, VarId};
 use base::clock::Instant;
 use bytes::Bytes;
@@ -288,6 +289,8 @@ pub struct Request {
     pub(crate) tree: Option<Rc<RequestTree>>,
     /// It is a subrequest.
     pub sub: Option<Box<Sub>>,
+    /// What is known of the servers that it was passed to.
+    pub upstream: UpstreamSlot,
     /// Things that features keep with a request, by type.
     pub extensions: Vec<Box<dyn Any>>,
     pub started: Instant,
@@ -534,6 +537,7 @@ impl Request {
             common,
             tree,
             sub,
+            upstream,
             extensions,
             started,
             limit_rate,
@@ -592,6 +596,7 @@ impl Request {
         common.slots.clear();
         common.extensions.clear();
         extensions.clear();
+        upstream.reset();
     }
     /// Writes to the error log of the location, with the facts that nginx adds to every line of a request.
     #[cold]

@@ -99,7 +99,7 @@ fn challenges(child: &Request) -> Vec<OutField> {
     if !own.is_empty() {
         return own;
     }
-    let Some(answer) = child.ext::<UpstreamState>().and_then(|state| state.answer.as_ref()) else {
+    let Some(answer) = child.upstream.get::<UpstreamState>().and_then(|state| state.answer.as_ref()) else {
         return Vec::new();
     };
     let text = |span: http_types::Span| span.of(&answer.buf).to_vec().into();

@@ -43,7 +43,7 @@ pub static ROWS: &[Builtin] = &[
 
 fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &Arc<str>) -> bool {
     // A location that an internal redirect led to has passed nothing on.
-    let state = r.ext::<UpstreamState>().filter(|_| r.loc().passes);
+    let state = r.upstream.get::<UpstreamState>().filter(|_| r.loc().passes);
     let Some(text) = state.and_then(|state| state.origin.as_ref()) else { return false };
     let text = which(text);
     out.extend_from_slice(text.as_bytes());
@@ -82,7 +82,7 @@ fn with_fields(r: &Request, read: impl FnOnce(&[(&[u8], &[u8])]) -> bool) -> boo
         let fields: Vec<(&[u8], &[u8])> = head.fields.all.iter().map(|f| (f.name.of(buf), f.value.of(buf))).collect();
         read(&fields)
     };
-    let answer = r.ext::<UpstreamState>().and_then(|state| state.answer.as_ref());
+    let answer = r.upstream.get::<UpstreamState>().and_then(|state| state.answer.as_ref());
     match answer.filter(|answer| !answer.head.fields.all.is_empty()) {
         Some(answer) => read(&answer.head, &answer.buf),
         None => stored_fields(r, read).unwrap_or(false),

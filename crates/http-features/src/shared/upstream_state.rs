@@ -4,6 +4,7 @@ use crate::shared::exchange::target::Origin;
 use base::clock::{self, Instant};
 use http_engine::Request;
 use http_engine::head_out::number;
+use http_engine::upstream_slot::UpstreamFacts;
 use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,14 +63,21 @@ pub struct UpstreamState {
     pub apart: bool,
 }
 
+impl UpstreamFacts for UpstreamState {
+    fn reset(&mut self) {
+        self.tries.clear();
+        (self.answer, self.origin, self.uri, self.apart) = (None, None, None, false);
+    }
+}
+
 impl UpstreamState {
     /// The request's state, made when first asked for.
     pub fn of(r: &mut Request) -> Option<&mut UpstreamState> {
-        if r.ext::<UpstreamState>().is_none() {
-            r.keep(UpstreamState::default());
+        let (state, begins) = r.upstream.get_or_begin::<UpstreamState>()?;
+        if begins {
             r.asked = Some(UpstreamState::url);
         }
-        r.ext_mut()
+        Some(state)
     }
     /// The request goes to a group: what went before, by an internal redirect or to a group for the same request, is
     /// separated from what comes.
@@ -86,12 +94,12 @@ impl UpstreamState {
     }
     /// The URL of the server that was asked last, as the error log shows it.
     pub fn url(r: &Request) -> Option<String> {
-        let state = r.ext::<UpstreamState>()?;
+        let state = r.upstream.get::<UpstreamState>()?;
         Some(shown_url(state.scheme(), &state.tries.last()?.address, state.uri.as_deref().unwrap_or_default()))
     }
     /// The try that is going on.
     pub fn last(r: &mut Request) -> Option<&mut Try> {
-        r.ext_mut::<UpstreamState>()?.tries.last_mut()
+        r.upstream.get_mut::<UpstreamState>()?.tries.last_mut()
     }
 }
 
@@ -116,7 +124,7 @@ pub fn bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) ->
 
 /// Writes one figure of every try, separated as nginx does.
 pub fn each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8>)) -> bool {
-    let Some(state) = r.ext::<UpstreamState>() else { return false };
+    let Some(state) = r.upstream.get::<UpstreamState>() else { return false };
     for (index, one) in state.tries.iter().enumerate() {
         if index > 0 {
             out.extend_from_slice(if one.apart { b" : " } else { b", " });

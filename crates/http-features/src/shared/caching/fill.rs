@@ -64,7 +64,7 @@ pub fn run(
     let Ok(mut copy) = r.copy() else { return Body::Source(body) };
     // It is nobody's part: what it logs is what the request would have logged.
     (copy.sub, copy.watch) = (None, None);
-    copy.keep(UpstreamState {
+    copy.upstream.set(UpstreamState {
         tries: UpstreamState::last(r).cloned().into_iter().collect(),
         uri: UpstreamState::of(r).map(|state| state.uri.clone()).unwrap_or_default(),
         ..UpstreamState::default()

@@ -86,7 +86,7 @@ impl Direct {
             }
             _ => Outgoing::Nothing,
         };
-        let target = UpstreamTarget { named: Cow::Borrowed(named), origin: origin.clone(), uri: place.uri };
+        let target = UpstreamTarget { named: Cow::Borrowed(named), origin: Cow::Borrowed(origin), uri: place.uri };
         let mut selection = PeerSelection::new(named, r);
         let started = clock::now();
         let Some(lease) = selection.first() else { return Err(run::no_server(plan, r, &target)) };
@@ -188,7 +188,7 @@ impl Direct {
 
     fn target<'a>(&'a self, attempt: &Attempt) -> Option<UpstreamTarget<'a>> {
         let (named, origin) = self.plan.target.fixed()?;
-        Some(UpstreamTarget { named: Cow::Borrowed(named), origin: origin.clone(), uri: attempt.uri.clone() })
+        Some(UpstreamTarget { named: Cow::Borrowed(named), origin: Cow::Borrowed(origin), uri: attempt.uri.clone() })
     }
 
     fn connect(

@@ -182,7 +182,7 @@ impl Prober for PassPlan {
     fn request(&self, r: &mut Request, uri: &str, close: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
         if let Bound::Fixed { named, origin, .. } = &self.target {
-            let (named, origin) = (Cow::Borrowed(named), origin.clone());
+            let (named, origin) = (Cow::Borrowed(named), Cow::Borrowed(origin));
             let target = UpstreamTarget { named, origin, uri: Some(uri.as_bytes().into()) };
             self.protocol.write_probe(self, r, &target, &mut out);
         }

@@ -148,7 +148,7 @@ pub fn client_gone(r: &mut Request) -> Flow {
 async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>, resumed: Option<Box<Resumed>>) -> Flow {
     if let (Some(resumed), Some((named, origin))) = (resumed, plan.target.fixed()) {
         let Resumed { selection, lease, uri, outgoing, started, at } = *resumed;
-        let target = UpstreamTarget { named: Cow::Borrowed(named), origin: origin.clone(), uri };
+        let target = UpstreamTarget { named: Cow::Borrowed(named), origin: Cow::Borrowed(origin), uri };
         let selection = PeerSelection::resume(named, selection);
         return Box::pin(servers(plan, r, &target, &outgoing, selection, started, Some((lease, at)))).await;
     }

@@ -139,7 +139,7 @@ pub struct Place {
 /// The same with its servers.
 pub struct UpstreamTarget<'a> {
     pub named: Cow<'a, UpstreamRef>,
-    pub origin: Arc<Origin>,
+    pub origin: Cow<'a, Arc<Origin>>,
     /// The request target to send; `None`: the protocol has none.
     pub uri: Option<Rc<[u8]>>,
 }
@@ -235,7 +235,7 @@ impl Bound {
                 Cow::Owned(found.await?)
             }
         };
-        Ok(UpstreamTarget { named, origin, uri })
+        Ok(UpstreamTarget { named, origin: Cow::Owned(origin), uri })
     }
 }
 
