@@ -153,7 +153,9 @@ pub fn build(
     if !complaints.is_empty() {
         return Err(complaints);
     }
-    Ok(HttpPlan { variables, names, groups_used, ..plan })
+    const FIELDS: [&str; 5] = ["sent_http_", "sent_trailer_", "upstream_http_", "upstream_cookie_", "upstream_trailer_"];
+    let asks_for_fields = variables.iter().any(|v| FIELDS.iter().any(|prefix| v.name.starts_with(prefix)));
+    Ok(HttpPlan { variables, names, groups_used, asks_for_fields, ..plan })
 }
 
 /// A server before it has its place among the listeners.
@@ -243,6 +245,7 @@ impl Builder<'_> {
         let listeners = self.listeners(&drafts);
         static GENERATIONS: AtomicU32 = AtomicU32::new(1);
         HttpPlan {
+            asks_for_fields: false,
             generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
             groups_used: true,
             cache_bytes: self.core_conf(&levels).tidegate_cache.bytes,

@@ -43,19 +43,54 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
         },
     }
     out.extend_from_slice(b"\r\n");
-    fields(r, true, &mut |name, value| {
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
-    });
+    fields(r, true, &mut Http1(out));
     out.extend_from_slice(b"\r\n");
     r.header_size = (out.len() - start) as u64;
 }
 
+/// Takes the fields of a head.
+pub trait FieldSink {
+    /// A field without line breaks in it.
+    fn field(&mut self, name: &[u8], value: &[u8]);
+    /// Whole lines of HTTP/1, each with its line end ([`OutHead::lines`]).
+    fn lines(&mut self, lines: &[u8]) {
+        for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+            let (name, value) = line.split_at(colon);
+            self.field(name, value.strip_prefix(b":").unwrap_or_default().trim_ascii());
+        }
+    }
+}
+
+impl<F: FnMut(&[u8], &[u8])> FieldSink for F {
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        self(name, value);
+    }
+}
+
+/// Writes fields as lines.
+struct Http1<'a>(&'a mut Vec<u8>);
+
+impl FieldSink for Http1<'_> {
+    #[inline]
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        self.0.reserve(name.len() + value.len() + 4);
+        self.0.extend_from_slice(name);
+        self.0.extend_from_slice(b": ");
+        self.0.extend_from_slice(value);
+        self.0.extend_from_slice(b"\r\n");
+    }
+    #[inline]
+    fn lines(&mut self, lines: &[u8]) {
+        self.0.extend_from_slice(lines);
+    }
+}
+
 /// Tells the fields of a response in nginx's order, names in the usual case. `connection`: also those that speak of the
 /// connection, which HTTP/2 has not. No line break is in any of them.
-pub fn fields(r: &mut Request, connection: bool, tell: &mut impl FnMut(&[u8], &[u8])) {
+pub fn fields(r: &mut Request, connection: bool, sink: &mut impl FieldSink) {
+    let mut tell = |name: &[u8], value: &[u8]| sink.field(name, value);
+    let tell = &mut tell;
     let plan = r.plan_rc();
     let core = &plan.loc(r.location).core;
     let o = &r.out;
@@ -99,6 +134,11 @@ pub fn fields(r: &mut Request, connection: bool, tell: &mut impl FnMut(&[u8], &[
     if o.vary_encoding {
         tell(b"Vary", b"Accept-Encoding");
     }
+    if !o.lines.is_empty() {
+        sink.lines(&o.lines);
+    }
+    let mut tell = |name: &[u8], value: &[u8]| sink.field(name, value);
+    let tell = &mut tell;
     let mut slots = o.slots().filter(|(slot, _)| !(own_location && *slot == Slot::Location)).peekable();
     for (index, field) in o.fields.iter().enumerate() {
         while let Some((slot, _)) = slots.next_if(|(_, before)| *before <= index) {

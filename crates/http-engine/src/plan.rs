@@ -20,6 +20,8 @@ pub struct HttpPlan {
     /// All locations and `if` blocks of all servers; each server's own level is one of them.
     pub locations: Vec<Location>,
     pub variables: Vec<Variable>,
+    /// Some variable tells a field of a response: ours, or a server's.
+    pub asks_for_fields: bool,
     /// Their names, for those that are looked up while a request runs.
     pub names: crate::variable::Names,
     /// Some template asks for groups of the last match (`$1`).

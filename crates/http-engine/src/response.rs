@@ -154,6 +154,9 @@ pub struct OutHead {
     pub content_encoding: Str,
     /// `Vary: Accept-Encoding` is due.
     pub vary_encoding: bool,
+    /// Lines that another server has written, each with its line end: sent as they stand, before `fields`. Only where
+    /// no filter and no variable asks for a field ([`crate::HttpPlan::asks_for_fields`]).
+    pub lines: Vec<u8>,
     pub fields: Vec<OutField>,
     pub trailers: Vec<OutField>,
     places: Places,
@@ -167,6 +170,7 @@ const TEXT_BYTES_KEPT: usize = 16 * 1024;
 impl OutHead {
     pub fn clear(&mut self) {
         self.fields.clear();
+        self.lines.clear();
         self.trailers.clear();
         (self.places.count, self.places.settled) = (0, 0);
         self.status = 0;
@@ -208,6 +212,11 @@ impl OutHead {
     pub fn add(&mut self, name: impl Into<Str>, value: impl Into<Str>) {
         self.settle();
         self.fields.push(OutField { name: name.into(), value: value.into() });
+    }
+    /// As [`OutHead::add`], by a caller who settles each slot that it fills.
+    #[inline]
+    pub fn add_settled(&mut self, name: Str, value: Str) {
+        self.fields.push(OutField { name, value });
     }
     /// Slots that were filled since the last time have their place here, behind the fields so far.
     pub fn settle(&mut self) {

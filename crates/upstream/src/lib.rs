@@ -30,4 +30,5 @@ pub use mux::Mux;
 pub use peer::{Checked, Peer, PeerSpec};
 pub use pool::{IdleTimer, KeepAlive, Pooled};
 pub use secure::HandshakeError;
+pub use serial::Serial;
 pub use stream::{Address, Connecting, Options, Stream};

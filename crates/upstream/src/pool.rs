@@ -1,6 +1,6 @@
 //! Idle connections to upstream servers, each thread its own (nginx: `ngx_http_upstream_keepalive_module`).
 
-use crate::codec::SerialCodec;
+use crate::codec::{Asked, SerialCodec};
 use crate::group::Group;
 use crate::stream::{Address, Stream};
 use base::clock::{self, Instant};
@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -149,6 +150,43 @@ impl Pooled {
             place: Place { group: group.number, scope },
             address,
         })
+    }
+    /// It has had no request but the present one.
+    pub fn is_fresh(&self) -> bool {
+        self.requests <= 1
+    }
+    /// A request begins.
+    pub fn begin(&mut self, asked: &Asked, head: &[u8]) {
+        self.requests += 1;
+        self.codec.begin(asked, head);
+    }
+    /// Writes what the server takes at once; see [`Stream::try_write`].
+    ///
+    /// # Errors
+    /// `WouldBlock`, or a broken connection.
+    pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = self.stream.try_write(bytes);
+        self.idle_timer.renew();
+        sent
+    }
+    /// Reads what has come; see [`Stream::try_read_buf`].
+    ///
+    /// # Errors
+    /// `WouldBlock`, or a broken connection.
+    pub fn try_read(&mut self, input: &mut Vec<u8>) -> io::Result<usize> {
+        let got = self.stream.try_read_buf(input);
+        if got.is_ok() {
+            self.idle_timer.renew();
+        }
+        got
+    }
+    /// Waits for more; `Ready(false)`: nothing has come for `timeout`.
+    pub fn poll_readable(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<bool> {
+        match self.stream.poll_readable(cx) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending if self.idle_timer.poll_over(cx, timeout) => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
     }
     /// Nothing has come and nothing has ended: it may be used again.
     fn quiet(&self) -> bool {

@@ -37,8 +37,7 @@ pub struct Serial {
 impl Serial {
     /// Begins a request: its head, in the protocol's own form, is what is sent first.
     pub fn new(mut connection: Box<Pooled>, asked: &Asked, head: Vec<u8>) -> Serial {
-        connection.requests += 1;
-        connection.codec.begin(asked, &head);
+        connection.begin(asked, &head);
         Serial {
             connection,
             out: head,
@@ -47,6 +46,22 @@ impl Serial {
             input: Vec::new(),
             piece: HEAD_BYTES,
             wrote: false,
+            whole: false,
+            ended: false,
+            counts: Counts::default(),
+        }
+    }
+    /// Goes on with a request that was begun on its connection itself ([`Pooled::begin`]): so much of `head` was written, and
+    /// `input` has come.
+    pub fn resume(connection: Box<Pooled>, head: Vec<u8>, at: usize, input: Vec<u8>) -> Serial {
+        Serial {
+            connection,
+            out: head,
+            at,
+            tail: Bytes::new(),
+            input,
+            piece: HEAD_BYTES,
+            wrote: at > 0,
             whole: false,
             ended: false,
             counts: Counts::default(),

@@ -95,16 +95,30 @@ pub fn write(
         }
     }
     if plan.conf.pass_request_headers {
+        // Lines that follow each other as the client wrote them are copied together.
+        let mut lines = 0..0;
         for one in &r.head.fields.all {
-            let (name, value) = (one.name.of(&r.buf), one.value.of(&r.buf));
-            if asking.is_some() && OWN_CONDITIONS.iter().any(|own| own.as_bytes().eq_ignore_ascii_case(name)) {
+            let name = one.name.of(&r.buf);
+            let is_own = || OWN_CONDITIONS.iter().any(|own| own.as_bytes().eq_ignore_ascii_case(name));
+            if http.overridden.has(one.known, name) || (asking.is_some() && is_own()) {
                 continue;
             }
-            if !http.overridden.has(one.known, name) {
+            let (start, end) = (one.name.start as usize, one.value.end as usize);
+            let between = r.buf.get(one.name.end as usize..one.value.start as usize);
+            let is_usual = between == Some(b": ") && r.buf.get(end..end + 2) == Some(b"\r\n");
+            if is_usual && lines.end == start {
+                lines.end = end + 2;
+                continue;
+            }
+            out.extend_from_slice(r.buf.get(std::mem::take(&mut lines)).unwrap_or_default());
+            if is_usual {
+                lines = start..end + 2;
+            } else {
                 // The parser has seen to it that it does not end the line.
-                field(out, name, value);
+                field(out, name, one.value.of(&r.buf));
             }
         }
+        out.extend_from_slice(r.buf.get(lines).unwrap_or_default());
     }
     out.extend_from_slice(b"\r\n");
     if length_said.is_none() && coding_said.is_none() {

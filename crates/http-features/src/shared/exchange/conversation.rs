@@ -2,7 +2,7 @@
 //! before it has taken the whole body (nginx: `ngx_http_upstream_send_request`, `ngx_http_upstream_process_header`). Then the
 //! rest is not sent, and the connection is not used again; a protocol that goes both ways at once sends on.
 
-use super::run::{Failure, Outgoing, note};
+use super::run::{self, Failure, Outgoing, note};
 use super::target::UpstreamTarget;
 use super::{Announce, PassPlan, early_hints};
 use crate::shared::body_store::BodyStore;
@@ -17,7 +17,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use upstream::{Answer, Asked, Begun, Came, ClientStream, Connection, Event, Peer, Stop, Wrong};
+use upstream::{Answer, Asked, Begun, Came, ClientStream, Connection, Event, Peer, Serial, Stop, Wrong};
 
 /// How much of a body that is passed on as it comes is written at once.
 const STREAM_BYTES: usize = 64 * 1024;
@@ -326,10 +326,7 @@ impl Io {
             let (why, nothing) = match happened {
                 Happened::Sent => {
                     self.done = true;
-                    let out = self.stream.take_buffer();
-                    if out.capacity() <= SPARE_BYTES_MAX {
-                        SPARE.set(out);
-                    }
+                    set_spare(self.stream.take_buffer());
                     if let Some(copy) = self.copied.take() {
                         r.body_bytes = Some(copy.into());
                     }
@@ -381,6 +378,49 @@ impl Io {
             };
             return Poll::Ready(HeadStep::Failed(why, nothing));
         }
+    }
+}
+
+/// Goes on with a request that was begun without all this (`light.rs`).
+pub fn resume(plan: &PassPlan, stream: Serial, honest: bool, heard: bool) -> Box<Io> {
+    Box::new(Io {
+        stream: ClientStream::Serial(stream),
+        source: Source::Ended,
+        done: false,
+        honest,
+        heard,
+        send_timeout: plan.conf.send_timeout,
+        read_timeout: plan.conf.read_timeout,
+        copied: None,
+    })
+}
+
+/// A read has failed before anything came back. A kept connection that has simply ended is said by the caller, who may have
+/// another.
+pub fn broken(r: &mut Request, trial: &Trial<'_>, e: &io::Error, fresh: bool) -> HeadStep {
+    const READING: &str = "reading response header from";
+    if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() {
+        trial.note(r, run::TIMED_OUT, READING);
+        if let Some(one) = UpstreamState::last(r) {
+            one.status = 504;
+        }
+        return HeadStep::Failed(Failure::Timeout, false);
+    }
+    if fresh {
+        trial.note(r, &format!("recv() failed {}", os(e)), READING);
+    }
+    HeadStep::Failed(Failure::Error, true)
+}
+
+/// The buffer of the request that was sent last.
+pub fn spare() -> Vec<u8> {
+    SPARE.take()
+}
+/// Leaves a buffer to the next request.
+pub fn set_spare(mut out: Vec<u8>) {
+    if out.capacity() <= SPARE_BYTES_MAX {
+        out.clear();
+        SPARE.set(out);
     }
 }
 

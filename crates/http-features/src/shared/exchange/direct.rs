@@ -2,9 +2,10 @@
 //! Driven by the events of the server's socket; everything else goes on in `run.rs`, with what is here so far.
 
 use super::conversation::{self, HeadStep, Io, Trial};
+use super::light::{self, Light, LightStep};
 use super::run::{self, Answered, Failure, GoOn, Outgoing, Resumed, ResumedAt};
 use super::target::UpstreamTarget;
-use super::{PassPlan, TASK_BYTES_MAX};
+use super::{Announce, PassPlan, TASK_BYTES_MAX};
 use crate::shared::balancing::{PeerSelection, SelectionState};
 use crate::shared::body_store;
 use crate::shared::caching::{CacheRequest, CacheState};
@@ -30,6 +31,8 @@ enum Stage {
     Begin,
     /// A connection is being made.
     Connecting(Box<Attempt>, Box<(Connecting, IdleTimer, Options)>),
+    /// The request has been sent, and the response is awaited in one piece.
+    Light(Box<Attempt>, Light),
     /// The request has been sent, or is being sent.
     Asked(Box<Attempt>, Box<Io>),
     Over,
@@ -136,6 +139,17 @@ impl Direct {
         connection: Box<Pooled>,
     ) -> Result<Stage, Flow> {
         run::connected(r, attempt.started, attempt.fresh);
+        if self.plan.light && light::is_for(r) {
+            let announce = match attempt.outgoing {
+                Outgoing::Nothing => Announce::Nothing,
+                _ => Announce::Length(0),
+            };
+            return match Light::begin(&self.plan, r, target, announce, connection) {
+                Ok(light) => Ok(Stage::Light(attempt, light)),
+                Err(Ok(io)) => Ok(Stage::Asked(attempt, io)),
+                Err(Err(status)) => Err(self.failed(r, attempt, Failure::Final(status), false)),
+            };
+        }
         match conversation::begin(&self.plan, r, target, &attempt.outgoing, Connection::Serial(connection)) {
             Ok(io) => {
                 io.begun(r);
@@ -160,6 +174,20 @@ impl Direct {
                         let Some(target) = self.target(&attempt) else { return Poll::Ready(Flow::Status(500)) };
                         (self.ask(r, attempt, &target, connection), None)
                     }
+                },
+                Stage::Light(mut attempt, mut light) => match light.poll(&self.plan, cx) {
+                    Poll::Pending => {
+                        self.stage = Stage::Light(attempt, light);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(got) => match self.light(r, &mut attempt, light, got) {
+                        LightStep::Whole(body) => return Poll::Ready(Flow::Content(body)),
+                        LightStep::General(io) => (Ok(Stage::Asked(attempt, io)), None),
+                        LightStep::Failed(HeadStep::Failed(why, unheard)) => {
+                            (Err(self.failed(r, attempt, why, unheard)), None)
+                        }
+                        LightStep::Failed(_) => return Poll::Ready(Flow::Status(500)),
+                    },
                 },
                 Stage::Asked(attempt, mut io) => {
                     let polled = match self.target(&attempt) {
@@ -189,6 +217,23 @@ impl Direct {
     fn target<'a>(&'a self, attempt: &Attempt) -> Option<UpstreamTarget<'a>> {
         let (named, origin) = self.plan.target.fixed()?;
         Some(UpstreamTarget { named: Cow::Borrowed(named), origin: Cow::Borrowed(origin), uri: attempt.uri.clone() })
+    }
+
+    /// What was read becomes the response, or goes on in the other way.
+    fn light(
+        &self,
+        r: &mut Request,
+        attempt: &mut Attempt,
+        light: Light,
+        got: Result<Vec<u8>, std::io::Error>,
+    ) -> LightStep {
+        let (Some((named, _)), Some(target)) = (self.plan.target.fixed(), self.target(attempt)) else {
+            return LightStep::Failed(HeadStep::Failed(Failure::Final(500), false));
+        };
+        let peer = attempt.lease.peer().clone();
+        let trial = Trial { plan: &self.plan, target: &target, peer: &peer };
+        let rules = named.rules.as_deref();
+        light.finish(r, &trial, rules, &mut attempt.lease, attempt.started, got)
     }
 
     fn connect(

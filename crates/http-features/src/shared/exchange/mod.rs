@@ -11,6 +11,7 @@ pub mod conf;
 mod conversation;
 mod direct;
 mod early_hints;
+mod light;
 pub mod fuzzing;
 mod response;
 mod run;
@@ -91,6 +92,11 @@ pub trait Protocol: Send + Sync {
     fn says_server_and_date(&self) -> bool {
         false
     }
+    /// Responses are heads of HTTP/1 that pass unchanged but for hidden fields, and for those that [`Protocol::redirect`] is
+    /// asked about; `Some(true)`: cookies do, too.
+    fn relays(&self) -> Option<bool> {
+        None
+    }
     /// A URL of the server's (`Location`, `Refresh`), as the client is told it; `None`: as it is.
     fn redirect(&self, r: &mut Request, url: &[u8]) -> Option<Vec<u8>> {
         let _ = (r, url);
@@ -118,6 +124,8 @@ pub struct PassPlan {
     pub storing: Option<Arc<Storing>>,
     /// How connections over TLS are made.
     pub tls: Option<UpstreamTls>,
+    /// See `light.rs`.
+    light: bool,
 }
 
 /// Fields of responses that are for us, whatever the protocol.
@@ -138,7 +146,7 @@ impl PassPlan {
         let own_scope = SCOPES.fetch_add(1, Ordering::Relaxed);
         // Far away from the numbers of locations.
         let shared_scope = conf.prefix.bytes().fold(usize::MAX / 2, |n, byte| n.rotate_left(7) ^ usize::from(byte));
-        PassPlan { conf, protocol, target, own_scope, shared_scope, hidden, caching: None, storing: None, tls: None }
+        PassPlan { conf, protocol, target, own_scope, shared_scope, hidden, caching: None, storing: None, tls: None, light: false }
     }
     /// Whose idle connections its requests may use.
     fn scope(&self, group: &upstream::Group) -> usize {
@@ -164,6 +172,7 @@ impl PassPlan {
         self.caching = location.all::<Arc<Caching>>().find(|caching| caching.family == prefix).cloned();
         self.storing = location.all::<Arc<Storing>>().find(|storing| storing.family == prefix).cloned();
         location.passes = true;
+        self.light = light::is_possible(&self);
         let plan = Arc::new(self);
         location.extensions.push(Arc::new(Probing(plan.clone())));
         let in_place = direct::is_possible(&plan) && !is_reference();

@@ -156,7 +156,7 @@ fn pass(plan: &PassPlan, r: &mut Request, field: &Field, buf: &[u8], text: &Rc<V
             let new = plan.protocol.cookie(r, value);
             r.out.add(own_name(), new.map_or_else(own_value, Str::from));
         }
-        _ => r.out.add(own_name(), own_value()),
+        _ => r.out.add_settled(own_name(), own_value()),
     }
 }
 
@@ -180,6 +180,7 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
             act(r, field.known, value, IgnoreHeaders::default());
             if !plan.hidden.has(field.known, name) {
                 pass(plan, r, field, buf, &text);
+                r.out.settle();
             }
         }
     }

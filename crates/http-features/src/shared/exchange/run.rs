@@ -63,7 +63,7 @@ impl Failure {
     }
 }
 
-fn status_bit(status: u16) -> u32 {
+pub fn status_bit(status: u16) -> u32 {
     match status {
         500 => NextUpstream::HTTP_500.0,
         502 => NextUpstream::HTTP_502.0,
