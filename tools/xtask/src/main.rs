@@ -4,6 +4,7 @@
 
 mod bench;
 mod ci;
+mod circles;
 mod compare;
 mod deb;
 mod docs;
@@ -21,6 +22,7 @@ const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
         bench::run,
     ),
     ("ci", "everything that must hold before a change lands: format, lints, tests", ci::run),
+    ("circles", "files that import each other in a circle, crate by crate", circles::run),
     (
         "compare",
         "generated configurations, run by us and a real nginx: [--seed N] [--count N] [--only TEXT]",
