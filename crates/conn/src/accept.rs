@@ -72,7 +72,6 @@ pub fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket
             return;
         }
         count += 1;
-        budget::spend(budget::STEP as usize / 8);
         let Some(accepted) = worker.poller.accept(listen_key) else { return };
         let accepted = match accepted {
             Ok(accepted) => accepted,

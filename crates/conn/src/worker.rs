@@ -12,7 +12,6 @@ use http_engine::{Connection, HttpPlan, ListenerRef, Request, counting, plan};
 use metrics::process;
 use net::poller::{Key, Poller};
 use observe::{ErrorLog, Level};
-use runtime::budget;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -147,7 +146,6 @@ impl Worker {
             Ok(n) if *n < room && *n > 0 && !self.poller.closing(key) => self.poller.drained(key),
             _ => {}
         }
-        budget::spend(*got.as_ref().unwrap_or(&0));
     }
 
     /// What comes on the socket goes on with a TLS handshake.

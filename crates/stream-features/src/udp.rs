@@ -71,7 +71,6 @@ impl Flow {
     /// # Errors
     /// As the system gives them.
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        budget::spend(bytes.len());
         datagram::send(self.socket.fd.as_fd(), bytes, &self.key.peer, self.key.to)
     }
     /// Hears no more of its client: what comes next, or has come and was not asked for, begins another session.
@@ -148,7 +147,6 @@ pub fn receive(taking: &Taking<'_>, socket: &Rc<Socket>) -> io::Result<bool> {
         }
         match datagram::receive(socket.fd.as_fd(), &mut buf) {
             Ok(came) => {
-                budget::spend(came.length + budget::STEP as usize / 8);
                 let bytes = buf.get(..came.length).unwrap_or_default();
                 // A client that has no address cannot be answered; nginx takes its datagrams all the same.
                 let peer = came.from.unwrap_or_else(|| Address::Unix(Default::default()));

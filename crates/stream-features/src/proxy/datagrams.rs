@@ -331,7 +331,6 @@ impl Exchange<'_> {
             let got = self.server.try_recv(&mut buf);
             let done = match got {
                 Ok(n) => {
-                    budget::spend(n);
                     self.from_server += n as u64;
                     self.moved = clock::now();
                     self.answered |= self.responses == 0;
@@ -353,7 +352,6 @@ impl Exchange<'_> {
                 // nginx counts it as an answer.
                 Err(e) => {
                     self.failed = Some(e);
-                    self.server.drained();
                     self.responses += 1;
                     self.is_done().then_some(Over::Done)
                 }
