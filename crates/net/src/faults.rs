@@ -41,9 +41,21 @@ pub fn inject(fault: Fault) -> Injected {
     Injected(())
 }
 
-/// The poller says that sockets are ready.
-pub fn is_ready() -> bool {
-    FAULT.get().is_some()
+/// The poller says that sockets are ready; that it is asked counts as a call.
+pub(crate) fn is_ready() -> bool {
+    if FAULT.get().is_none() {
+        return false;
+    }
+    count();
+    true
+}
+
+fn count() {
+    CALLS.set(CALLS.get() + 1);
+    if CALLS.get() > CALLS_MAX {
+        RUNAWAYS.set(RUNAWAYS.get() + 1);
+        panic!("{CALLS_MAX} calls on sockets, and the loop has not yielded");
+    }
 }
 
 /// Loops of this thread that did not yield: their panics may have been caught.
@@ -59,11 +71,7 @@ pub(crate) fn renew() {
 /// A call meets the fault, if there is one. `room`: how many octets it could move; `fill`: puts so many in their place.
 pub(crate) fn meet(room: usize, fill: impl FnOnce(u8, usize)) -> Option<io::Result<usize>> {
     let fault = FAULT.get()?;
-    CALLS.set(CALLS.get() + 1);
-    if CALLS.get() > CALLS_MAX {
-        RUNAWAYS.set(RUNAWAYS.get() + 1);
-        panic!("{CALLS_MAX} calls on sockets, and the loop has not yielded");
-    }
+    count();
     Some(match fault {
         Fault::Again => Err(io::ErrorKind::WouldBlock.into()),
         Fault::Error(number) => Err(io::Error::from_raw_os_error(number)),
