@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bounds;
 mod ci;
 mod compare;
 mod deb;
@@ -20,6 +21,7 @@ const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
         "CPU time and memory against nginx, in pairs: [SCENARIO...] [--pairs N] [--seconds S] [--syscalls] [--fairness]",
         bench::run,
     ),
+    ("bounds", "what attackers cost the release build, beside the bounds of SECURITY.md", bounds::run),
     ("ci", "everything that must hold before a change lands: format, lints, tests", ci::run),
     (
         "compare",
