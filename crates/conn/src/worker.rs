@@ -40,11 +40,13 @@ pub enum Registration {
 }
 
 impl Registration {
-    /// A client between two requests: its connection may be closed to make room.
+    /// A client that has asked for nothing, or for nothing more yet: its connection may be closed to make room (nginx:
+    /// `ngx_reusable_connection`).
     pub fn is_idle(&self) -> bool {
         match self {
             Registration::Mux(mux) => mux.is_idle(),
-            registration => registration.connection().is_some_and(|c| c.requests.get() > 0 && !c.begun.is_some()),
+            Registration::Secure(secure) if secure.is_handshaking() => !secure.has_begun(),
+            registration => registration.connection().is_some_and(|c| !c.begun.is_some()),
         }
     }
     /// The client's connection, if it is one's.
@@ -98,6 +100,8 @@ pub struct Worker {
     /// Tasks that work on connections.
     pub tasks: Cell<usize>,
     pub paused_until: Cell<Option<Instant>>,
+    /// When it was last logged that idle connections were closed to make room.
+    pub reuse_logged: Cell<Option<Instant>>,
     /// TLS handshakes wait for their turn: new ones do not begin at once.
     pub handshakes_wait: Cell<bool>,
     /// Connections that have something to send at the end of the turn.
@@ -130,6 +134,7 @@ impl Worker {
             quitting: Cell::new(false),
             tasks: Cell::new(0),
             paused_until: Cell::new(None),
+            reuse_logged: Cell::new(None),
             handshakes_wait: Cell::new(false),
             dirty: RefCell::new(Vec::new()),
             at_step: Cell::new(0),

@@ -388,7 +388,8 @@ impl<T: Clone> Poller<T> {
                 entry.node = Instant::default();
                 continue;
             }
-            if entry.flags & IDLE != 0 && entry.registration.as_ref().is_some_and(&wanted) {
+            // One that has turned readable is about to be served.
+            if entry.flags & (IDLE | QUEUED) == IDLE && entry.registration.as_ref().is_some_and(&wanted) {
                 entry.node = Instant::default();
                 found = Some(Key { index: index as u32, generation: entry.generation });
                 break;
