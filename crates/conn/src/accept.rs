@@ -19,12 +19,16 @@ use std::io;
 use std::rc::Rc;
 use stream_features::sessions::ProxyHeader;
 
-/// Connections accepted at one go; `multi_accept` lifts it.
+/// Connections accepted at one go where the thread has one listener; `multi_accept` lifts it.
 const ACCEPTS_MAX: usize = 32;
 /// How long a listener is paused when the system has no more of something (nginx: `accept_mutex_delay`).
 const ACCEPT_REST_MS: u64 = 500;
-/// How many idle connections are closed to make room for new ones (nginx: `ngx_drain_connections`).
+/// How many idle connections are closed to make room for new ones, at most, and which part of those that are there (nginx:
+/// `ngx_drain_connections`).
 const DRAINED_MAX: usize = 32;
+const DRAINED_PART: usize = 8;
+/// How often it is logged that connections are closed to make room.
+const REUSE_LOG_MS: u64 = 1000;
 
 /// What a failed `accept` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +68,16 @@ pub fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket
         let serving = worker.serving.borrow();
         (serving.connections_max, serving.multi_accept)
     };
+    // Of several listeners, epoll tells which has the connection that came first: one at a time, or a later connection of this
+    // listener would be served before an earlier one of another.
+    let most = if worker.listen_sockets.borrow().len() > 1 { 1 } else { ACCEPTS_MAX };
     let mut count = 0;
     loop {
-        if (!multi && count == ACCEPTS_MAX) || !budget::is_left() {
-            // epoll tells of listeners again: whoever still waits is looked after in the next turn.
-            worker.poller.again(listen_key);
+        if (!multi && count == most) || !budget::is_left() {
+            // epoll tells of listeners again: the next turn looks after the clients that still wait.
             return;
         }
         count += 1;
-        budget::spend(budget::STEP as usize / 8);
         let Some(accepted) = worker.poller.accept(listen_key) else { return };
         let accepted = match accepted {
             Ok(accepted) => accepted,
@@ -202,14 +207,17 @@ pub fn take_in_as(
 
 /// Closes idle connections, those nearest to their end first.
 fn make_room(worker: &Rc<Worker>) -> bool {
+    let most = (worker.poller.registered() / DRAINED_PART).clamp(1, DRAINED_MAX);
     let mut closed = 0;
-    while closed < DRAINED_MAX {
+    while closed < most {
         let idle = worker.poller.nearest_idle(Registration::is_idle);
         let Some(key) = idle else { break };
         worker.close(key);
         closed += 1;
     }
-    if closed > 0 {
+    let now = clock::now();
+    if closed > 0 && worker.reuse_logged.get().is_none_or(|at| now.millis_since(at) >= REUSE_LOG_MS) {
+        worker.reuse_logged.set(Some(now));
         let limit = worker.serving.borrow().connections_max;
         worker.log(Level::Warn, 0, format_args!("{limit} worker_connections are not enough, reusing connections"));
     }

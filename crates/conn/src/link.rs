@@ -8,7 +8,7 @@ use runtime::budget;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 /// What one read takes at most.
 pub const READ_BYTES: usize = 32 * 1024;
@@ -85,10 +85,8 @@ impl Link {
 
     fn note_written(&self, sent: &io::Result<usize>) {
         self.worker.step();
-        match sent {
-            Ok(n) => budget::spend(*n),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.worker.poller.blocked(self.key),
-            Err(_) => {}
+        if matches!(sent, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
+            self.worker.poller.blocked(self.key);
         }
     }
 
@@ -143,12 +141,10 @@ impl Link {
     /// Waits until the client has sent something; `false` when the connection is gone. A task that has had its share waits
     /// for the next turn.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<bool> {
-        ready!(budget::poll_proceed(cx));
         self.worker.poller.poll_readable(self.key, cx)
     }
     /// Waits until the client takes something; otherwise as [`Link::poll_readable`].
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<bool> {
-        ready!(budget::poll_proceed(cx));
         self.worker.poller.poll_writable(self.key, cx)
     }
     /// Waits until the client has closed its side.

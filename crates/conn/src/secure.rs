@@ -65,6 +65,10 @@ impl Secure {
     pub fn is_handshaking(&self) -> bool {
         self.stream.borrow().is_handshaking()
     }
+    /// The client has sent something.
+    pub fn has_begun(&self) -> bool {
+        self.begun.get()
+    }
     /// Why it ends stands in the log already.
     pub fn has_told(&self) -> bool {
         self.told.get()

@@ -152,8 +152,14 @@ impl Turns {
         }
         let Some(thread) = &self.thread else { return Ok(Progress::Ended) };
         let worker = &self.worker;
-        let left =
-            !waits || !self.ready.is_empty() || !self.handshakes.is_empty() || task::any_ready() || is_done(worker);
+        // A command may have given connections something to say (GOAWAY), which leaves at the end of this turn.
+        let has_words = !worker.dirty.borrow().is_empty();
+        let left = !waits
+            || !self.ready.is_empty()
+            || !self.handshakes.is_empty()
+            || has_words
+            || task::any_ready()
+            || is_done(worker);
         let until = if left || !thread.remote().begin_sleep() { Some(Instant::default()) } else { self.next_due() };
         worker.poller.wait(until, &mut self.found)?;
         thread.remote().end_sleep();
@@ -164,7 +170,8 @@ impl Turns {
         if let Some(files) = worker.files.get()
             && let Some(at) = self.found.iter().position(|key| *key == files)
         {
-            guarded(worker, self.found.swap_remove(at), act);
+            // The others stay in their order: who came first is served first.
+            guarded(worker, self.found.remove(at), act);
         }
         self.ready.extend(self.found.drain(..));
         wake::take(&mut self.ready);

@@ -13,7 +13,6 @@ use http_engine::{Connection, HttpPlan, ListenerRef, Request, counting, plan};
 use metrics::process;
 use net::poller::{Key, Poller};
 use observe::{ErrorLog, Level};
-use runtime::budget;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,12 +43,14 @@ pub enum Registration {
 }
 
 impl Registration {
-    /// A client between two requests: its connection may be closed to make room.
+    /// A client that has asked for nothing, or for nothing more yet: its connection may be closed to make room (nginx:
+    /// `ngx_reusable_connection`).
     pub fn is_idle(&self) -> bool {
         match self {
             Registration::Mux(mux) => mux.is_idle(),
             Registration::Waiting(_) => false,
-            registration => registration.connection().is_some_and(|c| c.requests.get() > 0 && !c.begun.is_some()),
+            Registration::Secure(secure) if secure.is_handshaking() => !secure.has_begun(),
+            registration => registration.connection().is_some_and(|c| !c.begun.is_some()),
         }
     }
     /// The client's connection, if it is one's.
@@ -105,6 +106,8 @@ pub struct Worker {
     /// Tasks that work on connections.
     pub tasks: Cell<usize>,
     pub paused_until: Cell<Option<Instant>>,
+    /// When it was last logged that idle connections were closed to make room.
+    pub reuse_logged: Cell<Option<Instant>>,
     /// TLS handshakes wait for their turn: new ones do not begin at once.
     pub handshakes_wait: Cell<bool>,
     /// Connections that have something to send at the end of the turn.
@@ -138,6 +141,7 @@ impl Worker {
             quitting: Cell::new(false),
             tasks: Cell::new(0),
             paused_until: Cell::new(None),
+            reuse_logged: Cell::new(None),
             handshakes_wait: Cell::new(false),
             dirty: RefCell::new(Vec::new()),
             at_step: Cell::new(0),
@@ -154,7 +158,6 @@ impl Worker {
             Ok(n) if *n < room && *n > 0 && !self.poller.closing(key) => self.poller.drained(key),
             _ => {}
         }
-        budget::spend(*got.as_ref().unwrap_or(&0));
     }
 
     /// What comes on the socket goes on with a TLS handshake.

@@ -143,6 +143,11 @@ pub trait RawClient {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>>;
     /// Closes the writing side.
     fn shutdown(&mut self);
+    /// The client's end of writing is a message of its own (END_STREAM), behind which it goes on reading. Otherwise it is taken for
+    /// the end of the connection, as in nginx.
+    fn closes_by_halves(&self) -> bool {
+        false
+    }
 }
 
 /// Takes a connection over after the head of a response.

@@ -160,8 +160,12 @@ pub trait ByteCore: StreamMux {
     fn receive(&mut self, bytes: &[u8]) -> Result<(), ProtocolError>;
     /// The client has sent what it must send first.
     fn has_preface(&self) -> bool;
-    /// Octets to be sent.
+    /// Octets to be sent with one write; when they are sent, there may be more.
     fn output(&self) -> &[u8];
+    /// Octets that wait to be sent, in all.
+    fn unsent(&self) -> usize {
+        self.output().len()
+    }
     /// So many of them were sent.
     fn advance(&mut self, n: usize);
 }

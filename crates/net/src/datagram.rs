@@ -1,6 +1,7 @@
 //! Datagrams of a socket that hears everybody: where each came from, and which of our addresses it was sent to, so that the
 //! answer comes from there (nginx: `ngx_recvmsg`, `ngx_set_srcaddr_cmsg`).
 
+use crate::budget;
 use crate::listen::Address;
 use socket2::{SockAddr, SockRef};
 use std::io;
@@ -51,6 +52,16 @@ pub fn tell_destination(socket: &impl AsFd, v6: bool) -> io::Result<()> {
 /// # Errors
 /// `WouldBlock` when none is there; others as the system gives them.
 pub fn receive(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Came> {
+    let came = receive_now(socket, buf);
+    budget::pass(came.as_ref().map_or(0, |came| came.length));
+    came
+}
+
+fn receive_now(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<Came> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(buf.len(), |octet, n| buf[..n].fill(octet)) {
+        return met.map(|length| Came { length, from: None, to: None });
+    }
     let mut control = Control([0; CONTROL_BYTES]);
     let mut piece = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
     // SAFETY: every pointer in the head is to memory that lives until the calls below are over, with its length; a zeroed
@@ -117,6 +128,16 @@ unsafe fn destination(head: &libc::msghdr) -> Option<IpAddr> {
 /// # Errors
 /// `WouldBlock` when the socket has no room; others as the system gives them.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], to: &Address, source: Option<IpAddr>) -> io::Result<usize> {
+    let sent = send_now(socket, bytes, to, source);
+    budget::pass(*sent.as_ref().unwrap_or(&0));
+    sent
+}
+
+fn send_now(socket: BorrowedFd<'_>, bytes: &[u8], to: &Address, source: Option<IpAddr>) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(bytes.len(), |_, _| {}) {
+        return met;
+    }
     let name = match to {
         Address::Ip(ip) => SockAddr::from(*ip),
         Address::Unix(path) => SockAddr::unix(path)?,

@@ -1,7 +1,10 @@
 //! Sockets, listeners, poller, sendfile, memory: the only crate besides `base` with system calls and `unsafe`.
 
 pub mod allocator;
+pub mod budget;
 pub mod datagram;
+#[cfg(debug_assertions)]
+pub mod faults;
 pub mod listen;
 pub mod outbound;
 pub mod poller;

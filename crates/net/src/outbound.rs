@@ -1,11 +1,13 @@
 //! Connections that we make ourselves, to upstream servers. They live in the poller of the thread's clients: one event queue tells
 //! of both sides of a proxied request.
 
+use crate::budget;
 use crate::poller::{Key, Poller};
 use crate::socket;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -14,6 +16,7 @@ use std::task::{Context, Poll};
 trait Watcher {
     fn adopt(&self, fd: BorrowedFd<'_>) -> io::Result<Key>;
     fn adopt_copy(&self, fd: BorrowedFd<'_>) -> io::Result<Key>;
+    fn adopt_datagrams(&self, fd: BorrowedFd<'_>) -> io::Result<Key>;
     fn unwatch(&self, fd: BorrowedFd<'_>);
     fn remove(&self, key: Key);
     fn tcp_info(&self, key: Key) -> Option<[u32; 4]>;
@@ -34,6 +37,9 @@ impl<T: Clone> Watcher for Poller<T> {
     fn adopt_copy(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {
         Poller::adopt_copy(self, fd)
     }
+    fn adopt_datagrams(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {
+        Poller::adopt_datagrams(self, fd)
+    }
     fn unwatch(&self, fd: BorrowedFd<'_>) {
         Poller::unwatch(self, fd);
     }
@@ -50,7 +56,7 @@ impl<T: Clone> Watcher for Poller<T> {
         Poller::poll_writable(self, key, cx)
     }
     fn has_news(&self, key: Key) -> bool {
-        self.readable_now(key) || Poller::closing(self, key)
+        self.readable_now(key)
     }
     fn closing(&self, key: Key) -> bool {
         Poller::closing(self, key)
@@ -136,14 +142,14 @@ impl Outbound {
     /// # Errors
     /// When epoll refuses it, or the thread has no poller.
     pub fn new(fd: OwnedFd, tcp: bool) -> io::Result<Outbound> {
-        Outbound::add(fd, tcp, false)
+        Outbound::add(fd, tcp, |poller, fd| poller.adopt(fd))
     }
     /// The same for a connected datagram socket.
     ///
     /// # Errors
     /// As [`Outbound::new`].
     pub fn datagrams(fd: OwnedFd) -> io::Result<Outbound> {
-        let mut outbound = Outbound::add(fd, false, false)?;
+        let mut outbound = Outbound::add(fd, false, |poller, fd| poller.adopt_datagrams(fd))?;
         outbound.datagrams = true;
         Ok(outbound)
     }
@@ -152,12 +158,18 @@ impl Outbound {
     /// # Errors
     /// As [`Outbound::new`].
     pub fn copy(fd: OwnedFd) -> io::Result<Outbound> {
-        Outbound::add(fd, false, true)
+        let mut outbound = Outbound::add(fd, false, |poller, fd| poller.adopt_copy(fd))?;
+        outbound.is_copy = true;
+        Ok(outbound)
     }
-    fn add(fd: OwnedFd, tcp: bool, is_copy: bool) -> io::Result<Outbound> {
+    fn add(
+        fd: OwnedFd,
+        tcp: bool,
+        adopt: impl FnOnce(&dyn Watcher, BorrowedFd<'_>) -> io::Result<Key>,
+    ) -> io::Result<Outbound> {
         let poller = LOT.with_borrow(Clone::clone).ok_or(io::ErrorKind::Unsupported)?;
-        let key = if is_copy { poller.adopt_copy(fd.as_fd())? } else { poller.adopt(fd.as_fd())? };
-        Ok(Outbound { key, fd, is_copy, nodelay: Cell::new(!tcp), datagrams: false, poller })
+        let key = adopt(&*poller, fd.as_fd())?;
+        Ok(Outbound { key, fd, is_copy: false, nodelay: Cell::new(!tcp), datagrams: false, poller })
     }
     /// Gives the socket back, which nobody watches any more.
     ///
@@ -182,27 +194,60 @@ impl Outbound {
     /// something.
     ///
     /// # Errors
-    /// `WouldBlock`, or a broken connection.
+    /// `WouldBlock`, also when the task has had its share of the turn; a broken connection.
     pub fn try_recv(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        if !budget::is_left() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let got = self.recv_now(buf);
+        budget::pass(*got.as_ref().unwrap_or(&0));
+        got
+    }
+    fn recv_now(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         if !self.poller.has_news(self.key) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let room = buf.capacity() - buf.len();
-        match socket::recv_spare(self.fd.as_fd(), buf) {
-            Ok(n) => {
-                // A read that left room has taken all there was, unless the end follows.
-                if n > 0 && n < room && !self.datagrams && !self.poller.closing(self.key) {
-                    self.poller.drained(self.key);
-                }
-                Ok(n)
+        let got = socket::recv_spare(self.fd.as_fd(), buf);
+        match &got {
+            // A read that left room has taken all there was, unless the end follows.
+            Ok(n) if *n > 0 && *n < room && !self.datagrams && !self.poller.closing(self.key) => {
+                self.poller.drained(self.key);
             }
-            Err(e) => {
-                if e.kind() == io::ErrorKind::WouldBlock {
-                    self.poller.drained(self.key);
-                }
-                Err(e)
-            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.poller.drained(self.key),
+            _ => {}
         }
+        got
+    }
+    /// The next datagram of a socket that hears everybody, and its sender.
+    ///
+    /// # Errors
+    /// As [`Outbound::try_recv`].
+    pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, Option<SocketAddr>)> {
+        if !budget::is_left() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let got = socket::recv_from(self.fd.as_fd(), buf);
+        budget::pass(got.as_ref().map_or(0, |(n, _)| *n));
+        if matches!(&got, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
+            self.poller.drained(self.key);
+        }
+        got
+    }
+    /// Sends a datagram to this address.
+    ///
+    /// # Errors
+    /// As [`Outbound::try_send`].
+    pub fn try_send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
+        self.sent(socket::send_to(self.fd.as_fd(), bytes, to))
+    }
+    /// Counts a write, also one that found no room.
+    fn sent(&self, sent: io::Result<usize>) -> io::Result<usize> {
+        budget::pass(*sent.as_ref().unwrap_or(&0));
+        if matches!(&sent, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
+            self.poller.blocked(self.key);
+        }
+        sent
     }
     /// Looks at what has come, from its beginning, without taking it. What comes next will be an event; when nobody looks any
     /// more, [`Outbound::looked`] is to be called.
@@ -210,6 +255,10 @@ impl Outbound {
     /// # Errors
     /// As [`Outbound::try_recv`].
     pub fn try_peek(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        if !budget::is_left() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        budget::pass(0);
         if !self.poller.has_news(self.key) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -229,11 +278,7 @@ impl Outbound {
     /// # Errors
     /// `WouldBlock`, also while it is being connected; a broken connection.
     pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
-        let sent = socket::send(self.fd.as_fd(), buf, false);
-        if matches!(&sent, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
-            self.poller.blocked(self.key);
-        }
-        sent
+        self.sent(socket::send(self.fd.as_fd(), buf, false))
     }
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.poller.poll_readable(self.key, cx).map(|_| ())
@@ -241,12 +286,16 @@ impl Outbound {
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.poller.poll_writable(self.key, cx).map(|_| ())
     }
+    /// A read may find something: an event has said so.
+    pub fn has_news(&self) -> bool {
+        self.poller.has_news(self.key)
+    }
     /// Nothing has come, and nothing has ended.
     pub fn is_quiet(&self) -> bool {
         let mut byte = Vec::new();
         !self.poller.has_news(self.key) || {
             byte.reserve_exact(1);
-            matches!(self.try_recv(&mut byte), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+            matches!(self.recv_now(&mut byte), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
         }
     }
     /// What is written next must not wait for the acknowledgement of what was written before.

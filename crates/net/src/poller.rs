@@ -5,6 +5,7 @@
 //! works on is the same entry with wakers: [`Poller::readable`] and [`Poller::writable`] wait for it. So a connection passes from one
 //! state to the other without a system call.
 
+use crate::budget;
 use base::clock::Instant;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::cell::{Cell, RefCell};
@@ -13,7 +14,7 @@ use std::future::poll_fn;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::task::{Poll, Waker};
+use std::task::{Poll, Waker, ready};
 
 #[cfg(test)]
 mod tests;
@@ -47,20 +48,23 @@ impl Key {
     }
 }
 
-const READABLE: u8 = 1;
-const WRITABLE: u8 = 2;
-/// The peer has closed its side, or the connection is broken.
-const CLOSING: u8 = 4;
+/// A read may find something: bytes, the end, an error. Only a read that has found that nothing is left takes it back.
+const READABLE: u16 = 1;
+const WRITABLE: u16 = 2;
+/// The peer has closed its side, or the connection is broken. It stays so, and says nothing of whether a read finds something.
+const CLOSING: u16 = 4;
 /// Nobody works on it: readiness goes to the thread's loop.
-const IDLE: u8 = 8;
+const IDLE: u16 = 8;
 /// The entry is somebody's: not one that waits for its next use.
-const USED: u8 = 16;
+const USED: u16 = 16;
 /// The loop has been told that it is readable.
-const QUEUED: u8 = 32;
+const QUEUED: u16 = 32;
 /// Other descriptors, here or in another process, may refer to the same socket: closing ours does not end epoll's interest.
-const SHARED_FILE: u8 = 64;
+const SHARED_FILE: u16 = 64;
 /// epoll does not know it yet.
-const UNREGISTERED: u8 = 128;
+const UNREGISTERED: u16 = 128;
+/// A socket of datagrams: an error concerns one of them, and the socket is as good as before.
+const DATAGRAMS: u16 = 256;
 
 #[derive(Default)]
 struct Wakers {
@@ -73,7 +77,7 @@ struct Entry<T> {
     /// `None`: whoever has the key owns the descriptor ([`Poller::adopt`]).
     fd: Option<OwnedFd>,
     generation: NonZeroU32,
-    flags: u8,
+    flags: u16,
     deadline: Instant,
     /// When its node in the heap of deadlines is due, at `deadline` or before; 0: it has none.
     node: Instant,
@@ -188,7 +192,7 @@ impl<T: Clone> Poller<T> {
         let entries = self.entries.borrow();
         Key { index, generation: entries[index as usize / BLOCK][index as usize % BLOCK].generation }
     }
-    fn fill(&self, key: Key, fd: Option<OwnedFd>, registration: Option<T>, flags: u8) {
+    fn fill(&self, key: Key, fd: Option<OwnedFd>, registration: Option<T>, flags: u16) {
         self.used.set(self.used.get() + 1);
         self.registered.set(self.registered.get() + u32::from(registration.is_some()));
         let mut entries = self.entries.borrow_mut();
@@ -197,7 +201,7 @@ impl<T: Clone> Poller<T> {
         entry.registration = registration;
         entry.flags = flags | USED;
     }
-    fn insert(&self, fd: OwnedFd, registration: Option<T>, flags: u8) -> Key {
+    fn insert(&self, fd: OwnedFd, registration: Option<T>, flags: u16) -> Key {
         let key = self.vacant();
         self.fill(key, Some(fd), registration, flags);
         key
@@ -235,18 +239,25 @@ impl<T: Clone> Poller<T> {
     /// # Errors
     /// When epoll refuses it.
     pub fn adopt(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {
-        self.adopt_as(fd, CONNECTED)
+        self.adopt_as(fd, CONNECTED, 0)
+    }
+    /// As [`Poller::adopt`], for a socket of datagrams: errors make it readable and writable, and never closing.
+    ///
+    /// # Errors
+    /// As [`Poller::adopt`].
+    pub fn adopt_datagrams(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {
+        self.adopt_as(fd, CONNECTED, DATAGRAMS)
     }
     /// The same for a descriptor whose file others share, for reading: the caller says [`Poller::unwatch`] as well.
     ///
     /// # Errors
     /// As [`Poller::adopt`].
     pub fn adopt_copy(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {
-        self.adopt_as(fd, COPY)
+        self.adopt_as(fd, COPY, 0)
     }
-    fn adopt_as(&self, fd: BorrowedFd<'_>, events: EventFlags) -> io::Result<Key> {
+    fn adopt_as(&self, fd: BorrowedFd<'_>, events: EventFlags, flags: u16) -> io::Result<Key> {
         let key = self.vacant();
-        self.fill(key, None, None, 0);
+        self.fill(key, None, None, flags);
         let added = epoll::add(&self.epoll, fd, EventData::new_u64(key.token()), events);
         self.registered_or_removed(key, added)
     }
@@ -350,7 +361,7 @@ impl<T: Clone> Poller<T> {
     }
     /// The same if there is something to read that no event will tell of: it has told already.
     pub fn again_if_readable(&self, key: Key) {
-        if self.with(key, |entry| entry.flags & (READABLE | CLOSING) != 0) == Some(true) {
+        if self.with(key, |entry| entry.flags & READABLE != 0) == Some(true) {
             self.again(key);
         }
     }
@@ -385,7 +396,8 @@ impl<T: Clone> Poller<T> {
                 entry.node = Instant::default();
                 continue;
             }
-            if entry.flags & IDLE != 0 && entry.registration.as_ref().is_some_and(&wanted) {
+            // One that has turned readable is about to be served.
+            if entry.flags & (IDLE | QUEUED) == IDLE && entry.registration.as_ref().is_some_and(&wanted) {
                 entry.node = Instant::default();
                 found = Some(Key { index: index as u32, generation: entry.generation });
                 break;
@@ -414,7 +426,7 @@ impl<T: Clone> Poller<T> {
             .with(key, |entry| {
                 entry.flags |= IDLE;
                 self.forget_wakers(entry);
-                let queue = entry.flags & (READABLE | CLOSING) != 0 && entry.flags & QUEUED == 0;
+                let queue = entry.flags & READABLE != 0 && entry.flags & QUEUED == 0;
                 if queue {
                     entry.flags |= QUEUED;
                 }
@@ -504,7 +516,8 @@ impl<T: Clone> Poller<T> {
         self.with(key, |entry| entry.flags &= !WRITABLE);
     }
 
-    /// Waits until there may be something to read; `false` when the entry is gone.
+    /// Waits until there may be something to read; `false` when the entry is gone. A wait that is over at once costs budget: no loop
+    /// around it keeps the thread, whatever the socket says.
     pub async fn readable(&self, key: Key) -> bool {
         poll_fn(|cx| self.poll_readable(key, cx)).await
     }
@@ -513,7 +526,7 @@ impl<T: Clone> Poller<T> {
         poll_fn(|cx| self.poll_writable(key, cx)).await
     }
     pub fn poll_readable(&self, key: Key, cx: &mut std::task::Context<'_>) -> Poll<bool> {
-        self.poll_ready(key, READABLE | CLOSING, cx, |w| &mut w.read)
+        self.poll_ready(key, READABLE, cx, |w| &mut w.read)
     }
     /// Waits until the peer has closed its side.
     pub fn poll_closing(&self, key: Key, cx: &mut std::task::Context<'_>) -> Poll<bool> {
@@ -525,10 +538,28 @@ impl<T: Clone> Poller<T> {
     fn poll_ready(
         &self,
         key: Key,
-        flag: u8,
+        flag: u16,
         cx: &mut std::task::Context<'_>,
         slot: impl FnOnce(&mut Wakers) -> &mut Option<Waker>,
     ) -> Poll<bool> {
+        ready!(budget::poll_proceed(cx));
+        let is_ready = self.poll_flag(key, flag, cx, slot);
+        if is_ready.is_ready() {
+            budget::pass(0);
+        }
+        is_ready
+    }
+    fn poll_flag(
+        &self,
+        key: Key,
+        flag: u16,
+        cx: &mut std::task::Context<'_>,
+        slot: impl FnOnce(&mut Wakers) -> &mut Option<Waker>,
+    ) -> Poll<bool> {
+        #[cfg(debug_assertions)]
+        if flag != CLOSING && crate::faults::is_ready() {
+            return Poll::Ready(self.contains(key));
+        }
         self.with(key, |entry| {
             if entry.flags & flag != 0 {
                 return Poll::Ready(true);
@@ -583,9 +614,12 @@ impl<T: Clone> Poller<T> {
                 flags |= WRITABLE;
             }
             let wake = self.with(key, |entry| {
+                if entry.flags & DATAGRAMS != 0 {
+                    flags &= !CLOSING;
+                }
                 entry.flags |= flags;
                 if entry.flags & IDLE != 0 {
-                    if flags & (READABLE | CLOSING) != 0 && entry.flags & QUEUED == 0 {
+                    if flags & READABLE != 0 && entry.flags & QUEUED == 0 {
                         entry.flags |= QUEUED;
                         ready.push(key);
                     }
@@ -594,7 +628,7 @@ impl<T: Clone> Poller<T> {
                     return (None, write, None);
                 }
                 let Some(wakers) = &mut entry.wakers else { return (None, None, None) };
-                let mut take = |flag: u8, of: fn(&mut Wakers) -> &mut Option<Waker>| {
+                let mut take = |flag: u16, of: fn(&mut Wakers) -> &mut Option<Waker>| {
                     if flags & flag != 0 { of(wakers).take() } else { None }
                 };
                 (take(READABLE, |w| &mut w.read), take(WRITABLE, |w| &mut w.write), take(CLOSING, |w| &mut w.close))
@@ -631,7 +665,7 @@ impl<T: Clone> Poller<T> {
     pub fn stay_idle(&self, key: Key, deadline: Instant) {
         let (add, queue) = self
             .with(key, |entry| {
-                let queue = entry.flags & (READABLE | CLOSING) != 0 && entry.flags & QUEUED == 0;
+                let queue = entry.flags & READABLE != 0 && entry.flags & QUEUED == 0;
                 entry.flags |= if queue { QUEUED } else { 0 };
                 (entry.is_due_at(deadline), queue)
             })

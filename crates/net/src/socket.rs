@@ -3,6 +3,7 @@
 //! towards servers to their [`Outbound`](crate::outbound::Outbound).
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Reads what is there; `Ok(0)` is the end.
@@ -10,6 +11,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 /// # Errors
 /// `WouldBlock` when nothing is there; a broken connection.
 pub(crate) fn recv(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(buf.len(), |octet, n| buf[..n].fill(octet)) {
+        return met;
+    }
     loop {
         match rustix::net::recv(fd, &mut *buf, rustix::net::RecvFlags::empty()) {
             Ok((n, _)) => return Ok(n),
@@ -24,6 +29,10 @@ pub(crate) fn recv(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
 /// # Errors
 /// As [`recv`].
 pub(crate) fn recv_spare(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(buf.capacity() - buf.len(), |octet, n| buf.resize(buf.len() + n, octet)) {
+        return met;
+    }
     loop {
         match rustix::net::recv(fd, rustix::buffer::spare_capacity(buf), rustix::net::RecvFlags::empty()) {
             Ok((n, _)) => return Ok(n),
@@ -38,6 +47,10 @@ pub(crate) fn recv_spare(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<us
 /// # Errors
 /// As [`recv`].
 pub(crate) fn peek_spare(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(buf.capacity() - buf.len(), |octet, n| buf.resize(buf.len() + n, octet)) {
+        return met;
+    }
     loop {
         match rustix::net::recv(fd, rustix::buffer::spare_capacity(buf), rustix::net::RecvFlags::PEEK) {
             Ok((n, _)) => return Ok(n),
@@ -47,11 +60,50 @@ pub(crate) fn peek_spare(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<us
     }
 }
 
+/// The next datagram and its sender (`None`: one without an address).
+///
+/// # Errors
+/// As [`recv`].
+pub(crate) fn recv_from(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<(usize, Option<SocketAddr>)> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(buf.len(), |octet, n| buf[..n].fill(octet)) {
+        return met.map(|n| (n, None));
+    }
+    loop {
+        match rustix::net::recvfrom(fd, &mut *buf, rustix::net::RecvFlags::empty()) {
+            Ok((n, _, from)) => return Ok((n, from.and_then(|from| SocketAddr::try_from(from).ok()))),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Sends a datagram to an address.
+///
+/// # Errors
+/// As [`send`].
+pub(crate) fn send_to(fd: BorrowedFd<'_>, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(bytes.len(), |_, _| {}) {
+        return met;
+    }
+    loop {
+        match rustix::net::sendto(fd, bytes, rustix::net::SendFlags::NOSIGNAL, &to) {
+            Err(rustix::io::Errno::INTR) => {}
+            done => return Ok(done?),
+        }
+    }
+}
+
 /// Writes what the socket takes. `more`: another write follows at once (MSG_MORE).
 ///
 /// # Errors
 /// `WouldBlock`; a broken connection.
 pub(crate) fn send(fd: BorrowedFd<'_>, buf: &[u8], more: bool) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(buf.len(), |_, _| {}) {
+        return met;
+    }
     let flags = if more {
         rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::MORE
     } else {
@@ -71,6 +123,10 @@ pub(crate) fn send(fd: BorrowedFd<'_>, buf: &[u8], more: bool) -> io::Result<usi
 /// # Errors
 /// As [`send`].
 pub(crate) fn send_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(bufs.iter().map(|buf| buf.len()).sum(), |_, _| {}) {
+        return met;
+    }
     // The system has less to look at than in a message of parts.
     if let [one] = bufs {
         return send(fd, one, more);
@@ -94,6 +150,11 @@ pub(crate) fn send_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>], more: bool
 /// # Errors
 /// As [`send`].
 pub(crate) fn sendfile(fd: BorrowedFd<'_>, file: &std::fs::File, offset: &mut u64, length: usize) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(length, |_, _| {}) {
+        *offset += *met.as_ref().unwrap_or(&0) as u64;
+        return met;
+    }
     loop {
         match rustix::fs::sendfile(fd, file, Some(offset), length) {
             Ok(n) => return Ok(n),

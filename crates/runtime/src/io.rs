@@ -1,9 +1,8 @@
 //! Descriptors that tasks wait for: datagram sockets, and whatever else turns readable.
 
+use crate::budget;
 use net::outbound::Outbound;
 use net::pool::{Pool, PoolSpec};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Socket, Type};
 use std::future::poll_fn;
 use std::io;
@@ -94,37 +93,32 @@ impl UdpSocket {
     /// As the system gives them.
     pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         loop {
-            match rustix::net::recvfrom(&self.0, &mut *buf, RecvFlags::empty()) {
-                Ok((n, _, Some(from))) => return Ok((n, SocketAddr::try_from(from)?)),
-                Ok((_, _, None)) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    self.0.drained();
-                    poll_fn(|cx| self.0.poll_readable(cx)).await;
-                }
-                Err(e) => return Err(e.into()),
+            match self.0.try_recv_from(buf) {
+                Ok((n, Some(from))) => return Ok((n, from)),
+                Ok((_, None)) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.readable().await,
+                Err(e) => return Err(e),
             }
         }
     }
     /// # Errors
     /// As the system gives them.
     pub async fn send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
+        budget::proceed().await;
         loop {
-            match rustix::net::sendto(&self.0, bytes, SendFlags::NOSIGNAL, &to) {
-                Err(Errno::AGAIN) => {
-                    self.0.blocked();
-                    poll_fn(|cx| self.0.poll_writable(cx)).await;
-                }
-                Err(Errno::INTR) => {}
-                done => return Ok(done?),
+            match self.0.try_send_to(bytes, to) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable().await,
+                done => return done,
             }
         }
     }
     /// # Errors
     /// As the system gives them.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        budget::proceed().await;
         loop {
             match self.0.try_send(bytes) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => poll_fn(|cx| self.0.poll_writable(cx)).await,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable().await,
                 done => return done,
             }
         }
@@ -136,9 +130,95 @@ impl UdpSocket {
     pub async fn recv(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             match self.0.try_recv(buf) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => poll_fn(|cx| self.0.poll_readable(cx)).await,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.readable().await,
                 done => return done,
             }
         }
+    }
+    async fn readable(&self) {
+        poll_fn(|cx| self.0.poll_readable(cx)).await;
+    }
+    async fn writable(&self) {
+        poll_fn(|cx| self.0.poll_writable(cx)).await;
+    }
+}
+
+#[cfg(test)]
+#[cfg(debug_assertions)]
+mod tests {
+    use super::*;
+    use crate::task::{panics, spawn_local, yield_now};
+    use net::faults::{self, Fault};
+    use std::future::Future;
+    use std::net::Ipv4Addr;
+
+    /// Has a loop meet each fault without end, as a task beside this one, which has its turns all the same.
+    fn yields<F: Future<Output = ()> + 'static>(one: impl Fn(UdpSocket) -> F) {
+        let errors = [Fault::Error(111), Fault::Error(12)];
+        for fault in [Fault::Again, Fault::Endless(b'x')].into_iter().chain(errors) {
+            let before = (panics(), faults::runaways());
+            crate::block_on(async {
+                let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("bound");
+                let _injected = faults::inject(fault);
+                let task = spawn_local(one(socket));
+                for _ in 0..8 {
+                    yield_now().await;
+                }
+                task.abort();
+            });
+            assert_eq!((panics(), faults::runaways()), before, "{fault:?}");
+        }
+    }
+
+    #[test]
+    fn no_loop_over_datagrams_keeps_its_thread() {
+        yields(|socket| async move {
+            let mut buf = Vec::with_capacity(8);
+            loop {
+                buf.clear();
+                let _ = socket.recv(&mut buf).await;
+            }
+        });
+        yields(|socket| async move {
+            loop {
+                let _ = socket.recv_from(&mut [0; 8]).await;
+            }
+        });
+        yields(|socket| async move {
+            loop {
+                let _ = socket.send(b"x").await;
+            }
+        });
+        yields(|socket| async move {
+            let to = (Ipv4Addr::LOCALHOST, 9).into();
+            loop {
+                let _ = socket.send_to(b"x", to).await;
+            }
+        });
+    }
+
+    #[test]
+    fn an_error_concerns_one_datagram() {
+        crate::block_on(async {
+            let gone =
+                std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound").local_addr().expect("address");
+            let socket = UdpSocket::connect(gone).expect("connected");
+            socket.send(b"anybody?").await.expect("sent");
+            let mut buf = Vec::with_capacity(8);
+            let refused = socket.recv(&mut buf).await.expect_err("nobody is there");
+            assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+            // The socket is as good as before: it waits, and hears whoever comes.
+            let back = std::net::UdpSocket::bind(gone).expect("bound");
+            let waits = spawn_local(async move {
+                let n = socket.recv(&mut buf).await;
+                (n.expect("a datagram"), buf)
+            });
+            for _ in 0..4 {
+                yield_now().await;
+            }
+            assert!(!waits.is_finished());
+            drop(back);
+            waits.abort();
+        });
     }
 }

@@ -9,13 +9,11 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 thread_local! {
     /// Tasks that were woken, in this order.
     static WOKEN: RefCell<VecDeque<Runnable>> = const { RefCell::new(VecDeque::new()) };
-    /// Tasks that gave way: they are woken when the thread has looked at its sockets again.
-    static GAVE_WAY: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
     static PANICS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -152,20 +150,15 @@ pub async fn yield_now() {
         if std::mem::replace(&mut yielded, true) {
             return Poll::Ready(());
         }
-        give_way(cx.waker());
+        budget::give_way(cx.waker());
         Poll::Pending
     })
     .await;
 }
 
-/// Has this waker woken in the next turn.
-pub(crate) fn give_way(waker: &Waker) {
-    GAVE_WAY.with_borrow_mut(|all| all.push(waker.clone()));
-}
-
 /// Whether a task could run now.
 pub fn any_ready() -> bool {
-    WOKEN.with_borrow(|woken| !woken.is_empty()) || wake::any() || GAVE_WAY.with_borrow(|all| !all.is_empty())
+    WOKEN.with_borrow(|woken| !woken.is_empty()) || wake::any() || budget::any_gave_way()
 }
 
 /// Tasks of this thread that panicked.
@@ -175,20 +168,8 @@ pub fn panics() -> u64 {
 
 /// Begins a turn: what other threads have woken, and what gave way in the last turn, may run.
 pub(crate) fn begin_turn(remote: &Remote) {
-    let gave_way = GAVE_WAY.with_borrow_mut(std::mem::take);
-    for waker in &gave_way {
-        waker.wake_by_ref();
-    }
+    budget::wake_all();
     WOKEN.with_borrow_mut(|woken| remote.take(woken));
-    // Its memory is kept.
-    if !gave_way.is_empty() {
-        GAVE_WAY.with_borrow_mut(|all| {
-            if all.is_empty() {
-                *all = gave_way;
-                all.clear();
-            }
-        });
-    }
 }
 
 /// Runs one task that was woken; `false` when there is none. A panic is the task's alone: what it holds is dropped, and the
@@ -207,7 +188,7 @@ pub fn run_one() -> bool {
 pub(crate) fn drop_all() {
     wake::forget_all();
     loop {
-        GAVE_WAY.with_borrow_mut(std::mem::take).into_iter().for_each(Waker::wake);
+        budget::wake_all();
         let all = WOKEN.with_borrow_mut(std::mem::take);
         if all.is_empty() {
             return;

@@ -188,3 +188,84 @@ fn orders_and_others_are_served_beside_clients_that_never_stop() {
     running.quit();
     site.assert_no_alerts();
 }
+
+/// Clients that connect and say nothing make room for those that ask (nginx: `ngx_drain_connections`).
+#[test]
+fn clients_that_never_spoke_do_not_keep_others_out() {
+    let (port, secure) = (free_port(), free_port());
+    let key = rcgen::generate_simple_self_signed(["localhost".to_string()]).expect("a certificate");
+    let site = Site::new("", "");
+    site.write("conf/cert.pem", &key.cert.pem());
+    site.write("conf/key.pem", &key.signing_key.serialize_pem());
+    site.write(
+        "conf/nginx.conf",
+        &format!(
+            "error_log logs/error.log warn; daemon off; worker_processes 1; events {{ worker_connections 32; }}
+             http {{ ssl_certificate cert.pem; ssl_certificate_key key.pem; client_header_timeout 1h;
+             server {{ listen 127.0.0.1:{port}; listen 127.0.0.1:{secure} ssl; return 200 here; }} }}"
+        ),
+    );
+    let running = site.start();
+    for silent in [port, secure] {
+        let _crowd: Vec<TcpStream> = (0..60).map(|_| connect(silent)).collect();
+        for _ in 0..5 {
+            let mut stream = connect(port);
+            write!(stream, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("sent");
+            assert_eq!(answer(&mut stream), (200, "here".into()), "{}", site.log());
+        }
+    }
+    // One that has begun to speak is not given up for others.
+    let mut begun = connect(port);
+    write!(begun, "GET / HTTP/1.1\r\nHost: a\r\n").expect("sent");
+    assert_eq!(get(port), Ok((200, "here".into())));
+    let crowd: Vec<TcpStream> = (0..60).map(|_| connect(port)).collect();
+    assert_eq!(get(port), Ok((200, "here".into())));
+    write!(begun, "Connection: close\r\n\r\n").expect("sent");
+    assert_eq!(answer(&mut begun), (200, "here".into()));
+    drop(crowd);
+    site.wait_for_log("32 worker_connections are not enough, reusing connections", 1);
+    running.quit();
+}
+
+/// What came first is served first, whichever listener it came to and whatever else has happened.
+#[test]
+fn connections_are_served_in_the_order_in_which_they_came() {
+    let (web, one, other) = (free_port(), free_port(), free_port());
+    let site = Site::new(
+        "daemon off; worker_processes 1;",
+        &format!(
+            "http {{ open_file_cache max=10; server {{ listen 127.0.0.1:{web}; root html; }} }}
+             stream {{ server {{ listen 127.0.0.1:{one}; return $connection; }}
+             server {{ listen 127.0.0.1:{other}; return $connection; }} }}"
+        ),
+    );
+    site.write("html/index.html", "a file");
+    let running = site.start();
+    let worker = running.worker();
+    let stopped = || {
+        support::signal(worker, "STOP");
+        wait("the stop", || {
+            let stat = std::fs::read_to_string(format!("/proc/{worker}/stat")).unwrap_or_default();
+            if stat.contains(") T ") { Ok(()) } else { Err(stat) }
+        });
+    };
+    for order in [[one, other, one, other], [other, one, one, other]] {
+        get(web).expect("an answer");
+        stopped();
+        // The thread hears of files and of listeners at the same time.
+        site.write("html/index.html", "another file");
+        let mut clients: Vec<TcpStream> = order.iter().map(|port| connect(*port)).collect();
+        support::signal(worker, "CONT");
+        let numbers: Vec<u64> = clients
+            .iter_mut()
+            .map(|client| {
+                let mut text = String::new();
+                client.read_to_string(&mut text).expect("a number");
+                text.parse().expect("a number")
+            })
+            .collect();
+        assert_eq!(numbers.iter().filter(|n| **n < numbers[0]).count(), 0, "{numbers:?}");
+        assert!(numbers[0] < numbers[1], "{numbers:?}: the first two came to different listeners");
+    }
+    running.quit();
+}

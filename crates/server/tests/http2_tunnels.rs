@@ -132,6 +132,42 @@ fn a_websocket_is_a_stream_to_the_client_and_an_upgrade_to_the_server() {
     site.assert_no_alerts();
 }
 
+/// RFC 8441, 5: END_STREAM is a FIN. Browsers send it with their Close frame; what the server says behind it still comes.
+#[test]
+fn a_client_that_has_ended_its_side_hears_the_server() {
+    let origin = Origin::new(|mut talk| {
+        if talk.request().is_none() {
+            return;
+        }
+        talk.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
+        let mut heard = Vec::new();
+        // Until the client's end, which is passed on.
+        while let Some(bytes) = talk.some() {
+            heard.extend_from_slice(&bytes);
+        }
+        talk.send(&[b"heard ", &heard[..]].concat());
+    });
+    let port = free_port();
+    let conf = format!(
+        "http {{ http2 on; server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{};
+             proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $http_connection; }} }} }}",
+        origin.port
+    );
+    let site = Site::new("daemon off; worker_processes 1;", &conf);
+    let running = site.start();
+    let mut client = Client::connect(port);
+    websocket(&mut client, 1, "/ws", "websocket");
+    assert_eq!(next(&mut client, 1).0, HEADERS);
+    client.send(&frame(DATA, 1, 1, b"close"));
+    let (kind, _, payload, _) = next(&mut client, 1);
+    assert_eq!((kind, payload), (DATA, b"heard close".to_vec()));
+    let (kind, flags, payload, _) = next(&mut client, 1);
+    assert_eq!((kind, flags & 1, payload.len()), (DATA, 1, 0), "its end is the stream's, and nothing is reset");
+    drop(client);
+    running.quit();
+    site.assert_no_alerts();
+}
+
 #[test]
 fn what_is_urgent_is_sent_first() {
     let port = free_port();

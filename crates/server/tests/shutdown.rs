@@ -39,6 +39,34 @@ fn idle_connections_do_not_hold_up_a_stop() {
     site.assert_no_alerts();
 }
 
+/// Idle connections of HTTP/2 are told at once, and so is our own side of those that lead to a listener of ours.
+#[test]
+fn idle_connections_of_http2_do_not_hold_up_a_stop() {
+    use support::http2::{Client as Http2, GOAWAY};
+    let (front, back) = (free_port(), free_port());
+    let conf = format!(
+        "http {{ keepalive_timeout 1h; upstream u {{ server 127.0.0.1:{back}; keepalive 4; keepalive_timeout 1h; }}
+         server {{ listen 127.0.0.1:{front}; location / {{ proxy_pass http://u; proxy_http_version 2; }} }}
+         server {{ listen 127.0.0.1:{back}; http2 on; location / {{ return 200 x; }} }} }}"
+    );
+    let site = Site::new("daemon off; worker_processes 1;", &conf);
+    let running = start(&site, front);
+    let mut idle = Http2::connect(back);
+    idle.ask(1, "/");
+    assert_eq!(idle.answer(1), ("200".into(), b"x".to_vec()));
+    let begun = Instant::now();
+    running.signal("QUIT");
+    let mut told = false;
+    while let Some((kind, ..)) = idle.next() {
+        told |= kind == GOAWAY;
+    }
+    assert!(told, "a GOAWAY, then the end");
+    drop(idle);
+    running.quit();
+    assert!(begun.elapsed() < QUICK);
+    site.assert_no_alerts();
+}
+
 #[test]
 fn a_request_that_has_begun_is_answered() {
     let port = free_port();

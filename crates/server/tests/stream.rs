@@ -375,6 +375,42 @@ fn datagrams_of_a_client_are_one_session_until_it_has_had_enough() {
     site.assert_no_alerts();
 }
 
+/// A server of datagrams that restarts: its machine says that nobody is there, and the sessions' threads go on.
+#[test]
+fn a_datagram_for_nobody_costs_no_thread() {
+    let nobody = UdpSocket::bind("127.0.0.1:0").expect("bind").local_addr().expect("address").port();
+    let (datagrams, web) = (free_port(), free_port());
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "stream {{ server {{ listen 127.0.0.1:{datagrams} udp; proxy_pass 127.0.0.1:{nobody}; }} }}
+             http {{ server {{ listen 127.0.0.1:{web}; return 200 here; }} }}"
+        ),
+    );
+    let running = site.start();
+    let client = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    client.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    for _ in 0..3 {
+        client.send_to(b"anybody?", ("127.0.0.1", datagrams)).expect("sent");
+    }
+    site.wait_for_log("recv() failed (111: Connection refused)", 1);
+    let mut http = connect(web);
+    http.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("sent");
+    assert!(read_all(&mut http).ends_with("here"));
+    // The session is not at its end: once the server is back, it is heard.
+    let server = UdpSocket::bind(("127.0.0.1", nobody)).expect("bind");
+    server.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    client.send_to(b"and now?", ("127.0.0.1", datagrams)).expect("sent");
+    let mut buf = [0; 64];
+    let (n, from) = server.recv_from(&mut buf).expect("a datagram");
+    assert_eq!(&buf[..n], b"and now?");
+    server.send_to(b"yes", from).expect("sent");
+    let n = client.recv(&mut buf).expect("an answer");
+    assert_eq!(&buf[..n], b"yes");
+    running.quit();
+    site.assert_no_alerts();
+}
+
 #[test]
 fn idle_sessions_cost_little() {
     const SESSIONS: usize = 500;

@@ -31,7 +31,12 @@ pub(crate) async fn serve(mut s: Box<StreamSession>, mut client: Client, place: 
         End::Status(200)
     });
     match end {
-        End::Status(status) => finish(&mut s, status),
+        End::Status(status) => {
+            finish(&mut s, status);
+            // A client that sees the end of its session may begin another at once, on another thread: it must not be counted twice.
+            drop(s);
+            drop(client);
+        }
         End::Pass(to) => {
             let passes = s.passes.saturating_add(1);
             drop(place);

@@ -47,12 +47,34 @@ pub struct Flow {
     key: Key,
     socket: Rc<Socket>,
     sessions: Weak<Sessions>,
-    host: Rc<dyn Host>,
+    /// `None`: without a worker.
+    host: Option<Rc<dyn Host>>,
     waiting: RefCell<VecDeque<Vec<u8>>>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl Flow {
+    /// The side of a client without a worker, for tests.
+    pub(crate) fn alone(fd: OwnedFd, peer: SocketAddr) -> Option<Flow> {
+        let address = Address::Ip(peer);
+        Some(Flow {
+            key: Key { listener: address.clone(), peer: address.clone(), to: None },
+            socket: Socket::new(fd, address).ok()?,
+            sessions: Weak::new(),
+            host: None,
+            waiting: RefCell::default(),
+            waker: RefCell::default(),
+        })
+    }
+    /// Its client has said something.
+    pub(crate) fn offer(&self, datagram: Vec<u8>) {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.len() < WAITING_MAX {
+            waiting.push_back(datagram);
+        }
+        drop(waiting);
+        self.wake();
+    }
     fn wake(&self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -71,7 +93,6 @@ impl Flow {
     /// # Errors
     /// As the system gives them.
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        budget::spend(bytes.len());
         datagram::send(self.socket.fd.as_fd(), bytes, &self.key.peer, self.key.to)
     }
     /// Hears no more of its client: what comes next, or has come and was not asked for, begins another session.
@@ -84,8 +105,11 @@ impl Flow {
             }
         }
         let waiting = self.waiting.take();
-        if !waiting.is_empty() && !sessions.ended.get() {
-            let taking = Taking { sessions: &sessions, host: &self.host };
+        if let Some(host) = &self.host
+            && !waiting.is_empty()
+            && !sessions.ended.get()
+        {
+            let taking = Taking { sessions: &sessions, host };
             for bytes in waiting {
                 take(&taking, &self.socket, &bytes, self.key.peer.clone(), self.key.to);
             }
@@ -148,7 +172,6 @@ pub fn receive(taking: &Taking<'_>, socket: &Rc<Socket>) -> io::Result<bool> {
         }
         match datagram::receive(socket.fd.as_fd(), &mut buf) {
             Ok(came) => {
-                budget::spend(came.length + budget::STEP as usize / 8);
                 let bytes = buf.get(..came.length).unwrap_or_default();
                 // A client that has no address cannot be answered; nginx takes its datagrams all the same.
                 let peer = came.from.unwrap_or_else(|| Address::Unix(Default::default()));
@@ -174,12 +197,7 @@ fn take(taking: &Taking<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: Address, t
     let key = Key { listener: socket.address.clone(), peer, to };
     let known = sessions.flows.0.borrow().get(&key).cloned();
     if let Some(flow) = known {
-        let mut waiting = flow.waiting.borrow_mut();
-        if waiting.len() < WAITING_MAX {
-            waiting.push_back(bytes.to_vec());
-        }
-        drop(waiting);
-        return flow.wake();
+        return flow.offer(bytes.to_vec());
     }
     let Some(plan) = taking.host.plan() else { return };
     let Some(listener) = plan.place(&socket.address, true) else { return };
@@ -201,7 +219,7 @@ fn take(taking: &Taking<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: Address, t
         key: key.clone(),
         socket: socket.clone(),
         sessions: Rc::downgrade(sessions),
-        host: taking.host.clone(),
+        host: Some(taking.host.clone()),
         waiting: RefCell::default(),
         waker: RefCell::default(),
     });

@@ -66,6 +66,9 @@ enum Role {
     Dead,
 }
 
+/// The type of records that are encrypted (RFC 8446, 5.1).
+const APPLICATION_DATA: u8 = 23;
+
 /// Ciphertext on its way out. Memory stays initialised, so that records are written into it without clearing it each time.
 #[derive(Default)]
 struct Output {
@@ -108,6 +111,8 @@ pub struct TlsStream {
     pending: Vec<u8>,
     /// A ClientHello cannot be whole with fewer octets.
     hello_at: usize,
+    /// A record of the handshake's keys has come: early data is behind us.
+    early_over: bool,
     output: Output,
     /// Set once the handshake is done, or early data came.
     facts: Option<Arc<Facts>>,
@@ -161,6 +166,7 @@ impl TlsStream {
             role,
             pending: Vec::new(),
             hello_at: 0,
+            early_over: false,
             output: Output::default(),
             facts: None,
             hello: None,
@@ -367,8 +373,40 @@ impl TlsStream {
         why
     }
 
-    /// Lets rustls work on `input` until it can make nothing more of it; how much it has used up.
+    /// Early data may still come that was not taken.
+    fn may_skip(&self) -> bool {
+        matches!(self.role, Role::Server(_))
+            && !self.early_over
+            && self.is_handshaking()
+            && self.hello.as_ref().is_some_and(|hello| hello.early_data)
+    }
+
+    /// Works on `input`; how much was used up. Early data that was not taken is skipped (RFC 8446, 4.2.10): rustls leaves such records
+    /// in its input and counts them against its bound (16,384 octets, as OpenSSL's) each time it sees them, so it sees each of them
+    /// once, and they are taken away here.
     fn run(&mut self, input: &mut [u8], plain: &mut Vec<u8>, received: &mut Received) -> Result<usize, TlsError> {
+        let mut used = 0;
+        while self.may_skip() {
+            let rest = input.get_mut(used..).unwrap_or_default();
+            let Some([kind, _, _, high, low]) = rest.first_chunk::<5>().copied() else { return Ok(used) };
+            let length = 5 + usize::from(u16::from_be_bytes([high, low]));
+            let Some(record) = rest.get_mut(..length) else { return Ok(used) };
+            match self.work(record, plain, received)? {
+                0 if kind == APPLICATION_DATA => used += length,
+                // A part of a message: it is read with what follows.
+                0 => break,
+                n => {
+                    self.early_over = kind == APPLICATION_DATA;
+                    used += n;
+                }
+            }
+        }
+        let rest = input.get_mut(used..).unwrap_or_default();
+        Ok(used + self.work(rest, plain, received)?)
+    }
+
+    /// Lets rustls work on `input` until it can make nothing more of it; how much it has used up.
+    fn work(&mut self, input: &mut [u8], plain: &mut Vec<u8>, received: &mut Received) -> Result<usize, TlsError> {
         let mut used = 0;
         current::begin();
         let mut failed = None;
@@ -502,7 +540,8 @@ impl TlsStream {
     /// # Errors
     /// As [`TlsStream::send`].
     pub fn close_notify(&mut self) -> Result<(), TlsError> {
-        if self.sent_close || self.is_handshaking() {
+        // A connection that has taken early data, and may have been answered, is closed like any other (RFC 8446, 6.1).
+        if self.sent_close || (self.is_handshaking() && self.facts.is_none()) {
             return Ok(());
         }
         self.writing(RECORD_OVERHEAD, |traffic, room| traffic.queue_close_notify(room))?;

@@ -437,6 +437,74 @@ fn early_data_is_marked_and_not_taken_twice() {
     assert_eq!(over(b"early"), (true, b"early".to_vec()));
 }
 
+/// Early data that a server does not take is skipped, and the handshake goes on (RFC 8446, 4.2.10).
+#[test]
+fn early_data_that_is_not_taken_is_skipped() {
+    let (clock, _) = clock();
+    let (authority, settings) = simple();
+    let with =
+        ServerSettings { early_data: true, tickets: Some(Arc::new(TicketKeys::automatic())), ..settings.clone() };
+    let without = ServerSettings { tickets: Some(Arc::new(TicketKeys::automatic())), ..settings };
+    let (with, without) = (rules(&with, &clock), rules(&without, &clock));
+    let client = client_rules(&verifying(&authority), &clock);
+    let config = client.config(&target("localhost"), None).expect("a configuration");
+    let mut config = (*config).clone();
+    config.enable_early_data = true;
+    let config = Arc::new(config);
+    let over = |rules: &Arc<ServerRules>, records: &[usize], step: usize| {
+        let mut client = UnbufferedClientConnection::new(Arc::clone(&config), "localhost".try_into().expect("a name"))
+            .expect("a client");
+        let mut server = TlsStream::server();
+        let chooser = always(rules);
+        let (mut to_server, mut to_client, mut at_server) = (Vec::new(), Vec::new(), Vec::new());
+        let mut said = false;
+        for _ in 0..200 {
+            let status = client.process_tls_records(&mut to_client);
+            let discard = status.discard;
+            match status.state.expect("a state") {
+                ConnectionState::EncodeTlsData(mut data) => {
+                    let mut room = vec![0; 20_000];
+                    let n = data.encode(&mut room).expect("encoded");
+                    to_server.extend_from_slice(&room[..n]);
+                    to_client.drain(..discard);
+                    continue;
+                }
+                ConnectionState::TransmitTlsData(mut data) => {
+                    if let (false, Some(mut traffic)) = (said, data.may_encrypt_early_data()) {
+                        for length in records {
+                            let mut room = vec![0; 20_000];
+                            let n = traffic.encrypt(&vec![b'x'; *length], &mut room).expect("encrypted");
+                            to_server.extend_from_slice(&room[..n]);
+                        }
+                        said = true;
+                    }
+                    data.done();
+                }
+                _ => {
+                    if to_server.is_empty() && server.output().is_empty() && discard == 0 {
+                        break;
+                    }
+                }
+            }
+            to_client.drain(..discard);
+            for part in std::mem::take(&mut to_server).chunks_mut(step) {
+                let mut part = part.to_vec();
+                give(&mut server, &chooser, &mut part, &mut at_server).expect("taken");
+            }
+            to_client.extend_from_slice(server.output());
+            let n = server.output().len();
+            server.advance(n);
+        }
+        (said, !server.is_handshaking())
+    };
+    for step in [100_000, 700] {
+        for records in [&[5_000][..], &[6_000], &[16_000], &[4_000, 4_000], &[100; 100]] {
+            assert!(over(&with, &[], step).1);
+            assert_eq!(over(&without, records, step), (true, true), "{records:?} in pieces of {step}");
+        }
+    }
+}
+
 #[test]
 fn old_protocols_warn_or_refuse() {
     let (clock, _) = clock();

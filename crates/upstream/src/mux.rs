@@ -28,6 +28,8 @@ use wire_h2::{Client, ClientEvent, ClientLimits};
 
 /// Requests on one connection at a time.
 pub const STREAMS_MAX: usize = 100;
+/// Responses before the answer that wait for whoever reads it; more are dropped.
+const INTERIM_WAITING_MAX: usize = 16;
 /// Octets that a server has not taken, and beyond which no more of bodies is queued.
 const UNSENT_MAX: usize = 128 * 1024;
 /// What one read takes.
@@ -40,6 +42,32 @@ struct Slot {
     waker: Option<Waker>,
     /// The server has reset it.
     reset: bool,
+}
+
+impl Slot {
+    /// Keeps an event for whoever reads the response. Small pieces become larger ones, and of responses before the answer no more
+    /// wait than a reader is likely to be behind.
+    fn keep(&mut self, event: ClientEvent) {
+        match event {
+            ClientEvent::Capacity(_) => {}
+            ClientEvent::Head { ref list, .. } if self.events.len() >= INTERIM_WAITING_MAX && is_interim(list) => {}
+            ClientEvent::Body { stream, bytes, end, octets } => {
+                if let Some(ClientEvent::Body { bytes: last, end: ends, octets: sum, .. }) = self.events.back_mut()
+                    && wire_h2::join(last, &bytes)
+                {
+                    (*ends, *sum) = (end, *sum + octets);
+                    return;
+                }
+                self.events.push_back(ClientEvent::Body { stream, bytes, end, octets });
+            }
+            event => self.events.push_back(event),
+        }
+    }
+}
+
+/// A response that comes before the answer (RFC 9110, 15.2).
+fn is_interim(list: &List) -> bool {
+    list.iter().any(|(name, value)| name == b":status" && value.starts_with(b"1"))
 }
 
 /// A response went wrong behind what nobody has read yet: its head is passed on still, and nothing of what came with its end (nginx
@@ -238,9 +266,7 @@ impl Inner {
             {
                 only_the_head(&mut slot.events);
             }
-            if !matches!(event, ClientEvent::Capacity(_)) {
-                slot.events.push_back(event);
-            }
+            slot.keep(event);
             if let Some(waker) = slot.waker.take() {
                 waker.wake();
             }

@@ -246,20 +246,18 @@ impl Stream {
     /// # Errors
     /// `WouldBlock`, or a broken connection.
     pub fn try_read_buf(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
-        // A task that has had its share finds nothing, and is woken in the next turn.
-        if !budget::is_left() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let got = match &self.secure {
+        match &self.secure {
             None => self.outbound.try_recv(buf),
             Some(secure) => secure.recv(&self.outbound, buf),
-        };
-        budget::spend(*got.as_ref().unwrap_or(&0));
-        got
+        }
     }
     /// Nothing has come, and nothing has ended. Costs no system call as long as no event has said otherwise.
     pub fn is_quiet(&self) -> bool {
         let Some(secure) = &self.secure else { return self.outbound.is_quiet() };
+        // Unread news cannot be judged by a task that has had its share: they may be the end.
+        if self.outbound.has_news() && !budget::is_left() {
+            return false;
+        }
         // What has come may be a ticket, and no reason to part.
         matches!(secure.recv(&self.outbound, &mut Vec::new()), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
     }
@@ -269,15 +267,12 @@ impl Stream {
         if !budget::is_left() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let sent = match &self.secure {
+        match &self.secure {
             None => self.outbound.try_send(buf),
             Some(secure) => secure.send(&self.outbound, buf),
-        };
-        budget::spend(*sent.as_ref().unwrap_or(&0));
-        sent
+        }
     }
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        std::task::ready!(budget::poll_proceed(cx));
         match &self.secure {
             None => self.outbound.poll_readable(cx),
             Some(secure) => secure.poll_readable(&self.outbound, cx),
@@ -285,7 +280,6 @@ impl Stream {
         .map(Ok)
     }
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        std::task::ready!(budget::poll_proceed(cx));
         self.outbound.poll_writable(cx).map(Ok)
     }
     /// # Errors

@@ -20,4 +20,4 @@ pub use client::{Client, ClientEvent, ClientLimits};
 pub use frame::ErrorCode;
 pub use hpack::Encoder;
 pub use server::{ConnectionError, Limits, PREFACE, Server};
-pub use stream::ByStream;
+pub use stream::{ByStream, join};

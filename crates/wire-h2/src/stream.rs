@@ -10,6 +10,39 @@ use std::hash::BuildHasherDefault;
 /// opened has a higher number than all before.
 pub type ByStream<T> = HashMap<u32, T, BuildHasherDefault<StreamHasher>>;
 
+/// Octets that small pieces of a body are put together to.
+const PIECE_BYTES: usize = 16 * 1024;
+
+/// Appends what came in one frame: as a piece of its own, or to the last one while that is small, so that frames of few octets cost
+/// no more memory than large ones. `false`: it became a part of the last piece.
+pub fn append(body: &mut VecDeque<Bytes>, content: &[u8]) -> bool {
+    if let Some(last) = body.back_mut()
+        && join(last, content)
+    {
+        return false;
+    }
+    body.push_back(Bytes::copy_from_slice(content));
+    true
+}
+
+/// Appends to a piece that nobody else holds, if both are small.
+pub fn join(piece: &mut Bytes, content: &[u8]) -> bool {
+    if piece.len() + content.len() > PIECE_BYTES {
+        return false;
+    }
+    match std::mem::take(piece).try_into_mut() {
+        Ok(mut own) => {
+            own.extend_from_slice(content);
+            *piece = own.freeze();
+            true
+        }
+        Err(shared) => {
+            *piece = shared;
+            false
+        }
+    }
+}
+
 /// A stream that is not closed on both sides.
 #[derive(Debug)]
 pub struct Stream {

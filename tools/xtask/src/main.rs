@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bounds;
 mod ci;
 mod circles;
 mod compare;
@@ -21,6 +22,7 @@ const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
         "CPU time and memory against nginx, in pairs: [SCENARIO...] [--pairs N] [--seconds S] [--syscalls] [--fairness]",
         bench::run,
     ),
+    ("bounds", "what attackers cost the release build, beside the bounds of SECURITY.md", bounds::run),
     ("ci", "everything that must hold before a change lands: format, lints, tests", ci::run),
     ("circles", "files that import each other in a circle, crate by crate", circles::run),
     (

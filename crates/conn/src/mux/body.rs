@@ -79,7 +79,10 @@ impl http_engine::Watch for Watch {
         *self.shared.watch.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
     }
-    fn poll_interim(&self, _: &mut Context<'_>, bytes: &mut Bytes) -> Poll<()> {
+    fn poll_interim(&self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<()> {
+        if !std::task::ready!(self.mux.poll_room(self.id, cx)) {
+            return Poll::Ready(());
+        }
         let (mut head, mut parser) = (ResponseHead::default(), ResponseParser::default());
         let text = std::mem::take(bytes);
         if let Ok(Progress::Done { .. }) = parser.parse(&text, &HeadLimits::default(), &mut head) {

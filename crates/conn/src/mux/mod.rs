@@ -267,7 +267,7 @@ impl MuxConnection {
     }
 
     fn unsent(&self) -> usize {
-        self.core.borrow().output().len()
+        self.core.borrow().unsent()
     }
 
     /// A task writes what the socket did not take.
@@ -396,6 +396,20 @@ impl MuxConnection {
         }
     }
 
+    /// Room for what has no window of its own, such as a head: pending while too much is unsent. `false`: the stream is gone.
+    fn poll_room(self: &Rc<Self>, id: StreamId, cx: &mut Context<'_>) -> Poll<bool> {
+        std::task::ready!(budget::poll_proceed(cx));
+        if self.streams.borrow().get(&id).is_none_or(|shared| shared.gone.get()) {
+            return Poll::Ready(false);
+        }
+        if self.unsent() >= UNSENT_BYTES_MAX {
+            self.room.borrow_mut().push((id, cx.waker().clone()));
+            self.touch();
+            return Poll::Pending;
+        }
+        Poll::Ready(true)
+    }
+
     /// Sends body; how much was taken. Pending while there is no window, or too much is unsent.
     fn poll_send(
         self: &Rc<Self>,
@@ -405,16 +419,10 @@ impl MuxConnection {
         end: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Option<usize>> {
-        std::task::ready!(budget::poll_proceed(cx));
-        let Some(shared) = self.streams.borrow().get(&id).cloned() else { return Poll::Ready(None) };
-        if shared.gone.get() {
+        if !std::task::ready!(self.poll_room(id, cx)) {
             return Poll::Ready(None);
         }
-        if self.unsent() >= UNSENT_BYTES_MAX {
-            self.room.borrow_mut().push((id, cx.waker().clone()));
-            self.touch();
-            return Poll::Pending;
-        }
+        let Some(shared) = self.streams.borrow().get(&id).cloned() else { return Poll::Ready(None) };
         let mut core = self.core.borrow_mut();
         let Some(capacity) = core.capacity(id) else { return Poll::Ready(None) };
         if capacity == 0 && !body.is_empty() {

@@ -137,7 +137,13 @@ async fn run(mux: &Rc<MuxConnection>, id: StreamId, outcome: Outcome) {
         return mux.worker.finished(r);
     };
     let websocket = wants_tunnel(mux, id);
-    let sent = if let Some(tunnel) = r.tunnel.take() {
+    let timeout = r.loc().core.conf.send_timeout.duration();
+    let room = poll_fn(|cx| mux.poll_room(id, cx));
+    let has_room = matches!(runtime::time::timeout(timeout, room).await, Ok(true));
+    let sent = if !has_room {
+        // The client takes nothing, or has gone: an answer that is only a head must not pile up with others.
+        false
+    } else if let Some(tunnel) = r.tunnel.take() {
         // RFC 8441, 4: what a server of HTTP/1 says with 101 is said with 200 here.
         if r.out.status == 101 {
             r.out.status = 200;

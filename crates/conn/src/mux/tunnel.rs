@@ -77,4 +77,8 @@ impl http_engine::RawClient for RawStream {
         self.mux.core.borrow_mut().send_body(self.id, b"", 1, true);
         self.mux.touch();
     }
+    /// RFC 8441, 5: END_STREAM stands for a TCP FIN. Browsers send it with their Close frame, and the server's is still to come.
+    fn closes_by_halves(&self) -> bool {
+        true
+    }
 }

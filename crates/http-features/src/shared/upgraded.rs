@@ -1,4 +1,5 @@
-//! Upgraded connections (WebSocket and others, CONNECT): after the head bytes are passed both ways until one side is done.
+//! Upgraded connections (WebSocket and others, CONNECT): after the head bytes are passed both ways until one side is done. Over HTTP/2 a
+//! client that has ended its side still hears the server.
 
 use http_engine::{LocalFuture, RawClient, Tunnel};
 use std::future::Future;
@@ -38,6 +39,7 @@ impl Tunnel for Upgraded {
                 buffer: self.buffer,
                 client_done: false,
                 server_done: false,
+                server_told: false,
                 received: 0,
                 sent: 0,
             };
@@ -77,6 +79,8 @@ struct Pass {
     buffer: usize,
     client_done: bool,
     server_done: bool,
+    /// The server was told that the client has ended its side.
+    server_told: bool,
     received: u64,
     sent: u64,
 }
@@ -84,7 +88,8 @@ struct Pass {
 impl Pass {
     /// One side has ended and everything that it sent has arrived.
     fn over(&self) -> bool {
-        (self.client_done && self.to_server.is_empty()) || (self.server_done && self.to_client.is_empty())
+        let client_over = self.client_done && self.to_server.is_empty() && !self.client.closes_by_halves();
+        client_over || (self.server_done && self.to_client.is_empty())
     }
     /// An idle connection holds no buffers.
     fn let_go(&mut self) {
@@ -124,6 +129,10 @@ impl Pass {
                 Err(e) => return Err(e),
             }
         }
+        if self.client_done && self.to_server.is_empty() && !std::mem::replace(&mut self.server_told, true) {
+            // What a server does not want to hear any more, it says itself.
+            let _ = self.stream.shutdown_write();
+        }
         if !self.client_done
             && self.to_server.len() < self.buffer
             && let Poll::Ready(n) = self.client.poll_recv(cx, &mut self.to_server)
@@ -131,7 +140,8 @@ impl Pass {
             let n = n?;
             self.client_done = n == 0;
             self.received += n as u64;
-            moved |= n > 0;
+            // Its end is passed on in the next step.
+            moved = true;
         }
         if !self.server_done && self.to_client.len() < self.buffer {
             self.to_client.reserve(self.buffer);

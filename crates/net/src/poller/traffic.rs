@@ -2,11 +2,19 @@
 //! system call. A key whose entry is gone is `NotConnected`, whatever has been opened since with the same number.
 
 use super::{Key, Poller};
+use crate::budget;
 use crate::socket::{self, Accepted};
 use std::io::{self, IoSlice};
 
 fn gone<T>() -> io::Result<T> {
     Err(io::ErrorKind::NotConnected.into())
+}
+
+/// Counts a call, also one that moved nothing.
+#[inline]
+fn counted(moved: io::Result<usize>) -> io::Result<usize> {
+    budget::pass(*moved.as_ref().unwrap_or(&0));
+    moved
 }
 
 impl<T: Clone> Poller<T> {
@@ -16,7 +24,7 @@ impl<T: Clone> Poller<T> {
     /// `WouldBlock` when nothing is there; `NotConnected` when the entry is gone; a broken connection.
     #[inline]
     pub fn recv(&self, key: Key, buf: &mut [u8]) -> io::Result<usize> {
-        self.with_fd(key, |fd| socket::recv(fd, buf)).unwrap_or_else(gone)
+        counted(self.with_fd(key, |fd| socket::recv(fd, buf)).unwrap_or_else(gone))
     }
     /// Reads into the spare room that a vector has.
     ///
@@ -24,7 +32,7 @@ impl<T: Clone> Poller<T> {
     /// As [`Poller::recv`].
     #[inline]
     pub fn recv_spare(&self, key: Key, buf: &mut Vec<u8>) -> io::Result<usize> {
-        self.with_fd(key, |fd| socket::recv_spare(fd, buf)).unwrap_or_else(gone)
+        counted(self.with_fd(key, |fd| socket::recv_spare(fd, buf)).unwrap_or_else(gone))
     }
     /// Writes what the socket takes. `more`: another write follows at once (MSG_MORE).
     ///
@@ -32,7 +40,7 @@ impl<T: Clone> Poller<T> {
     /// `WouldBlock`; `NotConnected` when the entry is gone; a broken connection.
     #[inline]
     pub fn send(&self, key: Key, buf: &[u8], more: bool) -> io::Result<usize> {
-        self.with_fd(key, |fd| socket::send(fd, buf, more)).unwrap_or_else(gone)
+        counted(self.with_fd(key, |fd| socket::send(fd, buf, more)).unwrap_or_else(gone))
     }
     /// Writes several buffers with one call.
     ///
@@ -40,20 +48,21 @@ impl<T: Clone> Poller<T> {
     /// As [`Poller::send`].
     #[inline]
     pub fn send_vectored(&self, key: Key, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
-        self.with_fd(key, |fd| socket::send_vectored(fd, bufs, more)).unwrap_or_else(gone)
+        counted(self.with_fd(key, |fd| socket::send_vectored(fd, bufs, more)).unwrap_or_else(gone))
     }
     /// Sends a part of a file from the page cache; advances `offset`. `Ok(0)`: the file is shorter than it was.
     ///
     /// # Errors
     /// As [`Poller::send`].
     pub fn sendfile(&self, key: Key, file: &std::fs::File, offset: &mut u64, length: usize) -> io::Result<usize> {
-        self.with_fd(key, |fd| socket::sendfile(fd, file, offset, length)).unwrap_or_else(gone)
+        counted(self.with_fd(key, |fd| socket::sendfile(fd, file, offset, length)).unwrap_or_else(gone))
     }
     /// Accepts one connection of a listener; `None` when the listener is gone.
     ///
     /// # Errors
     /// `WouldBlock` when nobody waits; EMFILE and friends are the caller's to wait out.
     pub fn accept(&self, key: Key) -> Option<io::Result<Accepted>> {
+        budget::pass(0);
         self.with_fd(key, socket::accept)
     }
     /// Turns Nagle's algorithm off.

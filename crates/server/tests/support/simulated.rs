@@ -41,7 +41,11 @@ pub fn logging(file: &str, format: &str, servers: &str) -> Serving {
 
 fn reading(http: &str) -> Serving {
     let folder = FOLDER.display();
-    let text = format!("error_log /dev/null crit; events {{ }} http {{ root {folder}; {http} }}");
+    configured(&format!("error_log /dev/null crit; events {{ }} http {{ root {folder}; {http} }}")).0
+}
+
+/// What a thread serves by this configuration, and its listeners.
+pub fn configured(text: &str) -> (Serving, Vec<net::listen::ListenSpec>) {
     let path = |name: &str| FOLDER.join(name);
     let invocation = Invocation {
         prefix: FOLDER.clone(),
@@ -49,7 +53,7 @@ fn reading(http: &str) -> Serving {
         error_log: None,
         pid: path("pid"),
         globals: Vec::new(),
-        text: Some(text.into_bytes()),
+        text: Some(text.as_bytes().to_vec()),
     };
     let reading =
         conf::read(&conf_syntax::Disk, conf_schema::Store::default(), &invocation, observe::LogFiles::default());
@@ -57,15 +61,17 @@ fn reading(http: &str) -> Serving {
     for file in config.logs.all() {
         file.open().expect("a log");
     }
-    Serving {
-        stream: None,
-        mail: None,
+    let specs = config.specs();
+    let serving = Serving {
+        stream: config.stream,
+        mail: config.mail,
         http: config.http,
         error_log: config.error_log,
         connections_max: config.core.worker_connections,
         multi_accept: config.core.multi_accept,
         shutdown_timeout_ms: config.core.shutdown_timeout_ms,
-    }
+    };
+    (serving, specs)
 }
 
 /// Everything that has come; whether it is the end.

@@ -11,7 +11,7 @@ use runtime::budget;
 use runtime::time::{Sleep, sleep_until};
 use session_engine::Session;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
@@ -58,6 +58,49 @@ struct Exchange<'a> {
     /// The server's machine has said that nobody is there.
     failed: Option<io::Error>,
     detached: bool,
+}
+
+/// What a server block says of its sessions.
+struct Terms {
+    /// `proxy_requests`; 0: no limit.
+    requests_max: u64,
+    /// `proxy_responses`
+    responses_wanted: Option<u64>,
+    /// Octets a second; 0: no limit.
+    upload_rate: u64,
+    download_rate: u64,
+    timeout_ms: u64,
+}
+
+impl<'a> Exchange<'a> {
+    /// A session whose first datagram, with what is to stand before it, waits for the server.
+    fn new(client: &'a Flow, server: &'a Outbound, terms: &Terms, first: Vec<u8>, received: u64) -> Exchange<'a> {
+        let now = clock::now();
+        Exchange {
+            client,
+            server,
+            requests: 1,
+            responses: 0,
+            requests_max: terms.requests_max,
+            responses_wanted: terms.responses_wanted,
+            received,
+            sent: 0,
+            from_server: 0,
+            to_server: 0,
+            upload_rate: terms.upload_rate,
+            download_rate: terms.download_rate,
+            upload_delay: None,
+            download_delay: None,
+            began: now,
+            timeout_ms: terms.timeout_ms,
+            moved: now,
+            idle: sleep_until(now.plus_millis(terms.timeout_ms)),
+            waiting: Some(first),
+            answered: false,
+            failed: None,
+            detached: false,
+        }
+    }
 }
 
 fn open(to: &Address, options: &Options) -> io::Result<Outbound> {
@@ -126,31 +169,14 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
         }
     }
     first.append(&mut s.preread);
-    let now = clock::now();
-    let mut exchange = Exchange {
-        client,
-        server: &server,
-        requests: 1,
-        responses: 0,
+    let terms = Terms {
         requests_max: conf.proxy_requests.0,
         responses_wanted: conf.proxy_responses.map(|n| n.0),
-        received: s.received,
-        sent: 0,
-        from_server: 0,
-        to_server: 0,
         upload_rate,
         download_rate,
-        upload_delay: None,
-        download_delay: None,
-        began: now,
         timeout_ms: conf.proxy_timeout.0,
-        moved: now,
-        idle: sleep_until(now.plus_millis(conf.proxy_timeout.0)),
-        waiting: Some(first),
-        answered: false,
-        failed: None,
-        detached: false,
     };
+    let mut exchange = Exchange::new(client, &server, &terms, first, s.received);
     let mut blamed = false;
     let over = poll_fn(|cx| {
         let over = exchange.poll(cx);
@@ -221,6 +247,82 @@ fn rest(length: usize, rate: u64) -> Option<Box<Sleep>> {
         Some(ms @ 1..) => hold(ms),
         _ => None,
     }
+}
+
+/// A session between a client and a server that do what `data` says: say something, answer, go away, come back, wait. No course
+/// keeps the thread, and what is counted is what has gone through.
+pub(crate) fn course(data: &[u8]) {
+    let Some((terms, steps)) = data.split_first_chunk::<3>() else { return };
+    let bind = || {
+        let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0)).ok()?;
+        socket.set_nonblocking(true).ok()?;
+        Some(socket)
+    };
+    let (Some(listener), Some(client), Some(server)) = (bind(), bind(), bind()) else { return };
+    let (Ok(at), Ok(peer)) = (server.local_addr(), client.local_addr()) else { return };
+    clock::freeze();
+    runtime::block_on(async {
+        let Some(flow) = Flow::alone(listener.into(), peer) else { return };
+        let Ok(outbound) = open(&Address::Ip(at), &Options::default()) else { return };
+        let [requests, responses, rate] = terms.map(u64::from);
+        let terms = Terms {
+            requests_max: requests % 8,
+            responses_wanted: (responses % 2 == 1).then_some(responses % 8),
+            upload_rate: rate % 16,
+            download_rate: rate / 16,
+            timeout_ms: 5000,
+        };
+        let mut exchange = Exchange::new(&flow, &outbound, &terms, b"first".to_vec(), 5);
+        let (mut server, mut from, mut said, mut answered) = (Some(server), None, 5, 0);
+        let (mut buf, is_faulty) = ([0; 64], Cell::new(false));
+        for step in steps.iter().take(256) {
+            let length = usize::from(step / 8);
+            match step % 8 {
+                0 | 1 => {
+                    said += length as u64;
+                    flow.offer(vec![b'q'; length]);
+                }
+                2 => {
+                    if let Some(Ok((_, sender))) = server.as_ref().map(|server| server.recv_from(&mut buf)) {
+                        from = Some(sender);
+                    }
+                    if let (Some(server), Some(from)) = (&server, from) {
+                        answered += server.send_to(&vec![b'a'; length], from).unwrap_or(0) as u64;
+                    }
+                }
+                3 => server = None,
+                4 => {
+                    server = server.or_else(|| std::net::UdpSocket::bind(at).ok());
+                    if let Some(server) = &server {
+                        let _ = server.set_nonblocking(true);
+                    }
+                }
+                6 => clock::set_frozen(clock::now().plus_millis(length as u64 * 50)),
+                _ => {}
+            }
+            runtime::task::yield_now().await;
+            #[cfg(debug_assertions)]
+            let _injected = (step % 8 == 5).then(|| {
+                use net::faults::{Fault, inject};
+                is_faulty.set(true);
+                inject(match length % 3 {
+                    0 => Fault::Again,
+                    1 => Fault::Error(libc::ECONNREFUSED),
+                    _ => Fault::Endless(b'x'),
+                })
+            });
+            let over = poll_fn(|cx| Poll::Ready(exchange.poll(cx).is_ready())).await;
+            // A peer that is made up sends and takes what is not counted here.
+            if !is_faulty.get() {
+                assert!(exchange.received <= said && exchange.from_server <= answered && exchange.sent <= answered);
+                assert!(exchange.to_server <= said);
+            }
+            if over {
+                break;
+            }
+        }
+    });
+    clock::thaw();
 }
 
 impl Exchange<'_> {
@@ -331,7 +433,6 @@ impl Exchange<'_> {
             let got = self.server.try_recv(&mut buf);
             let done = match got {
                 Ok(n) => {
-                    budget::spend(n);
                     self.from_server += n as u64;
                     self.moved = clock::now();
                     self.answered |= self.responses == 0;
@@ -353,7 +454,6 @@ impl Exchange<'_> {
                 // nginx counts it as an answer.
                 Err(e) => {
                     self.failed = Some(e);
-                    self.server.drained();
                     self.responses += 1;
                     self.is_done().then_some(Over::Done)
                 }

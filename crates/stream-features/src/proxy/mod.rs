@@ -5,7 +5,7 @@
 
 mod connect;
 mod copy;
-mod datagrams;
+pub(crate) mod datagrams;
 mod target;
 mod variables;
 

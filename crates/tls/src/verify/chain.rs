@@ -240,14 +240,16 @@ fn signatures(path: &Path<'_>, now: i64) -> Verdict {
     let mut verdict = Verdict::OK;
     let Some(last) = path.certificates.last() else { return Verdict::UNVERIFIED_LEAF };
     let top = self_signed(last);
-    if !top && path.certificates.len() == 1 {
-        return Verdict::UNVERIFIED_LEAF;
+    // A leaf that stands alone is not verified, and its time is looked at all the same: that error comes last.
+    let is_alone = !top && path.certificates.len() == 1;
+    if is_alone {
+        verdict = Verdict::UNVERIFIED_LEAF;
     }
     for (index, certificate) in path.certificates.iter().enumerate().rev() {
         match path.certificates.get(index + 1) {
             Some(issuer) if !signed_by(certificate, issuer) => verdict = Verdict::BAD_SIGNATURE,
             // The key of the last one: an anchor's own signature says nothing; one that is none was not believed.
-            None if !top => continue,
+            None if !top && !is_alone => continue,
             _ => {}
         }
         if certificate.not_before > now {

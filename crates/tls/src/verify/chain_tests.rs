@@ -109,6 +109,12 @@ fn path_lengths_purposes_and_times_are_kept() {
     let trust = trust(&[&root], 1);
     assert_eq!(trust.verify(std::slice::from_ref(&user), user.not_before - 1, Purpose::Client), Verdict::NOT_YET_VALID);
     assert_eq!(trust.verify(std::slice::from_ref(&user), user.not_after + 1, Purpose::Client), Verdict::EXPIRED);
+    // Of an authority that is not known, its time counts as well, and last: `optional_no_ca` does not pass over it.
+    let stranger = read(&Authority::new("other").client("stranger"));
+    let verdict = |now| trust.verify(std::slice::from_ref(&stranger), now, Purpose::Client);
+    assert_eq!(verdict(stranger.not_after), Verdict::UNVERIFIED_LEAF);
+    assert_eq!(verdict(stranger.not_after + 1), Verdict::EXPIRED);
+    assert_eq!(verdict(stranger.not_before - 1), Verdict::NOT_YET_VALID);
 }
 
 #[test]

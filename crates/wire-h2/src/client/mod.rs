@@ -76,6 +76,8 @@ struct Stream {
     recv_closed: bool,
     /// The head that counts has come.
     answered: bool,
+    /// Responses that have come before it.
+    interim: u32,
     blocked: bool,
 }
 
@@ -220,6 +222,7 @@ impl Client {
                 send_closed: end,
                 recv_closed: false,
                 answered: false,
+                interim: 0,
                 blocked: false,
             },
         );

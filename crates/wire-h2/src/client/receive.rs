@@ -4,6 +4,7 @@ use super::{Block, Client, ClientEvent};
 use crate::frame::{self, ErrorCode, Head};
 use crate::hpack::Broken;
 use crate::server::ConnectionError;
+use crate::stream::join;
 use bytes::Bytes;
 use http_types::ListLimits;
 
@@ -13,6 +14,10 @@ const CONTINUATIONS_MAX: u32 = 64;
 const IDLE_FRAMES_MAX: u64 = 2000;
 /// How many more it may send for each frame that brought something.
 const IDLE_FRAMES_PER_USEFUL: u64 = 20;
+/// Responses that come before an answer, of one stream.
+const INTERIM_MAX: u32 = 1000;
+/// Events that wait to be pulled, above which such a response is dropped.
+const EVENTS_BEFORE_INTERIM_MAX: usize = 64;
 /// What may gather for a server that takes nothing: answers to its pings and settings.
 const UNSENT_MAX: usize = 1024 * 1024;
 
@@ -155,6 +160,14 @@ impl Client {
         self.useful += 1;
         let octets = frame::HEADER + payload.len();
         if !self.limits.count_bodies {
+            if let Some(ClientEvent::Body { stream, bytes, end: ends, octets: sum }) = self.events.back_mut()
+                && *stream == head.stream
+                && join(bytes, content)
+            {
+                *ends = end;
+                *sum += octets;
+                return Ok(());
+            }
             let bytes = Bytes::copy_from_slice(content);
             self.events.push_back(ClientEvent::Body { stream: head.stream, bytes, end, octets });
             return Ok(());
@@ -216,19 +229,22 @@ impl Client {
             };
             ConnectionError { code: ErrorCode::Compression, words }
         })?;
-        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        let Some(stream) = self.streams.get_mut(&id) else {
+            self.idle_frames += 1;
+            return Ok(());
+        };
         if stream.recv_closed {
             return Err(ConnectionError {
                 code: ErrorCode::StreamClosed,
                 words: "upstream sent http2 HEADERS frame for closed stream",
             });
         }
-        self.useful += 1;
         if stream.answered {
             if !end {
                 return Err(protocol("upstream sent http2 trailer without end stream flag"));
             }
             stream.recv_closed = true;
+            self.useful += 1;
             self.events.push_back(ClientEvent::Trailers { stream: id, list, octets });
             return Ok(());
         }
@@ -237,9 +253,29 @@ impl Client {
         if interim && end {
             return Err(protocol("upstream sent http2 interim response with end stream flag"));
         }
+        if interim {
+            stream.interim += 1;
+            if stream.interim > INTERIM_MAX {
+                return self.give_up(id);
+            }
+            // They are hints: one too many is dropped, rather than kept for whoever is slow.
+            if self.events.len() >= EVENTS_BEFORE_INTERIM_MAX {
+                return Ok(());
+            }
+        }
+        self.useful += 1;
         stream.answered = !interim;
         stream.recv_closed = end;
         self.events.push_back(ClientEvent::Head { stream: id, list, end, octets });
+        Ok(())
+    }
+
+    /// A stream of which the server makes too much ends; the others go on.
+    fn give_up(&mut self, id: u32) -> Result<(), ConnectionError> {
+        let code = ErrorCode::EnhanceYourCalm as u32;
+        frame::put_number(frame::RST_STREAM, id, code, &mut self.out);
+        self.streams.remove(&id);
+        self.events.push_back(ClientEvent::Reset { stream: id, code, unprocessed: false });
         Ok(())
     }
 

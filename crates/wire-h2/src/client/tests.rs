@@ -187,3 +187,58 @@ fn room_is_what_both_sides_allow() {
     assert!(client.output().windows(9).any(|w| w == [0, 0, 4, frame::RST_STREAM, 0, 0, 0, 0, 1]));
     assert!(client.has_room());
 }
+
+#[test]
+fn responses_before_the_answer_have_an_end() {
+    let mut client = Client::new(ClientLimits::default());
+    let mut bytes = Vec::new();
+    frame::put_head(0, frame::SETTINGS, 0, 0, &mut bytes);
+    client.receive(&bytes).expect("settings");
+    let (given_up, other) =
+        (client.open(&block("/"), true).expect("room"), client.open(&block("/"), true).expect("room"));
+    let head = |id: u32, status: &[u8]| {
+        let (mut fields, mut out) = (Vec::new(), Vec::new());
+        Encoder::stateless().field(b":status", status, &mut fields);
+        frame::put_head(fields.len(), frame::HEADERS, frame::END_HEADERS, id, &mut out);
+        out.extend_from_slice(&fields);
+        out
+    };
+    // What nobody pulls is dropped; what is too much ends the stream, and no other.
+    client.receive(&head(given_up, b"103").repeat(1000)).expect("up to the bound");
+    let mut waiting = 0;
+    while client.poll_event().is_some() {
+        waiting += 1;
+    }
+    assert_eq!(waiting, 64);
+    client.receive(&head(given_up, b"103").repeat(2)).expect("the stream's fault");
+    assert!(matches!(client.poll_event(), Some(ClientEvent::Reset { stream, .. }) if stream == given_up));
+    client.receive(&head(other, b"200")).expect("in order");
+    assert!(matches!(client.poll_event(), Some(ClientEvent::Head { stream, .. }) if stream == other));
+    // What it goes on to say of a stream that is gone is idle talk.
+    let flood = head(given_up, b"103").repeat(1000);
+    assert!((0..100).any(|_| client.receive(&flood).is_err() || client.failed));
+}
+
+#[test]
+fn bodies_in_frames_of_one_octet_become_large_pieces() {
+    let mut client = Client::new(ClientLimits::default());
+    let mut bytes = Vec::new();
+    frame::put_head(0, frame::SETTINGS, 0, 0, &mut bytes);
+    client.receive(&bytes).expect("settings");
+    let id = client.open(&block("/"), true).expect("room");
+    let (mut fields, mut one) = (Vec::new(), Vec::new());
+    Encoder::stateless().field(b":status", b"200", &mut fields);
+    frame::put_head(fields.len(), frame::HEADERS, frame::END_HEADERS, id, &mut one);
+    one.extend_from_slice(&fields);
+    client.receive(&one).expect("a head");
+    one.clear();
+    frame::put_head(1, frame::DATA, 0, id, &mut one);
+    one.push(b'x');
+    client.receive(&one.repeat(40_000)).expect("within the window");
+    assert!(matches!(client.poll_event(), Some(ClientEvent::Head { .. })));
+    let mut lengths = Vec::new();
+    while let Some(ClientEvent::Body { bytes, .. }) = client.poll_event() {
+        lengths.push(bytes.len());
+    }
+    assert_eq!((lengths.iter().sum::<usize>(), lengths.len()), (40_000, 3));
+}

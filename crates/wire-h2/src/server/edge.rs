@@ -93,6 +93,9 @@ impl ByteCore for Server {
     fn output(&self) -> &[u8] {
         Server::output(self)
     }
+    fn unsent(&self) -> usize {
+        Server::unsent(self)
+    }
     fn advance(&mut self, n: usize) {
         Server::advance(self, n);
     }

@@ -98,6 +98,8 @@ pub struct Server {
     events: VecDeque<Event>,
     out: Vec<u8>,
     out_start: usize,
+    /// Places in the output where a write of its own begins.
+    breaks: VecDeque<usize>,
     reset: VecDeque<u32>,
     /// The last stream whose head took too long; it may still come.
     given_up: Option<u32>,
@@ -107,6 +109,9 @@ pub struct Server {
     resets: u64,
     answered: u64,
     sent: u64,
+    /// Octets of whole frames that have come, and those among them that brought something: header blocks and bodies.
+    received: u64,
+    payload: u64,
     going: bool,
     failed: bool,
 }
@@ -146,6 +151,7 @@ impl Server {
             events: VecDeque::new(),
             out,
             out_start: 0,
+            breaks: VecDeque::new(),
             reset: VecDeque::new(),
             given_up: None,
             priorities: None,
@@ -153,6 +159,8 @@ impl Server {
             resets: 0,
             answered: 0,
             sent: 0,
+            received: 0,
+            payload: 0,
             going: false,
             failed: false,
         }
@@ -176,14 +184,28 @@ impl Server {
         result
     }
 
-    /// Octets to be sent.
+    /// Octets to be sent with one write; there may be more for the next.
     pub fn output(&self) -> &[u8] {
-        self.out.get(self.out_start..).unwrap_or_default()
+        let end = self.breaks.front().copied().unwrap_or(self.out.len());
+        self.out.get(self.out_start..end).unwrap_or_default()
+    }
+    /// Octets that wait to be sent, in all.
+    pub fn unsent(&self) -> usize {
+        self.out.len() - self.out_start
+    }
+    /// What follows is sent with a write of its own.
+    fn break_output(&mut self) {
+        if self.unsent() > 0 && self.breaks.back() != Some(&self.out.len()) {
+            self.breaks.push_back(self.out.len());
+        }
     }
     /// So many of them were sent.
     pub fn advance(&mut self, n: usize) {
         self.out_start += n;
         self.sent += n as u64;
+        while self.breaks.front().is_some_and(|at| *at <= self.out_start) {
+            self.breaks.pop_front();
+        }
         if self.out_start >= self.out.len() {
             self.out.clear();
             self.out_start = 0;

@@ -4,8 +4,7 @@ use super::{Block, ConnectionError, FRAME_MAX, PREFACE, RESET_KEPT, Server};
 use crate::frame::{self, ErrorCode, Head};
 use crate::hpack::Broken;
 use crate::priority::Priority;
-use crate::stream::Stream;
-use bytes::Bytes;
+use crate::stream::{Stream, append};
 use http_types::{Event, List, ListLimits, request};
 
 /// Octets of a header block before it is decoded, in all its frames.
@@ -19,6 +18,12 @@ const IDLE_FRAMES_MAX: u64 = 2000;
 /// How many more it may send for each request that was answered, and for so many octets that it was sent.
 const IDLE_FRAMES_PER_REQUEST: u64 = 20;
 const OCTETS_PER_IDLE_FRAME: u64 = 256;
+/// Octets of frames for each octet that they bring, and how many they may bring less than that on credit (nginx: the same, in
+/// `ngx_http_v2_read_handler`): bodies in frames of one octet end here.
+const OCTETS_PER_PAYLOAD: u64 = 8;
+const PAYLOAD_CREDIT: u64 = 1024 * 1024;
+/// Settings that count as one frame: a client has a handful to say.
+const SETTINGS_PER_IDLE_FRAME: usize = 8;
 /// Streams that a client may take back, or have us take back, on credit; one more for each request that was answered.
 const RESETS_MAX: u64 = 200;
 
@@ -56,6 +61,7 @@ impl Server {
             return Ok(());
         }
         let mut pending = std::mem::take(&mut self.pending);
+        make_room(&mut pending, bytes.len());
         pending.extend_from_slice(bytes);
         let used = self.frames(&pending)?;
         pending.drain(..used);
@@ -102,10 +108,14 @@ impl Server {
                 continue;
             }
             let Some(payload) = rest.get(frame::HEADER..frame::HEADER + head.length) else { return Ok(used) };
+            self.received += (frame::HEADER + head.length) as u64;
             self.frame(head, payload)?;
             used += frame::HEADER + head.length;
             let allowed = IDLE_FRAMES_MAX + self.answered * IDLE_FRAMES_PER_REQUEST + self.sent / OCTETS_PER_IDLE_FRAME;
-            if self.idle_frames > allowed || self.resets > RESETS_MAX + self.answered {
+            if self.idle_frames > allowed
+                || self.resets > RESETS_MAX + self.answered
+                || self.received / OCTETS_PER_PAYLOAD > self.payload + PAYLOAD_CREDIT
+            {
                 return Err(ConnectionError { code: ErrorCode::EnhanceYourCalm, words: "http2 flood detected" });
             }
         }
@@ -154,6 +164,7 @@ impl Server {
         }
         let content =
             frame::unpadded(head, payload).ok_or(protocol("client sent padded DATA frame with incorrect length"))?;
+        self.payload += content.len() as u64;
         self.recv_window -= payload.len() as i64;
         if self.recv_window < 0 {
             return Err(ConnectionError {
@@ -181,16 +192,20 @@ impl Server {
         // Padding is nobody's to take: it is given back at once.
         stream.credit += (payload.len() - content.len()) as i64;
         stream.received += content.len() as u64;
+        let mut tells = stream.promised.is_some_and(|promised| stream.received > promised);
         if stream.deaf {
             stream.credit += content.len() as i64;
         } else if !content.is_empty() {
             stream.buffered += content.len();
-            stream.body.push_back(Bytes::copy_from_slice(content));
+            // Whoever waits for body does so because there is none.
+            tells |= append(&mut stream.body, content) && stream.body.len() == 1;
         }
         if head.has(frame::END_STREAM) {
             stream.recv_closed = true;
         }
-        self.events.push_back(Event::Body(head.stream.into()));
+        if tells || head.has(frame::END_STREAM) {
+            self.events.push_back(Event::Body(head.stream.into()));
+        }
         if head.has(frame::END_STREAM) {
             self.forget_if_closed(head.stream);
         }
@@ -292,6 +307,7 @@ impl Server {
             fields_max: self.limits.fields_max + PSEUDO_MAX,
             field_max: self.limits.field_max,
         };
+        self.payload += block.bytes.len() as u64;
         let is_new = block.stream > self.last;
         self.last = self.last.max(block.stream);
         // Always, and in order: the tables must stay in step.
@@ -457,6 +473,7 @@ impl Server {
         if !payload.len().is_multiple_of(6) {
             return Err(size("client sent SETTINGS frame with incorrect length"));
         }
+        self.idle_frames += (payload.len() / 6 / SETTINGS_PER_IDLE_FRAME) as u64;
         self.apply(payload)?;
         frame::put_head(0, frame::SETTINGS, frame::ACK, 0, &mut self.out);
         Ok(())
@@ -628,6 +645,17 @@ impl Server {
     }
 }
 
+/// Room for what has come of a frame, which grows with it and never beyond the frame.
+fn make_room(pending: &mut Vec<u8>, more: usize) {
+    let needed = pending.len() + more;
+    if needed <= pending.capacity() {
+        return;
+    }
+    let whole = Head::read(pending).map_or(frame::HEADER, |head| frame::HEADER + head.length);
+    let room = (2 * pending.capacity()).min(whole).max(needed);
+    pending.reserve_exact(room - pending.len());
+}
+
 fn protocol(words: &'static str) -> ConnectionError {
     ConnectionError { code: ErrorCode::Protocol, words }
 }
@@ -668,5 +696,82 @@ mod tests {
             }
             assert_eq!((received, server.take_body(1)), (body.len(), Taken::End), "{step}");
         }
+    }
+
+    /// A connection with one request that has a body, and its settings known.
+    fn with_upload() -> Server {
+        let mut block = Vec::new();
+        for (name, value) in [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "a")] {
+            Encoder::stateless().field(name.as_bytes(), value.as_bytes(), &mut block);
+        }
+        let mut bytes = PREFACE.to_vec();
+        frame::put_head(0, frame::SETTINGS, 0, 0, &mut bytes);
+        frame::put_head(0, frame::SETTINGS, frame::ACK, 0, &mut bytes);
+        frame::put_head(block.len(), frame::HEADERS, END_HEADERS, 1, &mut bytes);
+        bytes.extend_from_slice(&block);
+        let mut server = Server::new(Limits::default());
+        server.receive(&bytes).expect("in order");
+        assert!(matches!(server.poll_event(), Some(Event::Head { .. })));
+        let written = server.unsent();
+        server.advance(written);
+        server
+    }
+    fn octets(n: usize) -> Vec<u8> {
+        let mut one = Vec::new();
+        frame::put_head(1, frame::DATA, 0, 1, &mut one);
+        one.push(b'x');
+        one.repeat(n)
+    }
+
+    #[test]
+    fn frames_of_one_octet_become_large_pieces_and_one_event() {
+        let mut server = with_upload();
+        server.receive(&octets(50_000)).expect("within the window");
+        assert!(matches!(server.poll_event(), Some(Event::Body(1))));
+        assert!(server.poll_event().is_none(), "who waits was told once");
+        let mut pieces = Vec::new();
+        while let Taken::Bytes(piece) = server.take_body(1) {
+            pieces.push(piece.len());
+        }
+        assert_eq!((pieces.iter().sum::<usize>(), pieces.len()), (50_000, 4), "{pieces:?}");
+    }
+
+    #[test]
+    fn frames_of_one_octet_are_a_flood_in_the_end() {
+        let mut server = with_upload();
+        let part = octets(10_000);
+        let result = (0..1000).try_for_each(|_| {
+            let done = server.receive(&part);
+            while let Taken::Bytes(_) = server.take_body(1) {}
+            while server.poll_event().is_some() {}
+            done
+        });
+        assert_eq!(result.expect_err("a flood").words, "http2 flood detected");
+    }
+
+    #[test]
+    fn settings_count_as_what_they_cost() {
+        let mut server = with_upload();
+        let mut one = Vec::new();
+        frame::put_head(2700 * 6, frame::SETTINGS, 0, 0, &mut one);
+        one.extend_from_slice(&[0, 4, 0, 0, 255, 255].repeat(2700));
+        let taken = (0..100).take_while(|_| server.receive(&one).is_ok() && !server.failed).count();
+        assert_eq!(taken, 5, "IDLE_FRAMES_MAX, at 338 for each");
+    }
+
+    #[test]
+    fn a_reset_behind_an_answer_has_a_write_of_its_own() {
+        let mut server = with_upload();
+        server.send_head(1, 403, std::iter::empty(), false);
+        server.send_body(1, b"no", 8192, true);
+        server.finish(1);
+        let answer = server.output().to_vec();
+        let rest = server.unsent() - answer.len();
+        assert_eq!((&answer[answer.len() - 2..], rest), (&b"no"[..], frame::HEADER + 4));
+        server.advance(answer.len());
+        let reset = frame::Head::read(server.output()).expect("a frame");
+        assert_eq!((reset.kind, reset.stream, server.output().len()), (frame::RST_STREAM, 1, rest));
+        server.advance(rest);
+        assert!(server.output().is_empty() && server.unsent() == 0);
     }
 }

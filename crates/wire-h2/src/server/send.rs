@@ -146,6 +146,10 @@ impl Server {
             (true, false) => ErrorCode::NoError,
             (false, _) => ErrorCode::Internal,
         };
+        if code == ErrorCode::NoError {
+            // Clients lose an answer that they read together with the reset behind it (libcurl 7.88): over TLS, a write is a record.
+            self.break_output();
+        }
         frame::put_number(frame::RST_STREAM, id, code as u32, &mut self.out);
         self.remember(id);
     }

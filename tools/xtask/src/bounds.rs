@@ -1,0 +1,28 @@
+//! `cargo xtask bounds`: what attackers cost the release build, measured from outside, as a table; fails where a bound does not hold.
+//!
+//! The measuring stands in `crates/server/tests/bounds.rs`, which `cargo test` runs with small amounts.
+
+use std::process::Command;
+
+pub fn run(arguments: &[String]) -> Result<(), String> {
+    if !arguments.is_empty() {
+        return Err("takes no arguments".into());
+    }
+    println!("| Protocol, attacker, attack | KB sent | KB held | allowed | CPU ms | allowed |");
+    println!("|---|---:|---:|---:|---:|---:|");
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["test", "--release", "-q", "-p", "tidegate", "--test", "bounds", "--"])
+        .args(["--nocapture", "--test-threads=1"])
+        .env("TIDEGATE_BOUNDS", "full")
+        .output()
+        .map_err(|e| format!("cargo does not run: {e}"))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    // The harness puts a dot before what the next test says.
+    let rows = said.lines().map(|line| line.trim_start_matches('.')).filter(|line| line.starts_with("| "));
+    rows.for_each(|line| println!("{line}"));
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("a bound does not hold:\n{said}{}", String::from_utf8_lossy(&output.stderr)))
+}
