@@ -102,7 +102,7 @@ fn send_head(mux: &Rc<MuxConnection>, id: StreamId, r: &mut Request, end: bool) 
     head_out::prepare(r, mux.worker.quitting.get());
     let mut arena: Vec<u8> = Vec::with_capacity(512);
     let mut places: smallvec::SmallVec<[(usize, usize, usize); 16]> = smallvec::SmallVec::new();
-    head_out::fields(r, false, &mut |name, value| {
+    head_out::fields(r, false, &mut |name: &[u8], value: &[u8]| {
         let start = arena.len();
         arena.extend(name.iter().map(u8::to_ascii_lowercase));
         let middle = arena.len();

@@ -274,7 +274,7 @@ impl Teller<'_> {
         } else if answered {
             told.status = Some(r.out.status);
             let mut fields = Vec::new();
-            http_engine::head_out::fields(&mut r, false, &mut |name, value| {
+            http_engine::head_out::fields(&mut r, false, &mut |name: &[u8], value: &[u8]| {
                 let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 fields.push((shown(name), shown(value)));
             });
