@@ -257,20 +257,14 @@ fn bad_host(r: &mut Request, field: http_types::Span) -> u16 {
 /// The canonical path and the query.
 fn set_path(r: &mut Request) -> Result<(), path::BadPath> {
     let raw = r.head.path;
-    let mut canonical = std::mem::take(&mut r.path);
-    canonical.clear();
-    let done = if r.head.complex {
+    let merge = !r.head.complex || {
         let plan = r.plan_rc();
         let server = plan.listener_of(r.connection()).map_or(0, |l| l.default_server);
         // Of the address's first server, as in nginx: the host is not known yet.
         let location = plan.servers.get(server).and_then(|server| plan.locations.get(server.location));
-        let merge = location.is_none_or(|location| location.core.conf.merge_slashes);
-        path::canonical(if raw.is_empty() { b"/" } else { raw.of(&r.buf) }, merge, &mut canonical)
-    } else {
-        canonical.extend_from_slice(raw.of(&r.buf));
-        Ok(())
+        location.is_none_or(|location| location.core.conf.merge_slashes)
     };
-    r.path = canonical;
+    let done = r.path.read(&r.head, &r.buf, merge);
     let args = r.head.args;
     r.args.extend_from_slice(args.of(&r.buf));
     let target = r.head.target.of(&r.buf);

@@ -153,7 +153,8 @@ pub fn build(
     if !complaints.is_empty() {
         return Err(complaints);
     }
-    Ok(HttpPlan { variables, names, groups_used, ..plan })
+    let ht_names_hidden = plan.locations.iter().any(|location| location.ht_names_hidden);
+    Ok(HttpPlan { variables, names, groups_used, ht_names_hidden, ..plan })
 }
 
 /// A server before it has its place among the listeners.
@@ -245,6 +246,7 @@ impl Builder<'_> {
         HttpPlan {
             generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
             groups_used: true,
+            ht_names_hidden: false,
             cache_bytes: self.core_conf(&levels).tidegate_cache.bytes,
             cache_recheck: self.core_conf(&levels).tidegate_cache.recheck,
             transparent: self.cx.get::<crate::plan::Transparent>().0,
@@ -331,6 +333,7 @@ impl Builder<'_> {
             http2_chunk: 8192,
             exact: matches!(shown, Some(LocationKind::Exact(_))),
             internal: core.conf.internal.is_some(),
+            ht_names_hidden: false,
             core,
             server,
             auto_redirect: false,

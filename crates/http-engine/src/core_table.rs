@@ -21,6 +21,7 @@ directives! {
         /// Sets the root directory for requests; the path of a file is made of it and the URI.
         root: RootValue = "html",
         /// Replaces the location's name in the URI by this path.
+        /// Differs: a URI whose rest makes a step upwards of it (`/i../x` in `location /i` with `alias /data/`) is answered with 400.
         alias: AliasValue,
         /// Only internal requests may use this location, and those inside; others get 404.
         internal: Marker,
