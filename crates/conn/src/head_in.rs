@@ -283,7 +283,8 @@ fn choose_server(r: &mut Request) -> Result<(), ()> {
     let mut right = Ok(());
     if let Some(span) = named {
         let mut host = std::mem::take(&mut r.host);
-        match checked_host(span.of(&r.buf), &mut host) {
+        // A tab beside the value is no part of it (RFC 9110, 5.5).
+        match checked_host(span.of(&r.buf).trim_ascii(), &mut host) {
             Some(port) => r.host_port = port,
             None => {
                 right = Err(());

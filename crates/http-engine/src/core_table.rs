@@ -179,6 +179,7 @@ directives! {
         /// Unauthorised requests are answered this much later.
         auth_delay: Msec = "0",
         /// 103 responses of servers are passed on when one of these strings is neither empty nor `0`.
+        /// Differs: so are other interim responses but 100 and 101; nginx takes those for the response itself.
         early_hints: Conditions,
         /// A URI or named location that is asked when a response has been sent; its own answer is not sent to anybody.
         post_action: Text,

@@ -397,6 +397,19 @@ impl Request {
         self.body = RequestBody::None;
         self.body_length = Some(BodyLength::Exact(0));
     }
+    /// The handler has no use for the body, and no handler after it gets it (nginx: `ngx_http_discard_request_body`). The connection
+    /// reads what is left of it.
+    pub fn discard_body(&mut self) {
+        if matches!(self.body, RequestBody::Unread(_)) {
+            if self.body_length == Some(BodyLength::Chunked) {
+                self.body_received = Some(0);
+            }
+            if self.body_length.is_some() {
+                self.body_length = Some(BodyLength::Exact(0));
+            }
+            self.body = RequestBody::None;
+        }
+    }
     #[inline]
     pub fn loc(&self) -> &Location {
         self.plan().loc(self.location)

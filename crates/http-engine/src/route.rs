@@ -119,7 +119,7 @@ impl Tree {
     }
     /// `/name` for a location `/name/` that wants its slash, when no other location is that very name.
     fn wants_slash(&self, plan: &HttpPlan, path: &[u8]) -> Option<usize> {
-        let after = self.prefixes.partition_point(|p| p.name.as_slice() <= &path[..]);
+        let after = self.prefixes.partition_point(|p| p.name.as_slice() <= path);
         self.prefixes
             .get(after..)?
             .iter()

@@ -195,7 +195,7 @@ impl Protocol for Spoken {
         let method = r.method_name().to_vec();
         let host = (!self.says("host")).then(|| target.origin.host.as_bytes());
         let values: Vec<Vec<u8>> = self.lines.iter().map(|line| line.value.eval(r)).collect();
-        let mut block = HeaderBlock::new(&method, target.origin.tls, &clean::encoded(&path), host, out);
+        let mut block = HeaderBlock::new(&method, target.origin.tls, &clean::target(&path), host, out);
         if let Announce::Length(n) = announce
             && !self.says("content-length")
         {

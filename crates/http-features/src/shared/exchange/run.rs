@@ -216,7 +216,10 @@ async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
         return Ok(Outgoing::Text(text.eval(r)));
     }
     if !conf.pass_request_body {
-        let _ = body_store::read(r).await?;
+        // A request without a body is not given an empty one, which another location would announce.
+        if !matches!(r.body, RequestBody::None) {
+            let _ = body_store::read(r).await?;
+        }
         return Ok(Outgoing::Nothing);
     }
     let length = r.body_length.unwrap_or(BodyLength::None);
