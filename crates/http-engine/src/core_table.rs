@@ -233,17 +233,13 @@ fn folder(cx: &mut Cx, d: &Directive, alias: bool) -> Result<Root, Problem> {
             .at(0));
         }
     }
-    let mut path = Template::compile(cx, d, &word.bytes).map_err(|p| p.at(0))?;
+    // As in nginx, `root /` is the empty text before a path that begins with a slash, and one slash at the end goes in any other.
+    let bare = if alias { &word.bytes[..] } else { word.bytes.strip_suffix(b"/").unwrap_or(&word.bytes) };
+    let mut path = Template::compile(cx, d, bare).map_err(|p| p.at(0))?;
     let starts_with_variable = word.bytes.first() == Some(&b'$');
     if !starts_with_variable && word.bytes.first() != Some(&b'/') {
-        let full = cx.full_name(&text);
+        let full = cx.full_name(&String::from_utf8_lossy(bare));
         path = Template::compile(cx, d, full.as_os_str().as_encoded_bytes())?;
-    }
-    if !alias
-        && let Some(bare) = path.as_literal().and_then(|literal| literal.strip_suffix(b"/"))
-        && !bare.is_empty()
-    {
-        path = Template::literal(bare);
     }
     // How much an alias replaces is known to the location that it stands in.
     let prefix = cx.full_name("").as_os_str().as_encoded_bytes().into();

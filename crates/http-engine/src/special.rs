@@ -111,6 +111,7 @@ pub fn respond(r: &mut Request, status: u16) -> Flow {
 /// 500 without any further redirect.
 pub fn last_resort(r: &mut Request) -> Flow {
     r.error_page = true;
+    r.expect_tested = true;
     r.keep_alive = false;
     if r.settled {
         return Flow::Status(500);
