@@ -23,7 +23,11 @@ pub static CORE: &[Builtin] = &[
     Builtin::one("pid", |_, o| number(o, u64::from(std::process::id())), "The worker's process number."),
     Builtin::one("protocol", |s, o| put(o, if s.udp { b"UDP" } else { b"TCP" }), "TCP or UDP."),
     Builtin::one("proxy_protocol_addr", |s, o| ip(o, proxied(s, false)), "The client's address by the PROXY protocol."),
-    Builtin::one("proxy_protocol_port", |s, o| proxied_port(o, proxied(s, false)), "The client's port by the PROXY protocol."),
+    Builtin::one(
+        "proxy_protocol_port",
+        |s, o| proxied_port(o, proxied(s, false)),
+        "The client's port by the PROXY protocol.",
+    ),
     Builtin::one(
         "proxy_protocol_server_addr",
         |s, o| ip(o, proxied(s, true)),

@@ -74,7 +74,10 @@ fn v1_limit() {
 fn v1_zeros_before_numbers() {
     let (header, _) = whole(b"PROXY TCP4 01.2.3.4 192.0.002.010 1 2\r\n");
     let addresses = header.addresses.expect("addresses");
-    assert_eq!((addresses.source.to_string(), addresses.destination.to_string()), ("1.2.3.4:1".into(), "192.0.2.10:2".into()));
+    assert_eq!(
+        (addresses.source.to_string(), addresses.destination.to_string()),
+        ("1.2.3.4:1".into(), "192.0.2.10:2".into())
+    );
     for bad in ["1.2.3", "1.2.3.4.5", "1.2.3.256", "1..2.3", "0x1.2.3.4", "1.2.3.+4"] {
         assert!(parse(format!("PROXY TCP4 {bad} 192.0.2.1 1 2\r\n").as_bytes()).is_err(), "{bad}");
     }

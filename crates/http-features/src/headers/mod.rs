@@ -188,8 +188,7 @@ impl Field {
         match self.kind {
             Kind::Plain if value.is_empty() => {}
             Kind::Plain => {
-                r.out.expires_added |=
-                    self.name.eq_ignore_ascii_case(b"expires") && r.out.field(b"expires").is_none();
+                r.out.expires_added |= self.name.eq_ignore_ascii_case(b"expires") && r.out.field(b"expires").is_none();
                 r.out.add(Str::Shared(self.name.clone()), value);
             }
             Kind::Etag => r.out.etag = value.into(),

@@ -38,7 +38,8 @@ impl Coding {
 /// (`ngx_http_gzip_accept_encoding`) `*` names no coding, and what is written in another way than the RFC's is a refusal.
 pub fn quality(accept: &[u8], coding: &str) -> u16 {
     let name = coding.as_bytes();
-    let begins = |at: usize| at.checked_sub(1).and_then(|before| accept.get(before)).is_none_or(|c| matches!(c, b',' | b' '));
+    let begins =
+        |at: usize| at.checked_sub(1).and_then(|before| accept.get(before)).is_none_or(|c| matches!(c, b',' | b' '));
     let is_name = |at: &usize| accept.get(*at..*at + name.len()).is_some_and(|text| text.eq_ignore_ascii_case(name));
     let Some(at) = (0..accept.len()).find(|at| is_name(at) && begins(*at)) else { return 0 };
     let item = accept.get(at + name.len()..).unwrap_or_default();

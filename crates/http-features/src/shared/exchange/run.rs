@@ -377,8 +377,8 @@ async fn connect(
         Ok(Err(e)) => {
             let refused = transparent && e.kind() == std::io::ErrorKind::PermissionDenied;
             let to = match &peer.spec.address {
-                upstream::Address::Unix(_) => format!(" to {}", peer.text),
-                upstream::Address::Ip(_) => String::new(),
+                upstream::Address::Ip(_) if !is_immediate(&e) => String::new(),
+                _ => format!(" to {}", peer.text),
             };
             let level = if is_usual(&e) { Level::Error } else { Level::Crit };
             let words = format!("connect(){to} failed {}", os(&e));
@@ -445,6 +445,13 @@ async fn handshake(
 
 fn is_idempotent(r: &Request) -> bool {
     !matches!(r.head.method, Method::Post | Method::Lock | Method::Patch)
+}
+
+/// The system call itself fails like this, before any network is asked: nginx then names the address.
+fn is_immediate(e: &std::io::Error) -> bool {
+    const ERRORS: &[i32] =
+        &[libc::EINVAL, libc::ENETUNREACH, libc::EADDRNOTAVAIL, libc::EAFNOSUPPORT, libc::EACCES, libc::EPERM];
+    e.raw_os_error().is_some_and(|code| ERRORS.contains(&code))
 }
 
 /// Whether a server that is down, or a network, fails like this; anything else is of more interest (nginx:
