@@ -2,4 +2,6 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| server::fuzzing::htaccess_request(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    server::fuzzing::htaccess_request(data);
+});

@@ -7,6 +7,7 @@ use conf_syntax::Disk;
 use conn::rehearsal::{self, Client};
 use http_engine::{Body, HttpPlan};
 use observe::log_file::LogFiles;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,38 +30,52 @@ impl Drop for Site {
 }
 
 /// Paths that a folder's `.htaccess` file and a client make together. Up to the first NUL the input is the file, behind it a request
-/// target and, behind a line end, fields.
+/// target and, behind a line end, fields. `true`: a file or a text was the answer.
 ///
 /// # Panics
 /// An answer holds what it may not.
 #[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
-pub fn htaccess_request(data: &[u8]) {
+pub fn htaccess_request(data: &[u8]) -> bool {
     thread_local! {
         static SITE: Site = lay_out().expect("a site");
     }
-    SITE.with(|site| answers_are_below_the_root(site, data));
+    SITE.with(|site| answers_below_the_root(site, data))
 }
 
 #[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
-fn answers_are_below_the_root(site: &Site, data: &[u8]) {
+fn answers_below_the_root(site: &Site, data: &[u8]) -> bool {
     let mut parts = data.splitn(2, |c| *c == 0);
     let (rules, request) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let rules = [format!("# {RULES}\n").as_bytes(), rules].concat();
     std::fs::write(site.html.join(".htaccess"), rules).expect("a file");
     let mut lines = request.splitn(2, |c| *c == b'\n');
     let (target, fields) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    let head = [b"GET /", target, b" HTTP/1.1\r\nHost: a\r\n", fields, b"\r\n\r\n"].concat();
-    let client = Client { listener: 0, local: None, peer: None, tls: None };
-    let Some((_, body)) = rehearsal::run(&site.plan, &client, &head) else { return };
-    let bytes = match body {
-        Some(Body::Bytes(bytes)) => bytes.to_vec(),
-        Some(Body::File(_)) => panic!("files of the site are small"),
-        _ => return,
-    };
-    for mark in [OUTSIDE, RULES, INTERNAL] {
+    let (status, bytes) = ask(&site.plan, target, fields);
+    // `try_files $arg_f` of the operator gives any client any file below the root, as in nginx.
+    let any = data.windows(3).any(|word| word == b"try");
+    for mark in [OUTSIDE, RULES, INTERNAL].into_iter().filter(|mark| !(any && *mark == INTERNAL)) {
         let found = bytes.windows(mark.len()).any(|text| text == mark.as_bytes());
         assert!(!found, "{mark}: {}", data.escape_ascii());
     }
+    status == 200 && !bytes.is_empty()
+}
+
+/// The status and the body of an answer; 0 without one.
+#[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
+fn ask(plan: &Arc<HttpPlan>, target: &[u8], fields: &[u8]) -> (u16, Vec<u8>) {
+    let head = [b"GET /", target, b" HTTP/1.1\r\nHost: a\r\n", fields, b"\r\n\r\n"].concat();
+    let client = Client { listener: 0, local: None, peer: None, tls: None };
+    let Some((r, body)) = rehearsal::run(plan, &client, &head) else { return (0, Vec::new()) };
+    let bytes = match body {
+        Some(Body::Bytes(bytes)) => bytes.to_vec(),
+        Some(Body::File(part)) => {
+            let mut bytes = vec![0; usize::try_from(part.length).expect("a small file")];
+            part.file.file.read_exact_at(&mut bytes, part.start).expect("read");
+            bytes
+        }
+        _ => Vec::new(),
+    };
+    (r.out.status, bytes)
 }
 
 #[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
@@ -96,8 +111,6 @@ fn lay_out() -> std::io::Result<Site> {
     let config = reading.config.expect("a configuration");
     let plan = config.http.expect("an http block");
     // Answers are seen at all.
-    let client = Client { listener: 0, local: None, peer: None, tls: None };
-    let shown = rehearsal::run(&plan, &client, b"GET /files/b.txt HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(matches!(shown, Some((_, Some(Body::Bytes(bytes)))) if bytes == "b"));
+    assert_eq!(ask(&plan, b"files/b.txt", b""), (200, b"b".to_vec()));
     Ok(Site { dir, html, plan })
 }

@@ -1,30 +1,25 @@
 //! A seeded run of the fuzz targets that need a whole configuration.
 
-const WORDS: &[&str] = &[
-    "RewriteEngine On\n",
+const RULES: &[&str] = &[
     "RewriteBase /s\n",
-    "RewriteCond %{QUERY_STRING} ^f=(.+)$\n",
-    "RewriteCond %{HTTP:X-F} (.+)\n",
-    "RewriteCond %1 -f\n",
-    "RewriteRule ^(.*)$ files/%1 [L]\n",
-    "RewriteRule ^(.*)$ /%1 [END]\n",
+    "RewriteCond %{QUERY_STRING} ^f=(.+)$\nRewriteRule ^get$ files/%1 [L]\n",
+    "RewriteCond %{QUERY_STRING} ^f=(.+)$\nRewriteRule ^(.*)$ /%1 [END]\n",
+    "RewriteCond %{HTTP:X-F} (.+)\nRewriteRule ^(.*)$ files/%1 [L]\n",
+    "RewriteCond %{QUERY_STRING} ^f=(.+)$\nRewriteCond %1 -f\nRewriteRule ^get$ files/b.txt [L]\n",
     "RewriteRule ^(.*)$ ../$1 [PT]\n",
     "RewriteRule ^x %{DOCUMENT_ROOT}/../secret.txt [L]\n",
-    "RewriteRule ^k /kept/in.txt\n",
     "RewriteRule ^k kept/in.txt [END]\n",
-    "DirectoryIndex ../secret.txt .htaccess /kept/in.txt\n",
+    "DirectoryIndex ../secret.txt .htaccess /kept/in.txt a.txt\n",
     "DirectoryIndex kept/in.txt\n",
     "ErrorDocument 404 /../secret.txt\n",
     "ErrorDocument 404 /kept/in.txt\n",
     "ErrorDocument 403 /.htaccess\n",
-    "\0",
-    "\0x",
-    "\0k",
-    "\0?f=",
-    "\0s",
-    "\0try?f=",
-    "\0made?f=",
-    "\0reg/",
+    "ErrorDocument 400 /a.txt\n",
+];
+
+const TARGETS: &[&str] = &["", "x", "k", "get?f=", "s", "s/", "try?f=/", "made?f=", "reg/", "files/", "none"];
+
+const WORDS: &[&str] = &[
     "..",
     "/",
     "../",
@@ -34,6 +29,8 @@ const WORDS: &[&str] = &[
     "secret.txt",
     ".htaccess",
     "files/.htpasswd",
+    "files/b.txt",
+    "b.txt",
     "kept/in.txt",
     "-old/secret.txt",
     "/etc/passwd",
@@ -50,14 +47,21 @@ fn htaccess_requests() {
         state ^= state << 17;
         (state >> 33) as usize % below
     };
-    for round in 0..1_500 {
+    let (mut answered, all) = (0, 1_500);
+    for round in 0..all {
         let mut input = b"RewriteEngine On\n".to_vec();
-        for _ in 0..next(14) {
+        for _ in 0..next(5) {
+            input.extend_from_slice(RULES[next(RULES.len())].as_bytes());
+        }
+        input.push(0);
+        input.extend_from_slice(TARGETS[next(TARGETS.len())].as_bytes());
+        for _ in 0..next(3) {
             input.extend_from_slice(WORDS[next(WORDS.len())].as_bytes());
         }
         let result = std::panic::catch_unwind(|| server::fuzzing::htaccess_request(&input));
-        assert!(result.is_ok(), "round {round}: {}", input.escape_ascii());
+        answered += usize::from(result.unwrap_or_else(|_| panic!("round {round}: {}", input.escape_ascii())));
     }
+    assert!(answered > 20, "only {answered} requests met a file");
 }
 
 /// The target itself tells what it must not find: each of these is a way that was open once.
