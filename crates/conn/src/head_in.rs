@@ -277,20 +277,14 @@ fn bad_host(r: &mut Request, field: http_types::Span) -> u16 {
 /// The canonical path and the query.
 fn set_path(r: &mut Request) -> Result<(), path::BadPath> {
     let raw = r.head.path;
-    let mut canonical = std::mem::take(&mut r.path);
-    canonical.clear();
-    let done = if r.head.complex {
+    let merge = !r.head.complex || {
         let plan = r.plan_rc();
         let server = plan.initial_server(r.connection()).unwrap_or(0);
         // The host is not known yet.
         let location = plan.servers.get(server).and_then(|server| plan.locations.get(server.location));
-        let merge = location.is_none_or(|location| location.core.conf.merge_slashes);
-        path::canonical(if raw.is_empty() { b"/" } else { raw.of(&r.buf) }, merge, &mut canonical)
-    } else {
-        canonical.extend_from_slice(raw.of(&r.buf));
-        Ok(())
+        location.is_none_or(|location| location.core.conf.merge_slashes)
     };
-    r.path = canonical;
+    let done = r.path.read(&r.head, &r.buf, merge);
     let args = r.head.args;
     r.args.extend_from_slice(args.of(&r.buf));
     let target = r.head.target.of(&r.buf);
@@ -309,7 +303,8 @@ fn choose_server(r: &mut Request) -> Result<(), ()> {
     let named = if !r.head.authority.is_empty() { Some(r.head.authority) } else { r.head.fields.first(Known::Host) };
     if let Some(span) = named {
         let mut host = std::mem::take(&mut r.host);
-        match checked_host(span.of(&r.buf), &mut host) {
+        // A tab beside the value is no part of it (RFC 9110, 5.5).
+        match checked_host(span.of(&r.buf).trim_ascii(), &mut host) {
             Some(port) => r.host_port = port,
             None => {
                 host.clear();

@@ -202,7 +202,7 @@ impl Reader {
         Poll::Ready(Some(Err(499)))
     }
     /// The same also for a body that is known to be empty: its reader was asked for it all the same.
-    fn say_continue_even_if_empty(link: &Link, state: &BodyState) {
+    pub fn say_continue_even_if_empty(link: &Link, state: &BodyState) {
         if state.expects.replace(false) {
             // 25 bytes into an empty socket buffer; a client that does not take even those will time out.
             if link.send(&[IoSlice::new(CONTINUE)], false).is_ok() {

@@ -263,7 +263,8 @@ impl Client {
             && r.version >= http_types::Version::Http11;
         let length = r.body_length.unwrap_or(http_types::BodyLength::None);
         let state = Rc::new(BodyState::new(length, expects));
-        // A client that expects a 100 gets one from whoever reads its body, even where that is known to be empty.
+        // A client that expects a 100 gets one from whoever reads its body, even where that is known to be empty. Without a body it
+        // comes before the response.
         if !state.done() || (expects && length == http_types::BodyLength::Exact(0)) {
             let conf = &r.loc().core.conf;
             r.body = RequestBody::Unread(Box::new(Reader {
@@ -311,7 +312,7 @@ impl Client {
             return Some(End::Close);
         };
         if !r.expect_tested {
-            Reader::say_continue(&self.link, state);
+            Reader::say_continue_even_if_empty(&self.link, state);
         }
         // A response of several writes must not wait for the client's acknowledgements.
         if r.loc().core.conf.tcp_nodelay {

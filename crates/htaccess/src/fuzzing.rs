@@ -9,7 +9,7 @@ impl Asks for Nobody {
     fn variable(&mut self, name: &str) -> Vec<u8> {
         name.as_bytes().to_vec()
     }
-    fn look(&mut self, path: &[u8]) -> Kind {
+    fn look(&mut self, path: &[u8], _: bool) -> Kind {
         Kind { is_file: path.len().is_multiple_of(2), ..Kind::default() }
     }
     fn note(&mut self, _: u32, _: &dyn Fn() -> String) {}

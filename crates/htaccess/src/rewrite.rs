@@ -19,8 +19,8 @@ pub trait Asks {
     /// The value of `%{NAME}`: variables of the server, `HTTP:Name`, `ENV:NAME` (as set so far, `env` is the machine's own). Those
     /// about the path come from the machine.
     fn variable(&mut self, name: &str) -> Vec<u8>;
-    /// What a path of the file system is.
-    fn look(&mut self, path: &[u8]) -> Kind;
+    /// What a path of the file system is; `constant`: no part of it comes from the request.
+    fn look(&mut self, path: &[u8], constant: bool) -> Kind;
     /// Words for those who look at what rules do.
     fn note(&mut self, line: u32, words: &dyn Fn() -> String);
 }
@@ -543,7 +543,8 @@ impl Run<'_> {
                 None => false,
             },
             Test::File(letter) => {
-                let kind = if subject.is_empty() { Kind::default() } else { asks.look(&subject) };
+                let constant = is_constant(&condition.subject);
+                let kind = if subject.is_empty() { Kind::default() } else { asks.look(&subject, constant) };
                 match letter {
                     'f' => kind.is_file,
                     'd' => kind.is_folder,
@@ -656,6 +657,12 @@ impl Run<'_> {
             _ => asks.variable(name),
         }
     }
+}
+
+/// A text that names nothing of the request: the document root is the only variable in it.
+fn is_constant(text: &str) -> bool {
+    let bare = text.replace("%{DOCUMENT_ROOT}", "").replace("%{CONTEXT_DOCUMENT_ROOT}", "");
+    !bare.contains(['$', '%'])
 }
 
 /// A URL with a scheme.

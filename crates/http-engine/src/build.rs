@@ -155,7 +155,8 @@ pub fn build(
     }
     const FIELDS: [&str; 5] = ["sent_http_", "sent_trailer_", "upstream_http_", "upstream_cookie_", "upstream_trailer_"];
     let asks_for_fields = variables.iter().any(|v| FIELDS.iter().any(|prefix| v.name.starts_with(prefix)));
-    Ok(HttpPlan { variables, names, groups_used, asks_for_fields, ..plan })
+    let ht_names_hidden = plan.locations.iter().any(|location| location.ht_names_hidden);
+    Ok(HttpPlan { variables, names, groups_used, asks_for_fields, ht_names_hidden, ..plan })
 }
 
 /// A server before it has its place among the listeners.
@@ -248,6 +249,7 @@ impl Builder<'_> {
             asks_for_fields: false,
             generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
             groups_used: true,
+            ht_names_hidden: false,
             cache_bytes: self.core_conf(&levels).tidegate_cache.bytes,
             cache_recheck: self.core_conf(&levels).tidegate_cache.recheck,
             transparent: self.cx.get::<crate::plan::Transparent>().0,
@@ -334,6 +336,7 @@ impl Builder<'_> {
             http2_chunk: 8192,
             exact: matches!(shown, Some(LocationKind::Exact(_))),
             internal: core.conf.internal.is_some(),
+            ht_names_hidden: false,
             core,
             server,
             auto_redirect: false,

@@ -12,19 +12,19 @@ use std::borrow::Cow;
 /// It would end a line, or the text for whoever reads C strings.
 #[inline]
 pub fn ends_line(text: &[u8]) -> bool {
-    has_low(text) && looks_like_an_end(text)
+    has_low::<b'\r'>(text) && looks_like_an_end(text)
 }
 
-/// Whether there is a byte up to CR: hardly ever. Eight bytes at a time, because most texts are too short for memchr to pay.
+/// Looks for a byte up to `MAX`: there hardly ever is one. Eight bytes at a time, because most texts are too short for memchr to pay.
 #[inline]
-fn has_low(text: &[u8]) -> bool {
+fn has_low<const MAX: u8>(text: &[u8]) -> bool {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let (words, rest) = text.as_chunks::<8>();
     let low = |word: &[u8; 8]| {
         let word = u64::from_le_bytes(*word);
-        word.wrapping_sub(ONES * (b'\r' as u64 + 1)) & !word & (ONES << 7) != 0
+        word.wrapping_sub(ONES * (MAX as u64 + 1)) & !word & (ONES << 7) != 0
     };
-    words.iter().any(low) || rest.iter().any(|c| *c <= b'\r')
+    words.iter().any(low) || rest.iter().any(|c| *c <= MAX)
 }
 
 #[cold]
@@ -67,6 +67,22 @@ pub fn encoded(text: &[u8]) -> Cow<'_, [u8]> {
             b'\r' => out.extend_from_slice(b"%0D"),
             b'\n' => out.extend_from_slice(b"%0A"),
             0 => out.extend_from_slice(b"%00"),
+            c => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// A request target as it may stand in a request line: a space would end it, and what follows would be read as another word
+/// (nginx sends `$uri` with its spaces, which strict servers refuse). Control characters and spaces are percent-encoded.
+pub fn target(text: &[u8]) -> Cow<'_, [u8]> {
+    if !has_low::<b' '>(text) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len() + 16);
+    for &c in text {
+        match c {
+            0..=b' ' => out.extend_from_slice(format!("%{c:02X}").as_bytes()),
             c => out.push(c),
         }
     }
@@ -118,6 +134,8 @@ mod tests {
     fn texts_that_end_no_line() {
         assert_eq!(encoded(b"/a\r\nb\0"), &b"/a%0D%0Ab%00"[..]);
         assert_eq!(encoded(b"/a%0d\t b"), &b"/a%0d\t b"[..]);
+        assert_eq!(target(b"/a%20b?c=d\xff"), &b"/a%20b?c=d\xff"[..]);
+        assert_eq!(target(b"/a b\t\r\n\0"), &b"/a%20b%09%0D%0A%00"[..]);
         assert_eq!(one_line(b"default-src 'self';\r\n    img-src *;\n"), &b"default-src 'self'; img-src *;"[..]);
         assert_eq!(one_line(b" a  b "), &b" a  b "[..]);
         let certificate = b"x:-----BEGIN CERTIFICATE-----\n\tMII/+\n\tAA==\n\t-----END CERTIFICATE-----x";

@@ -21,6 +21,7 @@ directives! {
         /// Sets the root directory for requests; the path of a file is made of it and the URI.
         root: RootValue = "html",
         /// Replaces the location's name in the URI by this path.
+        /// Differs: a URI whose rest makes a step upwards of it (`/i../x` in `location /i` with `alias /data/`) is answered with 400.
         alias: AliasValue,
         /// Only internal requests may use this location, and those inside; others get 404.
         internal: Marker,
@@ -178,6 +179,7 @@ directives! {
         /// Unauthorised requests are answered this much later.
         auth_delay: Msec = "0",
         /// 103 responses of servers are passed on when one of these strings is neither empty nor `0`.
+        /// Differs: so are other interim responses but 100 and 101; nginx takes those for the response itself.
         early_hints: Conditions,
         /// A URI or named location that is asked when a response has been sent; its own answer is not sent to anybody.
         post_action: Text,
@@ -231,17 +233,13 @@ fn folder(cx: &mut Cx, d: &Directive, alias: bool) -> Result<Root, Problem> {
             .at(0));
         }
     }
-    let mut path = Template::compile(cx, d, &word.bytes).map_err(|p| p.at(0))?;
+    // As in nginx, `root /` is the empty text before a path that begins with a slash, and one slash at the end goes in any other.
+    let bare = if alias { &word.bytes[..] } else { word.bytes.strip_suffix(b"/").unwrap_or(&word.bytes) };
+    let mut path = Template::compile(cx, d, bare).map_err(|p| p.at(0))?;
     let starts_with_variable = word.bytes.first() == Some(&b'$');
     if !starts_with_variable && word.bytes.first() != Some(&b'/') {
-        let full = cx.full_name(&text);
+        let full = cx.full_name(&String::from_utf8_lossy(bare));
         path = Template::compile(cx, d, full.as_os_str().as_encoded_bytes())?;
-    }
-    if !alias
-        && let Some(bare) = path.as_literal().and_then(|literal| literal.strip_suffix(b"/"))
-        && !bare.is_empty()
-    {
-        path = Template::literal(bare);
     }
     // How much an alias replaces is known to the location that it stands in.
     let prefix = cx.full_name("").as_os_str().as_encoded_bytes().into();

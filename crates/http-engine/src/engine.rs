@@ -2,6 +2,7 @@
 //! returns a future, and whoever drives the connection awaits it.
 
 use crate::exchange::{self, Exchange};
+use crate::path::{CanonicalPath, FilePath};
 use crate::plan::{FilterOrder, HandlerOrder, Location};
 use crate::request::{Flow, LocalFuture, Request, RequestBody, URI_CHANGES_MAX};
 use crate::response::Body;
@@ -254,14 +255,15 @@ fn traced(r: &mut Request, location: &Location, handler: &dyn crate::plan::Handl
         }
         return Flow::Declined;
     }
-    let before = if phase == Phase::Precontent { r.path.clone() } else { Vec::new() };
+    let before = if phase == Phase::Precontent { r.path.clone() } else { CanonicalPath::default() };
     let flow = handler.run(r);
     let silent = matches!(flow, Flow::Declined);
     let kind = if phase == Phase::Content { StepKind::Handler } else { StepKind::Check(order) };
     if is_script || (phase == Phase::Content && silent) {
         return flow;
     }
-    let opened = if phase == Phase::Content { special::mapped_path(r).unwrap_or_default() } else { Vec::new() };
+    let opened =
+        if phase == Phase::Content { special::mapped_path(r).unwrap_or_default() } else { FilePath::default() };
     r.note(kind, location.at, |r| match (phase, silent) {
         (Phase::Content, _) => {
             format!("{order:?} {}: {}", crate::trace::said(&flow), String::from_utf8_lossy(&opened))
@@ -467,7 +469,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 r.note(StepKind::Status, r.loc().at, |_| status.to_string());
                 flow = special::respond(&mut r, status);
             }
-            Flow::Redirect { path, args } => {
+            Flow::Redirect { path, args, internal } => {
                 r.uri_changes_left = r.uri_changes_left.saturating_sub(1);
                 if r.uri_changes_left == 0 {
                     let shown = String::from_utf8_lossy(&path).into_owned();
@@ -490,7 +492,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 r.args_given = !args.is_empty() || (r.args_given && r.args.is_empty());
                 r.args = args;
                 r.note(StepKind::Redirect, r.loc().at, |r| format!("to \"{}\"", String::from_utf8_lossy(&r.path)));
-                r.internal = true;
+                r.internal = internal;
                 r.path_changed = true;
                 r.left_location = false;
                 r.location = r.srv().location;
@@ -549,7 +551,10 @@ pub async fn post_action(mut r: Box<Request>) -> Box<Request> {
             r.body = RequestBody::None;
         }
         let flow = match target.0.starts_with(b"/") {
-            true => Flow::Redirect { path: target.0, args: Vec::new() },
+            true => match special::canonical(&r, target.0) {
+                Ok(path) => Flow::redirect(path, Vec::new()),
+                Err(_) => return r,
+            },
             false => Flow::Named(target.0),
         };
         (r, _) = finish(settle(r, flow)).await;

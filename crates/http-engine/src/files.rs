@@ -169,7 +169,7 @@ pub fn recheck_after(millis: u64) {
 ///
 /// # Errors
 /// As the file system gives them.
-pub fn look(path: &[u8]) -> io::Result<Rc<FileEntry>> {
+pub(crate) fn look(path: &[u8]) -> io::Result<Rc<FileEntry>> {
     CACHE.with_borrow_mut(|cache| cache.look(&plain(path)))
 }
 

@@ -2,6 +2,13 @@
 //!
 //! Percent-decoding, dot segments and slashes are resolved here and nowhere else (nginx: `ngx_http_parse_complex_uri`,
 //! `ngx_http_parse_unsafe_uri`). The raw form lives on only in `$request_uri`.
+//!
+//! [`CanonicalPath`] and [`FilePath`] can be made in this file alone. A rewrite, an error page or a response that names another path
+//! passes through one of their constructors before a location is matched or a file is opened.
+
+use crate::template::Part;
+use http_types::RequestHead;
+use std::ops::Deref;
 
 /// Why a target has no canonical path: answered with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +19,228 @@ pub enum BadPath {
     Nul,
     /// `..` above the root.
     AboveRoot,
+}
+
+/// A decoded path without `.` and `..` segments and without NUL. Empty for a request whose target has none.
+///
+/// It begins with a slash unless the configuration made it without one (`rewrite ^/(.*) $1`), which nginx allows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CanonicalPath(Vec<u8>);
+
+impl Deref for CanonicalPath {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl CanonicalPath {
+    /// Takes the path of a request head, in the memory that is there.
+    ///
+    /// # Errors
+    /// See [`BadPath`]; the path is then what was read before the fault.
+    pub fn read(&mut self, head: &RequestHead, buf: &[u8], merge_slashes: bool) -> Result<(), BadPath> {
+        let raw = head.path;
+        if head.complex {
+            return canonical(if raw.is_empty() { b"/" } else { raw.of(buf) }, merge_slashes, &mut self.0);
+        }
+        // The head's parser has seen neither an escape nor a dot segment nor a doubled slash.
+        self.0.clear();
+        self.0.extend_from_slice(raw.of(buf));
+        Ok(())
+    }
+    /// Reads a path as a client writes it: escaped, without a query.
+    ///
+    /// # Errors
+    /// See [`BadPath`].
+    pub fn escaped(raw: &[u8], merge_slashes: bool) -> Result<CanonicalPath, BadPath> {
+        let mut out = Vec::new();
+        canonical(raw, merge_slashes, &mut out)?;
+        Ok(CanonicalPath(out))
+    }
+    /// Takes a path that the configuration, a file or a server has made: nothing is decoded and doubled slashes stay, as in nginx;
+    /// dot segments are resolved.
+    ///
+    /// # Errors
+    /// [`BadPath::AboveRoot`] and [`BadPath::Nul`].
+    pub fn made(path: Vec<u8>) -> Result<CanonicalPath, BadPath> {
+        if path.contains(&0) {
+            return Err(BadPath::Nul);
+        }
+        if !path.split(|c| *c == b'/').any(is_dots) {
+            return Ok(CanonicalPath(path));
+        }
+        let mut kept: Vec<&[u8]> = Vec::new();
+        // An absolute path has an empty first segment, which is no folder to leave.
+        let floor = usize::from(path.starts_with(b"/"));
+        let mut segments = path.split(|c| *c == b'/').peekable();
+        while let Some(segment) = segments.next() {
+            match segment {
+                b"." => {}
+                b".." if kept.len() > floor => _ = kept.pop(),
+                b".." => return Err(BadPath::AboveRoot),
+                name => kept.push(name),
+            }
+            if is_dots(segment) && segments.peek().is_none() {
+                kept.push(b"");
+            }
+        }
+        Ok(CanonicalPath(kept.join(&b'/')))
+    }
+    /// [`CanonicalPath::made`] of a text of the configuration.
+    ///
+    /// # Errors
+    /// It leads above the root.
+    pub fn configured(path: &[u8]) -> Result<CanonicalPath, conf_schema::Problem> {
+        CanonicalPath::made(path.to_vec()).map_err(|_| {
+            conf_schema::Problem::says(format!("\"{}\" leads above the root", String::from_utf8_lossy(path)))
+        })
+    }
+    /// A name that stands in this folder, or is a path from it.
+    ///
+    /// # Errors
+    /// As [`CanonicalPath::made`].
+    pub fn join(&self, name: &[u8]) -> Result<CanonicalPath, BadPath> {
+        CanonicalPath::made([&self.0, name].concat())
+    }
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+    /// Some segment begins with `.ht`, in any case: names of files that say how Apache serves a folder.
+    pub fn has_ht_name(&self) -> bool {
+        self.0.split(|c| *c == b'/').any(is_ht_name)
+    }
+}
+
+fn is_dots(segment: &[u8]) -> bool {
+    matches!(segment, b"." | b"..")
+}
+
+/// A file's name begins with `.ht`, in any case: some file systems know no case.
+pub fn is_ht_name(name: &[u8]) -> bool {
+    name.get(..3).is_some_and(|start| start.eq_ignore_ascii_case(b".ht"))
+}
+
+/// A path of the file system below the folder that a location's `root` or `alias` names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilePath(Vec<u8>);
+
+impl Deref for FilePath {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl FilePath {
+    /// A path in a folder, which `folder` names with a slash at its end or `path` with one at its beginning. `path` may be any text
+    /// (a name of `try_files`); its dot segments are resolved.
+    ///
+    /// # Errors
+    /// [`BadPath::AboveRoot`] where it leads out of the folder, or would go on with the folder's own name.
+    pub fn below(folder: Vec<u8>, path: &[u8]) -> Result<FilePath, BadPath> {
+        FilePath::of(folder, &CanonicalPath::made(path.to_vec())?)
+    }
+    /// [`FilePath::below`] for a canonical path.
+    ///
+    /// # Errors
+    /// As [`FilePath::below`].
+    #[inline]
+    pub fn of(mut folder: Vec<u8>, path: &CanonicalPath) -> Result<FilePath, BadPath> {
+        if !matches!(path.first(), None | Some(b'/')) && !folder.ends_with(b"/") {
+            return Err(BadPath::AboveRoot);
+        }
+        folder.extend_from_slice(path);
+        Ok(FilePath(folder))
+    }
+    /// What stands behind the first `named` bytes of a path, appended to a text: `alias`. The two may meet within a name.
+    ///
+    /// # Errors
+    /// [`BadPath::AboveRoot`] where a dot segment comes of it (`/i../x` in `location /i` with `alias /data/`).
+    pub fn aliased(mut alias: Vec<u8>, path: &CanonicalPath, named: usize) -> Result<FilePath, BadPath> {
+        let rest = path.get(named..).unwrap_or_default();
+        let start = alias.iter().rposition(|c| *c == b'/').map_or(0, |slash| slash + 1);
+        let own = alias.get(start..) == Some(b"..");
+        alias.extend_from_slice(rest);
+        let meeting = alias.get(start..).and_then(|text| text.split(|c| *c == b'/').next());
+        if meeting == Some(b"..") && !own {
+            return Err(BadPath::AboveRoot);
+        }
+        Ok(FilePath(alias))
+    }
+    /// A text that the configuration alone has made (an `alias` of a regular expression's location).
+    ///
+    /// # Errors
+    /// See [`only_own_dots`].
+    pub fn configured<S>(template: &session_engine::Template<S>, text: Vec<u8>) -> Result<FilePath, BadPath> {
+        only_own_dots(template, &text)?;
+        Ok(FilePath(text))
+    }
+    /// A file beside this one, of the same name with an extension of our own (`.gz`), or the folder with its slash.
+    #[must_use]
+    pub fn with_extension(mut self, extension: &'static str) -> FilePath {
+        self.0.extend_from_slice(extension.as_bytes());
+        self
+    }
+    /// A name, or a path from here, in this folder; `self` is written without a slash at its end.
+    ///
+    /// # Errors
+    /// As [`FilePath::below`].
+    pub fn inside(&self, name: &[u8]) -> Result<FilePath, BadPath> {
+        let mut folder = self.0.clone();
+        folder.push(b'/');
+        FilePath::below(folder, name)
+    }
+    /// A name in this folder; `self` ends with a slash.
+    ///
+    /// # Errors
+    /// As [`FilePath::below`].
+    pub fn join(&self, name: &[u8]) -> Result<FilePath, BadPath> {
+        FilePath::below(self.0.clone(), name)
+    }
+    /// The folder that this file's last `rest` bytes stand in, without a slash at its end.
+    pub fn before(&self, rest: usize) -> Option<FilePath> {
+        let folder = self.0.len().checked_sub(rest).and_then(|at| self.0.get(..at))?;
+        Some(FilePath(folder.strip_suffix(b"/").unwrap_or(folder).to_vec()))
+    }
+    /// The file itself, or something in this folder.
+    pub fn holds(&self, path: &[u8]) -> bool {
+        let Ok(path) = CanonicalPath::made(path.to_vec()) else { return false };
+        path.strip_prefix(self.0.strip_suffix(b"/").unwrap_or(&self.0))
+            .is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
+    }
+    /// This folder without the slash at its end.
+    #[must_use]
+    pub fn without_slash(&self) -> FilePath {
+        FilePath(self.0.strip_suffix(b"/").unwrap_or(&self.0).to_vec())
+    }
+    #[inline]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// Looks for `..` segments that variables have put into a path of the file system (`root /srv/$arg_site`); those that the
+/// configuration itself has written are its own.
+///
+/// # Errors
+/// [`BadPath::AboveRoot`], [`BadPath::Nul`].
+pub fn only_own_dots<S>(template: &session_engine::Template<S>, text: &[u8]) -> Result<(), BadPath> {
+    if text.contains(&0) {
+        return Err(BadPath::Nul);
+    }
+    let count = |text: &[u8]| text.split(|c| *c == b'/').filter(|segment| *segment == b"..").count();
+    let found = count(text);
+    if found == 0 {
+        return Ok(());
+    }
+    let parts = template.parts().iter().map(|part| match part {
+        Part::Literal(text) => &text[..],
+        _ => b"x",
+    });
+    if found > count(&parts.collect::<Vec<_>>().concat()) { Err(BadPath::AboveRoot) } else { Ok(()) }
 }
 
 /// Writes the canonical form of a raw path (no query, no fragment) to `out`.
@@ -127,7 +356,7 @@ pub fn unescape(text: &[u8], out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// When it is empty, starts with `?` or climbs.
-pub fn unsafe_uri(text: &[u8]) -> Result<(Vec<u8>, Vec<u8>), BadPath> {
+pub fn unsafe_uri(text: &[u8]) -> Result<(CanonicalPath, Vec<u8>), BadPath> {
     if text.first().is_none_or(|c| *c == b'?') {
         return Err(BadPath::Escape);
     }
@@ -140,7 +369,7 @@ pub fn unsafe_uri(text: &[u8]) -> Result<(Vec<u8>, Vec<u8>), BadPath> {
     if path.split(|c| *c == b'/').any(|segment| segment == b"..") {
         return Err(BadPath::AboveRoot);
     }
-    Ok((path, parts.next().unwrap_or_default().to_vec()))
+    Ok((CanonicalPath::made(path)?, parts.next().unwrap_or_default().to_vec()))
 }
 
 pub use session_engine::names::parse_host as host;
@@ -193,6 +422,53 @@ mod tests {
         let mut out = Vec::new();
         assert_eq!(canonical(b"//a//../b", false, &mut out), Ok(()));
         assert_eq!(out, b"//a/b");
+    }
+
+    #[test]
+    fn made_paths() {
+        let made =
+            |path: &str| CanonicalPath::made(path.into()).map(|path| String::from_utf8_lossy(&path).into_owned());
+        for (path, want) in [
+            ("/a/b", "/a/b"),
+            ("//a//b", "//a//b"),
+            ("/a/../b", "/b"),
+            ("/a/..", "/"),
+            ("/a/.", "/a/"),
+            ("/./a/./b/..", "/a/"),
+            ("/%2e%2e/a", "/%2e%2e/a"),
+            ("a/../b", "b"),
+            ("", ""),
+        ] {
+            assert_eq!(made(path).as_deref(), Ok(want), "{path}");
+        }
+        for path in ["/..", "/a/../../b", "..", "../a", "a/../../b"] {
+            assert_eq!(made(path), Err(BadPath::AboveRoot), "{path}");
+        }
+        assert_eq!(made("/a\0b"), Err(BadPath::Nul));
+    }
+
+    #[test]
+    fn files_stay_below_their_folder() {
+        let below =
+            |folder: &str, path: &str| FilePath::below(folder.into(), path.as_bytes()).map(FilePath::into_bytes);
+        assert_eq!(below("/srv", "/a/../b").as_deref(), Ok(b"/srv/b".as_slice()));
+        assert_eq!(below("/srv/", "b").as_deref(), Ok(b"/srv/b".as_slice()));
+        for (folder, path) in [("/srv", "/../x"), ("/srv/", "../x"), ("/srv", "-old/x")] {
+            assert_eq!(below(folder, path), Err(BadPath::AboveRoot), "{folder} {path}");
+        }
+        let aliased = |alias: &str, path: &str, named| {
+            let path = CanonicalPath::made(path.into()).expect("canonical");
+            FilePath::aliased(alias.into(), &path, named).map(FilePath::into_bytes)
+        };
+        assert_eq!(aliased("/data/", "/i/x", 3).as_deref(), Ok(b"/data/x".as_slice()));
+        assert_eq!(aliased("/data", "/i_x", 2).as_deref(), Ok(b"/data_x".as_slice()));
+        assert_eq!(aliased("/data", "/i../x", 2).as_deref(), Ok(b"/data../x".as_slice()));
+        for (alias, path) in [("/data/", "/i../x"), ("/data/.", "/i./x"), ("/data/", "/i..")] {
+            assert_eq!(aliased(alias, path, 2), Err(BadPath::AboveRoot), "{alias} {path}");
+        }
+        let folder = FilePath::below("/srv".into(), b"/a").expect("below");
+        assert!(folder.holds(b"/srv/a") && folder.holds(b"/srv/a/x") && folder.holds(b"/srv/b/../a/x"));
+        assert!(!folder.holds(b"/srv/ab") && !folder.holds(b"/srv/a/../b") && !folder.holds(b"/etc/passwd"));
     }
 
     /// Property: the result starts with `/`, holds no dot segment and is its own canonical form.

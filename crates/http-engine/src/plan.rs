@@ -26,6 +26,8 @@ pub struct HttpPlan {
     pub names: crate::variable::Names,
     /// Some template asks for groups of the last match (`$1`).
     pub groups_used: bool,
+    /// Some location obeys `.htaccess` files: names that begin with `.ht` are nothing that clients may write or read.
+    pub ht_names_hidden: bool,
     /// `tidegate_cache`: its size, and the milliseconds of `recheck`.
     pub cache_bytes: u64,
     pub cache_recheck: u64,
@@ -178,6 +180,8 @@ pub struct Location {
     pub http2_chunk: usize,
     pub exact: bool,
     pub internal: bool,
+    /// It obeys `.htaccess` files, and serves no name that begins with `.ht`.
+    pub ht_names_hidden: bool,
     pub server: usize,
     /// `/name` is redirected to `/name/` (a location of a proxy whose name ends with a slash).
     pub auto_redirect: bool,

@@ -1,5 +1,6 @@
 //! A request on its way through the phases (nginx: `ngx_http_request_t`).
 
+use crate::path::CanonicalPath;
 use crate::plan::{HttpPlan, Location, Server};
 use crate::regex::Captures;
 use crate::response::OutHead;
@@ -184,8 +185,8 @@ pub enum Flow {
     Content(crate::Body),
     /// End with this status: error pages apply.
     Status(u16),
-    /// Start over with another URI (nginx: `ngx_http_internal_redirect`).
-    Redirect { path: Vec<u8>, args: Vec<u8> },
+    /// Start over with another URI (nginx: `ngx_http_internal_redirect`); `internal` says that `internal` locations may answer it.
+    Redirect { path: CanonicalPath, args: Vec<u8>, internal: bool },
     /// Go on in a named location.
     Named(Vec<u8>),
     /// The URI was changed in place: match locations again (rewrite phase).
@@ -196,6 +197,13 @@ pub enum Flow {
     Later(Later),
     /// The rest waits for sockets alone, and is polled where the connection stands.
     Exchange(Box<dyn crate::Exchange>),
+}
+
+impl Flow {
+    /// Starts over with a URI that the operator or an application named.
+    pub fn redirect(path: CanonicalPath, args: Vec<u8>) -> Flow {
+        Flow::Redirect { path, args, internal: true }
+    }
 }
 
 pub use session_engine::background::LocalFuture;
@@ -233,7 +241,7 @@ pub struct Request {
     /// The port that the request named (`$request_port`).
     pub host_port: Option<u16>,
     /// The canonical path (`$uri`), its query (`$args`).
-    pub path: Vec<u8>,
+    pub path: CanonicalPath,
     pub args: Vec<u8>,
     /// There is a query, though it may be empty: `$args` has a value.
     pub args_given: bool,
@@ -398,6 +406,19 @@ impl Request {
         self.expect_tested = true;
         self.body = RequestBody::None;
         self.body_length = Some(BodyLength::Exact(0));
+    }
+    /// The handler has no use for the body, and no handler after it gets it (nginx: `ngx_http_discard_request_body`). The connection
+    /// reads what is left of it.
+    pub fn discard_body(&mut self) {
+        if matches!(self.body, RequestBody::Unread(_)) {
+            if self.body_length == Some(BodyLength::Chunked) {
+                self.body_received = Some(0);
+            }
+            if self.body_length.is_some() {
+                self.body_length = Some(BodyLength::Exact(0));
+            }
+            self.body = RequestBody::None;
+        }
     }
     #[inline]
     pub fn loc(&self) -> &Location {
@@ -591,7 +612,8 @@ impl Request {
         (*error_status, *access_status) = (0, 0);
         (*length, *bytes_sent, *body_bytes_sent, *header_size) = (0, 0, 0, 0);
         *started = Instant::default();
-        for table in [buf, host, path, args, scratch] {
+        path.clear();
+        for table in [buf, host, args, scratch] {
             table.clear();
         }
         head.clear();

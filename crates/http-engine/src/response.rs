@@ -152,6 +152,8 @@ pub struct OutHead {
     /// `Accept-Ranges` was decided against or for (`None`: derived from `ranges_allowed`).
     pub accept_ranges: Option<bool>,
     pub content_encoding: Str,
+    /// `Expires` comes of `add_header` alone: decisions about proxies do not look at it, as in nginx.
+    pub expires_added: bool,
     /// `Vary: Accept-Encoding` is due.
     pub vary_encoding: bool,
     /// Lines that another server has written, each with its line end: sent as they stand, before `fields`. Only where
@@ -176,7 +178,7 @@ impl OutHead {
         self.status = 0;
         (self.status_line, self.content_length, self.last_modified, self.accept_ranges) = (None, None, None, None);
         (self.ranges_allowed, self.single_range, self.vary_encoding) = (false, false, false);
-        (self.no_server, self.no_date) = (false, false);
+        (self.no_server, self.no_date, self.expires_added) = (false, false, false);
         // (Most are empty: to see that costs less than to drop what is there.)
         let empty = |text: &mut Str| {
             if !matches!(text, Str::Static([])) {

@@ -1,5 +1,6 @@
 //! Which server, which location: nginx's precedence, decided on the canonical path.
 
+use crate::path::CanonicalPath;
 use crate::plan::{HttpPlan, Server};
 use crate::regex::{MatchFailed, Pattern};
 use crate::request::Request;
@@ -97,13 +98,13 @@ impl Tree {
     pub fn named(&self, name: &[u8]) -> Option<usize> {
         self.named.get(name).copied()
     }
-    fn static_location(&self, plan: &HttpPlan, path: &[u8]) -> (Match, bool) {
+    fn static_location(&self, plan: &HttpPlan, path: &CanonicalPath) -> (Match, bool) {
         if !self.exact.is_empty()
-            && let Some(location) = self.exact.get(path)
+            && let Some(location) = self.exact.get(&path[..])
         {
             return (Match::Final(*location), false);
         }
-        let after = self.prefixes.partition_point(|p| p.name.as_slice() <= path);
+        let after = self.prefixes.partition_point(|p| p.name.as_slice() <= &path[..]);
         let mut candidate = after;
         while let Some(prefix) = candidate.checked_sub(1).and_then(|index| self.prefixes.get(index)) {
             if path.starts_with(&prefix.name) {
@@ -175,7 +176,12 @@ fn note_prefix(plan: &HttpPlan, r: &Request, found: &Match, final_: bool) {
 }
 
 /// Searches one tree and those inside; the flag says that nothing further may override the result.
-fn within(plan: &HttpPlan, tree: &Tree, path: &[u8], r: &mut Request) -> Result<Option<(Route, bool)>, MatchFailed> {
+fn within(
+    plan: &HttpPlan,
+    tree: &Tree,
+    path: &CanonicalPath,
+    r: &mut Request,
+) -> Result<Option<(Route, bool)>, MatchFailed> {
     let (found, final_) = tree.static_location(plan, path);
     let mut best = None;
     if r.trace.is_some() {

@@ -1,6 +1,7 @@
 //! Built-in pages, `error_page`, and small facts about the client (nginx: `ngx_http_special_response.c`).
 
 use crate::core_table::SymlinkMode;
+use crate::path::{self, CanonicalPath, FilePath};
 use crate::request::{Flow, FolderPage, Request};
 use crate::response::{Body, Str};
 use crate::values::{Alias, KeepaliveDisable};
@@ -110,6 +111,7 @@ pub fn respond(r: &mut Request, status: u16) -> Flow {
 /// 500 without any further redirect.
 pub fn last_resort(r: &mut Request) -> Flow {
     r.error_page = true;
+    r.expect_tested = true;
     r.keep_alive = false;
     if r.settled {
         return Flow::Status(500);
@@ -127,7 +129,14 @@ fn folder_page(r: &mut Request, status: u16, page: &FolderPage) -> Flow {
             if r.method != Method::Head {
                 r.method = Method::Get;
             }
-            Flow::Redirect { path: path.to_vec(), args: args.get(1..).unwrap_or_default().to_vec() }
+            let args = args.get(1..).unwrap_or_default().to_vec();
+            match canonical(r, path.to_vec()) {
+                Ok(path) => Flow::Redirect { path, args, internal: false },
+                Err(status) => {
+                    r.error_status = status;
+                    builtin(r, status)
+                }
+            }
         }
         FolderPage::Url(url) => {
             r.error_status = 302;
@@ -157,10 +166,14 @@ fn operators_page(r: &mut Request, page: &crate::values::ErrorPage) -> Flow {
             let split = target.iter().position(|c| *c == b'?');
             let args = split.and_then(|at| target.get(at + 1..)).unwrap_or_default().to_vec();
             target.truncate(split.unwrap_or(target.len()));
+            let Ok(path) = canonical(r, target) else {
+                r.expect_tested = true;
+                return builtin(r, r.error_status);
+            };
             if r.method != Method::Head {
                 r.method = Method::Get;
             }
-            Flow::Redirect { path: target, args }
+            Flow::redirect(path, args)
         }
         Some(b'@') => Flow::Named(target),
         _ => {
@@ -264,18 +277,28 @@ pub fn keepalive_disabled(r: &Request) -> bool {
 /// (nginx: `ngx_http_map_uri_to_path`).
 ///
 /// # Errors
-/// 500 where the path was rewritten and stands for no file below `alias` any more; that is logged.
-pub fn mapped_path(r: &mut Request) -> Result<Vec<u8>, u16> {
-    let mut out = Vec::with_capacity(128);
-    map_path(r, &mut out)?;
-    Ok(out)
+/// 500 where the path was rewritten and stands for no file below `alias` any more, 400 where it leads out of the folder; both are
+/// logged.
+pub fn mapped_path(r: &mut Request) -> Result<FilePath, u16> {
+    map_path(r, Vec::with_capacity(128))
 }
 
-/// The same, appended to a buffer.
+/// [`mapped_path`] in the memory of a buffer.
 ///
 /// # Errors
 /// As [`mapped_path`].
-pub fn map_path(r: &mut Request, out: &mut Vec<u8>) -> Result<(), u16> {
+pub fn map_path(r: &mut Request, buf: Vec<u8>) -> Result<FilePath, u16> {
+    let path = std::mem::take(&mut r.path);
+    let mapped = map(r, &path, buf);
+    r.path = path;
+    mapped
+}
+
+/// The file that another path stands for in the request's location.
+///
+/// # Errors
+/// As [`mapped_path`].
+pub fn map(r: &mut Request, path: &CanonicalPath, mut buf: Vec<u8>) -> Result<FilePath, u16> {
     let plan = r.plan_rc();
     let location = plan.loc(r.location);
     let root = &location.core.root;
@@ -287,21 +310,74 @@ pub fn map_path(r: &mut Request, out: &mut Vec<u8>) -> Result<(), u16> {
         );
         return Err(500);
     }
-    root.write(r, out);
-    match root.alias {
-        Alias::No => out.extend_from_slice(&r.path),
-        Alias::Prefix(length) => out.extend_from_slice(r.path.get(length..).unwrap_or(b"")),
-        Alias::Whole if r.append_to_alias => out.extend_from_slice(&r.path),
-        Alias::Whole => {}
-    }
-    Ok(())
+    buf.clear();
+    root.write(r, &mut buf);
+    let made = match (root.path.as_literal(), root.alias) {
+        (Some(_), _) => Ok(()),
+        (None, _) => path::only_own_dots(&root.path, &buf),
+    };
+    let mapped = made.and_then(|()| match root.alias {
+        Alias::No => FilePath::of(buf, path),
+        Alias::Prefix(length) => FilePath::aliased(buf, path, length),
+        Alias::Whole if r.append_to_alias => FilePath::of(buf, path),
+        Alias::Whole => FilePath::configured(&root.path, buf),
+    });
+    mapped.map_err(|_| {
+        let (name, path) = (String::from_utf8_lossy(&location.name), String::from_utf8_lossy(path));
+        r.log(observe::Level::Error, format_args!("\"{path}\" leads out of the root of location \"{name}\""));
+        400
+    })
 }
 
-/// What a path is, under the location's `disable_symlinks`.
+/// An internal redirect to a path that the configuration, a folder's file or a server has made.
+pub fn go_to(r: &Request, path: Vec<u8>, args: Vec<u8>) -> Flow {
+    match canonical(r, path) {
+        Ok(path) => Flow::redirect(path, args),
+        Err(status) => Flow::Status(status),
+    }
+}
+
+/// Makes a path canonical.
 ///
 /// # Errors
-/// As the file system gives them.
-pub fn look(r: &mut Request, path: &[u8]) -> std::io::Result<std::rc::Rc<crate::files::FileEntry>> {
+/// 400 where it leads above the root; that is logged.
+pub fn canonical(r: &Request, path: Vec<u8>) -> Result<CanonicalPath, u16> {
+    let shown = || String::from_utf8_lossy(&path).into_owned();
+    CanonicalPath::made(path.clone()).map_err(|_| {
+        r.log(observe::Level::Error, format_args!("\"{}\" leads above the root", shown()));
+        400
+    })
+}
+
+/// What a path of the file system is, wherever it lies: for conditions, which tell of it and do not read it.
+///
+/// # Errors
+/// As [`look`].
+pub fn probe(r: &mut Request, path: &[u8]) -> std::io::Result<(crate::files::Kind, u64)> {
+    look_at(r, path).map(|found| (found.kind, found.size))
+}
+
+/// What a file is, under the location's `disable_symlinks`.
+///
+/// # Errors
+/// As the file system gives them; EACCES for names that begin with `.ht` where `.htaccess` files are obeyed.
+pub fn look(r: &mut Request, path: &FilePath) -> std::io::Result<std::rc::Rc<crate::files::FileEntry>> {
+    let name = path.rsplit(|c| *c == b'/').next().unwrap_or_default();
+    if r.loc().ht_names_hidden && path::is_ht_name(name) {
+        return Err(std::io::Error::from_raw_os_error(libc::EACCES));
+    }
+    look_at(r, path)
+}
+
+/// A folder's `.htaccess` file, which [`look`] does not give.
+///
+/// # Errors
+/// As [`look`].
+pub fn folder_file(r: &mut Request, path: &FilePath) -> std::io::Result<std::rc::Rc<crate::files::FileEntry>> {
+    look_at(r, path)
+}
+
+fn look_at(r: &mut Request, path: &[u8]) -> std::io::Result<std::rc::Rc<crate::files::FileEntry>> {
     let core = &r.loc().core;
     if core.conf.disable_symlinks.mode == SymlinkMode::Allowed {
         return crate::files::look(path);

@@ -18,6 +18,7 @@
 //! part of the answer).
 
 use crate::engine::{self, Outcome, Phase};
+use crate::path::CanonicalPath;
 use crate::plan::FilterOrder;
 use crate::request::{Request, Slot, URI_CHANGES_MAX};
 use crate::response::{Body, BodyError, Piece, Str};
@@ -146,7 +147,7 @@ impl Request {
     ///
     /// # Errors
     /// [`TooMany`]
-    pub fn subrequest(&mut self, path: Vec<u8>, args: Vec<u8>) -> Result<Box<Request>, TooMany> {
+    pub fn subrequest(&mut self, path: CanonicalPath, args: Vec<u8>) -> Result<Box<Request>, TooMany> {
         let mut child = self.child(&path)?;
         if let Some(tree) = &self.tree {
             if tree.made.get() >= MADE_MAX {

@@ -316,12 +316,17 @@ fn put_port(out: &mut Vec<u8>, address: Option<SocketAddr>) -> bool {
     address.is_some_and(|a| put_number(out, u64::from(a.port())))
 }
 
+/// A port of 0 is none, and the value is empty, as in nginx.
+fn put_proxied_port(out: &mut Vec<u8>, address: Option<SocketAddr>) -> bool {
+    address.is_some_and(|a| a.port() == 0 || put_number(out, u64::from(a.port())))
+}
+
 fn proxy_protocol_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
     put_ip(out, proxy_ip(r, false))
 }
 
 fn proxy_protocol_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put_port(out, proxy_ip(r, false))
+    put_proxied_port(out, proxy_ip(r, false))
 }
 
 fn proxy_protocol_server_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
@@ -329,7 +334,7 @@ fn proxy_protocol_server_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn proxy_protocol_server_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    put_port(out, proxy_ip(r, true))
+    put_proxied_port(out, proxy_ip(r, true))
 }
 
 fn proxy_protocol_tlv(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {

@@ -73,8 +73,12 @@ const NOT_OF_DATAGRAMS: &[&str] = &["fastopen", "backlog", "deferred", "ssl", "s
 
 impl Value for Listen {
     const SYNTAX: &'static str = "address[:port] | port | unix:path [parameter ...]";
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Listen::read(d, Kind::Http)
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let listen = Listen::read(d, Kind::Http)?;
+        if listen.http2 {
+            cx.warn(d, "the \"listen ... http2\" directive is deprecated, use the \"http2\" directive instead");
+        }
+        Ok(listen)
     }
 }
 

@@ -23,7 +23,11 @@ pub static CORE: &[Builtin] = &[
     Builtin::one("pid", |_, o| number(o, u64::from(std::process::id())), "The worker's process number."),
     Builtin::one("protocol", |s, o| put(o, if s.udp { b"UDP" } else { b"TCP" }), "TCP or UDP."),
     Builtin::one("proxy_protocol_addr", |s, o| ip(o, proxied(s, false)), "The client's address by the PROXY protocol."),
-    Builtin::one("proxy_protocol_port", |s, o| port(o, proxied(s, false)), "The client's port by the PROXY protocol."),
+    Builtin::one(
+        "proxy_protocol_port",
+        |s, o| proxied_port(o, proxied(s, false)),
+        "The client's port by the PROXY protocol.",
+    ),
     Builtin::one(
         "proxy_protocol_server_addr",
         |s, o| ip(o, proxied(s, true)),
@@ -31,7 +35,7 @@ pub static CORE: &[Builtin] = &[
     ),
     Builtin::one(
         "proxy_protocol_server_port",
-        |s, o| port(o, proxied(s, true)),
+        |s, o| proxied_port(o, proxied(s, true)),
         "The server's port by the PROXY protocol.",
     ),
     Builtin::family("proxy_protocol_tlv_", tlv, "A TLV of the PROXY protocol, by name or 0xNN."),
@@ -67,6 +71,11 @@ fn ip(out: &mut Vec<u8>, address: Option<SocketAddr>) -> bool {
 
 fn port(out: &mut Vec<u8>, address: Option<SocketAddr>) -> bool {
     address.is_some_and(|a| number(out, u64::from(a.port())))
+}
+
+/// A port of 0 is none, and the value is empty, as in nginx.
+fn proxied_port(out: &mut Vec<u8>, address: Option<SocketAddr>) -> bool {
+    address.is_some_and(|a| a.port() == 0 || number(out, u64::from(a.port())))
 }
 
 fn time(out: &mut Vec<u8>, which: impl Fn(&clock::Strings) -> &[u8]) -> bool {

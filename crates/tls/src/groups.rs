@@ -7,11 +7,11 @@ use rustls::crypto::SupportedKxGroup;
 /// Names that OpenSSL takes for a group, its number, and the name that it prints.
 const GROUPS: &[(&[&str], u16, &str)] = &[
     (&["X25519MLKEM768"], 0x11ec, "X25519MLKEM768"),
-    (&["X25519", "x25519"], 29, "x25519"),
+    (&["X25519", "x25519"], 29, "X25519"),
     (&["prime256v1", "secp256r1", "P-256"], 23, "prime256v1"),
     (&["secp384r1", "P-384"], 24, "secp384r1"),
     (&["secp521r1", "P-521"], 25, "secp521r1"),
-    (&["X448", "x448"], 30, "x448"),
+    (&["X448", "x448"], 30, "X448"),
     (&["SecP256r1MLKEM768"], 0x11eb, "SecP256r1MLKEM768"),
     (&["SecP384r1MLKEM1024"], 0x11ed, "SecP384r1MLKEM1024"),
     (&["sect163k1", "K-163"], 1, "sect163k1"),
@@ -93,12 +93,12 @@ mod tests {
         let names = |text: &str| -> Vec<String> {
             select(text).expect("known").groups.iter().map(|g| name(u16::from(g.name()))).collect()
         };
-        assert_eq!(names("auto")[..2], ["X25519MLKEM768", "x25519"]);
-        assert_eq!(names("prime256v1:X25519:P-256"), ["prime256v1", "x25519"]);
+        assert_eq!(names("auto")[..2], ["X25519MLKEM768", "X25519"]);
+        assert_eq!(names("prime256v1:X25519:P-256"), ["prime256v1", "X25519"]);
         let selected = select("secp521r1:secp384r1").expect("known");
         assert_eq!((selected.groups.len(), &selected.missing[..]), (1, &["secp521r1".to_string()][..]));
         assert_eq!(select("X25519:nonsense").err().as_deref(), Some("nonsense"));
-        assert_eq!(names("?nonsense:X25519"), ["x25519"]);
+        assert_eq!(names("?nonsense:X25519"), ["X25519"]);
         assert_eq!(name(0xfefe), "0xfefe");
     }
 }

@@ -140,7 +140,7 @@ fn both_versions_carry_bytes_however_they_are_cut() {
             pair.exchange();
             assert_eq!(pair.facts().protocol, protocol);
             assert_eq!(pair.facts().server_name.as_deref(), Some("localhost"));
-            assert_eq!(pair.facts().curve.as_deref(), Some(if tls13 { "X25519MLKEM768" } else { "x25519" }));
+            assert_eq!(pair.facts().curve.as_deref(), Some(if tls13 { "X25519MLKEM768" } else { "X25519" }));
             assert!(
                 pair.facts().cipher.ends_with("AES256-GCM-SHA384") || pair.facts().cipher.starts_with("TLS_AES_256")
             );
@@ -558,7 +558,7 @@ fn ciphers_and_groups_are_those_of_the_rules() {
     assert_eq!((facts.cipher, facts.curve.as_deref()), ("ECDHE-ECDSA-CHACHA20-POLY1305", Some("secp384r1")));
     assert_eq!(facts.alpn.as_deref(), Some(&b"http/1.1"[..]));
     assert!(facts.ciphers().contains("ECDHE-RSA-AES256-GCM-SHA384:"));
-    assert!(facts.curves().starts_with("X25519MLKEM768:x25519:prime256v1:secp384r1"));
+    assert!(facts.curves().starts_with("X25519MLKEM768:X25519:prime256v1:secp384r1"));
 }
 
 #[test]

@@ -95,11 +95,11 @@ fn v1(buf: &[u8]) -> Result<Option<(Header, usize)>, Error> {
     if ![&b"TCP4 "[..], b"TCP6 ", b"UNKNOWN"].iter().any(|word| begins(word)) {
         return Err(broken());
     }
-    // The first LF ends the header or breaks it. nginx looks further than 107 bytes for the end of an UNKNOWN one; a
-    // sender that needs that does not keep to the protocol.
-    let window = buf.get(..V1_MAX_HEADER).unwrap_or(buf);
+    // The first LF ends the header or breaks it. The end of an UNKNOWN one is looked for beyond 107 bytes, as in nginx.
+    let max = if family.starts_with(b"UNKNOWN") { MAX_HEADER } else { V1_MAX_HEADER };
+    let window = buf.get(..max).unwrap_or(buf);
     let Some(lf) = window.iter().position(|&b| b == b'\n') else {
-        return if buf.len() >= V1_MAX_HEADER { Err(broken()) } else { Ok(None) };
+        return if buf.len() >= max { Err(broken()) } else { Ok(None) };
     };
     let end = match lf.checked_sub(1) {
         Some(cr) if window.get(cr) == Some(&b'\r') => cr,
@@ -128,8 +128,18 @@ fn v1_addresses(line: &[u8]) -> Option<Addresses> {
     if !matches!(family, "TCP4" | "TCP6") {
         return None;
     }
-    let socket = |ip: &str, port| Some(SocketAddr::new(ip.parse::<IpAddr>().ok()?, port));
+    let socket = |text: &str, port| Some(SocketAddr::new(ip(text)?, port));
     Some(Addresses { source: socket(ips.0, ports.0)?, destination: socket(ips.1, ports.1)? })
+}
+
+/// An address; one of version 4 may have zeros before its numbers, which are decimal all the same (nginx: `ngx_inet_addr`).
+fn ip(text: &str) -> Option<IpAddr> {
+    if let Ok(ip) = text.parse() {
+        return Some(ip);
+    }
+    let mut octets = text.split('.').map(|number| u8::try_from(port(number).filter(|_| !number.is_empty())?).ok());
+    let ip = [octets.next()??, octets.next()??, octets.next()??, octets.next()??];
+    octets.next().is_none().then(|| IpAddr::from(ip))
 }
 
 /// Digits only: `u16::from_str` would take a `+`.

@@ -55,15 +55,32 @@ fn v1_broken() {
     assert_eq!(log, b"broken header: \"BOGUS\"");
 }
 
-/// 107 bytes and no line end: no more can come.
+/// Without a line end no more can come behind 107 bytes, or behind all that is read for a header where the family is unknown.
 #[test]
 fn v1_limit() {
+    for (start, max) in [("PROXY TCP4 ", V1_MAX_HEADER), ("PROXY UNKNOWN ", MAX_HEADER)] {
+        let mut line = start.as_bytes().to_vec();
+        line.resize(max - 1, b'1');
+        assert_eq!(parse(&line), Ok(None), "{start}");
+        line.push(b'1');
+        assert!(parse(&line).is_err(), "{start}");
+    }
     let mut line = b"PROXY UNKNOWN ".to_vec();
-    line.resize(V1_MAX_HEADER - 2, b'x');
-    assert_eq!(parse(&line), Ok(None));
-    assert_eq!(whole(&[line.as_slice(), b"\r\n"].concat()).1, V1_MAX_HEADER);
-    line.push(b'x');
-    assert!(parse(&[line.as_slice(), b"\r\n"].concat()).is_err());
+    line.resize(MAX_HEADER - 2, b'x');
+    assert_eq!(whole(&[line.as_slice(), b"\r\n"].concat()).1, MAX_HEADER);
+}
+
+#[test]
+fn v1_zeros_before_numbers() {
+    let (header, _) = whole(b"PROXY TCP4 01.2.3.4 192.0.002.010 1 2\r\n");
+    let addresses = header.addresses.expect("addresses");
+    assert_eq!(
+        (addresses.source.to_string(), addresses.destination.to_string()),
+        ("1.2.3.4:1".into(), "192.0.2.10:2".into())
+    );
+    for bad in ["1.2.3", "1.2.3.4.5", "1.2.3.256", "1..2.3", "0x1.2.3.4", "1.2.3.+4"] {
+        assert!(parse(format!("PROXY TCP4 {bad} 192.0.2.1 1 2\r\n").as_bytes()).is_err(), "{bad}");
+    }
 }
 
 fn v2(command: u8, family: u8, body: &[u8]) -> Vec<u8> {

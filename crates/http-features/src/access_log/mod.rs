@@ -59,6 +59,8 @@ struct Write(WriteOf<Request>);
 
 impl Logger for Write {
     fn log(&self, r: &mut Request) {
+        // What fails from here on says so in the error log.
+        r.action = Some("logging request");
         self.0.log(r);
     }
 }

@@ -4,7 +4,7 @@ use crate::shared::media_types::MediaTypes;
 use conf_schema::value::Text;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::subrequest::{self, Stream};
-use http_engine::{BlockPlan, Body, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request};
+use http_engine::{BlockPlan, Body, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request, special};
 use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -93,7 +93,8 @@ enum At {
 /// A subrequest for one of the URIs; none, where there is no URI.
 fn begin(r: &mut Request, said: &Option<Text>) -> Result<Option<Stream>, BodyError> {
     let Some(uri) = uri(said) else { return Ok(None) };
-    let child = r.subrequest(uri.to_vec(), Vec::new()).map_err(|_| BodyError)?;
+    let uri = special::canonical(r, uri.to_vec()).map_err(|_| BodyError)?;
+    let child = r.subrequest(uri, Vec::new()).map_err(|_| BodyError)?;
     Ok(Some(subrequest::stream(child)))
 }
 

@@ -6,6 +6,7 @@
 use crate::shared::upstream_state::UpstreamState;
 use conf_schema::value::Text;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::path::CanonicalPath;
 use http_engine::response::OutField;
 use http_engine::variable::{VarId, Variables};
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, subrequest};
@@ -55,7 +56,7 @@ impl Feature for AuthRequest {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<AuthRequestConf>() else { return Ok(()) };
         if conf.auth_request.0 != b"off" {
-            let uri = conf.auth_request.0.as_slice().into();
+            let uri = CanonicalPath::configured(&conf.auth_request.0)?;
             let sets = conf.auth_request_set.as_ref().map(|a| a.0.as_slice().into()).unwrap_or_default();
             block.handle(HandlerOrder::AuthRequest, Arc::new(Ask { uri, sets }));
         }
@@ -64,13 +65,13 @@ impl Feature for AuthRequest {
 }
 
 struct Ask {
-    uri: Box<[u8]>,
+    uri: CanonicalPath,
     sets: Arc<[(VarId, Template)]>,
 }
 
 impl Handler for Ask {
     fn run(&self, r: &mut Request) -> Flow {
-        let Ok(mut child) = r.subrequest(self.uri.to_vec(), Vec::new()) else { return Flow::Status(500) };
+        let Ok(mut child) = r.subrequest(self.uri.clone(), Vec::new()) else { return Flow::Status(500) };
         child.head_only = true;
         child.body_length = None;
         child.leave_body();

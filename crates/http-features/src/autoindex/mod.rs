@@ -87,11 +87,10 @@ impl Handler for List {
         if !r.path.ends_with(b"/") || !matches!(r.method, Method::Get | Method::Head) {
             return Flow::Declined;
         }
-        let mut path = match http_engine::special::mapped_path(r) {
-            Ok(path) => path,
+        let path = match http_engine::special::mapped_path(r) {
+            Ok(path) => path.without_slash(),
             Err(status) => return Flow::Status(status),
         };
-        path.pop();
         let mut format = self.format;
         let mut callback = Vec::new();
         if format == Format::Jsonp {

@@ -4,7 +4,7 @@
 use crate::shared::caching::conf::{Declared, Settings, StoreTo};
 use crate::shared::caching::paths::Caches;
 use crate::shared::caching::{CacheState, Caching, Storing, stored_fields};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{Area, Complaint, Cx, Directive, Level, Problem, Table, Value, directives};
 use http_engine::plan::Folder;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HttpBuild, PlanOrder, Request};
@@ -108,6 +108,15 @@ fn plan(settings: Settings, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if stores {
             let text = format!("\"{family}_cache\" directive is incompatible with \"{family}_store\"");
             return Err(Problem::says(text));
+        }
+        // `proxy_cache_key` alone has a default; without one, all responses would have one key.
+        if family != "proxy" && settings.key.is_none() {
+            let at = block.location.at;
+            let text = format!("no \"{family}_cache_key\" for \"{family}_cache\"");
+            let complaint = Complaint { level: Level::Warn, text, span: Some(at.span), line: at.line, hint: None };
+            if !block.cx.warnings.contains(&complaint) {
+                block.cx.warnings.push(complaint);
+            }
         }
         block.location.extensions.push(Arc::new(Arc::new(caching)));
     }

@@ -2,7 +2,7 @@
 
 use super::files::{self, Renaming, Work, shown};
 use super::{DavPlan, Depth, depth, has_body, later, refuse};
-use http_engine::path::unsafe_uri;
+use http_engine::path::{CanonicalPath, unsafe_uri};
 use http_engine::values::Alias;
 use http_engine::variables::bytes_path;
 use http_engine::{Flow, Request, special};
@@ -43,7 +43,7 @@ pub fn own_path<'a>(r: &Request, text: &'a [u8]) -> Result<&'a [u8], BadDestinat
 }
 
 /// `Destination` as a path, unescaped and without steps upwards.
-pub fn destination(r: &Request, text: &[u8]) -> Result<Vec<u8>, BadDestination> {
+pub fn destination(r: &Request, text: &[u8]) -> Result<CanonicalPath, BadDestination> {
     let path = own_path(r, text)?;
     unsafe_uri(path).map(|(path, _)| path).map_err(|_| BadDestination::Invalid)
 }
@@ -100,6 +100,9 @@ fn prepare(plan: &DavPlan, r: &mut Request) -> Result<Job, Flow> {
             refuse(r, 400, format_args!("client sent invalid \"Destination\" header: \"{said}\""))
         }
     })?;
+    if r.plan().ht_names_hidden && to.has_ht_name() {
+        return Err(refuse(r, 403, format_args!("names that begin with \".ht\" are not for clients")));
+    }
     let uri = shown(&r.path);
     let slashed = r.path.ends_with(b"/");
     if slashed != wanted.ends_with(b"/") {
@@ -130,9 +133,7 @@ fn prepare(plan: &DavPlan, r: &mut Request) -> Result<Job, Flow> {
         }
     };
     let source = special::mapped_path(r).map_err(Flow::Status)?;
-    let own = std::mem::replace(&mut r.path, to);
-    let target = special::mapped_path(r);
-    r.path = own;
+    let target = special::map(r, &to, Vec::new());
     let (source, mut target) = (single_slashes(&source), single_slashes(&target.map_err(Flow::Status)?));
     let slashed = target.ends_with(b"/");
     if slashed {
@@ -173,6 +174,8 @@ fn single_slashes(path: &[u8]) -> Vec<u8> {
 
 impl Job {
     fn run(mut self, work: &mut Work) -> Result<u16, u16> {
+        work.refuse_ht_names(&self.source)?;
+        work.refuse_ht_names(&self.target)?;
         let target = bytes_path(&self.target).to_path_buf();
         let over_folder = match std::fs::symlink_metadata(&target) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {

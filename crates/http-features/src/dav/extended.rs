@@ -9,7 +9,7 @@ use super::{dead, files};
 use crate::shared::body_store;
 use bytes::Bytes;
 use http_engine::engine::method_bit;
-use http_engine::path::unsafe_uri;
+use http_engine::path::{CanonicalPath, unsafe_uri};
 use http_engine::variables::bytes_path;
 use http_engine::{Body, Flow, Handler, LocalFuture, Request, files as cached, special};
 use http_types::{Known, Method};
@@ -108,12 +108,9 @@ fn holds(locks: &Locks, r: &mut Request, list: &List, now: i64) -> bool {
     })
 }
 
-fn has_etag(r: &mut Request, path: &[u8], etag: &[u8]) -> bool {
-    let own = std::mem::replace(&mut r.path, path.to_vec());
-    let file = special::mapped_path(r);
-    r.path = own;
-    let Ok(file) = file else { return false };
-    cached::look(&file).is_ok_and(|found| found.kind == cached::Kind::File && *found.etag == *etag)
+fn has_etag(r: &mut Request, path: &CanonicalPath, etag: &[u8]) -> bool {
+    let Ok(file) = special::map(r, path, Vec::new()) else { return false };
+    special::look(r, &file).is_ok_and(|found| found.kind == cached::Kind::File && *found.etag == *etag)
 }
 
 pub fn options(plan: &DavPlan, r: &mut Request) -> Flow {
@@ -191,7 +188,7 @@ async fn list(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
     r.out.content_type = "text/xml".into();
     r.out.charset = "utf-8".into();
     let dead = plan.allows(Method::Proppatch);
-    let listing = Listing::new(wanted, plan.locks.clone(), dead, r.path.clone(), path.into(), found, inside);
+    let listing = Listing::new(wanted, plan.locks.clone(), dead, r.path.to_vec(), path.into(), found, inside);
     Ok(Flow::Content(Body::Source(Box::new(listing))))
 }
 

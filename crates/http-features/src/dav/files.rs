@@ -3,6 +3,7 @@
 
 use super::dead;
 use http_engine::Request;
+use http_engine::path::is_ht_name;
 use http_engine::variables::bytes_path;
 use observe::{Level, os};
 use std::ffi::OsString;
@@ -20,6 +21,8 @@ const DEPTH_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub struct Work {
     pub lines: Vec<(Level, String)>,
+    /// `.htaccess` files are obeyed somewhere: names that begin with `.ht` are neither read nor written nor removed.
+    pub ht_names_hidden: bool,
 }
 
 /// Lines that one request logs; a tree may have very many files that cannot be removed.
@@ -33,8 +36,9 @@ pub async fn run<T: Send + 'static>(
     r: &Request,
     job: impl FnOnce(&mut Work) -> Result<T, u16> + Send + 'static,
 ) -> Result<T, u16> {
+    let ht_names_hidden = r.plan().ht_names_hidden;
     let all = move || {
-        let mut work = Work::default();
+        let mut work = Work { ht_names_hidden, ..Work::default() };
         let result = job(&mut work);
         (result, work)
     };
@@ -97,6 +101,43 @@ impl Work {
         status
     }
 
+    /// Refuses a path that is a link to a name that begins with `.ht`, and a folder with such a name at any depth.
+    ///
+    /// # Errors
+    /// 403; 500 for a tree that is too deep to be looked through.
+    pub fn refuse_ht_names(&mut self, path: &[u8]) -> Result<(), u16> {
+        if !self.ht_names_hidden {
+            return Ok(());
+        }
+        let path = bytes_path(path.strip_suffix(b"/").unwrap_or(path));
+        let hidden = |name: Option<&std::ffi::OsStr>| name.is_some_and(|name| is_ht_name(name.as_bytes()));
+        let resolved = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        if hidden(resolved.file_name()) {
+            return Err(self.says(403, format!("\"{}\" is not for clients", path.display())));
+        }
+        // A link itself is moved or removed, and not the folder that it leads to.
+        let mut folders = Vec::new();
+        if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
+            folders.push((path.to_path_buf(), 0));
+        }
+        while let Some((folder, depth)) = folders.pop() {
+            if depth > DEPTH_MAX {
+                return Err(self.says(500, format!("\"{}\" is too deep", folder.display())));
+            }
+            let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+            for entry in entries.flatten() {
+                if hidden(Some(&entry.file_name())) {
+                    let found = entry.path();
+                    return Err(self.says(403, format!("\"{}\" is not for clients", found.display())));
+                }
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    folders.push((entry.path(), depth + 1));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether it is a folder that is to be removed.
     ///
     /// # Errors
@@ -139,6 +180,11 @@ impl Work {
                 Err(e) => return Err(self.failed(&e, 500, "readdir()", folder)),
             };
             let path = entry.path();
+            if self.ht_names_hidden && is_ht_name(entry.file_name().as_bytes()) {
+                // It came after the tree was looked through; the folder stays with it.
+                self.says(0, format!("\"{}\" is not for clients", path.display()));
+                continue;
+            }
             // A symbolic link is no folder, wherever it leads.
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 let _ = self.delete_inside(&path, depth - 1);
@@ -184,6 +230,10 @@ impl Work {
             };
             let (source, target) = (entry.path(), to.join(entry.file_name()));
             let Ok(found) = entry.metadata() else { continue };
+            if self.ht_names_hidden && is_ht_name(entry.file_name().as_bytes()) {
+                self.says(0, format!("\"{}\" is not for clients", source.display()));
+                continue;
+            }
             if found.is_dir() {
                 if let Err(e) = DirBuilder::new().mode(found.mode() & 0o777).create(&target) {
                     self.failed(&e, 0, "mkdir()", &target);

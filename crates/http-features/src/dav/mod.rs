@@ -237,6 +237,9 @@ impl Handler for Dav {
         if !plan.allows(r.method) {
             return Flow::Declined;
         }
+        if r.plan().ht_names_hidden && r.path.has_ht_name() {
+            return refuse(r, 403, format_args!("names that begin with \".ht\" are not for clients"));
+        }
         match r.method {
             Method::Put => put::put(plan, r),
             Method::Delete => delete(plan, r),
@@ -339,6 +342,9 @@ fn delete(plan: &Arc<DavPlan>, r: &mut Request) -> Flow {
                 Some(Depth::Zero) if !folder => {}
                 _ if folder => return Err(work.says(400, "\"Depth\" header must be infinity".into())),
                 _ => return Err(work.says(400, "\"Depth\" header must be 0 or infinity".into())),
+            }
+            if folder {
+                work.refuse_ht_names(&path)?;
             }
             work.delete(&path, folder)?;
             Ok(204)

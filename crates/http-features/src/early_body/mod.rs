@@ -3,6 +3,7 @@
 use crate::shared::body_store;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::core_table::Conditions;
+use http_engine::request::URI_CHANGES_MAX;
 use http_engine::template::truthy;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use http_types::BodyLength;
@@ -41,7 +42,11 @@ struct Read(Vec<Template>);
 impl Handler for Read {
     fn run(&self, r: &mut Request) -> Flow {
         // A redirected request has been asked before.
-        if r.internal || r.is_subrequest() || !self.0.iter().any(|template| truthy(&template.eval(r))) {
+        if r.internal
+            || r.uri_changes_left < URI_CHANGES_MAX
+            || r.is_subrequest()
+            || !self.0.iter().any(|template| truthy(&template.eval(r)))
+        {
             return Flow::Declined;
         }
         let limit = r.loc().core.conf.client_max_body_size.0;

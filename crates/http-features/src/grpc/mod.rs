@@ -167,7 +167,19 @@ struct Spoken {
     overridden: NameSet,
 }
 
+impl HeaderLine {
+    /// It says what `:authority` is, and is no field.
+    fn is_host(&self) -> bool {
+        self.name.eq_ignore_ascii_case(b"host")
+    }
+}
+
 impl Spoken {
+    /// What the last `grpc_set_header Host` says, unless that is empty.
+    fn authority(&self, r: &mut Request) -> Option<Vec<u8>> {
+        let host = self.lines.iter().rfind(|line| line.is_host())?.value.eval(r);
+        r.field_value("grpc_set_header", b"Host", host).filter(|host| !host.is_empty())
+    }
     fn says(&self, name: &str) -> bool {
         self.lines.iter().any(|line| line.name.eq_ignore_ascii_case(name.as_bytes()))
     }
@@ -193,9 +205,9 @@ impl Protocol for Spoken {
     ) -> Result<bool, u16> {
         let path = target::unparsed(r);
         let method = r.method_name().to_vec();
-        let host = (!self.says("host")).then(|| target.origin.host.as_bytes());
+        let host = self.authority(r).unwrap_or_else(|| target.origin.host.as_bytes().to_vec());
         let values: Vec<Vec<u8>> = self.lines.iter().map(|line| line.value.eval(r)).collect();
-        let mut block = HeaderBlock::new(&method, target.origin.tls, &clean::encoded(&path), host, out);
+        let mut block = HeaderBlock::new(&method, target.origin.tls, &clean::target(&path), Some(&host), out);
         if let Announce::Length(n) = announce
             && !self.says("content-length")
         {
@@ -205,7 +217,7 @@ impl Protocol for Spoken {
         if !self.says("te") && r.header(Known::Te).is_some_and(trailers) {
             block.field(b"te", b"trailers");
         }
-        for (line, value) in self.lines.iter().zip(&values) {
+        for (line, value) in self.lines.iter().zip(&values).filter(|(line, _)| !line.is_host()) {
             if clean::ends_line(value) || clean::ends_line(&line.name) {
                 r.dropped("grpc_set_header", &line.name, value);
             } else if !value.is_empty() {
@@ -219,5 +231,26 @@ impl Protocol for Spoken {
             }
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_the_authority() {
+        let line = |name: &str, value: &str| HeaderLine {
+            name: name.as_bytes().to_vec(),
+            value: Template::literal(value.as_bytes()),
+        };
+        let authority = |lines: Vec<HeaderLine>| {
+            let spoken = Spoken { lines, overridden: NameSet::default() };
+            spoken.authority(&mut Request::default())
+        };
+        assert_eq!(authority(vec![line("X-Host", "x"), line("host", "a"), line("Host", "b")]), Some(b"b".to_vec()));
+        assert_eq!(authority(vec![line("Host", "")]), None);
+        assert_eq!(authority(vec![line("X-Host", "x")]), None);
+        assert!(line("HOST", "a").is_host() && !line("X-Host", "a").is_host());
     }
 }

@@ -187,7 +187,10 @@ impl Field {
     fn add(&self, r: &mut Request, value: Vec<u8>) {
         match self.kind {
             Kind::Plain if value.is_empty() => {}
-            Kind::Plain => r.out.add(Str::Shared(self.name.clone()), value),
+            Kind::Plain => {
+                r.out.expires_added |= self.name.eq_ignore_ascii_case(b"expires") && r.out.field(b"expires").is_none();
+                r.out.add(Str::Shared(self.name.clone()), value);
+            }
             Kind::Etag => r.out.etag = value.into(),
             Kind::LastModified => {
                 r.out.last_modified = observe::clock::parse_http_time(&value);

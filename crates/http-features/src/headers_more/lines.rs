@@ -202,10 +202,13 @@ fn statuses<'a>(directive: &str, list: impl Iterator<Item = &'a [u8]>) -> Result
 fn item<K: Kind>(cx: &mut Cx, d: &Directive, index: usize) -> Result<Item, Problem> {
     let directive = d.name.text().into_owned();
     let text = d.args.get(index).map(|w| w.bytes.clone()).unwrap_or_default();
-    let colon = text.iter().position(|c| *c == b':').unwrap_or(text.len());
-    let name = text.get(..colon).unwrap_or_default().trim_ascii();
-    let value = text.get(colon + 1..).unwrap_or_default().trim_ascii_start();
-    let shown = String::from_utf8_lossy(&text).into_owned();
+    // As in the module, a space ends the name just as a colon does.
+    let text = text.trim_ascii_start();
+    let end = text.iter().position(|c| *c == b':' || c.is_ascii_whitespace()).unwrap_or(text.len());
+    let (name, rest) = text.split_at_checked(end).unwrap_or((text, b""));
+    let from = rest.iter().position(|c| *c != b':' && !c.is_ascii_whitespace()).unwrap_or(rest.len());
+    let value = rest.get(from..).unwrap_or_default();
+    let shown = String::from_utf8_lossy(text).into_owned();
     let wildcard = !K::SETS && name.ends_with(b"*");
     let name = if wildcard { name.strip_suffix(b"*").unwrap_or(name) } else { name };
     if name.is_empty() {

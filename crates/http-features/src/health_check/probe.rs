@@ -6,6 +6,7 @@ use crate::shared::probing::{Prober, Probing};
 use crate::shared::upstream_state::{Try, UpstreamState};
 use base::clock;
 use bytes::Bytes;
+use http_engine::path::CanonicalPath;
 use http_engine::{Begun, Connection, HttpPlan, ListenerRef, Request};
 use http_types::{BodyLength, Method, ResponseHead, Span};
 use observe::os;
@@ -61,7 +62,7 @@ fn request(plan: Arc<HttpPlan>, location: usize, uri: &str, group: &str) -> Box<
     let bytes = r.buf.clone();
     // It is right by construction; an empty head would do no harm.
     let _ = HeadParser::default().parse(&bytes, &HeadLimits::default(), &mut r.head);
-    r.path = uri.split('?').next().unwrap_or_default().as_bytes().to_vec();
+    r.path = CanonicalPath::made(uri.split('?').next().unwrap_or_default().into()).unwrap_or_default();
     let nowhere = Rc::new(net::listen::Address::Unix("".into()));
     r.connection = Some(Rc::new(Connection {
         number: 0,

@@ -2,6 +2,7 @@
 
 use htaccess::settings::{self, File};
 use http_engine::files::{FileEntry, Kind};
+use http_engine::path::FilePath;
 use http_engine::{Request, special};
 use observe::{Level, os};
 use std::cell::RefCell;
@@ -32,9 +33,9 @@ thread_local! {
 }
 
 /// What a folder says of itself.
-pub fn read(r: &mut Request, folder: &[u8]) -> Answer {
-    let path = [folder, b"/.htaccess"].concat();
-    let found = match special::look(r, &path) {
+pub fn read(r: &mut Request, folder: &FilePath) -> Answer {
+    let Ok(path) = folder.inside(b".htaccess") else { return Answer::None };
+    let found = match special::folder_file(r, &path) {
         Ok(found) if found.kind == Kind::File => found,
         Ok(_) => return Answer::None,
         Err(e) => match e.raw_os_error() {
@@ -51,7 +52,7 @@ pub fn read(r: &mut Request, folder: &[u8]) -> Answer {
         Err(words) => Answer::Wrong(words.clone()),
     };
     KNOWN.with_borrow_mut(|known| {
-        if let Some(known) = known.get(&path).filter(|known| Rc::ptr_eq(&known.found, &found)) {
+        if let Some(known) = known.get(&path[..]).filter(|known| Rc::ptr_eq(&known.found, &found)) {
             return answer(&known.read);
         }
         let read = parse(&path, &found);
@@ -59,7 +60,7 @@ pub fn read(r: &mut Request, folder: &[u8]) -> Answer {
         if known.len() >= FILES_MAX {
             known.clear();
         }
-        known.insert(path, Known { found, read });
+        known.insert(path.into_bytes(), Known { found, read });
         out
     })
 }

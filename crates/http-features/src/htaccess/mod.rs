@@ -15,6 +15,7 @@ use conf_schema::{Area, Problem, Table, directives};
 use htaccess::rewrite::{Inherit, Outcome, Rule, Run};
 use htaccess::settings::{ErrorDocument, File};
 use htaccess::{Settings, access};
+use http_engine::path::{FilePath, is_ht_name};
 use http_engine::request::FolderPage;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Flow, Handler, HandlerOrder, Request, special};
@@ -57,6 +58,7 @@ impl Feature for HtaccessFeature {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<HtaccessConf>() else { return Ok(()) };
         if conf.htaccess {
+            block.location.ht_names_hidden = true;
             block.handle(HandlerOrder::Htaccess, Arc::new(Obey));
             block.handle(HandlerOrder::HtaccessListing, Arc::new(Listing));
             block.location.filters.push((FilterOrder::Htaccess, Arc::new(response::Fields)));
@@ -107,8 +109,8 @@ fn obey(r: &mut Request) -> Result<Flow, String> {
     // something must not be those of yesterday.
     http_engine::files::changed();
     let Some(walk) = Walk::of(r)? else { return Ok(Flow::Declined) };
-    let hidden = walk.name().starts_with(b".ht");
-    let mut read: Vec<(Vec<u8>, Rc<File>)> = Vec::new();
+    let hidden = is_ht_name(walk.name());
+    let mut read: Vec<(FilePath, Rc<File>)> = Vec::new();
     for folder in &walk.folders {
         match files::read(r, folder) {
             files::Answer::None => {}
@@ -122,8 +124,9 @@ fn obey(r: &mut Request) -> Result<Flow, String> {
         return Ok(Flow::Declined);
     }
     let settings = Rc::new(together(r, &walk, &read)?);
+    let redirected_here = before.is_some();
     let (ended, old) = before.unwrap_or_default();
-    let mut values = Values::new(r, request::after_redirect(r, old));
+    let mut values = Values::new(r, request::after_redirect(r, redirected_here, old));
     values.set(&settings.env)?;
     let modified = walk.modified;
     let pages = pages(&settings);
@@ -177,7 +180,7 @@ fn obey(r: &mut Request) -> Result<Flow, String> {
         }
         Outcome::Internal { path, args, end } if !path.is_empty() => {
             keep(r, end);
-            Ok(Flow::Redirect { path, args })
+            Ok(elsewhere(r, path, args))
         }
         Outcome::Internal { end, .. } => {
             keep(r, end);
@@ -193,7 +196,7 @@ fn obey(r: &mut Request) -> Result<Flow, String> {
 /// The path stays: its type, or the file that stands for a folder.
 fn found(r: &mut Request, walk: &Walk, settings: &Settings) -> Flow {
     if walk.is_folder && r.path.ends_with(b"/") && matches!(r.method, Method::Get | Method::Head | Method::Post) {
-        return index(r, walk, settings);
+        return index(r, settings);
     }
     if let Some(media) = response::media_type(settings, walk.name())
         && r.loc().content.is_none()
@@ -203,23 +206,36 @@ fn found(r: &mut Request, walk: &Walk, settings: &Settings) -> Flow {
     Flow::Declined
 }
 
+/// Starts over with a path that a folder's file has made. It is the folder's author who names it and not the operator: locations
+/// that are `internal` do not answer it.
+fn elsewhere(r: &Request, path: Vec<u8>, args: Vec<u8>) -> Flow {
+    match special::canonical(r, path) {
+        Ok(path) => Flow::Redirect { path, args, internal: false },
+        Err(status) => Flow::Status(status),
+    }
+}
+
 /// `DirectoryIndex`.
-fn index(r: &mut Request, walk: &Walk, settings: &Settings) -> Flow {
+fn index(r: &mut Request, settings: &Settings) -> Flow {
     let Some(names) = &settings.directory_index else { return Flow::Declined };
     for name in names {
         if name.starts_with('/') {
-            return Flow::Redirect { path: name.clone().into_bytes(), args: r.args.clone() };
+            return elsewhere(r, name.clone().into_bytes(), r.args.clone());
         }
-        let file = [walk.filename.as_slice(), name.as_bytes()].concat();
+        let path = match special::canonical(r, [&r.path, name.as_bytes()].concat()) {
+            Ok(path) => path,
+            Err(status) => return Flow::Status(status),
+        };
+        let Ok(file) = special::map(r, &path, Vec::new()) else { continue };
         if special::look(r, &file).is_ok_and(|found| found.kind != http_engine::files::Kind::Folder) {
-            return Flow::Redirect { path: [r.path.as_slice(), name.as_bytes()].concat(), args: r.args.clone() };
+            return Flow::Redirect { path, args: r.args.clone(), internal: false };
         }
     }
     if settings.indexes == Some(true) { Flow::Declined } else { Flow::Status(403) }
 }
 
 /// All files as one: folders from the outside in, then their sections.
-fn together(r: &Request, walk: &Walk, read: &[(Vec<u8>, Rc<File>)]) -> Result<Settings, String> {
+fn together(r: &Request, walk: &Walk, read: &[(FilePath, Rc<File>)]) -> Result<Settings, String> {
     let mut settings = Settings::default();
     for (_, file) in read {
         settings.merge(&file.base);
@@ -260,7 +276,12 @@ fn redirected(settings: &Settings, r: &Request, args: &[u8]) -> Result<Option<(u
 }
 
 /// The rules of the innermost folder that has any, and those that it inherits.
-fn rewrite(r: &mut Request, walk: &Walk, read: &[(Vec<u8>, Rc<File>)], values: &mut Values) -> Result<Outcome, String> {
+fn rewrite(
+    r: &mut Request,
+    walk: &Walk,
+    read: &[(FilePath, Rc<File>)],
+    values: &mut Values,
+) -> Result<Outcome, String> {
     let all: Vec<_> = read.iter().filter_map(|(folder, file)| Some((folder, file.rewrite.as_ref()?))).collect();
     let Some((folder, own)) = all.last() else { return Ok(Outcome::Pass) };
     if !all.iter().rev().find_map(|(_, rewrite)| rewrite.engine).unwrap_or(false) {
@@ -281,11 +302,11 @@ fn rewrite(r: &mut Request, walk: &Walk, read: &[(Vec<u8>, Rc<File>)], values: &
         }
     }
     let base = all.iter().rev().find_map(|(_, rewrite)| rewrite.base.as_deref());
-    let directory = [folder.as_slice(), b"/"].concat();
+    let directory = [folder, b"/".as_slice()].concat();
     let uri = r.path.clone();
     let mut run = Run {
         directory: &directory,
-        filename: walk.filename.clone(),
+        filename: walk.filename.to_vec(),
         path_info: walk.path_info.clone(),
         uri: &uri,
         args: r.args.clone(),
@@ -297,7 +318,7 @@ fn rewrite(r: &mut Request, walk: &Walk, read: &[(Vec<u8>, Rc<File>)], values: &
         env: std::mem::take(&mut values.env),
         media_type: None,
     };
-    let mut machine = Machine { r, values, file: [folder.as_slice(), b"/.htaccess"].concat() };
+    let mut machine = Machine { r, values, root: &walk.root, file: [folder, b"/.htaccess".as_slice()].concat() };
     let outcome = run.apply(&rules, base, &mut machine);
     let (args, media) = (std::mem::take(&mut run.args), run.media_type.take());
     values.env = run.env;

@@ -4,6 +4,7 @@ use super::walk::Walk;
 use htaccess::rewrite::{Asks, Kind};
 use htaccess::settings::EnvRule;
 use http_engine::files::Kind as FileKind;
+use http_engine::path::FilePath;
 use http_engine::{Request, special};
 use net::listen::Address;
 use observe::Level;
@@ -28,9 +29,10 @@ pub fn find(env: &Env, name: &str) -> Option<Vec<u8>> {
         .and_then(|(_, value)| value.clone())
 }
 
-/// Variables after an internal redirect: the old ones as `REDIRECT_...` (Apache: `internal_internal_redirect`).
-pub fn after_redirect(r: &Request, old: Env) -> Env {
-    if old.is_empty() && !r.internal {
+/// Variables after an internal redirect: the old ones as `REDIRECT_...` (Apache: `internal_internal_redirect`). `here`: a folder has
+/// made it.
+pub fn after_redirect(r: &Request, here: bool, old: Env) -> Env {
+    if old.is_empty() && !r.internal && !here {
         return old;
     }
     let mut env: Env = Vec::new();
@@ -42,7 +44,7 @@ pub fn after_redirect(r: &Request, old: Env) -> Env {
     }
     let status = if r.error_status == 0 { 200 } else { r.error_status };
     env.push(("REDIRECT_STATUS".into(), Some(status.to_string().into_bytes())));
-    env.push(("REDIRECT_URL".into(), Some(r.path.clone())));
+    env.push(("REDIRECT_URL".into(), Some(r.path.to_vec())));
     env
 }
 
@@ -81,7 +83,7 @@ impl Values {
             peer: connection.peer.map(|peer| peer.ip().to_canonical()),
             local,
             method: String::from_utf8_lossy(r.head.method_span.of(&r.buf)).into_owned(),
-            uri: r.path.clone(),
+            uri: r.path.to_vec(),
             protocol: String::from_utf8_lossy(r.head.protocol.of(&r.buf)).into_owned(),
             fields: r
                 .headers()
@@ -153,6 +155,8 @@ fn replace_groups(text: &str, groups: &[Vec<u8>]) -> Vec<u8> {
 pub struct Machine<'a> {
     pub r: &'a mut Request,
     pub values: &'a Values,
+    /// The document root of the location.
+    pub root: &'a FilePath,
     pub file: Vec<u8>,
 }
 
@@ -190,7 +194,7 @@ impl Asks for Machine<'_> {
             "SERVER_SOFTWARE" => text("tidegate"),
             "THE_REQUEST" => self.r.head.line.of(&self.r.buf).to_vec(),
             "DOCUMENT_ROOT" | "CONTEXT_DOCUMENT_ROOT" => match Walk::of(self.r) {
-                Ok(Some(walk)) => walk.root,
+                Ok(Some(walk)) => walk.root.into_bytes(),
                 _ => Vec::new(),
             },
             "IS_SUBREQ" => text(if self.r.is_subrequest() { "true" } else { "false" }),
@@ -200,19 +204,23 @@ impl Asks for Machine<'_> {
             },
         }
     }
-    fn look(&mut self, path: &[u8]) -> Kind {
+    fn look(&mut self, path: &[u8], constant: bool) -> Kind {
+        // A client that has a say in the path must not learn from the answer which files the machine has.
+        if !constant && !self.root.holds(path) {
+            return Kind::default();
+        }
         let bare = path.strip_suffix(b"/").filter(|bare| !bare.is_empty()).unwrap_or(path);
-        let Ok(found) = special::look(self.r, bare) else { return Kind::default() };
+        let Ok((kind, size)) = special::probe(self.r, bare) else { return Kind::default() };
         // A file has no slash behind it.
-        let is_file = found.kind == FileKind::File && !path.ends_with(b"/");
+        let is_file = kind == FileKind::File && !path.ends_with(b"/");
         let named = std::path::Path::new(std::ffi::OsStr::from_bytes(bare));
         let link = || std::fs::symlink_metadata(named).ok();
         Kind {
             is_file,
-            is_folder: found.kind == FileKind::Folder,
+            is_folder: kind == FileKind::Folder,
             is_link: link().is_some_and(|meta| meta.is_symlink()),
             is_executable: is_file && link().is_some_and(|meta| meta.mode() & 0o111 != 0),
-            size: found.size,
+            size,
         }
     }
     fn note(&mut self, line: u32, words: &dyn Fn() -> String) {

@@ -1,6 +1,7 @@
 //! The way from the root to the requested file (Apache: `ap_directory_walk`).
 
 use http_engine::files::Kind;
+use http_engine::path::FilePath;
 use http_engine::values::Alias;
 use http_engine::{Request, special};
 
@@ -9,12 +10,12 @@ const FOLDERS_MAX: usize = 128;
 
 pub struct Walk {
     /// The document root, without a slash at its end, and the URI that it stands for.
-    pub root: Vec<u8>,
+    pub root: FilePath,
     pub root_uri: Vec<u8>,
     /// Folders from the root on that are there, without a slash at their end.
-    pub folders: Vec<Vec<u8>>,
+    pub folders: Vec<FilePath>,
     /// The file, or the first name that is not there; what follows it.
-    pub filename: Vec<u8>,
+    pub filename: FilePath,
     pub path_info: Vec<u8>,
     pub is_folder: bool,
     /// When the file was changed.
@@ -35,9 +36,8 @@ impl Walk {
         };
         let Ok(mapped) = special::mapped_path(r) else { return Ok(None) };
         let rest = r.path.get(named..).unwrap_or_default().to_vec();
-        let Some(base) = mapped.len().checked_sub(rest.len()).and_then(|at| mapped.get(..at)) else { return Ok(None) };
+        let Some(root) = mapped.before(rest.len()) else { return Ok(None) };
         let uri = r.path.get(..named).unwrap_or_default();
-        let root = base.strip_suffix(b"/").unwrap_or(base).to_vec();
         let root_uri = uri.strip_suffix(b"/").unwrap_or(uri).to_vec();
         if !special::look(r, &root).is_ok_and(|found| found.kind == Kind::Folder) {
             return Ok(None);
@@ -53,8 +53,8 @@ impl Walk {
         };
         let mut names = rest.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         while let Some(name) = names.next() {
-            let next = [walk.filename.as_slice(), b"/", name].concat();
-            match special::look(r, &next) {
+            let Ok(next) = walk.filename.inside(name) else { return Ok(None) };
+            match special::folder_file(r, &next) {
                 Ok(found) if found.kind == Kind::Folder => {
                     if walk.folders.len() >= FOLDERS_MAX {
                         return Err(format!("a path leads through more than {FOLDERS_MAX} folders"));
@@ -77,7 +77,7 @@ impl Walk {
             }
         }
         if walk.is_folder && (rest.ends_with(b"/") || rest.is_empty()) {
-            walk.filename.push(b'/');
+            walk.filename = walk.filename.with_extension("/");
         }
         Ok(Some(walk))
     }

@@ -2,6 +2,7 @@
 
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::files::Kind;
+use http_engine::path::FilePath;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, special};
 use http_types::Method;
 use observe::{Level, os};
@@ -78,12 +79,15 @@ impl Handler for Look {
                 continue;
             }
             if name.starts_with(b"/") {
-                return Flow::Redirect { path: name, args: r.args.clone() };
+                return special::go_to(r, name, r.args.clone());
             }
-            let file = [folder.as_slice(), &name].concat();
+            let Ok(file) = folder.join(&name) else {
+                r.log(Level::Error, format_args!("index \"{}\" leads above the root", String::from_utf8_lossy(&name)));
+                return Flow::Status(400);
+            };
             match special::look(r, &file) {
                 Ok(found) if found.kind == Kind::Folder => {}
-                Ok(_) => return Flow::Redirect { path: [r.path.as_slice(), &name].concat(), args: r.args.clone() },
+                Ok(_) => return special::go_to(r, [&r.path, name.as_slice()].concat(), r.args.clone()),
                 Err(e) => match e.raw_os_error() {
                     Some(libc::EACCES) => {
                         let shown = String::from_utf8_lossy(&file);
@@ -110,8 +114,9 @@ impl Handler for Look {
 }
 
 /// The folder itself is not there: 404 instead of a listing's 403.
-fn missing_folder(r: &mut Request, folder: &[u8], file: &[u8]) -> Option<Flow> {
-    let path = folder.strip_suffix(b"/").filter(|p| !p.is_empty()).unwrap_or(folder);
+fn missing_folder(r: &mut Request, folder: &FilePath, file: &[u8]) -> Option<Flow> {
+    let bare = folder.without_slash();
+    let path = if bare.is_empty() { folder } else { &bare };
     match special::look(r, path) {
         Ok(found) if found.kind == Kind::Folder => None,
         Ok(_) => {

@@ -115,6 +115,7 @@ impl Protocol for Spoken {
     fn admits(&self, r: &mut Request) -> Result<(), u16> {
         match r.method {
             Method::Get | Method::Head => {
+                r.discard_body();
                 r.set_content_type();
                 Ok(())
             }

@@ -5,6 +5,7 @@
 use crate::shared::body_store;
 use conf_schema::value::Flag;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::path::CanonicalPath;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, RequestBody, subrequest};
 use std::any::Any;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ directives! {
 /// `mirror` lines.
 #[derive(Clone)]
 pub struct Targets {
-    uris: Vec<Arc<[u8]>>,
+    uris: Vec<CanonicalPath>,
     off: bool,
 }
 
@@ -34,7 +35,10 @@ impl Value for Targets {
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default();
         let off = word == b"off";
-        Ok(Targets { uris: if off { Vec::new() } else { vec![word.into()] }, off })
+        Ok(Targets {
+            uris: if off { Vec::new() } else { vec![CanonicalPath::configured(word).map_err(|p| p.at(0))?] },
+            off,
+        })
     }
     fn append(&mut self, later: Self) {
         self.uris.extend(later.uris);
@@ -64,7 +68,7 @@ impl Feature for Mirror {
 }
 
 struct Copies {
-    uris: Arc<[Arc<[u8]>]>,
+    uris: Arc<[CanonicalPath]>,
     body: bool,
 }
 
@@ -89,10 +93,10 @@ impl Handler for Copies {
     }
 }
 
-fn send(r: &mut Request, uris: &[Arc<[u8]>], body: bool) -> Flow {
+fn send(r: &mut Request, uris: &[CanonicalPath], body: bool) -> Flow {
     for uri in uris {
         let args = r.args.clone();
-        let Ok(mut child) = r.subrequest(uri.to_vec(), args) else { return Flow::Status(500) };
+        let Ok(mut child) = r.subrequest(uri.clone(), args) else { return Flow::Status(500) };
         child.head_only = true;
         child.set_method_of(r);
         if !body && body_store::kept(r).is_none() {

@@ -30,7 +30,7 @@ pub fn write(
     let host = lines.iter().rfind(is_host).map(|line| line.value.eval(r));
     let host = host.and_then(|host| r.field_value("proxy_set_header", b"Host", host)).filter(|host| !host.is_empty());
     let host = host.unwrap_or_else(|| target.origin.host.as_bytes().to_vec());
-    let path = clean::encoded(target.uri());
+    let path = clean::target(target.uri());
     let mut block = HeaderBlock::new(&method, target.origin.tls, &path, Some(&host), out);
     let mut length_said = false;
     for line in lines.iter().filter(|line| !is_host(line)) {

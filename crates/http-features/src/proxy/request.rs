@@ -39,7 +39,7 @@ pub fn write(
         None => out.extend_from_slice(r.method_name()),
     }
     out.push(b' ');
-    out.extend_from_slice(&clean::encoded(target.uri()));
+    out.extend_from_slice(&clean::target(target.uri()));
     out.extend_from_slice(match conf.proxy_http_version {
         HttpVersion::V10 => b" HTTP/1.0\r\n",
         // (Health checks speak HTTP/1.1, whatever requests do.)

@@ -3,7 +3,7 @@
 use conf_schema::value::Flag;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::variables::bytes_path;
-use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, special};
 use http_types::Method;
 use observe::{Level, os};
 use std::any::Any;
@@ -40,11 +40,10 @@ impl Handler for Choose {
         if !r.path.ends_with(b"/") || !matches!(r.method, Method::Get | Method::Head | Method::Post) {
             return Flow::Declined;
         }
-        let mut path = match http_engine::special::mapped_path(r) {
-            Ok(path) => path,
+        let path = match http_engine::special::mapped_path(r) {
+            Ok(path) => path.without_slash(),
             Err(status) => return Flow::Status(status),
         };
-        path.pop();
         let names = match files(&path) {
             Ok(names) => names,
             Err(e) => {
@@ -63,7 +62,7 @@ impl Handler for Choose {
         }
         let chance = u128::from_le_bytes(net::random::bytes16());
         let Some(name) = names.get((chance % names.len() as u128) as usize) else { return Flow::Declined };
-        Flow::Redirect { path: [r.path.as_slice(), name].concat(), args: r.args.clone() }
+        special::go_to(r, [&r.path, name.as_slice()].concat(), r.args.clone())
     }
 }
 

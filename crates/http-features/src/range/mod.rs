@@ -128,6 +128,9 @@ fn parse(header: &[u8], total: u64, most: u64) -> Wanted {
             left -= 1;
             sum = sum.saturating_add(end - start);
             parts.push(start..end);
+        } else if start == 0 {
+            // An empty body has no part that could be cut out of it, and no suffix is too long for it (RFC 9110, 14.1.2).
+            return Wanted::Whole;
         }
     }
     if parts.is_empty() {
@@ -307,5 +310,9 @@ mod tests {
             assert_eq!(parse(header.as_bytes(), 100, u64::MAX), want, "{header}");
         }
         assert_eq!(parse(b"bytes=0-0,2-2", 100, 1), Wanted::Whole);
+        for header in ["bytes=0-", "bytes=0-5", "bytes=-5", "bytes=-0", "bytes=0-0,-1"] {
+            assert_eq!(parse(header.as_bytes(), 0, u64::MAX), Wanted::Whole, "{header} of an empty file");
+        }
+        assert_eq!(parse(b"bytes=1-", 0, u64::MAX), Wanted::Unsatisfiable);
     }
 }

@@ -133,7 +133,7 @@ impl Condition {
                 let path = path.eval(r);
                 let mut found = std::fs::metadata(bytes_path(&path));
                 if r.loc().core.conf.disable_symlinks.mode != SymlinkMode::Allowed
-                    && let Err(e) = special::look(r, &path)
+                    && let Err(e) = special::probe(r, &path)
                 {
                     found = Err(e);
                 }

@@ -20,7 +20,8 @@ directives! {
         /// Differs: line ends and NUL in the target of a redirect are percent-encoded.
         r#return: Line,
         /// Changes the URI when a regular expression matches it.
-        /// Differs: line ends and NUL in the target of a redirect are percent-encoded.
+        /// Differs: line ends and NUL in the target of a redirect are percent-encoded. Dot segments of a changed URI are resolved; one that leads
+        /// above the root is answered with 400.
         rewrite: Line,
         /// Gives a variable a value.
         set: Line,

@@ -9,7 +9,7 @@ use http_engine::regex::Pattern;
 use http_engine::template::{Part, Template};
 use http_engine::trace::{self, StepKind};
 use http_engine::variable::{VarId, Variables};
-use http_engine::{Body, Flow, Handler, Request, path};
+use http_engine::{Body, Flow, Handler, Request, path, special};
 use observe::Level;
 use std::sync::Arc;
 
@@ -193,7 +193,7 @@ impl Script {
                     return Some(flow);
                 }
                 Kind::Rewrite(rewrite) => {
-                    let before = if r.trace.is_some() { r.path.clone() } else { Vec::new() };
+                    let before = if r.trace.is_some() { r.path.clone() } else { path::CanonicalPath::default() };
                     let flow = self.rewrite(r, rewrite);
                     r.note(StepKind::Rewrite, op.at, |r| {
                         let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -309,7 +309,10 @@ impl Script {
             r.log(Level::Error, format_args!("the rewritten URI has a zero length"));
             return Some(Flow::Status(500));
         }
-        r.path = path;
+        r.path = match special::canonical(r, path) {
+            Ok(path) => path,
+            Err(status) => return Some(Flow::Status(status)),
+        };
         r.path_changed = true;
         r.internal = true;
         if rewrite.last {

@@ -34,29 +34,44 @@ impl Coding {
     }
 }
 
-/// The quality that a client gives a coding, in thousandths; 0: it does not want it (RFC 9110, 12.5.3). As in nginx `*` names
-/// no coding.
+/// The quality that a client gives a coding, in thousandths; 0: it does not want it (RFC 9110, 12.5.3). As in nginx
+/// (`ngx_http_gzip_accept_encoding`) `*` names no coding, and what is written in another way than the RFC's is a refusal.
 pub fn quality(accept: &[u8], coding: &str) -> u16 {
-    for item in accept.split(|c| *c == b',') {
-        let mut parts = item.split(|c| *c == b';');
-        let name = parts.next().unwrap_or(b"").trim_ascii();
-        if !name.eq_ignore_ascii_case(coding.as_bytes()) {
-            continue;
-        }
-        let q = parts.find_map(|p| {
-            let p = p.trim_ascii();
-            p.strip_prefix(b"q=").or(p.strip_prefix(b"Q="))
-        });
-        return match q {
-            None => 1000,
-            Some(text) => std::str::from_utf8(text)
-                .ok()
-                .and_then(|t| t.trim().parse::<f32>().ok())
-                .filter(|q| (0.0..=1.0).contains(q))
-                .map_or(0, |q| (q * 1000.0) as u16),
-        };
+    let name = coding.as_bytes();
+    let begins =
+        |at: usize| at.checked_sub(1).and_then(|before| accept.get(before)).is_none_or(|c| matches!(c, b',' | b' '));
+    let is_name = |at: &usize| accept.get(*at..*at + name.len()).is_some_and(|text| text.eq_ignore_ascii_case(name));
+    let Some(at) = (0..accept.len()).find(|at| is_name(at) && begins(*at)) else { return 0 };
+    let item = accept.get(at + name.len()..).unwrap_or_default();
+    let after = item.trim_ascii_start();
+    match after.split_first() {
+        None | Some((b',', _)) => 1000,
+        Some((b';', weight)) => match weight.trim_ascii_start() {
+            [] => 1000,
+            [b'q' | b'Q', b'=', number @ ..] => thousandths(number),
+            _ => 0,
+        },
+        _ => 0,
     }
-    0
+}
+
+/// A weight, up to a comma or a space; 0 for what is none: it has one digit before the point and at most three behind it.
+fn thousandths(text: &[u8]) -> u16 {
+    let end = text.iter().position(|c| matches!(c, b',' | b' ')).unwrap_or(text.len());
+    let number = text.get(..end).unwrap_or_default();
+    let (whole, rest) = match number {
+        [b'0', rest @ ..] => (0, rest),
+        [b'1', rest @ ..] => (1000, rest),
+        _ => return 0,
+    };
+    let digits = match rest {
+        [] => return whole,
+        [b'.', digits @ ..] if digits.len() <= 3 && digits.iter().all(u8::is_ascii_digit) => digits,
+        _ => return 0,
+    };
+    let places = [100, 10, 1];
+    let part: u16 = digits.iter().zip(places).map(|(digit, place)| u16::from(digit - b'0') * place).sum();
+    if whole + part > 1000 { 0 } else { whole + part }
 }
 
 /// What every coding asks of a response before it touches it.
@@ -80,7 +95,9 @@ impl Encoder {
     pub fn new(coding: Coding, level: u32, window: u32) -> std::io::Result<Encoder> {
         Ok(match coding {
             Coding::Gzip => {
-                Encoder::Gzip(Box::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(level))))
+                // Level 1 of zlib-rs is faster and a fifth larger than zlib's; its level 2 is what zlib's 1 gives.
+                let level = flate2::Compression::new(level.max(2));
+                Encoder::Gzip(Box::new(flate2::write::GzEncoder::new(Vec::new(), level)))
             }
             Coding::Brotli => Encoder::Brotli(Box::new(brotli::CompressorWriter::new(Vec::new(), 4096, level, window))),
             Coding::Zstd => Encoder::Zstd(Box::new(zstd::stream::write::Encoder::new(Vec::new(), level as i32)?)),
@@ -331,6 +348,20 @@ mod tests {
             ("x-gzip", "gzip", 0),
             ("*", "gzip", 0),
             ("gzip;q=2", "gzip", 0),
+            ("br, gzip ; q=0.125, x", "gzip", 125),
+            ("gzip;q=1.000", "gzip", 1000),
+            ("gzip;q=1.", "gzip", 1000),
+            ("gzip;", "gzip", 1000),
+            ("gzip;q=0.000", "gzip", 0),
+            ("gzip;q =0", "gzip", 0),
+            ("gzip;q =1", "gzip", 0),
+            ("gzip;q=1.0000", "gzip", 0),
+            ("gzip;q=.5", "gzip", 0),
+            ("gzip;q", "gzip", 0),
+            ("gzip;q=", "gzip", 0),
+            ("gzip;q=1.001", "gzip", 0),
+            ("gzip;level=1", "gzip", 0),
+            ("gzipped", "gzip", 0),
             ("", "gzip", 0),
         ] {
             assert_eq!(quality(accept.as_bytes(), coding), want, "{accept}");

@@ -104,7 +104,7 @@ fn proxied(r: &Request, allowed: Proxied) -> bool {
     if allowed.has(Proxied::ANY) || (allowed.has(Proxied::AUTH) && r.header(Known::Authorization).is_some()) {
         return true;
     }
-    if let Some(expires) = r.out.field(b"expires") {
+    if let Some(expires) = r.out.field(b"expires").filter(|_| !r.out.expires_added) {
         let date = match r.out.date.bytes() {
             b"" => Some(base::clock::unix_seconds()),
             date => observe::clock::parse_http_time(date),

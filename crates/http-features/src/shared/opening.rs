@@ -2,6 +2,7 @@
 
 use http_engine::core_table::SymlinkMode;
 use http_engine::files::{FileEntry, Kind};
+use http_engine::path::FilePath;
 use http_engine::{Flow, Request, special};
 use http_types::Method;
 use observe::{Level, os};
@@ -11,7 +12,7 @@ use std::rc::Rc;
 ///
 /// # Errors
 /// What the handler says instead.
-pub fn wanted_file(r: &mut Request) -> Result<(Vec<u8>, Rc<FileEntry>), Flow> {
+pub fn wanted_file(r: &mut Request) -> Result<(FilePath, Rc<FileEntry>), Flow> {
     if !matches!(r.method, Method::Get | Method::Head) {
         return Err(Flow::Status(405));
     }

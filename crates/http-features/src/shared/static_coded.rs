@@ -34,11 +34,10 @@ impl Handler for StaticCoded {
         if !accepted && !vary {
             return Flow::Declined;
         }
-        let mut path = match special::mapped_path(r) {
-            Ok(path) => path,
+        let path = match special::mapped_path(r) {
+            Ok(path) => path.with_extension(self.coding.extension()),
             Err(status) => return Flow::Status(status),
         };
-        path.extend_from_slice(self.coding.extension().as_bytes());
         let Ok(found) = special::look(r, &path) else { return Flow::Declined };
         if found.kind != Kind::File {
             return Flow::Declined;

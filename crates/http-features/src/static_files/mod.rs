@@ -4,6 +4,7 @@ use crate::shared::opening;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::file_io::{self, Aio};
 use http_engine::files::{self, Kind};
+use http_engine::path::FilePath;
 use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Request, Str, special};
 use http_types::Method;
 use net::pool::Pool;
@@ -40,11 +41,11 @@ impl Handler for Files {
         if r.path.ends_with(b"/") {
             return Flow::Declined;
         }
-        let mut path = std::mem::take(&mut r.scratch);
-        path.clear();
-        if let Err(status) = special::map_path(r, &mut path) {
-            return Flow::Status(status);
-        }
+        let buf = std::mem::take(&mut r.scratch);
+        let path = match special::map_path(r, buf) {
+            Ok(path) => path,
+            Err(status) => return Flow::Status(status),
+        };
         if matches!(r.loc().core.conf.aio, Aio::Threads(_))
             && !files::known(&path)
             && let Some(pool) = file_io::pool(r)
@@ -52,13 +53,13 @@ impl Handler for Files {
             return warm(pool, path);
         }
         let flow = answer(r, &path);
-        r.scratch = path;
+        r.scratch = path.into_bytes();
         flow
     }
 }
 
 /// Has a thread of the pool wait for the disk: what it has looked at is then at hand for the request's own thread.
-fn warm(pool: Arc<Pool>, path: Vec<u8>) -> Flow {
+fn warm(pool: Arc<Pool>, path: FilePath) -> Flow {
     Flow::Later(Box::new(move |mut r| {
         Box::pin(async move {
             let looked_at = path.clone();
@@ -79,7 +80,7 @@ fn warm(pool: Arc<Pool>, path: Vec<u8>) -> Flow {
     }))
 }
 
-fn answer(r: &mut Request, path: &[u8]) -> Flow {
+fn answer(r: &mut Request, path: &FilePath) -> Flow {
     let found = match special::look(r, path) {
         Ok(found) => found,
         Err(e) => return opening::failed(r, path, &e),

@@ -3,6 +3,7 @@
 use conf_schema::value::Own;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::files::Kind;
+use http_engine::path::{CanonicalPath, FilePath};
 use http_engine::values::Alias;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, special};
 use observe::Level;
@@ -13,6 +14,7 @@ directives! {
     /// What the module is told in a block.
     pub struct TryConf from TryInput {
         /// Uses the first of these files that exists, else the last word: a URI, `=code` or a named location.
+        /// Differs: dot segments are resolved; a file above the root is not there, a URI above it is answered with 400.
         try_files: Own<Candidates>,
     }
 }
@@ -78,7 +80,7 @@ impl Handler for Candidates {
         let plan = r.plan_rc();
         let Some(location) = plan.locations.get(r.location) else { return Flow::Status(500) };
         let root = &location.core.root;
-        if let Err(status) = special::map_path(r, &mut Vec::new()) {
+        if let Err(status) = special::mapped_path(r) {
             return Flow::Status(status);
         }
         for (name, folder) in self.files.iter() {
@@ -91,7 +93,12 @@ impl Handler for Candidates {
                 }
                 _ => name,
             };
-            path.extend_from_slice(&below);
+            // A name that leads out of the root is one of a file that is not there.
+            let made = CanonicalPath::made(below.clone()).and_then(|below| match root.alias {
+                Alias::No => FilePath::of(path, &below),
+                Alias::Prefix(_) | Alias::Whole => FilePath::aliased(path, &below, 0),
+            });
+            let Ok(path) = made else { continue };
             let Ok(found) = special::look(r, &path) else { continue };
             if (found.kind == Kind::Folder) != *folder {
                 continue;
@@ -106,7 +113,10 @@ impl Handler for Candidates {
                 }
             };
             // Servers still get the URI that the client wrote, as in nginx.
-            r.path = uri;
+            r.path = match special::canonical(r, uri) {
+                Ok(path) => path,
+                Err(status) => return Flow::Status(status),
+            };
             return Flow::Declined;
         }
         match &self.fallback {
@@ -129,9 +139,9 @@ impl Handler for Candidates {
                     Some(at) => {
                         let args = target.get(at + 1..).unwrap_or_default().to_vec();
                         target.truncate(at);
-                        Flow::Redirect { path: target, args }
+                        special::go_to(r, target, args)
                     }
-                    None => Flow::Redirect { path: target, args: Vec::new() },
+                    None => special::go_to(r, target, Vec::new()),
                 }
             }
         }

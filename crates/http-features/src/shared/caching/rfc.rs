@@ -4,8 +4,9 @@
 use super::Caching;
 use cache::strict::{Use, Wish, items};
 use cache::{Hash, Meta, Zone};
+use http_engine::Request;
+use http_engine::path::CanonicalPath;
 use http_engine::route::{self, Route};
-use http_engine::{Request, path};
 use http_types::{Known, RequestHead, ResponseHead};
 use observe::{Level, clock::http_time, os};
 use wire_h1::{HeadLimits, HeadParser, Progress};
@@ -166,8 +167,7 @@ pub fn aimed_at(r: &mut Request, target: &[u8]) -> Option<Box<Request>> {
     }
     let mut parts = target.splitn(2, |c| *c == b'?');
     let (file, args) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let mut canonical = Vec::new();
-    path::canonical(file, r.loc().core.conf.merge_slashes, &mut canonical).ok()?;
+    let canonical = CanonicalPath::escaped(file, r.loc().core.conf.merge_slashes).ok()?;
     let mut copy = r.subrequest(canonical, args.to_vec()).ok()?;
     (copy.head, copy.buf) = (head, buf);
     // It is nobody's part: its method is its own.

@@ -43,6 +43,8 @@ struct Client {
     /// `client_max_body_size`; 0: none.
     limit: u64,
     total: u64,
+    /// Bytes of it that came last.
+    latest: u64,
     /// What fits the buffer is kept for `$request_body`.
     copy: Vec<u8>,
     copy_max: u64,
@@ -67,7 +69,7 @@ impl Client {
                 Poll::Pending => break,
             }
         }
-        self.total += filled as u64;
+        (self.total, self.latest) = (self.total + filled as u64, filled as u64);
         if self.limit != 0 && self.total > self.limit {
             return Poll::Ready(Err(413));
         }
@@ -81,6 +83,16 @@ impl Client {
         }
         Poll::Ready(Ok(ended))
     }
+}
+
+/// The client's body ends the request with this status; a body that is too large is logged.
+fn client_failed(r: &mut Request, io: &Io, peer: &Peer, target: &UpstreamTarget<'_>, status: u16) -> Failure {
+    if let (413, Source::Client(client)) = (status, &io.source) {
+        let (before, more) = (client.total - client.latest, client.latest);
+        let words = format!("client intended to send too large chunked body: {before}+{more} bytes");
+        note(r, peer, target, &words, "sending request to");
+    }
+    Failure::Final(status)
 }
 
 /// What happened on the connection.
@@ -258,6 +270,7 @@ pub fn begin(
                     reader,
                     limit: core.client_max_body_size.0,
                     total: 0,
+                    latest: 0,
                     copy: Vec::new(),
                     copy_max: core.client_body_buffer_size.0,
                 }))
@@ -350,7 +363,7 @@ impl Io {
                 Happened::ReceiveFailed(e) => {
                     return Poll::Ready(self.broken(r, trial, &format!("recv() failed {}", os(&e)), doing));
                 }
-                Happened::Client(status) => (Failure::Final(status), false),
+                Happened::Client(status) => (client_failed(r, self, trial.peer, trial.target, status), false),
                 Happened::SendFailed(e) => {
                     trial.note(r, &format!("send() failed {}", os(&e)), doing);
                     (Failure::Error, true)
@@ -439,7 +452,7 @@ pub async fn send_request(
         // The head goes along with what is here already.
         let first = std::future::poll_fn(|cx| Poll::Ready(io.poll_fill(cx))).await;
         if let Poll::Ready(Err(status)) = first {
-            return Err((Failure::Final(status), false));
+            return Err((client_failed(r, &io, peer, target, status), false));
         }
     }
     let begun = read_head(&mut io, r, &Trial { plan, target, peer }, None).await?;
@@ -463,7 +476,7 @@ pub async fn read_head(
             HeadStep::Head(begun) => return Ok(begun),
             HeadStep::Failed(why, nothing) => return Err((why, nothing)),
             HeadStep::Interim(answer, bytes) => {
-                if answer.head.status == 103 {
+                if answer.head.status != 100 {
                     hinted += bytes as u64;
                     Box::pin(early_hints::pass(trial.plan, r, &answer.head, &answer.buf, hinted)).await;
                 }

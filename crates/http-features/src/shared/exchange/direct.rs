@@ -82,7 +82,7 @@ impl Direct {
             state.origin = Some(place.origin);
         }
         let outgoing = match r.body_length {
-            Some(BodyLength::Exact(0)) => {
+            Some(BodyLength::Exact(0)) if plan.conf.pass_request_body => {
                 r.body_bytes = Some(Bytes::new());
                 // `Content-Length: 0` is passed on as it is.
                 Outgoing::Text(Vec::new())

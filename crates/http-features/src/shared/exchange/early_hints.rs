@@ -1,4 +1,5 @@
-//! 103 responses of servers, passed on where `early_hints` says so (nginx: `ngx_http_upstream_process_early_hints`).
+//! Interim responses of servers (RFC 9110, 15.2), passed on where `early_hints` says so and else dropped. nginx passes 103 alone
+//! (`ngx_http_upstream_process_early_hints`), and takes another for the response itself. 100 and 101 are between us and the server.
 
 use super::PassPlan;
 use bytes::Bytes;
@@ -6,7 +7,7 @@ use http_engine::{Request, template};
 use http_types::{Known, ResponseHead, Version};
 use observe::Level;
 
-/// Passes one on. `total`: what such responses of the server have come to, this one included.
+/// Passes one of another status than 100 and 101 on. `total`: what such responses of the server have come to, this one included.
 pub async fn pass(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], total: u64) {
     if r.is_subrequest() || r.post_action || r.version < Version::Http11 {
         return;
@@ -19,7 +20,10 @@ pub async fn pass(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[
         r.log(Level::Info, format_args!("upstream sent too big early hints"));
         return;
     }
-    let mut out = b"HTTP/1.1 103 Early Hints\r\n".to_vec();
+    let mut out = match head.status {
+        103 => b"HTTP/1.1 103 Early Hints\r\n".to_vec(),
+        status => [format!("HTTP/1.1 {status} ").as_bytes(), head.reason.of(buf), b"\r\n"].concat(),
+    };
     let empty = out.len();
     for field in &head.fields.all {
         let (name, value) = (field.name.of(buf), field.value.of(buf));
@@ -33,7 +37,8 @@ pub async fn pass(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[
             }
         }
     }
-    if out.len() == empty {
+    // Hints without a field say nothing; of other responses the status does.
+    if head.status == 103 && out.len() == empty {
         return;
     }
     out.extend_from_slice(b"\r\n");

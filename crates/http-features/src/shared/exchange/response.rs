@@ -193,7 +193,7 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
             if r.method != http_types::Method::Head {
                 r.method = http_types::Method::Get;
             }
-            Flow::Redirect { path, args }
+            Flow::redirect(path, args)
         }
         Err(_) => {
             let shown = String::from_utf8_lossy(target).into_owned();

@@ -271,7 +271,10 @@ async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
         return Ok(Outgoing::Text(text.eval(r)));
     }
     if !conf.pass_request_body {
-        let _ = body_store::read(r).await?;
+        // A request without a body is not given an empty one, which another location would announce.
+        if !matches!(r.body, RequestBody::None) {
+            let _ = body_store::read(r).await?;
+        }
         return Ok(Outgoing::Nothing);
     }
     let length = r.body_length.unwrap_or(BodyLength::None);
@@ -508,8 +511,8 @@ pub fn not_connected(
 ) -> Failure {
     let refused = options.transparent && e.kind() == std::io::ErrorKind::PermissionDenied;
     let to = match &peer.spec.address {
-        upstream::Address::Unix(_) => format!(" to {}", peer.text),
-        upstream::Address::Ip(_) => String::new(),
+        upstream::Address::Ip(_) if !is_immediate(e) => String::new(),
+        _ => format!(" to {}", peer.text),
     };
     let level = if is_usual(e) { Level::Error } else { Level::Crit };
     let words = format!("connect(){to} failed {}", os(e));
@@ -562,6 +565,13 @@ async fn handshake(
 
 fn is_idempotent(r: &Request) -> bool {
     !matches!(r.head.method, Method::Post | Method::Lock | Method::Patch)
+}
+
+/// The system call itself fails like this, before any network is asked: nginx then names the address.
+fn is_immediate(e: &std::io::Error) -> bool {
+    const ERRORS: &[i32] =
+        &[libc::EINVAL, libc::ENETUNREACH, libc::EADDRNOTAVAIL, libc::EAFNOSUPPORT, libc::EACCES, libc::EPERM];
+    e.raw_os_error().is_some_and(|code| ERRORS.contains(&code))
 }
 
 /// Whether a server that is down, or a network, fails like this; anything else is of more interest (nginx:

@@ -7,8 +7,10 @@ use crate::shared::caching::conf::StoreTo;
 use crate::shared::caching::{self, Begun, CacheRequest, CacheState, Session, StoreTarget};
 use bytes::Bytes;
 use cache::freshness::Ignored;
+use http_engine::path::FilePath;
 use http_engine::{Flow, Request, special};
 use http_types::{Known, ResponseHead};
+use observe::Level;
 use observe::clock::parse_http_time;
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -144,12 +146,21 @@ pub fn recipe(plan: &PassPlan, r: &mut Request, head: &ResponseHead, raw: &[u8])
     let path = match &storing.to {
         StoreTo::Off => return None,
         StoreTo::Mapped => special::mapped_path(r).ok()?,
-        StoreTo::Path(path) => path.eval(r),
+        StoreTo::Path(path) => {
+            let text = path.eval(r);
+            match FilePath::configured(path, text) {
+                Ok(path) => path,
+                Err(_) => {
+                    r.log(Level::Error, format_args!("a variable makes the path to store at lead elsewhere"));
+                    return None;
+                }
+            }
+        }
     };
-    if path.is_empty() || path.contains(&0) {
+    if path.is_empty() {
         return None;
     }
-    let path = PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(path));
+    let path = PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(path.into_bytes()));
     let modified = head.fields.first(Known::LastModified).and_then(|v| parse_http_time(v.of(raw)));
     Some(StoreTarget::File { path, mode: storing.mode, modified })
 }

@@ -291,7 +291,7 @@ fn mapped(r: &Request, base: &[u8]) -> Rc<[u8]> {
     let location = r.loc();
     let rest = r.path.get(location.name.len().min(r.path.len())..).unwrap_or(b"");
     let mut out = base.to_vec();
-    if r.head.complex || r.path_changed || r.path != r.head.path.of(&r.buf) {
+    if r.head.complex || r.path_changed || *r.path != *r.head.path.of(&r.buf) {
         path::escape_uri(rest, &mut out);
     } else {
         out.extend_from_slice(rest);

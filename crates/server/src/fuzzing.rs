@@ -1,0 +1,116 @@
+//! The bodies of the fuzz targets that need a whole configuration: any bytes in, a panic when a belief does not hold. `fuzz/` runs
+//! them under libFuzzer, and `tests/smoke.rs` with a seeded generator in every `cargo test`.
+
+use crate::conf::{self, Invocation};
+use conf_schema::Store;
+use conf_syntax::Disk;
+use conn::rehearsal::{self, Client};
+use http_engine::{Body, HttpPlan};
+use observe::log_file::LogFiles;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What no answer may hold: a file outside the root, the folder's own file, a file of an `internal` location.
+const OUTSIDE: &str = "8c1d04e7-outside";
+const RULES: &str = "5fb2a963-rules";
+const INTERNAL: &str = "e07a3d18-internal";
+
+struct Site {
+    dir: PathBuf,
+    html: PathBuf,
+    plan: Arc<HttpPlan>,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Paths that a folder's `.htaccess` file and a client make together. Up to the first NUL the input is the file, behind it a request
+/// target and, behind a line end, fields. `true`: a file or a text was the answer.
+///
+/// # Panics
+/// An answer holds what it may not.
+#[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
+pub fn htaccess_request(data: &[u8]) -> bool {
+    thread_local! {
+        static SITE: Site = lay_out().expect("a site");
+    }
+    SITE.with(|site| answers_below_the_root(site, data))
+}
+
+#[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
+fn answers_below_the_root(site: &Site, data: &[u8]) -> bool {
+    let mut parts = data.splitn(2, |c| *c == 0);
+    let (rules, request) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let rules = [format!("# {RULES}\n").as_bytes(), rules].concat();
+    std::fs::write(site.html.join(".htaccess"), rules).expect("a file");
+    let mut lines = request.splitn(2, |c| *c == b'\n');
+    let (target, fields) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let (status, bytes) = ask(&site.plan, target, fields);
+    // `try_files $arg_f` of the operator gives any client any file below the root, as in nginx.
+    let any = data.windows(3).any(|word| word == b"try");
+    for mark in [OUTSIDE, RULES, INTERNAL].into_iter().filter(|mark| !(any && *mark == INTERNAL)) {
+        let found = bytes.windows(mark.len()).any(|text| text == mark.as_bytes());
+        assert!(!found, "{mark}: {}", data.escape_ascii());
+    }
+    status == 200 && !bytes.is_empty()
+}
+
+/// The status and the body of an answer; 0 without one.
+#[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
+fn ask(plan: &Arc<HttpPlan>, target: &[u8], fields: &[u8]) -> (u16, Vec<u8>) {
+    let head = [b"GET /", target, b" HTTP/1.1\r\nHost: a\r\n", fields, b"\r\n\r\n"].concat();
+    let client = Client { listener: 0, local: None, peer: None, tls: None };
+    let Some((r, body)) = rehearsal::run(plan, &client, &head) else { return (0, Vec::new()) };
+    let bytes = match body {
+        Some(Body::Bytes(bytes)) => bytes.to_vec(),
+        Some(Body::File(part)) => {
+            let mut bytes = vec![0; usize::try_from(part.length).expect("a small file")];
+            part.file.file.read_exact_at(&mut bytes, part.start).expect("read");
+            bytes
+        }
+        _ => Vec::new(),
+    };
+    (r.out.status, bytes)
+}
+
+#[allow(clippy::expect_used, reason = "a fuzz target has nobody to tell")]
+fn lay_out() -> std::io::Result<Site> {
+    static SITES: AtomicU32 = AtomicU32::new(0);
+    let number = SITES.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("tidegate-fuzz-{}-{number}", std::process::id()));
+    let html = dir.join("html");
+    for (name, text) in [
+        ("secret.txt", OUTSIDE),
+        ("html-old/secret.txt", OUTSIDE),
+        ("html/a.txt", "a"),
+        ("html/files/b.txt", "b"),
+        ("html/files/.htpasswd", RULES),
+        ("html/kept/in.txt", INTERNAL),
+        ("html/short/c.txt", "c"),
+    ] {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+        std::fs::write(path, text)?;
+    }
+    let conf_file = dir.join("nginx.conf");
+    std::fs::write(
+        &conf_file,
+        "events { } error_log stderr emerg; http { access_log off; server { listen 127.0.0.1:8080; root html; htaccess on;
+            location / { } location /kept/ { internal; } location /s { alias html/short; } location /try { try_files $arg_f =404; }
+            location ~ ^/reg/(.*)$ { alias html/files/$1; } location /made { rewrite ^ /files/$arg_f last; } } }",
+    )?;
+    let pid = dir.join("pid");
+    let invocation =
+        Invocation { prefix: dir.clone(), conf_file, error_log: None, pid, globals: Vec::new(), text: None };
+    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let config = reading.config.expect("a configuration");
+    let plan = config.http.expect("an http block");
+    // Answers are seen at all.
+    assert_eq!(ask(&plan, b"files/b.txt", b""), (200, b"b".to_vec()));
+    Ok(Site { dir, html, plan })
+}

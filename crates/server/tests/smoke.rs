@@ -1,0 +1,85 @@
+//! A seeded run of the fuzz targets that need a whole configuration.
+
+const RULES: &[&str] = &[
+    "RewriteBase /s\n",
+    "RewriteCond %{QUERY_STRING} ^f=(.+)$\nRewriteRule ^get$ files/%1 [L]\n",
+    "RewriteCond %{QUERY_STRING} ^f=(.+)$\nRewriteRule ^(.*)$ /%1 [END]\n",
+    "RewriteCond %{HTTP:X-F} (.+)\nRewriteRule ^(.*)$ files/%1 [L]\n",
+    "RewriteCond %{QUERY_STRING} ^f=(.+)$\nRewriteCond %1 -f\nRewriteRule ^get$ files/b.txt [L]\n",
+    "RewriteRule ^(.*)$ ../$1 [PT]\n",
+    "RewriteRule ^x %{DOCUMENT_ROOT}/../secret.txt [L]\n",
+    "RewriteRule ^k kept/in.txt [END]\n",
+    "DirectoryIndex ../secret.txt .htaccess /kept/in.txt a.txt\n",
+    "DirectoryIndex kept/in.txt\n",
+    "ErrorDocument 404 /../secret.txt\n",
+    "ErrorDocument 404 /kept/in.txt\n",
+    "ErrorDocument 403 /.htaccess\n",
+    "ErrorDocument 400 /a.txt\n",
+];
+
+const TARGETS: &[&str] = &["", "x", "k", "get?f=", "s", "s/", "try?f=/", "made?f=", "reg/", "files/", "none"];
+
+const WORDS: &[&str] = &[
+    "..",
+    "/",
+    "../",
+    ".",
+    "%2e",
+    "%2f",
+    "secret.txt",
+    ".htaccess",
+    "files/.htpasswd",
+    "files/b.txt",
+    "b.txt",
+    "kept/in.txt",
+    "-old/secret.txt",
+    "/etc/passwd",
+    "\nX-F: ",
+    "a.txt",
+];
+
+#[test]
+fn htaccess_requests() {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as usize % below
+    };
+    let (mut answered, all) = (0, 1_500);
+    for round in 0..all {
+        let mut input = b"RewriteEngine On\n".to_vec();
+        for _ in 0..next(5) {
+            input.extend_from_slice(RULES[next(RULES.len())].as_bytes());
+        }
+        input.push(0);
+        input.extend_from_slice(TARGETS[next(TARGETS.len())].as_bytes());
+        for _ in 0..next(3) {
+            input.extend_from_slice(WORDS[next(WORDS.len())].as_bytes());
+        }
+        let result = std::panic::catch_unwind(|| server::fuzzing::htaccess_request(&input));
+        answered += usize::from(result.unwrap_or_else(|_| panic!("round {round}: {}", input.escape_ascii())));
+    }
+    assert!(answered > 20, "only {answered} requests met a file");
+}
+
+/// The target itself tells what it must not find: each of these is a way that was open once.
+#[test]
+fn ways_that_were_open() {
+    for input in [
+        "RewriteEngine On\nRewriteCond %{QUERY_STRING} ^f=(.+)$\nRewriteRule ^x$ files/%1 [L]\n\0x?f=../../secret.txt",
+        "RewriteEngine On\nRewriteRule ^k kept/in.txt [END]\n\0k",
+        "DirectoryIndex ../secret.txt\n\0",
+        "DirectoryIndex kept/in.txt\n\0",
+        "ErrorDocument 404 /../secret.txt\n\0none",
+        "ErrorDocument 404 /kept/in.txt\n\0none",
+        "\0try?f=/../secret.txt",
+        "\0try?f=/.htaccess",
+        "\0made?f=../../secret.txt",
+        "\0s../../secret.txt",
+        "\0reg/.htpasswd",
+    ] {
+        server::fuzzing::htaccess_request(input.as_bytes());
+    }
+}
