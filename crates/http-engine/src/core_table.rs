@@ -277,7 +277,7 @@ impl Value for TempPath {
         for (index, word) in d.args.iter().enumerate().skip(1) {
             match word.text().parse::<usize>() {
                 Ok(n @ 1..=3) => levels.push(n),
-                _ => return Err(Problem::says(format!("invalid value \"{}\"", word.text())).at(index)),
+                _ => return Err(Problem::invalid().at(index).hint("a level is 1, 2 or 3")),
             }
         }
         Ok(TempPath { path: cx.full_name(&text), levels })

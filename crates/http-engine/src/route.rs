@@ -42,26 +42,26 @@ enum Match {
 
 impl Tree {
     /// # Errors
-    /// A duplicate.
-    pub fn add(&mut self, kind: &LocationKind, location: usize) -> Result<(), Problem> {
-        let duplicate = || {
+    /// A duplicate, with the location that has the name.
+    pub fn add(&mut self, kind: &LocationKind, location: usize) -> Result<(), (usize, Problem)> {
+        let duplicate = |first: usize| {
             let name = String::from_utf8_lossy(kind.name()).into_owned();
-            Problem::says(format!("duplicate location \"{name}\""))
+            Err((first, Problem::says(format!("duplicate location \"{name}\""))))
         };
         match kind {
             LocationKind::Exact(name) => {
-                if self.exact.insert(name.clone(), location).is_some() {
-                    return Err(duplicate());
+                if let Some(first) = self.exact.insert(name.clone(), location) {
+                    return duplicate(first);
                 }
             }
             LocationKind::Named(name) => {
-                if self.named.insert(name.clone(), location).is_some() {
-                    return Err(Problem::says(format!("duplicate location \"{}\"", String::from_utf8_lossy(name))));
+                if let Some(first) = self.named.insert(name.clone(), location) {
+                    return duplicate(first);
                 }
             }
             LocationKind::Prefix(name, final_) => {
-                if self.prefixes.iter().any(|p| p.name == *name) {
-                    return Err(duplicate());
+                if let Some(first) = self.prefixes.iter().find(|p| p.name == *name) {
+                    return duplicate(first.location);
                 }
                 self.prefixes.push(Prefix { name: name.clone(), location, final_: *final_, parent: 0 });
             }

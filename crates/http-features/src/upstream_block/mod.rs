@@ -14,6 +14,7 @@ use http_engine::{BlockPlan, Feature, HttpBuild};
 use ours::{EjectionValue, RetryBudget};
 use session_engine::upstreams::methods::{self, KeepaliveValue, LeastTime, Marker, QueueValue, RandomValue, Zone};
 use session_engine::upstreams::servers::Servers;
+use session_engine::zones;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,6 +76,7 @@ impl Feature for UpstreamBlock {
         Ok(())
     }
     fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        zones::check_shares(http.cx, Zone::kind(false))?;
         http.background.push(http.cx.get::<Groups>().names.clone());
         Ok(())
     }

@@ -47,6 +47,7 @@ fn reading(http: &str) -> Serving {
         prefix: FOLDER.clone(),
         conf_file: path("nginx.conf"),
         error_log: None,
+        error_log_said: false,
         pid: path("pid"),
         globals: Vec::new(),
         text: Some(text.into_bytes()),
