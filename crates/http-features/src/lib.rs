@@ -57,6 +57,7 @@ mod resolver;
 mod rewrite;
 mod scgi;
 mod secure_link;
+mod set_misc;
 mod shared;
 mod slice;
 mod split_clients;

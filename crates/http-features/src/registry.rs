@@ -60,6 +60,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::rewrite::Rewrite,
     &crate::scgi::Scgi,
     &crate::secure_link::SecureLink,
+    &crate::set_misc::SetMisc,
     &crate::slice::SliceFeature,
     &crate::split_clients::SplitClients,
     &crate::ssl::Ssl,

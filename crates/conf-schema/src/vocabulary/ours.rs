@@ -5,6 +5,8 @@ use super::{Arity, Known, k};
 const HSL: u32 = 0b1_1100;
 const HTTP: u32 = 0b100;
 const LOCATION: u32 = 0b1_0000;
+/// Where scripts run: server, location, and `if` in both.
+const SCRIPT: u32 = 0b111_1000;
 const UPSTREAM: u32 = 0b1_0000_0000;
 const STREAM: u32 = 0b10_0000_0000;
 
@@ -60,4 +62,34 @@ pub const ROWS: &[Known] = &[
     k("zstd_types", "ngx_zstd", HSL, Arity::AtLeast(1), false, "text/html", ""),
     k("zstd_buffers", "ngx_zstd", HSL, Arity::exact(2), false, "", ""),
     k("zstd_static", "ngx_zstd", HSL, Arity::exact(1), false, "off", ""),
+    k("set_escape_uri", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_unescape_uri", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_quote_sql_str", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_quote_pgsql_str", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_quote_json_str", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_md5", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_sha1", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_encode_base64", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_decode_base64", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_encode_base64url", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_decode_base64url", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_encode_base32", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_decode_base32", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_encode_hex", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_decode_hex", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_secure_random_alphanum", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_secure_random_lcalpha", "set-misc", SCRIPT, Arity::Counts(0b110), false, "", ""),
+    k("set_if_empty", "set-misc", SCRIPT, Arity::exact(2), false, "", ""),
+    k("set_formatted_gmt_time", "set-misc", SCRIPT, Arity::exact(2), false, "", ""),
+    k("set_formatted_local_time", "set-misc", SCRIPT, Arity::exact(2), false, "", ""),
+    k("set_hmac_sha1", "set-misc", SCRIPT, Arity::exact(3), false, "", ""),
+    k("set_hmac_sha256", "set-misc", SCRIPT, Arity::exact(3), false, "", ""),
+    k("set_random", "set-misc", SCRIPT, Arity::exact(3), false, "", ""),
+    k("set_rotate", "set-misc", SCRIPT, Arity::exact(3), false, "", ""),
+    k("set_hashed_upstream", "set-misc", SCRIPT, Arity::exact(3), false, "", ""),
+    k("set_local_today", "set-misc", SCRIPT, Arity::exact(1), false, "", ""),
+    k("set_base32_padding", "set-misc", HTTP | SCRIPT, Arity::exact(1), false, "on", ""),
+    k("set_misc_base32_padding", "set-misc", HTTP | SCRIPT, Arity::exact(1), false, "on", ""),
+    k("set_base32_alphabet", "set-misc", HTTP | SCRIPT, Arity::exact(1), false, "0123456789abcdefghijklmnopqrstuv", ""),
+    k("upstream_list", "set-misc", HTTP, Arity::AtLeast(2), false, "", ""),
 ];
