@@ -387,10 +387,13 @@ impl Builder<'_> {
                     children.push(inner);
                     if let Err((first, problem)) = tree.add(&inner_kind, inner) {
                         let first = self.locations.get(first).map(|location| self.cx.place_of(location.at));
-                        self.complain(at, match first {
-                            Some(place) => problem.hint(format!("the first one is in {place}")),
-                            None => problem,
-                        });
+                        self.complain(
+                            at,
+                            match first {
+                                Some(place) => problem.hint(format!("the first one is in {place}")),
+                                None => problem,
+                            },
+                        );
                     }
                 }
                 _ => {

@@ -23,6 +23,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::dav::DavFeature,
     &crate::degradation::DegradationFeature,
     &crate::early_body::EarlyBody,
+    &crate::echo::Echo,
     &crate::empty_gif::EmptyGif,
     &crate::explain::ExplainFeature,
     &crate::fastcgi::Fastcgi,
@@ -71,9 +72,11 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::sub_filter::SubFilter,
     &crate::try_files::TryFiles,
     &crate::tunnel::Tunnel,
+    &crate::upload_progress::UploadProgress,
     &crate::upstream_block::UpstreamBlock,
     &crate::userid::UserId,
     &crate::uwsgi::Uwsgi,
+    &crate::vhost_traffic_status::VhostTrafficStatus,
 ];
 
 /// The tables of the engine and of every feature.

@@ -67,7 +67,9 @@ impl Converter<'_> {
             server.root = Some(self.absolute(line.arg(0)));
         }
         for line in lines.iter().filter(|line| line.is("Alias")) {
-            server.aliases.push((line.arg(0).to_string(), self.absolute(line.arg(1)).trim_end_matches('/').to_string()));
+            server
+                .aliases
+                .push((line.arg(0).to_string(), self.absolute(line.arg(1)).trim_end_matches('/').to_string()));
         }
         self.lines(lines, server, &if dir.is_none() { Place::default() } else { place });
     }

@@ -26,10 +26,16 @@ pub struct Op {
 #[derive(Clone)]
 pub enum Kind {
     Break,
-    Set { variable: VarId, value: Template },
+    Set {
+        variable: VarId,
+        value: Template,
+    },
     Return(Return),
     Rewrite(Rewrite),
-    If { condition: Condition, child: usize },
+    If {
+        condition: Condition,
+        child: usize,
+    },
     /// A line of another feature.
     Step(Box<Step>),
 }

@@ -187,7 +187,10 @@ mod tests {
         assert_eq!(run(quote_sql, b"hello\n\r'\"\\$"), "'hello\\n\\r\\'\\\"\\\\\\$'");
         assert_eq!(run(quote_pgsql, b"a'\xff"), "E'a\\'\\\\377'");
         assert_eq!(run(quote_json, b"a\n\"\x01\xc3\xa4"), "\"a\\n\\\"\\u0001\u{e4}\"");
-        assert_eq!((run(quote_json, b""), run(quote_pgsql, b""), run(quote_sql, b"")), ("null".into(), "''".into(), "''".into()));
+        assert_eq!(
+            (run(quote_json, b""), run(quote_pgsql, b""), run(quote_sql, b"")),
+            ("null".into(), "''".into(), "''".into())
+        );
     }
 
     #[test]

@@ -123,8 +123,7 @@ pub fn key_pair<S>(
     KeyPair::chain(&chain).map_err(|why| says(of_certificate, sentence(&why, &c, &k)))?;
     let text = read(cx, key).map_err(|why| says(of_key, format!("cannot load certificate key \"{k}\": {why}")))?;
     let none = Passwords::default();
-    KeyPair::load(&chain, &text, &passwords.unwrap_or(&none).0)
-        .map_err(|why| says(of_key, sentence(&why, &c, &k)))
+    KeyPair::load(&chain, &text, &passwords.unwrap_or(&none).0).map_err(|why| says(of_key, sentence(&why, &c, &k)))
 }
 
 /// Certificates that are believed.

@@ -61,18 +61,15 @@ pub fn ciphers(cx: &mut Cx) -> Option<Complaint> {
         };
         parts.push(format!("not available here and ignored: {shown}{more}"));
     }
-    let clients: Vec<&str> = [
-        (lost.ecdhe_cbc, "ECDHE with CBC"),
-        (lost.rsa, "RSA key exchange"),
-        (lost.dhe, "DHE"),
-    ]
-    .into_iter()
-    .filter_map(|(lost, name)| lost.then_some(name))
-    .collect();
+    let clients: Vec<&str> = [(lost.ecdhe_cbc, "ECDHE with CBC"), (lost.rsa, "RSA key exchange"), (lost.dhe, "DHE")]
+        .into_iter()
+        .filter_map(|(lost, name)| lost.then_some(name))
+        .collect();
     if !clients.is_empty() {
         parts.push(format!("clients that have only {} cannot connect", clients.join(", only ")));
     }
-    let hint = "TLS 1.3, and TLS 1.2 with ECDHE and AES-GCM or ChaCha20, are what there is; every browser since 2015 has it";
+    let hint =
+        "TLS 1.3, and TLS 1.2 with ECDHE and AES-GCM or ChaCha20, are what there is; every browser since 2015 has it";
     Some(Complaint {
         level: Level::Warn,
         span: Some(at.span),

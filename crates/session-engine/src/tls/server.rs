@@ -165,7 +165,14 @@ pub fn server<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx) -> Result<Option<Se
     other_files(conf, cx).map_err(|p| p.of("ssl_dhparam"))?;
     let commands = conf.ssl_conf_command.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     let mut tickets = conf.ssl_session_tickets;
-    command(Commanded::read(cx, commands).map_err(|p| p.of("ssl_conf_command"))?, cx, conf, &mut settings, &mut tickets).map_err(|p| p.of("ssl_conf_command"))?;
+    command(
+        Commanded::read(cx, commands).map_err(|p| p.of("ssl_conf_command"))?,
+        cx,
+        conf,
+        &mut settings,
+        &mut tickets,
+    )
+    .map_err(|p| p.of("ssl_conf_command"))?;
     sessions(conf, cx, &mut settings, tickets).map_err(|p| p.of("ssl_session_ticket_key"))?;
     let staples = stapling(conf, cx, &mut settings).map_err(|p| p.of("ssl_stapling_file"))?;
     let mut warnings = Vec::new();

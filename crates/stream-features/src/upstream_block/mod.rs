@@ -23,6 +23,8 @@ directives! {
     /// What an upstream block is told.
     pub struct UpstreamConf from UpstreamInput {
         /// A server of the group, and its parameters.
+        /// Differs: a name that does not resolve is a warning of -t and of a start, and the server is out of use until it does; nginx refuses the
+        /// configuration.
         server: StreamServers,
         /// Chooses the server with the fewest connections.
         least_conn: Marker,
