@@ -51,10 +51,14 @@ fn what_nginx_refuses() {
         ("map $uri $a { /x { y; } }", "[emerg] unexpected \"{\" in "),
         ("geo $b { default 1; 10.0.0.0/8 { } }", "[emerg] unexpected \"{\" in "),
         ("upstream u { zone z; server 127.0.0.1:1; }", "[emerg] zero size shared memory zone \"z\""),
-        ("upstream u { zone z 64k; server 127.0.0.1:1; } upstream v { zone z 128k; server 127.0.0.1:1; }",
-         "[emerg] the size 131072 of shared memory zone \"z\" conflicts with already declared size 65536"),
-        ("limit_req_zone $uri zone=z:64k rate=1r/s; upstream u { zone z 64k; server 127.0.0.1:1; }",
-         "[emerg] the shared memory zone \"z\" is already declared for a different use"),
+        (
+            "upstream u { zone z 64k; server 127.0.0.1:1; } upstream v { zone z 128k; server 127.0.0.1:1; }",
+            "[emerg] the size 131072 of shared memory zone \"z\" conflicts with already declared size 65536",
+        ),
+        (
+            "limit_req_zone $uri zone=z:64k rate=1r/s; upstream u { zone z 64k; server 127.0.0.1:1; }",
+            "[emerg] the shared memory zone \"z\" is already declared for a different use",
+        ),
         ("ssl_certificate_cache off bogus;", "[emerg] invalid parameter \"bogus\""),
         ("aio maybe;", "[emerg] \"aio\" directive invalid value"),
         ("client_body_temp_path t 9;", "[emerg] \"client_body_temp_path\" directive invalid value"),
@@ -87,14 +91,22 @@ fn unknown_directives_have_a_suggestion_or_a_replacement() {
 /// One error for one fault, with the caret under the word that is at fault.
 #[test]
 fn carets_stand_under_the_fault() {
-    const CERTIFICATE: &str = "server { listen 127.0.0.1:1 ssl;\n ssl_certificate none.crt;\n ssl_certificate_key none.key; }";
+    const CERTIFICATE: &str =
+        "server { listen 127.0.0.1:1 ssl;\n ssl_certificate none.crt;\n ssl_certificate_key none.key; }";
     for (http, want, word) in [
         (CERTIFICATE, "[emerg] cannot load certificate \"", "none.crt"),
-        ("server { listen 127.0.0.1:1 ssl;\n ssl_certificate none.crt; }", "[emerg] no \"ssl_certificate_key\" is defined", "none.crt"),
+        (
+            "server { listen 127.0.0.1:1 ssl;\n ssl_certificate none.crt; }",
+            "[emerg] no \"ssl_certificate_key\" is defined",
+            "none.crt",
+        ),
         ("server { location / {\n fastcgi_pass php73; } }", "[emerg] no port in upstream \"php73\" in ", "php73"),
         ("server { location / {\n grpc_pass app; } }", "[emerg] no port in upstream \"app\" in ", "app"),
-        ("upstream u { server 127.0.0.1:1; } server { location / {\n proxy_pass http://u:8080; } }",
-         "[emerg] upstream \"u\" may not have port 8080 in ", "http://u:8080"),
+        (
+            "upstream u { server 127.0.0.1:1; } server { location / {\n proxy_pass http://u:8080; } }",
+            "[emerg] upstream \"u\" may not have port 8080 in ",
+            "http://u:8080",
+        ),
     ] {
         let (accepted, words) = explained(http);
         assert!(!accepted && words.contains(want), "{http}: {words}");
@@ -126,7 +138,9 @@ fn ciphers_that_are_not_there() {
         site.write("conf/a.crt", &pair.cert.pem());
         site.write("conf/a.key", &pair.signing_key.serialize_pem());
         let server = |port: u16, ciphers: &str| {
-            format!("server {{ listen 127.0.0.1:{port} ssl; {ciphers} ssl_certificate a.crt; ssl_certificate_key a.key; }}\n")
+            format!(
+                "server {{ listen 127.0.0.1:{port} ssl; {ciphers} ssl_certificate a.crt; ssl_certificate_key a.key; }}\n"
+            )
         };
         let servers = format!("http {{\n{}{}}}", server(1, ciphers), server(2, ciphers));
         site.configure("", &servers);
@@ -134,7 +148,8 @@ fn ciphers_that_are_not_there() {
         assert!(output.status.success());
         text(&output.stderr)
     };
-    let listed = "ssl_ciphers ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-SHA256:DHE-RSA-AES128-GCM-SHA256:AES128-SHA;";
+    let listed =
+        "ssl_ciphers ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-SHA256:DHE-RSA-AES128-GCM-SHA256:AES128-SHA;";
     let words = tls(listed);
     assert!(
         words.contains(
