@@ -385,15 +385,13 @@ impl Builder<'_> {
                         self.location(child, &inner_levels, server, Some(&inner_kind), None, inner_root);
                     self.locations[inner].inner = inner_tree;
                     children.push(inner);
-                    if let Err((first, problem)) = tree.add(&inner_kind, inner) {
-                        let first = self.locations.get(first).map(|location| self.cx.place_of(location.at));
-                        self.complain(
-                            at,
-                            match first {
-                                Some(place) => problem.hint(format!("the first one is in {place}")),
-                                None => problem,
-                            },
-                        );
+                    if let Err(first) = tree.add(&inner_kind, inner) {
+                        let name = String::from_utf8_lossy(inner_kind.name()).into_owned();
+                        let mut problem = Problem::says(format!("duplicate location \"{name}\""));
+                        if let Some(first) = self.locations.get(first) {
+                            problem = problem.hint(format!("the first one is in {}", self.cx.place_of(first.at)));
+                        }
+                        self.complain(at, problem);
                     }
                 }
                 _ => {

@@ -33,7 +33,8 @@ directives! {
         /// As `types_hash_max_size`.
         types_hash_bucket_size: Number = "64",
         /// Defines the URI that is shown for these errors.
-        /// Differs: line ends and NUL in the target of a redirect are percent-encoded.
+        /// Differs: line ends and NUL in the target of a redirect are percent-encoded; an empty target is a redirect without a `Location`,
+        /// which nginx sends empty.
         error_page: ErrorPages,
         /// Error pages may lead to further error pages.
         recursive_error_pages: Flag = "off",

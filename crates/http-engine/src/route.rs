@@ -5,7 +5,6 @@ use crate::regex::{MatchFailed, Pattern};
 use crate::request::Request;
 use crate::trace::StepKind;
 use crate::values::LocationKind;
-use conf_schema::Problem;
 use hashbrown::HashMap;
 use std::sync::Arc;
 
@@ -42,26 +41,22 @@ enum Match {
 
 impl Tree {
     /// # Errors
-    /// A duplicate, with the location that has the name.
-    pub fn add(&mut self, kind: &LocationKind, location: usize) -> Result<(), (usize, Problem)> {
-        let duplicate = |first: usize| {
-            let name = String::from_utf8_lossy(kind.name()).into_owned();
-            Err((first, Problem::says(format!("duplicate location \"{name}\""))))
-        };
+    /// A duplicate: the location that has the name.
+    pub fn add(&mut self, kind: &LocationKind, location: usize) -> Result<(), usize> {
         match kind {
             LocationKind::Exact(name) => {
                 if let Some(first) = self.exact.insert(name.clone(), location) {
-                    return duplicate(first);
+                    return Err(first);
                 }
             }
             LocationKind::Named(name) => {
                 if let Some(first) = self.named.insert(name.clone(), location) {
-                    return duplicate(first);
+                    return Err(first);
                 }
             }
             LocationKind::Prefix(name, final_) => {
                 if let Some(first) = self.prefixes.iter().find(|p| p.name == *name) {
-                    return duplicate(first.location);
+                    return Err(first.location);
                 }
                 self.prefixes.push(Prefix { name: name.clone(), location, final_: *final_, parent: 0 });
             }

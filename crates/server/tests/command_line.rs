@@ -352,7 +352,7 @@ fn under_the_name_of_nginx() {
     assert!(text(&plain(&["-v"]).stderr).starts_with("tidegate version: "));
     site.write("conf/nginx.conf", "daemon off; error_log logs/error.log; events { }");
     let tested = text(&run(&["-t"]).stderr);
-    assert!(tested.starts_with("nginx: the configuration file ") && !tested.contains("tidegate"), "{tested}");
+    assert!(tested.starts_with("nginx: the configuration file ") && !tested.contains("tidegate: "), "{tested}");
     let wrong = text(&run(&["-t", "-g", "foo;"]).stderr);
     assert!(wrong.starts_with("nginx: [emerg] unknown directive \"foo\" in command line\n"), "{wrong}");
     let mut child = Command::new(&called).arg("-p").arg(&site.dir).spawn().expect("the program starts");

@@ -26,7 +26,7 @@ pub fn escape_uri(value: &[u8], out: &mut Vec<u8>) {
         match c {
             0..=b' ' | b'"' | b'#' | b'%' | b'&' | b'+' | b'/' | b':'..=b'?' | b'['..=b'^' | b'{' | b'}' | 0x7f.. => {
                 out.push(b'%');
-                out.extend([c >> 4, c & 15].map(|half| b"0123456789ABCDEF"[usize::from(half)]));
+                out.extend(format!("{c:02X}").bytes());
             }
             _ => out.push(*c),
         }
@@ -122,7 +122,7 @@ pub fn quote_json(value: &[u8], out: &mut Vec<u8>) {
 
 pub fn hex(value: &[u8], out: &mut Vec<u8>) {
     for c in value {
-        out.extend([c >> 4, c & 15].map(|half| b"0123456789abcdef"[usize::from(half)]));
+        out.extend(format!("{c:02x}").bytes());
     }
 }
 
@@ -145,11 +145,10 @@ pub struct Base32 {
 impl Base32 {
     pub fn encode(&self, value: &[u8], out: &mut Vec<u8>) {
         for chunk in value.chunks(5) {
-            let mut bits = [0; 8];
-            bits[3..3 + chunk.len()].copy_from_slice(chunk);
-            let number = u64::from_be_bytes(bits);
+            let number = (0..5).fold(0u64, |sum, at| sum << 8 | u64::from(chunk.get(at).copied().unwrap_or(0)));
             let letters = (chunk.len() * 8).div_ceil(5);
-            out.extend((0..letters).map(|at| self.alphabet[(number >> (35 - 5 * at) & 31) as usize]));
+            let digits = (0..letters).map(|at| (number >> (35 - 5 * at) & 31) as usize);
+            out.extend(digits.filter_map(|digit| self.alphabet.get(digit)));
             if self.padding {
                 out.extend(std::iter::repeat_n(b'=', 8 - letters));
             }
