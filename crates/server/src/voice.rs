@@ -21,12 +21,12 @@ pub fn started_as(program: &std::ffi::OsStr) {
     AS_NGINX.store(is_nginx, Ordering::Relaxed);
 }
 
-/// Whether the program was started under nginx's name.
+/// Returns true when the program was started under nginx's name.
 pub fn is_nginx() -> bool {
     AS_NGINX.load(Ordering::Relaxed)
 }
 
-/// The name that lines on the terminal and titles of processes begin with.
+/// Returns the name that starts lines on the terminal and process titles.
 pub fn name() -> &'static str {
     if is_nginx() { "nginx" } else { "tidegate" }
 }

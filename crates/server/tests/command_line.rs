@@ -392,7 +392,7 @@ fn what_tools_read_in_the_version() {
     assert!(words.contains("a directive is named without the blocks around it: tidegate explain server"), "{words}");
 }
 
-/// What is for the reader of a test or a start is not logged at every reload.
+/// Warnings that concern a test or a start are not logged at every reload.
 #[test]
 fn a_reload_does_not_repeat_what_a_start_says() {
     let site = Site::new("daemon off; load_module modules/ngx_foo_module.so;", "");

@@ -4,7 +4,7 @@ mod support;
 
 use support::{Site, text};
 
-/// What `-t --explain` says of an http block, and whether it is in order.
+/// Runs `-t --explain` on an http block; returns acceptance and output.
 fn explained(http: &str) -> (bool, String) {
     let output = Site::new("", &format!("http {{\n{http}\n}}")).run(&["-t", "--explain"]);
     (output.status.success(), text(&output.stderr))

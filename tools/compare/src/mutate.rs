@@ -3,7 +3,7 @@
 use crate::place::Place;
 use crate::{Dice, Put};
 
-/// What is done to a directive.
+/// Mistakes in writing a directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
     /// It stands twice in its block.

@@ -99,7 +99,7 @@ fn ask(port: u16, name: &str, request: &[u8]) -> Result<Vec<u8>, String> {
 /// Runs the plan; `Ok`: a summary.
 ///
 /// # Errors
-/// What differs, with the servers that make it differ; or what kept it from running.
+/// Lists the differences with their servers, or says why the servers could not run.
 pub fn run(plan: &Plan) -> Result<String, String> {
     let identity = cases::identity()?;
     let (mut differences, mut answers) = (Vec::new(), 0);

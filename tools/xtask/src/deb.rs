@@ -25,7 +25,7 @@ const PRINTED: &[(&[&str], &str)] = &[
     (&["reference", "compatibility"], "usr/share/doc/tidegate/compatibility.md"),
 ];
 
-/// What dpkg runs or reads, with its mode.
+/// Control files of the package with their modes.
 const SCRIPTS: &[(&str, u32)] = &[("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755), ("triggers", 0o644)];
 
 const BINARY: &str = "usr/sbin/tidegate";
@@ -103,7 +103,7 @@ fn call(command: &mut Command) -> Result<Vec<u8>, String> {
 mod tests {
     use super::*;
 
-    /// What is packed is there, the scripts are in order, and what replaces nginx for apt keeps what depends on it.
+    /// All packed files exist, the scripts parse, and the package provides nginx for its dependants.
     #[test]
     fn the_parts_of_the_package_are_there() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -426,7 +426,7 @@ impl Converter<'_> {
         Self::parameters(server, location);
     }
 
-    /// What scripts are told of a request.
+    /// Adds the parameters that describe a request to a script.
     fn parameters(server: &Server, location: &mut Block) {
         for (name, value) in [
             ("SCRIPT_NAME", "$fastcgi_script_name"),

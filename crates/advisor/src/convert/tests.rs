@@ -139,7 +139,7 @@ fn lines_without_a_virtual_host_become_a_part_of_a_server() {
     has(&whole, &["server {\n        listen 80;", "location ^~ /phpmyadmin/ {"]);
 }
 
-/// What stands outside of virtual hosts holds for each of them; what is dropped is named.
+/// Lines outside of virtual hosts hold for each of them; dropped lines are named.
 #[test]
 fn lines_outside_hold_for_every_virtual_host() {
     let converted = of_hosts(

@@ -108,7 +108,7 @@ fn has(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// What to say of a directive that no vocabulary has; `None`: nobody knows it.
+/// Words the hint for a directive that no vocabulary has; `None`: no family has it either.
 pub fn hint(name: &str) -> Option<String> {
     let family = FAMILIES.iter().find(|family| family.names.iter().any(|pattern| has(pattern, name)))?;
     Some(match family.module {

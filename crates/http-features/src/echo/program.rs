@@ -11,7 +11,7 @@ const SLEEP_SECONDS_MAX: f64 = 86_400.0;
 /// The most octets that one `echo_duplicate` makes.
 pub const DUPLICATE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// What a line does.
+/// Operation of a line.
 #[derive(Clone)]
 pub enum Op {
     /// Sends the words, joined by spaces; `true`: and a line end.

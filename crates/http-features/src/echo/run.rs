@@ -83,7 +83,7 @@ fn local(r: &Request, path: &[u8]) -> bool {
     safe
 }
 
-/// What the run waits for.
+/// Reason for which a run is pending.
 enum Waits {
     No,
     Time(Sleep),

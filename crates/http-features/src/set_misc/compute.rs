@@ -1,4 +1,4 @@
-//! What the lines compute: escapes, encodings, digests. Bytes in, bytes out; `None` is an argument that cannot be computed with.
+//! Escapes and encodings of the lines: bytes in, bytes out; `None` stands for an invalid argument.
 
 use base64::Engine as _;
 use base64::alphabet;

@@ -54,7 +54,7 @@ directives! {
         set_encode_base32: Lines,
         /// Decodes base32; what is none is empty.
         set_decode_base32: Lines,
-        /// Whether base32 is padded with `=`.
+        /// Pads base32 with `=`.
         set_base32_padding: Flag,
         /// The old name of `set_base32_padding`.
         set_misc_base32_padding: Flag,
@@ -86,7 +86,7 @@ directives! {
     }
 }
 
-/// What a line computes.
+/// Computation of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     EscapeUri,

@@ -23,7 +23,7 @@ pub struct Step {
     pub order: usize,
     pub at: At,
     pub variable: VarId,
-    /// What the computation is given.
+    /// Operands, evaluated in their order before the computation runs.
     pub arguments: Vec<Template>,
     /// How many of the arguments, from the first on, may be without a value: no warning is logged.
     pub quiet: usize,
@@ -41,7 +41,7 @@ pub enum Computed {
     Failed,
 }
 
-/// What a line does.
+/// Computes the value of a line.
 pub trait Compute: Send + Sync {
     /// Computes a value of the arguments' values.
     fn compute(&self, r: &mut Request, values: &[Vec<u8>], out: &mut Vec<u8>) -> Computed;

@@ -294,7 +294,7 @@ impl Logger for End {
     }
 }
 
-/// What a report says, for the variables in its template.
+/// Numbers of a report, read by the variables of its template.
 struct Told {
     length: u64,
     received: u64,

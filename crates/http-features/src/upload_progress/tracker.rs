@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What an upload costs of its zone besides its identifier, about.
+/// Octets that an upload takes of its zone besides its identifier, approximately.
 const UPLOAD_BYTES: u64 = 256;
 
-/// What is known of one upload.
+/// Progress of one upload.
 #[derive(Debug, Default)]
 pub struct Upload {
     length: u64,

@@ -1,9 +1,9 @@
-//! What is counted, by server, filter and upstream server; bounded by the size of the zone.
+//! Counters by server, filter and upstream server, bounded by the size of the zone.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// What one thing that is counted costs of the zone besides its name, about.
+/// Octets that a counter takes of the zone besides its name, approximately.
 const NODE_BYTES: u64 = 512;
 
 /// The states of a cache, in the order of the formats, with nginx's words for them.
@@ -18,7 +18,7 @@ pub const CACHE: [(&str, &str); 8] = [
     ("scarce", "SCARCE"),
 ];
 
-/// A thing that is counted.
+/// Identifies a counter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Server(String),

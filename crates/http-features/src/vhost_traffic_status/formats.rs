@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// What is told.
+/// A snapshot of the counters with the settings of the display.
 pub struct Told<'a> {
     pub zone: &'a str,
     pub bytes_max: u64,

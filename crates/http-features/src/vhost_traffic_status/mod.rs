@@ -8,7 +8,7 @@ use crate::shared::groups::Groups;
 use crate::shared::upstream_state::UpstreamState;
 use bytes::Bytes;
 use conf_schema::value::{Flag, List, Own, Text, parse_size};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, words};
+use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives, words};
 use counters::{CACHE, Counters, FilterLimit, Key, Sample};
 use http_engine::core_table::Marker;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Logger, Request, Template};
@@ -30,7 +30,7 @@ words! {
 directives! {
     /// What the module is told in a block.
     pub struct TrafficConf from TrafficInput {
-        /// Whether requests are counted; `vhost_traffic_status_zone` turns it on.
+        /// Counts requests; `vhost_traffic_status_zone` turns it on.
         vhost_traffic_status: Flag,
         /// The zone that keeps what is counted, and its size.
         vhost_traffic_status_zone: ZoneLine,
@@ -44,23 +44,23 @@ directives! {
         vhost_traffic_status_display_jsonp: Text = "ngx_http_vhost_traffic_status_jsonp_callback",
         /// The name of the sum of all servers.
         vhost_traffic_status_display_sum_key: Text = "*",
-        /// Whether filters count.
+        /// Evaluates the filters.
         vhost_traffic_status_filter: Flag = "on",
-        /// Whether a server's requests are counted by the host that they name.
+        /// Counts a server's requests by the host that they name.
         vhost_traffic_status_filter_by_host: Flag = "off",
         /// Counts requests by a string, within a group or among the servers.
         vhost_traffic_status_filter_by_set_key: List<FilterLine>,
-        /// Whether a string that several lines come to counts once.
+        /// Counts a request once for a string that several filters yield.
         vhost_traffic_status_filter_check_duplicate: Flag = "on",
         /// How many filters are kept: the one that was used longest ago makes room.
         vhost_traffic_status_filter_max_node: MaxNode,
         /// The bounds of the histogram of times, in seconds.
         vhost_traffic_status_histogram_buckets: Buckets,
-        /// Whether upstream servers are counted.
+        /// Counts upstream servers.
         vhost_traffic_status_stats_by_upstream: Flag = "on",
-        /// Whether requests are left out.
+        /// Leaves the requests of a location out of the counters.
         vhost_traffic_status_bypass_stats: Flag = "off",
-        /// Whether the limits of the module pass a location by.
+        /// Exempts a location from the limits of the module.
         /// No effect: the limits are refused.
         vhost_traffic_status_bypass_limit: Flag = "off",
         /// How averages are made.
@@ -69,7 +69,7 @@ directives! {
         /// Where what is counted is kept over a restart.
         /// No effect: it is kept over reloads; a restart begins at 0, which Prometheus copes with. -t warns.
         vhost_traffic_status_dump: Dump,
-        /// Whether the limits of the module hold.
+        /// Enforces the limits of the module.
         /// No effect: the limits are refused.
         vhost_traffic_status_limit: Flag = "on",
         /// Refuses requests of a server beyond a sum.
@@ -78,7 +78,7 @@ directives! {
         /// Refuses requests beyond a sum by a string.
         /// Refused: as `vhost_traffic_status_limit_traffic`.
         vhost_traffic_status_limit_traffic_by_set_key: Refused,
-        /// Whether a limit of the module counts once.
+        /// Applies a limit of the module once for the same key.
         /// No effect: the limits are refused.
         vhost_traffic_status_limit_check_duplicate: Flag = "on",
         /// A variable of what is counted.
@@ -119,16 +119,19 @@ impl Value for ZoneLine {
 pub struct FilterLine {
     key: Template,
     group: Option<Template>,
+    /// It stands in the http block, and counts besides those of servers and locations.
+    is_global: bool,
 }
 
 impl Value for FilterLine {
     const SYNTAX: &'static str = "key [group]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let is_global = cx.context == Contexts::http;
         let mut template = |index: usize| -> Result<Option<Template>, Problem> {
             let Some(word) = d.args.get(index) else { return Ok(None) };
             Template::compile(cx, d, &word.bytes).map(Some).map_err(|p| p.at(index))
         };
-        Ok(FilterLine { key: template(0)?.unwrap_or_default(), group: template(1)? })
+        Ok(FilterLine { key: template(0)?.unwrap_or_default(), group: template(1)?, is_global })
     }
 }
 
@@ -221,7 +224,20 @@ pub struct VhostTrafficStatus;
 
 impl Feature for VhostTrafficStatus {
     fn table(&self) -> Table {
-        TrafficConf::table("vhost_traffic_status", Area::Http)
+        let mut table = TrafficConf::table("vhost_traffic_status", Area::Http);
+        table.inherit = |inner, outer| {
+            let (Some(inner), Some(outer)) =
+                (inner.downcast_mut::<TrafficInput>(), outer.downcast_ref::<TrafficInput>())
+            else {
+                return;
+            };
+            let outer_lines = outer.vhost_traffic_status_filter_by_set_key.iter().flat_map(|given| &given.value.0);
+            if let Some(own) = &mut inner.vhost_traffic_status_filter_by_set_key {
+                own.value.0.extend(outer_lines.filter(|line| line.is_global).cloned());
+            }
+            inner.inherit(outer);
+        };
+        table
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<TrafficConf>() else { return Ok(()) };

@@ -52,7 +52,7 @@ pub fn supported_names() -> Vec<&'static str> {
     table::SUITES.iter().filter(|s| supported(s.id).is_some()).map(|s| s.name).collect()
 }
 
-/// What a cipher string would let in with OpenSSL and does not here.
+/// Suites of a cipher string that OpenSSL has and rustls does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Words of the string that select nothing but suites that are not available.
@@ -82,7 +82,7 @@ impl Lost {
     }
 }
 
-/// What of a cipher string rustls cannot do: nothing of a string that OpenSSL refuses.
+/// Finds the suites of a cipher string that rustls does not have; empty for a string that OpenSSL refuses.
 pub fn lost(text: &str) -> Lost {
     use attributes::{auth, encryption as enc, key_exchange as kx};
     let Ok(list) = evaluate(text) else { return Lost::default() };
