@@ -87,7 +87,7 @@ const FAMILIES: &[Family] = &[
     family(&["internal_redirect*"], "ngx_http_internal_redirect_module", "write \"rewrite ... last;\" or \"try_files\""),
     family(&["eval", "eval_*", "array_*", "form_input*", "set_form_input*", "encrypted_session_*", "set_encrypt_session", "set_decrypt_session", "ndk_*", "let", "var"],
         "a module for variables", "\"set\", \"map\" and the \"set_...\" directives of set-misc are here"),
-    family(&["proxy_connect", "proxy_connect_*"], "ngx_http_proxy_connect_module", "write \"tunnel_pass\""),
+    family(&["proxy_connect", "proxy_connect_allow", "proxy_connect_address", "proxy_connect_bind", "proxy_connect_response", "proxy_connect_data_timeout"], "ngx_http_proxy_connect_module", "write \"tunnel_pass\""),
     // What is told.
     family(&["opentracing", "opentracing_*", "opentelemetry*", "otel_*", "zipkin_*", "datadog_*", "jaeger_*"], "a module for tracing",
         "pass \"traceparent\" on with \"proxy_set_header\" and log \"$request_id\""),
