@@ -5,7 +5,7 @@ use crate::context::Contexts;
 use crate::cx::Cx;
 use crate::suggest;
 use crate::table::{At, Row, Table};
-use crate::vocabulary::{self, Area, Known};
+use crate::vocabulary::{self, Area, Known, foreign};
 use conf_syntax::{Directive, Item, SyntaxError};
 use std::any::Any;
 use std::collections::HashMap;
@@ -171,13 +171,7 @@ impl Checker<'_> {
         let name = d.name.text();
         let known = vocabulary::find(&name);
         let Some(first) = known.first() else {
-            let area = Area::of(block.context);
-            let fits = vocabulary::all().filter(|k| k.contexts.has(block.context) || area == Area::Main);
-            let problem = Problem::says(format!("unknown directive \"{name}\""));
-            return Err(match suggest::nearest(&name, fits.map(|k| k.name)) {
-                Some(near) => problem.hint(format!("did you mean \"{near}\"?")),
-                None => problem,
-            });
+            return Err(unknown(&name, block.context));
         };
         let Some(known) = known.iter().find(|k| k.contexts.has(block.context)) else {
             let places: Vec<String> = known.iter().map(|k| k.contexts.to_string()).collect();
@@ -204,6 +198,13 @@ impl Checker<'_> {
         }
         let row = self.schema.rows.get(&(known.name, known.area()));
         let opens = Schema::opens(known).filter(|inner| self.schema.area_used(*inner));
+        // The lines of a block that is a value (`types`, `map`) have no blocks of their own.
+        if let (None, Some(items)) = (opens, &d.block) {
+            let nested = conf_syntax::directives(items).into_iter().find(|line| line.block.is_some());
+            if let Some(line) = nested {
+                return Err(Problem::says("unexpected \"{\"").on(line));
+            }
+        }
         if row.is_none() && opens.is_none() {
             if let Some((_, _, more)) = self.missing.iter_mut().find(|(name, ..)| *name == known.name) {
                 *more += 1;
@@ -266,6 +267,28 @@ impl Checker<'_> {
     fn problem(&mut self, d: &Directive, problem: Problem) {
         self.errors += 1;
         self.complaints.push(word(d, problem));
+    }
+}
+
+/// A directive that no vocabulary has: whose it is, or which one was meant.
+fn unknown(name: &str, context: Contexts) -> Problem {
+    let problem = Problem::says(format!("unknown directive \"{name}\""));
+    if let Some(hint) = foreign::hint(name) {
+        return problem.hint(hint);
+    }
+    let area = Area::of(context);
+    let fits = vocabulary::all().filter(|k| k.contexts.has(context) || area == Area::Main);
+    if let Some(near) = suggest::nearest(name, fits.map(|k| k.name)) {
+        return problem.hint(format!("did you mean \"{near}\"?"));
+    }
+    let same_area = |k: &&Known| matches!((area, k.area()), (Area::Http, Area::Http) | (Area::Stream, Area::Stream));
+    let elsewhere = vocabulary::all().filter(same_area).chain(vocabulary::all());
+    match suggest::nearest(name, elsewhere.map(|k| k.name)) {
+        Some(near) => {
+            let places: Vec<String> = vocabulary::find(near).iter().map(|k| k.contexts.to_string()).collect();
+            problem.hint(format!("did you mean \"{near}\"? It stands in: {}", places.join(", ")))
+        }
+        None => problem,
     }
 }
 

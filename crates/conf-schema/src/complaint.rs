@@ -20,6 +20,8 @@ pub struct Problem {
     pub hint: Option<String>,
     /// The line at fault, where it is not the directive itself but one inside its block.
     pub inner: Option<crate::At>,
+    /// The directive at fault, for a problem that shows once a block is planned as a whole.
+    pub of: Option<Cow<'static, str>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +35,11 @@ pub enum ProblemWords {
 impl Problem {
     /// Worded `"name" directive {words}`.
     pub fn directive(words: impl Into<Cow<'static, str>>) -> Self {
-        Problem { words: ProblemWords::Directive(words.into()), arg: None, hint: None, inner: None }
+        Problem { words: ProblemWords::Directive(words.into()), arg: None, hint: None, inner: None, of: None }
     }
     /// Worded as given.
     pub fn says(words: impl Into<String>) -> Self {
-        Problem { words: ProblemWords::Says(words.into()), arg: None, hint: None, inner: None }
+        Problem { words: ProblemWords::Says(words.into()), arg: None, hint: None, inner: None, of: None }
     }
     pub fn duplicate() -> Self {
         Self::directive("is duplicate")
@@ -55,6 +57,17 @@ impl Problem {
     pub fn on(mut self, line: &conf_syntax::Directive) -> Self {
         self.inner = Some(crate::At { span: line.span, line: line.line });
         self
+    }
+    /// The problem is that of a directive of the block that is planned; what names another one already stays.
+    #[must_use]
+    pub fn of(mut self, directive: impl Into<Cow<'static, str>>) -> Self {
+        self.of.get_or_insert_with(|| directive.into());
+        self
+    }
+    /// Where the directive of [`Problem::of`] was written, by a table and the block's input of it.
+    pub fn place(&self, table: &crate::Table, input: &dyn std::any::Any) -> Option<crate::At> {
+        let name = self.of.as_deref()?;
+        (table.given)(input).into_iter().find(|(given, _)| *given == name).map(|(_, at)| at).filter(|at| at.line > 0)
     }
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {

@@ -66,8 +66,12 @@ impl Cx {
     }
     /// `FILE:LINE` of the directive that is being read, for messages at run time.
     pub fn place(&self) -> String {
-        let file = self.files.get(self.at.span.file.0 as usize);
-        format!("{}:{}", file.map_or_else(String::new, |path| path.display().to_string()), self.at.line)
+        self.place_of(self.at)
+    }
+    /// `FILE:LINE` of a directive.
+    pub fn place_of(&self, at: At) -> String {
+        let file = self.files.get(at.span.file.0 as usize);
+        format!("{}:{}", file.map_or_else(String::new, |path| path.display().to_string()), at.line)
     }
     /// Notes a `[warn]` about a directive.
     pub fn warn(&mut self, d: &Directive, text: impl Into<String>) {

@@ -23,6 +23,8 @@ pub struct Machine {
 pub struct Store {
     /// What is not in the record does not exist.
     pub replay: bool,
+    /// The configuration is read for what it says, maybe on another machine: hosts are not looked up.
+    pub elsewhere: bool,
     pub files: BTreeMap<PathBuf, Result<Arc<[u8]>, i32>>,
     /// `None` until a configuration is read.
     pub machine: Option<Machine>,

@@ -116,6 +116,8 @@ struct Builder<'a> {
     cores: HashMap<(usize, Alias), (Arc<dyn Any + Send + Sync>, Arc<Core>)>,
     /// The names of the server that is being planned.
     server_names: Vec<ServerName>,
+    /// Servers of which a complaint was made already: what they lack may be its consequence.
+    faulty: Vec<usize>,
 }
 
 /// Builds the plan of a checked http block; `table_index` maps a feature's name to its place in the schema.
@@ -142,6 +144,7 @@ pub fn build(
         complaints: Vec::new(),
         cores: HashMap::new(),
         server_names: Vec::new(),
+        faulty: Vec::new(),
     };
     let plan = b.http(http);
     let complaints = std::mem::take(&mut b.complaints);
@@ -168,6 +171,7 @@ struct ServerDraft {
 
 impl Builder<'_> {
     fn complain(&mut self, at: Option<At>, problem: Problem) {
+        let at = problem.inner.or(at);
         let mut complaint = check::word(&conf_schema::Directive::default(), problem);
         complaint.span = at.map(|at| at.span);
         complaint.line = at.map_or(0, |at| at.line);
@@ -387,7 +391,12 @@ impl Builder<'_> {
                         self.location(child, &inner_levels, server, Some(&inner_kind), None, inner_root);
                     self.locations[inner].inner = inner_tree;
                     children.push(inner);
-                    if let Err(problem) = tree.add(&inner_kind, inner) {
+                    if let Err(first) = tree.add(&inner_kind, inner) {
+                        let name = String::from_utf8_lossy(inner_kind.name()).into_owned();
+                        let mut problem = Problem::says(format!("duplicate location \"{name}\""));
+                        if let Some(first) = self.locations.get(first) {
+                            problem = problem.hint(format!("the first one is in {}", self.cx.place_of(first.at)));
+                        }
                         self.complain(at, problem);
                     }
                 }
@@ -469,8 +478,10 @@ impl Builder<'_> {
                 extensions: &mut self.extensions,
             };
             if let Err(problem) = feature.plan(&levels[i + 1].plan, &mut plan) {
-                let at = block.directive.map(|d| At { span: d.span, line: d.line });
+                let written = self.tables.get(i + 1).and_then(|(table, _)| problem.place(table, &*levels[i + 1].input));
+                let at = written.or(block.directive.map(|d| At { span: d.span, line: d.line }));
                 self.complain(at, problem);
+                self.faulty.push(server);
             }
             answering.end(&mut self.locations[index], block, &feature.table());
         }
@@ -593,7 +604,7 @@ impl Builder<'_> {
                 // The default server rejects; the others must have something to answer with.
                 Some(_) => draft.servers.iter().copied().find(|server| rules(*server).is_none()),
             };
-            if let Some(server) = bare {
+            if let Some(server) = bare.filter(|server| !self.faulty.contains(server)) {
                 let text = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
                 self.complain(drafts.get(server).map(|d| d.at), Problem::says(text));
             }

@@ -34,7 +34,8 @@ directives! {
         /// As `types_hash_max_size`.
         types_hash_bucket_size: Number = "64",
         /// Defines the URI that is shown for these errors.
-        /// Differs: line ends and NUL in the target of a redirect are percent-encoded.
+        /// Differs: line ends and NUL in the target of a redirect are percent-encoded; an empty target is a redirect without a `Location`,
+        /// which nginx sends empty.
         error_page: ErrorPages,
         /// Error pages may lead to further error pages.
         recursive_error_pages: Flag = "off",
@@ -275,7 +276,7 @@ impl Value for TempPath {
         for (index, word) in d.args.iter().enumerate().skip(1) {
             match word.text().parse::<usize>() {
                 Ok(n @ 1..=3) => levels.push(n),
-                _ => return Err(Problem::says(format!("invalid value \"{}\"", word.text())).at(index)),
+                _ => return Err(Problem::invalid().at(index).hint("a level is 1, 2 or 3")),
             }
         }
         Ok(TempPath { path: cx.full_name(&text), levels })

@@ -41,7 +41,7 @@ impl Value for Aio {
             b"sendfile" => Err(Problem::says("\"aio sendfile\" is unsupported on this platform")
                 .at(0)
                 .hint("it is an option of FreeBSD; \"aio threads\" keeps slow disks from holding up others here")),
-            _ => Err(Problem::says("invalid value").at(0)),
+            _ => Err(Problem::directive("invalid value").at(0)),
         }
     }
 }
@@ -59,7 +59,7 @@ impl Value for Directio {
         }
         match conf_schema::value::parse_offset(word) {
             Some(size) => Ok(Directio(Some(size))),
-            None => Err(Problem::says("invalid value").at(0)),
+            None => Err(Problem::directive("invalid value").at(0)),
         }
     }
 }

@@ -314,6 +314,8 @@ pub enum HandlerOrder {
     AuthRequest,
     /// What folders say of themselves comes before what looks for files.
     Htaccess,
+    /// Before anything reads the body.
+    TrackUploads,
     /// Before a mirror, which is to see the URI that was found.
     TryFiles,
     DavGuard,
@@ -343,9 +345,11 @@ impl HandlerOrder {
                 Phase::Preaccess
             }
             HandlerOrder::Access | HandlerOrder::AuthBasic | HandlerOrder::AuthRequest => Phase::Access,
-            HandlerOrder::Htaccess | HandlerOrder::TryFiles | HandlerOrder::DavGuard | HandlerOrder::Mirror => {
-                Phase::Precontent
-            }
+            HandlerOrder::Htaccess
+            | HandlerOrder::TrackUploads
+            | HandlerOrder::TryFiles
+            | HandlerOrder::DavGuard
+            | HandlerOrder::Mirror => Phase::Precontent,
             HandlerOrder::Video
             | HandlerOrder::RandomIndex
             | HandlerOrder::Index

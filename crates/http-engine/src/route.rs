@@ -6,7 +6,6 @@ use crate::regex::{MatchFailed, Pattern};
 use crate::request::Request;
 use crate::trace::StepKind;
 use crate::values::LocationKind;
-use conf_schema::Problem;
 use hashbrown::HashMap;
 use std::sync::Arc;
 
@@ -43,26 +42,22 @@ enum Match {
 
 impl Tree {
     /// # Errors
-    /// A duplicate.
-    pub fn add(&mut self, kind: &LocationKind, location: usize) -> Result<(), Problem> {
-        let duplicate = || {
-            let name = String::from_utf8_lossy(kind.name()).into_owned();
-            Problem::says(format!("duplicate location \"{name}\""))
-        };
+    /// A duplicate: the location that has the name.
+    pub fn add(&mut self, kind: &LocationKind, location: usize) -> Result<(), usize> {
         match kind {
             LocationKind::Exact(name) => {
-                if self.exact.insert(name.clone(), location).is_some() {
-                    return Err(duplicate());
+                if let Some(first) = self.exact.insert(name.clone(), location) {
+                    return Err(first);
                 }
             }
             LocationKind::Named(name) => {
-                if self.named.insert(name.clone(), location).is_some() {
-                    return Err(Problem::says(format!("duplicate location \"{}\"", String::from_utf8_lossy(name))));
+                if let Some(first) = self.named.insert(name.clone(), location) {
+                    return Err(first);
                 }
             }
             LocationKind::Prefix(name, final_) => {
-                if self.prefixes.iter().any(|p| p.name == *name) {
-                    return Err(duplicate());
+                if let Some(first) = self.prefixes.iter().find(|p| p.name == *name) {
+                    return Err(first.location);
                 }
                 self.prefixes.push(Prefix { name: name.clone(), location, final_: *final_, parent: 0 });
             }

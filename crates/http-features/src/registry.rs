@@ -23,6 +23,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::dav::DavFeature,
     &crate::degradation::DegradationFeature,
     &crate::early_body::EarlyBody,
+    &crate::echo::Echo,
     &crate::empty_gif::EmptyGif,
     &crate::explain::ExplainFeature,
     &crate::fastcgi::Fastcgi,
@@ -60,6 +61,7 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::rewrite::Rewrite,
     &crate::scgi::Scgi,
     &crate::secure_link::SecureLink,
+    &crate::set_misc::SetMisc,
     &crate::slice::SliceFeature,
     &crate::split_clients::SplitClients,
     &crate::ssl::Ssl,
@@ -70,9 +72,11 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::sub_filter::SubFilter,
     &crate::try_files::TryFiles,
     &crate::tunnel::Tunnel,
+    &crate::upload_progress::UploadProgress,
     &crate::upstream_block::UpstreamBlock,
     &crate::userid::UserId,
     &crate::uwsgi::Uwsgi,
+    &crate::vhost_traffic_status::VhostTrafficStatus,
 ];
 
 /// The tables of the engine and of every feature.

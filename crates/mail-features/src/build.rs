@@ -80,6 +80,7 @@ pub fn build(
 
 impl Builder<'_> {
     fn complain(&mut self, at: At, problem: Problem) {
+        let at = problem.inner.unwrap_or(at);
         let mut complaint = check::word(&conf_schema::Directive::default(), problem);
         (complaint.span, complaint.line) = (Some(at.span), at.line);
         self.complaints.push(complaint);
@@ -141,7 +142,8 @@ impl Builder<'_> {
         for (i, feature) in self.features.iter().enumerate() {
             let mut build = ServerBuild { cx: self.cx, server: &mut draft, kind, listens_ssl };
             if let Err(problem) = feature.plan(&levels[i + 1].plan, &mut build) {
-                self.complain(at, problem);
+                let written = self.tables.get(i + 1).and_then(|(table, _)| problem.place(table, &*levels[i + 1].input));
+                self.complain(written.unwrap_or(at), problem);
             }
         }
         self.listen(&listens);

@@ -34,7 +34,8 @@ impl Value for ErrorLogLines {
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let place = arg(d, 0)?.text();
-        let sink = if place == "stderr" {
+        // As in nginx an empty name is the standard error stream, too.
+        let sink = if place == "stderr" || place.is_empty() {
             STDERR_USED.store(true, std::sync::atomic::Ordering::Relaxed);
             Sink::Stderr
         } else if let Some(parameters) = place.strip_prefix("syslog:") {

@@ -20,6 +20,7 @@ use std::process::ExitCode;
 /// Runs the program; `arguments` begin with its name.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     net::title::prepare();
+    voice::started_as(arguments.first().map_or("tidegate".as_ref(), |name| name.as_os_str()));
     let first = arguments.get(1).and_then(|a| a.to_str()).unwrap_or("-");
     let code = if first.starts_with('-') { options::main(&arguments) } else { commands::main(first, &arguments[2..]) };
     ExitCode::from(u8::try_from(code).unwrap_or(1))

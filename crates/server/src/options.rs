@@ -3,7 +3,7 @@
 use crate::conf::{self, Invocation, paths};
 use crate::process::pidfile;
 use crate::process::start::{self, Task};
-use crate::{commands, report, version};
+use crate::{commands, report, version, voice};
 use conf_schema::Store;
 use conf_syntax::Disk;
 use observe::LogFiles;
@@ -33,7 +33,7 @@ pub fn main(arguments: &[OsString]) -> i32 {
     let options = match parse(&arguments[1.min(arguments.len())..]) {
         Ok(options) => options,
         Err(words) => {
-            eprintln!("tidegate: {words}");
+            eprintln!("{}: {words}", voice::name());
             return 1;
         }
     };
@@ -55,12 +55,26 @@ pub fn main(arguments: &[OsString]) -> i32 {
     if options.plan {
         return commands::plan::print(&invocation);
     }
+    if arguments.len() <= 1 && !invocation.conf_file.exists() {
+        return without_configuration(&invocation);
+    }
     let task = if options.test {
         Task::Test { quiet: options.quiet, dump: options.dump, explain: options.explain }
     } else {
         Task::Serve
     };
     start::run(invocation, task, arguments)
+}
+
+/// The program was started by its bare name on a machine that has no configuration: says so, and what can be done.
+fn without_configuration(invocation: &Invocation) -> i32 {
+    eprintln!("{}: there is no configuration: \"{}\" does not exist", voice::name(), invocation.conf_file.display());
+    eprintln!();
+    eprintln!("  tidegate serve [DIR]   serves a directory on this machine, without a configuration");
+    eprintln!("  tidegate -c FILE       serves what a configuration in nginx's language says");
+    eprintln!();
+    eprint!("{}", commands::overview());
+    1
 }
 
 /// Reads the options; the error is what to print.
@@ -115,6 +129,7 @@ impl Options {
         };
         Invocation {
             conf_file: self.conf_file.as_deref().map_or_else(|| defaults.conf_file.clone(), below),
+            error_log_said: self.error_log.is_some(),
             error_log,
             pid: defaults.pid.clone(),
             globals: self.globals.clone(),
@@ -126,7 +141,9 @@ impl Options {
 
 /// `-s`: the configuration is read for the sake of its `pid`.
 fn send(invocation: &Invocation, signal: &str) -> i32 {
-    start::open_first_log(invocation, false);
+    if let Some(words) = start::open_first_log(invocation, false) {
+        eprintln!("{}: {words}", voice::name());
+    }
     let reading = conf::read(&Disk, Store::default(), invocation, LogFiles::default());
     let style = report::Style::new(false);
     report::print_warnings(&reading, style);

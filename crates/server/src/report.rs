@@ -1,7 +1,7 @@
 //! How complaints about a configuration reach the operator: nginx's line first; on a terminal or with `--explain` the line
 //! of the file with a caret, the reason, a suggestion and all further errors.
 
-use crate::conf::values::DebugPoints;
+use crate::conf::values::{DebugPoints, is_for_a_start};
 use crate::conf::{Failure, GLOBALS, Reading};
 use crate::{say, voice};
 use conf_schema::{Complaint, Level};
@@ -55,7 +55,7 @@ pub fn print_warnings(reading: &Reading, style: Style) {
 /// that is to be said.
 pub fn print_failure(failure: &Failure, style: Style, syntax_ok: Option<&str>) {
     if let Some(name) = syntax_ok {
-        eprintln!("tidegate: the configuration file {name} syntax is ok");
+        eprintln!("{}: the configuration file {name} syntax is ok", voice::name());
     }
     for complaint in &failure.complaints {
         print(complaint, &failure.files, style);
@@ -74,7 +74,7 @@ pub fn print_failure(failure: &Failure, style: Style, syntax_ok: Option<&str>) {
 /// In a running master: to the log alone.
 pub fn log_warnings(reading: &Reading) {
     if let Ok(config) = &reading.config {
-        for complaint in &reading.warnings {
+        for complaint in reading.warnings.iter().filter(|complaint| !is_for_a_start(complaint)) {
             say!(Warn, "{}", words(complaint, &config.texts.files));
         }
     }

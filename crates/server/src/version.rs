@@ -1,15 +1,18 @@
 //! What `-v` and `-V` print. Tools read nginx's lines there, so they stand beside our own.
 
 use crate::conf::paths;
+use crate::voice;
 use conf_schema::{Schema, vocabulary};
 use std::collections::BTreeMap;
 
 /// The version whose configuration language we read.
 pub const NGINX: &str = "nginx/1.31.4";
 
-/// `-v`.
+/// `-v`. Scripts read nginx's version in the first line of what they know as `nginx`.
 pub fn short() -> String {
-    format!("tidegate version: tidegate/{}\nnginx version: {NGINX}\n", env!("CARGO_PKG_VERSION"))
+    let ours = concat!("tidegate version: tidegate/", env!("CARGO_PKG_VERSION"), "\n");
+    let theirs = format!("nginx version: {NGINX}\n");
+    if voice::is_nginx() { theirs + ours } else { ours.to_string() + &theirs }
 }
 
 /// `-V`.
@@ -45,7 +48,9 @@ pub fn arguments(schema: &Schema) -> Vec<String> {
         format!("--prefix={}", defaults.prefix.display()),
         format!("--conf-path={}", defaults.conf_file.display()),
         format!("--error-log-path={}", defaults.error_log.display()),
+        format!("--http-log-path={}", defaults.error_log.with_file_name("access.log").display()),
         format!("--pid-path={}", defaults.pid.display()),
+        format!("--modules-path={}", defaults.prefix.join("modules").display()),
     ];
     out.extend(OPTIONAL.iter().filter(|(_, module)| present(module)).map(|(option, _)| format!("--with-{option}")));
     out.extend(DEFAULT.iter().filter(|(_, module)| !present(module)).map(|(option, _)| format!("--without-{option}")));

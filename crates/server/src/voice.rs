@@ -12,6 +12,25 @@ static LOG: ArcSwapOption<ErrorLog> = ArcSwapOption::const_empty();
 /// Grave messages go to the standard error stream, too (nginx: `ngx_use_stderr`).
 static TERMINAL: AtomicBool = AtomicBool::new(true);
 
+/// The program was started under nginx's name.
+static AS_NGINX: AtomicBool = AtomicBool::new(false);
+
+/// Notes the name that the program was started under: as `nginx` it speaks as nginx does, to scripts that look for nginx's lines.
+pub fn started_as(program: &std::ffi::OsStr) {
+    let is_nginx = std::path::Path::new(program).file_name().is_some_and(|name| name == "nginx");
+    AS_NGINX.store(is_nginx, Ordering::Relaxed);
+}
+
+/// Returns true when the program was started under nginx's name.
+pub fn is_nginx() -> bool {
+    AS_NGINX.load(Ordering::Relaxed)
+}
+
+/// Returns the name that starts lines on the terminal and process titles.
+pub fn name() -> &'static str {
+    if is_nginx() { "nginx" } else { "tidegate" }
+}
+
 /// Makes this the process's error log.
 pub fn set_log(log: Arc<ErrorLog>) {
     LOG.store(Some(log));
@@ -30,7 +49,7 @@ pub fn say(level: Level, words: fmt::Arguments<'_>) {
     }
     let wrote = log.as_ref().is_some_and(|log| log.targets().iter().any(|t| matches!(t.sink, Sink::Stderr)));
     if TERMINAL.load(Ordering::Relaxed) && level <= Level::Warn && !wrote {
-        eprintln!("tidegate: [{}] {words}", level.name());
+        eprintln!("{}: [{}] {words}", name(), level.name());
     }
 }
 

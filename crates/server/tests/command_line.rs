@@ -204,11 +204,13 @@ fn warnings_do_not_fail_a_test() {
     site.write("conf/nginx.conf", "load_module modules/ngx_foo_module.so;\nevents { debug_connection 127.0.0.1; }");
     let output = site.run(&["-t"]);
     let words = text(&output.stderr);
-    assert!(output.status.success() && words.contains("[warn] \"load_module\" is ignored"), "{words}");
-    assert!(
-        words.contains("\"ngx_foo_module\" is not part of this program")
-            && words.contains("\"debug_connection\" is ignored")
-    );
+    assert!(output.status.success() && words.contains("\"debug_connection\" is ignored"), "{words}");
+    assert!(words.contains("[warn] \"load_module\" is ignored: not here: ngx_foo_module in "), "{words}");
+    let lines = ["ngx_stream_module", "ngx_mail_module", "a", "b", "c", "d", "a"];
+    let lines: String = lines.iter().map(|name| format!("load_module modules/{name}.so;\n")).collect();
+    site.write("conf/nginx.conf", &format!("{lines}events {{ }}"));
+    let words = text(&site.run(&["-t"]).stderr);
+    assert!(words.contains("is ignored: 2 modules are built in, not here: a, b, c and 1 more in "), "{words}");
     assert_eq!(words.matches("load_module").count(), 1, "one line for all modules: {words}");
 }
 
@@ -335,4 +337,71 @@ fn the_first_of_several_errors_is_nginxs() {
             assert!(error.starts_with(want), "{one} | {other}: {words}");
         }
     }
+}
+
+/// Scripts that know nginx by its name get nginx's lines from what is called so.
+#[test]
+fn under_the_name_of_nginx() {
+    let site = Site::new("daemon off;", "http { server { listen 127.0.0.1:0; } }");
+    let called = site.path("nginx");
+    std::os::unix::fs::symlink(BINARY, &called).expect("a link");
+    let run = |arguments: &[&str]| {
+        Command::new(&called).arg("-p").arg(&site.dir).args(arguments).output().expect("the program runs")
+    };
+    assert!(text(&run(&["-v"]).stderr).starts_with("nginx version: nginx/1."));
+    assert!(text(&plain(&["-v"]).stderr).starts_with("tidegate version: "));
+    site.write("conf/nginx.conf", "daemon off; error_log logs/error.log; events { }");
+    let tested = text(&run(&["-t"]).stderr);
+    assert!(tested.starts_with("nginx: the configuration file ") && !tested.contains("tidegate: "), "{tested}");
+    let wrong = text(&run(&["-t", "-g", "foo;"]).stderr);
+    assert!(wrong.starts_with("nginx: [emerg] unknown directive \"foo\" in command line\n"), "{wrong}");
+    let mut child = Command::new(&called).arg("-p").arg(&site.dir).spawn().expect("the program starts");
+    let title = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    support::wait("the master's title", || match title(child.id()) {
+        title if title.starts_with(b"nginx: master process ") => Ok(()),
+        title => Err(String::from_utf8_lossy(&title).into_owned()),
+    });
+    let children = || std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap_or_default();
+    support::wait("the worker's title", || {
+        let titles: Vec<_> = children().split_whitespace().filter_map(|pid| pid.parse().ok()).map(title).collect();
+        if titles.iter().any(|title| title.starts_with(b"nginx: worker process")) { Ok(()) } else { Err(children()) }
+    });
+    support::signal(child.id(), "QUIT");
+    assert!(child.wait().expect("it ends").success(), "{}", site.log());
+}
+
+#[test]
+fn a_log_that_is_not_used_is_no_complaint() {
+    let site = Site::new("", "");
+    site.write("conf/nginx.conf", "error_log own.log; pid own.pid; events { }");
+    std::fs::remove_dir_all(site.path("logs")).expect("removed");
+    let words = text(&site.run(&["-t"]).stderr);
+    assert!(words.contains("test is successful") && !words.contains("could not open"), "{words}");
+    site.write("conf/nginx.conf", "pid own.pid; events { }");
+    let words = text(&site.run(&["-t"]).stderr);
+    assert!(words.contains("[alert] could not open error log file: open() \""), "{words}");
+}
+
+#[test]
+fn what_tools_read_in_the_version() {
+    let long = text(&plain(&["-V"]).stderr);
+    for option in [" --http-log-path=/", " --modules-path=/", " --error-log-path=/", " --pid-path=/"] {
+        assert!(long.contains(option), "{option}: {long}");
+    }
+    let words = text(&plain(&["explain", "http.server"]).stderr);
+    assert!(words.contains("a directive is named without the blocks around it: tidegate explain server"), "{words}");
+}
+
+/// Warnings that concern a test or a start are not logged at every reload.
+#[test]
+fn a_reload_does_not_repeat_what_a_start_says() {
+    let site = Site::new("daemon off; load_module modules/ngx_foo_module.so;", "");
+    let running = site.start();
+    assert_eq!(site.log().matches("\"load_module\" is ignored").count(), 1, "{}", site.log());
+    for times in 1..=2 {
+        running.signal("HUP");
+        site.wait_for_log("its work has exited with code 0", times);
+    }
+    running.quit();
+    assert_eq!(site.log().matches("\"load_module\" is ignored").count(), 1, "{}", site.log());
 }

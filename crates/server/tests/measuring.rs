@@ -369,3 +369,26 @@ fn a_workload_over_http2_has_its_streams() {
     let access = fs::read_to_string(lab.out().join("work/one.access")).unwrap();
     assert!(access.lines().filter(|line| *line == "HTTP/2.0").count() as u64 >= good);
 }
+
+/// `-` is the standard output, on which the result then stands alone.
+#[test]
+fn results_go_to_the_standard_output() {
+    for (program, folder) in servers("stdout") {
+        let (child, port) = server(program, &folder, "server { listen 127.0.0.1:@PORT@; return 200 x; }");
+        let url = format!("http://127.0.0.1:{port}/");
+        let run = |form: &str| {
+            let arguments = ["bench", &url, "-n", "20", "-c", "1", form, "-"];
+            let output = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(arguments).current_dir(&folder).output();
+            let output = output.unwrap();
+            assert!(output.status.success(), "{output:?}");
+            assert!(!folder.join("-").exists(), "no file has that name");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let report: serde_json::Value = serde_json::from_str(&run("--json")).unwrap();
+        assert!(report["points"].is_array(), "{report}");
+        assert!(run("--html").starts_with("<!DOCTYPE html>") || run("--html").starts_with("<!doctype html>"));
+        assert!(run("--csv").lines().count() >= 2);
+        drop(child);
+        let _ = fs::remove_dir_all(&folder);
+    }
+}

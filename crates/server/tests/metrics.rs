@@ -313,3 +313,47 @@ fn streams_and_handshakes() {
     running.quit();
     site.assert_no_alerts();
 }
+
+/// An upload that goes on is told as far as it has come, and one whose client leaves is told as over.
+#[test]
+fn an_upload_that_goes_on_is_told() {
+    let port = free_port();
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "http {{ access_log off; upload_progress up 64k; server {{ listen 127.0.0.1:{port};\n\
+             location /up {{ track_uploads up 30s; proxy_pass http://127.0.0.1:{port}/sink; }}\n\
+             location /sink {{ return 200 taken; }} location /told {{ report_uploads up; upload_progress_json_output; }} }} }}"
+        ),
+    );
+    let running = site.start();
+    let told = |id: &str| {
+        let request = format!("GET /told?X-Progress-ID={id} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        Client::connect(port).and_then(|mut client| client.ask(&request)).expect("an answer").1
+    };
+    let until = |id: &str, words: &str| {
+        wait(words, || match told(id) {
+            text if text.contains(words) => Ok(()),
+            text => Err(text),
+        });
+    };
+    let begin = |id: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+        let head = format!("POST /up?X-Progress-ID={id} HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n12345");
+        stream.write_all(head.as_bytes()).expect("written");
+        until(id, "{ \"state\" : \"uploading\", \"received\" : 5, \"size\" : 10 }");
+        stream
+    };
+    let mut whole = begin("one");
+    whole.write_all(b"67890").expect("written");
+    until("one", "{ \"state\" : \"done\" }");
+    drop(begin("two"));
+    until("two", "\"state\" : \"");
+    wait("the end of an upload that is left", || match told("two") {
+        text if text.contains("uploading") => Err(text),
+        text if text.contains("done") || text.contains("error") => Ok(()),
+        text => Err(text),
+    });
+    running.quit();
+    site.assert_no_alerts();
+}

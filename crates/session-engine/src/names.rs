@@ -97,6 +97,9 @@ fn server_name<S: Session>(cx: &mut Cx, text: &[u8]) -> Result<ServerName<S>, Pr
         let caseless = pattern.iter().any(u8::is_ascii_uppercase);
         return Pattern::new(cx, pattern, caseless).map(|p| ServerName::Regex(Arc::new(p)));
     }
+    if text.eq_ignore_ascii_case(b"$hostname") {
+        return Ok(ServerName::Exact(net::process::host_name().to_vec()));
+    }
     let lower = text.to_ascii_lowercase();
     if lower.contains(&b'/') {
         let mut d = Directive::default();

@@ -2,7 +2,7 @@
 
 use crate::Template;
 use conf_schema::value::parse_size;
-use conf_schema::{Cx, Directive, Problem};
+use conf_schema::{At, Cx, Directive, Problem};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,6 +83,51 @@ pub fn declare<S: 'static, T: Send + Sync + 'static>(
     }
     cx.get::<Zones>().0.insert(name, (kind, Arc::new(zone)));
     Ok(())
+}
+
+/// A zone that several blocks may name, one of them with its size.
+struct Shared {
+    bytes: u64,
+    at: At,
+}
+
+/// Notes a zone that blocks share; `bytes` is 0 where a block names it without a size.
+///
+/// # Errors
+/// Two sizes for one name, or the name is another kind's.
+pub fn share(cx: &mut Cx, kind: &'static str, name: &str, bytes: u64) -> Result<(), Problem> {
+    let earlier = match cx.get::<Zones>().0.get(name) {
+        None => 0,
+        Some((known, zone)) => match zone.downcast_ref::<Shared>() {
+            Some(shared) if *known == kind => shared.bytes,
+            _ => {
+                let words = format!("the shared memory zone \"{name}\" is already declared for a different use");
+                return Err(Problem::says(words));
+            }
+        },
+    };
+    if bytes > 0 && earlier > 0 && bytes != earlier {
+        return Err(Problem::says(format!(
+            "the size {bytes} of shared memory zone \"{name}\" conflicts with already declared size {earlier}"
+        )));
+    }
+    let shared = Shared { bytes: bytes.max(earlier), at: cx.at };
+    cx.get::<Zones>().0.insert(name.to_string(), (kind, Arc::new(shared)));
+    Ok(())
+}
+
+/// Looks, once the whole configuration was read, for a shared zone that no block gave a size.
+///
+/// # Errors
+/// nginx's words for such a zone.
+pub fn check_shares(cx: &mut Cx, kind: &str) -> Result<(), Problem> {
+    let zones = cx.get::<Zones>().0.iter().filter(|(_, (known, _))| *known == kind);
+    let mut blank = zones.filter_map(|(name, (_, zone))| Some((name, zone.downcast_ref::<Shared>()?)));
+    let first = blank.by_ref().filter(|(_, shared)| shared.bytes == 0).min_by_key(|(_, shared)| shared.at.span.start);
+    let Some((name, shared)) = first else { return Ok(()) };
+    let mut problem = Problem::says(format!("{UNDECLARED} \"{name}\"")).hint("write a size once: zone NAME 64k;");
+    problem.inner = Some(shared.at);
+    Err(problem)
 }
 
 /// How nginx begins to say that nobody declared a zone. It says so when all else is in order.

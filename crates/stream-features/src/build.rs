@@ -98,6 +98,8 @@ struct Builder<'a> {
     extensions: Vec<Arc<dyn Any + Send + Sync>>,
     background: Vec<Arc<dyn Background<StreamPlan>>>,
     complaints: Vec<Complaint>,
+    /// Servers of which a complaint was made already: what they lack may be its consequence.
+    faulty: Vec<usize>,
 }
 
 /// Builds the plan of a checked stream block; `table_index` maps a feature's name to its place in the schema.
@@ -121,6 +123,7 @@ pub fn build(
         extensions: Vec::new(),
         background: Vec::new(),
         complaints: Vec::new(),
+        faulty: Vec::new(),
     };
     let plan = b.stream(stream);
     let complaints = std::mem::take(&mut b.complaints);
@@ -236,7 +239,9 @@ impl Builder<'_> {
             let done = feature.plan(&levels[i + 1].plan, &mut build);
             answers = build.answers;
             if let Err(problem) = done {
-                self.complain(Some(at), problem);
+                let written = self.tables.get(i + 1).and_then(|(table, _)| problem.place(table, &*levels[i + 1].input));
+                self.complain(written.or(Some(at)), problem);
+                self.faulty.push(self.servers.len());
             }
         }
         answers.sort_by_key(|(place, _)| *place);
@@ -312,7 +317,7 @@ impl Builder<'_> {
                 // The default server rejects; the others must have something to answer with.
                 Some(_) => group.servers.iter().copied().find(|server| rules(*server).is_none()),
             };
-            if let Some(server) = bare {
+            if let Some(server) = bare.filter(|server| !self.faulty.contains(server)) {
                 let text = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive";
                 self.complain(drafts.get(server).map(|d| d.at), Problem::says(text));
             }

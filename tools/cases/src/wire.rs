@@ -23,7 +23,7 @@ impl Identity {
         let authority_key = KeyPair::generate()?;
         let root = authority.clone().self_signed(&authority_key)?;
         let key = KeyPair::generate()?;
-        let params = CertificateParams::new(vec!["localhost".to_string()])?;
+        let params = CertificateParams::new(["localhost", "a.test", "b.test", "c.test"].map(String::from))?;
         let certificate = params.signed_by(&key, &Issuer::from_params(&authority, &authority_key))?.pem();
         let mut roots = RootCertStore::empty();
         let _ = roots.add(root.der().clone());
@@ -55,10 +55,22 @@ impl Wire {
         let socket = TcpStream::connect(("127.0.0.1", port)).map_err(|e| e.to_string())?;
         let _ = socket.set_read_timeout(Some(patience));
         let Some(alpn) = alpn else { return Ok(Wire::Clear(socket)) };
+        Wire::over_tls(socket, "localhost", alpn)
+    }
+    /// A connection in TLS with a server of this name.
+    ///
+    /// # Errors
+    /// As [`Wire::connect`].
+    pub fn named(port: u16, name: &str, alpn: &str, patience: Duration) -> Result<Wire, String> {
+        let socket = TcpStream::connect(("127.0.0.1", port)).map_err(|e| e.to_string())?;
+        let _ = socket.set_read_timeout(Some(patience));
+        Wire::over_tls(socket, name, alpn)
+    }
+    fn over_tls(socket: TcpStream, name: &str, alpn: &str) -> Result<Wire, String> {
         let identity = IDENTITY.as_ref().map_err(ToString::to_string)?;
         let mut config = ClientConfig::builder().with_root_certificates(identity.roots.clone()).with_no_client_auth();
         config.alpn_protocols = vec![alpn.as_bytes().to_vec()];
-        let name = ServerName::try_from("localhost").map_err(|e| e.to_string())?;
+        let name = ServerName::try_from(name.to_string()).map_err(|e| e.to_string())?;
         let tls = ClientConnection::new(Arc::new(config), name).map_err(|e| e.to_string())?;
         Ok(Wire::Tls(Box::new(StreamOwned::new(tls, socket))))
     }

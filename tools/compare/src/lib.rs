@@ -2,17 +2,22 @@
 //! blocks, and the same requests to both servers. Answers are compared byte for byte, order of lines included, and so are access
 //! log, error log and what `-t` says. What differs is reduced to the directives that make it differ.
 //!
+//! With `--mutate` one of the directives is written as people get it wrong (`mutate.rs`); `--sni` has several servers on one TLS
+//! listener instead (`sni.rs`).
+//!
 //! `cargo xtask compare --seed N --count N` runs it by hand without bound; `cargo xtask ci` runs a few with a fixed seed.
 
 #![forbid(unsafe_code)]
 
 mod backend;
 mod broken;
+mod mutate;
 mod normal;
 mod place;
 mod pool;
 mod server;
 mod site;
+mod sni;
 mod stream;
 
 pub use server::Binary;
@@ -36,6 +41,10 @@ pub struct Plan {
     pub stream: bool,
     /// Requests come over HTTP/2 in clear.
     pub h2c: bool,
+    /// One directive of each configuration is written as people get it wrong.
+    pub mutate: bool,
+    /// Several servers on one TLS listener, instead of directives in their places.
+    pub sni: bool,
     /// Stop after so many differences.
     pub differences_max: usize,
 }
@@ -108,12 +117,15 @@ fn is_of_http1(put: &Put) -> bool {
 /// # Errors
 /// What differs, with the directives that make it differ; or what kept it from running.
 pub fn run(plan: &Plan) -> Result<String, String> {
+    if plan.sni {
+        return sni::run(plan);
+    }
     if plan.stream {
         return stream::run(plan);
     }
     let backend = Backend::start().map_err(|e| format!("the server behind: {e}"))?;
     let mut differences = Vec::new();
-    let broken = if plan.h2c { (0, Vec::new()) } else { broken::compare(plan)? };
+    let broken = if plan.h2c || plan.mutate { (0, Vec::new()) } else { broken::compare(plan)? };
     differences.extend(broken.1.into_iter().map(|words| format!("broken request: {words}")));
     let pool = pool::all(plan.nginx.version, plan.only.as_deref());
     let with = pool::all(plan.nginx.version, plan.with.as_deref());
@@ -128,6 +140,9 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         let mut dice = Dice::new(plan.seed.wrapping_add(index));
         let first = if plan.with.is_some() { &with } else { &pool };
         let mut puts = draw(&mut dice, &pool, first);
+        if plan.mutate {
+            mutate::mutate(&mut dice, &mut puts);
+        }
         if plan.h2c {
             puts.retain(|put| !is_of_http1(put));
             if puts.is_empty() {

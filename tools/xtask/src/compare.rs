@@ -17,6 +17,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let (mut seed, mut count, mut only, mut with, mut ours) = (1, 500, None, None, None);
     let (mut source, mut nginx, mut differences_max, mut in_ci, mut h2c, mut stream) =
         (None, None, 20, false, false, false);
+    let (mut mutate, mut sni) = (false, false);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().cloned().ok_or(format!("{word} wants a value"));
@@ -32,10 +33,12 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             "--nginx" => nginx = Some(PathBuf::from(value()?)),
             "--h2c" => h2c = true,
             "--stream" => stream = true,
+            "--mutate" => mutate = true,
+            "--sni" => sni = true,
             "--in-ci" => in_ci = true,
             other => {
                 return Err(format!(
-                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --stream, --source DIR, --nginx FILE, \
+                    "\"{other}\" is none of: --seed N, --count N, --only TEXT, --with TEXT, --differences N, --h2c, --stream, --mutate, --sni, --source DIR, --nginx FILE, \
                      --ours FILE"
                 ));
             }
@@ -75,6 +78,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         differences_max,
         h2c,
         stream,
+        mutate,
+        sni,
     };
     println!("{}", compare::run(&plan)?);
     Ok(())

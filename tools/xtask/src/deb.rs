@@ -8,6 +8,8 @@ use std::process::Command;
 /// Where files of packaging/ go.
 const FILES: &[(&str, &str)] = &[
     ("packaging/systemd/tidegate.service", "lib/systemd/system/tidegate.service"),
+    ("packaging/systemd/logrotate.conf", "lib/systemd/system/logrotate.service.d/tidegate.conf"),
+    ("docs/replace-nginx.md", "usr/share/doc/tidegate/replace-nginx.md"),
     ("packaging/nginx.conf", "usr/share/tidegate/nginx.conf"),
     ("packaging/mime.types", "usr/share/tidegate/mime.types"),
     ("packaging/logrotate", "etc/logrotate.d/tidegate"),
@@ -22,6 +24,9 @@ const PRINTED: &[(&[&str], &str)] = &[
     (&["reference", "directives"], "usr/share/doc/tidegate/reference.md"),
     (&["reference", "compatibility"], "usr/share/doc/tidegate/compatibility.md"),
 ];
+
+/// Control files of the package with their modes.
+const SCRIPTS: &[(&str, u32)] = &[("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755), ("triggers", 0o644)];
 
 const BINARY: &str = "usr/sbin/tidegate";
 
@@ -41,8 +46,10 @@ pub fn run(_: &[String]) -> Result<(), String> {
     for (arguments, to) in PRINTED {
         put(&stage, to, &call(Command::new(&built).args(*arguments))?, 0o644)?;
     }
-    let postinst = fs::read(root.join("packaging/debian/postinst")).map_err(|e| e.to_string())?;
-    put(&stage, "DEBIAN/postinst", &postinst, 0o755)?;
+    for (name, mode) in SCRIPTS {
+        let script = fs::read(root.join("packaging/debian").join(name)).map_err(|e| format!("{name}: {e}"))?;
+        put(&stage, &format!("DEBIAN/{name}"), &script, *mode)?;
+    }
     put(&stage, "DEBIAN/conffiles", b"/etc/logrotate.d/tidegate\n", 0o644)?;
     let architecture = call(Command::new("dpkg").arg("--print-architecture"))?;
     let architecture = String::from_utf8_lossy(&architecture).trim().to_string();
@@ -64,6 +71,7 @@ Section: httpd
 Priority: optional
 Depends: libc6
 Suggests: logrotate
+Provides: httpd, httpd-cgi, nginx
 Description: web server and reverse proxy that reads nginx.conf
  Tidegate serves what an nginx configuration says, unchanged: files, proxied
  applications and load-balanced groups. It is written in a memory-safe language.
@@ -89,4 +97,29 @@ fn call(command: &mut Command) -> Result<Vec<u8>, String> {
         return Ok(output.stdout);
     }
     Err(format!("{name} failed:\n{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All packed files exist, the scripts parse, and the package provides nginx for its dependants.
+    #[test]
+    fn the_parts_of_the_package_are_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for (from, _) in FILES {
+            assert!(root.join(from).is_file(), "{from}");
+        }
+        for (name, mode) in SCRIPTS {
+            let path = root.join("packaging/debian").join(name);
+            if *mode == 0o755 {
+                let checked = Command::new("sh").arg("-n").arg(&path).status().expect("sh runs");
+                assert!(checked.success(), "{name}");
+            } else {
+                assert!(path.is_file(), "{name}");
+            }
+        }
+        let control = control("1", "amd64");
+        assert!(control.contains("\nProvides: httpd, httpd-cgi, nginx\n"), "{control}");
+    }
 }

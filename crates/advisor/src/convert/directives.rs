@@ -66,6 +66,11 @@ impl Converter<'_> {
         for line in lines.iter().filter(|line| line.is("DocumentRoot")) {
             server.root = Some(self.absolute(line.arg(0)));
         }
+        for line in lines.iter().filter(|line| line.is("Alias")) {
+            server
+                .aliases
+                .push((line.arg(0).to_string(), self.absolute(line.arg(1)).trim_end_matches('/').to_string()));
+        }
         self.lines(lines, server, &if dir.is_none() { Place::default() } else { place });
     }
 
@@ -253,7 +258,10 @@ impl Converter<'_> {
             }
             "alias" => {
                 let (uri, folder) = (arg(0), self.absolute(arg(1)));
-                server.aliases.push((uri.to_string(), folder.trim_end_matches('/').to_string()));
+                let alias = (uri.to_string(), folder.trim_end_matches('/').to_string());
+                if !server.aliases.contains(&alias) {
+                    server.aliases.push(alias);
+                }
                 let is_folder = uri.ends_with('/') || !uri.rsplit('/').next().unwrap_or_default().contains('.');
                 let words = if is_folder { format!("^~ {}/", uri.trim_end_matches('/')) } else { format!("= {uri}") };
                 let folder = if is_folder { format!("{}/", folder.trim_end_matches('/')) } else { folder };

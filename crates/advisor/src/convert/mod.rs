@@ -133,8 +133,22 @@ struct Server {
     php: Option<String>,
     php_values: BTreeMap<String, String>,
     rewrites: rewrite::Rewrites,
-    /// `Header` lines that all locations need.
+    /// URIs and the folders that they stand for.
     aliases: Vec<(String, String)>,
+    /// Lines without a virtual host and without a root of their own: as a snippet they are for a server that is there.
+    is_part: bool,
+}
+
+impl Server {
+    /// Nothing was said of it.
+    fn is_blank(&self) -> bool {
+        self.root.is_none()
+            && self.block.lines.is_empty()
+            && self.block.locations.is_empty()
+            && self.rewrites.is_empty()
+            && self.php.is_none()
+            && self.names.is_empty()
+    }
 }
 
 /// Everything while it is converted.
@@ -168,10 +182,13 @@ pub fn apache(inputs: &[Input], options: &Options) -> Result<Converted, (String,
         converter.file.clone_from(&input.name);
         converter.hosts(&lines, &mut outside, &mut servers);
     }
-    // A server without virtual hosts is one itself.
-    if outside.root.is_some() && servers.is_empty() {
+    if servers.is_empty() && !outside.is_blank() {
+        // A server without virtual hosts is one itself.
         outside.listen.clone_from(&converter.listen);
+        outside.is_part = outside.root.is_none() && outside.names.is_empty() && outside.listen.is_empty();
         servers.push(outside);
+    } else {
+        converter.spread(outside, &mut servers);
     }
     for input in inputs {
         let Some(folder) = &input.folder else { continue };
@@ -225,6 +242,7 @@ impl Converter<'_> {
 
     /// A file outside of any section.
     fn hosts(&mut self, lines: &[Line], outside: &mut Server, servers: &mut Vec<Server>) {
+        let mut own = Vec::new();
         for line in lines {
             match (&line.section, htaccess::settings::section_holds(line)) {
                 (Some(inner), None) if line.is("VirtualHost") => {
@@ -245,7 +263,40 @@ impl Converter<'_> {
                 _ if line.is("Define") => {
                     self.defines.insert(line.arg(0).to_string(), line.arg(1).to_string());
                 }
-                _ => self.directives(std::slice::from_ref(line), outside, None),
+                _ => own.push(line.clone()),
+            }
+        }
+        self.directives(&own, outside, None);
+    }
+
+    /// Lines that stand outside of virtual hosts hold for all of them; what a host says itself comes first.
+    fn spread(&mut self, outside: Server, servers: &mut [Server]) {
+        let (comments, lines): (Vec<_>, Vec<_>) = outside.block.lines.into_iter().partition(|l| l.starts_with('#'));
+        self.http.lines.extend(comments);
+        for (file, line) in outside.rewrites.written() {
+            let why = "rules outside of virtual hosts hold for requests that no host takes";
+            let mut comment = Block::default();
+            self.file.clone_from(file);
+            self.leave(line, why, &mut comment);
+            self.http.lines.extend(comment.lines);
+        }
+        for server in servers {
+            for line in lines.iter().filter(|line| line.ends_with(';')) {
+                let name = line.split([' ', ';']).next().unwrap_or_default();
+                if !server.block.has(name) {
+                    server.block.line(line.clone());
+                }
+            }
+            for (words, block) in &outside.block.locations {
+                if !server.block.locations.iter().any(|(own, _)| own == words) {
+                    server.block.locations.push((words.clone(), block.clone()));
+                }
+            }
+            server.aliases.extend(outside.aliases.iter().cloned());
+            server.root = server.root.take().or_else(|| outside.root.clone());
+            server.php = server.php.take().or_else(|| outside.php.clone());
+            for (name, value) in &outside.php_values {
+                server.php_values.entry(name.clone()).or_insert_with(|| value.clone());
             }
         }
     }
@@ -274,10 +325,16 @@ impl Converter<'_> {
         let depth = usize::from(!self.options.snippet);
         let mut blocks = Vec::new();
         for server in servers {
-            blocks.push(self.finish(server));
+            let is_part = server.is_part && self.options.snippet;
+            blocks.push((is_part, self.finish(server)));
         }
         self.http.print(&mut http, depth);
-        for block in blocks {
+        for (is_part, block) in blocks {
+            if is_part {
+                http.push_str("# To be included in a server block.\n");
+                block.print(&mut http, depth);
+                continue;
+            }
             let pad = "    ".repeat(depth);
             let _ = writeln!(http, "\n{pad}server {{");
             block.print(&mut http, depth + 1);
@@ -295,7 +352,8 @@ impl Converter<'_> {
     /// A server's block, complete.
     fn finish(&mut self, mut server: Server) -> Block {
         let mut block = Block::default();
-        if server.listen.is_empty() {
+        let is_part = server.is_part && self.options.snippet;
+        if server.listen.is_empty() && !is_part {
             server.listen.push(self.options.listen.clone());
         }
         for address in &server.listen {
@@ -313,14 +371,23 @@ impl Converter<'_> {
         let scripts = server.rewrites.names_scripts()
             || server.php.is_some()
             || rest.lines.iter().any(|line| line.starts_with("index ") && line.contains(".php"));
-        if !rest.has("index") {
+        if !rest.has("index") && !is_part {
             block.line(if scripts { "index index.html index.php;" } else { "index index.html;" });
         }
         block.lines.extend(rest.lines);
         block.locations = rest.locations;
-        let hidden = block.location("~ /\\.ht");
-        hidden.line("deny all;");
-        if scripts {
+        if !is_part {
+            let hidden = block.location("~ /\\.ht");
+            hidden.line("deny all;");
+        }
+        // The folder of an alias is passed by regular expressions beside it: its scripts would be given away as text.
+        let has_scripts = |inner: &Block| scripts || inner.lines.iter().any(|line| line.contains(".php"));
+        for (_, inner) in block.locations.iter_mut().filter(|(words, _)| words.starts_with("^~ ")) {
+            if inner.has("alias") && has_scripts(inner) {
+                self.scripts_of_alias(&server, inner);
+            }
+        }
+        if scripts && !is_part {
             // Folders with rules of their own, which a regular expression beside them would pass by.
             let refuses = |inner: &Block| inner.lines.iter().all(|line| line == "deny all;" || line.starts_with('#'));
             for (words, inner) in &mut block.locations {
@@ -333,6 +400,18 @@ impl Converter<'_> {
         block
     }
 
+    /// The location that runs the scripts of an alias' folder.
+    fn scripts_of_alias(&self, server: &Server, block: &mut Block) {
+        let address = server.php.clone().unwrap_or_else(|| self.options.php.clone());
+        let location = block.location("~ [^/]\\.php$");
+        location.line("if (!-f $request_filename) {");
+        location.line("return 404;");
+        location.line("}");
+        location.line(format!("fastcgi_pass {address};"));
+        location.line("fastcgi_param SCRIPT_FILENAME $request_filename;");
+        Self::parameters(server, location);
+    }
+
     /// The location that runs scripts. A name behind the script is its path information, as in Apache.
     fn scripts(&self, server: &Server, block: &mut Block) {
         let address = server.php.clone().unwrap_or_else(|| self.options.php.clone());
@@ -342,10 +421,15 @@ impl Converter<'_> {
         location.line("return 404;");
         location.line("}");
         location.line(format!("fastcgi_pass {address};"));
+        location.line("fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;");
+        location.line("fastcgi_param PATH_INFO $fastcgi_path_info;");
+        Self::parameters(server, location);
+    }
+
+    /// Adds the parameters that describe a request to a script.
+    fn parameters(server: &Server, location: &mut Block) {
         for (name, value) in [
-            ("SCRIPT_FILENAME", "$document_root$fastcgi_script_name"),
             ("SCRIPT_NAME", "$fastcgi_script_name"),
-            ("PATH_INFO", "$fastcgi_path_info"),
             ("QUERY_STRING", "$query_string"),
             ("REQUEST_METHOD", "$request_method"),
             ("CONTENT_TYPE", "$content_type"),

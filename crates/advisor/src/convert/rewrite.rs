@@ -19,6 +19,8 @@ pub struct Rewrites {
     lines: Vec<String>,
     fronts: Vec<Front>,
     count: usize,
+    /// The rules as they are written, with their files.
+    written: Vec<(String, Line)>,
     /// Some rule could not be translated: those that follow it may mean something else.
     scripts: bool,
 }
@@ -39,6 +41,15 @@ impl Rewrites {
         self.scripts
     }
 
+    /// No rule was translated.
+    pub fn is_empty(&self) -> bool {
+        self.written.is_empty()
+    }
+    /// The rules as they are written, each with its file.
+    pub fn written(&self) -> &[(String, Line)] {
+        &self.written
+    }
+
     /// Takes one `Rewrite...` line; `dir`: the folder of a .htaccess file or `<Directory>`.
     ///
     /// # Errors
@@ -57,6 +68,7 @@ impl Rewrites {
                 let conditions = waiting.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
                 let rule = Rule::parse(line.number, &line.rest, conditions)?;
                 self.rule(&rule, dir, &format!("{file}:{}", line.number))?;
+                self.written.push((file.to_string(), line.clone()));
             }
             "rewriteoptions" if line.args.iter().all(|word| word.eq_ignore_ascii_case("inherit")) => {}
             "rewritelog" | "rewriteloglevel" => {}

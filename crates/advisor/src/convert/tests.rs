@@ -112,3 +112,42 @@ fn passwords_are_asked_for() {
     has(&converted, &["auth_basic \"Staff only\";", "auth_basic_user_file /etc/passwords;"]);
     assert!(converted.left.is_empty(), "{:?}", converted.left);
 }
+
+/// Debian's snippets are of this shape: no virtual host, an alias and its folder.
+#[test]
+fn lines_without_a_virtual_host_become_a_part_of_a_server() {
+    let text = "Alias /phpmyadmin /usr/share/phpmyadmin\n<Directory /usr/share/phpmyadmin>\n Options SymLinksIfOwnerMatch\n \
+                DirectoryIndex index.php\n</Directory>\n<Directory /usr/share/phpmyadmin/templates>\n Require all denied\n\
+                </Directory>\n<Location /status>\n Require ip 192.0.2.0/24\n</Location>\nScriptAlias /cgi-bin/ /usr/lib/cgi-bin/\n";
+    let part = of_hosts(text);
+    has(
+        &part,
+        &[
+            "# To be included in a server block.",
+            "location ^~ /phpmyadmin/ {\n    alias /usr/share/phpmyadmin/;\n    index index.php;",
+            "location ~ [^/]\\.php$ {",
+            "fastcgi_param SCRIPT_FILENAME $request_filename;",
+            "location ^~ /phpmyadmin/templates/ {\n    deny all;",
+            "location ^~ /status {\n    allow 192.0.2.0/24;\n    deny all;",
+        ],
+    );
+    assert!(!part.text.contains("server {"), "{}", part.text);
+    assert_eq!(part.left.len(), 1, "{:?}", part.left);
+    assert!(part.left[0].text.starts_with("ScriptAlias"), "{:?}", part.left);
+    let input = || Input { name: "a.conf".into(), text: text.into(), folder: None };
+    let whole = apache(&[input()], &Options::default()).unwrap_or_else(|(_, e)| panic!("{e:?}"));
+    has(&whole, &["server {\n        listen 80;", "location ^~ /phpmyadmin/ {"]);
+}
+
+/// Lines outside of virtual hosts hold for each of them; dropped lines are named.
+#[test]
+fn lines_outside_hold_for_every_virtual_host() {
+    let converted = of_hosts(
+        "Alias /icons/ /usr/share/icons/\nRewriteEngine On\nRewriteRule ^/a$ /b\nLimitRequestBody 1000\n\
+         <VirtualHost *:80>\nServerName a.test\nDocumentRoot /srv/a\n</VirtualHost>\n\
+         <VirtualHost *:80>\nServerName b.test\nDocumentRoot /srv/b\nLimitRequestBody 5\n</VirtualHost>\n",
+    );
+    assert_eq!(converted.text.matches("alias /usr/share/icons/;").count(), 2, "{}", converted.text);
+    assert_eq!(converted.text.matches("client_max_body_size 1000;").count(), 1, "{}", converted.text);
+    assert!(converted.left.iter().any(|left| left.text.contains("^/a$ /b")), "{:?}", converted.left);
+}

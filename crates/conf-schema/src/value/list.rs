@@ -71,6 +71,22 @@ impl Value for Repeated {
     }
 }
 
+/// A line that may be repeated in a block: the last one counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latest<T>(pub T);
+
+impl<T: Value> Value for Latest<T> {
+    const SYNTAX: &'static str = T::SYNTAX;
+    const REPEATS: bool = true;
+    const INHERITS: bool = T::INHERITS;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        T::parse(cx, d).map(Latest)
+    }
+    fn append(&mut self, later: Self) {
+        *self = later;
+    }
+}
+
 /// A value that inner blocks do not inherit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own<T>(pub T);

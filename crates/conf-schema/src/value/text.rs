@@ -28,6 +28,15 @@ impl Value for Text {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilePath(pub PathBuf);
 
+/// A path that may be empty, which is as if nothing were written.
+impl Value for Option<FilePath> {
+    const SYNTAX: &'static str = "path";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = arg(d, 0)?;
+        Ok((!word.bytes.is_empty()).then(|| FilePath(cx.full_name(&word.text()))))
+    }
+}
+
 impl Value for FilePath {
     const SYNTAX: &'static str = "path";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {

@@ -3,6 +3,7 @@
 //! These are facts about the language. Whether this version *does* a directive is decided by the features' tables; a word
 //! that stands only here is answered with "not supported by this version".
 
+pub mod foreign;
 mod nginx;
 mod ours;
 pub mod variables;

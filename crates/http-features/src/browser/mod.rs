@@ -1,6 +1,6 @@
 //! browser (nginx: `ngx_http_browser_module`): whether a client is one of the browsers that the operator calls modern.
 
-use conf_schema::value::Text;
+use conf_schema::value::{Latest, Text};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request, special};
@@ -17,9 +17,9 @@ directives! {
         /// Words in `User-Agent` that make a browser an ancient one.
         ancient_browser: Ancient,
         /// The value of `$modern_browser` for modern browsers.
-        modern_browser_value: Text = "1",
+        modern_browser_value: Latest<Text> = "1",
         /// The value of `$ancient_browser` for ancient browsers.
-        ancient_browser_value: Text = "1",
+        ancient_browser_value: Latest<Text> = "1",
     }
 }
 
@@ -146,8 +146,8 @@ impl Feature for BrowserFeature {
         block.location.extensions.push(Arc::new(Browsers {
             modern,
             ancient: conf.ancient_browser.clone().unwrap_or_default(),
-            modern_value: conf.modern_browser_value.0.clone(),
-            ancient_value: conf.ancient_browser_value.0.clone(),
+            modern_value: conf.modern_browser_value.0.0.clone(),
+            ancient_value: conf.ancient_browser_value.0.0.clone(),
         }));
         Ok(())
     }

@@ -68,6 +68,10 @@ pub struct Split(Arc<Pattern>);
 
 impl Value for Split {
     const SYNTAX: &'static str = "regex";
+    const REPEATS: bool = true;
+    fn append(&mut self, later: Self) {
+        *self = later;
+    }
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
         let pattern = Pattern::new(cx, &word, false).map_err(|p| p.at(0))?;

@@ -2,7 +2,7 @@
 
 use crate::shared::opening;
 use bytes::Bytes;
-use conf_schema::value::Own;
+use conf_schema::value::{Latest, Own};
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::core_table::Marker;
 use http_engine::variables::find_arg;
@@ -14,7 +14,7 @@ directives! {
     /// What the module is told in a block.
     pub struct FlvConf from FlvInput {
         /// Files are given from the byte on that the argument `start` names, after a header of their own.
-        flv: Own<Marker>,
+        flv: Own<Latest<Marker>>,
     }
 }
 

@@ -125,7 +125,7 @@ impl Feature for Grpc {
         let Some(Own(PassTo(target))) = conf.grpc_pass.clone() else { return Ok(()) };
         let bound = target.bind(&SCHEME, block.cx)?;
         let tls = match &*target {
-            Target::Fixed(url) if !url.tls => None,
+            Target::Fixed(url, _) if !url.tls => None,
             _ => Some(Said { alpn: &["h2"], ..conf.tls() }.build(block.cx)?),
         };
         let pass = PassConf {

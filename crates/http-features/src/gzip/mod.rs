@@ -49,8 +49,12 @@ pub struct GzipTypes(MediaTypes);
 
 impl Value for GzipTypes {
     const SYNTAX: &'static str = "media-type ...";
+    const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         MediaTypes::parse(cx, d).map(GzipTypes)
+    }
+    fn append(&mut self, later: Self) {
+        self.0.join(&later.0);
     }
 }
 

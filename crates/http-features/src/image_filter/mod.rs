@@ -159,6 +159,7 @@ pub struct Quality(Number);
 
 impl Value for Quality {
     const SYNTAX: &'static str = "number";
+    const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         match Number::parse(cx, d, 0)? {
             Number::Fixed(0 | ANY) => {
@@ -166,6 +167,12 @@ impl Value for Quality {
                 Err(Problem::says(format!("invalid value \"{text}\"")).at(0))
             }
             number => Ok(Quality(number)),
+        }
+    }
+    fn append(&mut self, later: Self) {
+        // As in nginx a number does not take the place of a line with variables.
+        if matches!((&self.0, &later.0), (Number::Fixed(_), _) | (_, Number::Computed(_))) {
+            *self = later;
         }
     }
 }

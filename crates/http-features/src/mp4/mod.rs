@@ -12,7 +12,7 @@ mod tests;
 
 use crate::shared::opening;
 use bytes::Bytes;
-use conf_schema::value::{Flag, Own, Size};
+use conf_schema::value::{Flag, Latest, Own, Size};
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::core_table::Marker;
 use http_engine::files::FileEntry;
@@ -29,7 +29,7 @@ directives! {
     pub struct Mp4Conf from Mp4Input {
         /// Films are given from the argument `start` to the argument `end`, in seconds.
         /// Differs: tracks whose samples have one size are cut to the sample, and an end within the first chunk is met.
-        mp4: Own<Marker>,
+        mp4: Own<Latest<Marker>>,
         /// The buffer that nginx begins with; ours has the size of what is read, the value is checked and has no effect.
         mp4_buffer_size: Size = "512K",
         /// The most that a film's tables may be; larger ones are answered with 500.

@@ -102,7 +102,7 @@ impl Value for PassTo {
             ));
         }
         let block = cx.block;
-        cx.get::<Passes>().0.insert(block, matches!(target, Target::Fixed(_)));
+        cx.get::<Passes>().0.insert(block, matches!(target, Target::Fixed(..)));
         Ok(PassTo(Arc::new(target)))
     }
 }
@@ -148,7 +148,7 @@ impl Feature for Proxy {
         let redirects = redirect::rules(&conf.proxy_redirect, &target, &block.location.name)?;
         // A URL with variables may turn out to be one of https.
         let tls = match &*target {
-            Target::Fixed(url) if !url.tls => None,
+            Target::Fixed(url, _) if !url.tls => None,
             _ if conf.proxy_http_version == HttpVersion::V2 => {
                 Some(Said { alpn: &["h2"], ..conf.tls() }.build(block.cx)?)
             }

@@ -66,7 +66,7 @@ pub fn rules(
     location: &[u8],
 ) -> Result<Vec<RedirectRule>, Problem> {
     let default = match target {
-        Target::Fixed(url) => {
+        Target::Fixed(url, _) => {
             let (from, to) = match url.uri.as_deref() {
                 Some(uri) => (format!("{}://{}{uri}", SCHEME.name(url.tls), url.host), location),
                 // Without a URI part the paths are the same on both sides.
@@ -199,7 +199,11 @@ impl Value for CookieFlags {
                 Some(text) => match CookieFlag::named(text) {
                     Some(flag) => FlagWord::Known(flag),
                     None => {
-                        return Err(Problem::says(format!("invalid parameter \"{}\"", word.text())).at(index));
+                        // nginx takes it, and it does nothing.
+                        if !text.is_empty() {
+                            cx.warn(d, format!("\"{}\" is no flag of \"proxy_cookie_flags\", ignored", word.text()));
+                        }
+                        continue;
                     }
                 },
             });

@@ -6,6 +6,7 @@
 mod condition;
 mod script;
 
+use crate::shared::script_steps;
 use conf_schema::value::Flag;
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{BlockPlan, Feature, HandlerOrder};
@@ -65,6 +66,8 @@ impl Feature for Rewrite {
         let Some(conf) = conf.downcast_ref::<RewriteConf>() else { return Ok(()) };
         let lines = [&conf.r#return, &conf.rewrite, &conf.set, &conf.r#if, &conf.r#break];
         let mut ops: Vec<Op> = lines.into_iter().flatten().flat_map(|line| line.0.iter().cloned()).collect();
+        let steps = script_steps::take(block.cx).into_iter();
+        ops.extend(steps.map(|step| Op { order: step.order, at: step.at, kind: script::Kind::Step(Box::new(step)) }));
         if ops.is_empty() {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! The script: its operations, read and run.
 
 use super::condition::Condition;
+use crate::shared::script_steps::{self, Computed, Step};
 use base::bug;
 use bytes::Bytes;
 use conf_schema::{At, Cx, Directive, Problem};
@@ -25,10 +26,18 @@ pub struct Op {
 #[derive(Clone)]
 pub enum Kind {
     Break,
-    Set { variable: VarId, value: Template },
+    Set {
+        variable: VarId,
+        value: Template,
+    },
     Return(Return),
     Rewrite(Rewrite),
-    If { condition: Condition, child: usize },
+    If {
+        condition: Condition,
+        child: usize,
+    },
+    /// A line of another feature.
+    Step(Box<Step>),
 }
 
 #[derive(Clone)]
@@ -51,20 +60,12 @@ pub struct Rewrite {
     stop: bool,
 }
 
-/// Order of the lines of a configuration; kept in `Cx`.
-#[derive(Default)]
-struct Order(usize);
-
 /// Reads one line.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn parse(cx: &mut Cx, d: &Directive) -> Result<Op, Problem> {
-    let order = {
-        let order = cx.get::<Order>();
-        order.0 += 1;
-        order.0
-    };
+    let order = script_steps::next_order(cx);
     let kind = match d.name.bytes.as_slice() {
         b"break" => Kind::Break,
         b"set" => set(cx, d)?,
@@ -183,6 +184,24 @@ impl Script {
                         format!("set ${} \"{}\"", name.unwrap_or_default(), String::from_utf8_lossy(&value))
                     });
                     r.set_variable(*variable, value);
+                }
+                Kind::Step(step) => {
+                    let quiet = step.arguments.iter().take(step.quiet).map(|argument| argument.eval(r));
+                    let mut values: Vec<Vec<u8>> = quiet.collect();
+                    for argument in step.arguments.iter().skip(step.quiet) {
+                        values.push(self.value(r, argument));
+                    }
+                    let mut value = Vec::new();
+                    let computed = step.compute.compute(r, &values, &mut value);
+                    r.note(StepKind::Rewrite, op.at, |r| {
+                        let name = r.plan().variables.get(step.variable.0 as usize).map(|v| v.name.to_string());
+                        format!("set ${} \"{}\"", name.unwrap_or_default(), String::from_utf8_lossy(&value))
+                    });
+                    match computed {
+                        Computed::Value => r.set_variable(step.variable, value),
+                        Computed::Unchanged => {}
+                        Computed::Failed => return Some(Flow::Status(500)),
+                    }
                 }
                 Kind::Return(what) => {
                     let flow = answer(r, what);

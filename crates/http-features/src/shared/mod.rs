@@ -16,6 +16,7 @@ pub mod media_types;
 pub mod opening;
 pub mod probing;
 pub mod resolving;
+pub mod script_steps;
 pub mod slicing;
 pub mod static_coded;
 pub mod sticky;

@@ -14,6 +14,7 @@ use http_engine::{BlockPlan, Feature, HttpBuild};
 use ours::{EjectionValue, RetryBudget};
 use session_engine::upstreams::methods::{self, KeepaliveValue, LeastTime, Marker, QueueValue, RandomValue, Zone};
 use session_engine::upstreams::servers::Servers;
+use session_engine::zones;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,8 @@ directives! {
     /// What an upstream block is told.
     pub struct UpstreamConf from UpstreamInput {
         /// A server of the group, and its parameters.
+        /// Differs: a name that does not resolve is a warning of -t and of a start, and the server is out of use until it does; nginx refuses the
+        /// configuration.
         server: Servers,
         /// Chooses the server with the fewest connections.
         least_conn: Marker,
@@ -75,6 +78,7 @@ impl Feature for UpstreamBlock {
         Ok(())
     }
     fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        zones::check_shares(http.cx, Zone::kind(false))?;
         http.background.push(http.cx.get::<Groups>().names.clone());
         Ok(())
     }

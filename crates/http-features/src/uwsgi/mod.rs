@@ -81,7 +81,7 @@ impl Feature for Uwsgi {
         let Some(Own(PassTo(target))) = conf.uwsgi_pass.clone() else { return Ok(()) };
         let bound = target.bind(&SCHEME, block.cx)?;
         let tls = match &*target {
-            Target::Fixed(url) if !url.tls => None,
+            Target::Fixed(url, _) if !url.tls => None,
             _ => Some(conf.tls().build(block.cx)?),
         };
         let protocol = Spoken {

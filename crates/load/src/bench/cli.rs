@@ -221,13 +221,13 @@ pub struct Options {
     /// Heading of the report.
     #[arg(long, value_name = "TEXT", help_heading = "Output")]
     pub title: Option<String>,
-    /// Write the report as JSON.
+    /// Write the report as JSON. `-` is the standard output.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub json: Option<PathBuf>,
-    /// Write one line a round as CSV.
+    /// Write one line a round as CSV. `-` is the standard output.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub csv: Option<PathBuf>,
-    /// Write the report as one self-contained page with plots.
+    /// Write the report as one self-contained page with plots. `-` is the standard output.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub html: Option<PathBuf>,
     /// Write what happens while it happens, at every interval: as metrics in Prometheus' text format, made anew each time, when the

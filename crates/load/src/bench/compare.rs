@@ -55,11 +55,11 @@ pub fn main(args: Vec<OsString>) -> i32 {
             return USAGE;
         }
     };
-    print!("{}", table(&reports).text());
-    let written = args
-        .html
-        .as_ref()
-        .map(|path| std::fs::write(path, page(&reports)).map_err(|e| format!("{}: {e}", path.display())));
+    match &args.html {
+        Some(path) if path.as_os_str() == "-" => {}
+        _ => print!("{}", table(&reports).text()),
+    }
+    let written = args.html.as_ref().map(|path| super::write_result(path, &page(&reports)));
     match written {
         Some(Err(message)) => {
             eprintln!("tidegate bench compare: {message}");

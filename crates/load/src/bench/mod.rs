@@ -119,7 +119,11 @@ pub fn say(text: &str) {
 /// Reads the baseline, and sees whether the files for the results can be written.
 fn ready(options: &cli::Options) -> Result<Option<Report>, String> {
     let metrics = options.metrics.as_ref().filter(|path| !watcher::is_url(path));
-    for path in [options.json.as_ref(), options.csv.as_ref(), options.html.as_ref(), metrics].into_iter().flatten() {
+    let results = [options.json.as_ref(), options.csv.as_ref(), options.html.as_ref()].into_iter().flatten();
+    if results.clone().filter(|path| is_stdout(path)).count() > 1 {
+        return Err("only one of --json, --csv and --html can be the standard output".into());
+    }
+    for path in results.filter(|path| !is_stdout(path)).chain(metrics) {
         let new = !path.exists();
         let open = fs::OpenOptions::new().append(true).create(true).open(path);
         open.map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
@@ -137,6 +141,23 @@ fn ready(options: &cli::Options) -> Result<Option<Report>, String> {
     }
 }
 
+/// The name `-` is the standard output.
+fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Writes a result into the file that was named for it, or to the standard output.
+///
+/// # Errors
+/// As the system gives them, with the file's name.
+pub fn write_result(path: &Path, content: &str) -> Result<(), String> {
+    if is_stdout(path) {
+        say(content);
+        return Ok(());
+    }
+    fs::write(path, content).map_err(|e| format!("{}: {e}", path.display()))
+}
+
 /// As many descriptors as this process may have: a load generator needs one a connection.
 fn raise_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -149,9 +170,12 @@ fn raise_descriptors() {
 /// Prints, writes the files, and decides the exit status.
 fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Option<&Report>) -> Result<i32, String> {
     let write = |path: &Option<std::path::PathBuf>, content: &dyn Fn() -> String| match path {
-        Some(path) => fs::write(path, content()).map_err(|e| format!("{}: {e}", path.display())),
+        Some(path) => write_result(path, &content()),
         None => Ok(()),
     };
+    // A result on the standard output stands there alone.
+    let piped = [&options.json, &options.csv, &options.html].into_iter().flatten().any(|path| is_stdout(path));
+    let say = |text: &str| if piped { eprint!("{text}") } else { say(text) };
     // The files first: who reads the summary may go away. One file that cannot be written does not cost the others.
     let json = write(&options.json, &|| serde_json::to_string(report).unwrap_or_default() + "\n");
     let csv = write(&options.csv, &|| crate::report::csv::table(report).csv());

@@ -44,7 +44,7 @@ directives! {
         /// The directory the worker process runs in, which is where core files go.
         working_directory: FilePath,
         /// The file that holds the master's process id.
-        pid: FilePath,
+        pid: Option<FilePath>,
         /// Where nginx keeps its accept mutex on systems without atomics.
         /// No effect: there is no accept mutex.
         lock_file: FilePath,

@@ -35,6 +35,8 @@ pub struct Invocation {
     pub conf_file: PathBuf,
     /// `-e`; `None` is the standard error stream.
     pub error_log: Option<PathBuf>,
+    /// `-e` was given.
+    pub error_log_said: bool,
     /// The file that holds the process id when the configuration names none.
     pub pid: PathBuf,
     /// `-g`: directives that stand before the file.
@@ -169,7 +171,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let schema = schema();
     let mut checked = check(&schema, &mut cx, &items, Contexts::main);
     let mut complaints = std::mem::take(&mut checked.complaints);
-    values::fold_modules(&mut complaints);
+    complaints.extend(values::modules_warning(&mut cx));
     if complaints.iter().any(|c| c.level == Level::Emerg) {
         return failed(complaints, files, false);
     }
@@ -205,6 +207,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         }
     };
     complaints.append(&mut cx.warnings);
+    complaints.extend(session_engine::tls::report::ciphers(&mut cx));
     if let Some(text) = twice(http.as_deref(), stream.as_deref(), mail.as_deref()) {
         complaints.push(Complaint::emerg(text));
         return failed(complaints, files, true);
@@ -262,6 +265,7 @@ pub fn is_well_formed(invocation: &Invocation, files: &Files, items: &[Item]) ->
     cx.conf_prefix = invocation.conf_file.parent().unwrap_or(Path::new("/")).to_path_buf();
     cx.files = files.all.iter().map(|file| file.path.clone()).collect();
     cx.store.machine.get_or_insert_with(values::machine);
+    cx.store.elsewhere = true;
     http_features::offer_variables(&mut cx);
     stream_features::offer_variables(&mut cx);
     mail_features::offer_variables(&mut cx);
@@ -335,7 +339,7 @@ fn core_plan(
         rlimit_core: core.worker_rlimit_core.map(|n| n.0),
         shutdown_timeout_ms: core.worker_shutdown_timeout.0,
         working_directory: core.working_directory.map(|path| path.0),
-        pid: core.pid.map_or_else(|| invocation.pid.clone(), |path| path.0),
+        pid: core.pid.flatten().map_or_else(|| invocation.pid.clone(), |path| path.0),
         environment: core.env.unwrap_or_default(),
         debug_points: core.debug_points,
         worker_connections: 0,
@@ -388,6 +392,7 @@ mod tests {
             prefix: "/nowhere/".into(),
             conf_file: "/nowhere/n.conf".into(),
             error_log: None,
+            error_log_said: false,
             pid: "/nowhere/pid".into(),
             globals: Vec::new(),
             text: Some(text),

@@ -1,9 +1,11 @@
 //! Where things are when the command line does not say.
 //!
 //! Without `-p` the places of a packaged system hold: `/etc/tidegate/nginx.conf` if it exists, else `/etc/nginx/nginx.conf`;
-//! relative paths start at `/etc/nginx/`, or `/usr/share/nginx/` where the distribution keeps its pages there. With `-p DIR`
+//! relative paths start at `/etc/nginx/`, or `/usr/share/nginx/` where the distribution keeps its pages there. Started under the name
+//! `nginx` the program takes nginx's configuration, log folder and pid file alone. With `-p DIR`
 //! the classic layout below DIR holds: `conf/nginx.conf`, `logs/error.log`, `logs/nginx.pid`.
 
+use crate::voice;
 use std::path::{Path, PathBuf};
 
 const OURS: &str = "/etc/tidegate/nginx.conf";
@@ -27,17 +29,18 @@ pub fn defaults(prefix: Option<&Path>) -> Defaults {
             pid: prefix.join("logs/nginx.pid"),
         },
         None => {
+            let as_nginx = voice::is_nginx();
             let exists = |path: &str| Path::new(path).exists();
             let debian = exists("/usr/share/nginx/html") && !exists("/etc/nginx/html");
             Defaults {
                 prefix: if debian { "/usr/share/nginx/".into() } else { "/etc/nginx/".into() },
-                conf_file: if exists(OURS) { OURS.into() } else { NGINX.into() },
-                error_log: if exists("/var/log/tidegate") || !exists("/var/log/nginx") {
+                conf_file: if exists(OURS) && !as_nginx { OURS.into() } else { NGINX.into() },
+                error_log: if !as_nginx && (exists("/var/log/tidegate") || !exists("/var/log/nginx")) {
                     "/var/log/tidegate/error.log".into()
                 } else {
                     "/var/log/nginx/error.log".into()
                 },
-                pid: "/run/tidegate.pid".into(),
+                pid: if as_nginx { "/run/nginx.pid".into() } else { "/run/tidegate.pid".into() },
             }
         }
     }

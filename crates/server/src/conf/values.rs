@@ -2,7 +2,7 @@
 
 use conf_schema::store::Machine;
 use conf_schema::value::arg;
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{At, Complaint, Cx, Directive, Level, Problem, Value};
 use net::pool::PoolSpec;
 use net::process::{Account, group, user};
 use std::ffi::OsString;
@@ -192,7 +192,12 @@ impl Value for Environment {
 pub struct Modules(pub Vec<String>);
 
 /// The modules that nginx and its distributors ship as files and whose directives we know.
-const KNOWN_MODULES: [&str; 17] = [
+const KNOWN_MODULES: [&str; 22] = [
+    "ndk_http_module",
+    "ngx_http_echo_module",
+    "ngx_http_set_misc_module",
+    "ngx_http_uploadprogress_module",
+    "ngx_http_vhost_traffic_status_module",
     "ngx_http_geoip_module",
     "ngx_http_image_filter_module",
     "ngx_http_geoip2_module",
@@ -213,37 +218,42 @@ const KNOWN_MODULES: [&str; 17] = [
 ];
 
 const IGNORED: &str = "\"load_module\" is ignored: ";
-const BUILT_IN: &str = "is built in, as far as it is supported";
-const FOREIGN: &str = "is not part of this program";
+/// Foreign modules that are named in one line; more are counted.
+const NAMED_MAX: usize = 3;
 
-/// One line for all modules that are not loaded: distributions name twenty of them, and what matters would stand below.
-pub fn fold_modules(complaints: &mut Vec<conf_schema::Complaint>) {
-    let mut names: [Vec<String>; 2] = Default::default();
-    let mut first = None;
-    for (i, complaint) in complaints.iter().enumerate() {
-        let Some((name, what)) = complaint.text.strip_prefix(IGNORED).and_then(|rest| rest.split_once("\" ")) else {
-            continue;
-        };
-        names[usize::from(what == FOREIGN)].push(format!("{name}\""));
-        first.get_or_insert(i);
+/// The modules that a configuration loads; kept in `Cx` while it is read.
+#[derive(Default)]
+struct Loaded {
+    at: At,
+    known: usize,
+    foreign: Vec<String>,
+}
+
+/// One short warning for all modules that are not loaded: distributions name twenty of them, and what matters stands below.
+pub fn modules_warning(cx: &mut Cx) -> Option<Complaint> {
+    let Loaded { at, known, foreign } = cx.take();
+    let count = known + foreign.len();
+    if count == 0 {
+        return None;
     }
-    let Some(first) = first.filter(|_| names.iter().map(Vec::len).sum::<usize>() > 1) else { return };
-    let of = |names: &[String], one: &str, many: &str| match names.len() {
-        0 => None,
-        1 => Some(format!("{} {one}", names[0])),
-        _ => Some(format!("{} {many}", names.join(", "))),
+    let mut text = match (known, foreign.is_empty()) {
+        (0, _) => IGNORED.to_string(),
+        (1, _) => format!("{IGNORED}1 module is built in"),
+        _ => format!("{IGNORED}{known} modules are built in"),
     };
-    let parts = [
-        of(&names[0], BUILT_IN, "are built in, as far as they are supported"),
-        of(&names[1], FOREIGN, "are not part of this program"),
-    ];
-    let text = format!("{IGNORED}{}", parts.into_iter().flatten().collect::<Vec<_>>().join("; "));
-    let mut at = 0;
-    complaints.retain(|complaint| {
-        at += 1;
-        at == first + 1 || !complaint.text.starts_with(IGNORED)
-    });
-    complaints[first].text = text;
+    if !foreign.is_empty() {
+        let shown = foreign.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = foreign.len().saturating_sub(NAMED_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let comma = if known > 0 { ", " } else { "" };
+        text.push_str(&format!("{comma}not here: {shown}{more}"));
+    }
+    Some(Complaint { level: Level::Warn, span: Some(at.span), line: at.line, ..Complaint::emerg(text) })
+}
+
+/// A warning that is of use to the reader of `-t` and of a start, and would be noise at every reload.
+pub fn is_for_a_start(complaint: &Complaint) -> bool {
+    complaint.text.starts_with(IGNORED) || complaint.text.starts_with(session_engine::tls::report::CIPHERS)
 }
 
 impl Value for Modules {
@@ -252,8 +262,16 @@ impl Value for Modules {
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let file = arg(d, 0)?.text().into_owned();
         let stem = file.rsplit('/').next().unwrap_or_default().trim_end_matches(".so").to_string();
-        let what = if KNOWN_MODULES.contains(&stem.as_str()) { BUILT_IN } else { FOREIGN };
-        cx.warn(d, format!("{IGNORED}\"{stem}\" {what}"));
+        let at = cx.at;
+        let loaded = cx.get::<Loaded>();
+        if loaded.at == At::default() {
+            loaded.at = at;
+        }
+        if KNOWN_MODULES.contains(&stem.as_str()) {
+            loaded.known += 1;
+        } else if !loaded.foreign.contains(&stem) {
+            loaded.foreign.push(stem);
+        }
         Ok(Modules(vec![file]))
     }
     fn append(&mut self, later: Self) {

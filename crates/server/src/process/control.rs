@@ -208,7 +208,7 @@ impl Loop {
         }
         say!(Notice, "gracefully shutting down");
         if matches!(self.superior, Superior::Master(_)) {
-            net::title::set("tidegate: worker process is shutting down");
+            net::title::set(&format!("{}: worker process is shutting down", crate::voice::name()));
         }
         self.ending = Ending::Graceful;
         let timeout_ms = self.config.core.shutdown_timeout_ms;

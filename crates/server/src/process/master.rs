@@ -108,7 +108,7 @@ pub fn run(
         new_binary: None,
     };
     let words: Vec<_> = master.program.arguments.iter().map(|word| word.to_string_lossy()).collect();
-    net::title::set(&format!("tidegate: master process {}", words.join(" ")));
+    net::title::set(&format!("{}: master process {}", crate::voice::name(), words.join(" ")));
     let mut master = match master.start_worker() {
         Ok(master) => master,
         Err(code) => return code,

@@ -30,7 +30,10 @@ pub enum Task {
 /// Runs nginx's way of working; the exit code.
 pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
     let test = matches!(task, Task::Test { .. });
-    open_first_log(&invocation, test);
+    let unopened = open_first_log(&invocation, test);
+    if let Some(words) = unopened.as_ref().filter(|_| !test || invocation.error_log_said) {
+        eprintln!("{}: {words}", voice::name());
+    }
     voice::report_bugs();
     let inherited = if test { None } else { upgrade::inherited() };
     let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
@@ -43,13 +46,19 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
             let quiet = !matches!(task, Task::Test { quiet: false, .. });
             report::print_failure(&failure, style, (!quiet && failure.syntax_ok).then_some(name.as_str()));
             if test {
-                eprintln!("tidegate: configuration file {name} test failed");
+                eprintln!("{}: configuration file {name} test failed", voice::name());
             }
             return 1;
         }
     };
     match task {
         Task::Test { quiet, dump, .. } => {
+            // The default log matters to a configuration that names none of its own.
+            if let (Some(words), Some(path)) = (unopened.filter(|_| !invocation.error_log_said), &invocation.error_log)
+                && config.logs.all().any(|file| file.path == *path)
+            {
+                eprintln!("{}: {words}", voice::name());
+            }
             for words in commands::doctor::warnings(&invocation, &config) {
                 say!(Warn, "{words}");
             }
@@ -59,8 +68,9 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
     }
 }
 
-/// Until the configuration names an error log, messages go to `-e` or its default.
-pub fn open_first_log(invocation: &Invocation, test: bool) {
+/// Until the configuration names an error log, messages go to `-e` or its default. What keeps that log from being opened comes back,
+/// in nginx's words.
+pub fn open_first_log(invocation: &Invocation, test: bool) -> Option<String> {
     let level = if test { Level::Info } else { Level::Notice };
     let sink = match &invocation.error_log {
         None => Sink::Stderr,
@@ -70,8 +80,7 @@ pub fn open_first_log(invocation: &Invocation, test: bool) {
                 Ok(()) => Sink::File(file),
                 Err(e) => {
                     let path = path.display();
-                    eprintln!("tidegate: [alert] could not open error log file: open() \"{path}\" failed {}", os(&e));
-                    return;
+                    return Some(format!("[alert] could not open error log file: open() \"{path}\" failed {}", os(&e)));
                 }
             }
         }
@@ -79,12 +88,13 @@ pub fn open_first_log(invocation: &Invocation, test: bool) {
     if !matches!(sink, Sink::Stderr) {
         voice::set_log(Arc::new(ErrorLog::new(vec![Target { level, sink }])));
     }
+    None
 }
 
 /// `-t`: everything that a start would do, undone again.
 fn check_only(config: &Config, name: &str, quiet: bool, dump: bool) -> i32 {
     if !quiet {
-        eprintln!("tidegate: the configuration file {name} syntax is ok");
+        eprintln!("{}: the configuration file {name} syntax is ok", voice::name());
     }
     let works = || {
         if !pidfile::test(&config.core.pid) {
@@ -94,14 +104,14 @@ fn check_only(config: &Config, name: &str, quiet: bool, dump: bool) -> i32 {
         Listeners::open(&config.specs(), 1, &Listeners::default(), Purpose::Test)
     };
     if works().is_err() {
-        eprintln!("tidegate: configuration file {name} test failed");
+        eprintln!("{}: configuration file {name} test failed", voice::name());
         return 1;
     }
     for words in background::settle(config) {
-        eprintln!("tidegate: [warn] {words}");
+        eprintln!("{}: [warn] {words}", voice::name());
     }
     if !quiet {
-        eprintln!("tidegate: configuration file {name} test is successful");
+        eprintln!("{}: configuration file {name} test is successful", voice::name());
     }
     if dump {
         report::dump(&config.texts.files);

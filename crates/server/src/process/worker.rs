@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 /// Runs in the child of the fork; the exit code.
 pub fn run(invocation: Invocation, config: Config, listeners: Listeners, channel: OwnedFd) -> i32 {
     net::process::set_name(c"tidegate worker");
-    net::title::set("tidegate: worker process");
+    net::title::set(&format!("{}: worker process", crate::voice::name()));
     let transparent = config.transparent();
     if !become_worker(&config.core, transparent) {
         return FATAL;

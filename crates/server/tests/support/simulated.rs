@@ -51,6 +51,7 @@ pub fn configured(text: &str) -> (Serving, Vec<net::listen::ListenSpec>) {
         prefix: FOLDER.clone(),
         conf_file: path("nginx.conf"),
         error_log: None,
+        error_log_said: false,
         pid: path("pid"),
         globals: Vec::new(),
         text: Some(text.as_bytes().to_vec()),

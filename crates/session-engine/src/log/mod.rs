@@ -103,7 +103,8 @@ impl<S: Session> Value for Logs<S> {
             let full = cx.full_name(&shown);
             Target::Path(Template::compile(cx, d, full.as_os_str().as_encoded_bytes()).map_err(|p| p.at(0))?)
         } else {
-            let path = cx.full_name(&shown);
+            // As in nginx an empty name is the standard error stream.
+            let path = if shown.is_empty() { PathBuf::from("/dev/stderr") } else { cx.full_name(&shown) };
             let file = cx.get::<LogFiles>().file(&path);
             let sinks = &mut cx.get::<Sinks>().0;
             Target::File(sinks.entry(path).or_insert_with(|| Arc::new(FileSink::new(file))).clone())

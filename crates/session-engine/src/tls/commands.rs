@@ -3,7 +3,7 @@
 use super::values::Pem;
 use crate::Template;
 use conf_schema::value::arg;
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{At, Cx, Directive, Problem, Value};
 
 /// One line: a command and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +92,8 @@ impl<S> Commanded<S> {
 
     fn one(&mut self, cx: &mut Cx, line: &Command) -> Result<(), String> {
         let value = line.value.as_str();
-        let pem = || Pem { text: value.to_string(), template: Template::literal(value.as_bytes()) };
+        let template = || Template::literal(value.as_bytes());
+        let pem = || Pem { text: value.to_string(), template: template(), at: At::default() };
         match line.name.to_ascii_lowercase().as_str() {
             "ciphersuites" => self.ciphersuites = Some(value.into()),
             "cipherstring" => {

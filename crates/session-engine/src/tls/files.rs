@@ -1,7 +1,7 @@
 //! Files of certificates, keys and lists, with nginx's words for what is wrong with them.
 
 use super::values::{Passwords, Pem};
-use conf_schema::{Cx, Problem};
+use conf_schema::{At, Cx, Problem};
 use std::io;
 use std::sync::Arc;
 use tls::certs::{self, KeyPair, LoadError};
@@ -111,17 +111,19 @@ pub fn key_pair<S>(
     key: &Pem<S>,
     passwords: Option<&Passwords>,
 ) -> Result<KeyPair, Problem> {
+    let (of_certificate, of_key) = (certificate.at, key.at);
+    let says = |at: At, words: String| Problem { inner: (at.line > 0).then_some(at), ..Problem::says(words) };
     let key = stored(&key.text);
     let (c, k) = (shown(cx, &certificate.text), shown(cx, key));
     if let Some(why) = unavailable(key) {
-        return Err(Problem::says(why));
+        return Err(says(of_key, why));
     }
-    let chain =
-        read(cx, &certificate.text).map_err(|why| Problem::says(format!("cannot load certificate \"{c}\": {why}")))?;
-    KeyPair::chain(&chain).map_err(|why| Problem::says(sentence(&why, &c, &k)))?;
-    let text = read(cx, key).map_err(|why| Problem::says(format!("cannot load certificate key \"{k}\": {why}")))?;
+    let chain = read(cx, &certificate.text)
+        .map_err(|why| says(of_certificate, format!("cannot load certificate \"{c}\": {why}")))?;
+    KeyPair::chain(&chain).map_err(|why| says(of_certificate, sentence(&why, &c, &k)))?;
+    let text = read(cx, key).map_err(|why| says(of_key, format!("cannot load certificate key \"{k}\": {why}")))?;
     let none = Passwords::default();
-    KeyPair::load(&chain, &text, &passwords.unwrap_or(&none).0).map_err(|why| Problem::says(sentence(&why, &c, &k)))
+    KeyPair::load(&chain, &text, &passwords.unwrap_or(&none).0).map_err(|why| says(of_key, sentence(&why, &c, &k)))
 }
 
 /// Certificates that are believed.

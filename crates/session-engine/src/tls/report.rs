@@ -3,7 +3,8 @@
 use super::ServerTls;
 use crate::Session;
 use crate::names::ServerName;
-use conf_schema::{Complaint, Cx, Level};
+use conf_schema::{At, Complaint, Cx, Level};
+use tls::ciphers::{self, Lost};
 use tls::review::review;
 
 /// Warnings about the certificates of a server.
@@ -18,6 +19,64 @@ pub fn certificates<S: Session>(tls: &ServerTls<S>, cx: &mut Cx) {
             }
         }
     }
+}
+
+/// Cipher strings that are written, and what they lose; kept in `Cx` while a configuration is read.
+#[derive(Default)]
+struct LostCiphers {
+    lost: Lost,
+    at: At,
+}
+
+/// Notes what the `ssl_ciphers` of a server's block lose. A default that nobody wrote is no list of the operator's.
+pub fn note_ciphers(cx: &mut Cx, ciphers: &str, at: At) {
+    let lost = ciphers::lost(ciphers);
+    if at.line == 0 || lost.is_empty() {
+        return;
+    }
+    let noted = cx.get::<LostCiphers>();
+    if noted.lost.is_empty() {
+        noted.at = at;
+    }
+    noted.lost.add(lost);
+}
+
+/// How the warning of [`ciphers`] begins.
+pub const CIPHERS: &str = "\"ssl_ciphers\": ";
+/// More words than these are counted instead of named.
+const WORDS_MAX: usize = 8;
+
+/// One warning for all cipher strings of a configuration: which of their words mean nothing here, and which clients that loses.
+pub fn ciphers(cx: &mut Cx) -> Option<Complaint> {
+    let LostCiphers { lost, at } = cx.take();
+    if lost.is_empty() {
+        return None;
+    }
+    let mut parts = Vec::new();
+    if !lost.words.is_empty() {
+        let shown = lost.words.iter().take(WORDS_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = match lost.words.len().saturating_sub(WORDS_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        parts.push(format!("not available here and ignored: {shown}{more}"));
+    }
+    let clients: Vec<&str> = [(lost.ecdhe_cbc, "ECDHE with CBC"), (lost.rsa, "RSA key exchange"), (lost.dhe, "DHE")]
+        .into_iter()
+        .filter_map(|(lost, name)| lost.then_some(name))
+        .collect();
+    if !clients.is_empty() {
+        parts.push(format!("clients that have only {} cannot connect", clients.join(", only ")));
+    }
+    let hint =
+        "TLS 1.3, and TLS 1.2 with ECDHE and AES-GCM or ChaCha20, are what there is; every browser since 2015 has it";
+    Some(Complaint {
+        level: Level::Warn,
+        span: Some(at.span),
+        line: at.line,
+        hint: Some(hint.into()),
+        ..Complaint::emerg(format!("{CIPHERS}{}", parts.join("; ")))
+    })
 }
 
 /// The names of a server that can stand in a certificate.

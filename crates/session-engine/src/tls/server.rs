@@ -4,7 +4,7 @@ use super::asking::Responder;
 use super::cache::{OcspCache, Sessions};
 use super::ocsp::{Answers, AskAuthorities};
 use super::stapling::Staples;
-use super::{CacheOf, Command, Commanded, Dynamic, Passwords, Pem, TlsProtocols};
+use super::{CacheOf, Ciphers, Command, Commanded, Dynamic, Passwords, Pem, TlsProtocols, report};
 use crate::Session;
 use crate::zones;
 use conf_schema::value::{List, Text};
@@ -37,7 +37,7 @@ pub struct ServerSaid<S: Session> {
     pub ssl_dhparam: Option<Text>,
     pub ssl_ecdh_curve: Text,
     pub ssl_protocols: TlsProtocols,
-    pub ssl_ciphers: Text,
+    pub ssl_ciphers: Ciphers,
     pub ssl_verify_client: Verify,
     pub ssl_verify_depth: u64,
     pub ssl_client_certificate: Option<Text>,
@@ -116,7 +116,8 @@ pub fn server<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx) -> Result<Option<Se
     let certificates = conf.ssl_certificate.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     let keys = conf.ssl_certificate_key.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     if let Some(bare) = certificates.last().filter(|_| keys.len() < certificates.len()) {
-        return Err(Problem::says(format!("no \"ssl_certificate_key\" is defined for certificate \"{}\"", bare.text)));
+        let words = format!("no \"ssl_certificate_key\" is defined for certificate \"{}\"", bare.text);
+        return Err(Problem { inner: (bare.at.line > 0).then_some(bare.at), ..Problem::says(words) });
     }
     let verify = match conf.ssl_verify_client {
         Verify::Off => VerifyClient::Off,
@@ -136,7 +137,7 @@ pub fn server<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx) -> Result<Option<Se
     }
     let mut settings = ServerSettings {
         protocols: conf.ssl_protocols.settings(),
-        ciphers: conf.ssl_ciphers.str().into_owned(),
+        ciphers: conf.ssl_ciphers.text.clone(),
         prefer_server_ciphers: conf.ssl_prefer_server_ciphers,
         groups: conf.ssl_ecdh_curve.str().into_owned(),
         session_timeout: conf.ssl_session_timeout,
@@ -161,16 +162,29 @@ pub fn server<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx) -> Result<Option<Se
         }
     }
     clients(conf, cx, &mut settings)?;
-    other_files(conf, cx)?;
+    other_files(conf, cx).map_err(|p| p.of("ssl_dhparam"))?;
     let commands = conf.ssl_conf_command.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     let mut tickets = conf.ssl_session_tickets;
-    command(Commanded::read(cx, commands)?, cx, conf, &mut settings, &mut tickets)?;
-    sessions(conf, cx, &mut settings, tickets)?;
-    let staples = stapling(conf, cx, &mut settings)?;
+    command(
+        Commanded::read(cx, commands).map_err(|p| p.of("ssl_conf_command"))?,
+        cx,
+        conf,
+        &mut settings,
+        &mut tickets,
+    )
+    .map_err(|p| p.of("ssl_conf_command"))?;
+    sessions(conf, cx, &mut settings, tickets).map_err(|p| p.of("ssl_session_ticket_key"))?;
+    let staples = stapling(conf, cx, &mut settings).map_err(|p| p.of("ssl_stapling_file"))?;
     let mut warnings = Vec::new();
-    let rules = ServerRules::build(&settings, &super::clock(), &mut warnings).map_err(Problem::says)?;
+    let rules = ServerRules::build(&settings, &super::clock(), &mut warnings).map_err(|why| {
+        let of = if why.contains("_protocols") { "ssl_protocols" } else { "ssl_ciphers" };
+        Problem::says(why).of(of)
+    })?;
     for text in warnings {
         warn(cx, text);
+    }
+    if settings.protocols.tls12 {
+        report::note_ciphers(cx, &settings.ciphers, conf.ssl_ciphers.at);
     }
     let certificates = (!loaders.is_empty()).then_some(Loaders(loaders));
     Ok(Some(ServerTls { verify, rules: Some(rules), names: Vec::new(), staples, certificates }))
@@ -181,16 +195,17 @@ fn clients<S: Session>(conf: &ServerSaid<S>, cx: &mut Cx, settings: &mut ServerS
     settings.verify_depth = u32::try_from(conf.ssl_verify_depth).unwrap_or(u32::MAX);
     let (client, trusted) = (text(&conf.ssl_client_certificate), text(&conf.ssl_trusted_certificate));
     if matches!(settings.verify, VerifyClient::On | VerifyClient::Optional) && client.is_none() && trusted.is_none() {
-        return Err(Problem::says("no ssl_client_certificate or ssl_trusted_certificate for ssl_verify_client"));
+        return Err(Problem::says("no ssl_client_certificate or ssl_trusted_certificate for ssl_verify_client")
+            .of("ssl_verify_client"));
     }
     if let Some(file) = client.filter(|_| settings.verify != VerifyClient::Off) {
-        settings.client_authorities = super::authorities(cx, &file)?;
+        settings.client_authorities = super::authorities(cx, &file).map_err(|p| p.of("ssl_client_certificate"))?;
     }
     if let Some(file) = trusted {
-        settings.trusted = super::authorities(cx, &file)?;
+        settings.trusted = super::authorities(cx, &file).map_err(|p| p.of("ssl_trusted_certificate"))?;
     }
     if let Some(file) = text(&conf.ssl_crl) {
-        settings.revocations = super::crls(cx, &file)?;
+        settings.revocations = super::crls(cx, &file).map_err(|p| p.of("ssl_crl"))?;
     }
     if conf.ssl_ocsp != Ocsp::Off {
         if settings.verify == VerifyClient::OptionalNoCa {

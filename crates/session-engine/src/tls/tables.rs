@@ -27,7 +27,7 @@ macro_rules! basic_tls_directives {
                 ssl_protocols: $crate::tls::TlsProtocols = "TLSv1.2 TLSv1.3",
                 /// Cipher suites of TLSv1.2 in OpenSSL's language.
                 /// Differs: available are ECDHE with AES-GCM and ChaCha20-Poly1305; what a string selects besides is left out.
-                ssl_ciphers: conf_schema::value::Text = "HIGH:!aNULL:!MD5",
+                ssl_ciphers: $crate::tls::Ciphers = "HIGH:!aNULL:!MD5",
                 /// Whether clients are asked for a certificate.
                 ssl_verify_client: $crate::tls::Verify = "off",
                 /// Certificates that may stand between a client's and its authority.

@@ -131,7 +131,8 @@ impl<S: Session> Said<'_, S> {
         }
         if self.verify {
             if let Some(file) = trusted {
-                settings.trusted = authorities(cx, &file)?;
+                let of = format!("{}_trusted_certificate", self.prefix);
+                settings.trusted = authorities(cx, &file).map_err(|p| p.of(of))?;
             }
             if let Some(file) = word(self.crl) {
                 settings.revocations = crls(cx, &file)?;

@@ -3,7 +3,7 @@
 use super::dynamic::CertificateCache;
 use crate::{Session, Template};
 use conf_schema::value::{arg, parse_sec};
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{At, Cx, Directive, Problem, Value};
 use std::sync::Arc;
 
 conf_schema::word_set! {
@@ -24,11 +24,13 @@ impl TlsProtocols {
 pub struct Pem<S> {
     pub text: String,
     pub template: Template<S>,
+    /// Where the word stands: its file is read when the server is planned.
+    pub at: At,
 }
 
 impl<S> Clone for Pem<S> {
     fn clone(&self) -> Self {
-        Pem { text: self.text.clone(), template: self.template.clone() }
+        Pem { text: self.text.clone(), template: self.template.clone(), at: self.at }
     }
 }
 
@@ -44,7 +46,25 @@ impl<S: Session> Value for Pem<S> {
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = arg(d, 0)?;
         let template = Template::compile(cx, d, &word.bytes).map_err(|p| p.at(0))?;
-        Ok(Pem { text: word.text().into_owned(), template })
+        Ok(Pem { text: word.text().into_owned(), template, at: At { span: word.span, line: d.line } })
+    }
+}
+
+/// `ssl_ciphers`: a string of OpenSSL's language.
+#[derive(Clone, Debug)]
+pub struct Ciphers {
+    pub text: String,
+    /// Where it was written; the default for a default.
+    pub at: At,
+}
+
+impl Value for Ciphers {
+    const SYNTAX: &'static str = "ciphers";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = arg(d, 0)?;
+        let at = At { span: word.span, line: d.line };
+        let written = word.span.file.0 != u32::MAX;
+        Ok(Ciphers { text: word.text().into_owned(), at: if written { at } else { At::default() } })
     }
 }
 
@@ -86,17 +106,21 @@ pub enum CacheOf {
 impl Value for CacheOf {
     const SYNTAX: &'static str = "off | max=N [inactive=time] [valid=time]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let (mut max, mut inactive, mut valid) = (0, 10, 60);
+        let (mut max, mut inactive, mut valid, mut off) = (0, 10, 60, false);
         for (index, word) in d.args.iter().enumerate() {
             let text = word.text();
             let invalid = || Problem::says(format!("invalid parameter \"{text}\"")).at(index);
             match text.split_once('=') {
-                None if text == "off" => return Ok(CacheOf::Off),
+                None if text == "off" && d.args.len() == 1 => return Ok(CacheOf::Off),
+                None if text == "off" => off = true,
                 Some(("max", n)) => max = n.parse().ok().filter(|n| *n > 0).ok_or_else(invalid)?,
                 Some(("inactive", t)) => inactive = parse_sec(t.as_bytes()).ok_or_else(invalid)?,
                 Some(("valid", t)) => valid = parse_sec(t.as_bytes()).ok_or_else(invalid)?,
                 _ => return Err(invalid()),
             }
+        }
+        if off {
+            return Ok(CacheOf::Off);
         }
         if max == 0 {
             return Err(Problem::says(format!("\"{}\" must have the \"max\" parameter", d.name.text())));

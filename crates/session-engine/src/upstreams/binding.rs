@@ -23,8 +23,16 @@ impl<S: Session> Value for BindTo<S> {
     const SYNTAX: &'static str = "address [transparent] | off";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let template = Template::parse(cx, d)?;
+        if d.args.len() == 1 && template.as_literal() == Some(b"off") {
+            return Ok(BindTo(None));
+        }
+        if let Some(text) = template.as_literal()
+            && address(text).is_none()
+        {
+            let shown = String::from_utf8_lossy(text);
+            return Err(Problem::says(format!("invalid address \"{shown}\"")).at(0));
+        }
         let transparent = match d.args.get(1) {
-            None if template.as_literal() == Some(b"off") => return Ok(BindTo(None)),
             None => false,
             Some(word) if word.bytes == b"transparent" => {
                 cx.get::<Transparent>().0 = true;
@@ -32,12 +40,6 @@ impl<S: Session> Value for BindTo<S> {
             }
             Some(word) => return Err(Problem::says(format!("invalid parameter \"{}\"", word.text())).at(1)),
         };
-        if let Some(text) = template.as_literal()
-            && address(text).is_none()
-        {
-            let shown = String::from_utf8_lossy(text);
-            return Err(Problem::says(format!("invalid address \"{shown}\"")).at(0));
-        }
         Ok(BindTo(Some((template, transparent))))
     }
 }

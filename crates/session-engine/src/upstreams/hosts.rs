@@ -41,8 +41,13 @@ pub fn bind<R: 'static>(cx: &mut Cx, host: &str, default_port: u16) -> Result<Up
     {
         return Err(Problem::says(format!("upstream \"{name}\" may not have port {port}")).at(0));
     }
-    let host = &*with_port(host, default_port);
-    let group = implied(host).map_err(|why| Problem::says(format!("{why} in upstream \"{host}\"")).at(0))?;
+    let wrong = |why: &str| Problem::says(format!("{why} in upstream \"{host}\"")).at(0);
+    if default_port == 0 && !host.starts_with("unix:") && matches!(host_and_port(host), Ok((_, None))) {
+        return Err(wrong("no port").hint("neither an \"upstream\" of this name nor a port, as in HOST:9000"));
+    }
+    let with_port = &*with_port(host, default_port);
+    let group = implied(with_port).map_err(|why| wrong(&why))?;
+    let host = with_port;
     let named = UpstreamRef::plain(Arc::new(group));
     let groups = cx.get::<Groups<R>>();
     let (group, timeout) = (named.group.clone(), Duration::from_secs(30));

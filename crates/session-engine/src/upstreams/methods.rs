@@ -1,8 +1,8 @@
 //! Arguments of the balancers, of `keepalive`, `queue` and `zone`.
 
-use crate::{Session, Template};
+use crate::{Session, Template, zones};
 use conf_schema::value::{parse_msec, parse_size};
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Contexts, Cx, Directive, Problem, Value};
 use upstream::Method;
 use upstream::balance::Time;
 use upstream::group::Queue;
@@ -21,6 +21,7 @@ pub struct Marker;
 
 impl Value for Marker {
     const SYNTAX: &'static str = "";
+    const REPEATS: bool = true;
     fn parse(_: &mut Cx, _: &Directive) -> Result<Self, Problem> {
         Ok(Marker)
     }
@@ -40,6 +41,10 @@ impl<S> Clone for HashKey<S> {
 
 impl<S: Session> Value for HashKey<S> {
     const SYNTAX: &'static str = "key [consistent]";
+    const REPEATS: bool = true;
+    fn append(&mut self, later: Self) {
+        *self = later;
+    }
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let key = Template::parse(cx, d)?;
         match word(d, 1).as_deref() {
@@ -56,6 +61,10 @@ pub struct RandomValue(pub Method);
 
 impl Value for RandomValue {
     const SYNTAX: &'static str = "[two [least_conn | least_time=header | least_time=last_byte]]";
+    const REPEATS: bool = true;
+    fn append(&mut self, later: Self) {
+        *self = later;
+    }
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let method = match (word(d, 0).as_deref(), word(d, 1).as_deref()) {
             (None, _) => Method::Random,
@@ -134,10 +143,19 @@ impl Value for KeepaliveValue {
 #[derive(Clone)]
 pub struct Zone;
 
+impl Zone {
+    /// The kind of a zone that groups of an area share.
+    pub const fn kind(stream: bool) -> &'static str {
+        if stream { "upstream of stream" } else { "upstream" }
+    }
+}
+
 impl Value for Zone {
     const SYNTAX: &'static str = "name [size]";
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let name = word(d, 0).unwrap_or_default();
+        let mut bytes_given = 0;
         if name.is_empty() {
             return Err(Problem::says("invalid zone name \"\"").at(0));
         }
@@ -147,7 +165,10 @@ impl Value for Zone {
             if bytes < 8 * 4096 {
                 return Err(Problem::says(format!("zone \"{name}\" is too small")).at(1));
             }
+            bytes_given = bytes;
         }
+        let kind = Zone::kind(cx.context == Contexts::stream_upstream);
+        zones::share(cx, kind, &name, bytes_given).map_err(|p| p.at(0))?;
         Ok(Zone)
     }
 }

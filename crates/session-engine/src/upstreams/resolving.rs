@@ -4,7 +4,7 @@ use super::groups::host_and_port;
 use conf_schema::value::parse_sec;
 use conf_schema::{Cx, Directive, Problem, Value};
 use std::marker::PhantomData;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 use upstream::resolver::{NameServer, Resolver};
@@ -36,7 +36,7 @@ pub struct ResolverLine(pub Arc<Resolver>);
 
 impl Value for ResolverLine {
     const SYNTAX: &'static str = "address ... [valid=time] [ipv4=on|off] [ipv6=on|off] [status_zone=zone]";
-    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (mut servers, mut valid, mut ipv4, mut ipv6, mut zone) = (Vec::new(), None, true, true, None);
         for (index, word) in d.args.iter().enumerate() {
             let text = word.text();
@@ -58,6 +58,18 @@ impl Value for ResolverLine {
                 None => {
                     let found = nameserver(&text)
                         .map_err(|why| Problem::says(format!("{why} in resolver \"{text}\"")).at(index))?;
+                    // As nginx, which asks the system while it reads the configuration. A worker takes the master's word.
+                    if let NameServer::Named(host, port) = &found
+                        && !(cx.store.replay || cx.store.elsewhere)
+                        && (host.as_str(), *port).to_socket_addrs().is_err()
+                    {
+                        return Err(Problem::says(format!("host not found in resolver \"{text}\"")).at(index).hint(
+                            match NOT_HOSTS.iter().find(|(word, _)| text.starts_with(word)) {
+                                Some((_, hint)) => *hint,
+                                None => "the system knows no host of this name; an address needs no look-up",
+                            },
+                        ));
+                    }
                     servers.push(found);
                 }
             }
@@ -75,6 +87,14 @@ impl Value for ResolverLine {
         })))
     }
 }
+
+/// Words that stand for something else than the host that they name, and what was meant.
+const NOT_HOSTS: [(&str, &str); 4] = [
+    ("off", "without a \"resolver\" line names are not resolved: leave it out"),
+    ("valid", "did you mean \"valid=TIME\"?"),
+    ("ipv4", "did you mean \"ipv4=on\" or \"ipv4=off\"?"),
+    ("ipv6", "did you mean \"ipv6=on\" or \"ipv6=off\"?"),
+];
 
 /// A name server: an address, or a name that the system knows.
 fn nameserver(text: &str) -> Result<NameServer, &'static str> {

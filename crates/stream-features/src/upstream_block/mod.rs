@@ -9,6 +9,7 @@ use conf_schema::{Area, At, Cx, Directive, Problem, Table, Value, directives};
 use session_engine::upstreams::ResolverLine;
 use session_engine::upstreams::methods::{self, Marker, RandomValue, Zone};
 use session_engine::upstreams::servers::StreamServers;
+use session_engine::zones;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,8 @@ directives! {
     /// What an upstream block is told.
     pub struct UpstreamConf from UpstreamInput {
         /// A server of the group, and its parameters.
+        /// Differs: a name that does not resolve is a warning of -t and of a start, and the server is out of use until it does; nginx refuses the
+        /// configuration.
         server: StreamServers,
         /// Chooses the server with the fewest connections.
         least_conn: Marker,
@@ -77,6 +80,10 @@ pub struct Random(Method, Counts);
 impl Value for Random {
     const SYNTAX: &'static str =
         "[two [least_conn | least_time=connect | least_time=first_byte | least_time=last_byte]]";
+    const REPEATS: bool = true;
+    fn append(&mut self, later: Self) {
+        *self = later;
+    }
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let by_time = match d.args.get(1).map(|w| w.text().into_owned()) {
             Some(text) if d.args.first().is_some_and(|w| w.bytes == b"two") => {
@@ -103,6 +110,7 @@ impl Feature for UpstreamBlock {
         UpstreamConf::table("upstream_block", Area::StreamUpstream)
     }
     fn plan_stream(&self, _: &Arc<dyn Any + Send + Sync>, stream: &mut StreamBuild<'_>) -> Result<(), Problem> {
+        zones::check_shares(stream.cx, Zone::kind(true))?;
         let names = stream.cx.get::<Groups>().names.clone();
         stream.background.push(names);
         Ok(())

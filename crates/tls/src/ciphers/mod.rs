@@ -52,6 +52,58 @@ pub fn supported_names() -> Vec<&'static str> {
     table::SUITES.iter().filter(|s| supported(s.id).is_some()).map(|s| s.name).collect()
 }
 
+/// Suites of a cipher string that OpenSSL has and rustls does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Words of the string that select nothing but suites that are not available.
+    pub words: Vec<String>,
+    /// Suites are lost that exchange keys over elliptic curves and encrypt with CBC.
+    pub ecdhe_cbc: bool,
+    /// Suites are lost whose keys are exchanged with RSA.
+    pub rsa: bool,
+    /// Suites are lost whose keys are exchanged over finite fields.
+    pub dhe: bool,
+}
+
+impl Lost {
+    pub fn is_empty(&self) -> bool {
+        *self == Lost::default()
+    }
+    /// Adds what another string loses.
+    pub fn add(&mut self, other: Lost) {
+        for word in other.words {
+            if !self.words.contains(&word) {
+                self.words.push(word);
+            }
+        }
+        self.ecdhe_cbc |= other.ecdhe_cbc;
+        self.rsa |= other.rsa;
+        self.dhe |= other.dhe;
+    }
+}
+
+/// Finds the suites of a cipher string that rustls does not have; empty for a string that OpenSSL refuses.
+pub fn lost(text: &str) -> Lost {
+    use attributes::{auth, encryption as enc, key_exchange as kx};
+    let Ok(list) = evaluate(text) else { return Lost::default() };
+    let of_certificates = |suite: &Suite| matches!(suite.auth, auth::RSA | auth::ECDSA);
+    let missing: Vec<_> =
+        list.suites.iter().filter(|suite| of_certificates(suite) && supported(suite.id).is_none()).collect();
+    let cbc = enc::AES128 | enc::AES256 | enc::CAMELLIA128 | enc::CAMELLIA256;
+    let any = |of: &dyn Fn(&Suite) -> bool| missing.iter().any(|suite| of(suite));
+    let is_lost = |word: &&str| {
+        let alone = evaluate(word).map(|list| list.suites).unwrap_or_default();
+        !alone.is_empty() && alone.iter().all(|suite| supported(suite.id).is_none())
+    };
+    let words = text.split(parse::separator).filter(|word| word.starts_with(|c: char| c.is_ascii_alphanumeric()));
+    Lost {
+        words: words.filter(is_lost).map(String::from).collect(),
+        ecdhe_cbc: any(&|suite| suite.kx == kx::ECDHE && suite.enc & cbc != 0),
+        rsa: any(&|suite| suite.kx == kx::RSA),
+        dhe: any(&|suite| suite.kx == kx::DHE),
+    }
+}
+
 /// OpenSSL's name of a negotiated suite.
 pub fn name_of(suite: CipherSuite) -> &'static str {
     name(u16::from(suite)).unwrap_or("(NONE)")

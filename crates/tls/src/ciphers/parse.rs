@@ -49,7 +49,7 @@ pub fn evaluate(text: &str) -> Result<CipherList, &'static str> {
     Ok(seen)
 }
 
-fn separator(c: char) -> bool {
+pub(super) fn separator(c: char) -> bool {
     matches!(c, ':' | ' ' | ';' | ',')
 }
 

@@ -2,7 +2,7 @@
 
 use crate::shared::groups::{Groups, UpstreamRef};
 use crate::shared::hosts::{self, NoTarget};
-use conf_schema::{Cx, Directive, Problem};
+use conf_schema::{At, Cx, Directive, Problem};
 use http_engine::{Request, Template, clean, path};
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -50,7 +50,7 @@ impl Scheme {
 /// The URL of `proxy_pass`.
 pub enum Target {
     /// Known when the configuration is read.
-    Fixed(Url),
+    Fixed(Url, Option<At>),
     /// Made for each request.
     Computed(Template),
 }
@@ -73,12 +73,13 @@ impl Target {
         let word = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
         let template = Template::compile(cx, d, &word).map_err(|p| p.at(0))?;
         let Some(literal) = template.as_literal() else { return Ok(Target::Computed(template)) };
+        let at = d.args.first().map(|word| At { span: word.span, line: d.line }).filter(|at| at.line > 0);
         Url::parse(scheme, &String::from_utf8_lossy(literal))
-            .map(Target::Fixed)
+            .map(|url| Target::Fixed(url, at))
             .map_err(|words| Problem::says(words).at(0))
     }
     pub fn has_uri(&self) -> bool {
-        matches!(self, Target::Fixed(url) if url.uri.is_some())
+        matches!(self, Target::Fixed(url, _) if url.uri.is_some())
     }
     /// Finds the group that the URL names, or makes one of the host's addresses.
     ///
@@ -90,8 +91,10 @@ impl Target {
                 let groups = Arc::new(cx.get::<Groups>().clone());
                 Bound::Computed { template: template.clone(), groups, scheme }
             }
-            Target::Fixed(url) => {
-                let named = hosts::bind(cx, &url.host, scheme.port(url.tls))?;
+            Target::Fixed(url, at) => {
+                // Which groups there are is known now; what is wrong is the line's that names one.
+                let named = hosts::bind(cx, &url.host, scheme.port(url.tls))
+                    .map_err(|problem| Problem { inner: *at, ..problem })?;
                 Bound::Fixed { named, uri: url.uri.clone(), origin: Arc::new(Origin::of(scheme, &url.host, url.tls)) }
             }
         })

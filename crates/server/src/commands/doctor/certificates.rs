@@ -6,7 +6,7 @@ use tls::review::{Concern, review};
 
 /// Everything doubtful about the certificates that servers show. `now`: seconds since 1970.
 pub fn examine(config: &Config, now: i64) -> Vec<Finding> {
-    let mut out: Vec<Finding> = Vec::new();
+    let mut all: Vec<Concern> = Vec::new();
     let http = config.http.iter().flat_map(|http| &http.servers).filter_map(|server| server.tls.as_ref());
     let http = http.map(|tls| (&tls.rules, &tls.names));
     let stream = config.stream.iter().flat_map(|stream| &stream.servers).filter_map(|server| server.tls.as_ref());
@@ -17,14 +17,30 @@ pub fn examine(config: &Config, now: i64) -> Vec<Finding> {
         let Some(rules) = rules else { continue };
         for pair in rules.certificates().pairs() {
             for concern in review(pair, names, now) {
-                let finding = finding(&concern);
-                if !out.iter().any(|known| known.why == finding.why) {
-                    out.push(finding);
-                }
+                add(&mut all, concern);
             }
         }
     }
-    out
+    all.iter().map(finding).collect()
+}
+
+/// A certificate that several servers show has its faults once, with the names of all of them.
+fn add(all: &mut Vec<Concern>, concern: Concern) {
+    if all.contains(&concern) {
+        return;
+    }
+    if let Concern::OtherNames { subject, names } = &concern {
+        for known in all.iter_mut() {
+            if let Concern::OtherNames { subject: same, names: all } = known
+                && same == subject
+            {
+                let new: Vec<String> = names.iter().filter(|name| !all.contains(name)).cloned().collect();
+                all.extend(new);
+                return;
+            }
+        }
+    }
+    all.push(concern);
 }
 
 fn finding(concern: &Concern) -> Finding {
@@ -52,5 +68,23 @@ fn finding(concern: &Concern) -> Finding {
         connections: None,
         why: concern.to_string(),
         remedy: remedy.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_has_its_fault_once() {
+        let other = |name: &str| Concern::OtherNames { subject: "CN=a".into(), names: vec![name.into()] };
+        let expired = || Concern::Expired { subject: "CN=a".into(), end: "today".into() };
+        let mut all = Vec::new();
+        for concern in [other("b.test"), expired(), other("c.test"), expired(), other("b.test")] {
+            add(&mut all, concern);
+        }
+        let words: Vec<String> = all.iter().map(Concern::to_string).collect();
+        assert_eq!(words.len(), 2, "{words:?}");
+        assert!(words[0].ends_with("is not for b.test, c.test"), "{words:?}");
     }
 }

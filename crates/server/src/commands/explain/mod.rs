@@ -67,7 +67,12 @@ pub fn run(arguments: &[OsString]) -> i32 {
         };
         if found.is_empty() {
             eprintln!("tidegate: unknown directive \"{name}\"");
-            if let Some(near) = nearest(&name, vocabulary::all().map(|known| known.name)) {
+            let last = name.rsplit(['.', '/', ' ']).next().filter(|last| *last != name && !last.is_empty());
+            if let Some(last) = last.filter(|last| !vocabulary::find(last).is_empty()) {
+                eprintln!("  = a directive is named without the blocks around it: tidegate explain {last}");
+            } else if let Some(hint) = vocabulary::foreign::hint(&name) {
+                eprintln!("  = {hint}");
+            } else if let Some(near) = nearest(last.unwrap_or(&name), vocabulary::all().map(|known| known.name)) {
                 eprintln!("  = did you mean \"{near}\"?");
             }
             code = 1;

@@ -421,6 +421,7 @@ fn names(order: HandlerOrder) -> &'static [&'static str] {
         HandlerOrder::Access => &["allow", "deny", "satisfy"],
         HandlerOrder::AuthBasic => &["auth_basic", "auth_basic_user_file", "satisfy"],
         HandlerOrder::AuthRequest => &["auth_request"],
+        HandlerOrder::TrackUploads => &["track_uploads"],
         HandlerOrder::TryFiles => &["try_files"],
         HandlerOrder::Htaccess | HandlerOrder::HtaccessListing => &["htaccess"],
         HandlerOrder::Mirror => &["mirror"],

@@ -79,6 +79,7 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
     let invocation = Invocation {
         conf_file: directory.join("tidegate serve"),
         error_log: None,
+        error_log_said: false,
         pid: PathBuf::new(),
         globals: Vec::new(),
         text: Some(configuration(address, &root_of(&directory), tls.as_ref()).into_bytes()),

@@ -1,0 +1,166 @@
+//! Configurations beside nginx: what it takes is taken, what it refuses is refused, and a complaint says what to do.
+
+mod support;
+
+use support::{Site, text};
+
+/// Runs `-t --explain` on an http block; returns acceptance and output.
+fn explained(http: &str) -> (bool, String) {
+    let output = Site::new("", &format!("http {{\n{http}\n}}")).run(&["-t", "--explain"]);
+    (output.status.success(), text(&output.stderr))
+}
+
+/// The words, the line that the caret stands under, and the carets.
+fn caret(words: &str) -> String {
+    let lines: Vec<&str> = words.lines().collect();
+    let at = lines.iter().position(|line| line.contains(" | ") && line.trim_end().ends_with('^')).unwrap_or_default();
+    let start = lines[at].find('^').unwrap_or_default();
+    let end = lines[at].rfind('^').unwrap_or_default();
+    lines[at - 1].get(start..=end).unwrap_or_default().to_string()
+}
+
+#[test]
+fn what_nginx_takes_twice_or_empty() {
+    for http in [
+        "server { location / { fastcgi_split_path_info ^(.+\\.php)(.*)$; fastcgi_split_path_info ^(.+)(/.*)$; } }",
+        "server { gzip_types text/css; gzip_types text/plain; }",
+        "upstream u { ip_hash; ip_hash; zone z 64k; zone z 64k; server 127.0.0.1:1; }",
+        "upstream u { hash $uri; hash $uri consistent; server 127.0.0.1:1; }",
+        "upstream u { random; random two; server 127.0.0.1:1; } upstream v { least_conn; least_conn; server 127.0.0.1:1; }",
+        "upstream u { zone z; server 127.0.0.1:1; } upstream v { zone z 64k; server 127.0.0.1:1; }",
+        "server { location / { flv; flv; } location /m { mp4; mp4; } }",
+        "modern_browser_value a; modern_browser_value b; ancient_browser_value a; ancient_browser_value b;",
+        "image_filter_jpeg_quality 50; image_filter_jpeg_quality 60; image_filter_webp_quality 50; image_filter_webp_quality 60;",
+        "access_log ''; server { error_log '' info; access_log \"\"; }",
+        "server { location / { proxy_cookie_flags a bogus httponly ''; } }",
+        "server { ssl_certificate_cache off; }",
+    ] {
+        let (accepted, words) = explained(http);
+        assert!(accepted, "{http}: {words}");
+    }
+    let output = Site::new("error_log ''; pid '';", "").run(&["-t"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn what_nginx_refuses() {
+    for (http, want) in [
+        ("resolver 127.0.0.1 valid5s;", "[emerg] host not found in resolver \"valid5s\" in "),
+        ("resolver off;", "[emerg] host not found in resolver \"off\" in "),
+        ("types { text/html { html; } }", "[emerg] unexpected \"{\" in "),
+        ("map $uri $a { /x { y; } }", "[emerg] unexpected \"{\" in "),
+        ("geo $b { default 1; 10.0.0.0/8 { } }", "[emerg] unexpected \"{\" in "),
+        ("upstream u { zone z; server 127.0.0.1:1; }", "[emerg] zero size shared memory zone \"z\""),
+        (
+            "upstream u { zone z 64k; server 127.0.0.1:1; } upstream v { zone z 128k; server 127.0.0.1:1; }",
+            "[emerg] the size 131072 of shared memory zone \"z\" conflicts with already declared size 65536",
+        ),
+        (
+            "limit_req_zone $uri zone=z:64k rate=1r/s; upstream u { zone z 64k; server 127.0.0.1:1; }",
+            "[emerg] the shared memory zone \"z\" is already declared for a different use",
+        ),
+        ("ssl_certificate_cache off bogus;", "[emerg] invalid parameter \"bogus\""),
+        ("aio maybe;", "[emerg] \"aio\" directive invalid value"),
+        ("client_body_temp_path t 9;", "[emerg] \"client_body_temp_path\" directive invalid value"),
+    ] {
+        let (accepted, words) = explained(http);
+        assert!(!accepted && words.contains(want), "{http}: {words}");
+    }
+    let (_, words) = explained("resolver 127.0.0.1 valid5s;");
+    assert!(words.contains("did you mean \"valid=TIME\"?") && caret(&words) == "valid5s", "{words}");
+    let stream = "stream { upstream u { zone z; server 127.0.0.1:1; } }";
+    let words = text(&Site::new("", stream).run(&["-t"]).stderr);
+    assert!(words.contains("zero size shared memory zone \"z\""), "{words}");
+}
+
+#[test]
+fn unknown_directives_have_a_suggestion_or_a_replacement() {
+    for (http, hint) in [
+        ("server { proxy_pas http://127.0.0.1; }", "did you mean \"proxy_pass\"? It stands in: location"),
+        ("server { location / { proxy_pas http://127.0.0.1; } }", "did you mean \"proxy_pass\"?"),
+        ("server { ssl on; }", "write \"listen 443 ssl;\" instead"),
+        ("server { location / { content_by_lua_block { ngx.say(\"a\") } } }", "a directive of lua-nginx-module"),
+        ("server { pagespeed on; }", "ngx_pagespeed"),
+        ("js_import main.js;", "a directive of njs"),
+    ] {
+        let (accepted, words) = explained(http);
+        assert!(!accepted && words.contains(hint), "{http}: {words}");
+    }
+}
+
+/// One error for one fault, with the caret under the word that is at fault.
+#[test]
+fn carets_stand_under_the_fault() {
+    const CERTIFICATE: &str =
+        "server { listen 127.0.0.1:1 ssl;\n ssl_certificate none.crt;\n ssl_certificate_key none.key; }";
+    for (http, want, word) in [
+        (CERTIFICATE, "[emerg] cannot load certificate \"", "none.crt"),
+        (
+            "server { listen 127.0.0.1:1 ssl;\n ssl_certificate none.crt; }",
+            "[emerg] no \"ssl_certificate_key\" is defined",
+            "none.crt",
+        ),
+        ("server { location / {\n fastcgi_pass php73; } }", "[emerg] no port in upstream \"php73\" in ", "php73"),
+        ("server { location / {\n grpc_pass app; } }", "[emerg] no port in upstream \"app\" in ", "app"),
+        (
+            "upstream u { server 127.0.0.1:1; } server { location / {\n proxy_pass http://u:8080; } }",
+            "[emerg] upstream \"u\" may not have port 8080 in ",
+            "http://u:8080",
+        ),
+    ] {
+        let (accepted, words) = explained(http);
+        assert!(!accepted && words.contains(want), "{http}: {words}");
+        assert_eq!((caret(&words).as_str(), words.matches("[emerg]").count()), (word, 1), "{words}");
+    }
+    let stream = format!("stream {{ {} }}", CERTIFICATE.replace("ssl;\n", "ssl; proxy_pass 127.0.0.1:2;\n"));
+    let words = text(&Site::new("", &stream).run(&["-t", "--explain"]).stderr);
+    assert_eq!((caret(&words).as_str(), words.matches("[emerg]").count()), ("none.crt", 1), "{words}");
+    let (_, words) = explained("server {\n location /a { }\n location /a { } }");
+    assert!(words.contains("duplicate location \"/a\"") && words.contains("the first one is in "), "{words}");
+    assert!(words.contains("nginx.conf:7") && words.contains("nginx.conf:6\n"), "{words}");
+}
+
+/// `server_name $hostname` is the machine's name.
+#[test]
+fn the_name_of_the_machine() {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name").trim().to_ascii_lowercase();
+    let conf = "http { server { listen 127.0.0.1:1; server_name $HostName; } server { listen 127.0.0.1:1; server_name NAME; } }";
+    let words = text(&Site::new("", &conf.replace("NAME", &name)).run(&["-t"]).stderr);
+    assert!(words.contains(&format!("[warn] conflicting server name \"{name}\" on 127.0.0.1:1, ignored")), "{words}");
+}
+
+/// One warning for all cipher strings that are written: the words that mean nothing here, and the clients that this loses.
+#[test]
+fn ciphers_that_are_not_there() {
+    let pair = rcgen::generate_simple_self_signed(vec!["a.test".into()]).expect("a certificate");
+    let tls = |ciphers: &str| {
+        let site = Site::new("", "");
+        site.write("conf/a.crt", &pair.cert.pem());
+        site.write("conf/a.key", &pair.signing_key.serialize_pem());
+        let server = |port: u16, ciphers: &str| {
+            format!(
+                "server {{ listen 127.0.0.1:{port} ssl; {ciphers} ssl_certificate a.crt; ssl_certificate_key a.key; }}\n"
+            )
+        };
+        let servers = format!("http {{\n{}{}}}", server(1, ciphers), server(2, ciphers));
+        site.configure("", &servers);
+        let output = site.run(&["-t"]);
+        assert!(output.status.success());
+        text(&output.stderr)
+    };
+    let listed =
+        "ssl_ciphers ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-SHA256:DHE-RSA-AES128-GCM-SHA256:AES128-SHA;";
+    let words = tls(listed);
+    assert!(
+        words.contains(
+            "[warn] \"ssl_ciphers\": not available here and ignored: ECDHE-RSA-AES128-SHA256, \
+             DHE-RSA-AES128-GCM-SHA256, AES128-SHA; clients that have only ECDHE with CBC, only RSA key exchange, \
+             only DHE cannot connect in "
+        ),
+        "{words}"
+    );
+    assert_eq!(words.matches("ssl_ciphers").count(), 1, "{words}");
+    for quiet in ["", "ssl_ciphers ECDHE+AESGCM:ECDHE+CHACHA20;", "ssl_protocols TLSv1.3; ssl_ciphers HIGH;"] {
+        assert!(!tls(quiet).contains("ssl_ciphers"), "{quiet}");
+    }
+}

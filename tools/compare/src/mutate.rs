@@ -1,0 +1,119 @@
+//! Directives as people get them wrong: twice, without a value, with a word that is none, with a block, in another block.
+
+use crate::place::Place;
+use crate::{Dice, Put};
+
+/// Mistakes in writing a directive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// It stands twice in its block.
+    Twice,
+    /// One of its words is empty.
+    Empty,
+    /// One of its words is another one.
+    Unknown,
+    /// A word more.
+    Longer,
+    /// It ends with a block instead of a semicolon.
+    Block,
+    /// It stands where it may not.
+    Misplaced,
+    /// It stands in a block whose lines are values.
+    InValues,
+}
+
+impl Mutation {
+    pub const ALL: [Mutation; 7] = [
+        Mutation::Twice,
+        Mutation::Empty,
+        Mutation::Unknown,
+        Mutation::Longer,
+        Mutation::Block,
+        Mutation::Misplaced,
+        Mutation::InValues,
+    ];
+}
+
+/// Does it to one of the directives.
+pub fn mutate(dice: &mut Dice, puts: &mut [Put]) {
+    if puts.is_empty() {
+        return;
+    }
+    let which = dice.below(puts.len());
+    let mutation = Mutation::ALL[dice.below(Mutation::ALL.len())];
+    let (place, word) = (Place::ALL[dice.below(Place::ALL.len())], dice.below(8));
+    let put = &mut puts[which];
+    if mutation == Mutation::Misplaced {
+        put.place = place;
+        return;
+    }
+    // Texts of fragments live for as long as the program, which is short.
+    put.text = Box::leak(mutated(put.text, mutation, word).into_boxed_str());
+}
+
+/// A directive's text with the mutation; `word`: which of its words, counted around.
+pub fn mutated(text: &str, mutation: Mutation, word: usize) -> String {
+    let words = words(text.trim_end_matches(';'));
+    let replaced = |with: &str| {
+        if words.len() < 2 {
+            return text.to_string();
+        }
+        let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let at = 1 + word % (words.len() - 1);
+        words[at] = with;
+        format!("{};", words.join(" "))
+    };
+    // What has a block of its own is taken twice or not at all.
+    let is_block = text.contains('{');
+    match mutation {
+        Mutation::Twice => format!("{text} {text}"),
+        _ if is_block => text.to_string(),
+        Mutation::Empty => replaced("''"),
+        Mutation::Unknown => replaced("bogus"),
+        Mutation::Longer => format!("{} bogus;", words.join(" ")),
+        Mutation::Block => format!("{} {{ }}", words.join(" ")),
+        Mutation::InValues => format!("types {{ text/html html {{ {text} }} }}"),
+        Mutation::Misplaced => text.to_string(),
+    }
+}
+
+/// The words of a line, with their quotes.
+fn words(text: &str) -> Vec<String> {
+    let mut all = vec![String::new()];
+    let mut quote = None;
+    for c in text.chars() {
+        match quote {
+            None if c == ' ' => all.push(String::new()),
+            None if c == '\'' || c == '"' => quote = Some(c),
+            Some(open) if c == open => quote = None,
+            _ => {}
+        }
+        if quote.is_some() || c != ' ' {
+            all.last_mut().expect("there is one").push(c);
+        }
+    }
+    all.retain(|word| !word.is_empty());
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_mistake() {
+        let text = "return 200 'a b';";
+        for (mutation, word, want) in [
+            (Mutation::Twice, 0, "return 200 'a b'; return 200 'a b';"),
+            (Mutation::Empty, 1, "return 200 '';"),
+            (Mutation::Unknown, 0, "return bogus 'a b';"),
+            (Mutation::Longer, 0, "return 200 'a b' bogus;"),
+            (Mutation::Block, 0, "return 200 'a b' { }"),
+            (Mutation::InValues, 0, "types { text/html html { return 200 'a b'; } }"),
+        ] {
+            assert_eq!(mutated(text, mutation, word), want);
+        }
+        assert_eq!(mutated("internal;", Mutation::Empty, 3), "internal;");
+        assert_eq!(mutated("types { }", Mutation::Block, 0), "types { }");
+    }
+}
