@@ -169,7 +169,8 @@ pub fn read(
 fn reread(parser: &mut HeadParser, limits: &HeadLimits, r: &mut Request) -> Result<(), u16> {
     parser.reset();
     r.head.clear();
-    for table in [&mut r.host, &mut r.path, &mut r.args] {
+    r.path.clear();
+    for table in [&mut r.host, &mut r.args] {
         table.clear();
     }
     match parser.parse(&r.buf, limits, &mut r.head) {

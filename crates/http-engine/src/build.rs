@@ -156,7 +156,8 @@ pub fn build(
     if !complaints.is_empty() {
         return Err(complaints);
     }
-    const FIELDS: [&str; 5] = ["sent_http_", "sent_trailer_", "upstream_http_", "upstream_cookie_", "upstream_trailer_"];
+    const FIELDS: [&str; 5] =
+        ["sent_http_", "sent_trailer_", "upstream_http_", "upstream_cookie_", "upstream_trailer_"];
     let asks_for_fields = variables.iter().any(|v| FIELDS.iter().any(|prefix| v.name.starts_with(prefix)));
     let ht_names_hidden = plan.locations.iter().any(|location| location.ht_names_hidden);
     Ok(HttpPlan { variables, names, groups_used, asks_for_fields, ht_names_hidden, ..plan })

@@ -32,8 +32,8 @@ pub mod subrequest;
 pub mod template;
 pub mod tls;
 pub mod trace;
-pub mod values;
 pub mod upstream_slot;
+pub mod values;
 pub mod variable;
 pub mod variables;
 

@@ -105,8 +105,15 @@ fn lay_out() -> std::io::Result<Site> {
             location ~ ^/reg/(.*)$ { alias html/files/$1; } location /made { rewrite ^ /files/$arg_f last; } } }",
     )?;
     let pid = dir.join("pid");
-    let invocation =
-        Invocation { prefix: dir.clone(), conf_file, error_log: None, pid, globals: Vec::new(), text: None };
+    let invocation = Invocation {
+        prefix: dir.clone(),
+        conf_file,
+        error_log: None,
+        error_log_said: false,
+        pid,
+        globals: Vec::new(),
+        text: None,
+    };
     let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
     let config = reading.config.expect("a configuration");
     let plan = config.http.expect("an http block");

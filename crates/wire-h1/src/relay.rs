@@ -239,10 +239,26 @@ mod tests {
     }
 
     const PIECES: &[&str] = &[
-        "HTTP/1.1 200 OK\r\n", "HTTP/1.1 404 Not Found\r\n", "HTTP/1.1 503 A B\r\n", "Content-Length: 3\r\n",
-        "content-length:3\r\n", "Content-Length: 03\r\n", "X: 1\r\n", "Date: x\r\n", "Connection: close\r\n",
-        "Connection: keep-alive\r\n", "A-Very-Long-Name-Of-A-Field: v\r\n", "Set-Cookie: a\r\n", "ETag: e\n", "\r\n",
-        "abc", "X-Secret: 1\r\n", "Content-Type: a\r\n", "Transfer-Encoding: chunked\r\n", "X_y: z\r\n", "X y: z\r\n",
+        "HTTP/1.1 200 OK\r\n",
+        "HTTP/1.1 404 Not Found\r\n",
+        "HTTP/1.1 503 A B\r\n",
+        "Content-Length: 3\r\n",
+        "content-length:3\r\n",
+        "Content-Length: 03\r\n",
+        "X: 1\r\n",
+        "Date: x\r\n",
+        "Connection: close\r\n",
+        "Connection: keep-alive\r\n",
+        "A-Very-Long-Name-Of-A-Field: v\r\n",
+        "Set-Cookie: a\r\n",
+        "ETag: e\n",
+        "\r\n",
+        "abc",
+        "X-Secret: 1\r\n",
+        "Content-Type: a\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "X_y: z\r\n",
+        "X y: z\r\n",
     ];
 
     proptest! {

@@ -168,7 +168,8 @@ fn largest(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     };
     let reached: BTreeMap<&String, BTreeSet<String>> = arrows.keys().map(|module| (module, reach(module))).collect();
     let circle = |module: &String| -> Vec<String> {
-        let mutual = reached[module].iter().filter(|other| reached.get(other).is_some_and(|back| back.contains(module)));
+        let mutual =
+            reached[module].iter().filter(|other| reached.get(other).is_some_and(|back| back.contains(module)));
         mutual.cloned().collect()
     };
     arrows.keys().map(circle).max_by_key(Vec::len).unwrap_or_default()

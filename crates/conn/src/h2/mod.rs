@@ -33,8 +33,7 @@ fn limits(worker: &Worker, connection: &Connection) -> Limits {
         (buffers.size as usize, buffers.count as usize)
     });
     let plan = worker.plan.borrow();
-    let conf =
-        plan.as_ref().and_then(|plan| Some(plan.servers.get(plan.initial_server(connection)?)?.http2));
+    let conf = plan.as_ref().and_then(|plan| Some(plan.servers.get(plan.initial_server(connection)?)?.http2));
     let conf = conf.unwrap_or_default();
     Limits {
         streams_max: conf.streams_max,

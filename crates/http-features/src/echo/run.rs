@@ -4,6 +4,7 @@ use super::program::{DUPLICATE_BYTES_MAX, Op, seconds};
 use super::variables::{Item, Timer};
 use crate::shared::body_store::{self, BodyStore};
 use bytes::Bytes;
+use http_engine::path::CanonicalPath;
 use http_engine::subrequest::{self, Stream};
 use http_engine::{Body, BodyError, BodySource, Filter, Flow, Handler, Piece, Request, Template};
 use observe::Level;
@@ -58,9 +59,12 @@ fn begin(r: &mut Request, program: Arc<[Op]>, status: u16) -> Flow {
                 args.extend_from_slice(own.get(1..).unwrap_or_default());
             }
         }
-        return match local(r, &path) {
-            true => Flow::Redirect { path, args },
-            false => Flow::Status(500),
+        if !local(r, &path) {
+            return Flow::Status(500);
+        }
+        return match CanonicalPath::made(path) {
+            Ok(path) => Flow::Redirect { path, args, internal: true },
+            Err(_) => Flow::Status(400),
         };
     }
     r.out.status = status;
@@ -173,6 +177,7 @@ impl Run {
                     return Err(BodyError);
                 }
                 let args = args.as_ref().map(|args| args.eval(r)).unwrap_or_default();
+                let path = CanonicalPath::made(path).map_err(|_| BodyError)?;
                 let child = r.subrequest(path, args).map_err(|_| BodyError)?;
                 self.waits = Waits::Location(subrequest::stream(child));
             }

@@ -227,9 +227,8 @@ impl Protocol for Http {
     fn relays(&self) -> Option<bool> {
         let conf = &self.conf;
         let own_method = conf.proxy_method.is_some();
-        let rewrites = conf.proxy_cookie_domain.is_some()
-            || conf.proxy_cookie_path.is_some()
-            || conf.proxy_cookie_flags.is_some();
+        let rewrites =
+            conf.proxy_cookie_domain.is_some() || conf.proxy_cookie_path.is_some() || conf.proxy_cookie_flags.is_some();
         (!self.multiplexes() && !own_method).then_some(!rewrites)
     }
     fn redirect(&self, r: &mut Request, url: &[u8]) -> Option<Vec<u8>> {

@@ -97,7 +97,11 @@ pub fn failed(r: &mut Request, active: &mut PeerLease, uri: &[u8]) {
     if active.failed(clock::now()) {
         let connected = UpstreamState::last(r).is_some_and(|one| one.connect_ms.is_some());
         let doing = if connected { "reading response header from" } else { "connecting to" };
-        let url = shown_url(r.upstream.get::<UpstreamState>().map_or("http", UpstreamState::scheme), &active.peer().text, uri);
+        let url = shown_url(
+            r.upstream.get::<UpstreamState>().map_or("http", UpstreamState::scheme),
+            &active.peer().text,
+            uri,
+        );
         let words = "upstream server temporarily disabled";
         r.log_of(Level::Warn, format_args!("{words} while {doing} upstream"), Some(&url));
     }

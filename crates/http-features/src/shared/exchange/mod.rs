@@ -11,8 +11,8 @@ pub mod conf;
 mod conversation;
 mod direct;
 mod early_hints;
-mod light;
 pub mod fuzzing;
+mod light;
 mod response;
 mod run;
 mod storage;
@@ -28,8 +28,8 @@ use http_engine::plan::Folder;
 use http_engine::{BlockPlan, Flow, Handler, Request};
 use http_types::{BodyLength, Method, NameSet};
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use target::{Bound, UpstreamTarget};
 use upstream::SerialCodec;
 
@@ -146,7 +146,18 @@ impl PassPlan {
         let own_scope = SCOPES.fetch_add(1, Ordering::Relaxed);
         // Far away from the numbers of locations.
         let shared_scope = conf.prefix.bytes().fold(usize::MAX / 2, |n, byte| n.rotate_left(7) ^ usize::from(byte));
-        PassPlan { conf, protocol, target, own_scope, shared_scope, hidden, caching: None, storing: None, tls: None, light: false }
+        PassPlan {
+            conf,
+            protocol,
+            target,
+            own_scope,
+            shared_scope,
+            hidden,
+            caching: None,
+            storing: None,
+            tls: None,
+            light: false,
+        }
     }
     /// Whose idle connections its requests may use.
     fn scope(&self, group: &upstream::Group) -> usize {
