@@ -50,6 +50,7 @@ const ONCE: KnownSet = KnownSet::of(&[
 /// Fields that make the proxy do more than to pass them on.
 const SPECIAL: KnownSet = KnownSet::of(&[
     Known::TransferEncoding,
+    Known::ContentRange,
     Known::Location,
     Known::Refresh,
     Known::WwwAuthenticate,
@@ -161,7 +162,8 @@ fn status_line(buf: &[u8]) -> Option<(u16, Span, usize)> {
     let rest = buf.strip_prefix(b"HTTP/1.1 ")?;
     let &[a @ b'2'..=b'5', b @ b'0'..=b'9', c @ b'0'..=b'9', b' ', ..] = rest else { return None };
     let status = u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0');
-    if matches!(status, 204 | 205 | 304) {
+    // Without a body, or a part of one, which others ask about.
+    if matches!(status, 204..=206 | 304) {
         return None;
     }
     let lf = memchr::memchr(b'\n', rest)?;
@@ -221,6 +223,8 @@ mod tests {
             ("HTTP/1.0 200 OK", "Content-Length: 1\r\n", "a"),
             ("HTTP/1.1 204 No", "Content-Length: 0\r\n", ""),
             ("HTTP/1.1 101 Up", "Content-Length: 0\r\n", ""),
+            ("HTTP/1.1 206 Part", "Content-Length: 1\r\n", "a"),
+            ("HTTP/1.1 200 OK", "Content-Length: 1\r\nContent-Range: bytes 0-0/1\r\n", "a"),
             ("HTTP/1.1 200 OK", "", ""),
             ("HTTP/1.1 200 OK", "Content-Length: 2\r\n", "a"),
             ("HTTP/1.1 200 OK", "Content-Length: 1\r\n", "ab"),

@@ -303,7 +303,7 @@ impl Logger for Count {
             }
         }
         if conf.vhost_traffic_status_stats_by_upstream
-            && let Some(state) = r.ext::<UpstreamState>()
+            && let Some(state) = r.upstream.get::<UpstreamState>()
         {
             let host = state.origin.as_ref().map(|origin| origin.written.to_string()).unwrap_or_default();
             let group = if self.groups.get(&host).is_some() { host } else { "::nogroups".to_string() };
