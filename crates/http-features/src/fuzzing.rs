@@ -4,14 +4,14 @@
 pub use crate::dav::fuzzing::dav;
 pub use crate::image_filter::fuzzing::image;
 pub use crate::mp4::fuzzing::mp4;
-pub use crate::shared::exchange::fuzzing::cut_anywhere;
+pub use http_upstream::exchange::fuzzing::cut_anywhere;
 pub use session_engine::geoip::fuzzing::geoip;
 pub use session_engine::geoip2::fuzzing::mmdb;
 
 use crate::fastcgi::record::FastCgi;
 use crate::memcached::text::Memcached;
 use crate::proxy::http1::Http1;
-use crate::shared::cgi::codec::Closing;
+use http_upstream::cgi::codec::Closing;
 use upstream::SerialCodec;
 
 /// What a server of FastCGI answers.

@@ -3,13 +3,13 @@
 //! 2xx lets it pass, 401 and 403 refuse it, everything else is 500. The subrequest gets no body: whoever passes it to a server
 //! announces none either, whatever the client's `Content-Length` says.
 
-use crate::shared::upstream_state::UpstreamState;
 use conf_schema::value::Text;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::path::CanonicalPath;
 use http_engine::response::OutField;
 use http_engine::variable::{VarId, Variables};
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, subrequest};
+use http_upstream::upstream_state::UpstreamState;
 use observe::Level;
 use std::any::Any;
 use std::sync::Arc;

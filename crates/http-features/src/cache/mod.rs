@@ -1,18 +1,18 @@
 //! Caches of upstream responses: `proxy_cache` and kin, `proxy_store` (nginx: `ngx_http_file_cache.c`). What they do stands in
 //! `shared/caching`; this folder mounts the table for each protocol and has the variables.
 
-use crate::shared::caching::conf::{Declared, Settings, StoreTo};
-use crate::shared::caching::paths::Caches;
-use crate::shared::caching::{CacheState, Caching, Storing, stored_fields};
 use conf_schema::{Area, Complaint, Cx, Directive, Level, Problem, Table, Value, directives};
 use http_engine::plan::Folder;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HttpBuild, PlanOrder, Request};
 use http_types::Known;
+use http_upstream::caching::conf::{Declared, Settings, StoreTo};
+use http_upstream::caching::paths::Caches;
+use http_upstream::caching::{CacheState, Caching, Storing, stored_fields};
 use std::any::Any;
 use std::sync::Arc;
 
-crate::cache_directives! {
+http_upstream::cache_directives! {
     /// What an area, server or location is told about caching what `proxy_pass` brings.
     pub struct ProxyCacheConf from ProxyCacheInput, "proxy";
     proxy_cache_path proxy_cache proxy_cache_key proxy_cache_valid proxy_cache_bypass proxy_no_cache proxy_cache_purge
@@ -22,7 +22,7 @@ crate::cache_directives! {
     { convert_head proxy_cache_convert_head }
 }
 
-crate::cache_directives! {
+http_upstream::cache_directives! {
     /// The same of what `fastcgi_pass` brings.
     pub struct FastcgiCacheConf from FastcgiCacheInput, "fastcgi";
     fastcgi_cache_path fastcgi_cache fastcgi_cache_key fastcgi_cache_valid fastcgi_cache_bypass fastcgi_no_cache fastcgi_cache_purge
@@ -32,7 +32,7 @@ crate::cache_directives! {
     { }
 }
 
-crate::cache_directives! {
+http_upstream::cache_directives! {
     /// The same of what `scgi_pass` brings.
     pub struct ScgiCacheConf from ScgiCacheInput, "scgi";
     scgi_cache_path scgi_cache scgi_cache_key scgi_cache_valid scgi_cache_bypass scgi_no_cache scgi_cache_purge
@@ -42,7 +42,7 @@ crate::cache_directives! {
     { }
 }
 
-crate::cache_directives! {
+http_upstream::cache_directives! {
     /// The same of what `uwsgi_pass` brings.
     pub struct UwsgiCacheConf from UwsgiCacheInput, "uwsgi";
     uwsgi_cache_path uwsgi_cache uwsgi_cache_key uwsgi_cache_valid uwsgi_cache_bypass uwsgi_no_cache uwsgi_cache_purge

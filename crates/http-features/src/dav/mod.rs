@@ -17,14 +17,14 @@ mod put;
 mod tests;
 mod xml;
 
-use crate::shared::caching::conf::Access;
-use crate::shared::zones::{self, Declared};
 use conf_schema::value::{Flag, Number, parse_sec};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use files::Work;
 use http_engine::engine::method_bit;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use http_types::{BodyLength, Known, Method};
+use http_upstream::caching::conf::Access;
+use http_upstream::zones::{self, Declared};
 use locks::Locks;
 use observe::Level;
 use std::any::Any;

@@ -2,10 +2,10 @@
 
 use super::files::{self, Renaming};
 use super::{DavPlan, refuse, set_location};
-use crate::shared::body_store::{self, Spooled};
 use http_engine::variables::bytes_path;
 use http_engine::{Body, Flow, Request, special};
 use http_types::Known;
+use http_upstream::body_store::{self, Spooled};
 use observe::Level;
 use observe::clock::parse_http_time;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
 //! `client_body_early_read` (nginx: `ngx_http_core_module`): a request's body is read before anything else is done with it.
 
-use crate::shared::body_store;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::core_table::Conditions;
 use http_engine::request::URI_CHANGES_MAX;
 use http_engine::template::truthy;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
 use http_types::BodyLength;
+use http_upstream::body_store;
 use observe::Level;
 use std::any::Any;
 use std::sync::Arc;

@@ -2,11 +2,11 @@
 
 use super::program::{DUPLICATE_BYTES_MAX, Op, seconds};
 use super::variables::{Item, Timer};
-use crate::shared::body_store::{self, BodyStore};
 use bytes::Bytes;
 use http_engine::path::CanonicalPath;
 use http_engine::subrequest::{self, Stream};
 use http_engine::{Body, BodyError, BodySource, Filter, Flow, Handler, Piece, Request, Template};
+use http_upstream::body_store::{self, BodyStore};
 use observe::Level;
 use runtime::time::Sleep;
 use std::collections::VecDeque;

@@ -3,20 +3,20 @@
 
 pub mod record;
 
-use crate::shared::cgi::params::{ParamLine, Params};
-use crate::shared::exchange::target::{Scheme, Target, UpstreamTarget};
-use crate::shared::exchange::{Announce, PassPlan, Protocol};
 use conf_schema::value::{Flag, List, Own, Text};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
 use http_engine::regex::{Captures, Pattern};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request};
+use http_upstream::cgi::params::{ParamLine, Params};
+use http_upstream::exchange::target::{Scheme, Target, UpstreamTarget};
+use http_upstream::exchange::{Announce, PassPlan, Protocol};
 use record::{FastCgi, Pairs};
 use std::any::Any;
 use std::sync::Arc;
 use upstream::SerialCodec;
 
-crate::pass_directives! {
+http_upstream::pass_directives! {
     /// What the module is told in a block.
     pub struct FastcgiConf from FastcgiInput, "fastcgi";
     fastcgi_bind fastcgi_buffer_size fastcgi_buffering fastcgi_buffers fastcgi_busy_buffers_size fastcgi_connect_timeout

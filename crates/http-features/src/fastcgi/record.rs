@@ -1,9 +1,9 @@
 //! Records of FastCGI (the specification of 1996, 3.3): the client's side of a connection. No I/O.
 
-use crate::shared::cgi::codec::{Left, MORE_THAN_ANNOUNCED};
-use crate::shared::cgi::head::CgiHead;
-use crate::shared::cgi::params::Packing;
 use bytes::{Buf, Bytes};
+use http_upstream::cgi::codec::{Left, MORE_THAN_ANNOUNCED};
+use http_upstream::cgi::head::CgiHead;
+use http_upstream::cgi::params::Packing;
 use std::sync::Arc;
 use upstream::{Asked, Begun, End, Event, SerialCodec, Wrong};
 
@@ -341,8 +341,8 @@ impl SerialCodec for FastCgi {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::cgi::params::put;
     use http_types::Method;
+    use http_upstream::cgi::params::put;
 
     fn record(kind: u8, text: &str) -> Vec<u8> {
         let mut out = Vec::new();

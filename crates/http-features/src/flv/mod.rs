@@ -1,12 +1,12 @@
 //! flv (nginx: `ngx_http_flv_module`): Flash video from the byte that the query names.
 
-use crate::shared::opening;
 use bytes::Bytes;
 use conf_schema::value::{Latest, Own};
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::core_table::Marker;
 use http_engine::variables::find_arg;
 use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Piece, Request, Str};
+use http_upstream::opening;
 use std::any::Any;
 use std::sync::Arc;
 

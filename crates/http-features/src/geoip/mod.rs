@@ -1,12 +1,12 @@
 //! geoip (nginx: `ngx_http_geoip_module`): where a client is, by MaxMind's databases of the first kind (`.dat`). What it does
 //! stands in `session_engine::geoip`.
 
-use crate::shared::located::{self, Proxies};
 use conf_schema::value::Flag;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::forwarded::Trusted;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HttpBuild, Request};
+use http_upstream::located::{self, Proxies};
 use session_engine::geoip::{self, CityFile, CountryFile, Databases, File, Located, OrgFile};
 use std::any::Any;
 use std::net::IpAddr;

@@ -1,11 +1,11 @@
 //! geoip2 (the module of that name by others): variables out of databases in MaxMind's second format (`.mmdb`), by the client's
 //! address. What it does stands in `session_engine::geoip2`.
 
-use crate::shared::located::{self, Proxies};
 use conf_schema::value::Flag;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::forwarded::Trusted;
 use http_engine::{BlockPlan, Feature, HttpBuild, Request};
+use http_upstream::located::{self, Proxies};
 use session_engine::geoip2::{Client, Databases};
 use std::any::Any;
 use std::net::IpAddr;

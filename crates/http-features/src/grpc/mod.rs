@@ -1,15 +1,15 @@
 //! gRPC (nginx: `ngx_http_grpc_module`): HTTP/2 towards servers, whose trailers are passed on, in both directions at once.
 
-use crate::shared::binding::BindTo;
-use crate::shared::exchange::block::HeaderBlock;
-use crate::shared::exchange::conf::{IgnoreHeaders, Name, NextUpstream, PassConf, names};
-use crate::shared::exchange::target::{self, Scheme, Target, UpstreamTarget};
-use crate::shared::exchange::{Announce, PassPlan, Protocol};
-use crate::shared::tls::Said;
 use conf_schema::value::{Flag, List, Msec, Number, Own, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
 use http_engine::{BlockPlan, Feature, Request, Template, clean};
 use http_types::{Known, NameSet};
+use http_upstream::binding::BindTo;
+use http_upstream::exchange::block::HeaderBlock;
+use http_upstream::exchange::conf::{IgnoreHeaders, Name, NextUpstream, PassConf, names};
+use http_upstream::exchange::target::{self, Scheme, Target, UpstreamTarget};
+use http_upstream::exchange::{Announce, PassPlan, Protocol};
+use http_upstream::tls::Said;
 use session_engine::upstream_tls_directives;
 use std::any::Any;
 use std::sync::Arc;

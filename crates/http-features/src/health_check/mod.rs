@@ -6,10 +6,10 @@
 mod matching;
 mod probe;
 
-use crate::shared::probing::Probing;
 use conf_schema::value::{Own, parse_msec};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{Background, BlockPlan, Feature, HttpBuild, HttpPlan, LocalFuture};
+use http_upstream::probing::Probing;
 use matching::{Match, MatchBlocks, Matches};
 use observe::{ErrorLog, Level};
 use std::any::Any;

@@ -2,13 +2,13 @@
 
 use super::Round;
 use super::matching::{Match, plain};
-use crate::shared::probing::{Prober, Probing};
-use crate::shared::upstream_state::{Try, UpstreamState};
 use base::clock;
 use bytes::Bytes;
 use http_engine::path::CanonicalPath;
 use http_engine::{Begun, Connection, HttpPlan, ListenerRef, Request};
 use http_types::{BodyLength, Method, ResponseHead, Span};
+use http_upstream::probing::{Prober, Probing};
+use http_upstream::upstream_state::{Try, UpstreamState};
 use observe::os;
 use runtime::time::timeout;
 use std::cell::Cell;

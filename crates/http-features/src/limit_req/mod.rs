@@ -5,12 +5,12 @@ mod bucket;
 #[cfg(test)]
 mod tests;
 
-use crate::shared::zones::{self, Declared};
 use bucket::{Buckets, Rate, Verdict};
 use conf_schema::value::{Between, Flag, List};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, words};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
+use http_upstream::zones::{self, Declared};
 use metrics::{limit_req as row, process};
 use observe::Level;
 use std::any::Any;

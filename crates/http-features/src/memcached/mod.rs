@@ -2,14 +2,14 @@
 
 pub mod text;
 
-use crate::shared::binding::BindTo;
-use crate::shared::exchange::conf::{NextUpstream, PassConf};
-use crate::shared::exchange::target::{Scheme, Target, UpstreamTarget};
-use crate::shared::exchange::{Announce, PassPlan, Protocol};
 use conf_schema::value::{Flag, Msec, Number, Own, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{BlockPlan, Feature, Request, Template};
 use http_types::Method;
+use http_upstream::binding::BindTo;
+use http_upstream::exchange::conf::{NextUpstream, PassConf};
+use http_upstream::exchange::target::{Scheme, Target, UpstreamTarget};
+use http_upstream::exchange::{Announce, PassPlan, Protocol};
 use observe::Level;
 use std::any::Any;
 use std::sync::Arc;

@@ -2,11 +2,11 @@
 //!
 //! The connection takes its next request when the copies have been answered, too, and only then the request is logged.
 
-use crate::shared::body_store;
 use conf_schema::value::Flag;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::path::CanonicalPath;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, RequestBody, subrequest};
+use http_upstream::body_store;
 use std::any::Any;
 use std::sync::Arc;
 

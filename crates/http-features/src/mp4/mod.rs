@@ -10,7 +10,6 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use crate::shared::opening;
 use bytes::Bytes;
 use conf_schema::value::{Flag, Latest, Own, Size};
 use conf_schema::{Area, Problem, Table, directives};
@@ -18,6 +17,7 @@ use http_engine::core_table::Marker;
 use http_engine::files::FileEntry;
 use http_engine::variables::find_arg;
 use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Piece, Request, Str};
+use http_upstream::opening;
 use observe::Level;
 use rebuild::{Cut, Film, Rebuilt};
 use std::any::Any;

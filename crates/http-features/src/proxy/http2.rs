@@ -2,12 +2,12 @@
 
 use super::Http;
 use super::request::OWN_FIELDS;
-use crate::shared::caching::{CacheRequest, OWN_CONDITIONS};
-use crate::shared::exchange::block::HeaderBlock;
-use crate::shared::exchange::target::UpstreamTarget;
-use crate::shared::exchange::{Announce, PassPlan};
 use http_engine::{Request, clean};
 use http_types::Known;
+use http_upstream::caching::{CacheRequest, OWN_CONDITIONS};
+use http_upstream::exchange::block::HeaderBlock;
+use http_upstream::exchange::target::UpstreamTarget;
+use http_upstream::exchange::{Announce, PassPlan};
 
 /// Writes the header block. Fields that the operator sets hold as with HTTP/1; those that speak of a connection have no place here.
 pub fn write(

@@ -10,11 +10,6 @@ mod redirect;
 mod request;
 mod variables;
 
-use crate::shared::caching::CacheRequest;
-use crate::shared::exchange::conf::PassConf;
-use crate::shared::exchange::target::{Scheme, Target, UpstreamTarget};
-use crate::shared::exchange::{Announce, HIDDEN, PassPlan, Protocol};
-use crate::shared::tls::Said;
 use conf_schema::value::{Flag, List, Own};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value};
 use http_engine::clean;
@@ -22,6 +17,11 @@ use http_engine::values::{in_named_location, in_regex_location};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request, Template};
 use http_types::{BodyLength, Method, NameSet};
+use http_upstream::caching::CacheRequest;
+use http_upstream::exchange::conf::PassConf;
+use http_upstream::exchange::target::{Scheme, Target, UpstreamTarget};
+use http_upstream::exchange::{Announce, HIDDEN, PassPlan, Protocol};
+use http_upstream::tls::Said;
 use http1::Http1;
 use redirect::{CookieFlags, CookieRule, RedirectRule};
 use std::any::Any;
@@ -33,7 +33,7 @@ conf_schema::words! {
     pub enum HttpVersion { V10 = "1.0", V11 = "1.1", V2 = "2" }
 }
 
-crate::pass_directives! {
+http_upstream::pass_directives! {
     /// What the proxy module is told in a block.
     pub struct ProxyConf from ProxyInput, "proxy";
     proxy_bind proxy_buffer_size proxy_buffering proxy_buffers proxy_busy_buffers_size proxy_connect_timeout proxy_force_ranges

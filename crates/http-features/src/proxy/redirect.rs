@@ -1,11 +1,11 @@
 //! proxy_redirect, proxy_cookie_domain, proxy_cookie_path: what a server says of itself is translated.
 
 use super::SCHEME;
-use crate::shared::exchange::target::Target;
 use conf_schema::value::List;
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::regex::Pattern;
 use http_engine::{Request, Template};
+use http_upstream::exchange::target::Target;
 use std::sync::Arc;
 
 /// One `proxy_redirect` line.

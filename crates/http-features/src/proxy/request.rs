@@ -1,12 +1,12 @@
 //! The request that is sent to a server.
 
 use super::{Http, HttpVersion};
-use crate::shared::caching::{CacheRequest, OWN_CONDITIONS};
-use crate::shared::exchange::target::UpstreamTarget;
-use crate::shared::exchange::{Announce, PassPlan};
 use http_engine::head_out::number;
 use http_engine::{Request, clean};
 use http_types::Known;
+use http_upstream::caching::{CacheRequest, OWN_CONDITIONS};
+use http_upstream::exchange::target::UpstreamTarget;
+use http_upstream::exchange::{Announce, PassPlan};
 
 /// Fields that the proxy writes itself, in lower case: the client's are not passed on.
 pub const OWN_FIELDS: &[&str] = &[

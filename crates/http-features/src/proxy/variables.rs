@@ -1,13 +1,13 @@
 //! The variables of proxying.
 
-use crate::shared::body_store;
-use crate::shared::caching::stored_fields;
-use crate::shared::exchange::target::Origin;
-use crate::shared::upstream_state::{UpstreamState, bytes, each, response_times, seconds};
 use http_engine::Request;
 use http_engine::head_out::number;
 use http_engine::variable::Builtin;
 use http_engine::variables::peer_text;
+use http_upstream::body_store;
+use http_upstream::caching::stored_fields;
+use http_upstream::exchange::target::Origin;
+use http_upstream::upstream_state::{UpstreamState, bytes, each, response_times, seconds};
 use std::sync::Arc;
 
 pub static ROWS: &[Builtin] = &[
@@ -57,7 +57,7 @@ fn origin(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &Arc<st
     true
 }
 
-fn status(one: &crate::shared::upstream_state::Try, out: &mut Vec<u8>) {
+fn status(one: &http_upstream::upstream_state::Try, out: &mut Vec<u8>) {
     if one.status == 0 { out.push(b'-') } else { number(u64::from(one.status), out) }
 }
 

@@ -1,10 +1,10 @@
 //! resolver, resolver_timeout: who is asked for the addresses of names that are known only when a request comes
 //! (nginx: `ngx_http_core_module`, `ngx_resolver.c`).
 
-use crate::shared::resolving::{HttpResolver, ResolverLine, Resolving};
 use conf_schema::value::Msec;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::{BlockPlan, Feature, HttpBuild};
+use http_upstream::resolving::{HttpResolver, ResolverLine, Resolving};
 use std::any::Any;
 use std::sync::Arc;
 

@@ -1,18 +1,18 @@
 //! SCGI (nginx: `ngx_http_scgi_module`): a request is a netstring of parameters, a response ends with its connection.
 
-use crate::shared::cgi::codec::Closing;
-use crate::shared::cgi::params::{Packing, ParamLine, Params, put};
-use crate::shared::exchange::target::{Scheme, Target, UpstreamTarget};
-use crate::shared::exchange::{Announce, PassPlan, Protocol};
 use conf_schema::value::{List, Own};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
 use http_engine::{BlockPlan, Feature, Request};
 use http_types::BodyLength;
+use http_upstream::cgi::codec::Closing;
+use http_upstream::cgi::params::{Packing, ParamLine, Params, put};
+use http_upstream::exchange::target::{Scheme, Target, UpstreamTarget};
+use http_upstream::exchange::{Announce, PassPlan, Protocol};
 use std::any::Any;
 use std::sync::Arc;
 use upstream::SerialCodec;
 
-crate::pass_directives! {
+http_upstream::pass_directives! {
     /// What the module is told in a block.
     pub struct ScgiConf from ScgiInput, "scgi";
     scgi_bind scgi_buffer_size scgi_buffering scgi_buffers scgi_busy_buffers_size scgi_connect_timeout scgi_force_ranges

@@ -2,7 +2,6 @@
 //! is the request's own; the others are fetched by twins of it, one after the other, as the client takes them. What
 //! `$slice_range` says is what a request asks for.
 
-use crate::shared::slicing::Slice;
 use bytes::Bytes;
 use conf_schema::value::Size;
 use conf_schema::{Area, Problem, Table, directives};
@@ -11,6 +10,7 @@ use http_engine::{
     BlockPlan, Body, BodyError, BodySource, Feature, Flow, Handler, LocalFuture, Piece, PlanOrder, Request, subrequest,
 };
 use http_types::Known;
+use http_upstream::slicing::Slice;
 use observe::Level;
 use std::any::Any;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! `ssl_ocsp`: clients' certificates are asked about before the first request of their connection is worked on. How stands in
 //! `session_engine::tls`.
 
-use crate::shared::resolving::Resolving;
 use http_engine::{Flow, Handler, Request};
+use http_upstream::resolving::Resolving;
 use observe::Level;
 use session_engine::tls::AskAuthorities;
 use std::sync::Arc;

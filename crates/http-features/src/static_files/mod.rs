@@ -1,12 +1,12 @@
 //! Files (nginx: `ngx_http_static_module`): the content handler of last resort.
 
-use crate::shared::opening;
 use conf_schema::{Area, Problem, Table, directives};
 use http_engine::file_io::{self, Aio};
 use http_engine::files::{self, Kind};
 use http_engine::path::FilePath;
 use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Request, Str, special};
 use http_types::Method;
+use http_upstream::opening;
 use net::pool::Pool;
 use observe::Level;
 use std::any::Any;

@@ -1,17 +1,17 @@
 //! tunnel_pass (nginx: `ngx_http_tunnel_module`): CONNECT. The client names a host and a port, or the configuration does; once
 //! the connection to it stands, bytes are passed both ways.
 
-use crate::shared::balancing::{self, PeerSelection};
-use crate::shared::binding::BindTo;
-use crate::shared::groups::{Groups, UpstreamRef, host_and_port};
-use crate::shared::hosts::{self, NoTarget};
-use crate::shared::upgraded::Upgraded;
-use crate::shared::upstream_state::{Try, UpstreamState};
 use base::clock;
 use conf_schema::value::{Flag, Msec, Number, Own, Size};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request, Template};
 use http_types::Method;
+use http_upstream::balancing::{self, PeerSelection};
+use http_upstream::binding::BindTo;
+use http_upstream::groups::{Groups, UpstreamRef, host_and_port};
+use http_upstream::hosts::{self, NoTarget};
+use http_upstream::upgraded::Upgraded;
+use http_upstream::upstream_state::{Try, UpstreamState};
 use observe::{Level, os};
 use std::any::Any;
 use std::sync::Arc;

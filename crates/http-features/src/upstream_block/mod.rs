@@ -6,11 +6,11 @@
 mod ours;
 mod sticky;
 
-use crate::shared::groups::{Groups, Rules, UpstreamRef};
-use crate::shared::resolving::{HttpResolver, ResolverLine, Resolving};
 use conf_schema::value::{Msec, Number};
 use conf_schema::{Area, At, Cx, Directive, Problem, Table, directives};
 use http_engine::{BlockPlan, Feature, HttpBuild};
+use http_upstream::groups::{Groups, Rules, UpstreamRef};
+use http_upstream::resolving::{HttpResolver, ResolverLine, Resolving};
 use ours::{EjectionValue, RetryBudget};
 use session_engine::upstreams::methods::{self, KeepaliveValue, LeastTime, Marker, QueueValue, RandomValue, Zone};
 use session_engine::upstreams::servers::Servers;

@@ -1,10 +1,10 @@
 //! The arguments of `sticky`.
 
-use crate::shared::sticky::{Cookie, Expires, Learn, Sessions, Sticky, is_same_site};
-use crate::shared::zones;
 use conf_schema::value::{parse_msec, parse_sec};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::Template;
+use http_upstream::sticky::{Cookie, Expires, Learn, Sessions, Sticky, is_same_site};
+use http_upstream::zones;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// `sticky`; the zone of sessions belongs to an upstream, whose name is known only at its end.

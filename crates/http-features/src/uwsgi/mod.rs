@@ -1,20 +1,20 @@
 //! uwsgi (nginx: `ngx_http_uwsgi_module`): the protocol of the uWSGI server, for Python above all. A packet of parameters, then the
 //! body; a response ends with its connection.
 
-use crate::shared::cgi::codec::Closing;
-use crate::shared::cgi::params::{Packing, ParamLine, Params};
-use crate::shared::exchange::target::{Scheme, Target, UpstreamTarget};
-use crate::shared::exchange::{Announce, PassPlan, Protocol};
 use conf_schema::value::{List, Number, Own, Text};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
 use http_engine::{BlockPlan, Feature, Request};
 use http_types::BodyLength;
+use http_upstream::cgi::codec::Closing;
+use http_upstream::cgi::params::{Packing, ParamLine, Params};
+use http_upstream::exchange::target::{Scheme, Target, UpstreamTarget};
+use http_upstream::exchange::{Announce, PassPlan, Protocol};
 use observe::Level;
 use std::any::Any;
 use std::sync::Arc;
 use upstream::SerialCodec;
 
-crate::pass_directives! {
+http_upstream::pass_directives! {
     /// What the module is told in a block.
     pub struct UwsgiConf from UwsgiInput, "uwsgi";
     uwsgi_bind uwsgi_buffer_size uwsgi_buffering uwsgi_buffers uwsgi_busy_buffers_size uwsgi_connect_timeout

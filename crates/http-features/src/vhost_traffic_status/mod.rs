@@ -4,8 +4,6 @@
 mod counters;
 mod formats;
 
-use crate::shared::groups::Groups;
-use crate::shared::upstream_state::UpstreamState;
 use bytes::Bytes;
 use conf_schema::value::{Flag, List, Own, Text, parse_size};
 use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives, words};
@@ -13,6 +11,8 @@ use counters::{CACHE, Counters, FilterLimit, Key, Sample};
 use http_engine::core_table::Marker;
 use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Logger, Request, Template};
 use http_types::Method;
+use http_upstream::groups::Groups;
+use http_upstream::upstream_state::UpstreamState;
 use session_engine::zones;
 use std::any::Any;
 use std::sync::Arc;

@@ -5,8 +5,8 @@
 use super::run::{self, Failure, Outgoing, note};
 use super::target::UpstreamTarget;
 use super::{Announce, PassPlan, early_hints};
-use crate::shared::body_store::BodyStore;
-use crate::shared::upstream_state::UpstreamState;
+use crate::body_store::BodyStore;
+use crate::upstream_state::UpstreamState;
 use bytes::Bytes;
 use http_engine::{BodyReader, Request, RequestBody};
 use http_types::BodyLength;

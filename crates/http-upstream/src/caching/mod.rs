@@ -12,7 +12,7 @@ mod rfc;
 mod serve;
 mod session;
 
-use crate::shared::zones;
+use crate::zones;
 use cache::freshness::{Ignored, Valid};
 use cache::strict::Use;
 use cache::{Hash, Stored, vary};

@@ -2,8 +2,8 @@
 
 use super::conversation::{Io, said};
 use super::{PassPlan, response};
-use crate::shared::body_store;
-use crate::shared::upstream_state::UpstreamState;
+use crate::body_store;
+use crate::upstream_state::UpstreamState;
 use bytes::Bytes;
 use http_engine::{BodyError, BodySource, Piece, Request};
 use observe::Level;

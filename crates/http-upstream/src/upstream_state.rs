@@ -1,6 +1,6 @@
 //! What a request remembers of its upstream servers: `$upstream_addr` and kin, one entry a try.
 
-use crate::shared::exchange::target::Origin;
+use crate::exchange::target::Origin;
 use base::clock::{self, Instant};
 use http_engine::Request;
 use http_engine::head_out::number;

@@ -1,6 +1,6 @@
 //! The parameters of a request: what the operator says, and the client's fields as `HTTP_*` (RFC 3875, 4.1.18).
 
-use crate::shared::caching::{CacheRequest, OWN_CONDITIONS};
+use crate::caching::{CacheRequest, OWN_CONDITIONS};
 use conf_schema::value::List;
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::{Request, Template};

@@ -3,8 +3,8 @@
 use super::conf::IgnoreHeaders;
 use super::target::{self, Place};
 use super::{PassPlan, response};
-use crate::shared::caching::conf::StoreTo;
-use crate::shared::caching::{self, Begun, CacheRequest, CacheState, Session, StoreTarget};
+use crate::caching::conf::StoreTo;
+use crate::caching::{self, Begun, CacheRequest, CacheState, Session, StoreTarget};
 use bytes::Bytes;
 use cache::freshness::Ignored;
 use http_engine::path::FilePath;

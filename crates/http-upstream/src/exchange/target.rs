@@ -1,7 +1,7 @@
 //! Where a request goes, and the URI it has there.
 
-use crate::shared::groups::{Groups, UpstreamRef};
-use crate::shared::hosts::{self, NoTarget};
+use crate::groups::{Groups, UpstreamRef};
+use crate::hosts::{self, NoTarget};
 use conf_schema::{At, Cx, Directive, Problem};
 use http_engine::{Request, Template, clean, path};
 use std::borrow::Cow;

@@ -2,7 +2,7 @@
 
 use super::PassPlan;
 use super::conf::IgnoreHeaders;
-use crate::shared::upstream_state::UpstreamState;
+use crate::upstream_state::UpstreamState;
 use http_engine::response::Slot;
 use http_engine::{Flow, Request, Str, clean, path};
 use http_types::{Field, Known, KnownSet, ResponseHead};

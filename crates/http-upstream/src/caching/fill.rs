@@ -6,8 +6,8 @@
 //! whole answer finds it in the cache.
 
 use super::session::Session;
-use crate::shared::body_store;
-use crate::shared::upstream_state::{Try, UpstreamState};
+use crate::body_store;
+use crate::upstream_state::{Try, UpstreamState};
 use bytes::Bytes;
 use cache::{Content, Draft, Meta, Stored, store};
 use http_engine::core_table::TempPath;

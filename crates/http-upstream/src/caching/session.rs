@@ -3,7 +3,7 @@
 use super::conf::UseStale;
 use super::paths::{CachePath, hurry};
 use super::{CacheRequest, CacheState, Caching, Counted, Respond, any, range_too_far, rfc, serve, set_status};
-use crate::shared::slicing::Slice;
+use crate::slicing::Slice;
 use base::clock;
 use cache::freshness::{self, Ignored, Verdict};
 use cache::strict::{self, Use};

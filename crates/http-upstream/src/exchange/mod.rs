@@ -18,10 +18,10 @@ mod run;
 mod storage;
 pub mod target;
 
-use crate::shared::caching::{self, CacheRequest, Caching, Storing};
-use crate::shared::groups::UpstreamRef;
-use crate::shared::probing::{Prober, Probing, Timeouts};
-use crate::shared::tls::{UpstreamTls, Wanted};
+use crate::caching::{self, CacheRequest, Caching, Storing};
+use crate::groups::UpstreamRef;
+use crate::probing::{Prober, Probing, Timeouts};
+use crate::tls::{UpstreamTls, Wanted};
 use conf::PassConf;
 use conf_schema::Problem;
 use http_engine::plan::Folder;

@@ -201,16 +201,16 @@ impl Value for PathLine {
         let place = Place { root, levels: read.levels };
         let id = [place.root.as_os_str().as_encoded_bytes(), b"\0", &place.levels].concat();
         let make = || Zone::new(&zone_name, place, bytes);
-        let zone = crate::shared::zones::state(KIND, &zone_name, bytes, &id, make);
+        let zone = crate::zones::state(KIND, &zone_name, bytes, &id, make);
         let metrics = counted(&zone, &read.limits);
         let path = Arc::new(CachePath { zone, metrics, use_temp_path: read.use_temp_path, limits: read.limits });
-        let shown = crate::shared::zones::Declared {
+        let shown = crate::zones::Declared {
             name: zone_name,
             key: Template::default(),
             key_text: Vec::new(),
             state: path.clone(),
         };
-        crate::shared::zones::declare(cx, d, KIND, shown)?;
+        crate::zones::declare(cx, d, KIND, shown)?;
         cx.get::<Declared>().0.entry(family).or_default().push(path);
         Ok(PathLine)
     }
@@ -357,22 +357,22 @@ macro_rules! cache_directives {
             $(#[doc = $about])*
             pub struct $Plan from $Input {
                 /// Declares a cache: where its files lie, how many keys it knows, when entries go.
-                $path: $crate::shared::caching::conf::PathLine,
+                $path: $crate::caching::conf::PathLine,
                 /// The cache that responses are kept in, by its zone's name. It follows nginx, which does 99 of the 160 things that cache-tests
                 /// requires of a cache; `proxy_cache_rfc9111 on;` (or that of the protocol) is the one line that makes it follow RFC 9111: 152.
                 /// Differs: a stored response that came without a length is sent with one.
-                $cache: $crate::shared::caching::conf::CacheName = "off",
+                $cache: $crate::caching::conf::CacheName = "off",
                 /// What makes responses the same one.
                 $key: http_engine::Template,
                 /// How long responses of a status are fresh, unless they say so themselves.
-                $valid: $crate::shared::caching::conf::ValidTimes,
+                $valid: $crate::caching::conf::ValidTimes,
                 /// Answers do not come from the cache when one of these is neither empty nor "0".
-                $bypass: $crate::shared::caching::conf::Conditions,
+                $bypass: $crate::caching::conf::Conditions,
                 /// Answers are not stored when one of these is neither empty nor "0".
-                $no_cache: $crate::shared::caching::conf::Conditions,
+                $no_cache: $crate::caching::conf::Conditions,
                 /// The request removes the entry of its key when one of these is neither empty nor "0"; a key that ends with
                 /// `*` stands for all that begin so.
-                $purge: $crate::shared::caching::conf::Conditions,
+                $purge: $crate::caching::conf::Conditions,
                 /// Only one request at a time fetches what is not there yet.
                 $lock: conf_schema::value::Flag = "off",
                 /// How long the others wait for it; then they ask, too, and what they get is not stored.
@@ -380,7 +380,7 @@ macro_rules! cache_directives {
                 /// How long it may take until one of the others is sent after it.
                 $lock_age: conf_schema::value::Msec = "5s",
                 /// When a stale response is better than none.
-                $use_stale: $crate::shared::caching::conf::UseStale = "off",
+                $use_stale: $crate::caching::conf::UseStale = "off",
                 /// A stale response that may be given is, and fetched anew beside it.
                 $background: conf_schema::value::Flag = "off",
                 /// Stale responses are asked for with conditions, so that they need not be sent again.
@@ -388,7 +388,7 @@ macro_rules! cache_directives {
                 /// How often a response is asked for before it is stored.
                 $min_uses: conf_schema::value::Number = "1",
                 /// The methods whose responses are cached.
-                $methods: $crate::shared::caching::conf::Methods,
+                $methods: $crate::caching::conf::Methods,
                 /// Requests for ranges beyond this are passed on, and their answers not stored.
                 $max_range: conf_schema::value::Offset,
                 /// Follows RFC 9111 where nginx does not: ages (with those at arrival), `Cache-Control` of clients (`no-cache`,
@@ -399,9 +399,9 @@ macro_rules! cache_directives {
                 /// `proxy_cache_revalidate` is on; parts (206) only with `slice`.
                 $rfc9111: conf_schema::value::Flag = "off",
                 /// Responses are kept as files, forever.
-                $store: $crate::shared::caching::conf::StoreTo = "off",
+                $store: $crate::caching::conf::StoreTo = "off",
                 /// Who may read and write these files.
-                $store_access: $crate::shared::caching::conf::Access = "user:rw",
+                $store_access: $crate::caching::conf::Access = "user:rw",
                 $(
                 /// HEAD is asked as GET, so that the answer serves both.
                 $convert: conf_schema::value::Flag = "on",
@@ -410,12 +410,12 @@ macro_rules! cache_directives {
         }
 
         impl $Plan {
-            pub fn settings(&self) -> $crate::shared::caching::conf::Settings {
-                let list = |c: &Option<$crate::shared::caching::conf::Conditions>| c.clone().unwrap_or_default().0;
+            pub fn settings(&self) -> $crate::caching::conf::Settings {
+                let list = |c: &Option<$crate::caching::conf::Conditions>| c.clone().unwrap_or_default().0;
                 #[allow(unused_mut, unused_assignments)]
                 let mut convert_head = true;
                 $( convert_head = self.$convert; )?
-                $crate::shared::caching::conf::Settings {
+                $crate::caching::conf::Settings {
                     family: $family,
                     cache: self.$cache.clone(),
                     key: self.$key.clone(),
@@ -443,7 +443,7 @@ macro_rules! cache_directives {
         impl $Input {
             /// A block that says one of the two does not take the other one over from outside.
             pub fn choose(inner: &mut Self) {
-                use $crate::shared::caching::conf::{CacheName, StoreTo};
+                use $crate::caching::conf::{CacheName, StoreTo};
                 let caches = inner.$cache.as_ref().filter(|given| !matches!(given.value, CacheName::Off)).map(|g| g.at);
                 let stores = inner.$store.as_ref().filter(|given| !matches!(given.value, StoreTo::Off)).map(|g| g.at);
                 if let Some(at) = caches {

@@ -1,6 +1,6 @@
 //! What operators write about passing requests on: kinds of values, and one table that is mounted for each protocol.
 
-use crate::shared::binding::BindTo;
+use crate::binding::BindTo;
 use conf_schema::value::{Buffers, List, Words};
 use conf_schema::{Cx, Directive, Problem, Value};
 use http_engine::Template;
@@ -202,7 +202,7 @@ macro_rules! pass_directives {
             pub struct $Plan from $Input {
                 $($own)*
                 /// The address that connections to servers are made from.
-                $bind: $crate::shared::binding::BindTo,
+                $bind: $crate::binding::BindTo,
                 /// The most that the head of a response may take.
                 $buffer_size: conf_schema::value::Size = "4k",
                 /// Whether the response is read ahead of the client.
@@ -218,11 +218,11 @@ macro_rules! pass_directives {
                 /// Ranges are answered even when the server does not say that it does.
                 $force_ranges: conf_schema::value::Flag = "off",
                 /// Fields of the response that are not passed on.
-                $hide: conf_schema::value::List<$crate::shared::exchange::conf::Name>,
+                $hide: conf_schema::value::List<$crate::exchange::conf::Name>,
                 /// Whether a request is carried on when its client has gone.
                 $ignore_abort: conf_schema::value::Flag = "off",
                 /// Fields of the response that are not acted upon.
-                $ignore_headers: $crate::shared::exchange::conf::IgnoreHeaders,
+                $ignore_headers: $crate::exchange::conf::IgnoreHeaders,
                 /// Whether responses of 300 and above are replaced by `error_page`.
                 $intercept: conf_schema::value::Flag = "off",
                 /// The most bytes a second that are read from the server of a buffered response; 0: no limit.
@@ -230,13 +230,13 @@ macro_rules! pass_directives {
                 /// The most of a response that is kept in a temporary file; 0: none.
                 $max_temp: conf_schema::value::Offset = "1024m",
                 /// When the next server is tried.
-                $next: $crate::shared::exchange::conf::$Next = "error timeout",
+                $next: $crate::exchange::conf::$Next = "error timeout",
                 /// How long the next server may be tried; 0: no limit.
                 $next_timeout: conf_schema::value::Msec = "0",
                 /// How many servers are tried; 0: all.
                 $next_tries: conf_schema::value::Number = "0",
                 /// Fields that would be hidden and are passed on.
-                $show: conf_schema::value::List<$crate::shared::exchange::conf::Name>,
+                $show: conf_schema::value::List<$crate::exchange::conf::Name>,
                 /// Whether the client's body is passed on.
                 /// Differs: a body that is not passed on is not announced either: nginx leaves its `Content-Length`, and servers
                 /// wait for it.
@@ -264,14 +264,14 @@ macro_rules! pass_directives {
 
         impl $Plan {
             /// What the rows say that every protocol has.
-            fn pass_conf(&self) -> $crate::shared::exchange::conf::PassConf {
-                $crate::shared::exchange::conf::PassConf {
+            fn pass_conf(&self) -> $crate::exchange::conf::PassConf {
+                $crate::exchange::conf::PassConf {
                     buffering: self.$buffering,
                     buffer_size: self.$buffer_size.0,
                     buffers: self.$buffers.clone(),
                     busy_buffers_size: self.$busy.as_ref().map(|size| size.0),
                     request_buffering: self.$request_buffering,
-                    next_upstream: $crate::shared::exchange::conf::NextUpstream(self.$next.0),
+                    next_upstream: $crate::exchange::conf::NextUpstream(self.$next.0),
                     next_upstream_tries: self.$next_tries.0,
                     next_upstream_timeout: self.$next_timeout.0,
                     intercept_errors: self.$intercept,
@@ -291,13 +291,13 @@ macro_rules! pass_directives {
                     temp_file_write_size: self.$write_size.0,
                     ignore_client_abort: self.$ignore_abort,
                     bind: self.$bind.clone(),
-                    ..$crate::shared::exchange::conf::PassConf::new($prefix)
+                    ..$crate::exchange::conf::PassConf::new($prefix)
                 }
             }
             /// Names of response fields that are not passed on: a protocol's own, and what the operator says.
             fn hidden(&self, own: &[&str]) -> http_types::NameSet {
-                let shown: http_types::NameSet = $crate::shared::exchange::conf::names(&self.$show).collect();
-                let hidden = $crate::shared::exchange::conf::names(&self.$hide);
+                let shown: http_types::NameSet = $crate::exchange::conf::names(&self.$show).collect();
+                let hidden = $crate::exchange::conf::names(&self.$hide);
                 own.iter().map(|name| name.as_bytes()).chain(hidden).filter(|name| !shown.has_name(name)).collect()
             }
         }

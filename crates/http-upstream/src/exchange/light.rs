@@ -5,9 +5,9 @@
 use super::conversation::{self, HeadStep, Io, Trial};
 use super::target::UpstreamTarget;
 use super::{Announce, PassPlan, run};
-use crate::shared::balancing;
-use crate::shared::groups::Rules;
-use crate::shared::upstream_state::{self, UpstreamState};
+use crate::balancing;
+use crate::groups::Rules;
+use crate::upstream_state::{self, UpstreamState};
 use base::clock::{self, Instant};
 use bytes::Bytes;
 use http_engine::plan::FilterOrder;
