@@ -4,12 +4,13 @@
 #![allow(clippy::indexing_slicing, reason = "a panic is what a fuzz target is for")]
 
 use crate::fields::{Line, any_line, usual_line};
+use crate::relay::{RelayRules, relay};
 use crate::request_line;
 use crate::{
     ChunkError, ChunkedDecoder, Decoded, HeadError, HeadLimits, HeadParser, Progress, ResponseParser, Role,
     check_request, keep_alive, read_status_line, response_body, response_keep_alive,
 };
-use http_types::{BodyLength, Known, Method, RequestHead, ResponseHead, Span, known};
+use http_types::{BodyLength, Known, Method, NameSet, RequestHead, ResponseHead, Span, known};
 
 /// Small enough for every limit to be met by short inputs.
 const TIGHT: HeadLimits =
@@ -108,6 +109,26 @@ pub fn response(data: &[u8]) {
         }
     }
     without_line(data);
+    relayed(data);
+}
+
+/// A response that is passed on as lines is the response that the general parser reads.
+fn relayed(data: &[u8]) {
+    let hidden: NameSet = [&b"date"[..], b"server"].into_iter().collect();
+    let rules = RelayRules { hidden: &hidden, cookies: true, head_max: 4096 };
+    let mut lines = Vec::new();
+    let Some(fast) = relay(data, &rules, &mut lines) else { return };
+    let mut head = ResponseHead::default();
+    let parsed = ResponseParser::default().parse(data, &HeadLimits::default(), &mut head);
+    assert_eq!(parsed, Ok(Progress::Done { consumed: fast.consumed }));
+    assert_eq!((head.status, head.status_line), (fast.status, fast.status_line));
+    assert_eq!(response_body(&head, data, Method::Get).ok(), Some(BodyLength::Exact(fast.length)));
+    assert_eq!(response_keep_alive(&head, data), fast.keep_alive);
+    let passes =
+        |known| !matches!(known, Known::ContentLength | Known::ContentType | Known::Connection | Known::KeepAlive);
+    let kept = head.fields.all.iter().filter(|f| passes(f.known) && !hidden.has(f.known, f.name.of(data)));
+    let want: Vec<u8> = kept.flat_map(|f| [f.name.of(data), b": ", f.value.of(data), b"\r\n"].concat()).collect();
+    assert_eq!(lines, want);
 }
 
 /// Fields without a status line are the fields that they are behind one.
