@@ -7,7 +7,7 @@ use std::ffi::OsString;
 pub const HELP: &str = "\
 Usage: tidegate completions bash | zsh | fish
 
-Prints completions for a shell. Packages install them; by hand:
+Prints shell completions. Packages install them; manual installation:
 
   tidegate completions bash > ~/.local/share/bash-completion/completions/tidegate
   tidegate completions zsh  > ~/.zfunc/_tidegate
