@@ -167,7 +167,7 @@ fn allow_without_deny(run: &Run<'_>) {
             && run.scopes.value(id, "satisfy").is_none_or(|value| value != "any")
             && let Some(d) = run.scopes.own(id, "allow").first()
         {
-            run.at(d, "nobody is kept out: there is no deny".into());
+            run.at(d, "these rules reject no client: deny is missing".into());
         }
     }
 }

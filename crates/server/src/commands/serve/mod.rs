@@ -228,7 +228,7 @@ fn configuration(address: SocketAddr, root: &str, tls: Option<&Tls>) -> String {
         ),
     };
     format!(
-        "# What \"tidegate serve\" runs; a start for a configuration of your own.
+        "# The configuration of \"tidegate serve\", as a starting point for your own.
 daemon off;
 master_process off;
 worker_processes auto;
