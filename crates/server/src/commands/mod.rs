@@ -62,7 +62,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "doctor",
-        summary: "compare the machine's limits with the configuration's needs",
+        summary: "compare the limits of this machine with the needs of the configuration",
         help: Help::Text(doctor::HELP),
         run: doctor::run,
     },
