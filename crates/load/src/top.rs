@@ -21,36 +21,36 @@ use crate::observe::status::{Page, Status};
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate top http://127.0.0.1:8080/status                      a page with stub_status, of tidegate or of any nginx
-  tidegate top http://10.0.0.5/status --probe /                  what a visitor of / waits, meanwhile
-  tidegate top http://127.0.0.1:8080/status --json -n 10         ten lines of JSON
+  tidegate top http://127.0.0.1:8080/status                      a stub_status page of Tidegate or nginx
+  tidegate top http://10.0.0.5/status --probe /                  also measure the latency of /
+  tidegate top http://127.0.0.1:8080/status --json -n 10         ten intervals as JSON
 
-The page: location = /status { stub_status; allow 127.0.0.1; deny all; }; or metrics in Prometheus' text format. CPU time and
+Status page: location = /status { stub_status; allow 127.0.0.1; deny all; }, or metrics in Prometheus' text format. CPU time and
 memory are those of the local processes that listen on the port, or of --pid.";
 
 /// See `--help`.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "tidegate top", about = "Shows what a running server does", after_help = EXAMPLES)]
+#[command(name = "tidegate top", about = "Monitors a running server", after_help = EXAMPLES)]
 struct Options {
-    /// The status page.
+    /// URL of the status page.
     #[arg(value_name = "URL")]
     page: String,
-    /// Path that probes ask for on the same server [default: the page itself].
+    /// Path of the latency probes on the same server [default: the status page].
     #[arg(long, value_name = "PATH")]
     probe: Option<String>,
-    /// Probes a second; 0 for none.
+    /// Probes per second; 0 disables them.
     #[arg(long, value_name = "N", default_value_t = 20)]
     probes: u32,
-    /// Time between two lines or pictures.
+    /// Refresh interval.
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = crate::bench::cli::time)]
     interval: f64,
-    /// End after so many.
+    /// Exit after N intervals.
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<usize>,
-    /// The server's processes [default: what listens on the port, if it is local].
+    /// Server processes [default: local processes that listen on the port].
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pid: Vec<u32>,
-    /// A line of JSON for each interval.
+    /// Print one line of JSON per interval.
     #[arg(long)]
     json: bool,
 }

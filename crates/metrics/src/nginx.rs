@@ -12,16 +12,16 @@ pub fn nginx(writing: u64) -> String {
         ("nginx_connections_accepted", "counter", "Accepted client connections.", process::CONNECTIONS_ACCEPTED.sum()),
         ("nginx_connections_active", "gauge", "Active client connections.", active),
         ("nginx_connections_handled", "counter", "Handled client connections.", process::CONNECTIONS_HANDLED.sum()),
-        ("nginx_connections_reading", "gauge", "Connections whose request is being read.", reading),
+        ("nginx_connections_reading", "gauge", "Connections reading a request.", reading),
         (
             "nginx_connections_waiting",
             "gauge",
-            "Connections that wait for a request.",
+            "Idle connections waiting for a request.",
             active.saturating_sub(reading + writing),
         ),
-        ("nginx_connections_writing", "gauge", "Connections whose response is being sent.", writing),
+        ("nginx_connections_writing", "gauge", "Connections writing a response.", writing),
         ("nginx_http_requests_total", "counter", "Requests.", process::HTTP_REQUESTS.sum()),
-        ("nginx_up", "gauge", "Whether the server answers.", 1),
+        ("nginx_up", "gauge", "1 while the server responds.", 1),
     ];
     let mut out = String::new();
     for (name, kind, help, value) in rows {

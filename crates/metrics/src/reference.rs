@@ -8,15 +8,19 @@ const HEAD: &str = "# Metrics
 
 <!-- Written by `cargo xtask docs` from the table in crates/metrics/src/tables.rs. -->
 
-The directive [`metrics`](reference.md) makes a location answer with all of this as text for Prometheus, `status_zone` names servers,
-locations and resolvers that are counted by themselves. Groups of servers are counted with a `zone`, caches and limits with the zone
-that they have anyway. The values of all labels come from the configuration or stand here; nothing that a client sends becomes one.
+The directive [`metrics`](reference.md) makes a location return all metrics, by default as Prometheus text. `status_zone` adds metrics per server,
+location and resolver; `zone` adds them per upstream server; caches and limits have metrics per zone. All label values come from the
+configuration or from this page, never from clients.
 
-Counters count from the start of the process. Those of a zone live as long as a configuration has it: a reload that keeps its name
-keeps them, and requests that are under way meanwhile are counted to their end. The process of a binary upgrade begins at 0.
+Counters start with the process. Counters of a zone survive a reload that keeps the zone's name, and requests that are active during the
+reload are counted until their end. A binary upgrade resets all counters to 0.
 
-`?format=` chooses between `prometheus` (text 0.0.4), `openmetrics` (1.0; also by the `Accept` field), `json`, and `nginx` (the names of
-nginx's exporter for what `stub_status` tells).
+| `?format=` | Output |
+|---|---|
+| `prometheus` | Prometheus text format 0.0.4 |
+| `openmetrics` | OpenMetrics 1.0; also selected by the `Accept` field |
+| `json` | JSON |
+| `nginx` | the `stub_status` values under the names of nginx-prometheus-exporter |
 ";
 
 /// The page.
@@ -26,9 +30,9 @@ pub fn reference() -> String {
         let _ = writeln!(out, "\n## {}\n", set.doc.trim());
         if !set.labels.is_empty() {
             let labels: Vec<String> = set.labels.iter().map(|label| format!("`{label}`")).collect();
-            let _ = writeln!(out, "Labels of all: {}.\n", labels.join(", "));
+            let _ = writeln!(out, "Labels of every metric in this section: {}.\n", labels.join(", "));
         }
-        out.push_str("| Name | Kind | Label | What it is |\n|---|---|---|---|\n");
+        out.push_str("| Name | Type | Label: values | Description |\n|---|---|---|---|\n");
         for row in set.rows {
             let values = row.values.join("`, `");
             let label = if row.label.is_empty() { String::new() } else { format!("`{}`: `{values}`", row.label) };
@@ -36,6 +40,6 @@ pub fn reference() -> String {
         }
     }
     let bounds: Vec<String> = BOUNDS_MICROS.iter().map(|bound| crate::gather::seconds(*bound)).collect();
-    let _ = writeln!(out, "\nBuckets of histograms, in seconds: {}.", bounds.join(", "));
+    let _ = writeln!(out, "\nHistogram buckets, in seconds: {}.", bounds.join(", "));
     out
 }

@@ -6,125 +6,125 @@
 metrics! {
     /// The process
     pub mod process [] {
-        /// Connections that were accepted.
+        /// Accepted client connections.
         CONNECTIONS_ACCEPTED: Counter None "tidegate_connections_accepted";
-        /// Connections that were accepted and not closed at once for want of room, by area.
+        /// Accepted connections that were not closed immediately because `worker_connections` was exhausted, by area.
         CONNECTIONS_HANDLED: Counter None "tidegate_connections_handled" by "area" ["http", "stream", "mail"];
-        /// Connections of HTTP clients that are open.
+        /// Open HTTP client connections.
         CONNECTIONS_ACTIVE: Gauge None "tidegate_connections_active";
-        /// Connections of HTTP clients whose request is being read.
+        /// HTTP client connections with a request being read.
         CONNECTIONS_READING: Gauge None "tidegate_connections_reading";
-        /// Requests of HTTP clients that are being answered by a task; one that is answered at once is not seen.
+        /// HTTP client requests handled by a task. Requests answered on the inline path are not counted.
         CONNECTIONS_WRITING: Gauge None "tidegate_connections_writing";
-        /// Connections of HTTP clients that wait for a request.
+        /// Idle HTTP client connections waiting for a request.
         CONNECTIONS_WAITING: Gauge None "tidegate_connections_waiting";
-        /// Requests of HTTP clients, by the version of the protocol. A head that cannot be parsed counts as 1.1.
+        /// HTTP client requests by protocol version. A malformed request head counts as 1.1.
         HTTP_REQUESTS: Counter None "tidegate_http_requests" by "version" ["0.9", "1.0", "1.1", "2"];
-        /// Requests of HTTP clients of which something was answered, by the class of the status.
+        /// HTTP client requests with a response, complete or partial, by status class.
         HTTP_RESPONSES: Counter None "tidegate_http_responses" by "class" ["1xx", "2xx", "3xx", "4xx", "5xx"];
-        /// Requests of HTTP clients that ended without a byte of an answer.
+        /// HTTP client requests that ended without a byte of a response.
         HTTP_DISCARDED: Counter None "tidegate_http_discarded";
-        /// Bytes of requests, heads and bodies, as `$request_length` counts them.
+        /// Request bytes received, heads and bodies, as counted by `$request_length`.
         HTTP_RECEIVED: Counter Bytes "tidegate_http_received_bytes";
-        /// Bytes of responses, as `$bytes_sent` counts them.
+        /// Response bytes sent, as counted by `$bytes_sent`.
         HTTP_SENT: Counter Bytes "tidegate_http_sent_bytes";
-        /// Handshakes with clients that were finished, by area.
+        /// Completed TLS handshakes with clients, by area.
         TLS_HANDSHAKES: Counter None "tidegate_tls_handshakes" by "area" ["http", "stream", "mail"];
-        /// Handshakes with clients that failed, by area.
+        /// Failed TLS handshakes with clients, by area.
         TLS_HANDSHAKES_FAILED: Counter None "tidegate_tls_handshakes_failed" by "area" ["http", "stream", "mail"];
-        /// Handshakes with clients that took up an earlier session, by area.
+        /// TLS handshakes with clients that resumed a session, by area.
         TLS_SESSION_REUSES: Counter None "tidegate_tls_session_reuses" by "area" ["http", "stream", "mail"];
-        /// Requests of clients that a cache was looked into for, by what came of it (`$upstream_cache_status`).
+        /// Client requests with a cache lookup, by result (`$upstream_cache_status`).
         CACHE_RESPONSES: Counter None "tidegate_cache_responses"
             by "status" ["hit", "miss", "expired", "bypass", "stale", "updating", "revalidated"];
-        /// Requests that were passed to a server; one that several servers were asked for counts for each.
+        /// Requests sent to upstream servers, including retries.
         UPSTREAM_REQUESTS: Counter None "tidegate_upstream_requests";
-        /// Requests that were passed to another server after the first.
+        /// Requests retried on another upstream server.
         UPSTREAM_RETRIES: Counter None "tidegate_upstream_retries";
-        /// Requests to servers that failed: by an error, a time-out or a status that `next_upstream` names.
+        /// Upstream requests that failed by an error, a timeout or a status listed in `next_upstream`.
         UPSTREAM_FAILURES: Counter None "tidegate_upstream_failures";
-        /// Time to a connection to a server; kept connections count with nothing.
+        /// Time to connect to an upstream server, in seconds. A reused connection counts as 0.
         UPSTREAM_CONNECT: Histogram Seconds "tidegate_upstream_connect_seconds";
-        /// Time to the head of a server's response.
+        /// Time to the response head of an upstream server, in seconds.
         UPSTREAM_HEADER: Histogram Seconds "tidegate_upstream_header_seconds";
-        /// Time to the end of a server's response.
+        /// Time to the end of an upstream server's response, in seconds.
         UPSTREAM_RESPONSE: Histogram Seconds "tidegate_upstream_response_seconds";
-        /// Requests that limit_req has judged, by the verdict.
+        /// Requests checked by limit_req, by result.
         LIMIT_REQ: Counter None "tidegate_limit_req_requests"
             by "verdict" ["passed", "delayed", "rejected", "delayed_dry_run", "rejected_dry_run"];
-        /// Requests and sessions that limit_conn has judged, by the verdict.
+        /// Requests and sessions checked by limit_conn, by result.
         LIMIT_CONN: Counter None "tidegate_limit_conn_requests" by "verdict" ["passed", "rejected", "rejected_dry_run"];
-        /// Questions to name servers, by what was asked for.
+        /// DNS queries by kind.
         RESOLVER_REQUESTS: Counter None "tidegate_resolver_requests" by "kind" ["name", "srv", "addr"];
-        /// Answers of name servers, and questions that nobody answered in time.
+        /// DNS responses by code, and queries that timed out.
         RESOLVER_RESPONSES: Counter None "tidegate_resolver_responses"
             by "code" ["noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "timedout", "unknown"];
-        /// Files whose contents or facts are kept in memory, of all threads.
+        /// Files whose contents or metadata are cached in memory, over all threads.
         FILE_CACHE_FILES: Gauge None "tidegate_file_cache_files";
-        /// Sessions of the stream area that are there.
+        /// Active stream sessions.
         STREAM_SESSIONS: Gauge None "tidegate_stream_sessions_active";
-        /// Sessions of the stream area that ended, by the class of the status.
+        /// Finished stream sessions by status class.
         STREAM_SESSIONS_ENDED: Counter None "tidegate_stream_sessions" by "class" ["2xx", "4xx", "5xx"];
-        /// Sessions of the mail area that are there.
+        /// Active mail sessions.
         MAIL_SESSIONS: Gauge None "tidegate_mail_sessions_active";
-        /// Tasks that were begun.
+        /// Spawned tasks.
         TASKS_STARTED: Counter None "tidegate_tasks_started";
-        /// Tasks that are there.
+        /// Live tasks.
         TASKS: Gauge None "tidegate_tasks_active";
-        /// Panics that were caught. Each has cost a request and its connection, and stands in the error log.
+        /// Caught panics. Each one terminated a request and its connection, and is in the error log.
         PANICS: Counter None "tidegate_panics";
-        /// Turns of the worker threads' loops.
+        /// Event loop iterations of the worker threads.
         LOOP_TURNS: Counter None "tidegate_loop_turns";
-        /// Turns that took longer than a millisecond: for so long others had to wait.
+        /// Event loop iterations longer than 1 millisecond, which delayed all other connections of the thread.
         LOOP_TURNS_LONG: Counter None "tidegate_loop_turns_long";
-        /// Time that the worker threads have worked; the rest they have slept.
+        /// Time the worker threads were busy, in seconds; they slept for the rest.
         LOOP_BUSY: Counter Seconds "tidegate_loop_busy_seconds";
     }
     /// Servers of the http block with `status_zone`
     pub mod server_zone ["server_zone"] {
-        /// Requests that are being handled.
+        /// Requests being processed.
         PROCESSING: Gauge None "tidegate_server_zone_processing";
-        /// Requests that came to the server.
+        /// Requests received by the server.
         REQUESTS: Counter None "tidegate_server_zone_requests";
-        /// Requests of which something was answered, by the class of the status.
+        /// Requests with a response, complete or partial, by status class.
         RESPONSES: Counter None "tidegate_server_zone_responses" by "class" ["1xx", "2xx", "3xx", "4xx", "5xx"];
-        /// Requests that ended without a byte of an answer.
+        /// Requests that ended without a byte of a response.
         DISCARDED: Counter None "tidegate_server_zone_discarded";
-        /// Bytes of requests.
+        /// Request bytes received.
         RECEIVED: Counter Bytes "tidegate_server_zone_received_bytes";
-        /// Bytes of responses.
+        /// Response bytes sent.
         SENT: Counter Bytes "tidegate_server_zone_sent_bytes";
     }
     /// Locations with `status_zone`
     pub mod location_zone ["location_zone"] {
         /// Requests that ended in the location.
         REQUESTS: Counter None "tidegate_location_zone_requests";
-        /// Requests of which something was answered, by the class of the status.
+        /// Requests with a response, complete or partial, by status class.
         RESPONSES: Counter None "tidegate_location_zone_responses" by "class" ["1xx", "2xx", "3xx", "4xx", "5xx"];
-        /// Requests that ended without a byte of an answer.
+        /// Requests that ended without a byte of a response.
         DISCARDED: Counter None "tidegate_location_zone_discarded";
-        /// Bytes of requests.
+        /// Request bytes received.
         RECEIVED: Counter Bytes "tidegate_location_zone_received_bytes";
-        /// Bytes of responses.
+        /// Response bytes sent.
         SENT: Counter Bytes "tidegate_location_zone_sent_bytes";
     }
-    /// Servers of groups with `zone`
+    /// Upstream servers in groups with `zone`
     pub mod peer ["upstream", "peer"] {
-        /// Requests, or connections of the stream area, that the server is busy with.
+        /// Active requests, or active stream connections, of the server.
         ACTIVE: Gauge None "tidegate_upstream_peer_active";
-        /// Requests, or connections of the stream area, that were passed to the server.
+        /// Requests, or stream connections, passed to the server.
         REQUESTS: Counter None "tidegate_upstream_peer_requests";
-        /// Responses, by the class of the status.
+        /// Responses by status class.
         RESPONSES: Counter None "tidegate_upstream_peer_responses" by "class" ["1xx", "2xx", "3xx", "4xx", "5xx"];
-        /// Failures that count against the server (`max_fails`).
+        /// Failures counted for `max_fails`.
         FAILS: Counter None "tidegate_upstream_peer_fails";
-        /// Times that failures have put the server out of use.
+        /// Times the server became unavailable because of failures.
         UNAVAILABLE: Counter None "tidegate_upstream_peer_unavailable";
-        /// Time to the head of a response, or to the connection in the stream area.
+        /// Time to the response head, or to the established connection for stream, in seconds.
         HEADER: Histogram Seconds "tidegate_upstream_peer_header_seconds";
-        /// Time to the end of a response, or of the connection.
+        /// Time to the end of the response, or of the stream connection, in seconds.
         RESPONSE: Histogram Seconds "tidegate_upstream_peer_response_seconds";
-        /// Whether the server is asked at the moment: 1, or 0 when it is down, draining, failing, full or unhealthy.
+        /// 1 if the server receives requests; 0 if it is down, draining, failing, full or unhealthy.
         UP: Gauge None "tidegate_upstream_peer_up";
         /// 1 for a backup server.
         BACKUP: Gauge None "tidegate_upstream_peer_backup";
@@ -133,51 +133,51 @@ metrics! {
     }
     /// Caches
     pub mod cache ["cache"] {
-        /// Responses of the cache's locations, by what came of it (`$upstream_cache_status`).
+        /// Responses of locations that use the cache, by lookup result (`$upstream_cache_status`).
         RESPONSES: Counter None "tidegate_cache_zone_responses"
             by "status" ["hit", "miss", "expired", "bypass", "stale", "updating", "revalidated"];
-        /// Entries that the index knows.
+        /// Entries in the index.
         ENTRIES: Gauge None "tidegate_cache_zone_entries";
-        /// Bytes on the disk.
+        /// Size on disk, in bytes.
         SIZE: Gauge Bytes "tidegate_cache_zone_size_bytes";
-        /// The most that these may be (`max_size`); 0: there is no limit.
+        /// Maximum size on disk (`max_size`), in bytes; 0 means no limit.
         SIZE_MAX: Gauge Bytes "tidegate_cache_zone_size_limit_bytes";
-        /// Bytes of entries that are kept in memory.
+        /// Size of entries held in memory, in bytes.
         MEMORY: Gauge Bytes "tidegate_cache_zone_memory_bytes";
-        /// 1 while the loader has not been through the folder yet.
+        /// 1 until the cache loader has scanned the whole directory.
         COLD: Gauge None "tidegate_cache_zone_cold";
     }
     /// Zones of limit_req
     pub mod limit_req ["zone"] {
-        /// Requests that the zone has judged, by the verdict.
+        /// Requests checked by the zone, by result.
         REQUESTS: Counter None "tidegate_limit_req_zone_requests"
             by "verdict" ["passed", "delayed", "rejected", "delayed_dry_run", "rejected_dry_run"];
     }
     /// Zones of limit_conn
     pub mod limit_conn ["zone"] {
-        /// Requests and sessions that the zone has judged, by the verdict.
+        /// Requests and sessions checked by the zone, by result.
         REQUESTS: Counter None "tidegate_limit_conn_zone_requests"
             by "verdict" ["passed", "rejected", "rejected_dry_run"];
     }
     /// Resolvers with `status_zone=`
     pub mod resolver ["resolver"] {
-        /// Questions to its name servers, by what was asked for.
+        /// DNS queries by kind.
         REQUESTS: Counter None "tidegate_resolver_zone_requests" by "kind" ["name", "srv", "addr"];
-        /// Answers, and questions that nobody answered in time.
+        /// DNS responses by code, and queries that timed out.
         RESPONSES: Counter None "tidegate_resolver_zone_responses"
             by "code" ["noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "timedout", "unknown"];
     }
     /// Servers of the stream block with `status_zone`
     pub mod stream_zone ["server_zone"] {
-        /// Sessions that are there.
+        /// Active sessions.
         PROCESSING: Gauge None "tidegate_stream_zone_processing";
-        /// Connections, and first datagrams of clients, that came to the server.
+        /// Sessions received: TCP connections and first datagrams of UDP clients.
         CONNECTIONS: Counter None "tidegate_stream_zone_connections";
-        /// Sessions that ended, by the class of the status.
+        /// Finished sessions by status class.
         SESSIONS: Counter None "tidegate_stream_zone_sessions" by "class" ["2xx", "4xx", "5xx"];
-        /// Bytes that came from clients.
+        /// Bytes received from clients.
         RECEIVED: Counter Bytes "tidegate_stream_zone_received_bytes";
-        /// Bytes that went to clients.
+        /// Bytes sent to clients.
         SENT: Counter Bytes "tidegate_stream_zone_sent_bytes";
     }
 }

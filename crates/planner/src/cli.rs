@@ -21,7 +21,7 @@ pub const USAGE: i32 = 2;
 pub const DISAGREES: i32 = 3;
 
 #[derive(Parser)]
-#[command(name = "tidegate plan", about = "From measured capacity to machines and dollars", after_help = EXAMPLES)]
+#[command(name = "tidegate plan", about = "Computes machines and costs from measured capacity", after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -36,29 +36,29 @@ Examples:
   tidegate plan regions world.toml
   tidegate plan day monday.toml --html day.html
 
-Exit status: 0 done; 1 a file cannot be used; 2 wrong arguments; 3 a checked table or a fit does not hold.";
+Exit status: 0 success; 1 unusable file; 2 wrong arguments; 3 a checked table or a fit is not valid.";
 
 #[derive(Subcommand)]
 enum Command {
-    /// Machines and dollars per hour for a list of loads.
+    /// Computes machines and dollars per hour for a list of loads.
     Cost(Box<CostArgs>),
-    /// Fits the universal scalability law to a sweep and says whether to believe it.
+    /// Fits the universal scalability law to a sweep and checks the fit.
     Fit {
-        /// A bench report (JSON, from `bench --sweep`) or a table with columns n and rps, one line a run.
+        /// A bench report (JSON, from `bench --sweep`) or a table with columns n and rps, one line per run.
         file: PathBuf,
         #[command(flatten)]
         out: OutArgs,
     },
-    /// Simulates users all over the world, sites in regions, routing and the loss of a site.
+    /// Simulates users and sites in several regions, their routing, and site outages.
     Regions {
-        /// The scenario (TOML); see docs/plan.md.
+        /// Scenario (TOML); see docs/plan.md.
         file: PathBuf,
         #[command(flatten)]
         out: OutArgs,
     },
-    /// Simulates a day of scaling out and in.
+    /// Simulates autoscaling over a day.
     Day {
-        /// The scenario (TOML); see docs/plan.md.
+        /// Scenario (TOML); see docs/plan.md.
         file: PathBuf,
         #[command(flatten)]
         out: OutArgs,
@@ -83,13 +83,13 @@ struct CostArgs {
     /// Price list: columns name, price, and optionally vcpu, threads_per_core, licence, link_gbit, speed.
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
-    /// A bench or lab report: the types of the price list are projected from it by CPU time per request.
+    /// Bench or lab report; projects the types of the price list from it by CPU time per request.
     #[arg(long, value_name = "REPORT", requires = "prices", conflicts_with = "capacity")]
     measured: Option<PathBuf>,
-    /// Which server of a lab report.
+    /// Server to use from a lab report.
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
-    /// What a second thread of a core is worth: 0.65 makes two threads 1.3 cores.
+    /// Cores per hardware thread: 0.65 makes two threads 1.3 cores.
     #[arg(long, value_name = "SHARE", default_value = "0.65", value_parser = share)]
     sibling_yield: f64,
     /// Loads in requests per second.
@@ -98,31 +98,31 @@ struct CostArgs {
     /// Number of machines: `3` for exactly three, `3..` for three or more.
     #[arg(long, value_name = "N", value_parser = nodes)]
     nodes: Option<(u32, u32)>,
-    /// Greatest utilisation with all machines up.
+    /// Maximum utilisation with all machines up.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     utilisation: Option<f64>,
-    /// How many machines may be lost (N + k).
+    /// Number of machines that may fail (N + k).
     #[arg(long, value_name = "K", default_value_t = 0)]
     tolerate: u32,
-    /// Greatest utilisation of the survivors after the losses.
+    /// Maximum utilisation of the remaining machines after the failures.
     #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = share)]
     after: f64,
-    /// Load balancer in dollars per hour.
+    /// Cost of a load balancer in dollars per hour.
     #[arg(long, value_name = "USD", default_value_t = 0.0)]
     balancer: f64,
-    /// Outgoing traffic in dollars per gigabyte (needs --response-bytes or a report).
+    /// Cost of outgoing traffic in dollars per gigabyte (needs --response-bytes or a report).
     #[arg(long, value_name = "USD", default_value_t = 0.0)]
     traffic: f64,
-    /// Bytes of an answer on the wire, for traffic and link limits.
+    /// Size of a response on the wire in bytes, for traffic and link limits.
     #[arg(long, value_name = "BYTES", value_parser = count)]
     response_bytes: Option<f64>,
-    /// Mean time from one request of a user to the next, for the price of a user: `10s`.
+    /// Mean time between two requests of a user, for the price per user: `10s`.
     #[arg(long, value_name = "TIME", value_parser = time)]
     user_cycle: Option<f64>,
-    /// A published price table to recompute: first column the load, one column a family, dollars per hour in the cells.
+    /// Published price table to recompute: the first column is the load, then one column per family, in dollars per hour.
     #[arg(long, value_name = "TABLE")]
     check: Option<PathBuf>,
-    /// Write one line for each load and family.
+    /// Write CSV with one line per load and family.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     #[command(flatten)]

@@ -70,8 +70,8 @@ pub fn main(arguments: &[OsString]) -> i32 {
 fn without_configuration(invocation: &Invocation) -> i32 {
     eprintln!("{}: there is no configuration: \"{}\" does not exist", voice::name(), invocation.conf_file.display());
     eprintln!();
-    eprintln!("  tidegate serve [DIR]   serves a directory on this machine, without a configuration");
-    eprintln!("  tidegate -c FILE       serves what a configuration in nginx's language says");
+    eprintln!("  tidegate serve [DIR]   serves a directory on the loopback interface, without a configuration");
+    eprintln!("  tidegate -c FILE       runs an nginx configuration");
     eprintln!();
     eprint!("{}", commands::overview());
     1

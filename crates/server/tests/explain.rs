@@ -218,7 +218,7 @@ fn every_step_has_its_file_and_line() {
         (first["kind"].as_str(), first["text"].as_str()),
         (
             Some("server"),
-            Some(format!("\"a.wild.example\" ends as its name \"*.wild.example\" says, on 127.0.0.1:{port}").as_str())
+            Some(format!("\"a.wild.example\" matches wildcard name \"*.wild.example\", on 127.0.0.1:{port}").as_str())
         )
     );
     for step in told["steps"].as_array().expect("steps") {

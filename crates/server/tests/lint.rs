@@ -22,7 +22,7 @@ fn a_finding_has_its_place_a_caret_and_a_fix() {
         assert!(words.contains(part), "{part} is not in:\n{words}");
     }
     let off = lint_of(&site, &["--off", "alias-traversal"]);
-    assert_eq!((off.status.code(), text(&off.stdout).as_str()), (Some(0), "nothing found\n"));
+    assert_eq!((off.status.code(), text(&off.stdout).as_str()), (Some(0), "no findings\n"));
 }
 
 fn lint_of(site: &Site, more: &[&str]) -> std::process::Output {

@@ -122,7 +122,7 @@ fn what_cannot_be_served_is_said_clearly() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = taken.local_addr().expect("address").to_string();
     for (arguments, want) in [
-        (&["/none/such"][..], "tidegate: there is no directory \"/none/such\"\n"),
+        (&["/none/such"][..], "tidegate: directory \"/none/such\" does not exist\n"),
         (
             &["/etc/passwd"][..],
             "tidegate: \"/etc/passwd\" is not a directory; to serve its folder: tidegate serve /etc\n",

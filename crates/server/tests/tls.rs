@@ -422,5 +422,5 @@ fn the_doctor_looks_at_certificates() {
         .expect("runs");
     let said = text(&out.stdout);
     assert!(said.contains("the certificate of \"CN=a.example\" is not for b.example"), "{said}");
-    assert!(said.contains("is sent alone: clients that do not know"), "{said}");
+    assert!(said.contains("is sent without its chain: clients that do not have"), "{said}");
 }

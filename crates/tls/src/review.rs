@@ -56,10 +56,10 @@ impl std::fmt::Display for Concern {
             }
             Concern::Alone { subject, issuer } => write!(
                 f,
-                "the certificate of \"{subject}\" is sent alone: clients that do not know \"{issuer}\" themselves refuse it"
+                "the certificate of \"{subject}\" is sent without its chain: clients that do not have \"{issuer}\" reject it"
             ),
             Concern::Disordered { subject, after } => {
-                write!(f, "\"{subject}\" stands in a chain after \"{after}\", which it has not issued")
+                write!(f, "\"{subject}\" follows \"{after}\" in the chain, but has not issued it")
             }
         }
     }

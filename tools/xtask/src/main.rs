@@ -12,6 +12,7 @@ mod docs;
 mod h2spec;
 mod oracle;
 mod tidy;
+mod wording;
 
 use std::process::ExitCode;
 
@@ -19,26 +20,26 @@ use std::process::ExitCode;
 const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
     (
         "bench",
-        "CPU time and memory against nginx, in pairs: [SCENARIO...] [--pairs N] [--seconds S] [--syscalls] [--fairness]",
+        "measure CPU time and memory against nginx, in pairs: [SCENARIO...] [--pairs N] [--seconds S] [--syscalls] [--fairness]",
         bench::run,
     ),
-    ("bounds", "what attackers cost the release build, beside the bounds of SECURITY.md", bounds::run),
-    ("ci", "everything that must hold before a change lands: format, lints, tests", ci::run),
-    ("circles", "files that import each other in a circle, crate by crate", circles::run),
+    ("bounds", "measure the cost of attacks on the release build against the bounds of SECURITY.md", bounds::run),
+    ("ci", "run the checks that a change must pass: format, lints, tests", ci::run),
+    ("circles", "list circular imports between files, per crate", circles::run),
     (
         "compare",
-        "generated configurations, run by us and a real nginx: [--seed N] [--count N] [--only TEXT]",
+        "compare generated configurations with a real nginx: [--seed N] [--count N] [--only TEXT]",
         compare::run,
     ),
     ("deb", "build a Debian package of the release binary", deb::run),
-    ("docs", "write docs/reference.md and docs/compatibility.md from the directive tables", docs::run),
-    ("h2spec", "the public conformance test of HTTP/2 against the debug build: [--h2spec FILE]", h2spec::run),
+    ("docs", "write the generated documents: reference, compatibility, lint, metrics", docs::run),
+    ("h2spec", "run h2spec, the HTTP/2 conformance test, against the debug build: [--h2spec FILE]", h2spec::run),
     (
         "oracle",
         "run the .case files against a real nginx: [--source DIR] [--nginx FILE] [--ours FILE] [--only TEXT]",
         oracle::run,
     ),
-    ("tidy", "check the invariants that stand in ARCHITECTURE.md", tidy::run),
+    ("tidy", "check the invariants of ARCHITECTURE.md and the wording of comments", tidy::run),
 ];
 
 fn main() -> ExitCode {

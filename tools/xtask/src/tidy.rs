@@ -20,9 +20,11 @@ pub fn run(_: &[String]) -> Result<(), String> {
     let mut files = Vec::new();
     collect(Path::new("crates"), &mut files);
     collect(Path::new("tools"), &mut files);
+    let mut sources = Vec::new();
     for file in &files {
         let Ok(text) = fs::read_to_string(file) else { continue };
         check(file, &text, &mut complaints);
+        sources.push((file.display().to_string(), text));
     }
     for name in SANS_IO {
         let manifest = fs::read_to_string(format!("crates/{name}/Cargo.toml")).unwrap_or_default();
@@ -35,6 +37,7 @@ pub fn run(_: &[String]) -> Result<(), String> {
         }
     }
     complaints.extend(crate::circles::complaints());
+    complaints.extend(crate::wording::complaints(&sources));
     if complaints.is_empty() {
         return Ok(());
     }

@@ -202,9 +202,9 @@ impl Converter<'_> {
             }
             None => {
                 let mut comment = Block::default();
-                self.leave(line, "this section has no translation, nor has what stands in it", &mut comment);
+                self.leave(line, "this section and its contents have no translation", &mut comment);
                 for inner in inner {
-                    self.leave(inner, "it stands in a section that has no translation", &mut comment);
+                    self.leave(inner, "the enclosing section has no translation", &mut comment);
                 }
                 block(server, place).lines.extend(comment.lines);
             }
@@ -250,7 +250,7 @@ impl Converter<'_> {
                 if target.starts_with('/') || target.starts_with("http") {
                     block(server, place).line(format!("error_page {} {};", arg(0), value(&target)));
                 } else {
-                    return Err("texts in place: write a file and name it in error_page".into());
+                    return Err("inline text: write it to a file and use error_page".into());
                 }
             }
             "redirect" | "redirectpermanent" | "redirecttemp" | "redirectmatch" => {
@@ -302,7 +302,7 @@ impl Converter<'_> {
             "sslcertificatefile" => server.block.set("ssl_certificate", &value(&self.absolute(arg(0)))),
             "sslcertificatekeyfile" => server.block.set("ssl_certificate_key", &value(&self.absolute(arg(0)))),
             "sslcertificatechainfile" => {
-                return Err("append this file to that of ssl_certificate".into());
+                return Err("append this file to the file of ssl_certificate".into());
             }
             "sslprotocol" => {
                 server.block.set("ssl_protocols", &protocols(&args));
@@ -330,10 +330,10 @@ impl Converter<'_> {
                     block(server, place).set("ssi", "on");
                 }
                 if on("execcgi") {
-                    return Err("CGI programs are not run: put an application server behind".into());
+                    return Err("CGI programs are not supported: use an application server".into());
                 }
                 if on("multiviews") {
-                    return Err("MultiViews has no counterpart; try_files $uri $uri.html comes close".into());
+                    return Err("MultiViews has no equivalent; try_files $uri $uri.html is similar".into());
                 }
             }
             "adddefaultcharset" => {
@@ -367,7 +367,7 @@ impl Converter<'_> {
                 } else if what.contains("php") && !what.contains(".html") {
                     server.php.get_or_insert_with(|| self.options.php.clone());
                 } else {
-                    return Err("which programs run files has no translation".into());
+                    return Err("handlers for file types have no translation".into());
                 }
             }
             "php_value" | "php_admin_value" | "php_flag" | "php_admin_flag" => {
@@ -405,12 +405,12 @@ impl Converter<'_> {
             }
             "keepalivetimeout" => server.block.set("keepalive_timeout", &format!("{}s", arg(0))),
             "setenv" => {
-                return Err("write it where requests are passed on: fastcgi_param NAME VALUE".into());
+                return Err("set it where requests are proxied: fastcgi_param NAME VALUE".into());
             }
-            "setenvif" | "setenvifnocase" => return Err("a map of the attribute does the same".into()),
-            "include" | "includeoptional" => return Err("name the included files on the command line as well".into()),
+            "setenvif" | "setenvifnocase" => return Err("use a map of the attribute".into()),
+            "include" | "includeoptional" => return Err("add the included files to the command line".into()),
             "scriptalias" | "scriptaliasmatch" => {
-                return Err("CGI programs are not run: put an application server behind".into());
+                return Err("CGI programs are not supported: use an application server".into());
             }
             _ => return Err("it has no translation".into()),
         }

@@ -274,7 +274,7 @@ impl Converter<'_> {
         let (comments, lines): (Vec<_>, Vec<_>) = outside.block.lines.into_iter().partition(|l| l.starts_with('#'));
         self.http.lines.extend(comments);
         for (file, line) in outside.rewrites.written() {
-            let why = "rules outside of virtual hosts hold for requests that no host takes";
+            let why = "rules outside of virtual hosts apply to requests that match no virtual host";
             let mut comment = Block::default();
             self.file.clone_from(file);
             self.leave(line, why, &mut comment);

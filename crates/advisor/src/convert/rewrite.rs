@@ -80,7 +80,7 @@ impl Rewrites {
     fn rule(&mut self, rule: &Rule, dir: Option<&str>, place: &str) -> Result<(), String> {
         let flags = &rule.flags;
         if flags.next || flags.chain || flags.skip > 0 {
-            return Err("rounds, chains and skips have no translation; \"htaccess on\" has them".into());
+            return Err("rounds, chains and skips have no translation; \"htaccess on\" supports them".into());
         }
         if flags.media_type.is_some() {
             return Err("[T] has no translation".into());
@@ -88,10 +88,10 @@ impl Rewrites {
         if rule.substitution.is_none() && !flags.env.is_empty() && flags.status.is_none() {
             // Authorization is passed on anyway.
             let known = flags.env.iter().all(|(name, _)| name == "HTTP_AUTHORIZATION" || name == "BASE");
-            return if known { Ok(()) } else { Err("variables: write them where requests are passed on".into()) };
+            return if known { Ok(()) } else { Err("variables: set them where requests are proxied".into()) };
         }
         if rule.substitution.as_deref().is_some_and(|target| target.contains("%{ENV:BASE}")) && flags.status.is_some() {
-            return Err("a rule against the script's name in URLs: \"htaccess on\" has it".into());
+            return Err("a rule against the script name in URLs: \"htaccess on\" supports it".into());
         }
         let base = self.base.clone().or_else(|| dir.map(str::to_string)).unwrap_or_else(|| "/".into());
         let base = format!("{}/", base.trim_end_matches('/'));
@@ -224,9 +224,7 @@ impl Rewrites {
             Some(302) => " redirect",
             Some(_) => {
                 if narrow || drops {
-                    return Err(
-                        "this status of a redirect has no translation here: write a location with return".into()
-                    );
+                    return Err("this redirect status has no translation: write a location with return".into());
                 }
                 return Ok(vec![format!(
                     "return {} {};",

@@ -43,7 +43,7 @@ pub fn text(files: &Files, findings: &[Finding], colour: bool) -> String {
         .filter(|level| count(**level) > 0)
         .map(|level| format!("{} {}{}", count(*level), level.word(), if count(*level) == 1 { "" } else { "s" }))
         .collect();
-    let _ = writeln!(out, "{}", if words.is_empty() { "nothing found".to_string() } else { words.join(", ") });
+    let _ = writeln!(out, "{}", if words.is_empty() { "no findings".to_string() } else { words.join(", ") });
     out
 }
 
@@ -145,16 +145,16 @@ fn uri(path: &str) -> String {
 pub fn manual() -> String {
     let mut out = String::from(
         "<!-- Generated from the checks of `crates/advisor` by `cargo xtask docs`; changes here are lost. -->\n\n\
-         # What `tidegate lint` finds\n\n\
-         `tidegate lint -c nginx.conf` reads a configuration as `-t` does and looks for what is allowed and rarely meant. Each finding \
-         has a level: an *error* opens something or cannot work, a *warning* hardly does what was meant, a *note* is a matter of \
-         circumstances. Notes are printed with `--level note`.\n\n\
-         A check is switched off with `--off ID`, or by a comment in the configuration, at the end of the directive's line or on a \
-         line before it; before a block it holds for all of the block:\n\n\
+         # Checks of `tidegate lint`\n\n\
+         `tidegate lint -c nginx.conf` parses a configuration as `-t` does and reports valid configuration that is rarely intended. \
+         Findings have levels: an *error* is a security hole or cannot work, a *warning* probably does not do what was intended, \
+         a *note* depends on the circumstances. `--level note` prints notes.\n\n\
+         `--off ID` disables a check. So does a comment in the configuration, at the end of the directive's line or on a line before \
+         it; before a block it applies to the whole block:\n\n\
          ```nginx\nlocation /i { # tidegate-lint: off alias-traversal\n    alias /data/i/;\n}\n```\n\n\
-         `--format json` and `--format sarif` are for other programs; SARIF is what code hosts show beside a change. Exit status: 0 \
-         when nothing is found at or above `--level`, 1 when something is, 2 when the configuration cannot be read or is refused.\n\n\
-         | Check | Level | Finds |\n|---|---|---|\n",
+         `--format json` and `--format sarif` are for other programs; code review tools display SARIF. Exit status: 0 without findings \
+         at or above `--level`, 1 with findings, 2 if the configuration cannot be read or is invalid.\n\n\
+         | Check | Level | Reports |\n|---|---|---|\n",
     );
     for check in checks() {
         let _ =
@@ -163,7 +163,7 @@ pub fn manual() -> String {
     for check in checks() {
         let _ = write!(
             out,
-            "\n## {}\n\n*{}*: {}.\n\n{}\n\n**Instead:** {}\n\nFound:\n\n```nginx\n{}\n```\n\nNot found:\n\n```nginx\n{}\n```\n",
+            "\n## {}\n\n*{}*: {}.\n\n{}\n\n**Fix:** {}\n\nReported:\n\n```nginx\n{}\n```\n\nNot reported:\n\n```nginx\n{}\n```\n",
             check.id,
             check.level.word(),
             check.title,

@@ -14,17 +14,17 @@ use crate::report::model::{Point, Report, Round, Times};
 use crate::report::plots;
 use crate::report::text::{grouped, middle};
 
-/// Saved runs side by side. A judgement with an exit status is `tidegate bench URL --baseline FILE`.
+/// Shows saved runs side by side. For a comparison with an exit status, use `tidegate bench URL --baseline FILE`.
 #[derive(Parser)]
 #[command(name = "tidegate bench compare")]
 struct Args {
-    /// Reports that --json wrote.
+    /// Reports written by --json.
     #[arg(value_name = "FILE", required = true, num_args = 1..)]
     files: Vec<PathBuf>,
-    /// Names for them, in the same order [default: the files'].
+    /// Names of the reports, in this order [default: file names].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     names: Vec<String>,
-    /// Write one page with all curves.
+    /// Write one HTML page with all curves.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }

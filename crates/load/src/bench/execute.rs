@@ -74,7 +74,7 @@ fn no_http2(job: &Job, points: &[Point]) -> Option<String> {
     let nobody = rounds.peek().is_some() && rounds.all(|r| r.answers == 0 && r.failures.contains_key(broken));
     let clear = job.http2.is_some() && job.target.tls.is_none();
     (clear && nobody).then(|| {
-        "nobody answers in HTTP/2: in clear a server has to take it by prior knowledge (`http2 on;`), for nothing is agreed before".into()
+        "no response over HTTP/2: in cleartext the server must accept HTTP/2 with prior knowledge (`http2 on;`), as there is no negotiation".into()
     })
 }
 

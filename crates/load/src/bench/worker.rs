@@ -49,7 +49,7 @@ enum Reply {
 
 const PROTOCOL: &str = "tidegate-bench/3";
 
-/// A worker waits for jobs of a coordinator (`tidegate bench --workers HOST:PORT,... --secret FILE URL`) and makes its share of
+/// Waits for jobs of a coordinator (`tidegate bench --workers HOST:PORT,... --secret FILE URL`) and generates its share of
 /// their load.
 #[derive(Parser)]
 #[command(name = "tidegate bench worker")]
@@ -57,16 +57,16 @@ struct Args {
     /// Address to listen on.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7117")]
     listen: SocketAddr,
-    /// File with the secret that the coordinator must know.
+    /// File with the secret shared with the coordinator.
     #[arg(long, value_name = "FILE")]
     secret: PathBuf,
-    /// End after so many jobs; 0 for never.
+    /// Exit after N jobs; 0 means never.
     #[arg(long, value_name = "N", default_value_t = 0)]
     jobs: usize,
-    /// Refuse jobs that last longer.
+    /// Maximum duration of a job; longer jobs are refused.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = super::cli::time)]
     longest: f64,
-    /// Client threads [default: one a processor].
+    /// Client threads [default: one per CPU].
     #[arg(short, long, value_name = "N")]
     threads: Option<usize>,
 }

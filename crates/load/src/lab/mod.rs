@@ -25,46 +25,46 @@ Examples:
   tidegate lab examples/lab/static-servers.toml --rounds 5 --duration 3s --out results
   tidegate lab examples/lab/static-servers.toml --only nginx,h2o --quick
 
-The directory gets report.html, report.json, report.csv and every plot as an SVG file. Servers whose program is not installed are
-left out, with a word. Everything listens on 127.0.0.1 only and is stopped at the end.
+The output directory contains report.html, report.json, report.csv and every plot as an SVG file. Servers that are not installed are
+skipped with a message. All servers listen on 127.0.0.1 only and are stopped at the end.
 
-Exit status: 0 done; 2 wrong arguments; 4 the experiment could not be made; 130, 143 stopped by INT or TERM, with a report of what
-there was.";
+Exit status: 0 success; 2 wrong arguments; 4 the experiment failed; 130, 143 stopped by INT or TERM, with a report of the results
+so far.";
 
 /// See `--help`.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tidegate lab", about = "Runs experiments: servers, workloads, sweeps, paired rounds", after_help = EXAMPLES)]
 pub struct Options {
-    /// The experiment.
+    /// Lab file (TOML).
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Directory for the results [default: the file's name with `-results`].
+    /// Output directory [default: the file's name with `-results`].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Only these servers, by name or words of it.
+    /// Run only these servers, by name or words of it.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Only these workloads, by name or words of it.
+    /// Run only these workloads, by name or words of it.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub workloads: Vec<String>,
-    /// Rounds instead of the file's.
+    /// Override the file's number of rounds.
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
-    /// Length of a point instead of the file's.
+    /// Override the file's duration of a point.
     #[arg(long, value_name = "TIME", value_parser = crate::bench::cli::time)]
     pub duration: Option<f64>,
-    /// Processors of the servers and of the client [default: the first half and the second half].
+    /// CPUs of the servers and of the client [default: the first half and the second half].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub server_cpus: Vec<usize>,
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub client_cpus: Vec<usize>,
-    /// Say what would be done, with which commands, files and ports, and how long it takes; start and write nothing.
+    /// Print commands, files, ports and the estimated duration; start and write nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// One short round, to see whether everything works.
+    /// Run one short round, to test the lab file.
     #[arg(long)]
     pub quick: bool,
-    /// Seed of the order of turns.
+    /// Random seed for the order of turns.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }

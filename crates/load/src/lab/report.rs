@@ -278,7 +278,7 @@ fn environment(page: &mut Page, results: &Results) {
             }
         }
     }
-    page.subheading("What they answered");
+    page.subheading("Responses");
     page.table(&table);
 }
 

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 pub const HELP: &str = "\
 Usage: tidegate completions bash | zsh | fish
 
-Prints completions for a shell. Packages install them; by hand:
+Prints shell completions. Packages install them; manual installation:
 
   tidegate completions bash > ~/.local/share/bash-completion/completions/tidegate
   tidegate completions zsh  > ~/.zfunc/_tidegate
@@ -23,12 +23,12 @@ const OPTIONS: &[(&str, Follows, &str)] = &[
     ("-T", Follows::Nothing, "test the configuration and print it"),
     ("-q", Follows::Nothing, "errors only"),
     ("--explain", Follows::Nothing, "show every error in its line"),
-    ("--plan", Follows::Nothing, "print what takes effect, with places"),
+    ("--plan", Follows::Nothing, "print the effective configuration"),
     ("-s", Follows::Signal, "send a signal to the master"),
     ("-p", Follows::Directory, "prefix"),
     ("-c", Follows::File, "configuration file"),
     ("-e", Follows::File, "error log"),
-    ("-g", Follows::Text, "directives before the file"),
+    ("-g", Follows::Text, "global directives"),
 ];
 
 const SIGNALS: &str = "stop quit reopen reload";
@@ -57,7 +57,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
 }
 
 fn commands() -> Vec<(&'static str, &'static str)> {
-    super::COMMANDS.iter().map(|c| (c.name, c.summary)).chain([("help", "explain a command")]).collect()
+    super::COMMANDS.iter().map(|c| (c.name, c.summary)).chain([("help", "print the help of a command")]).collect()
 }
 
 fn names() -> String {
@@ -171,6 +171,17 @@ fn fish() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Summaries stand between single quotes in the scripts of zsh and fish.
+    #[test]
+    fn summaries_contain_no_quotes() {
+        for (name, words) in commands() {
+            assert!(!words.contains('\''), "{name}: {words}");
+        }
+        for (name, _, words) in OPTIONS {
+            assert!(!words.contains('\''), "{name}: {words}");
+        }
+    }
 
     #[test]
     fn every_command_and_directive_is_offered() {

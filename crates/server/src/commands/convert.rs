@@ -8,27 +8,27 @@ pub const HELP: &str = "\
 Usage: tidegate convert apache FILE ... [--root DIR] [--php ADDRESS] [--listen ADDRESS]
                                [--server-root DIR] [--snippet] [-o FILE]
 
-Makes an nginx configuration from Apache's: virtual hosts (sites-available/*.conf) and .htaccess
-files. Front controllers become try_files, rewriting becomes rewrite, return and if, access rules
-allow and deny. A line without translation stands in its place as a comment, and is listed with the
-reason; what protected something stays closed.
+Translates Apache virtual hosts (sites-available/*.conf) and .htaccess files into an nginx
+configuration. Front controllers become try_files, rewrite rules become rewrite, return and if,
+access rules become allow and deny. A line without a translation becomes a comment and is listed
+with the reason. Access rules without a translation become deny all.
 
   tidegate convert apache /etc/apache2/sites-enabled/*.conf > nginx.conf
   tidegate convert apache /var/www/html/.htaccess -o site.conf
   tidegate convert apache site.conf /var/www/html/.htaccess --php 127.0.0.1:9000
 
-  --root DIR         the document root of the .htaccess files that stand below no virtual host's;
-                     the folder of the first one unless it is said
-  --php ADDRESS      where scripts are passed to (fastcgi_pass); unix:/run/php/php-fpm.sock
-  --listen ADDRESS   what is listened on where no virtual host says so; 80
-  --server-root DIR  where Apache's relative paths begin; /etc/apache2
-  --snippet          the server blocks alone, to be included
-  -o FILE            where to write; standard output unless it is said
+  --root DIR         document root of .htaccess files outside of all virtual hosts
+                     (default: the directory of the first one)
+  --php ADDRESS      FastCGI server for scripts (default: unix:/run/php/php-fpm.sock)
+  --listen ADDRESS   listen address of servers without a virtual host (default: 80)
+  --server-root DIR  base of Apache's relative paths (default: /etc/apache2)
+  --snippet          print only the server blocks, for an include
+  -o FILE            output file (default: standard output)
 
-Rules that Apache runs again and again for what they made ([N], [C], chains of folders) have no
-translation; \"htaccess on\" obeys the files as they are: tidegate explain htaccess.
+Rules that Apache runs again on their own result ([N], [C], rules chained across directories) have
+no translation; \"htaccess on\" interprets the .htaccess files: tidegate explain htaccess.
 
-Exit code: 0 when everything is translated, 1 when lines were left, 2 when a file cannot be read.
+Exit code: 0 if everything was translated, 1 if some lines were not, 2 if a file cannot be read.
 ";
 
 pub fn run(arguments: &[OsString]) -> i32 {

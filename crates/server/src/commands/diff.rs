@@ -14,19 +14,19 @@ use std::io::IsTerminal;
 pub const HELP: &str = "\
 Usage: tidegate diff OLD NEW [-p PREFIX] [-g DIRECTIVES] [--json]
 
-Compares two configurations by what they do: servers with their addresses and names, locations, and
-every directive that is in force after inheritance and defaults. How they are written makes no
-difference: white space, comments, quotes, includes, the order of blocks that do not depend on it.
-A change that inner blocks inherit is told once, where it comes from.
+Compares the effects of two configurations: servers with addresses and names, locations, and every
+effective directive after inheritance and defaults. Ignores notation: white space, comments, quotes,
+includes, and the order of blocks where it has no effect. Reports a change that inner blocks inherit
+once, at its origin.
 
   tidegate diff /etc/nginx/nginx.conf new/nginx.conf
   git show HEAD~:nginx.conf > /tmp/old.conf && tidegate diff /tmp/old.conf nginx.conf
   tidegate diff old.conf new.conf --json
 
-  -p, -g   as for the server itself, for both
-  --json   one JSON object: {\"same\": ..., \"changes\": [...]}
+  -p, -g   as for the server, for both configurations
+  --json   print one JSON object: {\"same\": ..., \"changes\": [...]}
 
-Exit code: 0 when they do the same, 1 when they differ, 2 when one cannot be read.
+Exit code: 0 without differences, 1 with differences, 2 if a configuration cannot be read.
 ";
 
 pub fn run(arguments: &[OsString]) -> i32 {

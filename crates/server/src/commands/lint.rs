@@ -15,24 +15,24 @@ pub const HELP: &str = "\
 Usage: tidegate lint [-c FILE] [-p PREFIX] [-g DIRECTIVES] [--format text|json|sarif]
                      [--level note|warning|error] [--off ID[,ID]] [--list] [--explain ID]
 
-Looks for what is allowed and rarely meant: an alias that leads out of its folder, headers that an
-inner block drops, rules that a regular expression passes by. Each finding has its place, the reason
-and a fix.
+Reports valid configuration that is rarely intended: an alias that allows path traversal, headers
+that an inner block drops, access rules that a regular expression bypasses. Each finding has its
+place, the reason and a fix.
 
-  tidegate lint -c nginx.conf                       what is wrong, in its line
-  tidegate lint -c nginx.conf --level error         only what opens something or cannot work
-  tidegate lint -c nginx.conf --format sarif        for code hosts, which show it beside a change
-  tidegate lint --list                              all checks
-  tidegate lint --explain alias-traversal           one of them, with examples
+  tidegate lint -c nginx.conf                       all findings, with their lines
+  tidegate lint -c nginx.conf --level error         only security holes and settings that cannot work
+  tidegate lint -c nginx.conf --format sarif        for code review tools
+  tidegate lint --list                              list all checks
+  tidegate lint --explain alias-traversal           document one check, with examples
 
-  -c, -p, -g    as for the server itself
+  -c, -p, -g    as for the server
   --format      text (default), json, or sarif (2.1.0)
-  --level       the least level that is reported and counts; default: warning
-  --off ID      a check that is not made; may be repeated. In the configuration, a comment does so:
+  --level       lowest level to report and to count (default: warning)
+  --off ID      disable a check; may be repeated. A comment in the configuration does the same:
                   # tidegate-lint: off ID        at the end of a line, or before a directive or block
 
-Exit code: 0 when nothing is found at or above the level, 1 when something is, 2 when the
-configuration cannot be read. What it names need not be there (certificates, hosts): -t says so.
+Exit code: 0 without findings at or above the level, 1 with findings, 2 if the configuration cannot
+be read. Certificates and hosts need not exist; -t checks them.
 ";
 
 /// What was asked for besides the configuration.

@@ -32,73 +32,73 @@ enum Help {
 const COMMANDS: &[Command] = &[
     Command {
         name: "serve",
-        summary: "serve a directory on this machine, without a configuration",
+        summary: "serve a directory on the loopback interface, without a configuration",
         help: Help::Text(serve::HELP),
         run: serve::run,
     },
     Command {
         name: "explain",
-        summary: "what a directive does; what becomes of a request, and why",
+        summary: "document a directive, or trace a request through the configuration",
         help: Help::Text(explain::HELP),
         run: explain::run,
     },
     Command {
         name: "lint",
-        summary: "known traps in a configuration, each with its place and a fix",
+        summary: "report common mistakes in a configuration, each with a fix",
         help: Help::Text(lint::HELP),
         run: lint::run,
     },
     Command {
         name: "diff",
-        summary: "what changes for requests between two configurations",
+        summary: "compare the effects of two configurations",
         help: Help::Text(diff::HELP),
         run: diff::run,
     },
     Command {
         name: "convert",
-        summary: "Apache's virtual hosts and .htaccess files as an nginx configuration",
+        summary: "translate Apache virtual hosts and .htaccess files",
         help: Help::Text(convert::HELP),
         run: convert::run,
     },
     Command {
         name: "doctor",
-        summary: "which limit of this machine the configuration meets first, and what lifts it",
+        summary: "compare the limits of this machine with the needs of the configuration",
         help: Help::Text(doctor::HELP),
         run: doctor::run,
     },
     Command {
         name: "bench",
-        summary: "measure a server: the load generator",
+        summary: "generate HTTP load and measure a server",
         help: Help::Own,
         run: |arguments| load::bench_main(arguments.to_vec()),
     },
     Command {
         name: "lab",
-        summary: "run whole experiments: servers, configurations, loads, plots",
+        summary: "run experiments with several servers, loads and plots",
         help: Help::Own,
         run: |arguments| load::lab_main(arguments.to_vec()),
     },
     Command {
         name: "top",
-        summary: "watch a running server: requests, latency, connections, CPU time",
+        summary: "monitor a running server: requests, latency, connections, CPU time",
         help: Help::Own,
         run: |arguments| load::top_main(arguments.to_vec()),
     },
     Command {
         name: "plan",
-        summary: "how many machines a load needs, and what they cost",
+        summary: "compute machines and costs for a load",
         help: Help::Own,
         run: |arguments| planner::plan_main(arguments.to_vec()),
     },
     Command {
         name: "completions",
-        summary: "completions for bash, zsh and fish",
+        summary: "print shell completions for bash, zsh and fish",
         help: Help::Text(completions::HELP),
         run: completions::run,
     },
     Command {
         name: "reference",
-        summary: "the manual and the compatibility table, as Markdown",
+        summary: "print the manual and the compatibility table as Markdown",
         help: Help::Text(reference::HELP),
         run: reference::run,
     },
@@ -151,7 +151,7 @@ pub fn overview() -> String {
                 [-e filename] [-c filename] [-g directives]
        tidegate COMMAND [...]
 
-Options, as nginx has them:
+Options, as in nginx:
   -?,-h         : this help
   -v            : show version and exit
   -V            : show version and configure options then exit
@@ -164,9 +164,9 @@ Options, as nginx has them:
   -c filename   : set configuration file (default: {})
   -g directives : set global directives out of configuration file
 
-Options of our own:
-  --explain     : as -t, with every error shown in its line, and a suggestion
-  --plan        : print the configuration as it takes effect, every value with its file and line
+Tidegate's own options:
+  --explain     : like -t, and print every error with its line and a suggestion
+  --plan        : print the effective configuration, every value with its file and line
 
 ",
         defaults.prefix.display(),

@@ -6,9 +6,9 @@ use std::ffi::OsString;
 pub const HELP: &str = "\
 Usage: tidegate reference [directives | compatibility | lint | metrics]
 
-Prints the reference manual of every supported directive, or the table that says of each of
-nginx's directives whether it is supported, differs, has no effect or is refused, what
-`tidegate lint` finds, or what `metrics` tells.
+Prints the reference manual of the supported directives; the compatibility table of all nginx
+directives (supported, differs, no effect, or refused); the checks of `tidegate lint`; or the list
+of metrics.
 ";
 
 pub fn run(arguments: &[OsString]) -> i32 {

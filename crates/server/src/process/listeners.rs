@@ -321,7 +321,7 @@ fn bind(spec: &ListenSpec, reuse_port: bool) -> Result<Socket, (String, io::Erro
 fn remove_stale(path: &Path) {
     let Err(e) = std::os::unix::net::UnixStream::connect(path) else { return };
     if e.kind() == io::ErrorKind::ConnectionRefused && std::fs::remove_file(path).is_ok() {
-        say!(Notice, "deleted the socket {}, which nobody listened on", path.display());
+        say!(Notice, "deleted the stale socket {}", path.display());
     }
 }
 

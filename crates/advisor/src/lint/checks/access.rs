@@ -9,9 +9,9 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "internal-lost",
         level: Level::Error,
-        title: "a location inside an internal one that is not internal itself",
-        why: "internal is not inherited: the inner location can be asked for from outside.",
-        fix: "write internal in the inner location, too",
+        title: "a non-internal location inside an internal one",
+        why: "Locations do not inherit internal: clients can request the inner location.",
+        fix: "add internal to the inner location",
         bad: "server { listen 80; root /d; location /private/ { internal; location ~ \\.pdf$ { expires 1d; } } }",
         good: "server { listen 80; root /d; location /private/ { internal; location ~ \\.pdf$ { internal; expires 1d; } } }",
         run: internal_lost,
@@ -19,8 +19,8 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "access-lost",
         level: Level::Error,
-        title: "allow or deny in an inner block that opens what the outer one closes",
-        why: "A block with rules of its own has none of those around it: without a deny all of its own everybody is let in.",
+        title: "allow or deny in an inner block that removes the rules of the outer block",
+        why: "A block with its own rules inherits none: without its own \"deny all\" it admits every client.",
         fix: "repeat all rules in the inner block, ending with \"deny all\"",
         bad: "server { listen 80; root /d; allow 10.0.0.0/8; deny all; location /x/ { allow 192.0.2.1; deny 192.0.2.2; } }",
         good: "server { listen 80; root /d; allow 10.0.0.0/8; deny all; location /x/ { allow 192.0.2.1; deny all; } }",
@@ -29,10 +29,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "regex-bypasses-access",
         level: Level::Error,
-        title: "a regular expression location that takes requests from a protected prefix",
-        why: "A regular expression beats a plain prefix: /admin/x.php is answered by \"location ~ \\.php$\", where the rules of \
-              \"location /admin/\" do not hold.",
-        fix: "give the prefix ^~, move the regular expression into it, or repeat the rules there",
+        title: "a regular expression location that bypasses the rules of a prefix location",
+        why: "A regular expression takes precedence over a plain prefix: \"location ~ \\.php$\" handles /admin/x.php, \
+              without the rules of \"location /admin/\".",
+        fix: "give the prefix ^~, nest the regular expression in it, or repeat the rules",
         bad: "server { listen 80; root /d; location /admin/ { auth_basic a; auth_basic_user_file /p; } \
               location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; } }",
         good: "server { listen 80; root /d; location ^~ /admin/ { auth_basic a; auth_basic_user_file /p; } \
@@ -43,7 +43,7 @@ pub const CHECKS: &[Check] = &[
         id: "allow-without-deny",
         level: Level::Warning,
         title: "allow without any deny",
-        why: "Whom no rule names is let in: allow alone keeps nobody out.",
+        why: "Clients that match no rule are admitted: allow alone rejects no client.",
         fix: "end the rules with \"deny all\"",
         bad: "server { listen 80; root /d; location / { allow 10.0.0.0/8; } }",
         good: "server { listen 80; root /d; location / { allow 10.0.0.0/8; deny all; } }",
@@ -52,8 +52,8 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "access-order",
         level: Level::Warning,
-        title: "allow or deny behind a rule for all",
-        why: "The first rule that fits decides: what stands behind \"deny all\" or \"allow all\" is never looked at.",
+        title: "allow or deny after a rule for all",
+        why: "The first matching rule decides: rules after \"deny all\" or \"allow all\" have no effect.",
         fix: "put the rule for all last",
         bad: "server { listen 80; root /d; location / { deny all; allow 10.0.0.0/8; } }",
         good: "server { listen 80; root /d; location / { allow 10.0.0.0/8; deny all; } }",
@@ -63,8 +63,8 @@ pub const CHECKS: &[Check] = &[
         id: "valid-referers-none",
         level: Level::Note,
         title: "valid_referers none as protection",
-        why: "Any page can make its visitors send no Referer (Referrer-Policy: no-referrer): \"none\" lets every link in.",
-        fix: "leave \"none\" away where the check protects something; against hot linking it may stay",
+        why: "Any page can make browsers omit the Referer (Referrer-Policy: no-referrer): \"none\" admits every link.",
+        fix: "remove \"none\" where the check protects a resource; it is fine against hotlinking",
         bad: "server { listen 80; root /d; location / { valid_referers none server_names; if ($invalid_referer) { return 403; } } }",
         good: "server { listen 80; root /d; location / { valid_referers server_names; if ($invalid_referer) { return 403; } } }",
         run: valid_referers_none,
@@ -150,7 +150,7 @@ fn regex_bypasses_access(run: &Run<'_>) {
                     false => format!("{}/{}", prefix.trim_end_matches('/'), format!("x{sample}").replace("x/", "x")),
                 };
                 let (Some(d), Some(by)) = (scopes.get(*id).directive, scopes.get(*other).directive) else { continue };
-                let message = format!("\"{guard}\" of this location does not hold for \"{path}\"");
+                let message = format!("\"{guard}\" of this location does not apply to \"{path}\"");
                 run.add(d.name.span, message, vec![(by.name.span, "such requests are answered here".into())]);
                 break;
             }
@@ -167,7 +167,7 @@ fn allow_without_deny(run: &Run<'_>) {
             && run.scopes.value(id, "satisfy").is_none_or(|value| value != "any")
             && let Some(d) = run.scopes.own(id, "allow").first()
         {
-            run.at(d, "nobody is kept out: there is no deny".into());
+            run.at(d, "these rules reject no client: deny is missing".into());
         }
     }
 }
@@ -180,7 +180,7 @@ fn access_order(run: &Run<'_>) {
         if let Some(all) = own.iter().position(|d| is_all(d))
             && let (Some(first), Some(late)) = (own.get(all), own.get(all + 1))
         {
-            let message = format!("this rule is never looked at: \"{} all\" comes first", first.name.text());
+            let message = format!("this rule has no effect: \"{} all\" precedes it", first.name.text());
             run.add(late.name.span, message, vec![(first.name.span, "which stands here".into())]);
         }
     }

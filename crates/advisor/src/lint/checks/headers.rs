@@ -14,9 +14,9 @@ pub const CHECKS: &[Check] = &[
         id: "header-lost",
         level: Level::Warning,
         title: "add_header, proxy_set_header or a parameter that drops those of the outer block",
-        why: "Such lines are inherited only by a block that has none of its own: with a single one, all of the outer block's are gone, \
-              security headers included.",
-        fix: "repeat the outer lines here (or include them), or write \"add_header_inherit merge\"",
+        why: "A block inherits these directives only if it has none of its own: a single one drops all of the outer block, \
+              including security headers.",
+        fix: "repeat the outer directives (or include them), or use \"add_header_inherit merge\"",
         bad: "server { listen 80; root /d; add_header X-Frame-Options DENY; location /a { add_header X-A 1; } }",
         good: "server { listen 80; root /d; add_header X-Frame-Options DENY; \
                location /a { add_header X-Frame-Options DENY; add_header X-A 1; } }",
@@ -26,8 +26,8 @@ pub const CHECKS: &[Check] = &[
         id: "header-content-type",
         level: Level::Warning,
         title: "Content-Type set with add_header",
-        why: "add_header adds a second Content-Type beside the response's own; clients take either.",
-        fix: "use default_type or types; for what comes from behind, proxy_hide_header Content-Type first",
+        why: "add_header adds a second Content-Type to the response; clients use either.",
+        fix: "use default_type or types; for upstream responses, add proxy_hide_header Content-Type",
         bad: "server { listen 80; location / { add_header Content-Type text/plain; return 200 ok; } }",
         good: "server { listen 80; location / { default_type text/plain; return 200 ok; } }",
         run: header_content_type,
@@ -35,9 +35,9 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "header-multiline",
         level: Level::Warning,
-        title: "a header value that goes over several lines",
-        why: "Folded header lines are obsolete (RFC 9112, 5.2): HTTP/2 and HTTP/3 do not have them, and clients refuse them.",
-        fix: "write the value in one line",
+        title: "a header value that spans several lines",
+        why: "Folded header lines are obsolete (RFC 9112, 5.2): HTTP/2 and HTTP/3 do not have them, and clients reject them.",
+        fix: "write the value on one line",
         bad: "server { listen 80; root /d; add_header X-A \"a;\n  b\"; }",
         good: "server { listen 80; root /d; add_header X-A \"a; b\"; }",
         run: header_multiline,
@@ -46,9 +46,10 @@ pub const CHECKS: &[Check] = &[
         id: "line-breaks",
         level: Level::Error,
         title: "a decoded path in a redirect, a header field or the URL of proxy_pass",
-        why: "$uri is decoded: with %0d%0a in the path, nginx sends a line break, and whoever sent the link writes header fields and bodies of \
-              the response, or of the request to the server behind. (Tidegate escapes or drops such values; the configuration is wrong elsewhere.)",
-        fix: "use $request_uri, or a group that cannot match line breaks",
+        why: "$uri is decoded: with %0d%0a in the path, nginx sends a line break, so the author of a link can inject header \
+              fields and bodies into the response, or into the upstream request. (Tidegate escapes or drops such values; \
+              other servers with this configuration do not.)",
+        fix: "use $request_uri, or a capture that cannot match line breaks",
         bad: "server { listen 80; location / { return 302 https://example.com$uri; } }",
         good: "server { listen 80; location / { return 302 https://example.com$request_uri; } }",
         run: line_breaks,
@@ -56,9 +57,9 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "host-spoofing",
         level: Level::Warning,
-        title: "$http_host passed on as Host, or in a redirect",
-        why: "$http_host is what the client wrote, unchecked; the server was chosen by $host, which a request target may name instead. What \
-              stands behind sees another host than the one whose rules were applied.",
+        title: "$http_host as the Host of an upstream request, or in a redirect",
+        why: "$http_host is unchecked client input; the server block is selected by $host, which can come from the request \
+              target. The upstream server then sees a different host than the one whose rules were applied.",
         fix: "use $host (with a port: $host:$server_port)",
         bad: "server { listen 80; location / { proxy_set_header Host $http_host; proxy_pass http://127.0.0.1:8080; } }",
         good: "server { listen 80; location / { proxy_set_header Host $host; proxy_pass http://127.0.0.1:8080; } }",
@@ -67,10 +68,9 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "return-injection",
         level: Level::Error,
-        title: "a page of text/html that repeats what the client sent",
-        why: "return with a text is answered with the type of the location: with text/html, a link can bring a script that runs in the \
-              visitor's name.",
-        fix: "set default_type text/plain, or leave the variable away",
+        title: "a text/html response that contains client input",
+        why: "return with a text uses the content type of the location: with text/html, a link can inject a script (XSS).",
+        fix: "set default_type text/plain, or remove the variable",
         bad: "server { listen 80; location / { default_type text/html; return 200 \"hello $arg_name\"; } }",
         good: "server { listen 80; location / { default_type text/plain; return 200 \"hello $arg_name\"; } }",
         run: return_injection,
@@ -134,7 +134,7 @@ fn header_multiline(run: &Run<'_>) {
             _ => None,
         };
         if let Some(word) = value.filter(|word| word.bytes.contains(&b'\n') || word.bytes.contains(&b'\r')) {
-            run.word(word, format!("the value of {} goes over several lines", field(d)));
+            run.word(word, format!("the value of {} spans several lines", field(d)));
         }
     }
 }
@@ -172,7 +172,7 @@ fn breaks(run: &Run<'_>, id: ScopeId, d: &Directive, variable: &str) -> Option<&
         return Some("is the decoded path");
     }
     let pattern = pattern_around(run, id, d, variable)?;
-    pattern.group_can_hold(variable, b'\n').then_some("is a part of the decoded path that can hold a line break")
+    pattern.group_can_hold(variable, b'\n').then_some("is a part of the decoded path that can contain a line break")
 }
 
 fn line_breaks(run: &Run<'_>) {

@@ -7,10 +7,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "if-in-location",
         level: Level::Warning,
-        title: "if in a location with more in it than rewriting",
-        why: "A condition that holds replaces the location by the block of the if: of several that hold only the last one counts, and what \
-              stands in the others is dropped without a word.",
-        fix: "set a variable with map and use it in the location, or leave only return and rewrite in the if",
+        title: "if with directives other than rewriting in a location",
+        why: "A true condition replaces the location's configuration by that of the if block: if several conditions are \
+              true, only the last block applies, and directives of the others are silently dropped.",
+        fix: "set a variable with map and use it in the location, or keep only return and rewrite in the if",
         bad: "server { listen 80; root /d; location / { if ($arg_a) { add_header X-A 1; } if ($arg_b) { add_header X-B 1; } } }",
         good: "server { listen 80; root /d; location / { if ($arg_a) { return 403; } } }",
         run: if_in_location,
@@ -19,9 +19,9 @@ pub const CHECKS: &[Check] = &[
         id: "if-drops-try-files",
         level: Level::Warning,
         title: "if beside try_files that does not end the request",
-        why: "try_files is not inherited by the block of an if: when the condition holds, it is not done, and the request is looked for as a \
-              file or passed on as it is.",
-        fix: "end the if with return or a rewrite with a flag, or decide with map and use the variable in try_files",
+        why: "The block of an if does not inherit try_files: if the condition is true, nginx skips try_files and serves the \
+              file or proxies the request directly.",
+        fix: "end the if with return or a rewrite with a flag, or use map and the variable in try_files",
         bad: "server { listen 80; root /d; location / { try_files $uri /index.html; if ($arg_a) { set $x 1; } } }",
         good: "server { listen 80; root /d; location / { try_files $uri /index.html; if ($arg_a) { return 403; } } }",
         run: if_drops_try_files,
@@ -49,7 +49,7 @@ fn if_in_location(run: &Run<'_>) {
             });
         if !alone {
             let name = first.name.text();
-            run.at(first, format!("\"{name}\" in an if holds only when no later if of this location does"));
+            run.at(first, format!("\"{name}\" in an if applies only if no later if of this location is true"));
         }
     }
 }

@@ -11,9 +11,9 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "alias-traversal",
         level: Level::Error,
-        title: "an alias that ends with a slash, in a location that does not",
-        why: "The location matches /i../secret as well, and the alias puts the rest of the path, \"../secret\", behind its slash: files \
-              beside the folder are served.",
+        title: "an alias with a trailing slash in a location without one",
+        why: "The location also matches /i../secret, and the alias appends the rest of the path, \"../secret\": clients can \
+              read files outside of the directory.",
         fix: "end both the location's name and the alias with a slash",
         bad: "server { listen 80; location /i { alias /data/images/; } }",
         good: "server { listen 80; location /i/ { alias /data/images/; } }",
@@ -22,9 +22,9 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "alias-sibling",
         level: Level::Note,
-        title: "a location and its alias both end without a slash",
-        why: "The location matches /images-old/x as well, and the alias makes /data/images-old/x of it: folders whose names begin alike \
-              are served.",
+        title: "a location and an alias both without a trailing slash",
+        why: "The location also matches /images-old/x, which the alias maps to /data/images-old/x: clients can read \
+              directories with the same name prefix.",
         fix: "end both the location's name and the alias with a slash",
         bad: "server { listen 80; location /images { alias /data/images; } }",
         good: "server { listen 80; location = /logo { alias /data/logo.png; } }",
@@ -33,8 +33,8 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "alias-slash",
         level: Level::Error,
-        title: "a location that ends with a slash, with an alias that does not",
-        why: "The alias replaces the location's name with its slash: /i/x becomes /data/imagesx, which is not there.",
+        title: "a location with a trailing slash and an alias without one",
+        why: "The alias replaces the location prefix including its slash: /i/x becomes /data/imagesx, which does not exist.",
         fix: "end the alias with a slash",
         bad: "server { listen 80; location /i/ { alias /data/images; } }",
         good: "server { listen 80; location /i/ { alias /data/images/; } }",
@@ -43,10 +43,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "proxy-pass-slash",
         level: Level::Warning,
-        title: "proxy_pass whose path and the location's name do not both end with a slash",
-        why: "proxy_pass with a path replaces the location's name by it. When only one of the two ends with a slash, /api/x becomes /v1x or \
-              //x, and /api../x becomes /../x, which leads out of the folder behind.",
-        fix: "end both with a slash, or leave the path of proxy_pass away",
+        title: "proxy_pass path and location of which only one ends with a slash",
+        why: "proxy_pass with a path replaces the location prefix. If only one of them ends with a slash, /api/x becomes \
+              /v1x or //x, and /api../x becomes /../x, which leaves the upstream directory.",
+        fix: "end both with a slash, or remove the path from proxy_pass",
         bad: "server { listen 80; location /api { proxy_pass http://127.0.0.1:8080/; } }",
         good: "server { listen 80; location /api/ { proxy_pass http://127.0.0.1:8080/; } location /b { proxy_pass http://127.0.0.1:8080; } }",
         run: proxy_pass_slash,
@@ -54,9 +54,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "root-missing",
         level: Level::Warning,
-        title: "a location that serves files from the built-in root while others name theirs",
-        why: "root in one location does not hold in its neighbours: they serve from the default \"html\" below the prefix.",
-        fix: "write root once in the server block",
+        title: "a location that serves files from the built-in root while others set root",
+        why: "A root in one location does not apply to its siblings: they serve files from the default \"html\" below the \
+              prefix.",
+        fix: "set root once in the server block",
         bad: "server { listen 80; location / { root /srv/www; } location /img/ { expires 1d; } }",
         good: "server { listen 80; root /srv/www; location / { } location /img/ { expires 1d; } }",
         run: root_missing,
@@ -64,10 +65,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "location-never-matches",
         level: Level::Warning,
-        title: "a location name with a query string, an escape or a doubled slash",
-        why: "Locations are matched with the decoded path without its query, and (unless merge_slashes is off) with doubled slashes merged: \
-              such a name equals no request's.",
-        fix: "write the decoded path; decide on the query with $args or $arg_NAME",
+        title: "a location with a query string, an escape or a double slash",
+        why: "nginx matches locations against the decoded path without the query and (unless merge_slashes is off) with \
+              merged slashes: no request matches this location.",
+        fix: "write the decoded path; use $args or $arg_NAME for the query",
         bad: "server { listen 80; location /search?q= { return 404; } }",
         good: "server { listen 80; location /search { return 404; } }",
         run: location_never_matches,
@@ -75,10 +76,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "unreachable-location",
         level: Level::Warning,
-        title: "a location that no request reaches, because another one always comes first",
-        why: "Regular expressions are tried in the order in which they are written, and before any plain prefix: behind one that matches \
-              everything, or all that a later one does, the later one is never used.",
-        fix: "reorder them, make the earlier one narrower, or give the prefix ^~",
+        title: "a location that is shadowed by an earlier one",
+        why: "nginx tries regular expressions in the order of the file, before plain prefixes: a location after one that \
+              matches everything, or a superset, is never used.",
+        fix: "reorder the locations, make the earlier one more specific, or give the prefix ^~",
         bad: "server { listen 80; root /d; location ~* \\.(jpg|css)$ { expires 1d; } location ~ \\.css$ { gzip_static on; } }",
         good: "server { listen 80; root /d; location ~ \\.css$ { gzip_static on; } location ~* \\.(jpg|css)$ { expires 1d; } }",
         run: unreachable_location,
@@ -86,9 +87,9 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "server-return",
         level: Level::Warning,
-        title: "locations in a server that returns before any is looked for",
-        why: "return in the server block is done before locations are matched: none of them is ever used (an acme-challenge beside a \
-              redirect to https is the usual victim).",
+        title: "locations in a server block with an unconditional return",
+        why: "return in the server block runs before location matching: the locations are never used (often an \
+              acme-challenge location beside a redirect to https).",
         fix: "move the return into \"location / { }\"",
         bad: "server { listen 80; return 301 https://example.com/; location /.well-known/acme-challenge/ { root /srv/acme; } }",
         good: "server { listen 80; location / { return 301 https://example.com/; } \
@@ -98,9 +99,9 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "try-files-loop",
         level: Level::Warning,
-        title: "try_files whose last parameter is the path again",
-        why: "The last parameter is not tried but redirected to: with $uri in it the same location is entered again until the request ends \
-              with 500.",
+        title: "try_files with the path itself as the last parameter",
+        why: "The last parameter is an internal redirect, not a file test: with $uri the request enters the same location \
+              again until it ends with 500.",
         fix: "end with =404, a fixed URI or a named location",
         bad: "server { listen 80; root /d; location / { try_files $uri $uri/; } }",
         good: "server { listen 80; root /d; location / { try_files $uri $uri/ =404; } }",
@@ -109,10 +110,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "merge-slashes-off",
         level: Level::Warning,
-        title: "merge_slashes off beside locations that protect something",
-        why: "//admin/ is then another path than /admin/ for locations, though not for the file system or most applications: rules of \
-              the location are passed by.",
-        fix: "leave merge_slashes on, or protect at the server level",
+        title: "merge_slashes off with access rules in locations",
+        why: "For locations //admin/ then differs from /admin/, but not for the file system and most applications: clients \
+              bypass the rules of the location.",
+        fix: "keep merge_slashes on, or set the rules in the server block",
         bad: "server { listen 80; merge_slashes off; root /d; location /admin/ { deny all; } }",
         good: "server { listen 80; root /d; location /admin/ { deny all; } }",
         run: merge_slashes_off,
@@ -141,7 +142,7 @@ fn alias_sibling(run: &Run<'_>) {
         // A name with an extension is one file's.
         let is_file = prefix.rsplit('/').next().is_some_and(|last| last.contains('.'));
         if !prefix.ends_with('/') && !alias.ends_with('/') && !is_file && variables(&alias).is_empty() {
-            run.at(d, format!("\"{prefix}-other/x\" is looked for at \"{alias}-other/x\""));
+            run.at(d, format!("\"{prefix}-other/x\" maps to \"{alias}-other/x\""));
         }
     }
 }
@@ -149,7 +150,7 @@ fn alias_sibling(run: &Run<'_>) {
 fn alias_slash(run: &Run<'_>) {
     for (prefix, d, alias) in aliases(run) {
         if prefix.ends_with('/') && !alias.ends_with('/') && variables(&alias).is_empty() {
-            run.at(d, format!("\"{prefix}x\" is looked for at \"{alias}x\""));
+            run.at(d, format!("\"{prefix}x\" maps to \"{alias}x\""));
         }
     }
 }
@@ -175,7 +176,7 @@ fn proxy_pass_slash(run: &Run<'_>) {
         }
         let shown = if prefix.ends_with('/') { format!("{prefix}x") } else { format!("{prefix}/x") };
         let becomes = format!("{path}{}", &shown[prefix.len()..]);
-        run.word(word, format!("\"{shown}\" is passed on as \"{becomes}\""));
+        run.word(word, format!("\"{shown}\" is proxied as \"{becomes}\""));
     }
 }
 
@@ -283,7 +284,7 @@ fn covers(one: &Pattern, other: &Pattern) -> bool {
 
 fn hidden(run: &Run<'_>, id: ScopeId, by: ScopeId) {
     if let (Some(d), Some(other)) = (run.scopes.get(id).directive, run.scopes.get(by).directive) {
-        let message = format!("{} is never reached: {} takes its requests", shown(run, id), shown(run, by));
+        let message = format!("{} is never reached: {} matches its requests", shown(run, id), shown(run, by));
         run.add(d.name.span, message, vec![(other.name.span, "the one that does".into())]);
     }
 }
@@ -301,7 +302,7 @@ fn server_return(run: &Run<'_>) {
             let number = if locations == 1 { "the location".into() } else { format!("the {locations} locations") };
             run.at(
                 d,
-                format!("{number} of this server are never used: this is done first")
+                format!("{number} of this server are never used: this return runs first")
                     .replace("location of this server are", "location of this server is"),
             );
         }
@@ -313,7 +314,7 @@ fn try_files_loop(run: &Run<'_>) {
         let Some(last) = d.args.last().filter(|_| d.args.len() > 1) else { continue };
         let text = last.text();
         if matches!(&*text, "$uri" | "$uri/" | "$document_uri" | "$request_uri") {
-            run.word(last, format!("\"{text}\" is not tried but redirected to, in a circle"));
+            run.word(last, format!("\"{text}\" is an internal redirect to the same location"));
         }
     }
 }
@@ -328,7 +329,7 @@ fn merge_slashes_off(run: &Run<'_>) {
                 && ["deny", "auth_basic", "auth_request", "internal"].iter().any(|name| run.scopes.has(*id, name))
         };
         if let Some(inner) = run.scopes.within(id).iter().find(|id| protects(id)) {
-            run.at(d, format!("a doubled slash leads around {}", shown(run, *inner)));
+            run.at(d, format!("a double slash bypasses {}", shown(run, *inner)));
         }
     }
 }

@@ -10,8 +10,8 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "regex-dot",
         level: Level::Warning,
-        title: "a dot that stands for any character where a dot is meant",
-        why: "\".php$\" matches /my-php as well, and \"www.example.com\" wwwXexample.com.",
+        title: "an unescaped dot in a regular expression",
+        why: "\".php$\" also matches /my-php, and \"www.example.com\" also matches wwwXexample.com.",
         fix: "write \"\\.\"",
         bad: "server { listen 80; root /d; location ~ .php$ { return 403; } }",
         good: "server { listen 80; root /d; location ~ \\.php$ { return 403; } location ~ ^/a.+b$ { return 403; } }",
@@ -20,9 +20,9 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "regex-unanchored",
         level: Level::Warning,
-        title: "an extension without $ behind it",
-        why: "\"\\.php\" matches /photo.php.jpg and /x.phpfoo: an uploaded picture can reach the interpreter.",
-        fix: "end it with \"$\", or with \"(/|$)\" where path information may follow",
+        title: "a file extension without $ in a regular expression",
+        why: "\"\\.php\" also matches /photo.php.jpg and /x.phpfoo: an uploaded image can reach the interpreter.",
+        fix: "end it with \"$\", or with \"(/|$)\" if path information may follow",
         bad: "server { listen 80; location ~ \\.php { fastcgi_pass 127.0.0.1:9000; } }",
         good: "server { listen 80; location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; } location ~ /\\.ht { deny all; } }",
         run: regex_unanchored,
@@ -30,9 +30,9 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "regex-origin",
         level: Level::Error,
-        title: "an origin, referrer or host that is checked by a pattern without both anchors",
-        why: "\"example\\.com\" also matches example.com.attacker.net and notexample.com: the check lets strangers pass.",
-        fix: "begin with ^ (and the scheme) and end with $ or (/|$)",
+        title: "an origin, referrer or host checked by a pattern without both anchors",
+        why: "\"example\\.com\" also matches example.com.attacker.net and notexample.com: foreign origins pass the check.",
+        fix: "start with ^ (and the scheme) and end with $ or (/|$)",
         bad: "server { listen 80; if ($http_origin ~ example\\.com) { set $cors 1; } }",
         good: "server { listen 80; if ($http_origin ~ ^https://example\\.com$) { set $cors 1; } }",
         run: regex_origin,
@@ -40,10 +40,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "regex-catastrophic",
         level: Level::Warning,
-        title: "a repetition within a repetition that can match in too many ways",
-        why: "Text that nearly matches is tried in exponentially many ways: a client can make each of its requests cost as much as the limit \
-              of steps allows (1,000,000 here, then 500; PCRE's own limit in nginx).",
-        fix: "let something fixed separate the rounds, or make the inner repetition possessive (\"a++\")",
+        title: "nested quantifiers that cause catastrophic backtracking",
+        why: "Near matches take exponential time: every request of a client can cost as many steps as the limit allows \
+              (1,000,000 in Tidegate, then 500; PCRE's own limit in nginx).",
+        fix: "separate the repetitions with fixed text, or make the inner quantifier possessive (\"a++\")",
         bad: "server { listen 80; location ~ ^/(\\w+\\s?)*$ { return 403; } }",
         good: "server { listen 80; location ~ ^/(?:\\w+/)*$ { return 403; } }",
         run: regex_catastrophic,
@@ -162,7 +162,7 @@ fn regex_dot(run: &Run<'_>) {
                     && index.checked_sub(1).and_then(|before| items.get(before)).is_some_and(is_word)
                     && rest.first().is_some_and(is_word);
                 if extension || between {
-                    run.word(found.word, format!("\".\" in \"{}\" stands for any character", found.text));
+                    run.word(found.word, format!("\".\" in \"{}\" matches any character", found.text));
                 }
             }
         }
@@ -201,7 +201,7 @@ fn regex_unanchored(run: &Run<'_>) {
             _ => false,
         });
         if !rest.is_empty() && letters && !hidden && dot + 1 < items.len() {
-            run.word(found.word, format!("\"{}\" also matches what only has this in its middle", found.text));
+            run.word(found.word, format!("\"{}\" also matches longer extensions", found.text));
         }
     }
 }
@@ -240,7 +240,7 @@ fn regex_origin(run: &Run<'_>) {
                 (false, true) => "its beginning is not fixed",
                 _ => "its end is not fixed",
             };
-            run.word(found.word, format!("\"{}\" lets others pass: {what}", found.text));
+            run.word(found.word, format!("\"{}\" admits other values: {what}", found.text));
         }
     }
 }
@@ -262,7 +262,7 @@ fn regex_catastrophic(run: &Run<'_>) {
     for (_, _, found, _) in patterns(run) {
         if let Some(at) = found.pattern.catastrophic() {
             let part: String = found.text.get(at..).unwrap_or_default().chars().take(30).collect();
-            run.word(found.word, format!("\"{}\" can match in too many ways, from \"{part}\" on", found.text));
+            run.word(found.word, format!("\"{}\" backtracks exponentially from \"{part}\" on", found.text));
         }
     }
 }

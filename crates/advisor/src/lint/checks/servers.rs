@@ -11,10 +11,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "missing-default-server",
         level: Level::Warning,
-        title: "several servers on an address, and none is the default",
-        why: "Requests for unknown names (or none) are answered by the server that happens to be read first; with included files that is a \
-              matter of their names.",
-        fix: "mark one with \"listen ... default_server\", best one that only returns 444",
+        title: "several servers on an address without a default server",
+        why: "The first server in the configuration handles requests for unknown names (or without a name); with included \
+              files, the file names determine it.",
+        fix: "mark one with \"listen ... default_server\", preferably one that only returns 444",
         bad: "server { listen 80; server_name a.example; } server { listen 80; server_name b.example; }",
         good: "server { listen 80 default_server; return 444; } server { listen 80; server_name b.example; }",
         run: missing_default_server,
@@ -22,9 +22,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "server-name-never-matches",
         level: Level::Warning,
-        title: "a server_name with a scheme, a port, a path or a stray comma",
-        why: "Names are compared with the host of a request, which has none of these: such a server is only used when it is the default.",
-        fix: "write the host alone, and the port in listen",
+        title: "a server_name with a scheme, a port, a path or a comma",
+        why: "nginx compares names with the host of the request, which has none of these: the server is used only as the \
+              default server.",
+        fix: "write only the host, and set the port in listen",
         bad: "server { listen 80; server_name https://example.com; }",
         good: "server { listen 443; server_name example.com; }",
         run: server_name_never_matches,
@@ -32,10 +33,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "weak-tls",
         level: Level::Warning,
-        title: "TLS versions or ciphers that are broken",
-        why: "SSLv2, SSLv3, TLS 1.0 and 1.1 are withdrawn (RFC 8996), and ciphers with RC4, DES, MD5, without authentication or encryption \
-              protect nothing. Tidegate does not speak them; nginx does.",
-        fix: "write \"ssl_protocols TLSv1.2 TLSv1.3\" and leave the ciphers to the default",
+        title: "obsolete TLS versions or ciphers",
+        why: "SSLv2, SSLv3, TLS 1.0 and 1.1 are deprecated (RFC 8996), and ciphers with RC4, DES, MD5, without \
+              authentication or without encryption are insecure. Tidegate does not support them; nginx does.",
+        fix: "use \"ssl_protocols TLSv1.2 TLSv1.3\" and the default ciphers",
         bad: "server { listen 443 ssl; ssl_certificate /c; ssl_certificate_key /k; ssl_protocols TLSv1 TLSv1.2; }",
         good: "ssl_protocols TLSv1 TLSv1.2; server { listen 80; }",
         run: weak_tls,
@@ -43,10 +44,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "worker-connections",
         level: Level::Warning,
-        title: "more connections a worker than files it may open",
-        why: "Every connection is a descriptor, and one that is passed on is two: beyond worker_rlimit_nofile nothing is accepted any more, \
-              and files and servers behind cannot be opened.",
-        fix: "raise worker_rlimit_nofile to twice worker_connections, or lower the latter",
+        title: "worker_connections above the limit of open files",
+        why: "Every connection uses a descriptor, and a proxied connection two: above worker_rlimit_nofile the worker can \
+              neither accept connections nor open files and upstream connections.",
+        fix: "raise worker_rlimit_nofile to twice worker_connections, or lower worker_connections",
         bad: "worker_rlimit_nofile 1024; events { worker_connections 4096; } http { server { listen 80; } }",
         good: "worker_rlimit_nofile 8192; events { worker_connections 4096; } http { server { listen 80; } }",
         run: worker_connections,
@@ -55,8 +56,8 @@ pub const CHECKS: &[Check] = &[
         id: "log-off",
         level: Level::Warning,
         title: "error_log off",
-        why: "error_log has no off: this writes a file of that name.",
-        fix: "write \"error_log /dev/null crit\", if there is really to be none",
+        why: "error_log has no \"off\" parameter: this logs to a file named \"off\".",
+        fix: "use \"error_log /dev/null crit\" to disable the log",
         bad: "error_log off; server { listen 80; }",
         good: "access_log off; server { listen 80; }",
         run: log_off,
@@ -64,9 +65,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "version-disclosure",
         level: Level::Note,
-        title: "the version is told",
-        why: "server_tokens on (or build) names the version in every response and error page: it says which known holes are worth a try.",
-        fix: "write \"server_tokens off\"",
+        title: "server_tokens discloses the version",
+        why: "server_tokens on (or build) adds the version to every response and error page, which tells attackers which \
+              vulnerabilities to try.",
+        fix: "use \"server_tokens off\"",
         bad: "server_tokens on; server { listen 80; }",
         good: "server_tokens off; server { listen 80; }",
         run: version_disclosure,
@@ -74,9 +76,9 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "unknown-check",
         level: Level::Warning,
-        title: "a comment that switches off a check which does not exist",
-        why: "The comment does nothing; what it was to switch off is found, or was renamed.",
-        fix: "\"tidegate lint --list\" names the checks",
+        title: "a comment that disables an unknown check",
+        why: "The comment has no effect; the intended check is still active, or was renamed.",
+        fix: "\"tidegate lint --list\" lists the checks",
         bad: "server { listen 80; # tidegate-lint: off alias-traversl\n}",
         good: "server { listen 80; # tidegate-lint: off alias-traversal\n}",
         run: unknown_check,
@@ -112,7 +114,7 @@ fn missing_default_server(run: &Run<'_>) {
         let name = names.first().and_then(|d| d.args.first()).map(|word| word.text().into_owned()).unwrap_or_default();
         let place = line.or(run.scopes.get(*first).directive);
         if let Some(d) = place {
-            run.at(d, format!("requests for unknown names on {address} are answered by \"{name}\""));
+            run.at(d, format!("\"{name}\" handles requests for unknown names on {address}"));
         }
     }
 }
@@ -125,7 +127,7 @@ fn server_name_never_matches(run: &Run<'_>) {
         for word in &d.args {
             let text = word.text();
             if !text.starts_with('~') && text.contains(['/', ':', ',']) {
-                run.word(word, format!("no host is \"{text}\""));
+                run.word(word, format!("no request has the host \"{text}\""));
             }
         }
     }
@@ -161,7 +163,7 @@ fn weak_tls(run: &Run<'_>) {
         }
         for d in run.scopes.effective(server, "ssl_protocols") {
             if let Some(word) = d.args.iter().find(|word| VERSIONS.contains(&&*word.text())) {
-                run.word(word, format!("{} is withdrawn", word.text()));
+                run.word(word, format!("{} is deprecated", word.text()));
             }
         }
         for d in run.scopes.effective(server, "ssl_ciphers") {
@@ -174,7 +176,7 @@ fn weak_tls(run: &Run<'_>) {
                     && !(*part == "ALL" && removed("aNULL") && (removed("eNULL") || removed("NULL") || removed("LOW")))
             });
             if let Some(weak) = weak {
-                run.word(word, format!("\"{weak}\" brings ciphers that are broken"));
+                run.word(word, format!("\"{weak}\" includes insecure ciphers"));
             }
         }
     }
@@ -215,7 +217,7 @@ fn version_disclosure(run: &Run<'_>) {
 fn unknown_check(run: &Run<'_>) {
     for (span, id) in super::super::quiet::named(run.scopes.files, run.items) {
         if !super::ALL.iter().flat_map(|group| group.iter()).any(|check| check.id == id) {
-            run.add(span, format!("there is no check \"{id}\""), Vec::new());
+            run.add(span, format!("unknown check \"{id}\""), Vec::new());
         }
     }
 }

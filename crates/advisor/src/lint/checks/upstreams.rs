@@ -12,10 +12,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "no-resolver",
         level: Level::Error,
-        title: "proxy_pass with variables and a host name, without resolver",
-        why: "With a variable anywhere in it, the host is looked up when a request comes, and needs a resolver: without one every request \
-              ends with 502 (\"no resolver defined to resolve\").",
-        fix: "write resolver (the address of a local name server), or name an upstream block",
+        title: "proxy_pass with variables and a host name, without a resolver",
+        why: "If the URL contains a variable, nginx resolves the host per request and needs a resolver: without one every \
+              request ends with 502 (\"no resolver defined to resolve\").",
+        fix: "set resolver (the address of a local name server), or use an upstream block",
         bad: "server { listen 80; location / { proxy_pass http://backend.example.com$request_uri; } }",
         good: "resolver 127.0.0.53; server { listen 80; location / { proxy_pass http://backend.example.com$request_uri; } }",
         run: no_resolver,
@@ -23,10 +23,10 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "ssrf",
         level: Level::Error,
-        title: "a client decides which server requests are passed on to",
-        why: "With a value from the request in the host of proxy_pass, the server fetches whatever it is told to, from inside: cloud \
-              metadata, admin interfaces, neighbours.",
-        fix: "choose from a fixed list with map, or make the location internal",
+        title: "a client-controlled upstream host",
+        why: "If the host of proxy_pass contains client input, a client can make the server request any internal address \
+              (SSRF): cloud metadata, admin interfaces, other machines.",
+        fix: "select the host from a fixed list with map, or make the location internal",
         bad: "resolver 127.0.0.53; server { listen 80; location / { proxy_pass http://$arg_host; } }",
         good: "map $arg_host $to { default 127.0.0.1:1; a 127.0.0.1:2; } server { listen 80; location / { proxy_pass http://$to; } }",
         run: ssrf,
@@ -34,9 +34,9 @@ pub const CHECKS: &[Check] = &[
     Check {
         id: "resolver-external",
         level: Level::Note,
-        title: "a resolver outside of one's own network",
-        why: "Answers of a name server come unencrypted over networks of others: whoever forges one decides where requests are passed on to.",
-        fix: "use a resolver on this machine or in the own network",
+        title: "a resolver outside of the local network",
+        why: "DNS responses cross foreign networks unencrypted: an attacker who forges one controls where requests are proxied.",
+        fix: "use a resolver on this machine or in the local network",
         bad: "resolver 8.8.8.8; server { listen 80; }",
         good: "resolver 127.0.0.53 [::1]; server { listen 80; }",
         run: resolver_external,
@@ -124,7 +124,7 @@ fn no_resolver(run: &Run<'_>) {
             !host.is_empty() && !is_address(host) && !is_upstream(run, host) && !host.starts_with("unix:")
         });
         if let Some(host) = named {
-            run.word(word, format!("\"{host}\" cannot be looked up: there is no resolver"));
+            run.word(word, format!("\"{host}\" cannot be resolved: no resolver is set"));
         }
     }
 }
@@ -213,7 +213,7 @@ fn resolver_external(run: &Run<'_>) {
                 Err(_) => false,
             };
             if public {
-                run.word(word, format!("{plain} is not in one's own network"));
+                run.word(word, format!("{plain} is outside of the local network"));
             }
         }
     }

@@ -46,18 +46,16 @@ fn add(all: &mut Vec<Concern>, concern: Concern) {
 fn finding(concern: &Concern) -> Finding {
     let (here, needed, remedy) = match concern {
         Concern::Expired { .. } => ("expired", "valid", "renew it, and reload"),
-        Concern::NotYetValid { .. } => {
-            ("not valid yet", "valid", "look at this machine's clock, or at the certificate")
-        }
-        Concern::EndsSoon { .. } => ("ends soon", "valid", "renew it, and reload"),
+        Concern::NotYetValid { .. } => ("not valid yet", "valid", "check this machine's clock, or the certificate"),
+        Concern::EndsSoon { .. } => ("expires soon", "valid", "renew it, and reload"),
         Concern::OtherNames { .. } => {
-            ("other names", "server_name", "get one for these names too, or correct server_name")
+            ("other names", "server_name", "get a certificate for these names, or correct server_name")
         }
         Concern::Alone { .. } => {
-            ("alone", "its chain", "append the certificates of its authorities to the file, without the root")
+            ("leaf only", "full chain", "append the intermediate certificates to the file, without the root")
         }
         Concern::Disordered { .. } => {
-            ("out of order", "leaf first", "put each certificate before the one of its issuer")
+            ("out of order", "leaf first", "put each certificate before its issuer's certificate")
         }
     };
     Finding {

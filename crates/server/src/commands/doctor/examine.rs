@@ -90,12 +90,12 @@ fn descriptors(machine: &Machine, demand: &Demand) -> Option<Finding> {
     let mut f = finding(OPEN_FILES, number(allowed), number(needed), Some(room), allowed >= needed);
     let each = needed.div_ceil(demand.workers.max(1)).next_multiple_of(1024);
     f.why = format!(
-        "each of {} connections may need {} descriptors; when they are used up, new connections wait",
+        "each of {} connections may need {} descriptors; without free descriptors, new connections wait",
         number(demand.connections()),
         demand.each()
     );
     f.remedy = if machine.root {
-        format!("worker_rlimit_nofile {each};   (in the configuration's main context)")
+        format!("worker_rlimit_nofile {each};   (in the main context)")
     } else {
         let all = needed.next_multiple_of(1024);
         format!("LimitNOFILE={all}   (systemd unit), or as root: ulimit -Hn {all}")
@@ -108,7 +108,7 @@ fn all_descriptors(machine: &Machine, demand: &Demand) -> Option<Finding> {
     let needed = demand.descriptors(demand.connections());
     let room = all.saturating_sub(demand.standing()) / demand.each();
     let mut f = finding("open files, all processes", number(all), number(needed), Some(room), all >= needed);
-    f.why = "the whole machine runs out of descriptors".into();
+    f.why = "all processes of the machine together run out of descriptors".into();
     f.remedy = format!("sysctl -w fs.file-max={}", needed.saturating_mul(2));
     Some(f)
 }
@@ -117,7 +117,7 @@ fn accept_queue(machine: &Machine, demand: &Demand) -> Option<Finding> {
     let here = machine.accept_queue?;
     let (address, needed) = demand.addresses.iter().max_by_key(|(_, backlog)| *backlog)?;
     let mut f = finding("accept queue", number(here), number(*needed), None, here >= *needed);
-    f.why = format!("the kernel cuts the backlog of {address} down to {here}; bursts beyond it are dropped");
+    f.why = format!("the kernel limits the backlog of {address} to {here}; larger bursts of connections are dropped");
     f.remedy = format!("sysctl -w net.core.somaxconn={needed}");
     Some(f)
 }
@@ -130,7 +130,7 @@ fn handshakes(machine: &Machine, demand: &Demand) -> Option<Finding> {
     if here < needed && cookies {
         f.here += " and cookies";
     }
-    f.why = "handshakes beyond it are dropped, and a flood of them keeps clients out".into();
+    f.why = "the kernel drops further handshakes, so a SYN flood locks clients out".into();
     f.remedy = format!("sysctl -w net.ipv4.tcp_max_syn_backlog={needed} net.ipv4.tcp_syncookies=1");
     Some(f)
 }
@@ -141,7 +141,7 @@ fn ports(machine: &Machine, demand: &Demand) -> Option<Finding> {
     let here = each.saturating_mul(demand.upstreams);
     let needed = demand.connections();
     let mut f = finding("ports to upstreams", number(here), number(needed), Some(here), here >= needed);
-    f.why = format!("{} ports for each of {} servers behind us", number(each), demand.upstreams);
+    f.why = format!("{} local ports for each of {} upstream servers", number(each), demand.upstreams);
     f.remedy =
         "sysctl -w net.ipv4.ip_local_port_range=\"10240 65535\", more servers, or proxy_bind with several addresses"
             .into();
@@ -164,10 +164,10 @@ fn own_ports(machine: &Machine, demand: &Demand) -> Option<Finding> {
     f.verdict = Verdict::Note;
     let list = taken.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
     f.why = match taken.is_empty() {
-        true => {
-            "outgoing connections may take ports that servers listen on (such as 8080), which then cannot start".into()
-        }
-        false => format!("outgoing connections may take {list}, on which we listen: a restart then finds it in use"),
+        true => "outgoing connections may use ports of services (such as 8080), which then cannot start".into(),
+        false => format!(
+            "outgoing connections may use {list}, which this configuration listens on: a restart then fails to bind"
+        ),
     };
     f.remedy = match taken.is_empty() {
         true => "sysctl -w net.ipv4.ip_local_port_range=\"10240 65535\"".into(),
@@ -186,7 +186,8 @@ fn resting_ports(machine: &Machine, demand: &Demand) -> Option<Finding> {
     if !reused && !demand.keeps_upstreams {
         f.verdict = Verdict::Note;
     }
-    f.why = format!("a port rests {REST_SECONDS} s after its connection; without kept connections that is a rate");
+    f.why =
+        format!("a port stays in TIME_WAIT for {REST_SECONDS} s; without keepalive this limits the connection rate");
     f.remedy = "keepalive 32;   (in the upstream block), or sysctl -w net.ipv4.tcp_tw_reuse=1".into();
     Some(f)
 }
@@ -196,8 +197,8 @@ fn tracking(machine: &Machine, demand: &Demand) -> Option<Finding> {
     let each = if demand.upstreams > 0 { 2 } else { 1 };
     let needed = demand.connections().saturating_mul(each);
     let free = max.saturating_sub(machine.tracked.unwrap_or(0));
-    let mut f = finding("tracked by the firewall", number(free), number(needed), Some(free / each), free >= needed);
-    f.why = "packets of connections that cannot be tracked are dropped".into();
+    let mut f = finding("tracked connections", number(free), number(needed), Some(free / each), free >= needed);
+    f.why = "the firewall drops packets of connections that it cannot track".into();
     f.remedy = format!(
         "sysctl -w net.netfilter.nf_conntrack_max={}",
         needed.saturating_add(max - free).next_multiple_of(65_536)
@@ -218,24 +219,24 @@ fn memory(machine: &Machine, demand: &Demand) -> Option<Finding> {
     if here >= idle && here < worst {
         f.verdict = Verdict::Note;
         f.why = format!(
-            "idle connections fit; if every one filled its buffers ({} each) they would need {}",
+            "idle connections fit; with full buffers ({} each) the connections need {}",
             bytes(demand.head_bytes + demand.proxy_bytes),
             bytes(worst)
         );
     } else {
-        f.why = format!("{} connections cost {} each when idle", number(demand.connections()), bytes(IDLE_BYTES));
+        f.why = format!("{} idle connections need {} each", number(demand.connections()), bytes(IDLE_BYTES));
     }
-    f.remedy = "lower worker_connections or the buffers' sizes, or add memory".into();
+    f.remedy = "lower worker_connections or the buffer sizes, or add memory".into();
     Some(f)
 }
 
 fn watches(machine: &Machine, demand: &Demand) -> Option<Finding> {
     let here = machine.watches.filter(|_| demand.cache_bytes > 0 && demand.files)?;
-    let mut f = finding("watched folders", number(here), format!("{}+", number(WATCHES_MIN)), None, true);
+    let mut f = finding("watched directories", number(here), format!("{}+", number(WATCHES_MIN)), None, true);
     if here < WATCHES_MIN {
         f.verdict = Verdict::Note;
     }
-    f.why = "files in folders that cannot be watched are looked at on disk at every request".into();
+    f.why = "every request checks files on disk if their directory cannot be watched".into();
     f.remedy = "sysctl -w fs.inotify.max_user_watches=65536".into();
     Some(f)
 }
@@ -243,16 +244,16 @@ fn watches(machine: &Machine, demand: &Demand) -> Option<Finding> {
 fn processors(machine: &Machine, demand: &Demand) -> Vec<Finding> {
     let mut out = Vec::new();
     let Some(here) = machine.processors else { return out };
-    let mut f = finding("processors", number(here), number(demand.workers), None, true);
+    let mut f = finding("CPUs", number(here), number(demand.workers), None, true);
     if demand.workers > here {
         f.verdict = Verdict::Note;
     }
-    f.why = "more workers than processors take turns and gain nothing".into();
+    f.why = "more worker threads than CPUs gain nothing".into();
     f.remedy = "worker_processes auto;".into();
     out.push(f);
     if let Some(quota) = machine.quota_millis.filter(|quota| *quota < demand.workers.saturating_mul(1000)) {
         let mut f = finding(
-            "share of processors",
+            "CPU quota",
             format!("{}.{}", quota / 1000, quota % 1000 / 100),
             number(demand.workers),
             None,
@@ -260,7 +261,7 @@ fn processors(machine: &Machine, demand: &Demand) -> Vec<Finding> {
         );
         f.verdict = Verdict::Note;
         f.why =
-            "the container is stopped for the rest of each period once its share is used up: responses stall".into();
+            "the container is suspended for the rest of each period once its quota is used up: responses stall".into();
         f.remedy = format!("worker_processes {};", (quota / 1000).max(1));
         out.push(f);
     }

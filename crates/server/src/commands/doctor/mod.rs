@@ -20,15 +20,16 @@ use std::io::IsTerminal;
 pub const HELP: &str = "\
 Usage: tidegate doctor [-c FILE] [-p PREFIX] [-g DIRECTIVES] [--json]
 
-Compares what this machine allows (open files, queues, ports, memory, the firewall's table ...)
-with what the configuration needs, says which limit binds first, and the command that lifts it.
-Certificates that end soon, are for other names or lack their chain are named as well.
-Run it as the user and in the container or unit that serves: limits differ between them.
+Compares the limits of this machine (open files, queues, ports, memory, connection tracking ...)
+with the needs of the configuration. Prints the limit that binds first, and the command that raises
+each limit that is too low. Also reports certificates that expire soon, are for other names, or have
+an incomplete chain. Run it as the serving user and in the serving container or unit: limits differ
+between them.
 
-  -c, -p, -g   as for the server itself
-  --json       one JSON object instead of the table
+  -c, -p, -g   as for the server
+  --json       print one JSON object instead of the table
 
-Exit code: 0 when everything fits, 1 when something is short, 2 when the configuration is refused.
+Exit code: 0 if all limits suffice, 1 if a limit is too low, 2 if the configuration is invalid.
 ";
 
 /// Runs the command; the exit code.
@@ -69,7 +70,7 @@ pub fn warnings(invocation: &Invocation, config: &Config) -> Vec<String> {
     let possible = descriptors_allowed(&machine, &demand).is_none_or(|allowed| allowed >= demand.connections());
     let short = examine(&machine, &demand).into_iter().filter(|f| f.verdict == Verdict::Short);
     let short = short.filter(|f| f.name != OPEN_FILES || !possible);
-    short.map(|f| format!("{}: {} here, {} needed: {} ({})", f.name, f.here, f.needed, f.why, f.remedy)).collect()
+    short.map(|f| format!("{}: {} available, {} needed: {} ({})", f.name, f.here, f.needed, f.why, f.remedy)).collect()
 }
 
 fn as_text(name: &str, demand: &Demand, findings: &[Finding], colour: bool) -> String {
@@ -80,12 +81,12 @@ fn as_text(name: &str, demand: &Demand, findings: &[Finding], colour: bool) -> S
         number(demand.connections_each),
         demand.addresses.len(),
         match demand.upstreams {
-            0 => "nothing behind it".to_string(),
-            1 => "1 server behind it".to_string(),
-            n => format!("{n} servers behind it"),
+            0 => "no upstream servers".to_string(),
+            1 => "1 upstream server".to_string(),
+            n => format!("{n} upstream servers"),
         }
     );
-    out += &format!("  {:<26}{:>14}{:>14}\n", "limit", "here", "needed");
+    out += &format!("  {:<26}{:>14}{:>14}\n", "limit", "available", "needed");
     for f in findings {
         let verdict = match f.verdict {
             Verdict::Fine => paint("32", "fine"),
@@ -98,7 +99,7 @@ fn as_text(name: &str, demand: &Demand, findings: &[Finding], colour: bool) -> S
         out += &format!("\n{}: {}\n  = {}\n", f.name, f.why, f.remedy);
     }
     let (limit, connections) = first_to_bind(findings, demand);
-    out += &format!("\nFirst to bind: {limit}, at {} simultaneous connections.\n", number(connections));
+    out += &format!("\nFirst limit: {limit}, at {} simultaneous connections.\n", number(connections));
     out
 }
 
@@ -132,7 +133,7 @@ mod tests {
         let findings = examine(&machine, &demand);
         let text = as_text("nginx.conf", &demand, &findings, false);
         assert!(text.contains("open files") && text.contains("short") && text.contains("LimitNOFILE="), "{text}");
-        assert!(text.contains("First to bind: open files, at "), "{text}");
+        assert!(text.contains("First limit: open files, at "), "{text}");
         let json = as_json("nginx.conf", &demand, &findings);
         assert_eq!(json["first_to_bind"], "open files");
         assert_eq!(json["limits"][0]["verdict"], "short");

@@ -15,32 +15,32 @@ Usage: tidegate explain DIRECTIVE ...
        tidegate explain URL [-c FILE] [-p PREFIX] [-g DIRECTIVES] [-X METHOD] [-H 'NAME: VALUE']
                         [--from ADDRESS] [--to ADDRESS] [--json]
 
-Says what a directive does: its syntax, default, the places where it may stand, nginx's module,
-and whether this version does it, does it differently or refuses it.
+Documents a directive: meaning, syntax, default, contexts, nginx module, and the support in this
+version.
 
   tidegate explain worker_processes
-  tidegate explain proxy_pass root     several at once
-  tidegate explain 'gzip*'             all that begin so
+  tidegate explain proxy_pass root     several directives
+  tidegate explain 'gzip*'             all directives with this prefix
   tidegate explain '$request_uri'      a variable
 
-With a URL, says what becomes of such a request: which server and why, which locations were looked
-at, what rewrote the path, which checks it met, what answers, with which fields; each with its file
-and line. The server's own engine runs the request, up to where it would be passed on; nothing is
-sent, counted or changed, and what others would decide (auth_request, limits) is taken as passed.
-Files are looked for with the rights of who calls it.
+With a URL, traces a request: the selected server and the reason, the locations tried, rewrites,
+access checks, the content handler and the response fields, each with file and line. The server's
+own engine runs the request until it would be passed to an upstream server. The command sends,
+counts and changes nothing, and assumes that external checks (auth_request, limits) pass. File
+lookups use the caller's permissions.
 
   tidegate explain https://www.example.com/app/ -c nginx.conf
-  tidegate explain /img/logo.png -c nginx.conf         on the first address that is listened on
+  tidegate explain /img/logo.png -c nginx.conf         on the first listen address
   tidegate explain http://a.example:8080/x -X POST -H 'Cookie: a=1' --from 192.0.2.7
 
-  -c, -p, -g   as for the server itself
-  -X METHOD    the method; GET unless it is said
-  -H FIELD     a field of the request; may be repeated (Host takes the place of the URL's)
-  --from       the client's address; 127.0.0.1 unless it is said
-  --to         the address that the client connects to, where several are listened on
-  --json       one JSON object
+  -c, -p, -g   as for the server
+  -X METHOD    request method (default: GET)
+  -H FIELD     request header field; may be repeated (Host overrides the URL's host)
+  --from       client address (default: 127.0.0.1)
+  --to         address that the client connects to, if there are several listen addresses
+  --json       print one JSON object
 
-Exit code: 0, 1 when nothing listens there, 2 when the configuration is refused.
+Exit code: 0 on success, 1 if no server listens on the address, 2 if the configuration is invalid.
 ";
 
 const COLUMNS: usize = 100;

@@ -53,7 +53,7 @@ impl Url {
         let (authority, target) = rest.split_at(end);
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.contains(']') => {
-                let port = port.parse().map_err(|_| format!("\"{port}\" is no port"))?;
+                let port = port.parse().map_err(|_| format!("invalid port \"{port}\""))?;
                 (host, Some(port))
             }
             _ => (authority, None),
@@ -61,7 +61,7 @@ impl Url {
         let target = target.split('#').next().unwrap_or_default();
         let target = if target.starts_with('/') { target.to_string() } else { format!("/{target}") };
         if host.is_empty() {
-            return Err(format!("there is no host in \"{text}\""));
+            return Err(format!("no host in \"{text}\""));
         }
         Ok(Url { secure: scheme == "https", host: Some(host.to_string()), port, target })
     }
@@ -127,9 +127,10 @@ fn parse(arguments: &[OsString]) -> Result<Asked, String> {
             "-X" | "--method" => asked.method = value()?,
             "-H" | "--header" => {
                 let field = value()?;
-                let (name, content) = field.split_once(':').ok_or(format!("\"{field}\" is no \"Name: value\""))?;
+                let (name, content) =
+                    field.split_once(':').ok_or(format!("\"{field}\" is not of the form \"Name: value\""))?;
                 if field.contains(['\r', '\n']) {
-                    return Err("a field has no line breaks".into());
+                    return Err("a header field must not contain line breaks".into());
                 }
                 asked.fields.push((name.trim().to_string(), content.trim().to_string()));
             }
@@ -145,13 +146,13 @@ fn parse(arguments: &[OsString]) -> Result<Asked, String> {
         }
     }
     if asked.method.is_empty() || !asked.method.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-') {
-        return Err(format!("\"{}\" is no method", asked.method));
+        return Err(format!("invalid method \"{}\"", asked.method));
     }
     Ok(asked)
 }
 
 fn address(text: &str) -> Result<IpAddr, String> {
-    text.parse().map_err(|_| format!("\"{text}\" is no address"))
+    text.parse().map_err(|_| format!("invalid address \"{text}\""))
 }
 
 /// The listener that a connection to this URL reaches: one of the address before one of all addresses.
@@ -201,7 +202,8 @@ fn explain(asked: &Asked, invocation: &Invocation, config: &Config) -> Result<To
         tls: secure.then(|| host.clone()),
     };
     let head = head(asked, &host);
-    let (request, body) = rehearsal::run(plan, &client, &head).ok_or("this is no request that could be sent")?;
+    let (request, body) =
+        rehearsal::run(plan, &client, &head).ok_or("the URL, method and fields do not form a valid request")?;
     let (files, items) = conf::load(&Disk, invocation).map_err(|e| e.to_string())?;
     let schema = conf::schema();
     let scopes = Scopes::new(&schema, &files, &items);
@@ -315,8 +317,7 @@ impl Teller<'_> {
             None => {
                 let listener = self.plan.listener_of(r.connection());
                 let default = listener.is_some_and(|listener| listener.default_server == r.server);
-                let why =
-                    if default { "no name matches: the default server of" } else { "the server that was chosen on" };
+                let why = if default { "no server_name matches, default server of" } else { "server selected on" };
                 (format!("\"{host}\": {why} {address}"), server_at)
             }
         };
@@ -384,7 +385,7 @@ fn why(host: &str, words: &[(String, At)]) -> Option<(String, At)> {
         best.max_by_key(|(word, _)| word.len()).cloned()
     };
     if let Some((word, at)) = find(&|word| word == host || word.strip_prefix('.') == Some(host)) {
-        return Some((format!("is its name \"{word}\""), at));
+        return Some((format!("matches exact name \"{word}\""), at));
     }
     if host.is_empty() {
         return None;
@@ -392,17 +393,17 @@ fn why(host: &str, words: &[(String, At)]) -> Option<(String, At)> {
     let behind =
         |word: &str| word.strip_prefix('*').or(Some(word)).filter(|word| word.starts_with('.')).map(str::to_string);
     if let Some((word, at)) = find(&|word| behind(word).is_some_and(|tail| host.ends_with(&tail))) {
-        return Some((format!("ends as its name \"{word}\" says"), at));
+        return Some((format!("matches wildcard name \"{word}\""), at));
     }
     if let Some((word, at)) =
         find(&|word| word.strip_suffix('*').is_some_and(|head| head.ends_with('.') && host.starts_with(head)))
     {
-        return Some((format!("begins as its name \"{word}\" says"), at));
+        return Some((format!("matches wildcard name \"{word}\""), at));
     }
     words
         .iter()
         .find(|(word, _)| word.starts_with('~') && expression(word, host))
-        .map(|(word, at)| (format!("matches its name \"{word}\""), *at))
+        .map(|(word, at)| (format!("matches regular expression name \"{word}\""), *at))
 }
 
 fn expression(word: &str, host: &str) -> bool {
@@ -460,11 +461,11 @@ mod tests {
             .map(|w| (w.to_string(), At::default()))
             .into();
         let reason = |host: &str| why(host, &words).map(|(reason, _)| reason);
-        assert_eq!(reason("a.example").as_deref(), Some("is its name \"a.example\""));
-        assert_eq!(reason("x.b.example").as_deref(), Some("ends as its name \"*.b.example\" says"));
-        assert_eq!(reason("c.example").as_deref(), Some("is its name \".c.example\""));
-        assert_eq!(reason("www.org").as_deref(), Some("begins as its name \"www.*\" says"));
-        assert_eq!(reason("x12").as_deref(), Some("matches its name \"~^x\\d+$\""));
+        assert_eq!(reason("a.example").as_deref(), Some("matches exact name \"a.example\""));
+        assert_eq!(reason("x.b.example").as_deref(), Some("matches wildcard name \"*.b.example\""));
+        assert_eq!(reason("c.example").as_deref(), Some("matches exact name \".c.example\""));
+        assert_eq!(reason("www.org").as_deref(), Some("matches wildcard name \"www.*\""));
+        assert_eq!(reason("x12").as_deref(), Some("matches regular expression name \"~^x\\d+$\""));
         assert_eq!(reason("b.example"), None);
     }
 }

@@ -49,15 +49,15 @@ pub fn text(told: &Told) -> String {
         before = &step.kind;
     }
     match (&told.passes, told.status) {
-        (Some(passes), _) => line(&mut out, &format!("{:<13}{}", "passed on", passes.text), &passes.place),
-        (None, Some(status)) => line(&mut out, &format!("{:<13}{status}", "answer"), &None),
-        (None, None) => line(&mut out, &format!("{:<13}none: the connection is closed", "answer"), &None),
+        (Some(passes), _) => line(&mut out, &format!("{:<13}{}", "proxied to", passes.text), &passes.place),
+        (None, Some(status)) => line(&mut out, &format!("{:<13}{status}", "response"), &None),
+        (None, None) => line(&mut out, &format!("{:<13}none: the connection is closed", "response"), &None),
     }
     for (name, value) in &told.headers {
         line(&mut out, &format!("{:<13}{name}: {value}", ""), &None);
     }
     if !told.in_force.is_empty() {
-        out.push_str("\nin force there\n");
+        out.push_str("\neffective directives\n");
         for inner in &told.in_force {
             line(&mut out, &format!("  {}", inner.text), &inner.place);
         }

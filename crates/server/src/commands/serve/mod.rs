@@ -19,14 +19,14 @@ use std::path::{Path, PathBuf};
 pub const HELP: &str = "\
 Usage: tidegate serve [DIR] [--listen ADDRESS] [--tls]
 
-Serves the files of a directory (default: the current one) until Ctrl-C: index.html where there
-is one, a listing elsewhere, with headers that let browsers keep what has not changed.
+Serves the files of a directory (default: the current one) until Ctrl-C: index.html if it exists,
+a directory listing otherwise, with headers for browser caching.
 
   --listen ADDRESS   PORT, IP:PORT or [IPv6]:PORT (default: 127.0.0.1:8080, or the next free port)
-  --tls              HTTPS with HTTP/2, on port 8443 by default; the certificate is issued by an authority
-                     of your own, which is made the first time and can vouch for this machine and private
-                     networks only. How to trust it is printed.
-  --print            print the configuration instead of running it, as a start for one of your own
+  --tls              HTTPS with HTTP/2 (default port: 8443). The certificate comes from a local authority
+                     that is created on first use and restricted to this machine and private networks;
+                     the command prints how to trust it
+  --print            print the generated configuration instead of running it
 
 Only this machine can reach the default address. --listen 0.0.0.0:8080 opens it to the network.
 ";
@@ -116,12 +116,12 @@ fn tell_of_tls(address: SocketAddr, identity: &authority::Identity) {
     let path = match &identity.authority {
         Ok(path) => path,
         Err(why) => {
-            println!("Its authority is for this run only, because it cannot be kept ({why}).");
+            println!("The local authority is valid for this run only, because it cannot be saved ({why}).");
             return;
         }
     };
     let path = path.display();
-    println!("Its certificate is issued by an authority of your own. To trust that:");
+    println!("A local authority has issued the certificate. To trust it:");
     println!("  curl      curl --cacert {path} {url}");
     println!("  Debian    sudo cp {path} /usr/local/share/ca-certificates/tidegate.crt && sudo update-ca-certificates");
     println!("  Chromium  certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n tidegate -i {path}");
@@ -169,7 +169,7 @@ fn check_directory(path: &Path) -> Result<PathBuf, String> {
             ));
         }
         Ok(_) => {}
-        Err(e) if e.kind() == ErrorKind::NotFound => return Err(format!("there is no directory \"{name}\"")),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Err(format!("directory \"{name}\" does not exist")),
         Err(e) => return Err(format!("\"{name}\" cannot be served {}", observe::os(&e))),
     }
     if let Err(e) = std::fs::read_dir(path) {
@@ -207,7 +207,7 @@ fn choose_address(asked: Option<SocketAddr>, first: u16) -> Result<SocketAddr, S
             Err(e) if e.kind() == ErrorKind::AddrNotAvailable => {
                 Err(format!("{} is not an address of this machine", address.ip()))
             }
-            Err(e) => Err(format!("{address} cannot be listened on {}", observe::os(&e))),
+            Err(e) => Err(format!("cannot listen on {address} {}", observe::os(&e))),
         };
     }
     (first..first + PORTS_MAX)
@@ -228,7 +228,7 @@ fn configuration(address: SocketAddr, root: &str, tls: Option<&Tls>) -> String {
         ),
     };
     format!(
-        "# What \"tidegate serve\" runs; a start for a configuration of your own.
+        "# The configuration of \"tidegate serve\", as a starting point for your own.
 daemon off;
 master_process off;
 worker_processes auto;
