@@ -1,5 +1,5 @@
 //! Caches of upstream responses: `proxy_cache` and kin, `proxy_store` (nginx: `ngx_http_file_cache.c`). What they do stands in
-//! `shared/caching`; this folder mounts the table for each protocol and has the variables.
+//! `http-upstream`; this folder mounts the table for each protocol and has the variables.
 
 use conf_schema::{Area, Complaint, Cx, Directive, Level, Problem, Table, Value, directives};
 use http_engine::plan::Folder;

@@ -1,5 +1,5 @@
 //! FastCGI (nginx: `ngx_http_fastcgi_module`): programs that wait for requests, PHP's above all. `record.rs` has the protocol,
-//! `shared/cgi` what it has in common with uwsgi and SCGI, `shared/exchange` everything else.
+//! `http_upstream::cgi` what it has in common with uwsgi and SCGI, `http_upstream::exchange` everything else.
 
 pub mod record;
 

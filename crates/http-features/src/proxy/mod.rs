@@ -1,5 +1,5 @@
 //! Reverse proxy (nginx: `ngx_http_proxy_module`): HTTP towards servers. How servers are chosen, tried and listened to is the same
-//! for every protocol and stands in `shared/exchange`.
+//! for every protocol and stands in `http_upstream::exchange`.
 //!
 //! `request.rs` writes the request, `http2.rs` that of HTTP/2, `http1.rs` reads what comes on a connection, `redirect.rs` translates what a server says of
 //! itself.
