@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn complaints_say_what_to_do() {
         let words = |list: &[&str]| start(&arguments(list)).expect_err("refused");
-        assert_eq!(words(&["/none/such"]), "there is no directory \"/none/such\"");
+        assert_eq!(words(&["/none/such"]), "directory \"/none/such\" does not exist");
         assert!(words(&["/etc/passwd"]).contains("is not a directory; to serve its folder: tidegate serve /etc"));
         assert!(words(&["--port", "1"]).contains("--help"));
         assert!(words(&["a", "b"]).contains("second"));
