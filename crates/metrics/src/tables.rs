@@ -43,7 +43,7 @@ metrics! {
         UPSTREAM_RETRIES: Counter None "tidegate_upstream_retries";
         /// Upstream requests that failed by an error, a timeout or a status listed in `next_upstream`.
         UPSTREAM_FAILURES: Counter None "tidegate_upstream_failures";
-        /// Time to connect to an upstream server, in seconds. A reused connection counts as 0.
+        /// Time to connect to an upstream server, in seconds. Reused connections are not counted.
         UPSTREAM_CONNECT: Histogram Seconds "tidegate_upstream_connect_seconds";
         /// Time to the response head of an upstream server, in seconds.
         UPSTREAM_HEADER: Histogram Seconds "tidegate_upstream_header_seconds";
