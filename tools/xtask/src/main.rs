@@ -19,7 +19,7 @@ use std::process::ExitCode;
 const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
     (
         "bench",
-        "CPU time and memory against nginx, in pairs: [SCENARIO...] [--pairs N] [--seconds S] [--syscalls] [--fairness]",
+        "CPU time and memory against nginx, in pairs: [SCENARIO...] [--pairs N] [--seconds S] [--syscalls] [--fairness] [--large]",
         bench::run,
     ),
     ("bounds", "what attackers cost the release build, beside the bounds of SECURITY.md", bounds::run),
