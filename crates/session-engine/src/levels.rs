@@ -59,3 +59,54 @@ pub fn of(
     };
     tables.iter().enumerate().map(level).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_schema::value::Flag;
+    use conf_schema::{Area, Contexts, Directive, Problem, Schema, Value, check, directives};
+    use conf_syntax::{FileId, parse};
+
+    #[derive(Clone)]
+    struct Own;
+
+    impl Value for Own {
+        const SYNTAX: &'static str = "";
+        const INHERITS: bool = false;
+        fn parse(_: &mut Cx, _: &Directive) -> Result<Self, Problem> {
+            Ok(Own)
+        }
+    }
+
+    directives! {
+        /// A flag that is inherited, and a mark that is not.
+        pub struct Example from ExampleInput {
+            gzip: Flag = "off",
+            internal: Own,
+        }
+    }
+
+    #[test]
+    fn blocks_that_say_nothing_share_what_is_inherited() {
+        let text = b"location / { internal; gzip on; location /a { location /aa {} } location /b {} location /c { gzip off; } }";
+        let (items, mut cx) = (parse(FileId(0), text), Cx::default());
+        let schema = Schema::new(vec![Example::table("example", Area::Http)], "a test");
+        let mut root = check(&schema, &mut cx, &items, Contexts::server).root;
+        let tables = [(Example::table("example", Area::Http), 0)];
+        let outermost = of(&tables, &mut cx, &mut root, None);
+        let block = &mut root.children[0];
+        let outer = of(&tables, &mut cx, block, Some(&outermost));
+        let mut inner = |at: usize| of(&tables, &mut cx, &mut block.children[at], Some(&outer)).remove(0);
+        let (a, b, c) = (inner(0), inner(1), inner(2));
+        let aa = of(&tables, &mut cx, &mut block.children[0].children[0], Some(&[a.clone()])).remove(0);
+        let said = |level: &Level| {
+            let plan = level.plan.downcast_ref::<Example>().expect("its plan");
+            (plan.gzip, plan.internal.is_some())
+        };
+        assert_eq!(said(&outermost[0]), (false, false));
+        assert_eq!(said(&outer[0]), (true, true));
+        assert_eq!([&a, &b, &aa].map(|level| said(level)), [(true, false); 3]);
+        assert_eq!(said(&c), (false, false));
+        assert!(Rc::ptr_eq(&a, &b) && Rc::ptr_eq(&a, &aa));
+    }
+}

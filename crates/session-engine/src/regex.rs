@@ -182,6 +182,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn equal_patterns_are_compiled_once() {
+        let mut cx = Cx::default();
+        let mut pattern =
+            |text: &[u8], caseless| Pattern::<crate::testing::Nobody>::new(&mut cx, text, caseless).expect("a pattern");
+        let (one, other, caseless) =
+            (pattern(b"^/(?<a>x)$", false), pattern(b"^/(?<a>x)$", false), pattern(b"^/(?<a>x)$", true));
+        assert!(Arc::ptr_eq(&one.regex, &other.regex) && !Arc::ptr_eq(&one.regex, &caseless.regex));
+        assert_eq!(one.names, other.names, "each sets its variables");
+        assert_eq!([&one, &caseless].map(|p| p.is_match(b"/X")), [Ok(false), Ok(true)]);
+    }
+
+    #[test]
     fn a_pattern_that_explodes_is_cut_off() {
         let (pattern, _) = Pattern::<crate::testing::Nobody>::at_run_time(br"^(a+)+$").expect("a pattern");
         assert_eq!(pattern.is_match(b"aaaa"), Ok(true));

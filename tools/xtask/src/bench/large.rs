@@ -174,7 +174,7 @@ fn settle(server: &Server) -> Result<Vec<(u32, u64)>, String> {
 /// The configuration, with `@PORT@` where the port goes.
 fn configuration() -> String {
     let mut out = String::from(
-        "# bench: path=/generation\nworker_processes 1;\nevents { worker_connections 1024; }\nerror_log error.log;\n\
+        "# bench: path=/generation\ndaemon off;\nworker_processes 1;\nevents { worker_connections 1024; }\nerror_log error.log;\n\
          pid server.pid;\nhttp {\nserver_names_hash_max_size 8192;\naccess_log off;\n",
     );
     for group in 0..GROUPS {
