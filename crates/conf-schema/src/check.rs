@@ -232,10 +232,10 @@ impl Checker<'_> {
         cx.at = At { span: d.span, line: d.line };
         cx.context = block.context;
         cx.child_index = block.children.len();
-        if let Some((index, row)) = row {
-            if let Some(input) = block.input_mut(*index, self.schema.tables[*index].blank) {
-                (row.set)(input, cx, d)?;
-            }
+        if let Some((index, row)) = row
+            && let Some(input) = block.input_mut(*index, self.schema.tables[*index].blank)
+        {
+            (row.set)(input, cx, d)?;
         }
         if let (Some(mut inner), Some(items)) = (opens, &d.block) {
             if inner == Contexts::if_in_location && block.context == Contexts::server {

@@ -98,7 +98,7 @@ mod tests {
         let outer = of(&tables, &mut cx, block, Some(&outermost));
         let mut inner = |at: usize| of(&tables, &mut cx, &mut block.children[at], Some(&outer)).remove(0);
         let (a, b, c) = (inner(0), inner(1), inner(2));
-        let aa = of(&tables, &mut cx, &mut block.children[0].children[0], Some(&[a.clone()])).remove(0);
+        let aa = of(&tables, &mut cx, &mut block.children[0].children[0], Some(std::slice::from_ref(&a))).remove(0);
         let said = |level: &Level| {
             let plan = level.plan.downcast_ref::<Example>().expect("its plan");
             (plan.gzip, plan.internal.is_some())
