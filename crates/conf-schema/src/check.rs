@@ -85,19 +85,32 @@ pub struct Block<'t> {
     pub context: Contexts,
     /// `None` for the main context.
     pub directive: Option<&'t Directive>,
-    /// One per table of the schema; `None` where nothing was said.
-    pub inputs: Vec<Option<Box<dyn Any>>>,
+    /// What was said, by the table's index in the schema: few of the tables have something in a block.
+    inputs: Vec<(usize, Box<dyn Any>)>,
     pub children: Vec<Block<'t>>,
 }
 
 impl Block<'_> {
     /// What was said to the table of this index.
     pub fn input<T: 'static>(&self, table: usize) -> Option<&T> {
-        self.inputs.get(table)?.as_ref()?.downcast_ref()
+        self.inputs.iter().find(|(index, _)| *index == table)?.1.downcast_ref()
     }
     /// Takes it out.
     pub fn take<T: 'static>(&mut self, table: usize) -> Option<T> {
-        self.inputs.get_mut(table)?.take()?.downcast().ok().map(|input| *input)
+        self.take_any(table)?.downcast().ok().map(|input| *input)
+    }
+    /// Takes it out with its type forgotten.
+    pub fn take_any(&mut self, table: usize) -> Option<Box<dyn Any>> {
+        let at = self.inputs.iter().position(|(index, _)| *index == table)?;
+        Some(self.inputs.swap_remove(at).1)
+    }
+    /// What was said to the table so far, which is nothing (`blank`) at first.
+    fn input_mut(&mut self, table: usize, blank: fn() -> Box<dyn Any>) -> Option<&mut dyn Any> {
+        let at = self.inputs.iter().position(|(index, _)| *index == table).unwrap_or_else(|| {
+            self.inputs.push((table, blank()));
+            self.inputs.len() - 1
+        });
+        self.inputs.get_mut(at).map(|(_, input)| &mut **input)
     }
 }
 
@@ -117,7 +130,7 @@ impl Checked<'_> {
 /// Checks a tree that starts in `context` (usually main).
 pub fn check<'t>(schema: &Schema, cx: &mut Cx, items: &'t [Item], context: Contexts) -> Checked<'t> {
     let mut checker = Checker { schema, complaints: Vec::new(), errors: 0, missing: Vec::new() };
-    let mut root = checker.blank(context, None);
+    let mut root = Checker::blank(context, None);
     checker.items(cx, items, &mut root);
     checker.count_missing();
     let mut complaints = checker.complaints;
@@ -134,9 +147,8 @@ struct Checker<'s> {
 }
 
 impl Checker<'_> {
-    fn blank<'t>(&self, context: Contexts, directive: Option<&'t Directive>) -> Block<'t> {
-        let inputs = self.schema.tables.iter().map(|_| None).collect();
-        Block { context, directive, inputs, children: Vec::new() }
+    fn blank<'t>(context: Contexts, directive: Option<&'t Directive>) -> Block<'t> {
+        Block { context, directive, inputs: Vec::new(), children: Vec::new() }
     }
 
     fn items<'t>(&mut self, cx: &mut Cx, items: &'t [Item], block: &mut Block<'t>) {
@@ -220,10 +232,10 @@ impl Checker<'_> {
         cx.at = At { span: d.span, line: d.line };
         cx.context = block.context;
         cx.child_index = block.children.len();
-        if let Some((index, row)) = row {
-            let table = &self.schema.tables[*index];
-            let input = block.inputs[*index].get_or_insert_with(table.blank);
-            (row.set)(input.as_mut(), cx, d)?;
+        if let Some((index, row)) = row
+            && let Some(input) = block.input_mut(*index, self.schema.tables[*index].blank)
+        {
+            (row.set)(input, cx, d)?;
         }
         if let (Some(mut inner), Some(items)) = (opens, &d.block) {
             if inner == Contexts::if_in_location && block.context == Contexts::server {
@@ -232,7 +244,7 @@ impl Checker<'_> {
             if block.context == Contexts::main && block.children.iter().any(|child| child.context == inner) {
                 return Err(Problem::duplicate().hint("one block holds it all; put the contents together"));
             }
-            let mut child = self.blank(inner, Some(d));
+            let mut child = Checker::blank(inner, Some(d));
             let (outer, words) = (cx.enter(), d.args.iter().map(|word| word.bytes.clone()).collect());
             let around = std::mem::replace(&mut cx.around, words);
             self.items(cx, items, &mut child);

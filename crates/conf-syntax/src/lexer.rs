@@ -100,7 +100,7 @@ impl<'a> Lexer<'a> {
 
     fn word(&mut self) -> Token {
         let start = self.at;
-        let mut bytes = Vec::new();
+        let mut bytes = self.plain(|c| matches!(c, b' ' | b'\t' | b'\r' | b'\n' | b';' | b'{' | b'\\' | b'$'));
         let mut variable = false;
         while let Some(&c) = self.text.get(self.at) {
             if c == b'{' && variable {
@@ -130,10 +130,20 @@ impl<'a> Lexer<'a> {
         self.token(TokenKind::Word { bytes, quoted: false }, start)
     }
 
+    /// The bytes in front of the first one that means something: most words have none.
+    fn plain(&mut self, means: impl Fn(u8) -> bool) -> Vec<u8> {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        // Longer ones are counted byte by byte, with the quote.
+        let rest = rest.get(..WORD_BYTES_MAX - 1).unwrap_or(rest);
+        let plain = rest.iter().position(|c| means(*c)).map_or(rest, |end| &rest[..end]);
+        self.at += plain.len();
+        plain.to_vec()
+    }
+
     fn quoted(&mut self, quote: u8) -> Token {
         let start = self.at;
         self.at += 1;
-        let mut bytes = Vec::new();
+        let mut bytes = self.plain(|c| matches!(c, b'\n' | b'\\') || c == quote);
         while let Some(&c) = self.text.get(self.at) {
             if c == quote {
                 self.at += 1;

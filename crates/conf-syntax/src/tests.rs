@@ -36,6 +36,16 @@ fn words_quotes_and_escapes() {
 }
 
 #[test]
+fn words_may_be_so_long() {
+    let most = "x".repeat(WORD_BYTES_MAX);
+    assert_eq!(words(&format!("a {most};"))[0][1], most);
+    assert!(error(&format!("a {most}x;")).0.starts_with("too long parameter \"xxxxxxxxxx...\" started"));
+    // A quoted one with its opening quote.
+    assert_eq!(words(&format!("a '{}';", &most[1..]))[0][1], &most[1..]);
+    assert!(error(&format!("a '{most}';")).0.starts_with("too long parameter, probably missing terminating \"'\""));
+}
+
+#[test]
 fn errors_in_nginx_words() {
     assert_eq!(error("a b"), ("unexpected end of file, expecting \";\" or \"}\"".into(), 1));
     assert_eq!(error("a {\n b;\n"), ("unexpected end of file, expecting \"}\"".into(), 3));

@@ -16,6 +16,7 @@ use net::listen::{Address, ListenSpec};
 use session_engine::levels::{self, Level};
 use std::any::Any;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -102,6 +103,8 @@ pub fn offer_variables(features: &[&dyn Feature], cx: &mut Cx) {
 
 struct Builder<'a> {
     features: &'a [&'a dyn Feature],
+    /// Indexes of `features` in the order in which a block's are planned.
+    order: Vec<usize>,
     /// Tables by feature: `[0]` is the core's; the index in the checked block follows.
     tables: Vec<(Table, usize)>,
     cx: &'a mut Cx,
@@ -131,8 +134,11 @@ pub fn build(
     table_index: &dyn Fn(&str) -> Option<usize>,
 ) -> Result<HttpPlan, Vec<Complaint>> {
     let tables = tables(features).into_iter().filter_map(|t| table_index(t.feature).map(|i| (t, i))).collect();
+    let mut order: Vec<usize> = (0..features.len()).collect();
+    order.sort_by_key(|i| features[*i].plan_order());
     let mut b = Builder {
         features,
+        order,
         tables,
         cx,
         locations: Vec::new(),
@@ -179,11 +185,11 @@ impl Builder<'_> {
         self.complaints.push(complaint);
     }
 
-    fn levels(&mut self, block: &mut Block<'_>, outer: Option<&[Level]>) -> Vec<Level> {
+    fn levels(&mut self, block: &mut Block<'_>, outer: Option<&[Rc<Level>]>) -> Vec<Rc<Level>> {
         levels::of(&self.tables, self.cx, block, outer)
     }
 
-    fn core_conf<'l>(&self, levels: &'l [Level]) -> &'l CoreConf {
+    fn core_conf<'l>(&self, levels: &'l [Rc<Level>]) -> &'l CoreConf {
         match levels[0].plan.downcast_ref::<CoreConf>() {
             Some(conf) => conf,
             None => unreachable!("the first table is the core's"),
@@ -191,12 +197,12 @@ impl Builder<'_> {
     }
 
     /// The core's settings with what is derived; locations that say nothing share their server's.
-    fn core(&mut self, levels: &[Level], root: Root) -> Arc<Core> {
-        let conf = self.core_conf(levels).clone();
+    fn core(&mut self, levels: &[Rc<Level>], root: Root) -> Arc<Core> {
         let key = (Arc::as_ptr(&levels[0].plan).cast::<u8>() as usize, root.alias);
         if let Some((_, core)) = self.cores.get(&key) {
             return core.clone();
         }
+        let conf = self.core_conf(levels).clone();
         let folder = crate::plan::Folder { path: conf.client_body_temp_path.path.clone(), needed: false };
         if !self.folders.contains(&folder) {
             self.folders.push(folder);
@@ -274,20 +280,20 @@ impl Builder<'_> {
         let Some(d) = block.directive else { return };
         let at = Some(At { span: d.span, line: d.block_end_line.max(d.line) });
         for (i, feature) in self.features.iter().enumerate() {
-            let own = self.tables.get(i + 1).and_then(|(_, index)| block.inputs.get_mut(*index)).and_then(Option::take);
+            let own = self.tables.get(i + 1).and_then(|(_, index)| block.take_any(*index));
             if let Err(problem) = feature.plan_upstream(own, d, self.cx) {
                 self.complain(at, problem);
             }
         }
     }
 
-    fn server(&mut self, block: &mut Block<'_>, outer: &[Level]) -> ServerDraft {
+    fn server(&mut self, block: &mut Block<'_>, outer: &[Rc<Level>]) -> ServerDraft {
         let index = self.servers.len();
-        let own: Option<CoreInput> = self.tables.first().and_then(|(_, i)| block.input::<CoreInput>(*i).cloned());
+        let own = self.tables.first().and_then(|(_, i)| block.input::<CoreInput>(*i));
+        let names = own.and_then(|o| o.server_name.as_ref()).map(|n| n.value.0.clone()).unwrap_or_default();
+        let listens = own.and_then(|o| o.listen.as_ref()).map(|l| l.value.0.clone()).unwrap_or_default();
         let levels = self.levels(block, Some(outer));
-        let conf = self.core_conf(&levels).clone();
-        let names = own.as_ref().and_then(|o| o.server_name.as_ref()).map(|n| n.value.0.clone()).unwrap_or_default();
-        let listens = own.as_ref().and_then(|o| o.listen.as_ref()).map(|l| l.value.0.clone()).unwrap_or_default();
+        let conf = self.core_conf(&levels);
         let large = conf.large_client_header_buffers;
         let name = names.first().map(ServerName::written).unwrap_or_default();
         self.servers.push(Server {
@@ -312,7 +318,7 @@ impl Builder<'_> {
         let root = self.core_conf(&levels).root.0.clone();
         let (location, tree) = self.location(block, &levels, index, None, None, root);
         self.servers[index].location = location;
-        self.servers[index].allow_connect = self.locations.iter().any(|l| l.server == index && l.connect);
+        self.servers[index].allow_connect = self.locations[location..].iter().any(|l| l.connect);
         self.servers[index].tree = tree;
         let at = block.directive.map(|d| At { span: d.span, line: d.line }).unwrap_or_default();
         ServerDraft { names, listens, at }
@@ -322,7 +328,7 @@ impl Builder<'_> {
     fn location(
         &mut self,
         block: &mut Block<'_>,
-        levels: &[Level],
+        levels: &[Rc<Level>],
         server: usize,
         kind: Option<&LocationKind>,
         parent: Option<&LocationKind>,
@@ -427,6 +433,9 @@ impl Builder<'_> {
 
     /// What answers in a location does so in its `if` blocks, too; what passes requests on also in its `limit_except`.
     fn pass_on(&mut self, from: usize, nameless: &[(usize, bool)], passing: Passing) {
+        if nameless.is_empty() {
+            return;
+        }
         let Location { content, extensions, passes, answered_by, .. } = &self.locations[from];
         let (content, extensions, passes, by) = (content.clone(), extensions.clone(), *passes, *answered_by);
         for (inner, is_limit) in nameless {
@@ -444,7 +453,7 @@ impl Builder<'_> {
     }
 
     /// `root` or `alias` of a block: its own, or the enclosing block's, with as much of the URI as that replaces.
-    fn root_of(&self, levels: &[Level], said: (bool, bool), kind: &LocationKind, outer: &Root) -> Root {
+    fn root_of(&self, levels: &[Rc<Level>], said: (bool, bool), kind: &LocationKind, outer: &Root) -> Root {
         let conf = self.core_conf(levels);
         match (said, &conf.alias) {
             ((_, true), Some(alias)) => {
@@ -460,13 +469,12 @@ impl Builder<'_> {
     }
 
     /// Asks all features about a block; gives what passes its requests on.
-    fn features(&mut self, block: &Block<'_>, levels: &[Level], index: usize, children: &[usize]) -> Passing {
+    fn features(&mut self, block: &Block<'_>, levels: &[Rc<Level>], index: usize, children: &[usize]) -> Passing {
         let server = self.locations[index].server;
         let is_server = block.context == Contexts::server;
         let mut answering = Answering::default();
-        let mut order: Vec<usize> = (0..self.features.len()).collect();
-        order.sort_by_key(|i| self.features[*i].plan_order());
-        for i in order {
+        for place in 0..self.order.len() {
+            let i = self.order[place];
             let feature = self.features[i];
             answering.begin(&self.locations[index]);
             let mut plan = BlockPlan {
@@ -484,7 +492,7 @@ impl Builder<'_> {
                 self.complain(at, problem);
                 self.faulty.push(server);
             }
-            answering.end(&mut self.locations[index], block, &feature.table());
+            answering.end(&mut self.locations[index], block, &self.tables[i + 1].0);
         }
         sort_filters(&mut self.locations[index].filters);
         let location = &mut self.locations[index];
@@ -554,7 +562,8 @@ impl Builder<'_> {
                     });
                     let at = Some(listen.at);
                     let entry = &mut by_address[place];
-                    if entry.servers.contains(&server) {
+                    // A server's lines come one after the other.
+                    if entry.servers.last() == Some(&server) {
                         let text = format!("a duplicate listen {}", spec.address);
                         self.complain(at, Problem::says(text));
                         continue;

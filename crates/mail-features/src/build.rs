@@ -12,6 +12,7 @@ use session_engine::levels::{self, Level};
 use session_engine::listen::Listen;
 use std::any::Any;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -93,7 +94,7 @@ impl Builder<'_> {
         }
     }
 
-    fn server(&mut self, block: &mut Block<'_>, outer: &[Level]) {
+    fn server(&mut self, block: &mut Block<'_>, outer: &[Rc<Level>]) {
         let own: Option<CoreInput> = self.tables.first().and_then(|(_, i)| block.input::<CoreInput>(*i).cloned());
         let own = own.unwrap_or_default();
         let levels = levels::of(&self.tables, self.cx, block, Some(outer));

@@ -2,48 +2,111 @@
 
 use conf_schema::{Block, Cx, Table};
 use std::any::Any;
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// One table's input at a level, shared while inner blocks say nothing.
-#[derive(Clone)]
 pub struct Level {
-    pub input: Rc<dyn Any>,
+    pub input: Box<dyn Any>,
     /// What the table's type makes of it: its plan, complete.
     pub plan: Arc<dyn Any + Send + Sync>,
+    /// What blocks inside that say nothing have, all of them the same: made when the first of them asks; `None`: this level.
+    silent: OnceCell<Option<Rc<Level>>>,
+}
+
+impl Level {
+    fn new(table: &Table, input: Box<dyn Any>) -> Rc<Level> {
+        let plan = (table.resolve)(&*input);
+        Rc::new(Level { input, plan, silent: OnceCell::new() })
+    }
+
+    /// The level of a block inside that says nothing to the table.
+    fn of_silent(self: &Rc<Level>, table: &Table) -> Rc<Level> {
+        let inner = self.silent.get_or_init(|| {
+            // Directives that are not inherited must not leak in: compare with an input that inherits nothing.
+            let mut blank = (table.blank)();
+            (table.inherit)(&mut *blank, &*self.input);
+            let whole = (table.given)(&*blank).len() == (table.given)(&*self.input).len();
+            (!whole).then(|| Level::new(table, blank))
+        });
+        inner.as_ref().unwrap_or(self).clone()
+    }
 }
 
 /// The levels of a block: one for each table, which come with their places in the schema. `outer`: those of the enclosing
 /// block, in the same order; the outermost block has none and takes the defaults.
-pub fn of(tables: &[(Table, usize)], cx: &mut Cx, block: &mut Block<'_>, outer: Option<&[Level]>) -> Vec<Level> {
-    let mut levels = Vec::with_capacity(tables.len());
-    for (i, (table, index)) in tables.iter().enumerate() {
-        let own = block.inputs.get_mut(*index).and_then(Option::take);
-        let level = match (outer.and_then(|outer| outer.get(i)), own) {
-            (Some(outer), None) => {
-                // Directives that are not inherited must not leak in: compare with an input that inherits nothing.
-                let mut blank = (table.blank)();
-                (table.inherit)(&mut *blank, &*outer.input);
-                if (table.given)(&*blank).len() == (table.given)(&*outer.input).len() {
-                    outer.clone()
-                } else {
-                    let plan = (table.resolve)(&*blank);
-                    Level { input: Rc::from(blank), plan }
-                }
-            }
+pub fn of(
+    tables: &[(Table, usize)],
+    cx: &mut Cx,
+    block: &mut Block<'_>,
+    outer: Option<&[Rc<Level>]>,
+) -> Vec<Rc<Level>> {
+    let level = |(i, (table, index)): (usize, &(Table, usize))| {
+        let own = block.take_any(*index);
+        match (outer.and_then(|outer| outer.get(i)), own) {
+            (Some(outer), None) => outer.of_silent(table),
             (Some(outer), Some(mut own)) => {
                 (table.inherit)(&mut *own, &*outer.input);
-                let plan = (table.resolve)(&*own);
-                Level { input: Rc::from(own), plan }
+                Level::new(table, own)
             }
             (None, own) => {
                 let mut own = own.unwrap_or_else(|| (table.blank)());
                 (table.fill)(&mut *own, cx);
-                let plan = (table.resolve)(&*own);
-                Level { input: Rc::from(own), plan }
+                Level::new(table, own)
             }
-        };
-        levels.push(level);
+        }
+    };
+    tables.iter().enumerate().map(level).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_schema::value::Flag;
+    use conf_schema::{Area, Contexts, Directive, Problem, Schema, Value, check, directives};
+    use conf_syntax::{FileId, parse};
+
+    #[derive(Clone)]
+    struct Own;
+
+    impl Value for Own {
+        const SYNTAX: &'static str = "";
+        const INHERITS: bool = false;
+        fn parse(_: &mut Cx, _: &Directive) -> Result<Self, Problem> {
+            Ok(Own)
+        }
     }
-    levels
+
+    directives! {
+        /// A flag that is inherited, and a mark that is not.
+        pub struct Example from ExampleInput {
+            gzip: Flag = "off",
+            internal: Own,
+        }
+    }
+
+    #[test]
+    fn blocks_that_say_nothing_share_what_is_inherited() {
+        let text = b"location / { internal; gzip on; location /a { location /aa {} } location /b {} location /c { gzip off; } }";
+        let (items, mut cx) = (parse(FileId(0), text), Cx::default());
+        let schema = Schema::new(vec![Example::table("example", Area::Http)], "a test");
+        let mut root = check(&schema, &mut cx, &items, Contexts::server).root;
+        let tables = [(Example::table("example", Area::Http), 0)];
+        let outermost = of(&tables, &mut cx, &mut root, None);
+        let block = &mut root.children[0];
+        let outer = of(&tables, &mut cx, block, Some(&outermost));
+        let mut inner = |at: usize| of(&tables, &mut cx, &mut block.children[at], Some(&outer)).remove(0);
+        let (a, b, c) = (inner(0), inner(1), inner(2));
+        let aa = of(&tables, &mut cx, &mut block.children[0].children[0], Some(std::slice::from_ref(&a))).remove(0);
+        let said = |level: &Level| {
+            let plan = level.plan.downcast_ref::<Example>().expect("its plan");
+            (plan.gzip, plan.internal.is_some())
+        };
+        assert_eq!(said(&outermost[0]), (false, false));
+        assert_eq!(said(&outer[0]), (true, true));
+        assert_eq!([&a, &b, &aa].map(|level| said(level)), [(true, false); 3]);
+        assert_eq!(said(&c), (false, false));
+        assert!(Rc::ptr_eq(&a, &b) && Rc::ptr_eq(&a, &aa));
+    }
 }

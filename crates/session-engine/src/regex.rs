@@ -5,7 +5,9 @@ use pcre2::bytes::{CaptureLocations, Regex, RegexBuilder};
 use crate::Session;
 use crate::variable::{VarId, Variables};
 use conf_schema::{Cx, Problem};
+use std::collections::HashMap;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 /// A match may try this many steps before it fails: a pattern such as `(a+)+$` must not hold a thread. A failure is neither a
 /// match nor none: an access rule must not be passed by whoever makes it too hard to answer.
@@ -15,9 +17,13 @@ pub const MATCH_STEPS_MAX: u32 = 1_000_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatchFailed(pub String);
 
+/// What the patterns of a configuration were compiled to, by text and whether case counts: servers have many in common.
+#[derive(Default)]
+struct Compiled(HashMap<(Box<[u8]>, bool), Arc<Regex>>);
+
 /// A compiled pattern; named groups set variables of the same name.
 pub struct Pattern<S> {
-    regex: Regex,
+    regex: Arc<Regex>,
     text: Box<[u8]>,
     /// `FILE:LINE` in the configuration; empty for what a request brought.
     place: Box<str>,
@@ -61,6 +67,7 @@ impl<S: Session> Pattern<S> {
         let regex = RegexBuilder::new().jit_if_available(true).build(&limited).map_err(|e| e.to_string())?;
         let names = regex.capture_names().iter().enumerate();
         let names = names.filter_map(|(group, name)| Some((group, name.clone()?))).collect();
+        let regex = Arc::new(regex);
         Ok((Pattern { regex, text: text.into(), place: Box::default(), names: Vec::new(), of: PhantomData }, names))
     }
     /// Compiles a pattern and declares the variables of its named groups.
@@ -68,6 +75,10 @@ impl<S: Session> Pattern<S> {
     /// # Errors
     /// nginx's words for a pattern that PCRE refuses.
     pub fn new(cx: &mut Cx, text: &[u8], caseless: bool) -> Result<Self, Problem> {
+        let key = (Box::from(text), caseless);
+        if let Some(known) = cx.get::<Compiled>().0.get(&key).cloned() {
+            return Pattern::of(cx, known, text);
+        }
         let shown = String::from_utf8_lossy(text).into_owned();
         let limited = format!("(*LIMIT_MATCH={MATCH_STEPS_MAX}){shown}");
         let regex = RegexBuilder::new().caseless(caseless).jit_if_available(true).build(&limited).map_err(|e| {
@@ -81,6 +92,12 @@ impl<S: Session> Pattern<S> {
                 Problem::says(format!("pcre2_compile() failed: {words} in \"{shown}\" at \"{rest}\""))
             }
         })?;
+        let regex = Arc::new(regex);
+        cx.get::<Compiled>().0.insert(key, regex.clone());
+        Pattern::of(cx, regex, text)
+    }
+    /// The pattern at this place of the configuration, with the variables of its named groups.
+    fn of(cx: &mut Cx, regex: Arc<Regex>, text: &[u8]) -> Result<Self, Problem> {
         let place = cx.place().into_boxed_str();
         let variables = cx.get::<Variables<S>>();
         let mut names = Vec::new();
@@ -163,6 +180,18 @@ impl<S: Session> Pattern<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn equal_patterns_are_compiled_once() {
+        let mut cx = Cx::default();
+        let mut pattern =
+            |text: &[u8], caseless| Pattern::<crate::testing::Nobody>::new(&mut cx, text, caseless).expect("a pattern");
+        let (one, other, caseless) =
+            (pattern(b"^/(?<a>x)$", false), pattern(b"^/(?<a>x)$", false), pattern(b"^/(?<a>x)$", true));
+        assert!(Arc::ptr_eq(&one.regex, &other.regex) && !Arc::ptr_eq(&one.regex, &caseless.regex));
+        assert_eq!(one.names, other.names, "each sets its variables");
+        assert_eq!([&one, &caseless].map(|p| p.is_match(b"/X")), [Ok(false), Ok(true)]);
+    }
 
     #[test]
     fn a_pattern_that_explodes_is_cut_off() {

@@ -14,6 +14,7 @@ use session_engine::listen::Listen;
 use session_engine::upstreams::Transparent;
 use std::any::Any;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -189,14 +190,14 @@ impl Builder<'_> {
         let Some(d) = block.directive else { return };
         let at = Some(At { span: d.span, line: d.block_end_line.max(d.line) });
         for (i, feature) in self.features.iter().enumerate() {
-            let own = self.tables.get(i + 1).and_then(|(_, index)| block.inputs.get_mut(*index)).and_then(Option::take);
+            let own = self.tables.get(i + 1).and_then(|(_, index)| block.take_any(*index));
             if let Err(problem) = feature.plan_upstream(own, d, self.cx) {
                 self.complain(at, problem);
             }
         }
     }
 
-    fn server(&mut self, block: &mut Block<'_>, outer: &[Level]) -> Draft {
+    fn server(&mut self, block: &mut Block<'_>, outer: &[Rc<Level>]) -> Draft {
         let own: Option<CoreInput> = self.tables.first().and_then(|(_, i)| block.input::<CoreInput>(*i).cloned());
         let levels = levels::of(&self.tables, self.cx, block, Some(outer));
         let conf = match levels[0].plan.downcast_ref::<CoreConf>() {

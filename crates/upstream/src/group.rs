@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use tokio::sync::Notify;
 
 /// Servers of one line that are kept, whatever its records say.
@@ -287,32 +287,56 @@ fn remembered_names(group: &str, source: &Source) -> Vec<ResolvedAddress> {
     found
 }
 
-/// The same line written twice means two servers, each with its own counters.
-fn remember_all(group: &str, specs: Vec<PeerSpec>) -> Vec<Arc<Peer>> {
-    let mut seen: HashMap<String, usize> = HashMap::new();
-    let mut peers = Vec::with_capacity(specs.len());
-    for spec in specs {
-        let times = seen.entry(format!("{spec:?}")).or_default();
-        *times += 1;
-        peers.push(remembered(group, spec, *times));
-    }
-    peers
+/// What makes a server one that is known: a reload that leaves it as it was leaves it its state.
+#[derive(PartialEq, Eq, Hash)]
+struct PeerId {
+    group: Arc<str>,
+    spec: PeerSpec,
+    /// The same line written twice means two servers, each with its own counters: how many stand before it.
+    before: usize,
 }
 
-/// Peers by group, specification and occurrence: a server that a reload leaves as it was keeps its state.
-fn remembered(group: &str, spec: PeerSpec, occurrence: usize) -> Arc<Peer> {
-    type Key = (String, String, usize);
-    static PEERS: Mutex<Option<HashMap<Key, std::sync::Weak<Peer>>>> = Mutex::new(None);
-    let mut all = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let all = all.get_or_insert_default();
-    all.retain(|_, peer| peer.strong_count() > 0);
-    let key = (group.to_string(), format!("{spec:?}"), occurrence);
-    if let Some(peer) = all.get(&key).and_then(std::sync::Weak::upgrade) {
-        return peer;
+/// Every server of the process that some group has.
+#[derive(Default)]
+struct Peers {
+    known: HashMap<PeerId, Weak<Peer>>,
+    /// Entries at which those of servers that no group has any more are removed.
+    sweep_at: usize,
+}
+
+/// The least of [`Peers::sweep_at`].
+const SWEEP_AT_MIN: usize = 64;
+
+impl Peers {
+    fn get(&mut self, id: PeerId) -> Arc<Peer> {
+        if let Some(peer) = self.known.get(&id).and_then(Weak::upgrade) {
+            return peer;
+        }
+        if self.known.len() >= self.sweep_at {
+            self.known.retain(|_, peer| peer.strong_count() > 0);
+            self.sweep_at = SWEEP_AT_MIN.max(self.known.len() * 2);
+        }
+        let peer = Arc::new(Peer::new(id.spec.clone()));
+        self.known.insert(id, Arc::downgrade(&peer));
+        peer
     }
-    let peer = Arc::new(Peer::new(spec));
-    all.insert(key, Arc::downgrade(&peer));
-    peer
+}
+
+/// The servers of a group's lines: those that are known already, with their state, and new ones.
+fn remember_all(group: &str, specs: Vec<PeerSpec>) -> Vec<Arc<Peer>> {
+    static PEERS: Mutex<Option<Peers>> = Mutex::new(None);
+    let mut seen: HashMap<&PeerSpec, usize> = HashMap::with_capacity(specs.len());
+    let times = |spec| {
+        let times = seen.entry(spec).or_default();
+        *times += 1;
+        *times - 1
+    };
+    let before: Vec<usize> = specs.iter().map(times).collect();
+    let group: Arc<str> = group.into();
+    let mut peers = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let peers = peers.get_or_insert_default();
+    let id = |(spec, before)| PeerId { group: group.clone(), spec, before };
+    specs.into_iter().zip(before).map(id).map(|id| peers.get(id)).collect()
 }
 
 #[cfg(test)]
@@ -343,6 +367,38 @@ mod tests {
         assert!(!Arc::ptr_eq(&members.primary[0], &members.primary[1]));
         assert_eq!(members.tries(), 2);
         assert!(Arc::ptr_eq(&members.primary[1], &group("twice", lines()).members().primary[1]));
+    }
+
+    #[test]
+    fn a_server_keeps_its_state_until_its_line_changes_or_no_group_has_it() {
+        let lines = |max_fails, count| -> Vec<Line> {
+            let spec = |n| PeerSpec { max_fails, ..PeerSpec::new("p", Address::Ip(([127, 0, 0, 1], n).into())) };
+            (1..=count).map(spec).map(fixed).collect()
+        };
+        let first = group("kept", lines(1, 200));
+        let again = group("kept", lines(1, 200));
+        let (before, after) = (first.members(), again.members());
+        assert!(before.primary.iter().zip(&after.primary).all(|(one, other)| Arc::ptr_eq(one, other)));
+        for (name, max_fails) in [("kept", 2), ("another", 1)] {
+            let other = group(name, lines(max_fails, 1));
+            assert!(!Arc::ptr_eq(&other.members().primary[0], &before.primary[0]), "{name} {max_fails}");
+        }
+    }
+
+    #[test]
+    fn servers_that_no_group_has_are_forgotten() {
+        let id = |n: usize| PeerId {
+            group: "g".into(),
+            spec: PeerSpec::new(format!("s{n}"), Address::Unix("s".into())),
+            before: 0,
+        };
+        let mut peers = Peers::default();
+        let kept = peers.get(id(0));
+        for n in 1..1000 {
+            peers.get(id(n));
+        }
+        assert!(peers.known.len() <= SWEEP_AT_MIN, "{}", peers.known.len());
+        assert!(Arc::ptr_eq(&peers.get(id(0)), &kept));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// One `server` line of an `upstream` block, for one of its addresses.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PeerSpec {
     /// As written, or as a service record names it: what consistent hashing places.
     pub name: String,

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
     (
         "bench",
-        "measure CPU time and memory against nginx, in pairs: [SCENARIO...] [--pairs N] [--seconds S] [--syscalls] [--fairness]",
+        "measure CPU time and memory against nginx, in pairs: [SCENARIO...] [--pairs N] [--seconds S] [--syscalls] [--fairness] [--large]",
         bench::run,
     ),
     ("bounds", "measure the cost of attacks on the release build against the bounds of SECURITY.md", bounds::run),

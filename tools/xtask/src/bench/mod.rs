@@ -5,13 +5,14 @@
 //! compared is the servers' CPU time a request, and only within a pair: it survives a busy machine, which requests a second do
 //! not. A scenario of HTTP/2 (`streams=`) has `tidegate bench` as its client; with an `h2o.conf` h2o takes a turn after each pair. A scenario with `rates=` is measured at these offered rates, too, with `tidegate bench` as the client (open loop): there
 //! a server wakes up for every request. `--syscalls` counts system calls a request of one kept connection instead, `--fairness` measures what a second
-//! client waits beside a hog. A scenario of the stream area (`session=tcp`, `session=udp`) has a client of its own, and counts
+//! client waits beside a hog, `--large` what a test and a reload of 1,000 servers cost. A scenario of the stream area (`session=tcp`, `session=udp`) has a client of its own, and counts
 //! megabytes or datagrams. Scenarios
 //! stand in `benches/scenarios`, a folder each; results go to `benches/runs`, whatever they are.
 
 mod calls;
 mod fairness;
 mod idle;
+mod large;
 mod report;
 mod scenario;
 mod server;
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const USAGE: &str = "cargo xtask bench [SCENARIO...] [--pairs N] [--seconds S] [--nginx PATH] \
-                     [--binary PATH] [--client PATH] [--syscalls] [--fairness] [--out DIR] [--note WORDS]";
+                     [--binary PATH] [--client PATH] [--syscalls] [--fairness] [--large] [--out DIR] [--note WORDS]";
 
 /// What `--syscalls` looks at, where no scenario is named: a static file and a proxied answer.
 const CALLS_OF: [&str; 2] = ["static-5k", "proxy-1k"];
@@ -46,6 +47,8 @@ struct Options {
     calls: bool,
     /// Measure what a second client waits beside a hog.
     fairness: bool,
+    /// Measure `-t` and reloads of a large configuration.
+    large: bool,
     out: Option<PathBuf>,
     note: String,
 }
@@ -75,6 +78,10 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         Some(path) => path.canonicalize().map_err(|e| format!("{}: {e}", path.display()))?,
         None => binary.clone(),
     };
+    let folder = options.out.clone().unwrap_or_else(|| root.join("benches/runs").join(report::run_name()));
+    if options.large {
+        return large::run(&binary, &options.nginx, options.pairs, &folder);
+    }
     let programs: &[&str] = if options.calls { &["strace", "taskset", "gzip"] } else { &["wrk", "taskset", "gzip"] };
     for program in programs {
         if Command::new(program).arg("--version").output().is_err() {
@@ -85,7 +92,6 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     if options.fairness {
         let scenarios = scenario::all(&root.join("benches/scenarios"), &["static-5k".to_string()])?;
         let scenario = scenarios.first().ok_or("there is no scenario \"static-5k\"")?;
-        let folder = options.out.clone().unwrap_or_else(|| root.join("benches/runs").join(report::run_name()));
         return fairness::run(scenario, &binary, &options.nginx, options.pairs, options.seconds, &folder);
     }
     let mut rows = Vec::new();
@@ -99,7 +105,6 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         eprintln!("    {}", report::line(&row));
         rows.push(row);
     }
-    let folder = options.out.clone().unwrap_or_else(|| root.join("benches/runs").join(report::run_name()));
     let (pairs, seconds) = (options.pairs, options.seconds);
     report::write(&folder, &rows, &report::Run { pairs, seconds, nginx: version(&options.nginx), note: options.note })
 }
@@ -114,6 +119,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
         client: None,
         calls: false,
         fairness: false,
+        large: false,
         out: None,
         note: String::new(),
     };
@@ -128,6 +134,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--client" => options.client = Some(value()?.into()),
             "--syscalls" => options.calls = true,
             "--fairness" => options.fairness = true,
+            "--large" => options.large = true,
             "--out" => options.out = Some(value()?.into()),
             "--note" => options.note = value()?.clone(),
             flag if flag.starts_with('-') => return Err(format!("unknown option {flag}\n{USAGE}")),

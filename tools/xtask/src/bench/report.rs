@@ -32,13 +32,13 @@ pub struct Run {
 }
 
 /// The middle, and the ends.
-struct Spread {
-    median: f64,
-    least: f64,
-    most: f64,
+pub struct Spread {
+    pub median: f64,
+    pub least: f64,
+    pub most: f64,
 }
 
-fn spread(values: impl Iterator<Item = f64>) -> Spread {
+pub fn spread(values: impl Iterator<Item = f64>) -> Spread {
     let mut all: Vec<f64> = values.collect();
     all.sort_by(f64::total_cmp);
     let (low, high) = (all.len().saturating_sub(1) / 2, all.len() / 2);

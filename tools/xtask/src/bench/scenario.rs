@@ -84,7 +84,8 @@ pub fn all(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, String> {
     Ok(found)
 }
 
-fn parse(name: String, conf: String) -> Result<Scenario, String> {
+/// Reads the load off the configuration's first line.
+pub fn parse(name: String, conf: String) -> Result<Scenario, String> {
     let first = conf.lines().next().unwrap_or("");
     let words = first.strip_prefix("# bench: ").ok_or(format!("{name}: nginx.conf begins without \"# bench: \""))?;
     let mut scenario = Scenario {

@@ -175,6 +175,11 @@ impl Server {
 
     /// CPU time of all threads of all its processes so far, user and system.
     pub fn cpu_ns(&self) -> u64 {
+        self.cpu_of_each().iter().map(|(_, ns)| ns).sum()
+    }
+
+    /// The same process by process; the one that was started is the first.
+    pub fn cpu_of_each(&self) -> Vec<(u32, u64)> {
         let thread_ns = |path: PathBuf| {
             let text = fs::read_to_string(path.join("schedstat")).unwrap_or_default();
             text.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
@@ -183,7 +188,17 @@ impl Server {
             let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
             threads.flatten().map(|thread| thread_ns(thread.path())).sum()
         };
-        self.processes().into_iter().map(process_ns).sum()
+        self.processes().into_iter().map(|pid| (pid, process_ns(pid))).collect()
+    }
+
+    /// Resident memory of each process, in bytes; pages that several share are counted for each.
+    pub fn resident(&self) -> Vec<u64> {
+        let process = |pid: u32| {
+            let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+            line.split_whitespace().nth(1).and_then(|kb| kb.parse::<u64>().ok()).unwrap_or(0) * 1024
+        };
+        self.processes().into_iter().map(process).collect()
     }
 
     /// Proportional share of memory of all its processes, in bytes.
@@ -221,6 +236,14 @@ impl Server {
             (Some(status), Some(length), Some(hash)) => Ok(Answer { status, length, hash }),
             _ => Err(format!("{}: {}", self.name, String::from_utf8_lossy(&output.stderr).trim())),
         }
+    }
+
+    /// Sends the process that was started a signal, by name.
+    pub fn signal(&self, name: &str) -> Result<(), String> {
+        let pid = self.child.id().to_string();
+        let status =
+            Command::new("kill").args([&format!("-{name}"), &pid]).status().map_err(|e| format!("kill: {e}"))?;
+        if status.success() { Ok(()) } else { Err(format!("{} is gone", self.name)) }
     }
 
     /// Where it runs, with its files in `html`.
