@@ -85,7 +85,7 @@ pub struct Block<'t> {
     pub context: Contexts,
     /// `None` for the main context.
     pub directive: Option<&'t Directive>,
-    /// What was said, by the table's index in the schema: few of the tables have something in a block.
+    /// The inputs of a block by the table's index in the schema; few tables have one.
     inputs: Vec<(usize, Box<dyn Any>)>,
     pub children: Vec<Block<'t>>,
 }
@@ -104,7 +104,7 @@ impl Block<'_> {
         let at = self.inputs.iter().position(|(index, _)| *index == table)?;
         Some(self.inputs.swap_remove(at).1)
     }
-    /// What was said to the table so far, which is nothing (`blank`) at first.
+    /// Returns the table's input in this block, made from `blank` when first asked for.
     fn input_mut(&mut self, table: usize, blank: fn() -> Box<dyn Any>) -> Option<&mut dyn Any> {
         let at = self.inputs.iter().position(|(index, _)| *index == table).unwrap_or_else(|| {
             self.inputs.push((table, blank()));

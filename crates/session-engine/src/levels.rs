@@ -11,7 +11,7 @@ pub struct Level {
     pub input: Box<dyn Any>,
     /// What the table's type makes of it: its plan, complete.
     pub plan: Arc<dyn Any + Send + Sync>,
-    /// What blocks inside that say nothing have, all of them the same: made when the first of them asks; `None`: this level.
+    /// The level that all silent blocks inside this one share, made when the first of them asks; `None`: this level itself.
     silent: OnceCell<Option<Rc<Level>>>,
 }
 

@@ -17,7 +17,7 @@ pub const MATCH_STEPS_MAX: u32 = 1_000_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatchFailed(pub String);
 
-/// What the patterns of a configuration were compiled to, by text and whether case counts: servers have many in common.
+/// Compiled patterns of a configuration by text and case sensitivity: servers have many in common.
 #[derive(Default)]
 struct Compiled(HashMap<(Box<[u8]>, bool), Arc<Regex>>);
 

@@ -287,12 +287,12 @@ fn remembered_names(group: &str, source: &Source) -> Vec<ResolvedAddress> {
     found
 }
 
-/// What makes a server one that is known: a reload that leaves it as it was leaves it its state.
+/// The identity of a server over reloads: an unchanged server keeps its state.
 #[derive(PartialEq, Eq, Hash)]
 struct PeerId {
     group: Arc<str>,
     spec: PeerSpec,
-    /// The same line written twice means two servers, each with its own counters: how many stand before it.
+    /// Number of equal lines before this one: a line written twice means two servers with counters of their own.
     before: usize,
 }
 

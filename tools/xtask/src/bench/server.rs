@@ -178,7 +178,7 @@ impl Server {
         self.cpu_of_each().iter().map(|(_, ns)| ns).sum()
     }
 
-    /// The same process by process; the one that was started is the first.
+    /// Times per process; the one that was started comes first.
     pub fn cpu_of_each(&self) -> Vec<(u32, u64)> {
         let thread_ns = |path: PathBuf| {
             let text = fs::read_to_string(path.join("schedstat")).unwrap_or_default();
