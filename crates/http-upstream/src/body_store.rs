@@ -90,6 +90,9 @@ impl BodyStore {
     pub fn len(&self) -> u64 {
         self.length
     }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
     /// The bytes, when they are all in memory.
     pub fn in_memory(&self) -> Option<&[u8]> {
         self.file.is_none().then(|| self.memory.bytes())

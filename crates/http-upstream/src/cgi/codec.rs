@@ -89,6 +89,12 @@ pub struct Closing {
     rest: Bytes,
 }
 
+impl Default for Closing {
+    fn default() -> Self {
+        Closing::new()
+    }
+}
+
 impl Closing {
     pub fn new() -> Closing {
         Closing { asked: Asked::default(), head: CgiHead::new(true), state: State::Ended, rest: Bytes::new() }

@@ -257,7 +257,7 @@ pub fn begin(
                 stream.queue_shared(&bytes, true);
                 Source::Ended
             }
-            None if store.len() == 0 => {
+            None if store.is_empty() => {
                 stream.queue(&[], true);
                 Source::Ended
             }
