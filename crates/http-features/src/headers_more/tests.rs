@@ -33,7 +33,7 @@ fn what_is_wrong_is_said() {
         ("-s", "option -s takes an argument."),
         ("-s 4x4 'A: b'", "invalid status code \\\"4x4\\\""),
         ("': b'", "no key found in the header argument: : b"),
-        ("'X A: b'", "invalid field name"),
+        ("'X(A: b'", "invalid field name"),
         ("'Content-Length: 5'", "cannot be changed"),
         ("'Transfer-Encoding: chunked'", "cannot be changed"),
         ("-a 'Server: x'", "can not append builtin headers"),
