@@ -237,7 +237,10 @@ impl Secure {
     fn ended(&self, worker: &Worker) {
         if self.stream.borrow().is_handshaking() {
             metrics::count_handshake(metrics::Area::Http, None);
-            self.say(worker, Level::Info, "peer closed connection in SSL handshake");
+            // nginx says less of a client that has not sent a byte (`ngx_http_ssl_handshake`).
+            let words =
+                if self.begun.get() { "peer closed connection in SSL handshake" } else { "client closed connection" };
+            self.say(worker, Level::Info, words);
         }
     }
 

@@ -201,6 +201,31 @@ impl Drop for Killed {
     }
 }
 
+/// nginx's answer with the dot segments of its path resolved: paths that rules make are canonical here (the manual's
+/// "Differs" of `rewrite`), and nginx leaves their segments as they are.
+fn without_dots(answer: &str) -> String {
+    let Some((uri, rest)) = answer.strip_prefix("200 ").and_then(|body| body.split_once('|')) else {
+        return answer.to_string();
+    };
+    let mut kept: Vec<&str> = Vec::new();
+    let mut segments = uri.split('/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        let is_last = segments.peek().is_none();
+        match segment {
+            "." | ".." => {
+                if segment == ".." && kept.pop().is_none() {
+                    return "400".into();
+                }
+                if is_last {
+                    kept.push("");
+                }
+            }
+            segment => kept.push(segment),
+        }
+    }
+    format!("200 /{}|{rest}", kept.join("/"))
+}
+
 fn compare(seed: u64) {
     let (ours, theirs) = (free_port(), free_port());
     let servers = servers(seed);
@@ -227,7 +252,7 @@ fn compare(seed: u64) {
     for n in 0..SERVERS {
         for target in REQUESTS {
             let (a, b) = (ask(&mut our, ours, n, target), ask(&mut their, theirs, n, target));
-            if a != b {
+            if a != b && a != without_dots(&b) {
                 let _ = writeln!(differences, "seed {seed}, s{n}, {target}:\n   ours {a}\n  nginx {b}");
             }
         }
