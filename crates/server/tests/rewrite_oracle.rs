@@ -226,6 +226,13 @@ fn without_dots(answer: &str) -> String {
     format!("200 /{}|{rest}", kept.join("/"))
 }
 
+/// A rule of the server makes a path that need not begin with a slash: its target begins with a variable.
+fn makes_relative_paths(servers: &str, n: usize) -> bool {
+    let of_server = servers.split("server_name ").find(|block| block.starts_with(&format!("s{n};"))).unwrap_or("");
+    let mut rules = of_server.lines().filter(|line| line.starts_with("rewrite "));
+    rules.any(|rule| rule.rsplit("\" ").next().is_some_and(|target| target.starts_with('$')))
+}
+
 fn compare(seed: u64) {
     let (ours, theirs) = (free_port(), free_port());
     let servers = servers(seed);
@@ -252,7 +259,9 @@ fn compare(seed: u64) {
     for n in 0..SERVERS {
         for target in REQUESTS {
             let (a, b) = (ask(&mut our, ours, n, target), ask(&mut their, theirs, n, target));
-            if a != b && a != without_dots(&b) {
+            // A path without a slash would go on with the root's own name (`DIR/htmlname`): 400 here, and not looked for.
+            let beside_root = a == "400" && b == "404" && makes_relative_paths(&servers, n);
+            if a != b && a != without_dots(&b) && !beside_root {
                 let _ = writeln!(differences, "seed {seed}, s{n}, {target}:\n   ours {a}\n  nginx {b}");
             }
         }
