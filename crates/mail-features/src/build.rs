@@ -1,4 +1,4 @@
-//! From the checked tree to the plan: inheritance, servers by address, what each feature adds.
+//! Builds the plan from the checked tree: inheritance, servers by address, additions of features.
 
 #![allow(clippy::indexing_slicing, reason = "only a configuration comes here; the builder made the indices itself")]
 
@@ -7,7 +7,7 @@ use crate::core_table::{CoreConf, CoreInput};
 use crate::plan::{Draft, Listener, MailPlan};
 use crate::protocol::{Kind, Starttls};
 use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
-use net::listen::Address;
+use net::Address;
 use session_engine::levels::{self, Level};
 use session_engine::listen::Listen;
 use std::any::Any;
@@ -19,23 +19,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// A feature of the mail area: its directives, and what it adds to a server.
 pub trait Feature: Sync {
     fn table(&self) -> Table;
-    /// Adds to one server. `conf` is the table's plan, inherited and complete.
-    ///
-    /// # Errors
-    /// What is wrong with the server as a whole.
+    /// Adds to one server; `conf` is the table's inherited, complete plan. Fails on faults of the server as a whole.
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem>;
 }
 
-/// What a feature sees of one server while it plans.
 pub struct ServerBuild<'a> {
     pub cx: &'a mut Cx,
     pub server: &'a mut Draft,
     pub kind: Kind,
-    /// It has a `listen ... ssl`.
     pub listens_ssl: bool,
 }
 
-/// Tables of the engine itself and of the features.
 pub fn tables(features: &[&dyn Feature]) -> Vec<Table> {
     let mut tables = vec![CoreConf::table("core", Area::Mail)];
     tables.extend(features.iter().map(|f| f.table()));
@@ -51,17 +45,15 @@ struct Builder<'a> {
     complaints: Vec<Complaint>,
 }
 
-/// Builds the plan of a checked mail block; `table_index` maps a feature's name to its place in the schema.
-///
-/// # Errors
-/// What is wrong with the whole; warnings go to `cx.warnings`.
+/// Builds the plan of a checked mail block; `table_index` maps features to their index in the schema. Warnings go to
+/// `cx.warnings`.
 pub fn build(
     features: &[&dyn Feature],
     mail: &mut Block<'_>,
     cx: &mut Cx,
     table_index: &dyn Fn(&str) -> Option<usize>,
 ) -> Result<MailPlan, Vec<Complaint>> {
-    // A feature without a table of its own would shift those behind it.
+    // A feature without a table would shift later indices.
     let tables = tables(features).into_iter().map(|t| (table_index(t.feature).unwrap_or(usize::MAX), t));
     let tables = tables.map(|(index, table)| (table, index)).collect();
     static GENERATIONS: AtomicU32 = AtomicU32::new(1);
@@ -108,7 +100,7 @@ impl Builder<'_> {
             self.complain(at, Problem::says("no \"listen\" is defined for server"));
             return;
         }
-        // Every listen that knows a protocol by its port says it for those that do not, as in nginx: the first one holds.
+        // The first listen with a well-known port sets the protocol of the others, as in nginx.
         let by_port = listens.iter().find_map(|listen| match &listen.specs.first()?.address {
             Address::Ip(ip) => Kind::of_port(ip.port()),
             Address::Unix(_) => None,
@@ -153,7 +145,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The listeners of the server that comes next. An address has one server.
+    /// Adds the listeners of the next server. An address has one server.
     fn listen(&mut self, listens: &[Listen]) {
         let server = self.plan.servers.len();
         for listen in listens {

@@ -1,4 +1,4 @@
-//! A session's way: PROXY protocol header, handshake, host name, greeting, talk (nginx: `ngx_mail_handler.c`).
+//! Stages of a session: PROXY protocol header, handshake, host name, greeting, dialogue (nginx: `ngx_mail_handler.c`).
 
 use crate::handshake;
 use crate::login::{failed, salt};
@@ -17,14 +17,13 @@ use std::net::SocketAddr;
 use upstream::Stream;
 use upstream::resolver::Failed;
 
-/// The session is over; what was to be said of it was said.
+/// The session is over and its end is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
-/// Octets of what a client says too early that are shown in the error log.
+/// Maximum bytes of premature input in the error log.
 const EARLY_BYTES: usize = 512;
 
-/// A session that is counted as being there.
 struct Active;
 
 impl Active {
@@ -40,7 +39,6 @@ impl Drop for Active {
     }
 }
 
-/// Runs a session to its end.
 pub(crate) async fn serve(mut s: Box<MailSession>, mut stream: Stream, place: Place) {
     let _active = Active::begin();
     if s.srv().error_log.wants(Level::Info) {
@@ -54,7 +52,7 @@ pub(crate) async fn serve(mut s: Box<MailSession>, mut stream: Stream, place: Pl
     }
 }
 
-/// What lasts for a moment is boxed: a session that lasts does not carry the room for it.
+/// Boxes short-lived futures, which would enlarge the session's future.
 async fn session(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed> {
     let plan = s.plan.clone();
     let listener = plan.listeners.get(s.listener).ok_or(Closed)?;
@@ -76,16 +74,13 @@ async fn session(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed>
     if !server.protocol.greeting_delay().is_zero() {
         Box::pin(hold_greeting(s, stream)).await?;
     }
-    // The time runs from here on, over the greeting and all commands.
+    // The timeout covers the greeting and all commands.
     let until = runtime::time::after(server.timeout);
     send(s, stream, &server.protocol.greeting(&s.login)).await?;
     talk::run(s, stream, until).await
 }
 
-/// Sends everything.
-///
-/// # Errors
-/// The client takes nothing, or is gone.
+/// Fails when the client disconnects or reads nothing.
 pub async fn send(s: &MailSession, stream: &Stream, bytes: &[u8]) -> Result<(), Closed> {
     match timeout(s.srv().timeout, write_out(stream, bytes)).await {
         Ok(Ok(())) => Ok(()),
@@ -97,7 +92,6 @@ pub async fn send(s: &MailSession, stream: &Stream, bytes: &[u8]) -> Result<(), 
     }
 }
 
-/// The client has had its time.
 pub fn timed_out(s: &MailSession) -> Closed {
     s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
     Closed
@@ -126,12 +120,11 @@ async fn proxy_header(s: &mut MailSession, stream: &Stream) -> Result<(), Closed
     Ok(())
 }
 
-/// Words of XCLIENT for a client without a host name, and for one whose name could not be looked up (nginx:
-/// `ngx_mail_smtp_init_session`).
+/// XCLIENT's words for no host name, and for a failed lookup (nginx: `ngx_mail_smtp_init_session`).
 const UNAVAILABLE: &str = "[UNAVAILABLE]";
 const TEMPUNAVAIL: &str = "[TEMPUNAVAIL]";
 
-/// The client's host name: the name of its address, if that name has the address, too.
+/// Returns the client's host name: the name of its address, if that name resolves to the address.
 async fn host(s: &mut MailSession) -> String {
     let Some(Resolving { resolver, timeout }) = s.srv().resolving.clone() else { return UNAVAILABLE.into() };
     let Some(peer) = s.peer else { return TEMPUNAVAIL.into() };
@@ -145,7 +138,6 @@ async fn host(s: &mut MailSession) -> String {
             return fault(why);
         }
     };
-    // RFC 1034, 3.5
     if name.is_empty() || !name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'.') {
         s.log(Level::Error, format_args!("{text} resolved to invalid host name \"{name}\""));
         return TEMPUNAVAIL.into();
@@ -161,7 +153,7 @@ async fn host(s: &mut MailSession) -> String {
     }
 }
 
-/// A client that says something before it is greeted is turned away (`smtp_greeting_delay`).
+/// Rejects a client that sends data before the greeting (`smtp_greeting_delay`).
 async fn hold_greeting(s: &mut MailSession, stream: &Stream) -> Result<(), Closed> {
     let plan = s.plan.clone();
     let protocol = &plan.srv(s.server).protocol;

@@ -1,17 +1,14 @@
-//! Bodies of fuzz targets: any bytes as a client's, a panic when a belief does not hold.
+//! Bodies of fuzz targets: any bytes of a client; a panic reports a violation.
 
 use crate::login::{Login, fits};
 use crate::protocol::{Dialogue, Next, Starttls, Talk, Then};
 use crate::sasl::Methods;
 
-/// Octets of a command, as a server would have them.
+/// Maximum size of a command in bytes.
 const COMMAND_BYTES_MAX: usize = 4096;
 
-/// The first two octets choose protocol, methods and `starttls`, the third how the rest is cut; the rest is what a client says.
-/// However it is cut, the same is answered, and no login has anything in it that could become a command of its own.
-///
-/// # Panics
-/// When that is not so.
+/// Takes protocol, methods and `starttls` from two bytes, the cuts from a third, then input. Panics if answers depend
+/// on the cuts or a login contains a command.
 pub fn mail_dialogue(data: &[u8]) {
     let [which, methods, cut, input @ ..] = data else { return };
     let methods = Methods(u32::from(*methods) & 63);
@@ -32,10 +29,7 @@ pub fn mail_dialogue(data: &[u8]) {
     assert_eq!(talk(make(), starttls, &[head, tail]), whole, "cut at {at}");
 }
 
-/// The response of an authentication server: whatever is read of it can stand in a command.
-///
-/// # Panics
-/// When that is not so.
+/// Panics if a value from an authentication server's response does not fit into a command.
 pub fn mail_auth(data: &[u8]) {
     if let Ok(Some(response)) = crate::auth_http::read(data) {
         let values = [response.user, response.password, response.refused, response.error_code];
@@ -44,7 +38,6 @@ pub fn mail_auth(data: &[u8]) {
     }
 }
 
-/// All that is answered to these pieces.
 fn talk(mut dialogue: Box<dyn Dialogue>, starttls: Starttls, pieces: &[&[u8]]) -> Vec<u8> {
     let mut login = Login { salt: b"<1.2@h>".to_vec(), ..Login::default() };
     let (mut input, mut out, mut notes) = (Vec::new(), Vec::new(), Vec::new());
@@ -80,7 +73,6 @@ fn talk(mut dialogue: Box<dyn Dialogue>, starttls: Starttls, pieces: &[&[u8]]) -
 mod tests {
     use super::*;
 
-    /// What the fuzz target would do with a seed: random words of the protocols.
     #[test]
     fn random_talks() {
         const WORDS: &[&[u8]] = &[

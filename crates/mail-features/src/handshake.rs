@@ -9,18 +9,15 @@ use std::sync::Arc;
 use tls::{Choice, VerifyClient};
 use upstream::Stream;
 
-/// Makes the handshake and judges the client's certificate.
-///
-/// # Errors
-/// There is no session without it.
+/// Performs the handshake and verifies the client's certificate. A failure ends the session.
 pub async fn make(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed> {
     s.doing = if s.starttls { "in starttls state" } else { "SSL handshaking" };
     let plan = s.plan.clone();
     let server = plan.srv(s.server);
     let tls = server.tls.as_ref().ok_or(Closed)?;
-    // The server's part of the handshake is more than one write.
+    // The server's handshake takes several writes.
     stream.hurry();
-    // The area knows no names: an address has one server.
+    // Ignores SNI: an address has one server.
     let choose = |_: &tls::ClientHello| match &tls.rules {
         None => Choice::Fail,
         Some(rules) => match &tls.certificates {

@@ -1,25 +1,23 @@
-//! Lines of commands, as POP3 and SMTP have them: a word, and what follows it.
+//! Command lines of POP3 and SMTP: a word and its arguments.
 
 use crate::login::fits;
 
-/// A line that has come whole.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// Without its end.
     pub text: &'a [u8],
-    /// Octets with its end.
+    /// Length in bytes, with the line break.
     pub length: usize,
 }
 
-/// The first line; `None`: its end has not come.
+/// Returns the first line; `None` if it is incomplete.
 pub fn first(input: &[u8]) -> Option<Line<'_>> {
     let end = memchr::memchr(b'\n', input)?;
     let text = input.get(..end).unwrap_or_default();
     Some(Line { text: text.strip_suffix(b"\r").unwrap_or(text), length: end + 1 })
 }
 
-/// The word that a line begins with, in upper case, and what stands behind it, from the first octet that is no space.
-/// `None`: there is no command like this. `letters_max`: the longest that is known.
+/// Splits a line into its first word in upper case and the arguments; `None`: not a command. `letters_max`: longest
+/// known command.
 pub fn command(text: &[u8], letters_max: usize) -> Option<(Vec<u8>, &[u8])> {
     let end = memchr::memchr(b' ', text).unwrap_or(text.len());
     let (word, rest) = text.split_at_checked(end)?;
@@ -27,7 +25,7 @@ pub fn command(text: &[u8], letters_max: usize) -> Option<(Vec<u8>, &[u8])> {
     (known && fits(rest)).then(|| (word.to_ascii_uppercase(), trim_start(rest)))
 }
 
-/// The words of a line, `most` of them; `None`: there are more, or something that no line may have.
+/// Splits a line into at most `most` words; `None`: too many, or an invalid byte.
 pub fn words(text: &[u8], most: usize) -> Option<Vec<&[u8]>> {
     let words: Vec<&[u8]> = text.split(|c| *c == b' ').filter(|word| !word.is_empty()).take(most + 1).collect();
     (words.len() <= most && fits(text)).then_some(words)

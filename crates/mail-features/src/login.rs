@@ -1,23 +1,20 @@
-//! What a client has said of itself before it is logged in.
+//! Credentials and envelope of a client before its login.
 
 use observe::os;
 use std::fmt;
 
-/// How a client says who it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// A name and a password: LOGIN, USER and PASS, AUTH PLAIN, AUTH LOGIN.
+    /// Name and password: LOGIN, USER and PASS, AUTH PLAIN, AUTH LOGIN.
     #[default]
     Plain,
     Apop,
     CramMd5,
     External,
-    /// SMTP without a login.
     None,
 }
 
 impl Method {
-    /// As the authentication server is told (`Auth-Method`).
     pub fn name(self) -> &'static str {
         match self {
             Method::Plain => "plain",
@@ -27,36 +24,33 @@ impl Method {
             Method::None => "none",
         }
     }
-    /// The password is a digest of the salt: the real one is the authentication server's to tell.
+    /// The password is a digest of the salt; the authentication server returns the real one.
     pub fn is_digest(self) -> bool {
         matches!(self, Method::Apop | Method::CramMd5)
     }
 }
 
-/// What an SMTP client has said of a message. No value has a line's end in it.
+/// Envelope of an SMTP client's message. Values contain no line breaks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Envelope {
-    /// The argument of HELO or EHLO.
     pub helo: Vec<u8>,
-    /// The whole command MAIL, without its line's end.
+    /// The complete MAIL command, without the line break.
     pub from: Vec<u8>,
-    /// The whole command RCPT.
+    /// The complete RCPT command.
     pub to: Vec<u8>,
-    /// It has said EHLO.
+    /// The client sent EHLO.
     pub extended: bool,
 }
 
-/// See the module's documentation.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Login {
-    /// Without CR, LF and NUL, which would mean something to servers.
+    /// Contains no CR, LF and NUL.
     pub user: Vec<u8>,
-    /// The same; `None`: none was said.
+    /// `None`: not sent.
     pub password: Option<Vec<u8>>,
     pub method: Method,
-    /// What digests are made with, without a line's end; empty where no method needs it.
+    /// Salt of digests, without a line break; empty if no method needs it.
     pub salt: Vec<u8>,
-    /// How often the client has said who it is.
     pub attempts: u64,
     pub envelope: Envelope,
 }
@@ -69,7 +63,7 @@ impl fmt::Debug for Login {
 }
 
 impl Login {
-    /// Takes a name and a password over; `false`: they could not stand in a command's line.
+    /// Sets name and password; `false` if they contain bytes that do not fit into a command.
     #[must_use]
     pub fn set(&mut self, method: Method, user: &[u8], password: Option<&[u8]>) -> bool {
         if !fits(user) || !password.is_none_or(fits) {
@@ -82,25 +76,25 @@ impl Login {
     }
 }
 
-/// A value that may stand in a line of a command: without its end, and without NUL, which separates in SASL.
+/// Tells whether a value fits into a command line: no line break, and no NUL, which separates in SASL.
 pub fn fits(value: &[u8]) -> bool {
     !value.iter().any(|c| matches!(c, b'\r' | b'\n' | 0))
 }
 
-/// A new salt (nginx: `ngx_mail_salt`): `<random.time@name>`.
+/// Creates a salt (nginx: `ngx_mail_salt`): `<random.time@name>`.
 pub fn salt(random: u64, unix_seconds: i64, server_name: &str) -> Vec<u8> {
     format!("<{random}.{unix_seconds}@{server_name}>").into_bytes()
 }
 
-/// Octets of what a peer has said that a line of the error log shows: there is room for the rest of the line.
+/// Maximum bytes of a peer in an error log line, with room for the rest of the line.
 const SHOWN_BYTES: usize = 512;
 
-/// What a peer has said, for the error log.
+/// Quotes a peer's bytes for the error log.
 pub fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..SHOWN_BYTES).unwrap_or(bytes)).into_owned()
 }
 
-/// nginx's words for a failed call, with the system's.
+/// Returns nginx's message about a failed call, with the system's error.
 pub fn failed(call: &str, e: &std::io::Error) -> String {
     format!("{call}() failed {}", os(e))
 }

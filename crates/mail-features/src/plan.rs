@@ -1,8 +1,9 @@
-//! What runs: listeners and servers. Built once from the checked tree, immutable afterwards.
+//! Plan of the area, built once from the checked tree, immutable afterwards.
 
 use crate::protocol::{Protocol, Refusal, ServerLogin, Starttls};
 use crate::session::MailSession;
-use net::listen::{Address as Local, ListenSpec};
+use net::Address;
+use net::listen::ListenSpec;
 use observe::ErrorLog;
 use session_engine::forwarded::Trusted;
 use session_engine::tls::ServerTls;
@@ -12,15 +13,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use upstream::{Address, Stream};
+use upstream::Stream;
 
-/// The mail area, ready to run.
 pub struct MailPlan {
-    /// No two plans of a process have the same; never 0.
+    /// Unique per plan of a process; never 0.
     pub generation: u32,
     pub listeners: Vec<Listener>,
-    /// Listeners by address.
-    pub(crate) places: HashMap<Local, usize>,
+    pub(crate) places: HashMap<Address, usize>,
     pub servers: Vec<Server>,
 }
 
@@ -31,15 +30,12 @@ impl std::fmt::Debug for MailPlan {
 }
 
 impl MailPlan {
-    /// The sockets that it needs.
     pub fn specs(&self) -> impl Iterator<Item = &ListenSpec> {
         self.listeners.iter().map(|l| &l.spec)
     }
-    /// The index of the listener on an address.
-    pub fn place(&self, address: &Local) -> Option<usize> {
+    pub fn place(&self, address: &Address) -> Option<usize> {
         self.places.get(address).copied()
     }
-    /// A server by its index.
     #[inline]
     #[allow(
         clippy::indexing_slicing,
@@ -50,29 +46,25 @@ impl MailPlan {
     }
 }
 
-/// An address, and the one server behind it.
 #[derive(Debug)]
 pub struct Listener {
     pub spec: ListenSpec,
     pub proxy_protocol: bool,
     /// `listen ... ssl`: connections begin with a handshake.
     pub ssl: bool,
-    /// Index of its server.
     pub server: usize,
 }
 
-/// A `server` block.
 pub struct Server {
     /// `server_name`, or the machine's name.
     pub name: String,
     pub error_log: Arc<ErrorLog>,
-    /// How long a client has for its login, and a server for its part in it.
+    /// Maximum time for the client's login, and for each step of the login at the mail server.
     pub timeout: Duration,
-    /// Invalid commands after which the connection ends.
+    /// Number of invalid commands after which the connection is closed.
     pub max_errors: u64,
-    /// Whom it asks for names.
     pub resolving: Option<Resolving>,
-    /// Who may name another client in a PROXY protocol header.
+    /// Proxies whose PROXY protocol headers are trusted.
     pub proxies: Vec<Trusted>,
     pub starttls: Starttls,
     pub tls: Option<Arc<ServerTls<MailSession>>>,
@@ -81,7 +73,6 @@ pub struct Server {
     pub passer: Arc<dyn PassOn>,
 }
 
-/// The same while it is planned.
 pub struct Draft {
     pub name: String,
     pub error_log: Arc<ErrorLog>,
@@ -97,7 +88,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// `None`: a feature has complained.
+    /// `None`: a feature has reported an error.
     pub fn finish(self) -> Option<Server> {
         Some(Server {
             name: self.name,
@@ -115,52 +106,52 @@ impl Draft {
     }
 }
 
-/// What becomes of a client that has said who it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may try again after a while; with no time it may not.
-    Refused { refusal: Refusal, wait: Duration },
-    /// The question is put again after a while.
-    AskAgain { wait: Duration, user: Option<Vec<u8>>, password: Option<Vec<u8>> },
-    /// It is logged in at a server, under another name and password where these are said.
+    /// The client may try again after `wait`; never if it is zero.
+    Refused {
+        refusal: Refusal,
+        wait: Duration,
+    },
+    AskAgain {
+        wait: Duration,
+        user: Option<Vec<u8>>,
+        password: Option<Vec<u8>>,
+    },
+    /// Logs the client in at a server, with another name and password if given.
     Pass {
         to: Address,
-        /// The server, for the error log.
         name: String,
         user: Option<Vec<u8>>,
         password: Option<Vec<u8>>,
-        /// Who said so.
         authority: String,
     },
 }
 
-/// Nobody could say; the words are for the error log.
+/// The authentication failed to decide; the text is for the error log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthFault(pub Option<String>);
 
-/// Says what becomes of clients.
 pub trait Authenticate: Send + Sync {
     fn ask<'a>(&'a self, s: &'a MailSession) -> Pin<Box<dyn Future<Output = Result<Verdict, AuthFault>> + 'a>>;
 }
 
-/// Where a client goes, and what is on its way there already.
+/// A login to pass to a server, with pending input.
 pub struct Passing {
     pub to: Address,
     pub login: Box<dyn ServerLogin>,
-    /// What the client has said behind its login.
+    /// Bytes that the client sent after its login.
     pub pending: Vec<u8>,
 }
 
-/// How a session ends that was to be passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PassEnd {
-    /// It was.
+    /// The session was passed and has ended.
     Done,
-    /// It was not, and the client is told so.
+    /// The login failed; the client gets this reply.
     Failed(Vec<u8>),
 }
 
-/// Logs a client in at a server, and passes its bytes from then on.
 pub trait PassOn: Send + Sync {
     fn run<'a>(
         &'a self,

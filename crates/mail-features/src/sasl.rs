@@ -1,5 +1,4 @@
-//! SASL as the three protocols share it (RFC 4422; nginx: `ngx_mail_auth_parse` and what it leads to): PLAIN, LOGIN, CRAM-MD5 and
-//! EXTERNAL, as a state that takes one word after the other.
+//! SASL for the three protocols (RFC 4422; nginx: `ngx_mail_auth_parse`): PLAIN, LOGIN, CRAM-MD5 and EXTERNAL.
 
 use crate::login::{Login, Method};
 use crate::protocol::{Starttls, Talk};
@@ -8,21 +7,18 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 conf_schema::word_set! {
-    /// `imap_auth`
     pub struct ImapMethods { PLAIN = 1 "plain", LOGIN = 2 "login", CRAM_MD5 = 4 "cram-md5", EXTERNAL = 8 "external" }
 }
 conf_schema::word_set! {
-    /// `pop3_auth`
     pub struct Pop3Methods { PLAIN = 1 "plain", APOP = 32 "apop", CRAM_MD5 = 4 "cram-md5", EXTERNAL = 8 "external" }
 }
 conf_schema::word_set! {
-    /// `smtp_auth`
     pub struct SmtpMethods {
         PLAIN = 1 "plain", LOGIN = 2 "login", CRAM_MD5 = 4 "cram-md5", EXTERNAL = 8 "external", NONE = 16 "none",
     }
 }
 
-/// Methods of any of the protocols; the bits of the sets above.
+/// Methods of any protocol; the bits of the sets above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Methods(pub u32);
 
@@ -49,7 +45,7 @@ impl Methods {
     pub fn needs_salt(self) -> bool {
         self.cram_md5() || self.apop()
     }
-    /// Those that SASL has a name for, in the order of capabilities.
+    /// Names in SASL, in the order of capabilities.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let all = [
             (Self::PLAIN, "PLAIN"),
@@ -65,7 +61,6 @@ impl Methods {
     }
 }
 
-/// What an exchange waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     Plain,
@@ -75,20 +70,17 @@ pub enum Waiting {
     External,
 }
 
-/// How an exchange goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The client is asked for something: the text of the challenge, in base64.
+    /// Challenge text in base64.
     Ask(String, Waiting),
-    /// The login has been said.
     Done,
 }
 
-/// "Username:" and "Password:".
 const USERNAME: &str = "VXNlcm5hbWU6";
 const PASSWORD: &str = "UGFzc3dvcmQ6";
 
-/// Begins an exchange with the words of an AUTH command. `None`: an invalid command.
+/// Starts an exchange with the words of an AUTH command. `None`: an invalid command.
 pub fn begin(words: &[&[u8]], methods: Methods, talk: &mut Talk<'_>) -> Option<Progress> {
     if talk.starttls == Starttls::Only {
         return None;
@@ -102,13 +94,13 @@ pub fn begin(words: &[&[u8]], methods: Methods, talk: &mut Talk<'_>) -> Option<P
         (b"PLAIN", [all]) => answer(Waiting::Plain, all, talk),
         (b"CRAM-MD5", []) if methods.cram_md5() => ask(&encode(&talk.login.salt), Waiting::CramMd5),
         (b"EXTERNAL", []) if methods.external() => ask(USERNAME, Waiting::External),
-        // nginx takes an initial response of EXTERNAL whether or not the method is allowed; we do not.
+        // nginx accepts EXTERNAL's initial response even if the method is disabled; Tidegate does not.
         (b"EXTERNAL", [user]) if methods.external() => answer(Waiting::External, user, talk),
         _ => None,
     }
 }
 
-/// Goes on with what the client answers. `None`: an invalid command.
+/// Continues with the client's response. `None`: an invalid command.
 pub fn answer(waiting: Waiting, word: &[u8], talk: &mut Talk<'_>) -> Option<Progress> {
     let name = match waiting {
         Waiting::Plain => "PLAIN",
@@ -126,7 +118,7 @@ pub fn answer(waiting: Waiting, word: &[u8], talk: &mut Talk<'_>) -> Option<Prog
     };
     match waiting {
         Waiting::Plain => {
-            // The first part, whom it acts for, is not looked at.
+            // Ignores the authorization identity.
             let after = memchr::memchr(0, &bytes).and_then(|at| bytes.get(at + 1..));
             let Some(rest) = after.filter(|rest| !rest.is_empty()) else { return invalid("login", talk) };
             let end = memchr::memchr(0, rest);
@@ -146,7 +138,7 @@ pub fn answer(waiting: Waiting, word: &[u8], talk: &mut Talk<'_>) -> Option<Prog
             done(talk.login, Method::Plain, &user, Some(&bytes)).or_else(|| invalid("password", talk))
         }
         Waiting::CramMd5 => {
-            // The name may have spaces in nginx's reading only up to the first.
+            // As in nginx, the name ends at the first space.
             let space = memchr::memchr(b' ', &bytes);
             let parts = space.and_then(|at| Some((bytes.get(..at)?, bytes.get(at + 1..)?)));
             match parts.filter(|(_, digest)| digest.len() == 32) {
@@ -164,7 +156,7 @@ fn done(login: &mut Login, method: Method, user: &[u8], password: Option<&[u8]>)
     login.set(method, user, password).then_some(Progress::Done)
 }
 
-/// As nginx reads it: the padding may be missing, and everything from it on is not read.
+/// As in nginx: padding is optional, and ends the input.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -177,7 +169,6 @@ fn decode(word: &[u8]) -> Option<Vec<u8>> {
     LENIENT.decode(word.get(..end)?).ok()
 }
 
-/// In base64, with padding.
 pub fn encode(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
@@ -243,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Names and passwords become lines of commands.
+    /// Names and passwords become parts of command lines.
     #[test]
     fn nothing_that_could_end_a_line_gets_through() {
         for bytes in [&b"\0a\r\nDELE 1\0p"[..], b"\0a\0p\nq", b"\0a\0p\0q", b"\0a\rb\0p"] {

@@ -2,7 +2,7 @@
 
 use crate::login::Login;
 use crate::plan::{MailPlan, Server};
-use net::listen::Address;
+use net::Address;
 use observe::{ErrorLog, Level};
 use session_engine::regex::Captures;
 use session_engine::variable::VarId;
@@ -11,39 +11,34 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What is known of a session before it begins.
 pub struct Facts {
     pub plan: Rc<Arc<MailPlan>>,
-    /// Index of the listener in the plan.
     pub listener: usize,
     /// The connection's number, for the error log.
     pub number: u64,
     /// `None`: a UNIX-domain socket.
     pub peer: Option<SocketAddr>,
-    /// The address that the client connected to.
     pub local: Rc<Address>,
 }
 
-/// See the module's documentation.
 pub struct MailSession {
     pub plan: Rc<Arc<MailPlan>>,
     pub listener: usize,
     pub server: usize,
     pub number: u64,
-    /// The client, or whom a trusted proxy names as such.
+    /// The client, or the one that a trusted proxy reports.
     pub peer: Option<SocketAddr>,
     pub local: Rc<Address>,
-    /// What a PROXY protocol header said, and its bytes.
+    /// PROXY protocol header and its bytes.
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
     pub tls: Option<Arc<tls::Facts>>,
-    /// It has gone over to TLS.
+    /// Has switched to TLS.
     pub starttls: bool,
     pub login: Login,
-    /// The client's host name, or why there is none; empty: it is of no interest.
+    /// Client's host name, or the reason for its absence; empty if not needed.
     pub host: String,
-    /// What is being done, for the error log.
     pub doing: &'static str,
-    /// The server that the client is passed to, for the error log.
+    /// The mail server, for the error log.
     pub upstream: Option<String>,
     captures: Captures,
 }
@@ -77,11 +72,10 @@ impl MailSession {
     pub fn peer_text(&self) -> String {
         self.peer.map_or_else(|| "unix:".into(), |a| a.ip().to_string())
     }
-    /// The listener's address as text.
     pub fn address_text(&self) -> String {
         self.plan.listeners.get(self.listener).map(|l| l.spec.address.to_string()).unwrap_or_default()
     }
-    /// A line with its number alone.
+    /// Logs with the connection number only.
     #[cold]
     pub fn note(&self, level: Level, words: std::fmt::Arguments<'_>) {
         self.srv().error_log.log(level, self.number, words);
@@ -92,7 +86,6 @@ impl Session for MailSession {
     const LOG_FORMAT: Option<(&'static str, &'static str)> = None;
     const FORWARDED: bool = false;
 
-    // The area has no variables.
     fn variable(&mut self, _: VarId, _: &mut Vec<u8>) -> bool {
         false
     }

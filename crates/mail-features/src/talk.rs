@@ -1,5 +1,5 @@
-//! The talk with a client: commands are read and answered until it has said who it is, and the authentication server has said
-//! what becomes of it (nginx: `ngx_mail_read_command`, `ngx_mail_auth`, `ngx_mail_auth_sleep_handler`).
+//! Dialogue with a client until its authentication is decided (nginx: `ngx_mail_read_command`, `ngx_mail_auth`,
+//! `ngx_mail_auth_sleep_handler`).
 
 use crate::engine::{Closed, send, timed_out};
 use crate::handshake;
@@ -14,12 +14,11 @@ use session_engine::Session;
 use std::time::Duration;
 use upstream::Stream;
 
-/// Octets that are read at once.
 const READ_BYTES: usize = 512;
-/// The longest pause that an authentication server can ask for (`Auth-Wait`).
+/// Maximum pause that an authentication server can request (`Auth-Wait`).
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Talks with a client until its session ends. `until`: its time.
+/// Runs the dialogue until the session ends. `until`: its deadline.
 pub async fn run(s: &mut MailSession, stream: &mut Stream, mut until: Instant) -> Result<(), Closed> {
     let plan = s.plan.clone();
     let server = plan.srv(s.server);
@@ -45,7 +44,7 @@ pub async fn run(s: &mut MailSession, stream: &mut Stream, mut until: Instant) -
                     Next::Go => {}
                     Next::Quit => return Ok(()),
                     Next::StartTls => {
-                        // What came behind the command in clear is nobody's.
+                        // Discards plaintext after the command (STARTTLS injection).
                         input = Vec::new();
                         s.starttls = true;
                         Box::pin(handshake::make(s, stream)).await?;
@@ -64,7 +63,6 @@ pub async fn run(s: &mut MailSession, stream: &mut Stream, mut until: Instant) -
     }
 }
 
-/// Answers one command.
 fn step(s: &mut MailSession, stream: &Stream, dialogue: &mut dyn Dialogue, input: &mut Vec<u8>) -> Then {
     let starttls = if stream.is_secure() { Starttls::Off } else { s.srv().starttls };
     let mut notes = Vec::new();
@@ -76,7 +74,6 @@ fn step(s: &mut MailSession, stream: &Stream, dialogue: &mut dyn Dialogue, input
     then
 }
 
-/// Reads something.
 async fn read(
     s: &MailSession,
     stream: &Stream,
@@ -96,10 +93,7 @@ async fn read(
     }
 }
 
-/// Asks the authentication server, and does what it says. The client is not read meanwhile.
-///
-/// # Errors
-/// The session is over, whichever way; else the client may try again.
+/// Asks the authentication server, without reading from the client, and acts on the result. An error ends the session.
 async fn authenticate(
     s: &mut MailSession,
     stream: &Stream,
@@ -129,7 +123,7 @@ async fn authenticate(
             }
             Ok(Verdict::Pass { to, name, user, password, authority }) => {
                 s.login.user = user.unwrap_or(std::mem::take(&mut s.login.user));
-                // A digest is no password.
+                // A digest cannot be used as a password.
                 let own = s.login.password.take().filter(|_| !s.login.method.is_digest());
                 s.login.password = password.or(own);
                 if s.login.password.is_none() && server.protocol.kind() != Kind::Smtp {

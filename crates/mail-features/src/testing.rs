@@ -1,4 +1,4 @@
-//! What tests of dialogues share.
+//! Helpers for tests of dialogues.
 
 use crate::login::Login;
 use crate::protocol::{Dialogue, Next, Starttls, Step, Talk, Then};
@@ -7,8 +7,7 @@ pub fn talk<'a>(login: &'a mut Login, starttls: Starttls, notes: &'a mut Vec<Str
     Talk { login, starttls, notes }
 }
 
-/// A dialogue with a client that sends these pieces; all that is answered, `<AUTH user password>` for a login, and what
-/// ended it.
+/// Runs a dialogue; returns all answers, `<AUTH user password>` for a login, and the reason for the end.
 pub fn run(dialogue: &mut dyn Dialogue, login: &mut Login, starttls: Starttls, pieces: &[&[u8]]) -> String {
     let (mut input, mut out, mut notes) = (Vec::new(), String::new(), Vec::new());
     'pieces: for piece in pieces {
@@ -47,7 +46,7 @@ pub fn run(dialogue: &mut dyn Dialogue, login: &mut Login, starttls: Starttls, p
     out
 }
 
-/// The same bytes mean the same however they come: all at once, cut at every place, and one by one.
+/// Checks that input has equal results at once, cut at every place, and byte by byte.
 pub fn at_every_cut(make: &dyn Fn() -> Box<dyn Dialogue>, starttls: Starttls, input: &[u8]) -> String {
     let once = |pieces: &[&[u8]]| {
         let mut login = Login { salt: b"<1.2@host>".to_vec(), ..Login::default() };

@@ -1,11 +1,10 @@
-//! Kinds of values of the core module.
+//! Value types of the core module.
 
 use crate::protocol::Kind;
 use conf_schema::value::arg;
 use conf_schema::{Cx, Directive, Problem, Value};
 use session_engine::listen::{Kind as ListenKind, Listen};
 
-/// One `listen` line.
 #[derive(Clone, Debug)]
 pub struct Listens(pub Listen);
 
@@ -16,13 +15,11 @@ impl Value for Listens {
     }
 }
 
-/// `protocol name`
 #[derive(Clone, Copy, Debug)]
 pub struct ProtocolOf(pub Kind);
 
 impl Value for ProtocolOf {
     const SYNTAX: &'static str = "imap | pop3 | smtp";
-    // nginx takes the last one.
     const REPEATS: bool = true;
     const INHERITS: bool = false;
     fn append(&mut self, later: Self) {

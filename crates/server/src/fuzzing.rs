@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What no answer may hold: a file outside the root, the folder's own file, a file of an `internal` location.
+/// Contents that no answer may hold: a file outside the root, the folder's own file, a file of an `internal` location.
 const OUTSIDE: &str = "8c1d04e7-outside";
 const RULES: &str = "5fb2a963-rules";
 const INTERNAL: &str = "e07a3d18-internal";

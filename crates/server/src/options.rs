@@ -10,7 +10,7 @@ use observe::LogFiles;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// What was asked for.
+/// Command line options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     pub help: bool,

@@ -65,7 +65,7 @@ pub fn print_failure(failure: &Failure, style: Style, syntax_ok: Option<&str>) {
     }
     let errors = failure.complaints.iter().filter(|c| c.level == Level::Emerg).count();
     if errors >= conf_schema::check::ERRORS_MAX {
-        eprintln!("  = more than {errors} errors; mend these first");
+        eprintln!("  = more than {errors} errors; fix these first");
     } else if errors > 1 {
         eprintln!("  = {errors} errors");
     }
@@ -110,7 +110,7 @@ pub fn dump(files: &Files) {
     }
 }
 
-/// What a broken belief does besides being logged: 0 nothing, 1 stop, 2 abort.
+/// Action of `bug!` besides logging: 0 none, 1 stop, 2 abort.
 static DEBUG_POINTS: AtomicU8 = AtomicU8::new(0);
 
 /// Sets what `debug_points` says.

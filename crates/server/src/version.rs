@@ -1,4 +1,4 @@
-//! What `-v` and `-V` print. Tools read nginx's lines there, so they stand beside our own.
+//! Output of `-v` and `-V`, including nginx's lines, which other tools read.
 
 use crate::conf::paths;
 use crate::voice;
@@ -19,7 +19,7 @@ pub fn short() -> String {
 pub fn long(schema: &Schema) -> String {
     let mut out = short();
     // Tools ask for OpenSSL's version to know what TLS can do; ours can what 3.0 does by default.
-    out.push_str("built with rustc, TLS by rustls; what nginx would say of it:\n");
+    out.push_str("built with rustc, TLS by rustls; for scripts that read nginx's output:\n");
     out.push_str("built with OpenSSL 3.0.0\nTLS SNI support enabled\n");
     out.push_str("configure arguments: ");
     out.push_str(&arguments(schema).join(" "));

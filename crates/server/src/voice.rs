@@ -1,4 +1,4 @@
-//! What the process itself has to say: to its error log and, until it serves, to the terminal.
+//! Messages of the process itself: to its error log and, until it serves, to the terminal.
 
 use arc_swap::ArcSwapOption;
 use observe::{ErrorLog, Level, Sink};

@@ -150,7 +150,7 @@ fn what_a_fastcgi_program_is_told() {
 
 type Act = fn(&mut Talk<'_>);
 
-/// What came of it does not matter.
+/// Ignores a result.
 fn done<T>(_: T) {}
 
 /// Runs every script of a protocol: by its name, the answer that a client gets.
@@ -343,7 +343,7 @@ fn memcached_servers_that_misbehave() {
     scripts(rows, "set $memcached_key key;", "memcached");
 }
 
-/// What an HTTP/2 server of a test does about its requests.
+/// An HTTP/2 server of a test.
 struct H2 {
     server: wire_h2::Server,
     /// Streams whose heads have come.
@@ -441,7 +441,7 @@ fn what_a_server_of_http2_has_not_done_is_asked_again_and_what_it_broke_off_is_n
             1 => {
                 h2.answer(h2.asked[0], "again");
                 h2.run(&mut talk, |h2| h2.asked.len() == 2);
-                // CANCEL: it has been begun, and nobody knows how far it came.
+                // CANCEL: the server had started processing.
                 talk.send(&frame(3, h2.asked[1], &[0, 0, 0, 8]));
                 talk.hang();
             }
@@ -517,7 +517,7 @@ fn servers_of_http2_that_misbehave() {
     for (index, (name, _, seen)) in rows.iter().enumerate() {
         let answer = get(port, &format!("/{index}"));
         let seen_here = short(&answer);
-        // What came before a fault may have been passed on already: then the client sees that the answer is cut.
+        // Bytes before a fault may have been passed already: the client sees a truncated answer.
         let cut = *name == "a body that is too short" && answer.starts_with("HTTP/1.1 200");
         assert!(seen_here == *seen || (cut && !answer.contains("body12345")), "{name}: {answer}\n{}", site.log());
     }

@@ -11,15 +11,17 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::http2::{self, CONTINUATION, DATA, HEADERS, SETTINGS, frame};
 use support::{Running, Site, free_port};
 
 /// A peer that does not take anything for so long has stopped reading, or has closed.
 const STALL: Duration = Duration::from_millis(300);
+/// Longest wait for an origin: the whole amounts are a minute's work for a slow build.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// How much slower a build with debug assertions may be, on a machine that does other things as well.
 const SLOWNESS: u64 = if cfg!(debug_assertions) { 8 } else { 1 };
-/// What a thread needs once, whoever is served: buffers, tables.
+/// Memory that a thread needs once, for buffers and tables.
 const WARM_KB: u64 = 4096;
 
 /// Measuring is for one at a time.
@@ -30,7 +32,7 @@ fn amount(full: usize) -> usize {
     if std::env::var("TIDEGATE_BOUNDS").is_ok_and(|said| said == "full") { full } else { full / 16 }
 }
 
-/// What an attacker may cost.
+/// Maximum cost of an attack.
 struct Bound {
     /// Protocol, who attacks, and how.
     name: &'static str,
@@ -355,9 +357,10 @@ fn flood(first: Vec<u8>, again: Vec<u8>, most: usize) -> (u16, Arc<AtomicU64>) {
 fn ask(port: u16, path: &str, sent: &AtomicU64) -> u64 {
     let mut client = connect(port);
     client.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).expect("sent");
-    // As long as it takes: the whole amounts are a minute's work for a slow build.
+    let until = Instant::now() + PATIENCE;
     loop {
         match sent.load(Ordering::Relaxed) {
+            0 if Instant::now() > until => panic!("{path}: the origin has not finished"),
             0 => std::thread::sleep(STALL / 10),
             n => return n,
         }
@@ -438,5 +441,52 @@ fn servers() {
     for (n, (bound, sent)) in origins.iter().enumerate() {
         measure(&running, port, bound, || ask(port, &format!("/{n}"), sent));
     }
+    running.quit_now();
+}
+
+/// A PNG of one grey, whose rows compress to almost nothing.
+fn grey_png(side: u32) -> Vec<u8> {
+    fn chunk(kind: &[u8; 4], data: &[u8], out: &mut Vec<u8>) {
+        let mut crc = flate2::Crc::new();
+        crc.update(kind);
+        crc.update(data);
+        out.extend_from_slice(&(data.len() as u32).to_be_bytes());
+        out.extend_from_slice(kind);
+        out.extend_from_slice(data);
+        out.extend_from_slice(&crc.sum().to_be_bytes());
+    }
+    let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    let row = [&[0][..], &vec![128; side as usize * 3]].concat();
+    (0..side).for_each(|_| packed.write_all(&row).expect("packed"));
+    let packed = packed.finish().expect("packed");
+    let mut out = b"\x89PNG\r\n\x1a\n".to_vec();
+    // Eight bits of red, green and blue, not interlaced.
+    chunk(b"IHDR", &[&side.to_be_bytes()[..], &side.to_be_bytes(), &[8, 2, 0, 0, 0]].concat(), &mut out);
+    chunk(b"IDAT", &packed, &mut out);
+    chunk(b"IEND", &[], &mut out);
+    out
+}
+
+#[test]
+fn pictures() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let port = free_port();
+    let more = "location /picture { root html; image_filter resize 100 100; image_filter_buffer 8m; }";
+    let site = site(&conf(port, more));
+    let picture = grey_png(if amount(16) == 16 { 6000 } else { 1500 });
+    std::fs::create_dir_all(site.path("html/picture")).expect("a folder");
+    std::fs::write(site.path("html/picture/grey.png"), &picture).expect("a file");
+    let running = site.start();
+    // Its pixels are 144 MB, of which a row is held at a time.
+    let bound = Bound { name: "Pictures: a PNG of 36 million pixels", held_kb: 8 * 1024, millis_a_megabyte: 20_000 };
+    measure(&running, port, &bound, || {
+        let mut stream = connect(port);
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        stream.write_all(b"GET /picture/grey.png HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("sent");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer");
+        assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
+        picture.len() as u64
+    });
     running.quit_now();
 }

@@ -1,4 +1,4 @@
-//! What the logs say of requests that are broken, byte for byte as nginx 1.31 says it: tools that ban read them.
+//! Log messages about malformed requests, byte for byte as in nginx 1.31: banning tools read them.
 
 mod support;
 

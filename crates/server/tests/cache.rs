@@ -121,7 +121,7 @@ fn a_kill_in_the_middle_of_writing_tears_nothing() {
         for round in 0..KILLS {
             let mut running = site.start();
             wait("an answer", || get(port, "/ready/10").ok_or("none"));
-            // What earlier lives have left is whole, or not there.
+            // Entries of earlier processes are complete, or missing.
             for n in 0..round.min(8) {
                 for length in LENGTHS {
                     hits += usize::from(whole(port, &format!("/{}-{n}/{length}", round - n)) == "HIT");

@@ -119,7 +119,7 @@ fn what_is_on_its_way_when_it_is_purged_is_not_stored() {
         });
         assert!(entries(&site.path("cache")).len() <= usize::from(purge.ends_with('*')), "round {round}");
     }
-    // What is asked for after the purge is stored, however soon that is.
+    // Responses fetched right after the purge are stored.
     for n in 0..20 {
         let path = format!("/{n}");
         go.send(()).expect("the origin listens");

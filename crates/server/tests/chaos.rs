@@ -94,7 +94,7 @@ fn act(mut talk: Talk<'_>, seed: u64) {
     }
 }
 
-/// What became of the requests.
+/// Results of the requests.
 #[derive(Default)]
 struct Tally {
     right: AtomicUsize,
@@ -245,7 +245,7 @@ fn every_answer_is_right_or_an_honest_error() {
     let running = site.start();
     let worker = running.worker();
     let tally = Tally::default();
-    // What a first round makes grow stays: buffers, threads, caches.
+    // A first round fills buffers, threads and caches, which stay.
     let mut dice = Dice::new(seed, 99);
     for _ in 0..300 {
         one(port, &mut dice, &tally).expect("an honest answer");

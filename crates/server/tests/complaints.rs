@@ -76,7 +76,7 @@ fn what_nginx_refuses() {
 #[test]
 fn unknown_directives_have_a_suggestion_or_a_replacement() {
     for (http, hint) in [
-        ("server { proxy_pas http://127.0.0.1; }", "did you mean \"proxy_pass\"? It stands in: location"),
+        ("server { proxy_pas http://127.0.0.1; }", "did you mean \"proxy_pass\"? It is allowed in: location"),
         ("server { location / { proxy_pas http://127.0.0.1; } }", "did you mean \"proxy_pass\"?"),
         ("server { ssl on; }", "write \"listen 443 ssl;\" instead"),
         ("server { location / { content_by_lua_block { ngx.say(\"a\") } } }", "a directive of lua-nginx-module"),

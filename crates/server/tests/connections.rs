@@ -87,7 +87,7 @@ fn a_head_is_judged_by_the_configuration_under_which_its_last_byte_came() {
         other => Err(format!("{other:?}")),
     });
     for (mut stream, cut, words) in begun {
-        // Where nobody listens any more, the connection may have been closed by now.
+        // A closed listener may have closed the connection.
         let sent = stream.write_all(whole.strip_prefix(cut).expect("a beginning").as_bytes());
         if words.is_empty() {
             let mut rest = Vec::new();
@@ -227,7 +227,7 @@ fn clients_that_never_spoke_do_not_keep_others_out() {
     running.quit();
 }
 
-/// What came first is served first, whichever listener it came to and whatever else has happened.
+/// Connections are served in order of arrival, over all listeners.
 #[test]
 fn connections_are_served_in_the_order_in_which_they_came() {
     let (web, one, other) = (free_port(), free_port(), free_port());

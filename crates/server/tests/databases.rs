@@ -106,7 +106,7 @@ fn reads_go_on_while_replicas_die() {
     }
     wait("an answer", || ask(reads, WHO));
 
-    // What is written is read from either replica, once it has come there.
+    // Writes reach both replicas eventually.
     assert_eq!(ask(writes, WHO).as_deref(), Ok("primary"));
     ask(writes, "create table notes as select n from generate_series(1, 1000) n").expect("written");
     let mut sessions = [Session::new(reads), Session::new(reads)];

@@ -49,7 +49,7 @@ fn files_that_change_while_they_are_sent() {
     site.configure("daemon off;", &http.replace("DIR", &site.dir.display().to_string()));
     let running = site.start();
     for way in ["on", "off"] {
-        // Its kind of bytes each: nobody may ever get another file's.
+        // Each file has its own byte, to detect mixed-up contents.
         for (name, byte) in [("cut", b'c'), ("replaced", b'o'), ("removed", b'r')] {
             std::fs::write(site.path(&format!("html/{name}")), vec![byte; BIG]).expect("written");
         }
@@ -61,7 +61,7 @@ fn files_that_change_while_they_are_sent() {
         std::fs::rename(site.path("html/new"), site.path("html/replaced")).expect("renamed");
         std::fs::remove_file(site.path("html/removed")).expect("removed");
 
-        // What the kernel has queued of a file that is cut it may send as zeros; never as something else.
+        // The kernel may send zeros for a truncated file; never other contents.
         let body = finish(cut);
         let own = body.iter().all(|b| *b == b'c' || (*b == 0 && way == "on"));
         assert!(body.len() < BIG && own, "{way}: {} bytes of a cut file", body.len());

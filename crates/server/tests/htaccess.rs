@@ -383,7 +383,7 @@ impl Apache {
         let apache = Apache(child);
         wait("apache", || {
             match std::net::TcpStream::connect(("127.0.0.1", port)) {
-                // While nobody listens there, a connection's own port may be the one that it asks for: it is its own peer then.
+                // A connect to an unused port may get that port as its own and reach itself.
                 Ok(stream) if stream.local_addr().is_ok_and(|own| own.port() == port) => Err("not yet".to_string()),
                 Ok(_) => Ok(()),
                 Err(e) => Err(format!("{e}: {}", site.read("logs/apache.log"))),
@@ -428,7 +428,7 @@ fn ours(port: u16, scripts: u16) -> String {
     )
 }
 
-/// What is compared of an answer.
+/// Compared parts of an answer.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     status: String,

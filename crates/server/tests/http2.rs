@@ -1,4 +1,4 @@
-//! HTTP/2 over real sockets: what curl gets, what floods cost, and that nobody waits for another's slow stream.
+//! HTTP/2 over real sockets: curl, the cost of floods, and independence of slow streams.
 
 mod support;
 

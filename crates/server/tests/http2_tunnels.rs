@@ -175,7 +175,7 @@ fn what_is_urgent_is_sent_first() {
     let site = Site::new("daemon off; worker_processes 1;", &conf);
     std::fs::write(site.path("html/big"), vec![b'x'; 200_000]).expect("a file");
     let running = site.start();
-    // The streams share the connection's window; whoever is first in line takes what is given.
+    // The streams share the connection's window, in order of priority.
     let order = |fields: [&str; 3], update: Option<(u32, &str)>| {
         let mut client = Client::connect(port);
         client.send(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0x7f, 0xff, 0xff]));

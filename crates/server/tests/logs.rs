@@ -121,7 +121,7 @@ fn packaged_configurations_are_in_order() {
     std::fs::copy(format!("{root}mime.types"), site.path("conf/mime.types")).expect("copied");
     for name in ["nginx.conf", "container/nginx.conf"] {
         let conf = std::fs::read_to_string(format!("{root}{name}")).expect("readable");
-        // What it names outside of the test's directory is named inside of it; port 80 may be taken or forbidden.
+        // Maps paths into the test's directory; port 80 may be taken or forbidden.
         let inside = |text: &str| text.replace("/var/log/tidegate", "logs").replace("/run/tidegate.pid", "logs/x.pid");
         let conf = inside(&conf).replace("listen 80;", &format!("listen 127.0.0.1:{};", free_port()));
         site.write("conf/nginx.conf", &conf);

@@ -95,7 +95,7 @@ fn clients_are_logged_in_and_passed_in_every_protocol() {
     assert_eq!(told_smtp.take(), want);
     assert!(told.take().concat().contains("Client-Host: [UNAVAILABLE]\n"));
 
-    // What stands behind the login in one packet is the server's.
+    // Bytes behind the login in one packet go to the server.
     let mut client = Client::greeted(ports.pop3);
     client.send("USER user\r\nPASS secret\r\nLIST\r\nQUIT\r\n");
     let answers: Vec<String> = (0..4).map(|_| client.line()).collect();
@@ -196,7 +196,7 @@ fn authentication_servers_that_do_not_do_their_part() {
     }
     running.quit();
     site.assert_no_alerts();
-    // Nobody listens there.
+    // A closed port.
     let (site, ports) = self::site(free_port(), "");
     let running = site.start();
     for (protocol, want) in INTERNAL {
@@ -532,7 +532,7 @@ fn idle_sessions_cost_little() {
         };
         (0..n).map(one).collect()
     };
-    // What a thread needs once is there with the first ones.
+    // The first sessions allocate the thread's own memory.
     let warm = begin(50);
     let before = resident_kb(running.worker());
     let all = begin(SESSIONS);

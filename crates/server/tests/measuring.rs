@@ -100,7 +100,7 @@ fn signal(child: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-/// Whether nothing of it runs, and its ports are free.
+/// Tells whether all processes have ended and their ports are free.
 fn gone((pids, ports): &(Vec<i32>, Vec<u16>)) -> bool {
     pids.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists())
         && ports.iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_err())
@@ -288,7 +288,7 @@ fn a_replay_says_what_it_leaves_out() {
         assert!(output.status.success(), "{program}: {output:?}");
         assert_eq!((round["due"].as_u64(), round["good"].as_u64()), (Some(3), Some(3)), "{program}: {round}");
         // Before the run, in the summary, and in the report.
-        let note = "5 of 8 lines of the log were left out: 2 POST, 1 PUT, 2 not of the format (only GET and HEAD are repeated)";
+        let note = "5 of 8 lines of the log were left out: 2 POST, 1 PUT, 2 in another format (only GET and HEAD are repeated)";
         assert!(String::from_utf8_lossy(&output.stderr).contains(note), "{output:?}");
         assert!(String::from_utf8_lossy(&output.stdout).contains(note), "{output:?}");
         assert!(report["notes"].as_array().unwrap().iter().any(|said| said == note), "{}", report["notes"]);
@@ -351,7 +351,7 @@ fn a_workload_over_http2_has_its_streams() {
     let folder = std::env::temp_dir().join(format!("measuring-{}-streams", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
-    // Without HTTP/1.1 in the log nobody has spoken it, but whoever looks whether the server is there.
+    // HTTP/1.1 in the log comes only from the probe.
     let text = "title = \"t\"\nduration = \"100ms\"\nwarmup = \"10ms\"\nrounds = 1\n[[server]]\nname = \"one\"\n\
          command = \"tidegate -e @DIR@/one.err -p @DIR@ -c @DIR@/one.conf\"\nfiles.\"one.conf\" = '''\n\
          daemon off; pid @DIR@/one.pid; events {} error_log @DIR@/one.err;\n\

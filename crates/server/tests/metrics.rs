@@ -1,5 +1,5 @@
-//! What `metrics` tells: everything that was asked for is answered or discarded, and nothing is counted as there that is gone; over
-//! HTTP/1 and HTTP/2, broken heads, clients that leave, servers that fail, and reloads.
+//! Metrics: every request is answered or discarded, and ended objects are not counted; over HTTP/1 and HTTP/2, with
+//! malformed heads, aborting clients, failing servers, and reloads.
 
 mod support;
 

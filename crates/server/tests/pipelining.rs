@@ -18,7 +18,7 @@ fn what_follows_an_answer_that_is_written_in_parts_is_answered() {
     let site = Site::new("daemon off;", &http);
     site.write("html/large", &"x".repeat(60_000));
     let running = site.start();
-    // What follows: another answer from memory, one that waits, one with a body, a head in two parts.
+    // Further requests: an answer from memory, one that waits, one with a body, a head in two parts.
     let plain = "GET /status HTTP/1.1\r\nHost: a\r\n\r\n";
     let waits = "GET /passed HTTP/1.1\r\nHost: a\r\n\r\n";
     let body = "POST /status HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nok";

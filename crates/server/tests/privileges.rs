@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use support::client::get;
 use support::{Running, Site, children, free_port, signal, wait};
 
-/// Whether the tests of this file mean anything; those who may not run them are told.
+/// Tells whether the tests can run; prints a notice otherwise.
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -30,7 +30,7 @@ fn users(pid: u32) -> Vec<String> {
     line.split_whitespace().skip(1).take(3).map(str::to_string).collect()
 }
 
-/// What only root may read; the site itself is open to all.
+/// Restricts files to root; the site itself is readable.
 fn close(site: &Site, names: &[&str]) {
     std::fs::set_permissions(&site.dir, std::fs::Permissions::from_mode(0o755)).expect("open");
     for name in names {

@@ -9,7 +9,8 @@ mod support;
 use conn::sim::Sim;
 use conn::thread::{Command, Serving};
 use http_types::{
-    ByteCore, Event, FieldLines, List, Place, ProtocolError, Rank, StreamId, StreamMux, Taken, Version, Why, request,
+    ByteCore, Event, FieldLines, List, Place, ProtocolError, Rank, SentBody, StreamId, StreamMux, Taken, Version, Why,
+    request,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
@@ -80,7 +81,8 @@ impl StreamMux for Lines {
         sent
     }
     fn send_interim(&mut self, _: StreamId, _: u16, _: FieldLines<'_, '_>) {}
-    fn send_body(&mut self, stream: StreamId, body: &[u8], _: usize, end: bool) -> usize {
+    fn send_body(&mut self, stream: StreamId, body: &[u8], _: usize, end: bool) -> SentBody {
+        let before = self.out.len();
         let part = &body[..body.len().min(10_000)];
         if !part.is_empty() {
             self.say(stream, &format!("+{}", part.len()));
@@ -89,7 +91,7 @@ impl StreamMux for Lines {
         if end && part.len() == body.len() {
             self.end(stream);
         }
-        part.len()
+        SentBody { taken: part.len(), octets: self.out.len() - before }
     }
     fn send_trailers(&mut self, stream: StreamId, _: FieldLines<'_, '_>) -> usize {
         self.end(stream);
@@ -163,7 +165,7 @@ fn plan() -> Serving {
 
 fn begin(asked: &str) -> (Sim, UnixStream) {
     let mut sim = Sim::new(plan()).expect("a thread");
-    let mut client = sim.connect_speaking(&first(), Box::<Lines>::default()).expect("a connection");
+    let mut client = sim.connect_speaking(&first(), Lines::default()).expect("a connection");
     client.write_all(asked.as_bytes()).expect("sent");
     sim.settle().expect("settles");
     (sim, client)
@@ -247,7 +249,7 @@ fn a_panic_costs_its_connection_at_most() {
         let text = String::from_utf8_lossy(&came);
         assert!(ended || (text.contains("1 .\n") && text.contains("2 .\n")), "step {step}: {text}");
         sim.panic_at(0);
-        let mut other = sim.connect_speaking(&first(), Box::<Lines>::default()).expect("a connection");
+        let mut other = sim.connect_speaking(&first(), Lines::default()).expect("a connection");
         other.write_all(b"1 /words\n").expect("sent");
         sim.settle().expect("settles");
         assert!(String::from_utf8_lossy(&drain(&mut other).0).ends_with("1 .\n"), "step {step}");

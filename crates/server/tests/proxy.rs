@@ -1,4 +1,4 @@
-//! What passes between client and server when the order matters: answers before the body, interim responses.
+//! Order of messages between client and server: answers before the body, interim responses.
 
 mod support;
 

@@ -185,7 +185,7 @@ fn tls_with_an_authority_of_ones_own() {
     for host in ["localhost", "127.0.0.1"] {
         assert_eq!(curl(port, host, authority), (Some(0), "over tls 2".into()), "{host}");
     }
-    // Nobody else's authority will do.
+    // Another authority is rejected.
     let key_of_another = rcgen::KeyPair::generate().expect("a key");
     let other = rcgen::CertificateParams::default().self_signed(&key_of_another).expect("signed").pem();
     site.write("other.crt", &other);

@@ -214,7 +214,7 @@ fn quit_leaves_kept_connections_keepalive_min_timeout_and_requests_worker_shutdo
     assert!(sim.has_ended());
 }
 
-/// What a request is to be answered with.
+/// Expected answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     /// The configuration's own words, for this listener.
@@ -368,7 +368,7 @@ fn course(seed: u64, plans: &[Serving], big: &[u8]) {
                     keep: vec![(first(), false), (second(), false)],
                 });
                 current += 1;
-                // What arrives from here on is judged by the new plan.
+                // Later requests are judged by the new plan.
             }
             _ if quits && !quit && random.chance(2) => {
                 sim.tell(Command::Quit { timeout_ms: 0 });

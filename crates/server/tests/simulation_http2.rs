@@ -13,7 +13,7 @@ use wire_h2::hpack::Encoder;
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
 const PLANS: usize = 4;
-/// What a request's body is, when it has one.
+/// Body of requests.
 const BODY: &[u8] = &[b'x'; 5000];
 
 /// Two listeners; every plan has them in another order.
@@ -38,7 +38,7 @@ enum Wanted {
 #[derive(Debug)]
 struct Stream {
     wanted: Wanted,
-    /// What is left of the request's body.
+    /// Remaining request body.
     left: usize,
     status: String,
     body: Vec<u8>,

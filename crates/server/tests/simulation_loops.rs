@@ -26,7 +26,7 @@ const FAULTS: [Fault; 6] = [
     Fault::Endless(b'\n'),
 ];
 
-/// What is open while the faults last.
+/// Connections that stay open while the faults last.
 #[derive(Default)]
 struct Held {
     tcp: Vec<TcpStream>,
@@ -44,8 +44,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// `{P0}`, `{P1}` ... are listening ports, `{O}` is that of an origin, where everybody is let in and nobody answers of itself;
-    /// `{D}` is a port of datagrams where nobody is.
+    /// `{P0}`, `{P1}` ... are listening ports, `{O}` is that of a silent origin that accepts connections; `{D}` is an
+    /// unused datagram port.
     fn new(conf: &str) -> Bench {
         let origin = TcpListener::bind("127.0.0.1:0").expect("bound");
         origin.set_nonblocking(true).expect("nonblocking");
@@ -67,7 +67,7 @@ impl Bench {
         }
         let (serving, specs) = configured(&text);
         let listeners = specs.into_iter().map(|spec| {
-            let net::listen::Address::Ip(ip) = &spec.address else { panic!("no path") };
+            let net::Address::Ip(ip) = &spec.address else { panic!("no path") };
             let fd: OwnedFd = if spec.datagram {
                 let socket = UdpSocket::bind(ip).expect("bound");
                 socket.set_nonblocking(true).expect("nonblocking");

@@ -40,7 +40,7 @@ fn alone() -> MutexGuard<'static, ()> {
     guard
 }
 
-/// What is done at the step.
+/// Action at the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Panic,
@@ -48,7 +48,7 @@ enum What {
     Quit,
 }
 
-/// What a client gets as an answer. Those of the configuration say which plan has judged their request, twice.
+/// Expected answer. Bodies of the configuration name the plan, twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Words,
@@ -288,7 +288,7 @@ impl Peer {
             Peer::Two(streams) => streams.is_done(),
         }
     }
-    /// What was asked for, and how much of it was answered, or left to be asked for elsewhere.
+    /// Returns the numbers of sent requests and of those answered or refused for retry elsewhere.
     fn outcome(&self) -> (usize, usize) {
         match self {
             Peer::One(talk) => (talk.wanted.len(), talk.answers()),
@@ -338,7 +338,7 @@ impl Origin {
     }
 }
 
-/// What is said to a request that has come whole, and whether a tunnel follows.
+/// Answers a complete request; the flag announces a tunnel.
 fn answer_of(bytes: &[u8]) -> Option<(Vec<u8>, bool)> {
     let end = bytes.windows(4).position(|w| w == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(bytes.get(..end)?).into_owned();
@@ -438,7 +438,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("a list").count()
 }
 
-/// What came of a course.
+/// Result of a course.
 struct Outcome {
     /// Steps that it has made.
     steps: u64,
@@ -544,7 +544,7 @@ fn every_step(what: What, check: &(impl Fn(&str, &Outcome) + Sync)) {
     let plans = [plan(0), plan(1)];
     let mut count = 0;
     for name in COURSES {
-        // What is opened once a process is not held against the first.
+        // Opens descriptors that a process opens only once.
         course(name, None, &plans);
         let whole = course(name, None, &plans);
         assert_eq!((whole.client.0, whole.other.0), (whole.client.1, whole.other.1), "{name}: all is answered");
@@ -599,7 +599,7 @@ fn a_reload_at_any_step_loses_nothing() {
 fn quit_at_any_step_ends_no_request_that_has_come() {
     at_every_step(What::Quit, |name, outcome| {
         assert_eq!(outcome.other.0, outcome.other.1);
-        // What follows the first request of a connection may find it closed; streams are told which of them were not looked at.
+        // Requests after the first may find the connection closed; HTTP/2 names the unprocessed streams.
         let wanted = if name == "HTTP/2" { outcome.client.0 } else { 1 };
         assert!(outcome.client.1 >= wanted, "{:?}", outcome.client);
     });

@@ -120,7 +120,7 @@ fn large_bodies_pass_both_ways_whatever_their_pieces() {
 #[test]
 fn another_server_is_asked_and_the_log_tells_of_both() {
     let (good, port, single) = (server(named("good")), free_port(), free_port());
-    // Nobody listens there.
+    // A closed port.
     let dead = free_port();
     let site = Site::new(
         "daemon off;",
@@ -375,7 +375,7 @@ fn datagrams_of_a_client_are_one_session_until_it_has_had_enough() {
     site.assert_no_alerts();
 }
 
-/// A server of datagrams that restarts: its machine says that nobody is there, and the sessions' threads go on.
+/// A restarting datagram server causes ICMP errors, and the sessions' threads continue.
 #[test]
 fn a_datagram_for_nobody_costs_no_thread() {
     let nobody = UdpSocket::bind("127.0.0.1:0").expect("bind").local_addr().expect("address").port();
@@ -433,7 +433,7 @@ fn idle_sessions_cost_little() {
         };
         (0..n).map(one).collect()
     };
-    // What a thread needs once is there with the first ones.
+    // The first sessions allocate the thread's own memory.
     let warm = begin(50);
     let before = resident_kb(running.worker());
     let all = begin(SESSIONS);

@@ -39,7 +39,7 @@ impl Authority {
         let issuer = Issuer::from_params(&self.params, &self.key);
         (params.signed_by(&key, &issuer).expect("signed").pem(), key.serialize_pem())
     }
-    /// The same as files of a site: `NAME.crt`, `NAME.key`.
+    /// Writes certificate and key to a site: `NAME.crt`, `NAME.key`.
     fn put(&self, site: &Site, name: &str) {
         let (certificate, key) = self.issue(name);
         site.write(&format!("conf/{name}.crt"), &certificate);
@@ -178,6 +178,12 @@ fn the_server_of_the_handshake_holds_until_a_host_names_another() {
         ("b.test", "GET / HTTP/1.1\r\nHost: b.test\r\nX_Under: 1".to_string(), "b / [1]"),
         ("a.test", "GET / HTTP/1.1\r\nHost: b.test\r\nX_Under: 1".to_string(), "b / [1]"),
         ("b.test", "GET / HTTP/1.1\r\nHost: a.test\r\nX_Under: 1".to_string(), "a / []"),
+        // Those before it go by the server of the handshake.
+        ("b.test", "GET / HTTP/1.1\r\nX_Under: 1\r\nHost: a.test".to_string(), "a / [1]"),
+        ("a.test", "GET / HTTP/1.1\r\nX_Under: 1\r\nHost: b.test".to_string(), "b / []"),
+        // A malformed field before the host, and behind it.
+        ("b.test", "GET / HTTP/1.1\r\nX Y: 1\r\nHost: a.test".to_string(), "b /b []"),
+        ("b.test", "GET / HTTP/1.1\r\nHost: a.test\r\nX Y: 1".to_string(), "a /a []"),
         // No host, and an unknown one: the default server.
         ("b.test", "GET / HTTP/1.1\r\nX: 1".to_string(), "a /a []"),
         ("b.test", "GET /c HTTP/1.0\r\nX: 1".to_string(), "a /c []"),
@@ -395,7 +401,7 @@ fn what_is_wrong_is_said_in_nginxs_words() {
         let (success, said) = try_with(server);
         assert!(!success && said.contains(words), "{server}: {said}");
     }
-    // What Debian's nginx.conf says.
+    // Debian's nginx.conf.
     let stock = "ssl_certificate a.crt; ssl_certificate_key a.key; \
                  ssl_protocols TLSv1 TLSv1.1 TLSv1.2 TLSv1.3; ssl_prefer_server_ciphers on;";
     let (success, said) = try_with(stock);

@@ -194,21 +194,25 @@ fn requests_wait_in_the_queue_of_a_busy_group() {
 }
 
 #[test]
-fn threads_take_turns_together() {
+fn threads_take_turns_together_in_a_zone_and_each_by_itself_without() {
     let ((a, _), (b, _)) = (patient("a"), patient("b"));
-    let port = free_port();
+    let (together, apart) = (free_port(), free_port());
+    let servers = format!("server 127.0.0.1:{} weight=2; server 127.0.0.1:{};", a.port, b.port);
     let site = Site::new(
         "daemon off; worker_processes 4;",
         &format!(
-            "http {{ upstream u {{ server 127.0.0.1:{} weight=2; server 127.0.0.1:{}; }}
-             server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://u; }} }} }}",
-            a.port, b.port
+            "http {{ upstream together {{ zone z 64k; {servers} }} upstream apart {{ {servers} }}
+             server {{ listen 127.0.0.1:{together}; location / {{ proxy_pass http://together; }} }}
+             server {{ listen 127.0.0.1:{apart}; location / {{ proxy_pass http://apart; }} }} }}",
         ),
     );
     let running = site.start();
-    // Whichever thread takes a connection, the group's turn goes on where it was.
-    let answers: String = (0..60).map(|_| ask(port, "/").1).collect();
+    // The turn of a group with a zone goes on where it was, whichever thread takes a connection.
+    let answers: String = (0..60).map(|_| ask(together, "/").1).collect();
     assert_eq!(answers, "aba".repeat(20));
+    // Without, each of the four threads is less than one request away from two of three.
+    let count = (0..60).filter(|_| ask(apart, "/").1 == "a").count();
+    assert!((36..=44).contains(&count), "{count} of 60");
     running.quit();
 }
 
@@ -235,7 +239,7 @@ fn groups_that_cannot_be_are_refused_in_words() {
         ("server 127.0.0.1; sticky cookie a samesite=maybe;", "", "invalid \"samesite\" parameter value"),
         ("server 127.0.0.1; sticky learn lookup=$arg_a zone=z:1m;", "", "\"create\" parameter is not specified"),
         ("server 127.0.0.1; sticky learn create=$arg_a lookup=$arg_a zone=z:1m sync;", "", "\"sync\" is not supported"),
-        ("server 127.0.0.1; outlier_ejection errors=0;", "", "neither \"errors\" nor \"rate\""),
+        ("server 127.0.0.1; outlier_ejection errors=0;", "", "with \"errors\" and \"rate\" off"),
         ("server 127.0.0.1; retry_budget 300%;", "", "invalid parameter \"300%\""),
         ("server 127.0.0.1; queue 0;", "", "invalid value \"0\""),
         ("server 127.0.0.1; least_time header sideways;", "", "invalid parameter \"sideways\""),
@@ -273,7 +277,7 @@ fn groups_that_cannot_be_are_refused_in_words() {
         let words = support::text(&tested.stderr);
         assert!(!tested.status.success() && words.contains(wanted), "{upstream} {location}: {words}");
     }
-    // What is only doubtful is said and taken.
+    // Questionable groups are accepted with a warning.
     for (upstream, location, wanted) in [
         (
             "server 127.0.0.1;",

@@ -1,4 +1,4 @@
-//! From the checked tree to the plan: inheritance, servers by address, what each feature adds.
+//! Builds the plan from the checked tree: inheritance, servers by address, additions of features.
 
 #![allow(clippy::indexing_slicing, reason = "only a configuration comes here; the builder made the indices itself")]
 
@@ -7,7 +7,8 @@ use crate::plan::{Content, Listener, Names, Server, StreamPlan};
 use crate::values::ServerName;
 use crate::{Builtin, Variables};
 use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
-use net::listen::{Address, ListenSpec};
+use net::Address;
+use net::listen::ListenSpec;
 use session_engine::background::Background;
 use session_engine::levels::{self, Level};
 use session_engine::listen::Listen;
@@ -18,70 +19,57 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A feature of the stream area: its directives, its variables, and what it adds to a server.
+/// A feature of the stream area: its directives and variables, and its additions to servers.
 pub trait Feature: Sync {
     fn table(&self) -> Table;
     fn variables(&self) -> &'static [Builtin] {
         &[]
     }
-    /// Called once, for the stream block itself, before any server is planned.
-    ///
-    /// # Errors
-    /// What is wrong with the block as a whole.
+    /// Called once for the stream block, before any server. Fails on faults of the block as a whole.
     fn plan_stream(&self, conf: &Arc<dyn Any + Send + Sync>, stream: &mut StreamBuild<'_>) -> Result<(), Problem> {
         let _ = (conf, stream);
         Ok(())
     }
-    /// Called for every `upstream` block, before any server is planned, with what was said to this feature in it.
-    ///
-    /// # Errors
-    /// As `plan_stream`.
+    /// Called for every `upstream` block, before any server, with this feature's input.
     fn plan_upstream(&self, own: Option<Box<dyn Any>>, d: &conf_schema::Directive, cx: &mut Cx) -> Result<(), Problem> {
         let _ = (own, d, cx);
         Ok(())
     }
-    /// Adds to one server. `conf` is the table's plan, inherited and complete.
-    ///
-    /// # Errors
-    /// As `plan_stream`.
+    /// Adds to one server; `conf` is the table's inherited, complete plan.
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         let _ = (conf, block);
         Ok(())
     }
 }
 
-/// What a feature sees of the whole while it plans.
 pub struct StreamBuild<'a> {
     pub cx: &'a mut Cx,
     pub extensions: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
     pub background: &'a mut Vec<Arc<dyn Background<StreamPlan>>>,
 }
 
-/// What a feature sees of one server while it plans.
 pub struct ServerBuild<'a> {
     pub cx: &'a mut Cx,
     pub server: &'a mut Server,
     pub names: &'a [ServerName],
     pub extensions: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
-    /// What it answers with, and where that was said: the last one holds.
+    /// Content handlers with the position of their directives: the last one wins.
     answers: Vec<(usize, Arc<dyn Content>)>,
 }
 
 impl ServerBuild<'_> {
-    /// The server may answer with this; `place`: see [`crate::values::place_of_answer`].
     pub fn answers(&mut self, place: usize, content: Arc<dyn Content>) {
         self.answers.push((place, content));
     }
 }
 
-/// Tables of the engine itself and of the features.
 pub fn tables(features: &[&dyn Feature]) -> Vec<Table> {
     let mut tables = vec![CoreConf::table("core", Area::Stream)];
     tables.extend(features.iter().map(|f| f.table()));
     tables
 }
 
-/// Makes the variables known; call it before a configuration is checked.
+/// Registers the variables; call before a configuration is checked.
 pub fn offer_variables(features: &[&dyn Feature], cx: &mut Cx) {
     let variables = cx.get::<Variables>();
     variables.offer(crate::variables::CORE);
@@ -99,21 +87,19 @@ struct Builder<'a> {
     extensions: Vec<Arc<dyn Any + Send + Sync>>,
     background: Vec<Arc<dyn Background<StreamPlan>>>,
     complaints: Vec<Complaint>,
-    /// Servers of which a complaint was made already: what they lack may be its consequence.
+    /// Servers with a reported error: further faults may be its consequence.
     faulty: Vec<usize>,
 }
 
-/// Builds the plan of a checked stream block; `table_index` maps a feature's name to its place in the schema.
-///
-/// # Errors
-/// What is wrong with the whole; warnings go to `cx.warnings`.
+/// Builds the plan of a checked stream block; `table_index` maps features to their index in the schema. Warnings go to
+/// `cx.warnings`.
 pub fn build(
     features: &[&dyn Feature],
     stream: &mut Block<'_>,
     cx: &mut Cx,
     table_index: &dyn Fn(&str) -> Option<usize>,
 ) -> Result<StreamPlan, Vec<Complaint>> {
-    // A feature without a table of its own would shift those behind it.
+    // A feature without a table would shift later indices.
     let tables = tables(features).into_iter().map(|t| (table_index(t.feature).unwrap_or(usize::MAX), t));
     let tables = tables.map(|(index, table)| (table, index)).collect();
     let mut b = Builder {
@@ -137,7 +123,6 @@ pub fn build(
     Ok(StreamPlan { variables, groups_used, ..plan })
 }
 
-/// A server before it has its place among the listeners.
 struct Draft {
     names: Vec<ServerName>,
     listens: Vec<Listen>,
@@ -255,7 +240,7 @@ impl Builder<'_> {
         Draft { names, listens: listens.into_iter().map(|l| l.0).collect(), at }
     }
 
-    /// Groups servers by address; checks what the `listen` lines of different servers say about one.
+    /// Groups servers by address; checks `listen` lines of different servers with equal addresses.
     fn listeners(&mut self, drafts: &[Draft]) -> Vec<Listener> {
         struct Group {
             spec: ListenSpec,
@@ -315,7 +300,7 @@ impl Builder<'_> {
             let bare = match rules(default) {
                 None => Some(default),
                 Some(rules) if rules.has_certificates() => None,
-                // The default server rejects; the others must have something to answer with.
+                // The default server rejects handshakes; the others need certificates.
                 Some(_) => group.servers.iter().copied().find(|server| rules(*server).is_none()),
             };
             if let Some(server) = bare.filter(|server| !self.faulty.contains(server)) {
@@ -340,7 +325,7 @@ impl Builder<'_> {
                                 text,
                                 span: None,
                                 line: 0,
-                                hint: Some("an earlier server has this name on the same address".into()),
+                                hint: Some("an earlier server on this address has the same name".into()),
                             });
                         }
                     }

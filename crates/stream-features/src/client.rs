@@ -6,17 +6,13 @@ use std::io;
 use std::rc::Rc;
 use upstream::Stream;
 
-/// Whom a session talks to.
 pub enum Client {
     Stream(Stream),
     Datagrams(Rc<Flow>),
 }
 
 impl Client {
-    /// Sends all of it; a datagram is sent at once or, when its socket has no room, lost.
-    ///
-    /// # Errors
-    /// A broken connection.
+    /// Sends all bytes; a datagram is lost if the socket is full.
     pub async fn send_all(&self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Client::Stream(stream) => write_out(stream, bytes).await,

@@ -6,27 +6,27 @@ use conf_schema::value::{Flag, List, Msec, Number, Size};
 use observe::ErrorLogLines;
 
 directives! {
-    /// What the stream core module is told in a block.
     pub struct CoreConf from CoreInput {
-        /// Sets an address and port, or a path of a UNIX-domain socket, on which the server takes connections or datagrams.
+        /// Address and port, or path of a UNIX-domain socket, on which the server accepts connections or datagrams.
         listen: List<Listens>,
-        /// Names of a server, for clients that name one in the handshake of TLS: exact, with a wildcard, or a regular expression.
+        /// Names of the server, compared with the name in the TLS handshake (SNI): exact, with a wildcard, or a regular
+        /// expression.
         server_name: ServerNames,
-        /// Where errors are logged, and how grave they must be.
+        /// Destination and minimum level of error messages.
         error_log: ErrorLogLines,
-        /// Octets of the first bytes of a client that are looked at, at most.
+        /// Maximum number of bytes read in the preread phase.
         preread_buffer_size: Size = "16k",
-        /// How long the first bytes of a client are waited for.
+        /// Maximum duration of the preread phase.
         preread_timeout: Msec = "30s",
-        /// How long a PROXY protocol header is waited for.
+        /// Maximum time to read a PROXY protocol header.
         proxy_protocol_timeout: Msec = "30s",
-        /// Turns Nagle's algorithm off, on both sides.
+        /// Sets TCP_NODELAY on connections to clients and servers.
         tcp_nodelay: Flag = "on",
-        /// Bounds the table of names; ours needs no tuning, the value is checked and has no effect.
+        /// Size of nginx's table of names. The value is checked and has no effect.
         server_names_hash_max_size: Number = "512",
         /// As `server_names_hash_max_size`.
         server_names_hash_bucket_size: Number = "64",
-        /// Bounds the table of variables; ours needs no tuning, the value is checked and has no effect.
+        /// Size of nginx's table of variables. The value is checked and has no effect.
         variables_hash_max_size: Number = "1024",
         /// As `variables_hash_max_size`.
         variables_hash_bucket_size: Number = "64",

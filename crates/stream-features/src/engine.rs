@@ -1,10 +1,10 @@
-//! A session's way through the phases: post_accept, preaccess, access, ssl, preread, content, log (nginx:
+//! Phases of a session: post_accept, preaccess, access, ssl, preread, content, log (nginx:
 //! `ngx_stream_core_run_phases`).
 
 use crate::client::Client;
 use crate::plan::{End, Flow, Handler};
 use crate::session::StreamSession;
-use crate::sessions::{Host, Passed, Place};
+use crate::sessions::{Host, Passed, SessionPlace};
 use crate::{first_bytes, handshake};
 use metrics::{process, stream_zone as row};
 use observe::Level;
@@ -13,8 +13,7 @@ use session_engine::sessions::Cause;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Runs a session to its end.
-pub(crate) async fn serve(mut s: Box<StreamSession>, mut client: Client, place: Place, host: Rc<dyn Host>) {
+pub(crate) async fn serve(mut s: Box<StreamSession>, mut client: Client, place: SessionPlace, host: Rc<dyn Host>) {
     let udp = if s.udp { "udp " } else { "" };
     if s.srv().error_log.wants(Level::Info) {
         let peer = s.peer.map_or_else(|| "unix:".to_string(), |peer| peer.to_string());
@@ -33,7 +32,8 @@ pub(crate) async fn serve(mut s: Box<StreamSession>, mut client: Client, place: 
     match end {
         End::Status(status) => {
             finish(&mut s, status);
-            // A client that sees the end of its session may begin another at once, on another thread: it must not be counted twice.
+            // Drops the session first: its client may start another one on another thread, which must not be counted
+            // twice.
             drop(s);
             drop(client);
         }
@@ -49,7 +49,6 @@ pub(crate) async fn serve(mut s: Box<StreamSession>, mut client: Client, place: 
     }
 }
 
-/// A session that is counted as being there, by the server that it came to.
 struct Active {
     _lease: Option<metrics::Lease>,
 }
@@ -72,7 +71,6 @@ impl Drop for Active {
     }
 }
 
-/// The log phase.
 fn finish(s: &mut StreamSession, status: u16) {
     s.status = status;
     let plan = s.plan.clone();
@@ -88,7 +86,7 @@ fn finish(s: &mut StreamSession, status: u16) {
     }
 }
 
-/// Asks the handlers of a phase; `Some`: the session ends.
+/// Runs the handlers of a phase; `Some`: the session ends.
 fn phase<'h>(s: &mut StreamSession, handlers: impl Iterator<Item = &'h Arc<dyn Handler>>) -> Option<End> {
     for handler in handlers {
         match handler.run(s) {
@@ -100,7 +98,7 @@ fn phase<'h>(s: &mut StreamSession, handlers: impl Iterator<Item = &'h Arc<dyn H
     None
 }
 
-/// What lasts for a moment is boxed: a session that lasts does not carry the room for it.
+/// Boxes short-lived futures, which would enlarge the session's future.
 async fn phases(s: &mut StreamSession, client: &mut Client) -> End {
     let plan = s.plan.clone();
     let Some(listener) = plan.listeners.get(s.listener) else { return End::Status(500) };
@@ -119,7 +117,7 @@ async fn phases(s: &mut StreamSession, client: &mut Client) -> End {
     {
         return End::Status(status);
     }
-    // A name in the handshake may have chosen another server.
+    // SNI may have selected another server.
     if !plan.srv(s.server).preread.is_empty()
         && let Err(status) = Box::pin(first_bytes::preread(s, client)).await
     {

@@ -1,5 +1,5 @@
-//! What comes first on a connection: a PROXY protocol header, and bytes that are looked at before it is decided who answers
-//! (nginx: `ngx_stream_proxy_protocol_handler`, `ngx_stream_core_preread_phase`).
+//! First bytes of a connection: PROXY protocol header and preread phase (nginx: `ngx_stream_proxy_protocol_handler`,
+//! `ngx_stream_core_preread_phase`).
 
 use crate::client::Client;
 use crate::plan::{Flow, Looked, Preread};
@@ -13,10 +13,7 @@ use std::pin::pin;
 use std::task::Poll;
 use upstream::Stream;
 
-/// Reads a PROXY protocol header, and nothing behind it.
-///
-/// # Errors
-/// The status that the session ends with.
+/// Reads a PROXY protocol header and no further bytes. Fails with the session's status.
 pub async fn proxy_header(s: &mut StreamSession, stream: &Stream) -> Result<(), u16> {
     s.doing = "reading PROXY protocol";
     let idle_timer = s.srv().proxy_protocol_timeout;
@@ -38,7 +35,7 @@ pub async fn proxy_header(s: &mut StreamSession, stream: &Stream) -> Result<(), 
     Ok(())
 }
 
-/// Waits until there is more in the socket than was seen, and looks at all of it; as much as was seen: the end has come.
+/// Waits for more than `seen` bytes in the socket and peeks all of them; an unchanged length means end of input.
 async fn news(s: &StreamSession, stream: &Stream, seen: usize, buf: &mut Vec<u8>) -> Result<(), u16> {
     match first_bytes::news(stream, seen, buf).await {
         Ok(()) if buf.is_empty() => Err(200),
@@ -50,10 +47,7 @@ async fn news(s: &StreamSession, stream: &Stream, seen: usize, buf: &mut Vec<u8>
     }
 }
 
-/// Asks whoever wants to see the first bytes. Without TLS they stay in the socket.
-///
-/// # Errors
-/// The status that the session ends with.
+/// Runs the preread handlers; without TLS the bytes stay in the socket. Fails with the session's status.
 pub async fn preread(s: &mut StreamSession, client: &Client) -> Result<(), u16> {
     let plan = s.plan.clone();
     let server = plan.srv(s.server);
@@ -76,7 +70,7 @@ pub async fn preread(s: &mut StreamSession, client: &Client) -> Result<(), u16> 
                 let mut waits = pin!(wait_for(s, stream, &**who, server.preread_bytes));
                 poll_fn(|cx| match waits.as_mut().poll(cx) {
                     Poll::Ready(flow) => Poll::Ready(flow),
-                    // nginx ends such a session without a word.
+                    // nginx ends such a session without a message.
                     Poll::Pending => time.as_mut().poll(cx).map(|()| Err(200)),
                 })
                 .await?
@@ -96,10 +90,10 @@ fn full(s: &StreamSession) -> u16 {
     400
 }
 
-/// Lets somebody look until there is enough to be seen. `most`: octets that are looked at.
+/// Polls a preread handler until it decides, for at most `most` bytes.
 async fn wait_for(s: &mut StreamSession, stream: &Stream, who: &dyn Preread, most: usize) -> Result<Flow, u16> {
     if stream.is_secure() {
-        // What TLS has decrypted cannot be put back: it is kept for whoever answers.
+        // Decrypted bytes cannot be put back: they are kept for the content handler.
         loop {
             let mut bytes = Vec::new();
             bytes.reserve_exact(most.saturating_sub(s.preread.len()).max(1));

@@ -2,8 +2,7 @@
 
 use crate::ssl_preread::{Read, read};
 
-/// A ClientHello that is read before anybody answers: no bytes make it panic, and what has been made of some bytes does not
-/// change with those that follow.
+/// Parser of a ClientHello: never panics, and later bytes do not change the result of earlier ones.
 pub fn preread_hello(data: &[u8]) {
     let whole = read(data);
     if let Read::Hello(hello) = &whole {
@@ -15,8 +14,7 @@ pub fn preread_hello(data: &[u8]) {
     }
 }
 
-/// A session of datagrams whose client and server do what the bytes say: no course keeps the thread, and nothing is counted that has
-/// not gone through.
+/// Panics if a datagram session with a random client and server blocks the thread or miscounts datagrams.
 pub fn datagram_session(data: &[u8]) {
     crate::proxy::datagrams::course(data);
 }
@@ -43,7 +41,6 @@ mod tests {
 
     #[test]
     fn smoke() {
-        // xorshift
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut next = || {
             state ^= state << 13;
@@ -55,7 +52,6 @@ mod tests {
             let length = (next() % 200) as usize;
             let mut data: Vec<u8> = (0..length).map(|_| next() as u8).collect();
             if round % 2 == 0 {
-                // A record and a message whose lengths are likely.
                 let head =
                     [0x16, 3, 1, 0, length.saturating_sub(5) as u8, 1, 0, 0, length.saturating_sub(9) as u8, 3, 3];
                 for (place, byte) in data.iter_mut().zip(head) {

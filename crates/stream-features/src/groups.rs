@@ -1,18 +1,17 @@
-//! The groups of servers of the stream area; what they are stands in `session_engine::upstreams`.
+//! Upstream groups of the stream area; `session_engine::upstreams` implements them.
 
 use crate::Template;
 use session_engine::upstreams::AreaResolver;
 
-/// What is computed for every session of a group.
+/// Templates evaluated by every session of a group.
 #[derive(Default)]
 pub struct Rules {
-    /// The key of `hash`.
     pub key: Option<Template>,
-    /// The time that `least_time` counts.
+    /// Time measured by `least_time`.
     pub counts: Counts,
 }
 
-/// Which of the first times of a session is told to balancers.
+/// Times of a session that balancers use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counts {
     Connect,
@@ -22,5 +21,5 @@ pub enum Counts {
 
 pub type UpstreamRef = session_engine::upstreams::UpstreamRef<Rules>;
 pub type Groups = session_engine::upstreams::Groups<Rules>;
-/// What the stream block itself says of name servers; kept in `Cx`.
+/// Name servers of the stream block; kept in `Cx`.
 pub type StreamResolver = AreaResolver<Rules>;

@@ -1,4 +1,4 @@
-//! TLS with clients: which server a handshake is for, and whether its client may go on (nginx: `ngx_stream_ssl_handler`,
+//! TLS with clients: selects the server and verifies the client (nginx: `ngx_stream_ssl_handler`,
 //! `ngx_stream_ssl_servername`).
 
 use crate::session::StreamSession;
@@ -10,10 +10,7 @@ use std::sync::Arc;
 use tls::{Choice, ClientHello, Facts, VerifyClient};
 use upstream::Stream;
 
-/// Makes the handshake and judges the client's certificate.
-///
-/// # Errors
-/// The status that the session ends with.
+/// Performs the handshake and verifies the client's certificate. Fails with the session's status.
 pub async fn make(s: &mut StreamSession, stream: &mut Stream) -> Result<(), u16> {
     s.doing = "SSL handshaking";
     let plan = s.plan.clone();
@@ -41,11 +38,11 @@ pub async fn make(s: &mut StreamSession, stream: &mut Stream) -> Result<(), u16>
 
 const DEFAULT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// The rules by which a ClientHello is answered: those of the server that has the name, or of the default one.
+/// Selects the rules for a ClientHello: those of the named server, or of the default one.
 fn choose(s: &mut StreamSession, hello: &ClientHello) -> Choice {
     let plan = s.plan.clone();
     let Some(listener) = plan.listeners.get(s.listener) else { return Choice::Fail };
-    // Expressions and variables may ask for the name.
+    // Expressions and variables may use the name.
     let facts = Facts { server_name: hello.server_name.as_deref().map(Box::from), ..Facts::default() };
     s.tls = Some(Arc::new(facts));
     if let Some(name) = hello.server_name.as_deref().and_then(|name| host(name.as_bytes()))
@@ -53,7 +50,7 @@ fn choose(s: &mut StreamSession, hello: &ClientHello) -> Choice {
     {
         s.server = server;
     }
-    // A server without certificates of its own goes by the default server's.
+    // A server without certificates uses the default server's.
     let own = plan.srv(s.server).tls.as_ref().filter(|tls| tls.rules.rules.is_some());
     let tls = own.or(plan.srv(listener.default_server).tls.as_ref());
     let Some((tls, rules)) = tls.and_then(|tls| Some((tls, tls.rules.rules.as_ref()?))) else { return Choice::Fail };
@@ -70,7 +67,6 @@ fn choose(s: &mut StreamSession, hello: &ClientHello) -> Choice {
     }
 }
 
-/// Whether the client may go on with the certificate that it has shown, or without one.
 async fn judge(s: &mut StreamSession) -> Result<(), u16> {
     let plan = s.plan.clone();
     let Some(tls) = plan.srv(s.server).tls.clone() else { return Ok(()) };

@@ -1,10 +1,7 @@
-//! The stream area (nginx: `ngx_stream_*`): TCP and UDP sessions, the phases that they pass through, and its features, one
-//! folder each and one line each in `registry.rs`.
-//!
-//! A session is a task of its thread (`engine.rs`): it reads a PROXY protocol header, asks the handlers of its server, makes
-//! the handshake of TLS, looks at the first bytes, and hands its client to what the server answers with (`proxy`, `return`,
-//! `pass`). `sessions.rs` is what a worker keeps of all its sessions, `udp.rs` makes sessions of datagrams. `build.rs` makes the
-//! plan of the checked configuration. A feature knows the engine and no other feature.
+//! The stream area (nginx: `ngx_stream_*`): TCP and UDP sessions, their phases, and features in directories, listed in
+//! `registry.rs`.
+//! A session is a task (`engine.rs`): PROXY protocol, handlers, TLS, preread, content handler (`proxy`, `return`,
+//! `pass`). `sessions.rs` holds a worker's sessions, `udp.rs` creates those of datagrams, `build.rs` builds the plan.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
@@ -30,6 +27,7 @@ mod access_log;
 mod geo;
 mod geoip;
 mod geoip2;
+mod keyval;
 mod limit_conn;
 mod map;
 mod pass;
@@ -51,9 +49,6 @@ pub use registry::{build, offer_variables, tables, variables};
 pub use session::StreamSession;
 pub use sessions::{Host, Sessions};
 
-/// A string with variables of a session.
 pub type Template = session_engine::Template<StreamSession>;
-/// A row of built-in variables of sessions.
 pub type Builtin = session_engine::variable::Builtin<StreamSession>;
-/// Variables while the configuration is read.
 pub type Variables = session_engine::variable::Variables<StreamSession>;

@@ -1,17 +1,18 @@
-//! Every feature, one line each; and the stream area's entry points for the server.
+//! List of features, and the stream area's entry points.
 
 use crate::Builtin;
 use crate::build::{self as builder, Feature};
 use crate::plan::StreamPlan;
 use conf_schema::{Area, Block, Complaint, Cx, Schema, Table};
 
-/// All features, sorted by name. Where order matters it is that of the phases and of `PreaccessOrder`.
+/// All features, sorted by name. The phases and `PreaccessOrder` define the order of handlers.
 static FEATURES: &[&dyn Feature] = &[
     &crate::access::Access,
     &crate::access_log::AccessLog,
     &crate::geo::Geo,
     &crate::geoip::GeoipFeature,
     &crate::geoip2::Geoip2Feature,
+    &crate::keyval::KeyvalFeature,
     &crate::limit_conn::LimitConn,
     &crate::map::Map,
     &crate::pass::Pass,
@@ -27,25 +28,21 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::upstream_block::UpstreamBlock,
 ];
 
-/// The tables of the engine and of every feature.
 pub fn tables() -> Vec<Table> {
     builder::tables(FEATURES)
 }
 
-/// The built-in variables of the engine and of every feature, for the manual.
 pub fn variables() -> impl Iterator<Item = &'static Builtin> {
     crate::variables::CORE.iter().chain(FEATURES.iter().flat_map(|f| f.variables()))
 }
 
-/// Makes the variables known to a configuration that is about to be checked.
+/// Registers the variables for a configuration.
 pub fn offer_variables(cx: &mut Cx) {
     builder::offer_variables(FEATURES, cx);
 }
 
-/// Builds the plan of a checked stream block. Warnings are added to `cx.warnings`.
-///
-/// # Errors
-/// What is wrong with the whole: unknown variables, conflicting listen options, missing zones.
+/// Builds the plan of a checked stream block; warnings go to `cx.warnings`. Fails on unknown variables, conflicting
+/// listen options, and missing zones.
 pub fn build(schema: &Schema, stream: &mut Block<'_>, cx: &mut Cx) -> Result<StreamPlan, Vec<Complaint>> {
     builder::build(FEATURES, stream, cx, &|feature| {
         schema.table_index(feature, Area::Stream).or(schema.table_index(feature, Area::StreamUpstream))

@@ -2,7 +2,7 @@
 
 use crate::plan::{Server, StreamPlan};
 use base::clock::{self, Instant};
-use net::listen::Address;
+use net::Address;
 use observe::{ErrorLog, Level};
 use session_engine::regex::Captures;
 use session_engine::variable::VarId;
@@ -13,12 +13,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// One server that was asked, or the group that had none.
 #[derive(Clone, Debug)]
 pub struct Try {
     pub address: Arc<str>,
     pub started: Instant,
-    /// Milliseconds since the try began; `None` when it did not come so far.
+    /// Milliseconds until the connection was established; `None` if it was not.
     pub connect_ms: Option<u64>,
     pub first_byte_ms: Option<u64>,
     pub session_ms: Option<u64>,
@@ -40,57 +39,50 @@ impl Try {
     }
 }
 
-/// What is known of a session before its first handler runs.
 pub struct Facts {
     pub plan: Rc<Arc<StreamPlan>>,
-    /// Index of the listener in the plan.
     pub listener: usize,
-    /// `$connection`
     pub number: u64,
     /// `None`: a UNIX-domain socket.
     pub peer: Option<SocketAddr>,
-    /// The address that the client connected to.
     pub local: Rc<Address>,
     pub udp: bool,
 }
 
-/// See the module's documentation.
 pub struct StreamSession {
     pub plan: Rc<Arc<StreamPlan>>,
     pub listener: usize,
-    /// Index of the server in the plan: the listener's default one until a name has chosen another.
+    /// Index of the server in the plan: the listener's default, or the one selected by SNI.
     pub server: usize,
     pub number: u64,
-    /// The client, or whom a trusted proxy names as such.
+    /// Client address, possibly from a trusted proxy.
     pub peer: Option<SocketAddr>,
-    /// The connection's own address, once another took its place (`realip`).
+    /// Address of the connection itself, if `realip` replaced it.
     pub replaced: Option<Option<SocketAddr>>,
     pub local: Rc<Address>,
     pub udp: bool,
     pub started: Instant,
-    /// What a PROXY protocol header said, and its bytes.
+    /// PROXY protocol header and its bytes.
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
     pub tls: Option<Arc<tls::Facts>>,
     /// `$status`; 0 until the session ends.
     pub status: u16,
-    /// Bytes received from the client, and sent to it.
+    /// Bytes received from and sent to the client.
     pub received: u64,
     pub sent: u64,
-    /// First bytes that were taken from the socket, or the first datagram: the content handler begins with them.
+    /// Bytes taken from the socket, or the first datagram, for the content handler.
     pub preread: Vec<u8>,
-    /// Servers that were asked.
     pub tries: SmallVec<[Try; 1]>,
-    /// What is being done, for the error log.
+    /// Current action, for the error log.
     pub doing: &'static str,
-    /// It is passed to a server, or about to be: the error log tells of both sides from then on.
+    /// The error log names both sides from here on.
     pub proxied: bool,
-    /// The server that is being asked: for the error log.
     pub upstream: Option<Arc<str>>,
-    /// How often it was passed from listener to listener.
+    /// Number of passes between listeners.
     pub passes: u8,
     pub(crate) captures: Captures,
     slots: Vec<Slot>,
-    /// Things that features keep with a session, by type.
+    /// Data of features, by type.
     extensions: SmallVec<[Box<dyn Any>; 1]>,
 }
 
@@ -128,7 +120,6 @@ impl StreamSession {
     pub fn srv(&self) -> &Server {
         self.plan.srv(self.server)
     }
-    /// What a feature keeps with the session.
     pub fn ext<T: 'static>(&self) -> Option<&T> {
         self.extensions.iter().find_map(|t| t.downcast_ref())
     }
@@ -136,20 +127,18 @@ impl StreamSession {
         self.extensions.retain(|t| !t.is::<T>());
         self.extensions.push(Box::new(thing));
     }
-    /// Forgets what a feature has kept.
     pub fn forget<T: 'static>(&mut self) {
         self.extensions.retain(|t| !t.is::<T>());
     }
-    /// The client's address as text; `unix:` for UNIX-domain sockets.
+    /// Returns the client's address as text; `unix:` for UNIX-domain sockets.
     pub fn peer_text(&self) -> String {
         self.peer.map_or_else(|| "unix:".into(), |a| a.ip().to_string())
     }
-    /// The client's connection alone, without what names it and its server: lines about a session that ends.
+    /// Logs with the client's connection only: for the end of a session.
     #[cold]
     pub fn note(&self, level: Level, words: std::fmt::Arguments<'_>) {
         self.srv().error_log.log(level, self.number, words);
     }
-    /// Sets a variable of a plan (`set`).
     pub fn set_variable(&mut self, id: VarId, value: Vec<u8>) {
         let plan = self.plan.clone();
         let Some(variable) = plan.variables.get(id.0 as usize) else { return };
@@ -162,7 +151,7 @@ impl StreamSession {
 }
 
 impl Session for StreamSession {
-    /// A log has to name its format.
+    /// A log requires a format.
     const LOG_FORMAT: Option<(&'static str, &'static str)> = None;
     const FORWARDED: bool = false;
 

@@ -1,11 +1,11 @@
-//! The sessions of a worker thread: begun, counted, cut off.
+//! Sessions of a worker thread: creation, counting, termination.
 
 use crate::client::Client;
 use crate::engine;
 use crate::plan::StreamPlan;
 use crate::session::{Facts, StreamSession};
 use crate::udp::Flows;
-use net::listen::Address;
+use net::Address;
 use observe::Level;
 use session_engine::sessions::{Cause, Control, Place as AnyPlace, Sessions as All};
 use std::cell::{Cell, RefCell};
@@ -16,59 +16,50 @@ use std::rc::Rc;
 use std::sync::Arc;
 use upstream::Stream;
 
-/// What sessions ask of their worker.
 pub trait Host {
-    /// Takes a connection in at a listener, whatever its area.
-    ///
-    /// # Errors
-    /// The connection, when nobody listens there.
+    /// Passes a connection to a listener of any area; returns it if there is none.
     fn pass(&self, passed: Passed, to: &Address) -> Result<(), Passed>;
-    /// The plan that new sessions begin with.
+    /// Returns the plan for new sessions.
     fn plan(&self) -> Option<Rc<Arc<StreamPlan>>>;
-    /// The number of a new session (`$connection`); `None`: there may be no more of them at the moment.
     fn number(&self) -> Option<u64>;
 }
 
-/// A PROXY protocol header, and its bytes.
 pub type ProxyHeader = Box<(wire_proxy::Header, Vec<u8>)>;
 
-/// A connection on its way from one listener to another.
+/// A connection passed from one listener to another.
 pub struct Passed {
     pub stream: Stream,
-    /// The client, or whom a trusted proxy has named as such.
+    /// Client address, possibly from a trusted proxy.
     pub peer: Option<SocketAddr>,
-    /// What a PROXY protocol header has said, and its bytes.
     pub proxy: Option<ProxyHeader>,
-    /// How often it was passed on, this time included.
     pub passes: u8,
 }
 
-/// See the module's documentation.
 #[derive(Default)]
 pub struct Sessions {
     all: Rc<All>,
-    /// Those of datagrams.
+    /// Numbers of datagram sessions.
     datagrams: RefCell<HashSet<u64>>,
-    /// No new sessions: the worker ends.
+    /// The worker ends and accepts no sessions.
     pub(crate) ended: Cell<bool>,
     pub(crate) flows: Flows,
 }
 
-/// A session's place among the others; given up when it ends, however it does.
-pub(crate) struct Place {
+/// Registration of a session; removed on drop.
+pub(crate) struct SessionPlace {
     place: AnyPlace,
     number: u64,
-    /// `Some`: one of datagrams.
+    /// `Some`: a datagram session.
     datagrams: Option<Rc<Sessions>>,
 }
 
-impl Place {
+impl SessionPlace {
     pub fn control(&self) -> &Control {
         &self.place.control
     }
 }
 
-impl Drop for Place {
+impl Drop for SessionPlace {
     fn drop(&mut self) {
         if let Some(sessions) = &self.datagrams {
             sessions.datagrams.borrow_mut().remove(&self.number);
@@ -76,15 +67,11 @@ impl Drop for Place {
     }
 }
 
-/// A connection that was accepted, or passed on.
 pub struct Accepted {
     pub fd: OwnedFd,
     pub peer: Option<SocketAddr>,
-    /// The address that the client connected to.
     pub local: Rc<Address>,
-    /// Index of the listener in the plan.
     pub listener: usize,
-    /// `$connection`
     pub number: u64,
 }
 
@@ -92,13 +79,12 @@ impl Sessions {
     pub fn count(&self) -> usize {
         self.all.count()
     }
-    pub(crate) fn place(self: &Rc<Self>, number: u64, udp: bool) -> Place {
+    pub(crate) fn place(self: &Rc<Self>, number: u64, udp: bool) -> SessionPlace {
         if udp {
             self.datagrams.borrow_mut().insert(number);
         }
-        Place { place: self.all.place(number), number, datagrams: udp.then(|| self.clone()) }
+        SessionPlace { place: self.all.place(number), number, datagrams: udp.then(|| self.clone()) }
     }
-    /// Begins the session of a connection.
     pub fn begin(self: &Rc<Self>, plan: &Rc<Arc<StreamPlan>>, accepted: Accepted, host: &Rc<dyn Host>) {
         let Accepted { fd, peer, local, listener, number } = accepted;
         let facts = Facts { plan: plan.clone(), listener, number, peer, local, udp: false };
@@ -116,7 +102,7 @@ impl Sessions {
         let (place, host) = (self.place(session.number, false), host.clone());
         runtime::task::spawn_local(engine::serve(session, Client::Stream(stream), place, host));
     }
-    /// Begins the session of a connection that another listener has passed on.
+    /// Starts the session of a connection that another listener has passed.
     pub fn resume(
         self: &Rc<Self>,
         plan: &Rc<Arc<StreamPlan>>,
@@ -133,18 +119,18 @@ impl Sessions {
         session.tls = passed.stream.facts();
         self.start(session, passed.stream, host);
     }
-    /// Ends the sessions whose numbers are smaller.
+    /// Ends sessions with smaller numbers.
     pub fn cut_off(&self, below: u64) {
         self.all.close(Cause::Timeout, |number| number < below);
     }
-    /// The worker ends when its sessions have. Those of datagrams have nobody to hear any more.
+    /// Ends datagram sessions. The worker waits for the others.
     pub fn begin_quit(&self) {
         self.ended.set(true);
         self.flows.forget();
         let datagrams = self.datagrams.borrow();
         self.all.close(Cause::Shutdown, |number| datagrams.contains(&number));
     }
-    /// Datagrams belong to new sessions from now on: the plan has changed. The sessions that are there may still answer.
+    /// Assigns further datagrams to new sessions, under the new plan. Existing sessions may still respond.
     pub fn replan(&self) {
         self.flows.forget();
     }

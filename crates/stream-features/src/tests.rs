@@ -1,10 +1,11 @@
-//! Sessions without a worker: what a panic costs.
+//! Sessions without a worker: effects of a panic.
 
 use crate::client::Client;
 use crate::plan::{Content, End, Listener, Names, Server, StreamPlan, Work};
 use crate::session::StreamSession;
 use crate::sessions::{Accepted, Host, Passed, Sessions};
-use net::listen::{Address, ListenSpec};
+use net::Address;
+use net::listen::ListenSpec;
 use observe::ErrorLog;
 use std::cell::Cell;
 use std::io::Read;
@@ -28,7 +29,7 @@ impl Host for Nobody {
     }
 }
 
-/// The first session panics, the others answer.
+/// Panics in the first session and responds to others.
 struct Breaks;
 
 impl Content for Breaks {

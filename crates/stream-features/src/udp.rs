@@ -1,12 +1,12 @@
-//! Sessions of datagrams (nginx: `ngx_event_recvmsg`, `ngx_event_udp.c`): those with the same client and the same address of
-//! ours belong to one, until it ends or has had as many as it takes.
+//! Datagram sessions (nginx: `ngx_event_recvmsg`, `ngx_event_udp.c`): datagrams with equal client and local address
+//! belong to one session.
 
 use crate::client::Client;
 use crate::engine;
 use crate::session::{Facts, StreamSession};
 use crate::sessions::{Host, Sessions};
+use net::Address;
 use net::datagram;
-use net::listen::Address;
 use runtime::budget;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -16,14 +16,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
-/// Octets of the largest datagram there is.
+/// Maximum size of a datagram in bytes.
 pub const DATAGRAM_MAX: usize = 65_535;
-/// Datagrams of one client that wait to be worked on; more are dropped, as a socket without room drops them.
+/// Maximum number of queued datagrams per client; further ones are dropped.
 const WAITING_MAX: usize = 256;
-/// Datagrams that are taken at one go.
+/// Maximum number of datagrams per receive.
 const TAKEN_MAX: usize = 64;
 
-/// A client, and which of our addresses it talks to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     listener: Address,
@@ -31,18 +30,17 @@ struct Key {
     to: Option<IpAddr>,
 }
 
-/// All sessions of datagrams of a thread that hear their clients.
 #[derive(Default)]
 pub struct Flows(RefCell<HashMap<Key, Rc<Flow>>>);
 
 impl Flows {
-    /// Nobody hears any more: datagrams that come begin new sessions.
+    /// Detaches the session: further datagrams start new sessions.
     pub fn forget(&self) {
         self.0.borrow_mut().clear();
     }
 }
 
-/// One client's side of a session of datagrams.
+/// Client side of a datagram session.
 pub struct Flow {
     key: Key,
     socket: Rc<Socket>,
@@ -54,7 +52,6 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The side of a client without a worker, for tests.
     pub(crate) fn alone(fd: OwnedFd, peer: SocketAddr) -> Option<Flow> {
         let address = Address::Ip(peer);
         Some(Flow {
@@ -66,7 +63,6 @@ impl Flow {
             waker: RefCell::default(),
         })
     }
-    /// Its client has said something.
     pub(crate) fn offer(&self, datagram: Vec<u8>) {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.len() < WAITING_MAX {
@@ -80,7 +76,6 @@ impl Flow {
             waker.wake();
         }
     }
-    /// The next datagram.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Vec<u8>> {
         if let Some(datagram) = self.waiting.borrow_mut().pop_front() {
             return Poll::Ready(datagram);
@@ -88,14 +83,11 @@ impl Flow {
         *self.waker.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
     }
-    /// Answers. A socket without room loses the datagram, as the network might.
-    ///
-    /// # Errors
-    /// As the system gives them.
+    /// Sends a datagram; it is lost if the socket is full.
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         datagram::send(self.socket.fd.as_fd(), bytes, &self.key.peer, self.key.to)
     }
-    /// Hears no more of its client: what comes next, or has come and was not asked for, begins another session.
+    /// Stops receiving: queued and further datagrams belong to a new session.
     pub fn detach(&self) {
         let Some(sessions) = self.sessions.upgrade() else { return };
         {
@@ -117,7 +109,6 @@ impl Flow {
     }
 }
 
-/// A flow that ends with its session, however that ends.
 struct Held(Rc<Flow>);
 
 impl Drop for Held {
@@ -126,17 +117,13 @@ impl Drop for Held {
     }
 }
 
-/// A socket of this thread that hears datagrams.
 pub struct Socket {
     fd: OwnedFd,
     pub address: Address,
 }
 
 impl Socket {
-    /// Prepares a socket that was bound.
-    ///
-    /// # Errors
-    /// As the system gives them.
+    /// Prepares a bound socket.
     pub fn new(fd: OwnedFd, address: Address) -> io::Result<Rc<Socket>> {
         if let Address::Ip(ip) = &address
             && ip.ip().is_unspecified()
@@ -147,21 +134,16 @@ impl Socket {
     }
 }
 
-/// What is needed to take datagrams in.
 pub struct Taking<'a> {
     pub sessions: &'a Rc<Sessions>,
     pub host: &'a Rc<dyn Host>,
 }
 
 thread_local! {
-    /// Where datagrams are received.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes what has come to a socket; whether there may be more.
-///
-/// # Errors
-/// As the system gives them.
+/// Receives pending datagrams; returns whether there may be more.
 pub fn receive(taking: &Taking<'_>, socket: &Rc<Socket>) -> io::Result<bool> {
     let mut buf = BUFFER.take();
     buf.resize(DATAGRAM_MAX, 0);
@@ -173,7 +155,7 @@ pub fn receive(taking: &Taking<'_>, socket: &Rc<Socket>) -> io::Result<bool> {
         match datagram::receive(socket.fd.as_fd(), &mut buf) {
             Ok(came) => {
                 let bytes = buf.get(..came.length).unwrap_or_default();
-                // A client that has no address cannot be answered; nginx takes its datagrams all the same.
+                // A client without an address cannot be answered; nginx accepts its datagrams, too.
                 let peer = came.from.unwrap_or_else(|| Address::Unix(Default::default()));
                 take(taking, socket, bytes, peer, came.to);
             }

@@ -1,4 +1,4 @@
-//! Kinds of values that several features take.
+//! Value types shared by several features.
 
 use crate::session::StreamSession;
 use conf_schema::{Cx, Directive, Problem, Value};
@@ -7,7 +7,6 @@ use session_engine::listen::{Kind, Listen};
 pub type ServerNames = session_engine::names::ServerNames<StreamSession>;
 pub type ServerName = session_engine::names::ServerName<StreamSession>;
 
-/// One `listen` line.
 #[derive(Clone, Debug)]
 pub struct Listens(pub Listen);
 
@@ -18,11 +17,11 @@ impl Value for Listens {
     }
 }
 
-/// Directives that say what a server answers with are counted: the last one holds, whichever it is. Kept in `Cx`.
+/// Number of directives that set a content handler, of which the last wins. Kept in `Cx`.
 #[derive(Default)]
 struct Answers(usize);
 
-/// The place of a directive among those that say what a server answers with.
+/// Returns the position of a directive among those that set a content handler.
 pub fn place_of_answer(cx: &mut Cx) -> usize {
     let answers = cx.get::<Answers>();
     answers.0 += 1;

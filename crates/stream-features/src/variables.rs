@@ -1,13 +1,12 @@
-//! The core module's variables (nginx: `ngx_stream_variables.c`), a row each.
+//! Variables of the core module (nginx: `ngx_stream_variables.c`).
 
 use crate::Builtin;
 use crate::session::StreamSession;
-use net::listen::Address;
+use net::Address;
 use observe::clock;
 use std::io::Write as _;
 use std::net::SocketAddr;
 
-/// Rows of the table.
 pub static CORE: &[Builtin] = &[
     Builtin::one("binary_remote_addr", binary_remote_addr, "The client's address as 4 or 16 bytes."),
     Builtin::one("bytes_received", |s, o| number(o, s.received), "Bytes received from the client."),
@@ -45,7 +44,7 @@ pub static CORE: &[Builtin] = &[
     Builtin::one("server_name", server_name, "The first name of the server."),
     Builtin::one("server_port", server_port, "The port that accepted the connection."),
     Builtin::one("session_time", session_time, "Seconds since the session began, with milliseconds."),
-    Builtin::one("status", status, "How the session ended: 200, 400, 403, 500, 502, 503."),
+    Builtin::one("status", status, "The session's status: 200, 400, 403, 500, 502 or 503."),
     Builtin::one("time_iso8601", |_, o| time(o, |now| &now.iso8601), "Local time, ISO 8601."),
     Builtin::one("time_local", |_, o| time(o, |now| &now.log), "Local time, as in access logs."),
 ];
@@ -55,12 +54,10 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     true
 }
 
-/// Appends a number.
 pub fn number(out: &mut Vec<u8>, n: u64) -> bool {
     write!(out, "{n}").is_ok()
 }
 
-/// Appends milliseconds as seconds.
 pub fn seconds(out: &mut Vec<u8>, ms: u64) -> bool {
     write!(out, "{}.{:03}", ms / 1000, ms % 1000).is_ok()
 }
@@ -73,7 +70,7 @@ fn port(out: &mut Vec<u8>, address: Option<SocketAddr>) -> bool {
     address.is_some_and(|a| number(out, u64::from(a.port())))
 }
 
-/// A port of 0 is none, and the value is empty, as in nginx.
+/// Port 0 means none: the value is empty, as in nginx.
 fn proxied_port(out: &mut Vec<u8>, address: Option<SocketAddr>) -> bool {
     address.is_some_and(|a| a.port() == 0 || number(out, u64::from(a.port())))
 }

@@ -17,7 +17,7 @@ impl Http1 {
     }
 
     /// # Errors
-    /// What came instead.
+    /// The unexpected answer.
     pub fn exchange(&mut self, step: &Step) -> Result<Vec<Answer>, String> {
         let (send, head) = match &step.act {
             Act::Request(request) => (text(request, self.kept), request.method == "HEAD"),

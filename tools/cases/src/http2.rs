@@ -7,7 +7,7 @@ use http_types::List;
 use wire_h2::hpack::Encoder;
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Debug, Default)]
 pub struct Came {
     /// The last one may be cut off.
@@ -31,22 +31,10 @@ impl Http2 {
     }
 
     /// # Errors
-    /// What came instead.
+    /// The unexpected answer.
     pub fn exchange(&mut self, step: &Step) -> Result<Vec<Answer>, String> {
         let Act::Request(request) = &step.act else { return Err("only HTTP/1 and the stream block take that".into()) };
-        let (wanted, closed) = wanted_answers(&step.expect);
-        let Came { mut answers, reset } = self.ask(request)?;
-        if let Some(code) = reset {
-            if !closed {
-                return Err(format!("the stream was reset with {code}, after {answers:?}"));
-            }
-            // What is cut off is no answer.
-            answers.pop();
-        }
-        if answers.len() != wanted {
-            return Err(format!("{} responses instead of {wanted}: {answers:?}", answers.len()));
-        }
-        Ok(answers)
+        wanted(self.ask(request)?, step)
     }
 
     /// Everything that comes of one request.
@@ -113,10 +101,37 @@ impl Http2 {
     }
 }
 
+/// The answers that a step wants, if these are they.
+pub fn wanted(came: Came, step: &Step) -> Result<Vec<Answer>, String> {
+    let (wanted, closed) = wanted_answers(&step.expect);
+    let Came { mut answers, reset } = came;
+    if let Some(code) = reset {
+        if !closed {
+            return Err(format!("the stream was reset with {code}, after {answers:?}"));
+        }
+        // A truncated answer does not count.
+        answers.pop();
+    }
+    if answers.len() != wanted {
+        return Err(format!("{} responses instead of {wanted}: {answers:?}", answers.len()));
+    }
+    Ok(answers)
+}
+
 fn block(request: &Request, scheme: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut encoder = Encoder::stateless();
     encoder.begin(&mut out);
+    for (name, value) in fields(request, scheme) {
+        encoder.field(&name, &value, &mut out);
+    }
+    out
+}
+
+/// A request's fields as HTTP/2 and HTTP/3 have them, pseudo-header fields first.
+pub fn fields(request: &Request, scheme: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut out = Vec::new();
+    let mut put = |name: &str, value: &str| out.push((name.as_bytes().to_vec(), value.as_bytes().to_vec()));
     let is_pseudo = |name: &str| name.starts_with(':');
     let said = |name: &str| request.field(name).is_some();
     // A field of the case stands for what is usual.
@@ -129,24 +144,24 @@ fn block(request: &Request, scheme: &str) -> Vec<u8> {
     ];
     for (name, value) in usual {
         if let Some(value) = value.filter(|_| !said(name)) {
-            encoder.field(name.as_bytes(), value.as_bytes(), &mut out);
+            put(name, value);
         }
     }
     for (name, value) in request.fields.iter().filter(|(name, _)| is_pseudo(name)) {
-        encoder.field(name.as_bytes(), value.as_bytes(), &mut out);
+        put(name, value);
     }
     for (name, value) in request.fields.iter().filter(|(name, _)| !is_pseudo(name)) {
         if host.is_none() || !name.eq_ignore_ascii_case("host") {
-            encoder.field(name.to_ascii_lowercase().as_bytes(), value.trim_matches(' ').as_bytes(), &mut out);
+            put(&name.to_ascii_lowercase(), value.trim_matches(' '));
         }
     }
     if let Some(body) = request.body.as_ref().filter(|_| !said("content-length")) {
-        encoder.field(b"content-length", body.len().to_string().as_bytes(), &mut out);
+        put("content-length", &body.len().to_string());
     }
     out
 }
 
-fn answer(list: &List) -> Result<Answer, String> {
+pub fn answer(list: &List) -> Result<Answer, String> {
     let mut answer = Answer::default();
     for (name, value) in list.iter() {
         let value = String::from_utf8_lossy(value).into_owned();

@@ -2,7 +2,7 @@
 //! nginx (`cargo xtask oracle`), which is how we know that the case itself is right.
 //!
 //! ```text
-//! # What the case is about.
+//! # The subject of the case.
 //! files:
 //!     index.html: hello
 //! http:
@@ -27,13 +27,13 @@
 //! differs: why nginx answers otherwise (the oracle then skips the case)
 //! ```
 //! Each step below `client:` has a connection of its own; those below a `connection:` share one. A case runs over HTTP/1 in clear
-//! (`h1`) and in TLS (`tls`), over HTTP/2 in TLS (`h2`) and in clear (`h2c`), unless `over:` names fewer, each time with a server of its
-//! own. What HTTP/2 cannot say (`raw`, absolute targets, `Connection` and its kin) goes over HTTP/1 in clear there, and what it does not
-//! say in responses is not looked at. `{port}` is the port in clear always,
-//! `{scheme}` and `{protocol}` are what a run has.
+//! (`h1`) and in TLS (`tls`), over HTTP/2 in TLS (`h2`) and in clear (`h2c`), and over HTTP/3 (`h3`), unless `over:` names fewer, each time
+//! with a server of its own. Steps that HTTP/2 and HTTP/3 cannot express (`raw`, absolute targets, `Connection` and its siblings) go over
+//! cleartext HTTP/1 there, and fields that their responses do not have are not compared. `{port}` is always the cleartext port,
+//! `{scheme}` and `{protocol}` are those of the run.
 //!
-//! A step that begins with `[h1, tls]` is left out over the others. One that begins with `[h2, h2c]` goes over HTTP/2 whatever it says;
-//! fields like `:authority: a` stand for the usual ones there.
+//! A step that begins with `[h1, tls]` is left out over the others. One that begins with `[h2, h2c]` or `[h2, h2c, h3]` goes over these
+//! whatever it says; fields like `:authority: a` stand for the usual ones there.
 //!
 //! An origin answers requests by its lines, in their order; each request must hold the text, and every line must be used. `{one}` is
 //! its address. It `closes` or `resets` the connection behind the answer, or keeps it.
@@ -47,6 +47,7 @@
 mod expect;
 mod http1;
 mod http2;
+mod http3;
 mod origin;
 mod parse;
 mod run;

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What is left of a script, and what was wrong so far.
+/// Remaining script, and faults so far.
 #[derive(Default)]
 struct State {
     left: VecDeque<Answer>,
@@ -43,7 +43,7 @@ impl Origin {
         });
         Ok(Origin { name: script.name.clone(), port, state })
     }
-    /// What was asked that should not be, and what was not asked.
+    /// Returns unexpected and missing requests.
     pub fn wrong(&self) -> Vec<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let never = |a: &Answer| format!("line {}: origin {} was never asked for \"{}\"", a.line, self.name, a.reads);

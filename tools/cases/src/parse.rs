@@ -28,7 +28,11 @@ impl Case {
     /// As [`parse`], which has taken the text before.
     pub fn said_over(&self, over: Over) -> Result<Case, String> {
         let scheme = if over.is_tls() { "https" } else { "http" };
-        let protocol = if over.is_h2() { "HTTP/2.0" } else { "HTTP/1.1" };
+        let protocol = match over {
+            Over::H1 | Over::Tls => "HTTP/1.1",
+            Over::H2 | Over::H2c => "HTTP/2.0",
+            Over::H3 => "HTTP/3.0",
+        };
         parse(&self.text.replace("{scheme}", scheme).replace("{protocol}", protocol))
     }
 }
@@ -43,10 +47,12 @@ pub enum Over {
     H2,
     /// HTTP/2 in clear, by prior knowledge.
     H2c,
+    /// HTTP/3.
+    H3,
 }
 
 impl Over {
-    pub const ALL: &[Over] = &[Over::H1, Over::Tls, Over::H2, Over::H2c];
+    pub const ALL: &[Over] = &[Over::H1, Over::Tls, Over::H2, Over::H2c, Over::H3];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -54,13 +60,18 @@ impl Over {
             Over::Tls => "tls",
             Over::H2 => "h2",
             Over::H2c => "h2c",
+            Over::H3 => "h3",
         }
     }
     pub fn is_tls(self) -> bool {
-        matches!(self, Over::Tls | Over::H2)
+        matches!(self, Over::Tls | Over::H2 | Over::H3)
     }
     pub fn is_h2(self) -> bool {
         matches!(self, Over::H2 | Over::H2c)
+    }
+    /// Requests are streams of a connection: HTTP/2 or HTTP/3.
+    pub fn has_streams(self) -> bool {
+        self.is_h2() || self == Over::H3
     }
 }
 
@@ -99,9 +110,9 @@ pub struct Request {
 }
 
 impl Step {
-    /// Whether only HTTP/2 is meant to take it.
-    pub fn is_of_http2(&self) -> bool {
-        self.over.as_ref().is_some_and(|over| over.iter().all(|over| over.is_h2()))
+    /// Tells whether the step is for HTTP/2 and HTTP/3 only.
+    pub fn is_of_streams(&self) -> bool {
+        self.over.as_ref().is_some_and(|over| over.iter().all(|over| over.has_streams()))
     }
 }
 
@@ -109,14 +120,14 @@ impl Request {
     pub fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
     }
-    /// What HTTP/2 has no way to say.
+    /// Tells whether HTTP/2 and HTTP/3 cannot express the step.
     pub fn is_of_http1(&self) -> bool {
         const NAMES: &[&str] = &["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "te"];
         !self.target.starts_with('/') || NAMES.iter().any(|name| self.field(name).is_some())
     }
 }
 
-/// What is exchanged with the stream block, on its port.
+/// An exchange with the stream block, on its port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain {
     pub udp: bool,
@@ -147,7 +158,7 @@ pub struct Script {
     pub lines: Vec<Answer>,
 }
 
-/// What it does with a request.
+/// Action on a request.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub line: usize,
@@ -165,7 +176,7 @@ pub enum Then {
 }
 
 /// # Errors
-/// What is wrong, with the line.
+/// The fault, with its line.
 pub fn parse(text: &str) -> Result<Case, String> {
     let mut case = Case { text: text.into(), over: Over::ALL.to_vec(), ..Case::default() };
     let mut section = String::new();
@@ -224,7 +235,7 @@ pub fn parse(text: &str) -> Result<Case, String> {
 
 fn over(text: &str) -> Result<Vec<Over>, String> {
     let known = |name: &str| Over::ALL.iter().copied().find(|o| o.name() == name);
-    // What comes after the names says why.
+    // Drops the reason behind the names.
     let names = text.split_once(" (").map_or(text, |(names, _)| names);
     names.split(", ").map(|name| known(name.trim()).ok_or(format!("\"{name}\" is no protocol of cases"))).collect()
 }
@@ -311,7 +322,9 @@ fn expectation(text: &str) -> Result<Expect, String> {
         return Ok(Expect::NoHeader(name.into()));
     }
     let (name, value) = text.split_once(": ").ok_or_else(|| format!("\"{text}\" is no expectation"))?;
-    Ok(Expect::Header(name.into(), value.trim_matches('"').into()))
+    // A value in quotes may hold commas and, escaped, quotes.
+    let inner = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    Ok(Expect::Header(name.into(), inner.map_or_else(|| value.into(), unescape)))
 }
 
 /// Splits at commas that are not within quotes.

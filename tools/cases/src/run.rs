@@ -3,6 +3,7 @@
 use crate::expect::check;
 use crate::http1::Http1;
 use crate::http2::Http2;
+use crate::http3::Http3;
 use crate::origin::Origin;
 use crate::parse::{Act, Case, Over, Plain, Session, Step};
 use crate::wire::{IDENTITY, Wire};
@@ -52,11 +53,19 @@ pub fn run(server: &Server, case: &Case, name: &str, over: Over) -> Result<(), S
     }
     let origins: Vec<Origin> =
         case.origins.iter().map(|script| Origin::start(script, PATIENCE)).collect::<Result<_, _>>()?;
-    let ports = Ports::free()?;
     let log = folder.join("error.log");
-    let conf = configuration(server, case, &folder, &ports, &origins, over)?;
-    fs::write(folder.join("case.conf"), conf).map_err(|e| e.to_string())?;
-    let mut running = start(server, &folder, ports.http, &log)?;
+    let begin = || {
+        let ports = Ports::free()?;
+        let conf = configuration(server, case, &folder, &ports, &origins, over)?;
+        fs::write(folder.join("case.conf"), conf).map_err(|e| e.to_string())?;
+        let running = start(server, &folder, ports.http, &log)?;
+        Ok::<_, String>((ports, running))
+    };
+    // Another program may have taken a port meanwhile.
+    let (ports, mut running) = match begin() {
+        Err(words) if words.contains("Address already in use") => begin()?,
+        begun => begun?,
+    };
     // The first requests find everything open that stays open.
     warm_up(ports.http);
     // Connections to upstream servers are kept on purpose.
@@ -72,6 +81,11 @@ pub fn run(server: &Server, case: &Case, name: &str, over: Over) -> Result<(), S
         if settled.is_none() {
             wrong.push(format!("descriptors leak: {before} before, {} after", descriptors(running.id())));
         }
+    }
+    // Background work may be logged later than the last answer.
+    let logged = || fs::read_to_string(&log).is_ok_and(|text| case.log.iter().all(|wanted| text.contains(wanted)));
+    if !case.log.is_empty() {
+        let _ = wait(|| logged().then_some(()));
     }
     let _ = Command::new("kill").args(["-QUIT", &running.id().to_string()]).status();
     match wait(|| running.try_wait().ok().flatten()) {
@@ -99,19 +113,29 @@ pub fn run(server: &Server, case: &Case, name: &str, over: Over) -> Result<(), S
 
 /// The steps of one connection; what did not hold.
 fn run_session(session: &Session, ports: &Ports, over: Over) -> Vec<String> {
-    // What HTTP/2 cannot say is said in HTTP/1, and in clear: the case goes on as it is.
+    // Steps that HTTP/2 and HTTP/3 cannot express go over cleartext HTTP/1, so that the case continues.
     let is_of_http1 = |step: &Step| match &step.act {
-        Act::Request(request) => request.is_of_http1() && !step.is_of_http2(),
+        Act::Request(request) => request.is_of_http1() && !step.is_of_streams(),
         Act::Raw(_) | Act::Plain(_) => true,
     };
-    let http2 = over.is_h2() && !session.steps.iter().any(is_of_http1);
-    let (mut one, mut two) = (None, None);
+    let has_streams = over.has_streams() && !session.steps.iter().any(is_of_http1);
+    let (mut one, mut two, mut three) = (None, None, None);
     let mut wrong = Vec::new();
     let meant = |step: &&Step| step.over.as_ref().is_none_or(|only| only.contains(&over));
     for step in session.steps.iter().filter(meant) {
         let mut exchange = || match &step.act {
             Act::Plain(plain) => exchange_plain(ports.stream, plain),
-            _ if http2 => {
+            _ if has_streams && over == Over::H3 => {
+                let client = match &mut three {
+                    Some(client) => client,
+                    empty => {
+                        let identity = IDENTITY.as_ref().map_err(ToString::to_string)?;
+                        empty.insert(Http3::connect(ports.tls, identity, PATIENCE)?)
+                    }
+                };
+                check(&client.exchange(step)?, &step.expect, true)
+            }
+            _ if has_streams => {
                 let client = match &mut two {
                     Some(client) => client,
                     empty => empty.insert(Http2::new(connect(ports, over)?)),
@@ -141,6 +165,7 @@ fn connect(ports: &Ports, over: Over) -> Result<Wire, String> {
         Over::H1 | Over::H2c => Wire::connect(ports.http, None, PATIENCE),
         Over::Tls => Wire::connect(ports.tls, Some("http/1.1"), PATIENCE),
         Over::H2 => Wire::connect(ports.tls, Some("h2"), PATIENCE),
+        Over::H3 => Err("HTTP/3 has sockets of its own".into()),
     }
 }
 
@@ -192,8 +217,8 @@ fn configuration(
     over: Over,
 ) -> Result<String, String> {
     let mut own = if server.nginx { String::new() } else { "server_identity nginx;".to_string() };
-    // Servers in clear listen in TLS as well, on a port of their own.
-    let tls = format!("127.0.0.1:{} ssl", ports.tls);
+    // Servers in clear listen in TLS or for QUIC as well, on a port of their own.
+    let tls = format!("127.0.0.1:{} {}", ports.tls, if over == Over::H3 { "quic" } else { "ssl" });
     let listen = |text: &str| {
         let clear = "listen 127.0.0.1:{port}";
         if over.is_tls() { text.replace(&format!("{clear};"), &format!("{clear}; listen {tls};")) } else { text.into() }
@@ -244,7 +269,9 @@ fn start(server: &Server, folder: &Path, port: u16, log: &Path) -> Result<Child,
         if let Ok(Some(status)) = child.try_wait() {
             return Some(Err(status.to_string()));
         }
-        TcpStream::connect(("127.0.0.1", port)).ok().map(|_| Ok(()))
+        // The pid file follows the sockets: another program may have one of the port.
+        let has_begun = folder.join("pid").exists();
+        TcpStream::connect(("127.0.0.1", port)).ok().filter(|_| has_begun).map(|_| Ok(()))
     });
     match up {
         Some(Ok(())) => Ok(child),

@@ -8,12 +8,12 @@ use std::net::TcpStream;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-/// What servers of cases show, made once for all cases of a run.
+/// Certificate of the cases' servers, made once per run.
 pub struct Identity {
     /// The server's certificate and its key, as PEM.
     pub certificate: String,
     pub key: String,
-    roots: RootCertStore,
+    pub roots: RootCertStore,
 }
 
 impl Identity {

@@ -65,7 +65,7 @@ const REQUESTS: &[&str] = &[
     "PUT /index.html HTTP/1.1\r\nHost: two\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx",
 ];
 
-/// What versions before [`pool::WHOLE`] answer in another way: ports that are none, and a method that they do not know.
+/// Requests that versions before [`pool::WHOLE`] answer differently: invalid ports, and an unknown method.
 const OTHERWISE: &[&str] =
     &["GET / HTTP/1.0\r\nHost: two:99999\r\n\r\n", "CONNECT two:80 HTTP/1.1\r\nHost: two\r\n\r\n"];
 

@@ -27,7 +27,7 @@ use place::Place;
 use pool::Fragment;
 use server::Run;
 
-/// What is run.
+/// Parameters of a run.
 pub struct Plan {
     pub ours: Binary,
     pub nginx: Binary,
@@ -106,8 +106,8 @@ fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
     puts
 }
 
-/// What cannot be compared over HTTP/2: what is done behind an answer goes on beside the next request, which comes over another
-/// connection.
+/// Tells whether a request is comparable only over HTTP/1: work after the response continues beside the next request,
+/// which HTTP/2 sends on another connection.
 fn is_of_http1(put: &Put) -> bool {
     ["post_action", "mirror /"].iter().any(|start| put.text.starts_with(start))
 }
@@ -115,7 +115,7 @@ fn is_of_http1(put: &Put) -> bool {
 /// Runs the plan; `Ok`: a summary.
 ///
 /// # Errors
-/// What differs, with the directives that make it differ; or what kept it from running.
+/// Differences, with the directives that cause them; or the reason why the run failed.
 pub fn run(plan: &Plan) -> Result<String, String> {
     if plan.sni {
         return sni::run(plan);
@@ -132,7 +132,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
     if pool.is_empty() || with.is_empty() {
         return Err("no directive holds that text".into());
     }
-    let (mut refused, mut twice_wrong, mut answers) = (0, 0, broken.0);
+    let (mut refused, mut twice_wrong, mut known, mut answers) = (0, 0, 0, broken.0);
     for index in 0..plan.count {
         if differences.len() >= plan.differences_max {
             break;
@@ -160,17 +160,23 @@ pub fn run(plan: &Plan) -> Result<String, String> {
             twice_wrong += 1;
             continue;
         }
+        if let (true, [put]) = (plan.mutate, puts.as_slice())
+            && mutate::known(put.text).is_some()
+        {
+            known += 1;
+            continue;
+        }
         let lines: Vec<String> = puts.iter().map(|put| format!("    {put}")).collect();
         differences.push(format!("seed {}:\n{}\n{words}", plan.seed.wrapping_add(index), lines.join("\n")));
     }
     let summary = format!(
-        "{} configurations ({refused} refused by both, {twice_wrong} for another of two reasons), {answers} answers compared with {}",
+        "{} configurations ({refused} refused by both, {twice_wrong} for another of two reasons, {known} of a known difference), {answers} answers compared with {}",
         plan.count, plan.nginx.shown
     );
     if differences.is_empty() { Ok(summary) } else { Err(format!("{summary}\n\n{}", differences.join("\n\n"))) }
 }
 
-/// What became of one configuration.
+/// Result of one configuration.
 struct Outcome {
     refused: bool,
     /// By nginx for what it found when it merged levels.

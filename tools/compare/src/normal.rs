@@ -1,4 +1,4 @@
-//! What differs without a reason is made equal: ports, folders, dates, sizes of chunks, names of the version.
+//! Normalizes irrelevant differences: ports, folders, dates, chunk sizes, version names.
 
 use crate::server::Run;
 use observe::clock::parse_http_time;
@@ -18,7 +18,7 @@ pub fn log_line(line: &str) -> Option<String> {
     let at = line.find('[')?;
     let (level, rest) = line[at..].split_once("] ")?;
     let level = level.trim_start_matches('[');
-    // What connections do between requests, and processes at all, is told in another way.
+    // Log messages about connections and processes, which differ by design.
     const OTHERS: [&str; 6] = [
         "keepalive connection",
         "while processing HTTP/2 connection",
@@ -36,8 +36,16 @@ pub fn log_line(line: &str) -> Option<String> {
         Some((number, words)) if number.starts_with('*') => words,
         _ => words,
     };
+    // nginx says so when the field comes, perhaps before `Host` and with the server of the handshake; here the head is whole.
+    let words = match words.strip_prefix(INVALID_LINE).and(words.split_once(", client: ")) {
+        Some((words, _)) => words,
+        None => words,
+    };
     (!OTHERS.iter().any(|other| words.contains(other))).then(|| format!("[{level}] {words}"))
 }
+
+/// How the error log names a field that is ignored.
+const INVALID_LINE: &str = "client sent invalid header line: ";
 
 /// How the page of `stub_status` begins.
 const STATUS: &[u8] = b"Active connections: ";
@@ -159,7 +167,8 @@ fn length_is_known(theirs: &[u8], ours: &[u8]) -> bool {
         && their_body.strip_suffix("\r\n\r\n").unwrap_or(their_body) == our_body
 }
 
-/// What is wrong with a block as a whole nginx finds at the end of the http block, and names that line; we name the block's own.
+/// nginx finds a fault of a block as a whole at the end of the http block and names that line; Tidegate names the
+/// block's own.
 fn named_earlier(theirs: &str, ours: &str, last_line: u32) -> bool {
     let split = |words: &str| {
         let (before, _) = words.trim_end().rsplit_once(':')?;

@@ -318,7 +318,7 @@ impl Ask {
 }
 
 impl Ask {
-    /// The same for HTTP/2.
+    /// Converts the request for HTTP/2.
     pub fn request(&self) -> cases::Request {
         let field = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_string(), value.to_string()));
         let has_body = !self.body.is_empty() || self.method == "POST";
@@ -343,7 +343,7 @@ const fn ask(method: &'static str, target: &'static str, fields: &'static str, b
 
 const JOE: &str = "Authorization: Basic am9lOnNlY3JldA==\r\n";
 
-/// What every configuration is asked; the first letter of a path names the location (see `site.rs`).
+/// Requests for every configuration; the first letter of a path names the location (see `site.rs`).
 const REQUESTS: &[Ask] = &[
     ask("GET", "/a/x.html", "", ""),
     ask("HEAD", "/a/x.html", "", ""),

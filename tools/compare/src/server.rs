@@ -30,9 +30,9 @@ pub struct Dirs {
     pub folder: PathBuf,
 }
 
-/// What became of one run.
+/// Result of a run.
 pub struct Run {
-    /// What was said instead of starting.
+    /// Messages of a server that did not start.
     pub refused: Option<String>,
     pub answers: Vec<Vec<u8>>,
     pub access: Vec<String>,
@@ -42,10 +42,10 @@ pub struct Run {
 }
 
 impl Run {
-    /// Starts the server, asks it everything, and ends it.
+    /// Starts the server, sends all requests, and stops it.
     ///
     /// # Errors
-    /// What kept it from running, a configuration that is refused aside.
+    /// Failures of the run, except a rejected configuration.
     pub fn of(
         binary: &Binary,
         conf: &dyn Fn(&Dirs, u16) -> String,
@@ -59,7 +59,7 @@ impl Run {
         Run::with(binary, conf, &over, backend)
     }
 
-    /// The same with requests as they are; `half`: the client closes its side behind them.
+    /// `of` for raw requests; `half`: the client closes its sending side after them.
     ///
     /// # Errors
     /// As [`Run::of`].
@@ -145,20 +145,20 @@ fn run(
         std::thread::park_timeout(GLANCE);
     }
     let read = |name: &str| String::from_utf8_lossy(&fs::read(dirs.folder.join(name)).unwrap_or_default()).into_owned();
-    // What `try_files` leaves as the query of its last argument nginx has not said: it shows as none or as an empty one.
+    // nginx leaves the query of the last argument of `try_files` undefined: it shows as missing or empty.
     let access = read("access.log").lines().map(|line| clean(line).replace("||HTTP/", "|-|HTTP/")).collect();
     let errors = read("error.log").lines().filter_map(|line| normal::log_line(&clean(line))).collect();
     Ok(Run { refused: None, answers, access, errors, last_line })
 }
 
-/// Whether it has started; `false`: it has ended.
+/// Waits for the start; `false`: the server has ended.
 fn up(child: &mut Child, port: u16) -> Result<bool, String> {
     let until = Instant::now() + PATIENCE;
     loop {
         if child.try_wait().ok().flatten().is_some() {
             return Ok(false);
         }
-        // (Where nobody listens yet, a socket may get the very port as its own, and find itself.)
+        // A connect to an unused port may get that port as its own and reach itself.
         if TcpStream::connect(("127.0.0.1", port)).is_ok_and(|s| s.local_addr().ok() != s.peer_addr().ok()) {
             return Ok(true);
         }

@@ -113,7 +113,7 @@ http {{
     .replace("@port", &port.to_string())
 }
 
-/// What stands before the http block.
+/// Returns the lines before the http block.
 pub fn head() -> &'static str {
     "daemon off;\nmaster_process off;\npid @dir/pid;\nerror_log @dir/error.log info;\nevents { }"
 }

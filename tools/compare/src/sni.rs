@@ -64,7 +64,8 @@ fn conf(servers: &[Server], identity: (&str, &str), binary: &Binary, folder: &st
         "{head}
 http {{
     {own}
-    access_log @dir/access.log combined;
+    log_format asked '$server_name [$request] $status $body_bytes_sent';
+    access_log @dir/access.log asked;
     ssl_certificate 'data:{certificate}';
     ssl_certificate_key 'data:{key}';
     {servers}

@@ -12,7 +12,10 @@ const PEERS: &[(&str, &str)] = &[
     ("php-fpm", "php-fpm"),
     ("uwsgi", "uwsgi-plugin-python3"),
     ("memcached", "memcached"),
+    ("pebble", "pebble"),
     ("pg_ctlcluster", "postgresql"),
+    // A library; its folder shows that it is installed.
+    ("/usr/lib/python3/dist-packages/jwcrypto", "python3-jwcrypto"),
 ];
 
 pub fn run(_: &[String]) -> Result<(), String> {
@@ -23,11 +26,14 @@ pub fn run(_: &[String]) -> Result<(), String> {
     // A workspace of its own, which nothing else builds.
     step("cargo", &["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml"])?;
     step("cargo", &["build", "--quiet", "--workspace", "--bins"])?;
+    // Finds dead links of documents.
+    step("cargo", &["xtask", "book"])?;
     step("cargo", &["test", "--workspace"])?;
     for seeds in [crate::compare::CI, crate::compare::STREAM_CI] {
         let compared: Vec<&str> = ["xtask", "compare", "--in-ci"].into_iter().chain(seeds.iter().copied()).collect();
         step("cargo", &compared)?;
     }
+    step("cargo", &["xtask", "package", "--in-ci"])?;
     step("cargo", &["xtask", "h2spec", "--in-ci"])
 }
 
@@ -64,6 +70,9 @@ fn install_peers() {
 }
 
 fn found(program: &str) -> bool {
+    if program.starts_with('/') {
+        return std::path::Path::new(program).exists();
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     // (php-fpm has its version in its name.)
     let is = |name: &std::ffi::OsStr| {

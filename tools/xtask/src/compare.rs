@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// In `cargo xtask ci`: enough to notice, little enough not to be noticed.
 pub const CI: &[&str] = &["--seed", "1", "--count", "60"];
-/// The same of the stream area.
+/// Arguments of the stream area in CI.
 pub const STREAM_CI: &[&str] = &["--stream", "--seed", "1", "--count", "12"];
 
 /// The oldest version that is worth it: Debian's. What it has not, or does in another way than ours, is left out (`pool.rs`).

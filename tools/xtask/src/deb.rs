@@ -16,7 +16,7 @@ const FILES: &[(&str, &str)] = &[
     ("packaging/tidegate.8", "usr/share/man/man8/tidegate.8"),
 ];
 
-/// What the binary prints and where that goes.
+/// Outputs of the binary, and their paths.
 const PRINTED: &[(&[&str], &str)] = &[
     (&["completions", "bash"], "usr/share/bash-completion/completions/tidegate"),
     (&["completions", "zsh"], "usr/share/zsh/vendor-completions/_tidegate"),
@@ -31,11 +31,19 @@ const SCRIPTS: &[(&str, u32)] = &[("postinst", 0o755), ("prerm", 0o755), ("postr
 const BINARY: &str = "usr/sbin/tidegate";
 
 pub fn run(_: &[String]) -> Result<(), String> {
+    println!("{}", build(true)?.display());
+    Ok(())
+}
+
+/// Builds the package; where it is. Without `release` it holds the debug build, and stands in a folder of its own.
+pub fn build(release: bool) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    call(Command::new(cargo).args(["build", "--release", "--package", "tidegate"]).current_dir(&root))?;
-    let built = target.join("release/tidegate");
+    let profile = if release { "release" } else { "dev" };
+    call(Command::new(cargo).args(["build", "--profile", profile, "--package", "tidegate"]).current_dir(&root))?;
+    let target = if release { target } else { target.join("debug") };
+    let built = if release { target.join("release/tidegate") } else { target.join("tidegate") };
     let stage = target.join("deb");
     let _ = fs::remove_dir_all(&stage);
     put(&stage, BINARY, &fs::read(&built).map_err(|e| format!("{}: {e}", built.display()))?, 0o755)?;
@@ -57,8 +65,7 @@ pub fn run(_: &[String]) -> Result<(), String> {
     put(&stage, "DEBIAN/control", control(version, &architecture).as_bytes(), 0o644)?;
     let package = target.join(format!("tidegate_{version}_{architecture}.deb"));
     call(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).arg(&stage).arg(&package))?;
-    println!("{}", package.display());
-    Ok(())
+    Ok(package)
 }
 
 fn control(version: &str, architecture: &str) -> String {

@@ -3,14 +3,17 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod book;
 mod bounds;
 mod ci;
 mod circles;
 mod compare;
+mod crates;
 mod deb;
 mod docs;
 mod h2spec;
 mod oracle;
+mod package;
 mod tidy;
 mod wording;
 
@@ -23,6 +26,7 @@ const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
         "measure CPU time and memory against nginx, in pairs: [SCENARIO...] [--pairs N] [--seconds S] [--syscalls] [--fairness] [--large]",
         bench::run,
     ),
+    ("book", "write the documents and the reference as static pages with a search: [--out FOLDER]", book::run),
     ("bounds", "measure the cost of attacks on the release build against the bounds of SECURITY.md", bounds::run),
     ("ci", "run the checks that a change must pass: format, lints, tests", ci::run),
     ("circles", "list circular imports between files, per crate", circles::run),
@@ -32,6 +36,11 @@ const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
         compare::run,
     ),
     ("deb", "build a Debian package of the release binary", deb::run),
+    (
+        "package",
+        "build the Debian package, install it below a folder, start, ask and remove it [--in-ci]",
+        package::run,
+    ),
     ("docs", "write the generated documents: reference, compatibility, lint, metrics", docs::run),
     ("h2spec", "run h2spec, the HTTP/2 conformance test, against the debug build: [--h2spec FILE]", h2spec::run),
     (

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 /// Where Debian has it.
 const INSTALLED: &str = "/usr/sbin/nginx";
-/// What of a checkout the build needs.
+/// Parts of a checkout that the build needs.
 const PARTS: &[&str] = &["auto", "conf", "configure", "contrib", "docs", "html", "man", "src"];
 /// The modules that our cases, comparisons and configurations of others use.
 const WITH: &[&str] = &[
@@ -19,6 +19,7 @@ const WITH: &[&str] = &[
     "--with-file-aio",
     "--with-http_ssl_module",
     "--with-http_v2_module",
+    "--with-http_v3_module",
     "--with-http_realip_module",
     "--with-http_addition_module",
     "--with-http_sub_module",
@@ -39,7 +40,7 @@ const WITH: &[&str] = &[
     "--with-stream_realip_module",
 ];
 
-/// What the command line says.
+/// Command line options.
 #[derive(Default)]
 struct Asked {
     source: Option<PathBuf>,
@@ -94,6 +95,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     // `http2` is a directive of its own from 1.25.1 on.
     let http2 = !server.nginx || (built_with.contains("http_v2_module") && is_since(&shown, (1, 25)));
     let tls = !server.nginx || built_with.contains("http_ssl_module");
+    let http3 = !server.nginx || built_with.contains("http_v3_module");
     for path in &paths {
         if asked.only.as_ref().is_some_and(|only| !path.to_string_lossy().contains(only.as_str())) {
             continue;
@@ -109,7 +111,9 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             continue;
         }
         let name = path.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let can = |over: &&cases::Over| (http2 || !over.is_h2()) && (tls || !over.is_tls());
+        let can = |over: &&cases::Over| {
+            (http2 || !over.is_h2()) && (tls || !over.is_tls()) && (http3 || **over != cases::Over::H3)
+        };
         let runs = case.over.iter().filter(can).map(|over| cases::run(&server, &case, &name, *over));
         let failed: Vec<String> = runs.filter_map(Result::err).collect();
         if failed.is_empty() {
@@ -124,10 +128,10 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(format!("\n{}", wrong.join("\n\n"))) }
 }
 
-/// The newest nginx that can be had; `None` where there is none at all.
+/// Returns the newest available nginx, or `None`.
 ///
 /// # Errors
-/// What is named is not there, or cannot be built.
+/// The named nginx does not exist or cannot be built.
 pub fn nginx(source: Option<&Path>, binary: Option<&Path>) -> Result<Option<PathBuf>, String> {
     if let Some(binary) = binary {
         return if binary.is_file() {
@@ -148,14 +152,14 @@ pub fn version(binary: &Path) -> Option<String> {
     told(binary, "-v").split_whitespace().find(|word| word.starts_with("nginx/")).map(ToString::to_string)
 }
 
-/// Whether `nginx/1.31.4` is as new as that.
+/// Tells whether `nginx/1.31.4` is at least this version.
 fn is_since(version: &str, (major, minor): (u32, u32)) -> bool {
     let mut numbers = version.trim_start_matches("nginx/").split('.').map_while(|n| n.parse().ok());
     let seen: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     seen >= (major, minor)
 }
 
-/// What a server says of itself; empty when it says nothing.
+/// Returns the output of a flag; empty if there is none.
 fn told(binary: &Path, flag: &str) -> String {
     let told = Command::new(binary).arg(flag).output().ok();
     told.map_or_else(String::new, |told| {
@@ -163,14 +167,15 @@ fn told(binary: &Path, flag: &str) -> String {
     })
 }
 
-/// Builds a copy of the checkout below `target`, unless it has not changed since.
+/// Builds a copy of the checkout below `target`, unless it stands there with all modules and has not changed since.
 fn build(source: &Path) -> Result<PathBuf, String> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let folder = target.join("oracle");
     let binary = folder.join("objs/nginx");
     let newest = newest(&source.join("src")).ok_or(format!("{}: no source of nginx", source.display()))?;
     let built = fs::metadata(&binary).and_then(|m| m.modified());
-    if built.is_ok_and(|built| built > newest) {
+    let modules = if built.is_ok() { told(&binary, "-V") } else { String::new() };
+    if built.is_ok_and(|built| built > newest) && WITH.iter().all(|with| modules.contains(with)) {
         return Ok(binary);
     }
     eprintln!("building nginx from {}", source.display());

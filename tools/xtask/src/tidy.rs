@@ -9,11 +9,12 @@ const LINES_MAX: usize = 800;
 const UNSAFE_CRATES: &[&str] = &["net"];
 /// Numbers of descriptors, which say nothing of who owns them, stand in `net`, and where the system itself asks for a number: the
 /// `NGINX` variable of an upgrade, and the name of an open file below `/proc`.
-const NUMBERS: &[&str] = &["crates/net/", "crates/server/src/process/upgrade.rs", "crates/conn/src/file_out.rs"];
+const NUMBERS: &[&str] =
+    &["crates/platform/net/", "crates/server/src/process/upgrade.rs", "crates/traffic/conn/src/file_out.rs"];
 /// Crates that know no socket, no clock and no other crate of ours but `base`.
-const SANS_IO: &[&str] = &["http-types", "wire-h1", "wire-h2", "wire-proxy"];
-/// What such a core may depend on.
-const SANS_IO_NEEDS: [&str; 4] = ["base", "bytes", "http-types", "memchr"];
+const SANS_IO: &[&str] = &["http-types", "wire-h1", "wire-h2", "wire-h3", "wire-proxy"];
+/// Dependencies that a sans-I/O core may have.
+const SANS_IO_NEEDS: [&str; 5] = ["base", "bytes", "http-types", "memchr", "quinn-proto"];
 
 pub fn run(_: &[String]) -> Result<(), String> {
     let mut complaints = Vec::new();
@@ -26,13 +27,19 @@ pub fn run(_: &[String]) -> Result<(), String> {
         check(file, &text, &mut complaints);
         sources.push((file.display().to_string(), text));
     }
+    let crates = crate::crates::all();
     for name in SANS_IO {
-        let manifest = fs::read_to_string(format!("crates/{name}/Cargo.toml")).unwrap_or_default();
+        let folder =
+            crates.iter().find(|(known, _)| known == name).map(|(_, folder)| folder.clone()).unwrap_or_default();
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+        if manifest.is_empty() {
+            complaints.push(format!("{name}: the crate has no manifest"));
+        }
         let dependencies = manifest.split("[dependencies]").nth(1).unwrap_or("").split('[').next().unwrap_or("");
         for line in dependencies.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')) {
             let dependency = line.split(['.', '=', ' ']).next().unwrap_or_default();
             if !SANS_IO_NEEDS.contains(&dependency) {
-                complaints.push(format!("crates/{name}/Cargo.toml: a sans-io core may not depend on \"{line}\""));
+                complaints.push(format!("{name}/Cargo.toml: a sans-io core may not depend on \"{line}\""));
             }
         }
     }
@@ -58,8 +65,10 @@ fn collect(folder: &Path, out: &mut Vec<PathBuf>) {
 
 fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
     let shown = file.display();
-    let part = |n: usize| file.components().nth(n).map(|c| c.as_os_str().to_string_lossy().into_owned());
-    let crate_name = part(1).unwrap_or_default();
+    let (crate_name, folder) = crate::crates::of(file).unwrap_or_default();
+    // Behind src/.
+    let module = file.strip_prefix(folder.join("src")).ok().and_then(|rest| rest.components().next());
+    let module = module.map(|part| part.as_os_str().to_string_lossy().into_owned()).unwrap_or_default();
     let is_test = shown.to_string().contains("test") || shown.to_string().contains("/benches/");
     let is_table = shown.to_string().contains("/vocabulary/");
     if !is_test && !is_table && text.lines().count() > LINES_MAX {
@@ -87,15 +96,12 @@ fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
     }
     // Features do not name each other.
     let of_features = matches!(crate_name.as_str(), "http-features" | "mail-features" | "stream-features");
-    if of_features && part(3).is_some_and(|p| !p.ends_with(".rs")) {
-        let own = part(3).unwrap_or_default();
+    if of_features && !module.ends_with(".rs") {
+        let own = module;
         for (number, line) in text.lines().enumerate() {
             if let Some(rest) = line.split("crate::").nth(1) {
                 let other: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-                if other != own
-                    && other != "registry"
-                    && other != "shared"
-                    && Path::new("crates").join(&crate_name).join("src").join(&other).is_dir()
+                if other != own && other != "registry" && other != "shared" && folder.join("src").join(&other).is_dir()
                 {
                     complaints.push(format!("{shown}:{}: a feature may not name another ({other})", number + 1));
                 }

@@ -1,4 +1,4 @@
-//! One request to the authentication server, on a connection of its own.
+//! One request to the authentication server, on its own connection.
 
 use super::request::request;
 use super::{AuthHttp, Response, read};
@@ -6,13 +6,14 @@ use crate::login::failed;
 use crate::plan::{AuthFault, Authenticate, Verdict};
 use crate::protocol::Refusal;
 use crate::session::MailSession;
+use net::Address;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::time::Duration;
-use upstream::{Address, Options, Stream};
+use upstream::{Options, Stream};
 
-/// Octets of the head of a response (nginx: 1,024).
+/// Maximum size of a response head in bytes (nginx: 1,024).
 const RESPONSE_MAX: usize = 16 * 1024;
 
 impl Authenticate for AuthHttp {
@@ -58,7 +59,6 @@ impl AuthHttp {
         }
     }
 
-    /// What the response means for the session.
     fn judge(&self, response: Response) -> Result<Verdict, AuthFault> {
         let wait = Duration::from_secs(response.wait_seconds);
         if let Some(message) = response.refused {
@@ -86,7 +86,7 @@ impl AuthHttp {
     }
 }
 
-/// An address of a server: never a name.
+/// Parses a server address; names are invalid.
 fn address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
     bare.parse().ok()

@@ -1,5 +1,4 @@
-//! auth_http (nginx: `ngx_mail_auth_http_module`): a server that says over HTTP whether a client may come in, and to which server
-//! it is passed. `request.rs` writes the request, `response.rs` reads the response, `client.rs` carries both.
+//! auth_http (nginx: `ngx_mail_auth_http_module`): an HTTP server authenticates clients and selects their mail server.
 
 mod client;
 mod request;
@@ -10,39 +9,36 @@ pub use response::{Response, read};
 use crate::build::{Feature, ServerBuild};
 use conf_schema::value::{Flag, List, Msec, arg};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use net::Address;
 use session_engine::upstreams::host_and_port;
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
-use upstream::Address;
 
 directives! {
-    /// What the module is told in a block.
     pub struct AuthHttpConf from AuthHttpInput {
-        /// The authentication server: it is told who a client says it is, and answers with the server that the client is passed to.
+        /// URL of the authentication server, which gets the credentials and answers with the mail server's address.
         auth_http: Url,
-        /// A field that goes with every request to it.
+        /// Field added to every request to the authentication server.
         auth_http_header: List<Field>,
-        /// Whether it is sent the client's certificate (`Auth-SSL-Cert`).
+        /// Sends the client's certificate to the authentication server (`Auth-SSL-Cert`).
         auth_http_pass_client_cert: Flag = "off",
-        /// How long its answer may take.
+        /// Maximum time for an answer of the authentication server.
         auth_http_timeout: Msec = "60s",
     }
 }
 
-/// `auth_http URL`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     address: Address,
-    /// The field `Host`: without the port.
+    /// Value of `Host`: without the port.
     host: String,
     uri: String,
 }
 
 impl Value for Url {
     const SYNTAX: &'static str = "URL";
-    // nginx takes the last one.
     const REPEATS: bool = true;
     fn append(&mut self, later: Self) {
         *self = later;
@@ -84,7 +80,6 @@ impl Value for Url {
     }
 }
 
-/// `auth_http_header name value`
 #[derive(Clone, Debug)]
 pub struct Field(Vec<u8>);
 
@@ -95,25 +90,22 @@ impl Value for Field {
         let line = [name.bytes.as_slice(), b": ", &value.bytes].concat();
         match crate::login::fits(&line) {
             true => Ok(Field([line.as_slice(), b"\r\n"].concat())),
-            false => Err(Problem::directive("has a line's end in its value")),
+            false => Err(Problem::directive("has a line break in its value")),
         }
     }
 }
 
-/// Asks the authentication server of a `server` block.
 pub struct AuthHttp {
     address: Address,
-    /// The address as text.
     name: String,
     host: String,
     uri: String,
-    /// Fields that are always there, each with its line's end.
+    /// Constant fields, each with its line break.
     fields: Vec<u8>,
     timeout: Duration,
     pass_client_cert: bool,
 }
 
-/// The feature.
 pub struct AuthHttpFeature;
 
 impl Feature for AuthHttpFeature {

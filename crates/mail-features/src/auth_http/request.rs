@@ -6,12 +6,12 @@ use crate::session::MailSession;
 use std::fmt::Write as _;
 use tls::VerifyClient;
 
-/// Fields of a head; none can hold a line's end.
+/// Header fields, without line breaks in values.
 struct Fields(Vec<u8>);
 
 impl Fields {
     fn add(&mut self, name: &str, value: &[u8]) {
-        // Values of clients are escaped or cannot have one; certificates may say anything.
+        // Only certificates can contain line breaks; other values are escaped or checked.
         let value: Vec<u8> = match fits(value) {
             true => value.to_vec(),
             false => value.iter().copied().filter(|c| fits(&[*c])).collect(),
@@ -21,7 +21,6 @@ impl Fields {
         self.0.extend_from_slice(&value);
         self.0.extend_from_slice(b"\r\n");
     }
-    /// Leaves a value out that is empty.
     fn some(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
             self.add(name, value.as_bytes());
@@ -29,7 +28,7 @@ impl Fields {
     }
 }
 
-/// Controls, spaces and `%` are percent-encoded (nginx: `NGX_ESCAPE_MAIL_AUTH`).
+/// Percent-encodes controls, spaces and `%` (nginx: `NGX_ESCAPE_MAIL_AUTH`).
 pub fn escape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for &c in text {
@@ -44,7 +43,6 @@ pub fn escape(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The whole request.
 pub fn request(conf: &AuthHttp, s: &MailSession) -> Vec<u8> {
     let login = &s.login;
     let mut fields = Fields(format!("GET {} HTTP/1.0\r\n", conf.uri).into_bytes());

@@ -1,30 +1,25 @@
-//! The response of the authentication server (nginx: `ngx_mail_auth_http_process_headers`): only its fields mean something, its
-//! status does not.
+//! Response of the authentication server (nginx: `ngx_mail_auth_http_process_headers`): only fields count, not the
+//! status.
 
-/// What the server says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
-    /// `Auth-Status`, unless it is `OK` or `WAIT`: why the client is refused.
+    /// `Auth-Status`, unless `OK` or `WAIT`: the reason for refusal.
     pub refused: Option<Vec<u8>>,
-    /// `Auth-Status: WAIT`: it is to be asked again.
+    /// `Auth-Status: WAIT`: ask again.
     pub wait: bool,
     pub server: Vec<u8>,
     pub port: Vec<u8>,
     pub user: Option<Vec<u8>>,
     pub password: Option<Vec<u8>>,
-    /// `Auth-Wait`: seconds.
     pub wait_seconds: u64,
     pub error_code: Option<Vec<u8>>,
 }
 
-/// A line is no field.
+/// A line without a colon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Reads a head; `None`: the rest of it has not come.
-///
-/// # Errors
-/// Nobody knows what it means.
+/// Reads a head; `None` if incomplete. Fails on a malformed one.
 pub fn read(bytes: &[u8]) -> Result<Option<Response>, Malformed> {
     let mut response = Response::default();
     let mut rest = bytes;
@@ -38,7 +33,6 @@ pub fn read(bytes: &[u8]) -> Result<Option<Response>, Malformed> {
         if line.contains(&b'\r') {
             return Err(Malformed);
         }
-        // The status line need not be there.
         if std::mem::take(&mut is_first) && line.starts_with(b"HTTP/") {
             continue;
         }
@@ -56,7 +50,6 @@ pub fn read(bytes: &[u8]) -> Result<Option<Response>, Malformed> {
     }
 }
 
-/// Without the spaces around it.
 fn trim(value: &[u8]) -> &[u8] {
     let start = value.iter().take_while(|c| **c == b' ').count();
     let value = value.get(start..).unwrap_or_default();
@@ -67,7 +60,7 @@ fn trim(value: &[u8]) -> &[u8] {
 impl Response {
     /// `name` in lower case.
     fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Malformed> {
-        // What goes into commands has no line's end; NUL would separate there.
+        // Values become parts of commands: they contain no line break, and NUL would separate.
         if value.contains(&0) {
             return Err(Malformed);
         }

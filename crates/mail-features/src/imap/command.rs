@@ -1,23 +1,30 @@
-//! Commands of IMAP as bytes (nginx: `ngx_mail_imap_parse_command`): a tag, a word, and up to three arguments, which may be
-//! atoms, quoted strings, or literals (RFC 9051, 4.3), for whose octets the client may have to be asked.
+//! Parser of IMAP commands (nginx: `ngx_mail_imap_parse_command`): a tag, a word, and up to three arguments: atoms,
+//! quoted strings, or literals (RFC 9051, 4.3).
 
-/// Octets of a tag.
+/// Maximum length of a tag.
 const TAG_MAX: usize = 32;
 const ARGUMENTS_MAX: usize = 3;
-/// The longest command that is known.
 const WORD_MAX: usize = 12;
 const KNOWN: &[&[u8]] = &[b"NOOP", b"LOGIN", b"LOGOUT", b"STARTTLS", b"CAPABILITY", b"AUTHENTICATE"];
 
-/// What stands at the beginning of some octets.
+/// Result of parsing the start of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// The rest has not come.
     More,
-    /// No command. `tag`: with the space behind it, empty where none could be read. `lost`: what follows may be the octets of
-    /// a literal, and must not be read as commands.
-    Invalid { tag: Vec<u8>, length: usize, lost: bool },
-    /// `word` in upper case, `tag` with the space behind it.
-    Command { tag: Vec<u8>, word: Vec<u8>, arguments: Vec<Vec<u8>>, length: usize },
+    /// `tag` includes the following space, or is empty if unreadable. `lost`: the next bytes may be a literal and must
+    /// not be parsed as commands.
+    Invalid {
+        tag: Vec<u8>,
+        length: usize,
+        lost: bool,
+    },
+    /// `word` in upper case, `tag` with the following space.
+    Command {
+        tag: Vec<u8>,
+        word: Vec<u8>,
+        arguments: Vec<Vec<u8>>,
+        length: usize,
+    },
 }
 
 struct Reader<'a> {
@@ -26,14 +33,12 @@ struct Reader<'a> {
     literals: usize,
 }
 
-/// Why a command is not read.
 enum Fault {
     More,
     Invalid,
 }
 
-/// Reads one command. The number: so many literals were begun for which the client is to be asked, whether or not it has
-/// waited for that.
+/// Parses one command; also returns the number of literals that need a continuation request, sent or not.
 pub fn parse(input: &[u8]) -> (Parsed, usize) {
     let mut reader = Reader { input, at: 0, literals: 0 };
     let mut tag = Vec::new();
@@ -41,7 +46,7 @@ pub fn parse(input: &[u8]) -> (Parsed, usize) {
         Ok((word, arguments)) => Parsed::Command { tag, word, arguments, length: reader.at },
         Err(Fault::More) => Parsed::More,
         Err(Fault::Invalid) => {
-            // Everything up to the end of the line is skipped.
+            // Skips the rest of the line.
             let from = reader.at;
             let end = input.get(from..).and_then(|rest| memchr::memchr(b'\n', rest));
             let Some(end) = end else { return (Parsed::More, reader.literals) };
@@ -65,7 +70,6 @@ impl Reader<'_> {
         }
         Ok(self.at - before)
     }
-    /// So many octets as fit, up to the first that does not.
     fn run(&mut self, most: usize, fits: impl Fn(u8) -> bool) -> Result<&[u8], Fault> {
         let start = self.at;
         while fits(self.peek()?) {
@@ -76,7 +80,6 @@ impl Reader<'_> {
         }
         Ok(self.input.get(start..self.at).unwrap_or_default())
     }
-    /// The end of the line, if it is here.
     fn line_end(&mut self) -> Result<bool, Fault> {
         match self.peek()? {
             b'\n' => self.at += 1,
@@ -155,7 +158,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `{5}` or `{5+}`, a line's end, and so many octets.
+    /// Parses `{5}` or `{5+}`, a line break, and the bytes.
     fn literal(&mut self) -> Result<Vec<u8>, Fault> {
         self.at += 1;
         let digits = self.run(usize::MAX, |c| c.is_ascii_digit())?;

@@ -1,4 +1,4 @@
-//! The talk with a client of IMAP (nginx: `ngx_mail_imap_auth_state`).
+//! Dialogue with an IMAP client (nginx: `ngx_mail_imap_auth_state`).
 
 use super::Answers;
 use super::command::{Parsed, parse};
@@ -14,10 +14,10 @@ const INVALID: &str = "BAD invalid command\r\n";
 
 pub struct ImapDialogue {
     answers: Arc<Answers>,
-    /// Of the command that is being answered, with the space behind it; empty: none was read.
+    /// Tag of the current command, with the following space; empty if unreadable.
     tag: Vec<u8>,
     sasl: Option<Waiting>,
-    /// Literals of the command for which the client was asked.
+    /// Continuation requests sent for the current command.
     asked: usize,
 }
 
@@ -31,7 +31,6 @@ impl ImapDialogue {
         [before.as_bytes(), tag, text.as_bytes()].concat()
     }
 
-    /// `None`: an invalid command.
     fn go_on(&mut self, progress: Option<Progress>) -> Option<Then> {
         self.sasl = None;
         match progress? {

@@ -1,5 +1,4 @@
-//! IMAP (nginx: `ngx_mail_imap_module`; RFC 9051, 3501, 7888): `command.rs` reads commands, `dialogue.rs` talks with clients,
-//! `server.rs` logs in at servers.
+//! IMAP (nginx: `ngx_mail_imap_module`; RFC 9051, 3501, 7888).
 
 mod command;
 mod dialogue;
@@ -15,20 +14,18 @@ use std::any::Any;
 use std::sync::Arc;
 
 directives! {
-    /// What the module is told in a block.
     pub struct ImapConf from ImapInput {
-        /// Ways to say who one is: LOGIN, and AUTHENTICATE with PLAIN and LOGIN, are always taken, `cram-md5` and `external` when
-        /// they are named; all that are named are told to clients.
-        /// Differs: nginx takes EXTERNAL with an initial response whether or not it is named.
+        /// Authentication methods offered to clients. LOGIN and AUTHENTICATE with PLAIN and LOGIN are always accepted,
+        /// `cram-md5` and `external` only if listed.
+        /// Differs: nginx accepts EXTERNAL with an initial response even if it is not listed.
         imap_auth: ImapMethods = "plain",
-        /// What is answered to CAPABILITY, without methods and STARTTLS, which are added.
+        /// Capabilities in the response to CAPABILITY; authentication methods and STARTTLS are added automatically.
         imap_capabilities: Repeated = "IMAP4 IMAP4rev1 UIDPLUS",
-        /// Octets of a command, with its literals.
+        /// Maximum size of a command in bytes, literals included.
         imap_client_buffer: Size = "4k",
     }
 }
 
-/// The feature.
 pub struct Imap;
 
 impl Feature for Imap {
@@ -45,10 +42,9 @@ impl Feature for Imap {
     }
 }
 
-/// What a server answers.
 pub struct Answers {
     methods: Methods,
-    /// To CAPABILITY, by what `starttls` says.
+    /// Responses to CAPABILITY, by `starttls`.
     capabilities: [String; 3],
 }
 
@@ -104,7 +100,6 @@ impl Protocol for ImapProtocol {
     }
 }
 
-/// The dialogue of a server with these methods.
 pub fn dialogue(methods: Methods) -> Box<dyn Dialogue> {
     Box::new(dialogue::ImapDialogue::new(Arc::new(Answers::new(methods, &[b"IMAP4rev1".to_vec()]))))
 }

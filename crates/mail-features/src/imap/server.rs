@@ -1,10 +1,10 @@
-//! The login at a server of IMAP (nginx: `ngx_mail_proxy_imap_handler`): LOGIN with literals, so that whatever a name and a
-//! password consist of cannot be read as anything else.
+//! Login at an IMAP server (nginx: `ngx_mail_proxy_imap_handler`). LOGIN with literals: names and passwords cannot be
+//! misread.
 
 use crate::protocol::{Facts, Said, ServerLogin};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ImapLoginState {
     Greeting,
     Login,
     User,
@@ -12,18 +12,18 @@ enum State {
 }
 
 pub struct ImapLogin {
-    state: State,
-    /// The client's, with the space behind it: the answer becomes the client's.
+    state: ImapLoginState,
+    /// The client's tag with the following space: the server's reply goes to the client.
     tag: Vec<u8>,
 }
 
 impl ImapLogin {
     pub fn new(tag: Vec<u8>) -> ImapLogin {
-        ImapLogin { state: State::Greeting, tag }
+        ImapLogin { state: ImapLoginState::Greeting, tag }
     }
 }
 
-/// Where the first line that has a tag begins: capabilities may go before it.
+/// Returns the start of the first tagged line: capabilities may precede it.
 fn tagged(answer: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -37,28 +37,28 @@ fn tagged(answer: &[u8]) -> Option<usize> {
 
 impl ServerLogin for ImapLogin {
     fn is_whole(&self, answer: &[u8]) -> bool {
-        self.state != State::Password || tagged(answer).is_some()
+        self.state != ImapLoginState::Password || tagged(answer).is_some()
     }
     fn answer(&mut self, answer: &[u8], facts: &Facts<'_>) -> Said {
         let (user, password) = (&facts.login.user, &facts.login.password);
         match self.state {
-            State::Greeting if answer.starts_with(b"* OK") => {
-                self.state = State::Login;
+            ImapLoginState::Greeting if answer.starts_with(b"* OK") => {
+                self.state = ImapLoginState::Login;
                 let line = [&self.tag, format!("LOGIN {{{}}}\r\n", user.len()).as_bytes()].concat();
                 Said::Line(line, "sending LOGIN command to upstream")
             }
-            State::Login if answer.starts_with(b"+") => {
+            ImapLoginState::Login if answer.starts_with(b"+") => {
                 let Some(password) = password else { return Said::NoPassword };
-                self.state = State::User;
+                self.state = ImapLoginState::User;
                 let line = [user, format!(" {{{}}}\r\n", password.len()).as_bytes()].concat();
                 Said::Line(line, "sending user name to upstream")
             }
-            State::User if answer.starts_with(b"+") => {
+            ImapLoginState::User if answer.starts_with(b"+") => {
                 let Some(password) = password else { return Said::NoPassword };
-                self.state = State::Password;
+                self.state = ImapLoginState::Password;
                 Said::Line([password, &b"\r\n"[..]].concat(), "sending password to upstream")
             }
-            State::Password => {
+            ImapLoginState::Password => {
                 let at = tagged(answer).unwrap_or(0);
                 let ok = answer.get(at..).and_then(|line| line.strip_prefix(self.tag.as_slice()));
                 match ok.is_some_and(|rest| rest.starts_with(b"OK")) {
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn capabilities_may_go_before_the_answer() {
         let mut login = ImapLogin::new(b"a1 ".to_vec());
-        login.state = State::Password;
+        login.state = ImapLoginState::Password;
         assert!(!login.is_whole(b"* CAPABILITY IMAP4\r\n") && !login.is_whole(b"* a\r\n* b\r\n"));
         assert!(login.is_whole(b"* CAPABILITY IMAP4\r\na1 OK\r\n"));
         assert_eq!(tagged(b"* a\r\n* b\r\na1 OK\r\n"), Some(10));

@@ -1,4 +1,4 @@
-//! The talk with a client of POP3 (nginx: `ngx_mail_pop3_parse_command`, `ngx_mail_pop3_auth_state`).
+//! Dialogue with a POP3 client (nginx: `ngx_mail_pop3_parse_command`, `ngx_mail_pop3_auth_state`).
 
 use super::Answers;
 use super::server::Pop3Login;
@@ -12,36 +12,34 @@ const OK: &str = "+OK\r\n";
 const INVALID: &str = "-ERR invalid command\r\n";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Pop3DialogueState {
     Start,
-    /// USER was said.
     User,
     Sasl(Waiting),
 }
 
 pub struct Pop3Dialogue {
     answers: Arc<Answers>,
-    state: State,
+    state: Pop3DialogueState,
 }
 
 impl Pop3Dialogue {
     pub fn new(answers: Arc<Answers>) -> Pop3Dialogue {
-        Pop3Dialogue { answers, state: State::Start }
+        Pop3Dialogue { answers, state: Pop3DialogueState::Start }
     }
 
-    /// `None`: an invalid command.
     fn go_on(&mut self, progress: Option<Progress>) -> Option<Then> {
         match progress? {
             Progress::Done => Some(Then::Authenticate),
             Progress::Ask(text, waiting) => {
-                self.state = State::Sasl(waiting);
+                self.state = Pop3DialogueState::Sasl(waiting);
                 Some(Reply::go(format!("+ {text}\r\n")))
             }
         }
     }
 
     fn command(&mut self, word: &[u8], rest: &[u8], talk: &mut Talk<'_>) -> Option<Then> {
-        let is_start = self.state == State::Start;
+        let is_start = self.state == Pop3DialogueState::Start;
         match word {
             b"QUIT" => return Some(Reply::then(OK, Next::Quit)),
             b"NOOP" => return Some(Reply::go(OK)),
@@ -52,11 +50,11 @@ impl Pop3Dialogue {
             _ => {}
         }
         let in_clear = talk.starttls == Starttls::Only;
-        // A name and a password may have spaces; one that is empty is none.
+        // Names and passwords may contain spaces; empty ones are invalid.
         match (word, is_start) {
             (b"USER", true) if !rest.is_empty() && !in_clear => {
                 let taken = talk.login.set(Method::Plain, rest, None);
-                self.state = State::User;
+                self.state = Pop3DialogueState::User;
                 taken.then(|| Reply::go(OK))
             }
             (b"PASS", false) if !rest.is_empty() => {
@@ -81,7 +79,6 @@ impl Pop3Dialogue {
     }
 }
 
-/// Commands that there are; everything else counts as an error.
 fn is_known(word: &[u8]) -> bool {
     matches!(word, b"USER" | b"PASS" | b"APOP" | b"QUIT" | b"CAPA" | b"AUTH" | b"NOOP" | b"STLS")
 }
@@ -91,14 +88,14 @@ impl Dialogue for Pop3Dialogue {
         let Some(line) = line::first(input) else { return Step { consumed: 0, then: Then::More } };
         let mut invalid = false;
         let then = match self.state {
-            State::Sasl(waiting) => {
+            Pop3DialogueState::Sasl(waiting) => {
                 let words = line::words(line.text, 3);
                 invalid = words.is_none();
                 let word = words.map(|words| words.first().copied().unwrap_or_default());
                 let progress = word.and_then(|word| sasl::answer(waiting, word, talk));
                 self.go_on(progress)
             }
-            State::Start | State::User => match line::command(line.text, 4) {
+            Pop3DialogueState::Start | Pop3DialogueState::User => match line::command(line.text, 4) {
                 Some((word, rest)) if is_known(&word) => self.command(&word, rest, talk),
                 _ => {
                     invalid = true;
@@ -110,14 +107,14 @@ impl Dialogue for Pop3Dialogue {
         Step { consumed: line.length, then }
     }
     fn invalid(&mut self) -> Vec<u8> {
-        self.state = State::Start;
+        self.state = Pop3DialogueState::Start;
         INVALID.into()
     }
     fn refused(&self, refusal: &Refusal) -> Vec<u8> {
         [b"-ERR ", refusal.message.as_slice(), b"\r\n"].concat()
     }
     fn restart(&mut self, _: &mut Login, _: bool) {
-        self.state = State::Start;
+        self.state = Pop3DialogueState::Start;
     }
     fn server_login(&self) -> Box<dyn ServerLogin> {
         Box::<Pop3Login>::default()

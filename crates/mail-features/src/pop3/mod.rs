@@ -1,5 +1,4 @@
-//! POP3 (nginx: `ngx_mail_pop3_module`; RFC 1939, 2449, 2595, 5034): `dialogue.rs` talks with clients, `server.rs` logs in at
-//! servers.
+//! POP3 (nginx: `ngx_mail_pop3_module`; RFC 1939, 2449, 2595, 5034).
 
 mod dialogue;
 mod server;
@@ -13,22 +12,20 @@ use conf_schema::{Area, Problem, Table, directives};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Octets of a command (nginx: the size of its buffer).
+/// Maximum size of a command in bytes (nginx: the size of its buffer).
 const COMMAND_BYTES_MAX: usize = 128;
 
 directives! {
-    /// What the module is told in a block.
     pub struct Pop3Conf from Pop3Input {
-        /// Ways to say who one is: USER, PASS and AUTH PLAIN are always taken, LOGIN with `plain`; `apop`, `cram-md5` and
-        /// `external` when they are named.
+        /// Authentication methods offered to clients. USER, PASS and AUTH PLAIN are always accepted, LOGIN with
+        /// `plain`; `apop`, `cram-md5` and `external` only if listed.
         /// Differs: as `imap_auth`.
         pop3_auth: Pop3Methods = "plain",
-        /// What is answered to CAPA, without SASL and STLS, which are added.
+        /// Capabilities in the response to CAPA; SASL and STLS are added automatically.
         pop3_capabilities: Repeated = "TOP USER UIDL",
     }
 }
 
-/// The feature.
 pub struct Pop3;
 
 impl Feature for Pop3 {
@@ -45,12 +42,10 @@ impl Feature for Pop3 {
     }
 }
 
-/// What a server answers.
 pub struct Answers {
     methods: Methods,
-    /// To CAPA, by what `starttls` says.
+    /// Responses to CAPA, by `starttls`.
     capabilities: [String; 3],
-    /// To AUTH without a method.
     methods_list: String,
 }
 
@@ -59,7 +54,7 @@ impl Answers {
         let lines = |of: Starttls| {
             let mut out = "+OK Capability list follows\r\n".to_string();
             for one in capabilities {
-                // A client is not invited to send its password in clear.
+                // Cleartext passwords are not advertised.
                 if of != Starttls::Only || !one.eq_ignore_ascii_case(b"USER") {
                     out += &format!("{}\r\n", String::from_utf8_lossy(one));
                 }
@@ -124,7 +119,6 @@ impl Protocol for Pop3Protocol {
     }
 }
 
-/// The dialogue of a server with these methods.
 pub fn dialogue(methods: Methods) -> Box<dyn Dialogue> {
     Box::new(dialogue::Pop3Dialogue::new(Arc::new(Answers::new(methods, &[b"TOP".to_vec(), b"user".to_vec()]))))
 }

@@ -1,9 +1,9 @@
-//! The login at a server of POP3 (nginx: `ngx_mail_proxy_pop3_handler`).
+//! Login at a POP3 server (nginx: `ngx_mail_proxy_pop3_handler`).
 
 use crate::protocol::{Facts, Said, ServerLogin};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum Pop3LoginState {
     #[default]
     Greeting,
     User,
@@ -11,7 +11,7 @@ enum State {
 }
 
 #[derive(Default)]
-pub struct Pop3Login(State);
+pub struct Pop3Login(Pop3LoginState);
 
 impl ServerLogin for Pop3Login {
     fn answer(&mut self, answer: &[u8], facts: &Facts<'_>) -> Said {
@@ -20,16 +20,16 @@ impl ServerLogin for Pop3Login {
         }
         let line = |word: &[u8], value: &[u8]| [word, value, b"\r\n"].concat();
         match self.0 {
-            State::Greeting => {
-                self.0 = State::User;
+            Pop3LoginState::Greeting => {
+                self.0 = Pop3LoginState::User;
                 Said::Line(line(b"USER ", &facts.login.user), "sending user name to upstream")
             }
-            State::User => {
+            Pop3LoginState::User => {
                 let Some(password) = &facts.login.password else { return Said::NoPassword };
-                self.0 = State::Password;
+                self.0 = Pop3LoginState::Password;
                 Said::Line(line(b"PASS ", password), "sending password to upstream")
             }
-            State::Password => Said::LoggedIn(None),
+            Pop3LoginState::Password => Said::LoggedIn(None),
         }
     }
 }

@@ -1,5 +1,4 @@
-//! proxy (nginx: `ngx_mail_proxy_module`): a client is logged in at the server that the authentication server has named, and its
-//! bytes are passed from then on.
+//! proxy (nginx: `ngx_mail_proxy_module`): logs clients in at their mail server and relays their bytes.
 
 use crate::build::{Feature, ServerBuild};
 use crate::login::{failed, shown};
@@ -8,7 +7,7 @@ use crate::protocol::{Facts, Said, ServerLogin};
 use crate::session::MailSession;
 use conf_schema::value::{Flag, Msec, Size};
 use conf_schema::{Area, Problem, Table, directives};
-use net::listen::Address as Local;
+use net::Address;
 use observe::Level;
 use runtime::time::timeout_at;
 use session_engine::Session;
@@ -21,31 +20,28 @@ use std::sync::Arc;
 use upstream::{Options, Stream};
 
 conf_schema::words! {
-    /// `proxy_protocol`
     pub enum ProxyProtocol { Off = "off", On = "on", V2 = "v2" }
 }
 
 directives! {
-    /// What the module is told in a block.
     pub struct ProxyConf from ProxyInput {
-        /// Whether clients are passed to servers. No effect: they always are, as in nginx.
+        /// Enables proxying. No effect: it is always on, as in nginx.
         proxy: Flag = "off",
-        /// Octets of an answer of a server during the login, and of what is passed at once.
+        /// Maximum size of a server's response during login, and of one read afterwards, in bytes.
         proxy_buffer: Size = "4k",
-        /// Whether a client is told what a server has said when it refuses the login.
+        /// Passes the mail server's error message to the client if the login fails there.
         proxy_pass_error_message: Flag = "off",
-        /// Whether a PROXY protocol header goes before everything else, and in which version.
+        /// Sends a PROXY protocol header to the mail server, in version 1 (`on`) or 2 (`v2`).
         proxy_protocol: ProxyProtocol = "off",
-        /// Whether an SMTP client is logged in at the server with AUTH.
+        /// Logs SMTP clients in at the mail server with AUTH.
         proxy_smtp_auth: Flag = "off",
-        /// How long nothing may move once a client is logged in.
+        /// Maximum time without data in either direction after the login.
         proxy_timeout: Msec = "24h",
-        /// Whether an SMTP server is told with XCLIENT who the client is.
+        /// Sends the client's address to SMTP servers with XCLIENT.
         xclient: Flag = "on",
     }
 }
 
-/// The feature.
 pub struct Proxy;
 
 impl Feature for Proxy {
@@ -64,7 +60,7 @@ struct Passer {
     conf: ProxyConf,
 }
 
-/// The login has failed. What was to be logged was logged; the client is told this, or that something is wrong with us.
+/// A failed login, already logged; the client gets this reply, or an internal error.
 struct Failure(Option<Vec<u8>>);
 
 impl PassOn for Passer {
@@ -111,7 +107,6 @@ impl Passer {
         Failure(None)
     }
 
-    /// What the client is told once it is logged in.
     async fn log_in(
         &self,
         s: &mut MailSession,
@@ -156,7 +151,7 @@ impl Passer {
         }
     }
 
-    /// A whole answer: lines, the last of which has its end.
+    /// Reads a complete answer: lines, the last of which is terminated.
     async fn answer(&self, s: &MailSession, server: &Stream, login: &dyn ServerLogin) -> Result<Vec<u8>, Failure> {
         let most = usize::try_from(self.conf.proxy_buffer.0).unwrap_or(usize::MAX);
         let mut answer: Vec<u8> = Vec::new();
@@ -180,10 +175,10 @@ impl Passer {
         }
     }
 
-    /// The PROXY protocol header; `None`: it cannot be written.
+    /// Returns the PROXY protocol header; `None` if it cannot be written.
     fn header(&self, s: &MailSession) -> Option<Vec<u8>> {
         let addresses = match (s.peer, &*s.local) {
-            (Some(peer), Local::Ip(local)) => Some((peer, *local)),
+            (Some(peer), Address::Ip(local)) => Some((peer, *local)),
             _ => None,
         };
         if self.conf.proxy_protocol == ProxyProtocol::V2 {
@@ -194,7 +189,6 @@ impl Passer {
         Some(out)
     }
 
-    /// Passes bytes until one side has ended.
     async fn pass(&self, s: &mut MailSession, client: &Stream, server: &Stream, pending: Vec<u8>, answer: Vec<u8>) {
         s.doing = "";
         s.log(Level::Info, format_args!("client logged in"));

@@ -8,14 +8,12 @@ use std::any::Any;
 use std::sync::Arc;
 
 directives! {
-    /// What the module is told in a block.
     pub struct RealipConf from RealipInput {
-        /// A proxy that is believed: an address, a network, a host name, or `unix:`.
+        /// Trusted proxies: an address, a network, a host name, or `unix:`.
         set_real_ip_from: List<From>,
     }
 }
 
-/// The feature.
 pub struct Realip;
 
 impl Feature for Realip {

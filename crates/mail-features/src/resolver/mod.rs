@@ -1,4 +1,4 @@
-//! resolver, resolver_timeout: who is asked for the host names of SMTP clients (nginx: `ngx_mail_core_module`).
+//! resolver, resolver_timeout: name servers for the host names of SMTP clients (nginx: `ngx_mail_core_module`).
 
 use crate::build::{Feature, ServerBuild};
 use conf_schema::value::Msec;
@@ -8,17 +8,15 @@ use std::any::Any;
 use std::sync::Arc;
 
 directives! {
-    /// What a block is told of names.
     pub struct ResolverConf from ResolverInput {
-        /// The name servers that are asked, in turn, for the name of a client's address, and for the addresses of that name: SMTP
-        /// servers are told the name (XCLIENT), and the authentication server is.
+        /// Name servers for looking up the client's host name, which SMTP servers (XCLIENT) and the authentication
+        /// server get.
         resolver: Line = "off",
-        /// How long a question may take.
+        /// Maximum time to resolve a name.
         resolver_timeout: Msec = "30s",
     }
 }
 
-/// `resolver off`, or as in the other areas.
 #[derive(Clone)]
 pub struct Line(Option<ResolverLine>);
 
@@ -32,7 +30,6 @@ impl Value for Line {
     }
 }
 
-/// The feature.
 pub struct Resolver;
 
 impl Feature for Resolver {

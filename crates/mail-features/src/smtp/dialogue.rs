@@ -1,4 +1,4 @@
-//! The talk with a client of SMTP (nginx: `ngx_mail_smtp_parse_command`, `ngx_mail_smtp_auth_state`).
+//! Dialogue with an SMTP client (nginx: `ngx_mail_smtp_parse_command`, `ngx_mail_smtp_auth_state`).
 
 use super::Answers;
 use super::server::SmtpLogin;
@@ -15,10 +15,9 @@ const INVALID: &str = "500 5.5.1 Invalid command\r\n";
 const INVALID_ARGUMENT: &str = "501 5.5.4 Invalid argument\r\n";
 const AUTH_REQUIRED: &str = "530 5.7.1 Authentication required\r\n";
 const BAD_SEQUENCE: &str = "503 5.5.1 Bad sequence of commands\r\n";
-/// The code of a refusal that has none.
 const REFUSED: &[u8] = b"535 5.7.0";
 
-/// Words of a command, at most, behind its name.
+/// Maximum number of words after a command's name.
 const ARGUMENTS_MAX: usize = 11;
 
 pub struct SmtpDialogue {
@@ -31,7 +30,6 @@ impl SmtpDialogue {
         SmtpDialogue { answers, sasl: None }
     }
 
-    /// `None`: an invalid command.
     fn go_on(&mut self, progress: Option<Progress>) -> Option<Then> {
         self.sasl = None;
         match progress? {
@@ -43,7 +41,7 @@ impl SmtpDialogue {
         }
     }
 
-    /// `line`: the whole command, without its end and the spaces before it.
+    /// `line`: the complete command, without the line break and leading spaces.
     fn command(&mut self, word: &[u8], words: &[&[u8]], line: &[u8], talk: &mut Talk<'_>) -> Option<Then> {
         let methods = self.answers.methods;
         let envelope = &mut talk.login.envelope;
@@ -65,7 +63,7 @@ impl SmtpDialogue {
             }
             b"QUIT" => Some(Reply::then(BYE, Next::Quit)),
             b"MAIL" if !methods.none() => {
-                // nginx shows the line's end as well.
+                // nginx's message includes the line break.
                 talk.notes.push(format!("client was rejected: \"{}__\"", shown(line)));
                 Some(Reply::go(AUTH_REQUIRED))
             }
@@ -93,7 +91,6 @@ impl SmtpDialogue {
     }
 }
 
-/// Commands that there are; everything else counts as an error.
 fn is_known(word: &[u8]) -> bool {
     let mail = matches!(word, b"HELO" | b"EHLO" | b"MAIL" | b"RCPT" | b"RSET" | b"VRFY" | b"EXPN");
     mail || matches!(word, b"AUTH" | b"QUIT" | b"NOOP" | b"HELP" | b"STARTTLS")
@@ -134,7 +131,7 @@ impl Dialogue for SmtpDialogue {
         self.sasl = None;
         login.method = Method::Plain;
         if secured {
-            // What was said before the handshake may not have been the client's (RFC 3207, 4.2).
+            // Data from before the handshake may be injected (RFC 3207, 4.2).
             login.envelope = Envelope::default();
         }
     }

@@ -1,4 +1,4 @@
-//! SMTP (nginx: `ngx_mail_smtp_module`; RFC 5321, 3207, 4954): `dialogue.rs` talks with clients, `server.rs` logs in at servers.
+//! SMTP (nginx: `ngx_mail_smtp_module`; RFC 5321, 3207, 4954).
 
 mod dialogue;
 mod server;
@@ -14,22 +14,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 directives! {
-    /// What the module is told in a block.
     pub struct SmtpConf from SmtpInput {
-        /// Ways to say who one is: PLAIN and LOGIN are always taken, `cram-md5` and `external` when they are named; with `none` a
-        /// client need not say it. All that are named are told to clients.
+        /// Authentication methods offered to clients. PLAIN and LOGIN are always accepted, `cram-md5` and `external`
+        /// only if listed; with `none` clients need not authenticate.
         /// Differs: as `imap_auth`.
         smtp_auth: SmtpMethods = "plain login",
-        /// What is answered to EHLO, without AUTH and STARTTLS, which are added.
+        /// Extensions in the response to EHLO; AUTH and STARTTLS are added automatically.
         smtp_capabilities: Repeated,
-        /// Octets of a command.
+        /// Maximum size of a command in bytes.
         smtp_client_buffer: Size = "4k",
-        /// How long the greeting is held back; whoever says something before it is turned away.
+        /// Delay before the greeting; a client that sends data earlier is rejected.
         smtp_greeting_delay: Msec = "0",
     }
 }
 
-/// The feature.
 pub struct Smtp;
 
 impl Feature for Smtp {
@@ -50,12 +48,11 @@ impl Feature for Smtp {
     }
 }
 
-/// What a server answers.
 pub struct Answers {
     methods: Methods,
     greeting: String,
     helo: String,
-    /// To EHLO, by what `starttls` says.
+    /// Responses to EHLO, by `starttls`.
     capabilities: [String; 3],
 }
 
@@ -134,7 +131,6 @@ impl Protocol for SmtpProtocol {
     }
 }
 
-/// The dialogue of a server with these methods.
 pub fn dialogue(methods: Methods) -> Box<dyn Dialogue> {
     Box::new(dialogue::SmtpDialogue::new(Arc::new(Answers::new("host", methods, &[b"SIZE 100".to_vec()]))))
 }

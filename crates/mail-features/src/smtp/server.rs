@@ -1,16 +1,15 @@
-//! The login at a server of SMTP (nginx: `ngx_mail_proxy_smtp_handler`): HELO or EHLO, XCLIENT (Postfix's extension) where it is
-//! wanted, the client's own HELO, then AUTH, or the MAIL and RCPT that the client has said already.
+//! Login at an SMTP server (nginx: `ngx_mail_proxy_smtp_handler`): HELO or EHLO, optional XCLIENT (Postfix) and the
+//! client's HELO, then AUTH, or the client's MAIL and RCPT.
 
 use crate::login::Method;
 use crate::protocol::{Facts, Said, ServerLogin};
 use crate::sasl::encode;
 
-/// What has been sent last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum SmtpLoginState {
     #[default]
     Nothing,
-    /// Our own HELO or EHLO.
+    /// The proxy's own HELO or EHLO.
     Helo,
     Xclient,
     /// The client's HELO or EHLO.
@@ -21,26 +20,25 @@ enum State {
 }
 
 #[derive(Default)]
-pub struct SmtpLogin(State);
+pub struct SmtpLogin(SmtpLoginState);
 
-/// The last line of a reply begins with its code and a space (RFC 5321, 4.2.1).
+/// Tells whether a line is the last of a reply: its code is followed by a space (RFC 5321, 4.2.1).
 fn is_last(line: &[u8]) -> bool {
     line.get(3) != Some(&b'-')
 }
 
 impl SmtpLogin {
-    /// What follows once the server knows who speaks.
     fn after_helo(&mut self, facts: &Facts<'_>) -> Said {
         let login = facts.login;
         if login.method == Method::None {
-            self.0 = State::From;
+            self.0 = SmtpLoginState::From;
             return Said::Line([&login.envelope.from, &b"\r\n"[..]].concat(), "sending MAIL FROM to upstream");
         }
         if !facts.smtp_auth {
             return Said::LoggedIn(Some("235 2.0.0 OK\r\n"));
         }
         let Some(password) = &login.password else { return Said::NoPassword };
-        self.0 = State::Auth;
+        self.0 = SmtpLoginState::Auth;
         let all = [b"\0", login.user.as_slice(), b"\0", password].concat();
         Said::Line(format!("AUTH PLAIN {}\r\n", encode(&all)).into_bytes(), "sending AUTH to upstream")
     }
@@ -56,36 +54,35 @@ impl ServerLogin for SmtpLogin {
         let code = answer.get(..3).unwrap_or_default();
         let envelope = &facts.login.envelope;
         match (self.0, code) {
-            (State::Nothing, b"220") => {
-                self.0 = State::Helo;
+            (SmtpLoginState::Nothing, b"220") => {
+                self.0 = SmtpLoginState::Helo;
                 let word = if envelope.extended || facts.xclient { "EHLO" } else { "HELO" };
                 Said::Line(format!("{word} {}\r\n", facts.server_name).into_bytes(), "sending HELO/EHLO to upstream")
             }
-            (State::Helo, b"250") if facts.xclient => {
-                self.0 = State::Xclient;
+            (SmtpLoginState::Helo, b"250") if facts.xclient => {
+                self.0 = SmtpLoginState::Xclient;
                 Said::Line(xclient(facts), "sending XCLIENT to upstream")
             }
-            (State::Xclient, b"220" | b"250") if !envelope.helo.is_empty() => {
-                self.0 = State::ClientHelo;
+            (SmtpLoginState::Xclient, b"220" | b"250") if !envelope.helo.is_empty() => {
+                self.0 = SmtpLoginState::ClientHelo;
                 let word: &[u8] = if envelope.extended { b"EHLO " } else { b"HELO " };
                 Said::Line([word, &envelope.helo, b"\r\n"].concat(), "sending client HELO/EHLO to upstream")
             }
-            (State::Helo, b"250") | (State::Xclient, b"220" | b"250") | (State::ClientHelo, b"250") => {
-                self.after_helo(facts)
-            }
-            (State::Auth, b"235") => Said::LoggedIn(Some("235 2.0.0 OK\r\n")),
-            (State::From, b"250") => {
-                self.0 = State::To;
+            (SmtpLoginState::Helo, b"250")
+            | (SmtpLoginState::Xclient, b"220" | b"250")
+            | (SmtpLoginState::ClientHelo, b"250") => self.after_helo(facts),
+            (SmtpLoginState::Auth, b"235") => Said::LoggedIn(Some("235 2.0.0 OK\r\n")),
+            (SmtpLoginState::From, b"250") => {
+                self.0 = SmtpLoginState::To;
                 Said::Line([&envelope.to, &b"\r\n"[..]].concat(), "sending RCPT TO to upstream")
             }
-            // Whether the recipient is one is between the client and the server.
-            (State::To, _) => Said::LoggedIn(None),
+            // The client handles rejected recipients itself.
+            (SmtpLoginState::To, _) => Said::LoggedIn(None),
             _ => Said::Refused(0),
         }
     }
 }
 
-/// The client, for a server that believes us.
 fn xclient(facts: &Facts<'_>) -> Vec<u8> {
     let mut line = b"XCLIENT ADDR=".to_vec();
     match facts.client {
@@ -101,7 +98,7 @@ fn xclient(facts: &Facts<'_>) -> Vec<u8> {
     line
 }
 
-/// RFC 3461, 4 (nginx: `NGX_ESCAPE_MAIL_XTEXT`).
+/// Escapes xtext: RFC 3461, 4 (nginx: `NGX_ESCAPE_MAIL_XTEXT`).
 fn xtext(text: &[u8], out: &mut Vec<u8>) {
     for &c in text {
         if c.is_ascii_graphic() && c != b'+' && c != b'=' {

@@ -1,5 +1,4 @@
-//! ssl (nginx: `ngx_mail_ssl_module`): connections of clients over TLS, from their beginning (`listen ... ssl`) or from a command
-//! on (`starttls`). What becomes of the directives stands in `session_engine::tls`; what the rules do is in the crate `tls`.
+//! ssl (nginx: `ngx_mail_ssl_module`): TLS from the start (`listen ... ssl`) or by a command (`starttls`).
 
 use crate::build::{Feature, ServerBuild};
 use crate::protocol::Starttls;
@@ -12,18 +11,16 @@ use std::any::Any;
 use std::sync::Arc;
 
 basic_tls_directives! {
-    /// What the module is told in a block.
     pub struct SslConf from SslInput, MailSession;
     own {
-        /// Whether a client may go over to TLS with STARTTLS or STLS, or (`only`) must before it logs in.
+        /// Offers STARTTLS or STLS; `only` requires it before login.
         starttls: Starttls = "off",
     }
 }
 
-/// Octets of plaintext in a record: the area has no `ssl_buffer_size`.
+/// Bytes of plaintext per record: the area has no `ssl_buffer_size`.
 const RECORD_BYTES: usize = 16 * 1024;
 
-/// The feature.
 pub struct Ssl;
 
 impl Feature for Ssl {

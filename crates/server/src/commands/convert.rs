@@ -41,13 +41,13 @@ pub fn run(arguments: &[OsString]) -> i32 {
     }
 }
 
-/// Whether lines were left.
+/// Returns whether lines were left untranslated.
 fn convert(arguments: &[OsString]) -> Result<bool, String> {
     let mut words = arguments.iter().map(|a| a.to_string_lossy().into_owned());
     match words.next().as_deref() {
         Some("apache") => {}
-        Some(other) => return Err(format!("there is nothing that converts \"{other}\"; there is apache")),
-        None => return Err("\"tidegate convert --help\" says what to write".into()),
+        Some(other) => return Err(format!("unknown source \"{other}\"; supported: apache")),
+        None => return Err("\"tidegate convert --help\" lists the options".into()),
     }
     let (mut options, mut files, mut root, mut out) = (Options::default(), Vec::new(), None, None);
     while let Some(word) = words.next() {
@@ -64,7 +64,7 @@ fn convert(arguments: &[OsString]) -> Result<bool, String> {
         }
     }
     if files.is_empty() {
-        return Err("no file is named; \"tidegate convert --help\" says what to write".into());
+        return Err("no file given; \"tidegate convert --help\" lists the options".into());
     }
     let mut inputs = Vec::new();
     for name in files {

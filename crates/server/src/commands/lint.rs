@@ -35,7 +35,7 @@ Exit code: 0 without findings at or above the level, 1 with findings, 2 if the c
 be read. Certificates and hosts need not exist; -t checks them.
 ";
 
-/// What was asked for besides the configuration.
+/// Options besides the configuration's.
 struct Asked {
     format: String,
     level: Level,
@@ -75,7 +75,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
         _ => return 2,
     };
     if reading.config.is_err() {
-        eprintln!("  = on this machine -t refuses the configuration; its text can be read, and is looked at");
+        eprintln!("  = -t refuses the configuration on this machine; only its text is checked");
     }
     let mut findings = lint::lint(&conf::schema(), &files, &items, &asked.off);
     findings.retain(|finding| finding.check.level >= asked.level);
@@ -108,15 +108,14 @@ fn parse(arguments: &[OsString]) -> Result<Asked, String> {
             "--format" => {
                 let format = value()?;
                 if !["text", "json", "sarif"].contains(&format.as_str()) {
-                    return Err(format!("there is no format \"{format}\"; there are text, json and sarif"));
+                    return Err(format!("unknown format \"{format}\"; supported: text, json, sarif"));
                 }
                 asked.format = format;
             }
             "--level" => {
                 let word = value()?;
                 let level = Level::ALL.into_iter().find(|level| level.word() == word);
-                asked.level =
-                    level.ok_or(format!("there is no level \"{word}\"; there are note, warning and error"))?;
+                asked.level = level.ok_or(format!("unknown level \"{word}\"; supported: note, warning, error"))?;
             }
             "--off" => {
                 for id in value()?.split(',') {
@@ -134,8 +133,8 @@ fn parse(arguments: &[OsString]) -> Result<Asked, String> {
 
 fn unknown(id: &str) -> String {
     match nearest(id, lint::checks().map(|check| check.id)) {
-        Some(near) => format!("there is no check \"{id}\"; did you mean \"{near}\"?"),
-        None => format!("there is no check \"{id}\"; --list names them"),
+        Some(near) => format!("unknown check \"{id}\"; did you mean \"{near}\"?"),
+        None => format!("unknown check \"{id}\"; --list lists them"),
     }
 }
 

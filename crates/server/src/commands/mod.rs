@@ -21,7 +21,7 @@ struct Command {
     run: fn(&[OsString]) -> i32,
 }
 
-/// What `--help` prints.
+/// Source of the `--help` text.
 enum Help {
     Text(&'static str),
     /// The command reads `--help` itself.
@@ -143,7 +143,7 @@ fn unknown(name: &str) -> i32 {
     1
 }
 
-/// What `-h` prints.
+/// Text of `-h`.
 pub fn overview() -> String {
     let defaults = crate::conf::paths::defaults(None);
     let mut out = format!(

@@ -4,11 +4,11 @@ use crate::{conf, reference};
 use std::ffi::OsString;
 
 pub const HELP: &str = "\
-Usage: tidegate reference [directives | compatibility | lint | metrics]
+Usage: tidegate reference [directives | compatibility | lint | metrics | json]
 
 Prints the reference manual of the supported directives; the compatibility table of all nginx
 directives (supported, differs, no effect, or refused); the checks of `tidegate lint`; or the list
-of metrics.
+of metrics. With json: all directives with their examples, and all variables, as one JSON object.
 ";
 
 pub fn run(arguments: &[OsString]) -> i32 {
@@ -18,9 +18,10 @@ pub fn run(arguments: &[OsString]) -> i32 {
         Some("compatibility") => print!("{}", reference::compatibility(&schema)),
         Some("lint") => print!("{}", advisor::lint::manual()),
         Some("metrics") => print!("{}", metrics::reference()),
+        Some("json") => println!("{}", reference::json(&schema)),
         Some(other) => {
             eprintln!(
-                "tidegate: there is no reference \"{other}\"; there are directives, compatibility, lint and metrics"
+                "tidegate: unknown reference \"{other}\"; supported: directives, compatibility, lint, metrics, json"
             );
             return 1;
         }

@@ -26,7 +26,7 @@ pub const PROGRAM: &str = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
 /// How nginx names the text of `-g` in messages.
 pub const GLOBALS: &str = "command line";
 
-/// What the command line says about where the configuration is.
+/// Location of the configuration, from the command line.
 #[derive(Clone, Debug)]
 pub struct Invocation {
     /// `-p`: where relative paths start.
@@ -257,8 +257,8 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     Reading { config: Ok(config), warnings: complaints }
 }
 
-/// Whether the text by itself is right: every directive is known, stands where it may and has values that can be read. What it
-/// names (certificates, hosts) may be on another machine.
+/// Tells whether the text is valid by itself: directives are known, in a valid context and have valid values.
+/// Certificates and hosts may be on another machine.
 pub fn is_well_formed(invocation: &Invocation, files: &Files, items: &[Item]) -> bool {
     let mut cx = Cx::default();
     cx.prefix.clone_from(&invocation.prefix);
@@ -278,12 +278,12 @@ fn twice(http: Option<&HttpPlan>, stream: Option<&StreamPlan>, mail: Option<&Mai
     let stream = stream.into_iter().flat_map(|stream| stream.specs().map(|spec| (1, spec)));
     let mail = mail.into_iter().flat_map(|mail| mail.specs().map(|spec| (2, spec)));
     let mut seen = HashMap::new();
-    let mut all = http.chain(stream).chain(mail).filter(|(_, spec)| !spec.datagram);
-    let found = all.find(|(area, spec)| *seen.entry(&spec.address).or_insert(*area) != *area)?;
+    let mut all = http.chain(stream).chain(mail);
+    let found = all.find(|(area, spec)| *seen.entry((&spec.address, spec.datagram)).or_insert(*area) != *area)?;
     Some(format!("duplicate \"{}\" address and port pair", found.1.address))
 }
 
-/// What somebody who has no configuration, or named it from where they stand, could do.
+/// Suggests a command for a missing configuration.
 fn hint_for_missing(invocation: &Invocation) -> Option<String> {
     let here = std::env::current_dir().ok()?.join(invocation.conf_file.file_name()?);
     if here != invocation.conf_file && here.exists() {

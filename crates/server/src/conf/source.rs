@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What the patterns of `include` lines matched.
+/// Files matched by the patterns of `include` lines.
 pub type Matches = BTreeMap<String, Vec<PathBuf>>;
 
 /// Passes questions on and notes what patterns matched; what files held is noted by the loader itself.

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 /// More threads than this are taken for a slip (nginx: `NGX_MAX_PROCESSES`).
 pub const WORKERS_MAX: usize = 1024;
 
-/// Whom the worker process runs as when root starts the server and the configuration names nobody.
+/// Account of the worker process if root starts the server and no `user` is configured.
 pub const DEFAULT_USER: &str = "nobody";
 
 /// That user; `None` when the system does not have it.
@@ -79,8 +79,8 @@ impl Value for Workers {
     }
 }
 
-/// What a configuration that is read here depends on: who started the server, and the CPUs that this process may use (its
-/// affinity and its control group's quota).
+/// Returns the machine's properties: the starting user, and the CPUs that this process may use (affinity and control
+/// group quota).
 pub fn machine() -> Machine {
     Machine {
         superuser: rustix::process::geteuid().is_root(),
@@ -137,7 +137,9 @@ impl Value for Affinity {
                     b'1' => mask.push(cpu),
                     c => {
                         let text = format!("invalid character \"{}\" in \"worker_cpu_affinity\"", *c as char);
-                        return Err(Problem::says(text).at(index).hint("a mask is a row of 0 and 1, CPU 0 at its end"));
+                        return Err(Problem::says(text)
+                            .at(index)
+                            .hint("a mask consists of 0 and 1; its last digit is CPU 0"));
                     }
                 }
             }
@@ -311,7 +313,7 @@ impl Value for ThreadPools {
         }
         if pool.threads == 0 {
             let text = "\"thread_pool\" must have \"threads\" parameter";
-            return Err(Problem::says(text).hint("write threads=32, say"));
+            return Err(Problem::says(text).hint("for example threads=32"));
         }
         Ok(ThreadPools(vec![pool]))
     }
@@ -321,7 +323,7 @@ impl Value for ThreadPools {
 }
 
 conf_schema::words! {
-    /// What a broken belief (`bug!`) does besides being logged.
+    /// Action of `bug!` besides logging.
     pub enum DebugPoints {
         /// Stops the process, for a debugger.
         Stop = "stop",
@@ -342,7 +344,7 @@ impl Value for Connections {
         match number {
             Some(n) => Ok(Connections(n as usize)),
             None => {
-                Err(Problem::says(format!("invalid number \"{word}\"")).at(0).hint("write a whole number, 1024 say"))
+                Err(Problem::says(format!("invalid number \"{word}\"")).at(0).hint("write a whole number such as 1024"))
             }
         }
     }
@@ -361,7 +363,7 @@ impl Value for Method {
         }
         Err(Problem::says(format!("invalid event type \"{word}\""))
             .at(0)
-            .hint("this version waits with epoll only: write \"use epoll;\", or nothing"))
+            .hint("only epoll is supported: write \"use epoll;\" or remove the line"))
     }
 }
 
@@ -386,9 +388,9 @@ impl Value for Refused {
     const SYNTAX: &'static str = "value";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let why = match &*d.name.text() {
-            "ssl_engine" => "there are no OpenSSL engines here: keys are read from files",
+            "ssl_engine" => "OpenSSL engines are not supported: keys are read from files",
             "google_perftools_profiles" => "profile with perf, which needs no library in the program",
-            _ => "it is about a way of waiting that other systems have: here it is epoll",
+            _ => "it configures an event method of other systems; Linux uses epoll",
         };
         Err(Problem::directive("is not supported").hint(why))
     }

@@ -1,4 +1,4 @@
-//! What a configuration has to do beside its requests, as tasks of the control thread: names, probes of servers.
+//! Background tasks of a configuration, on the control thread: name resolution, health checks.
 
 use crate::conf::Config;
 use observe::ErrorLog;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// How long the first requests wait for what should be settled before them.
 pub const START_PATIENCE: Duration = Duration::from_secs(2);
-/// The same at a reload, when the old configuration goes on serving meanwhile.
+/// Maximum wait at a reload, while the old configuration still serves.
 pub const RELOAD_PATIENCE: Duration = Duration::from_millis(200);
 
 /// The tasks of the configuration that serves.
@@ -52,7 +52,7 @@ pub async fn prepare(config: &Config, patience: Duration) {
     for one in work {
         all.spawn_local(one);
     }
-    // What is not settled by then is dropped.
+    // Unfinished tasks are dropped.
     let _ = runtime::time::timeout(patience, async { while all.join_next().await.is_some() {} }).await;
 }
 
@@ -67,11 +67,21 @@ pub fn settle(config: &Config) -> Vec<String> {
 impl Tasks {
     /// Ends the old configuration's tasks and begins this one's.
     pub fn replace(&mut self, config: &Config) {
-        for task in self.0.drain(..) {
-            task.abort();
-        }
+        self.stop();
         let log = &config.error_log;
         let work = ask(config, |area| area.run(log), |area| area.run(log));
         self.0 = work.into_iter().map(runtime::task::spawn_local).collect();
+    }
+    fn stop(&mut self) {
+        for task in self.0.drain(..) {
+            task.abort();
+        }
+    }
+}
+
+/// Tasks may have something to write at their end (state files of key-value zones).
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.stop();
     }
 }

@@ -32,7 +32,7 @@ const MORE: u8 = b'+';
 const DONE: u8 = b'd';
 const FAILED: u8 = b'f';
 
-/// What the master wants.
+/// Order of the master.
 #[derive(Debug)]
 pub enum Order {
     Quit,

@@ -34,7 +34,7 @@ pub const FATAL: i32 = 2;
 pub enum Orders {
     /// The master, through this end of a socket pair.
     Master(OwnedFd),
-    /// Nobody but signals (`master_process off`).
+    /// Controlled by signals only (`master_process off`).
     Signals(Single),
 }
 

@@ -5,8 +5,9 @@
 //! so that an address that another program holds is refused as in nginx; it gets the option afterwards.
 
 use crate::say;
+use net::Address;
+use net::listen::ListenSpec;
 use net::listen::options;
-use net::listen::{Address, ListenSpec};
 use observe::os;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::io;
@@ -48,7 +49,7 @@ pub struct SocketAssignment {
     pub shared: bool,
 }
 
-/// What opening is for.
+/// Reason for opening sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Serve,
@@ -270,7 +271,7 @@ impl Listener {
     }
 }
 
-/// The same address and protocol: a socket of the one serves the other.
+/// Tells whether two specifications have equal address and protocol, so that a socket serves both.
 pub fn same_place(a: &ListenSpec, b: &ListenSpec) -> bool {
     a.address == b.address && a.datagram == b.datagram
 }
@@ -317,7 +318,7 @@ fn bind(spec: &ListenSpec, reuse_port: bool) -> Result<Socket, (String, io::Erro
     Ok(socket)
 }
 
-/// The file of a socket that nobody listens on any more (a killed server leaves it) would make `bind` fail.
+/// Removes the file of an unused socket, which a killed server leaves and which would make `bind` fail.
 fn remove_stale(path: &Path) {
     let Err(e) = std::os::unix::net::UnixStream::connect(path) else { return };
     if e.kind() == io::ErrorKind::ConnectionRefused && std::fs::remove_file(path).is_ok() {

@@ -5,6 +5,7 @@ use crate::conf::{Config, Invocation};
 use crate::process::channel::{self, Commander};
 use crate::process::control::FATAL;
 use crate::process::listeners::Listeners;
+use crate::process::neighbours::Neighbours;
 use crate::process::signals as sig;
 use crate::process::threads::{copies, new_seats};
 use crate::process::upgrade::{self, Program};
@@ -56,6 +57,7 @@ struct Master {
     invocation: Invocation,
     config: Config,
     listeners: Listeners,
+    neighbours: Neighbours,
     signals: Signals,
     program: Program,
     standing: Standing,
@@ -83,6 +85,7 @@ pub fn run(
     invocation: Invocation,
     config: Config,
     listeners: Listeners,
+    neighbours: Neighbours,
     signals: Signals,
     program: Program,
     standing: Standing,
@@ -91,6 +94,7 @@ pub fn run(
         invocation,
         config,
         listeners,
+        neighbours,
         signals,
         program,
         standing,
@@ -168,6 +172,7 @@ impl Master {
                 return Ok(self);
             }
         };
+        let place = self.neighbours.place();
         match fork() {
             Ok(Fork::Parent(pid)) => {
                 say!(Notice, "start worker process {pid}");
@@ -176,10 +181,11 @@ impl Master {
                 Ok(self)
             }
             Ok(Fork::Child) => {
-                // What the child does not need is closed before it changes its user.
-                let Master { invocation, config, listeners, signals, workers, pending, .. } = self;
+                // Closes descriptors that the child does not need, before it changes its user.
+                let Master { invocation, config, listeners, neighbours, signals, workers, pending, .. } = self;
                 // The signals stay blocked: one that comes before the control thread listens is waiting when it does.
-                drop((signals, workers, commander, pending));
+                drop((neighbours, signals, workers, commander, pending));
+                conn::relay::set(place);
                 Err(worker::run(invocation, config, listeners, theirs))
             }
             Err(e) => {
@@ -277,7 +283,7 @@ impl Master {
             pidfile::remove(&self.config.core.pid);
         }
         if !self.config.core.same_process(&config.core) {
-            say!(Notice, "what is set once a process has changed: the worker process is replaced");
+            say!(Notice, "a setting of the process has changed: the worker process is replaced");
             self.commit(config, listeners);
             self.replace = true;
             return;
@@ -285,7 +291,7 @@ impl Master {
         let (old_threads, new_threads) = (self.config.core.workers, config.core.workers);
         let assignments = new_seats(&self.listeners, old_threads, &listeners, new_threads);
         let Some(worker) = self.workers.iter().find(|w| !w.exiting) else {
-            // Nobody to tell: the next worker starts with it.
+            // No worker runs: the next one starts with the new configuration.
             self.commit(config, listeners);
             self.restart_at = Some(Instant::now());
             return;
@@ -298,7 +304,7 @@ impl Master {
                 self.pending = Some((config, listeners));
                 self.answer_by = Some(Instant::now() + ANSWER_PATIENCE);
             }
-            Err(e) => say!(Alert, "the worker process takes no orders {}; the old configuration stays", os(&e)),
+            Err(e) => say!(Alert, "the worker process cannot be reached {}; the old configuration stays", os(&e)),
         }
     }
 
@@ -350,7 +356,7 @@ impl Master {
         crate::process::start::redirect_stderr(&self.config.error_log);
         for worker in &self.workers {
             if let Err(e) = worker.commander.reopen(&reload::log_copies(&self.config.logs)) {
-                say!(Alert, "the worker process takes no orders {}; it writes to the old logs", os(&e));
+                say!(Alert, "the worker process cannot be reached {}; it writes to the old logs", os(&e));
             }
         }
     }
@@ -368,7 +374,7 @@ impl Master {
         }
         sig::note(received, ", changing binary");
         say!(Notice, "changing binary");
-        self.new_binary = upgrade::start(&self.program, &self.config.core, &self.listeners);
+        self.new_binary = upgrade::start(&self.program, &self.config.core, &self.listeners, &mut self.neighbours);
     }
 
     /// Takes note of every child that ended.

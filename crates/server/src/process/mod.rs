@@ -6,6 +6,7 @@ mod codec;
 pub mod control;
 pub mod listeners;
 pub mod master;
+pub mod neighbours;
 pub mod pidfile;
 pub mod reload;
 pub mod signals;

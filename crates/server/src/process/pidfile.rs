@@ -17,7 +17,7 @@ pub fn old_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// A daemon has no umask: whoever can write the file could have another process signalled in its place.
+/// Mode 644 regardless of the umask: a writer of the file could redirect signals.
 fn created() -> std::fs::OpenOptions {
     let mut options = std::fs::OpenOptions::new();
     options.create(true).mode(0o644);

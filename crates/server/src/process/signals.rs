@@ -1,4 +1,4 @@
-//! What the signals mean, and how their arrival is logged (nginx: `ngx_process.c`).
+//! Signals: their meaning and their log messages (nginx: `ngx_process.c`).
 
 use crate::say;
 use net::process::Received;
@@ -12,12 +12,12 @@ pub const USR2: i32 = libc::SIGUSR2;
 pub const WINCH: i32 = libc::SIGWINCH;
 pub const CHLD: i32 = libc::SIGCHLD;
 
-/// What a master listens to.
+/// Signals of a master.
 pub const MASTER: &[i32] = &[HUP, INT, QUIT, TERM, USR1, USR2, WINCH, CHLD];
-/// What a process that serves listens to.
+/// Signals of a serving process.
 pub const WORKER: &[i32] = &[HUP, INT, QUIT, TERM, USR1, USR2, WINCH];
 
-/// What a process that serves does about a signal.
+/// Reaction of a serving process to a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Terminate,

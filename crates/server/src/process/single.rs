@@ -1,4 +1,4 @@
-//! What a process does itself when there is no master (`master_process off`).
+//! A process without a master (`master_process off`).
 
 use crate::conf::{Config, Invocation};
 use crate::process::listeners::{Failed, Listeners};

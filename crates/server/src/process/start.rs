@@ -4,6 +4,7 @@ use crate::conf::{self, Config, Invocation};
 use crate::process::background;
 use crate::process::control::{self, Control, Orders};
 use crate::process::listeners::{Failed, Listeners, Purpose};
+use crate::process::neighbours::Neighbours;
 use crate::process::single::Single;
 use crate::process::upgrade::{self, Program};
 use crate::process::{master, pidfile, reload, signals, supervisor, worker};
@@ -15,7 +16,7 @@ use observe::{ErrorLog, Level, LogFiles, Sink, Target, os};
 use std::ffi::OsString;
 use std::sync::Arc;
 
-/// What is to be done with the configuration.
+/// Task for the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     Serve,
@@ -36,6 +37,7 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
     }
     voice::report_bugs();
     let inherited = if test { None } else { upgrade::inherited() };
+    let neighbours = Neighbours::inherited();
     let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
     let style = report::Style::new(matches!(task, Task::Test { explain: true, .. }));
     report::print_warnings(&reading, style);
@@ -64,7 +66,7 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
             }
             check_only(&config, &name, quiet, dump)
         }
-        Task::Serve => serve(invocation, config, inherited, Program::of(arguments)),
+        Task::Serve => serve(invocation, config, inherited, neighbours, Program::of(arguments)),
     }
 }
 
@@ -119,7 +121,13 @@ fn check_only(config: &Config, name: &str, quiet: bool, dump: bool) -> i32 {
     0
 }
 
-fn serve(invocation: Invocation, config: Config, inherited: Option<Listeners>, program: Program) -> i32 {
+fn serve(
+    invocation: Invocation,
+    config: Config,
+    inherited: Option<Listeners>,
+    neighbours: Neighbours,
+    program: Program,
+) -> i32 {
     let is_heir = inherited.is_some();
     worker::raise_descriptor_limit();
     let Ok(logs) = reload::open_logs(&config.logs) else { return 1 };
@@ -157,7 +165,7 @@ fn serve(invocation: Invocation, config: Config, inherited: Option<Listeners>, p
     report::debug_points(config.core.debug_points);
     if config.core.master_process {
         let standing = master::Standing { parent, is_heir, daemonized: daemon || is_heir };
-        return master::run(invocation, config, listeners, signals, program, standing);
+        return master::run(invocation, config, listeners, neighbours, signals, program, standing);
     }
     drop(signals);
     let single = Single { pid_file: true };
@@ -188,7 +196,7 @@ fn go_into_background() -> std::io::Result<Fork> {
     Ok(Fork::Child)
 }
 
-/// What libraries print ends up in the error log, unless that is the standard error stream itself.
+/// Redirects output of libraries to the error log, unless that is the standard error stream.
 pub fn redirect_stderr(log: &ErrorLog) {
     let used = observe::STDERR_USED.load(std::sync::atomic::Ordering::Relaxed);
     if used || log.targets().iter().any(|t| matches!(t.sink, Sink::Stderr)) {

@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 /// Where the supervisor listens.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// Sends a state such as `READY=1`. Nobody listening is no error.
+/// Sends a state such as `READY=1` to the service manager, if there is one.
 pub fn tell(state: &str) {
     let Some(name) = std::env::var_os(VARIABLE) else { return };
     let address = match name.as_bytes().strip_prefix(b"@") {

@@ -138,7 +138,7 @@ impl Threads {
             let _ = thread.commands.send(Command::Flush(done.clone()));
         }
         drop(done);
-        // Nobody sends anything: the channel ends when the last thread has dropped its end.
+        // The channel closes when the last thread drops its sender.
         let _ = runtime::time::timeout(FLUSH_PATIENCE, all_done.recv()).await;
     }
 
@@ -154,7 +154,7 @@ impl Threads {
         !self.all.is_empty()
     }
 
-    /// Whether a replaced plan may still be in use.
+    /// Tells whether a replaced plan may still be in use.
     pub fn any_retired(&self) -> bool {
         !self.retired.is_empty()
     }

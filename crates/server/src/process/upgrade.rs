@@ -5,6 +5,7 @@
 
 use crate::conf::CorePlan;
 use crate::process::listeners::Listeners;
+use crate::process::neighbours::{self, Neighbours};
 use crate::process::{pidfile, worker};
 use crate::say;
 use observe::os;
@@ -56,7 +57,7 @@ pub fn inherited() -> Option<Listeners> {
 }
 
 /// Starts the program anew with the sockets; its process id.
-pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners) -> Option<i32> {
+pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners, neighbours: &mut Neighbours) -> Option<i32> {
     let (pid_file, old) = (&core.pid, pidfile::old_path(&core.pid));
     let name = program.path.display();
     if !pidfile::is_special(pid_file)
@@ -76,6 +77,9 @@ pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners) -> Optio
         for socket in sockets() {
             let _ = rustix::io::fcntl_setfd(socket.as_fd(), flags);
         }
+        if let Some(socket) = neighbours.socket() {
+            let _ = rustix::io::fcntl_setfd(socket, flags);
+        }
     };
     let numbers: String = sockets().map(|socket| format!("{};", socket.as_raw_fd())).collect();
     mark(rustix::io::FdFlags::empty());
@@ -84,11 +88,13 @@ pub fn start(program: &Program, core: &CorePlan, listeners: &Listeners) -> Optio
         .env_clear()
         .envs(worker::environment(core))
         .env(VARIABLE, numbers)
+        .envs(neighbours.socket().map(|socket| (neighbours::VARIABLE, socket.as_raw_fd().to_string())))
         .spawn();
     mark(rustix::io::FdFlags::CLOEXEC);
     match spawned {
         Ok(child) => {
             say!(Notice, "start new binary process {}", child.id());
+            neighbours.hand_over();
             i32::try_from(child.id()).ok()
         }
         Err(e) => {

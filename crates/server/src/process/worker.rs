@@ -69,7 +69,7 @@ fn keep_net_raw() -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a process that gave its privileges up cannot take up again: a reload says so, and goes on.
+/// Logs privileges that a reload needs and that this process has given up.
 pub fn say_what_is_missing(config: &Config) {
     let transparent = config.transparent();
     let net_raw = rustix::thread::CapabilitySet::NET_RAW;

@@ -92,7 +92,7 @@ impl Client {
         self.stream.into_inner()
     }
 
-    /// Whether the other side has closed, once everything it sent is read.
+    /// Tells whether the peer has closed, after all its bytes are read.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.stream.fill_buf(), Ok([]) | Err(_))
     }

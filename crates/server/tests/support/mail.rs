@@ -85,7 +85,7 @@ fn say(reader: &mut BufReader<TcpStream>, text: &str) {
     let _ = reader.get_mut().write_all(text.as_bytes());
 }
 
-/// What peers were told, in order.
+/// Lines that peers received, in order.
 #[derive(Clone, Default)]
 pub struct Told(Arc<Mutex<Vec<String>>>);
 
@@ -149,7 +149,7 @@ pub fn imap_server(capability: bool) -> (u16, Told) {
     (port, told)
 }
 
-/// The same for POP3.
+/// A POP3 server that accepts all commands.
 pub fn pop3_server() -> (u16, Told) {
     let told = Told::default();
     let keep = told.clone();
@@ -166,7 +166,7 @@ pub fn pop3_server() -> (u16, Told) {
     (port, told)
 }
 
-/// The same for SMTP. A PROXY protocol header is kept.
+/// An SMTP server that accepts all commands, and notes a PROXY protocol header.
 pub fn smtp_server() -> (u16, Told) {
     let told = Told::default();
     let keep = told.clone();

@@ -1,10 +1,11 @@
-//! What the tests of whole processes share: a directory with a configuration, the program started in it, waiting for what
-//! it says.
+//! Shared by tests of whole processes: a directory with a configuration, the program started in it, and waiting for its
+//! messages.
 
 #![allow(dead_code, reason = "every test file uses another part")]
 
 pub mod client;
 pub mod http2;
+pub mod http3;
 pub mod mail;
 pub mod origin;
 pub mod simulated;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// How often a blocked thread looks whether the test is over.
 const LOOK: Duration = Duration::from_millis(20);
-/// What an origin reads of a request.
+/// Maximum size of a request.
 const REQUEST_MAX: usize = 64 << 20;
 
 /// One connection of an origin.
@@ -44,7 +44,7 @@ impl Talk<'_> {
         self.buf.drain(..length);
         Some(head)
     }
-    /// What a closure takes for a whole request: it says how many bytes that is.
+    /// Reads until the closure returns the length of a complete request.
     pub fn until(&mut self, whole: impl Fn(&[u8]) -> Option<usize>) -> Option<Vec<u8>> {
         loop {
             if let Some(n) = whole(&self.buf) {
@@ -98,7 +98,7 @@ impl Talk<'_> {
     pub fn hang(&mut self) {
         while self.more().is_some() {}
     }
-    /// Whether the test is over.
+    /// Tells whether the test is over.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }

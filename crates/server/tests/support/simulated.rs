@@ -1,7 +1,7 @@
-//! What tests in simulated time share: plans, random numbers, and courses by their seeds.
+//! Shared by tests in simulated time: plans, random numbers, and courses by seed.
 
 use conn::thread::Serving;
-use net::listen::Address;
+use net::Address;
 use server::conf::{self, Invocation};
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
@@ -29,11 +29,11 @@ pub fn second() -> Address {
     Address::Ip(([127, 0, 0, 1], 8002).into())
 }
 
-/// What a thread serves by this configuration; `servers` stands in the http block.
+/// Returns the plan of a configuration; `servers` stands in the http block.
 pub fn serving(servers: &str) -> Serving {
     reading(&format!("access_log off; {servers}"))
 }
-/// The same; requests are logged to this file of the folder, in this format.
+/// `serving` with a log of requests in this file and format.
 pub fn logging(file: &str, format: &str, servers: &str) -> Serving {
     let folder = FOLDER.display();
     reading(&format!("log_format own '{format}'; access_log {folder}/{file} own; {servers}"))
@@ -44,7 +44,7 @@ fn reading(http: &str) -> Serving {
     configured(&format!("error_log /dev/null crit; events {{ }} http {{ root {folder}; {http} }}")).0
 }
 
-/// What a thread serves by this configuration, and its listeners.
+/// The plan and the listeners of a thread under this configuration.
 pub fn configured(text: &str) -> (Serving, Vec<net::listen::ListenSpec>) {
     let path = |name: &str| FOLDER.join(name);
     let invocation = Invocation {

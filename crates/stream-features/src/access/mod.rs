@@ -1,4 +1,4 @@
-//! allow, deny (nginx: `ngx_stream_access_module`). The rules stand in `session_engine::access`.
+//! allow, deny (nginx: `ngx_stream_access_module`); `session_engine::access` implements the rules.
 
 use crate::build::{Feature, ServerBuild};
 use crate::plan::{Flow, Handler};
@@ -10,7 +10,6 @@ use session_engine::access::{self, List};
 use std::any::Any;
 use std::sync::Arc;
 
-/// The feature.
 pub struct Access;
 
 impl Feature for Access {

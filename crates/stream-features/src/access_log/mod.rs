@@ -1,5 +1,4 @@
-//! access_log, log_format, open_log_file_cache (nginx: `ngx_stream_log_module`). Formats and sinks stand in
-//! `session_engine::log`.
+//! access_log, log_format, open_log_file_cache (nginx: `ngx_stream_log_module`); see `session_engine::log`.
 
 use crate::build::{Feature, ServerBuild};
 use crate::plan::Logger;
@@ -14,18 +13,17 @@ type Logs = LogsOf<StreamSession>;
 type Formatted = FormattedFor<StreamSession>;
 
 directives! {
-    /// What the module is told in a block.
     pub struct LogConf from LogInput {
-        /// Where sessions are logged, in which format, and how writes are buffered; several lines, several logs.
+        /// Writes a log line per session to a file or syslog server, in a `log_format`. May be repeated for several
+        /// logs.
         access_log: Logs = "off",
-        /// Names a format for log lines.
+        /// Defines a named format of log lines.
         log_format: Formatted,
-        /// Keeps files open whose names have variables.
+        /// Caches open descriptors of logs whose paths contain variables.
         open_log_file_cache: CacheConf = "off",
     }
 }
 
-/// The feature.
 pub struct AccessLog;
 
 impl Feature for AccessLog {

@@ -1,5 +1,4 @@
-//! geo (nginx: `ngx_stream_geo_module`): a variable whose value depends on the client's address. What it does stands in
-//! `session_engine::geo`.
+//! geo (nginx: `ngx_stream_geo_module`): variables by client address; see `session_engine::geo`.
 
 use crate::build::Feature;
 use crate::session::StreamSession;
@@ -8,14 +7,12 @@ use conf_schema::{Area, Table, directives};
 type Geos = session_engine::geo::Geos<StreamSession>;
 
 directives! {
-    /// What the module is told.
     pub struct GeoConf from GeoInput {
-        /// Makes a variable whose value depends on the client's address, or on the address that another variable holds.
+        /// Defines a variable by the client's address, or by the address in another variable.
         geo: Geos,
     }
 }
 
-/// The feature.
 pub struct Geo;
 
 impl Feature for Geo {

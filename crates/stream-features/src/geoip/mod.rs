@@ -1,5 +1,5 @@
-//! geoip (nginx: `ngx_stream_geoip_module`): where a client is, by MaxMind's databases of the first kind (`.dat`). What it does
-//! stands in `session_engine::geoip`.
+//! geoip (nginx: `ngx_stream_geoip_module`): location by MaxMind's legacy databases (`.dat`); see
+//! `session_engine::geoip`.
 
 use crate::Builtin;
 use crate::build::{Feature, StreamBuild};
@@ -11,18 +11,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 directives! {
-    /// What the module is told.
     pub struct GeoipConf from GeoipInput {
-        /// A database of countries, which is read into memory; `utf8`: names come in UTF-8 instead of ISO 8859-1.
+        /// Loads a database of countries into memory; `utf8` recodes names from ISO 8859-1 to UTF-8.
         geoip_country: File<CountryFile>,
-        /// A database of cities.
+        /// Loads a database of cities into memory.
         geoip_city: File<CityFile>,
-        /// A database of organisations, providers, domains or autonomous systems.
+        /// Loads a database of organizations, providers, domains or autonomous systems into memory.
         geoip_org: File<OrgFile>,
     }
 }
 
-/// The feature.
 pub struct GeoipFeature;
 
 impl Located for GeoipFeature {

@@ -1,5 +1,4 @@
-//! geoip2 (the module of that name by others, for the stream area): variables out of databases in MaxMind's second format
-//! (`.mmdb`), by the client's address. What it does stands in `session_engine::geoip2`.
+//! geoip2 (third-party module): variables from MaxMind's databases (`.mmdb`); see `session_engine::geoip2`.
 
 use crate::build::Feature;
 use crate::session::StreamSession;
@@ -10,15 +9,14 @@ use std::net::IpAddr;
 type OfStream = Databases<Geoip2Feature>;
 
 directives! {
-    /// What the module is told.
     pub struct Geoip2Conf from Geoip2Input {
-        /// A database, and variables that are paths in what it knows of an address: `$name [default=text] [source=$variable] path ...;`,
-        /// `$name metadata build_epoch | last_check | last_change;`, `auto_reload time;`. The database is read into memory.
+        /// Loads a MaxMind database into memory and defines variables: `$name [default=text] [source=$variable] path
+        /// ...;` for a value of an address, `$name metadata build_epoch | last_check | last_change;` for the database
+        /// itself. `auto_reload time;` checks the file for changes.
         geoip2: OfStream,
     }
 }
 
-/// The feature.
 pub struct Geoip2Feature;
 
 impl Client for Geoip2Feature {

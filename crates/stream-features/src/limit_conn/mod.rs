@@ -1,5 +1,5 @@
-//! limit_conn (nginx: `ngx_stream_limit_conn_module`): how many sessions with the same key there are at the same time. The
-//! counting stands in `session_engine::limit_conn`.
+//! limit_conn (nginx: `ngx_stream_limit_conn_module`): maximum concurrent sessions per key; see
+//! `session_engine::limit_conn`.
 
 use crate::Builtin;
 use crate::build::{Feature, ServerBuild};
@@ -14,15 +14,14 @@ use std::sync::Arc;
 type Zone = limit_conn::Zone<StreamSession>;
 
 directives! {
-    /// What the module is told in a block.
     pub struct ConnConf from ConnInput {
-        /// The most sessions with the same key at the same time, by a zone.
+        /// Maximum number of concurrent sessions per key of the zone.
         limit_conn: List<Limit>,
-        /// Whether sessions are only counted and noted, and none refused.
+        /// Counts and logs sessions above the limit without rejecting them.
         limit_conn_dry_run: Flag = "off",
-        /// How grave refusals are in the error log.
+        /// Error log level of rejected sessions.
         limit_conn_log_level: LogLevel = "error",
-        /// Declares a zone: what is counted, and how much memory the counts may take.
+        /// Defines a zone: the key to count by, and the size of its memory.
         limit_conn_zone: Zone,
     }
 }
@@ -34,7 +33,6 @@ fn status(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
     s.ext::<Counted>().map(|counted| out.extend_from_slice(counted.status.as_bytes())).is_some()
 }
 
-/// The feature.
 pub struct LimitConn;
 
 impl Feature for LimitConn {

@@ -1,5 +1,4 @@
-//! map (nginx: `ngx_stream_map_module`): a variable whose value depends on another's. What it does stands in
-//! `session_engine::map`.
+//! map (nginx: `ngx_stream_map_module`): variables by lookup of a string; see `session_engine::map`.
 
 use crate::build::Feature;
 use crate::session::StreamSession;
@@ -9,18 +8,16 @@ use conf_schema::{Area, Table, directives};
 type Maps = session_engine::map::Maps<StreamSession>;
 
 directives! {
-    /// What the module is told.
     pub struct MapConf from MapInput {
-        /// Makes a variable whose value is looked up in a table by the value of a string.
+        /// Defines a variable by looking up a string in a table.
         map: Maps,
-        /// Accepted for nginx's sake: tables here grow as they must.
+        /// Accepted for compatibility: tables grow as needed.
         map_hash_bucket_size: Number,
-        /// Accepted for nginx's sake: tables here grow as they must.
+        /// Accepted for compatibility: tables grow as needed.
         map_hash_max_size: Number,
     }
 }
 
-/// The feature.
 pub struct Map;
 
 impl Feature for Map {

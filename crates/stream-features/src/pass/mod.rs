@@ -1,4 +1,4 @@
-//! pass (nginx: `ngx_stream_pass_module`): hands a connection to another listener, of whichever area.
+//! pass (nginx: `ngx_stream_pass_module`): passes a connection to another listener of any area.
 
 use crate::Template;
 use crate::build::{Feature, ServerBuild};
@@ -7,7 +7,7 @@ use crate::plan::{Content, End, Work};
 use crate::session::StreamSession;
 use crate::values::place_of_answer;
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use net::listen::Address;
+use net::Address;
 use observe::Level;
 use session_engine::Session;
 use session_engine::upstreams::host_and_port;
@@ -15,18 +15,16 @@ use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Listeners that a connection may pass through (nginx: `NGX_STREAM_PASS_MAX_PASSES`).
+/// Maximum number of passes of a connection (nginx: `NGX_STREAM_PASS_MAX_PASSES`).
 const PASSES_MAX: u8 = 10;
 
 directives! {
-    /// What the module is told in a block.
     pub struct PassConf from PassInput {
-        /// Passes the connection to a listener on this address, as if it had been accepted there.
+        /// Passes the connection to the listener on this address, as if that listener had accepted it.
         pass: To,
     }
 }
 
-/// `pass address`
 #[derive(Clone)]
 pub struct To {
     to: Template,
@@ -40,9 +38,9 @@ impl Value for To {
         if let Some(text) = to.as_literal() {
             match address(&String::from_utf8_lossy(text)) {
                 Ok(_) => {}
-                Err(Wrong::NoAddresses) => return Err(Problem::directive("has no addresses")),
-                Err(Wrong::NoPort) => return Err(Problem::directive("has no port")),
-                Err(Wrong::Said(why)) => {
+                Err(PassError::NoAddresses) => return Err(Problem::directive("has no addresses")),
+                Err(PassError::NoPort) => return Err(Problem::directive("has no port")),
+                Err(PassError::Said(why)) => {
                     let shown = String::from_utf8_lossy(text);
                     return Err(Problem::says(format!("{why} in \"{shown}\" of the \"pass\" directive")).at(0));
                 }
@@ -52,30 +50,28 @@ impl Value for To {
     }
 }
 
-/// What is wrong with an address.
-enum Wrong {
-    /// Names are not resolved.
+enum PassError {
+    /// Host names are not resolved.
     NoAddresses,
     NoPort,
     Said(String),
 }
 
-fn address(text: &str) -> Result<Address, Wrong> {
+fn address(text: &str) -> Result<Address, PassError> {
     if let Some(path) = text.strip_prefix("unix:") {
         let path = path.trim_end_matches(':');
         if path.is_empty() {
-            return Err(Wrong::Said("no path in the unix domain socket".into()));
+            return Err(PassError::Said("no path in the unix domain socket".into()));
         }
         return Ok(Address::Unix(path.into()));
     }
-    let (host, port) = host_and_port(text).map_err(|why| Wrong::Said(why.into()))?;
+    let (host, port) = host_and_port(text).map_err(|why| PassError::Said(why.into()))?;
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
-    // (A port alone, or `*`, is what a listener may say; here it names nothing.)
-    let ip: IpAddr = bare.parse().map_err(|_| Wrong::NoAddresses)?;
-    port.map(|port| Address::Ip(SocketAddr::new(ip, port))).ok_or(Wrong::NoPort)
+    // A port alone, or `*`, is valid in `listen` and not here.
+    let ip: IpAddr = bare.parse().map_err(|_| PassError::NoAddresses)?;
+    port.map(|port| Address::Ip(SocketAddr::new(ip, port))).ok_or(PassError::NoPort)
 }
 
-/// The feature.
 pub struct Pass;
 
 impl Feature for Pass {
@@ -116,9 +112,9 @@ impl PassOn {
         let text = self.0.eval(s);
         let text = String::from_utf8_lossy(&text);
         let to = address(&text).map_err(|wrong| match wrong {
-            Wrong::NoAddresses => format!("no addresses in pass \"{text}\""),
-            Wrong::NoPort => format!("no port in pass \"{text}\""),
-            Wrong::Said(why) => format!("{why} in pass \"{text}\""),
+            PassError::NoAddresses => format!("no addresses in pass \"{text}\""),
+            PassError::NoPort => format!("no port in pass \"{text}\""),
+            PassError::Said(why) => format!("{why} in pass \"{text}\""),
         })?;
         if s.passes >= PASSES_MAX {
             return Err("stream pass cycle".into());

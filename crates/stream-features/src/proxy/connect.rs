@@ -1,19 +1,18 @@
-//! Connecting to a server of a group, and to another one when that fails (nginx: `ngx_stream_proxy_connect`,
+//! Connects to a server of a group, and to the next after a failure (nginx: `ngx_stream_proxy_connect`,
 //! `ngx_stream_proxy_next_upstream`).
 
 use super::{BindTo, Passing, ProxyProtocol};
 use crate::groups::{Counts, UpstreamRef};
 use crate::session::{StreamSession, Try};
 use base::clock::{self, Instant};
-use net::listen::Address as Local;
+use net::Address;
 use observe::{Level, os};
 use runtime::time::timeout;
 use session_engine::Session;
 use std::net::SocketAddr;
 use tls::{TlsError, verify::Verdict};
-use upstream::{Attempts, Choice, HandshakeError, Options, PeerLease, Stream};
+use upstream::{Attempts, BindError, Choice, HandshakeError, Options, PeerLease, Stream};
 
-/// One session's way through the servers of a group.
 pub struct Servers<'a> {
     passing: &'a Passing,
     pub named: &'a UpstreamRef,
@@ -43,10 +42,7 @@ impl<'a> Servers<'a> {
         &self.options
     }
 
-    /// The next server; the session's account of it begins.
-    ///
-    /// # Errors
-    /// The status that the session ends with when there is none.
+    /// Selects the next server and starts its attempt. Fails with the session's status if there is none.
     pub fn next(&mut self, s: &mut StreamSession) -> Result<PeerLease, u16> {
         s.doing = "connecting to upstream";
         let group = &self.named.group;
@@ -67,10 +63,7 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// A server could not be connected to; whether another one is asked.
-    ///
-    /// # Errors
-    /// The status that the session ends with when none is.
+    /// Records a failed connection; `Ok` to try another server, else the session's status.
     pub fn failed(&self, s: &mut StreamSession, mut active: PeerLease) -> Result<(), u16> {
         let conf = &self.passing.conf;
         let now = clock::now();
@@ -88,7 +81,6 @@ impl<'a> Servers<'a> {
         if self.attempts.asked() >= tries_max || !conf.proxy_next_upstream || late { Err(502) } else { Ok(()) }
     }
 
-    /// A server was connected to.
     pub fn connected(&self, s: &mut StreamSession, active: &mut PeerLease) {
         active.connected();
         let Some(one) = s.tries.last_mut() else { return };
@@ -99,7 +91,7 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// The first bytes of a server have come.
+    /// Records the first bytes of a server.
     pub fn answered(&self, s: &mut StreamSession, active: &mut PeerLease) {
         let Some(one) = s.tries.last_mut() else { return };
         let ms = clock::now().millis_since(one.started);
@@ -113,10 +105,7 @@ impl<'a> Servers<'a> {
         self.named.rules.as_ref().map(|rules| rules.counts).unwrap_or_default()
     }
 
-    /// Connects to a server of the group over TCP, and over TLS where that is asked for.
-    ///
-    /// # Errors
-    /// The status that the session ends with when no server can be had.
+    /// Connects over TCP, and TLS if configured. Fails with the session's status if no server is available.
     pub async fn connect(&mut self, s: &mut StreamSession) -> Result<(Stream, PeerLease), u16> {
         loop {
             let active = self.next(s)?;
@@ -134,14 +123,8 @@ impl<'a> Servers<'a> {
         let idle_timer = conf.proxy_connect_timeout.duration();
         let mut stream = match timeout(idle_timer, Stream::connect(to, &self.options)).await {
             Ok(Ok(stream)) => stream,
-            // The address that it should come from is not ours: another server would not help.
-            Ok(Err(e)) if e.raw_os_error() == Some(libc::EADDRNOTAVAIL) && self.options.from.is_some() => {
-                let from = self.options.from.map_or_else(String::new, |from| match from.port() {
-                    0 => from.ip().to_string(),
-                    _ => from.to_string(),
-                });
-                s.log(Level::Crit, format_args!("bind({from}) failed {}", os(&e)));
-                // It was not asked.
+            Ok(Err(ref e)) if let Some(bind) = BindError::of(e) => {
+                s.log(Level::Crit, format_args!("bind({}) failed {}", bind.from(), os(&bind.error)));
                 if let Some(one) = s.tries.last_mut() {
                     one.address = "".into();
                 }
@@ -160,7 +143,7 @@ impl<'a> Servers<'a> {
             stream.hurry();
         }
         let Some(tls) = &self.passing.tls else { return Ok(stream) };
-        // It goes before the handshake, in one piece.
+        // The header precedes the handshake, in one piece.
         let header = proxy_header(conf.proxy_protocol, s).ok_or(Failure::Final(500))?;
         if !header.is_empty() && stream.write_all(&header).await.is_err() {
             return Err(Failure::Final(200));
@@ -197,7 +180,7 @@ impl<'a> Servers<'a> {
     }
 }
 
-/// nginx's sentence for what is wrong with a handshake.
+/// Returns nginx's message about a failed handshake.
 fn words_of(why: &TlsError, name: &str) -> String {
     match why {
         TlsError::Verify(Verdict::HOST) => format!("upstream SSL certificate does not match \"{name}\""),
@@ -208,18 +191,15 @@ fn words_of(why: &TlsError, name: &str) -> String {
     }
 }
 
-/// A random number.
 fn number() -> u64 {
     net::random::bytes16().iter().take(8).fold(0, |n, byte| n << 8 | u64::from(*byte))
 }
 
-/// Why a server was not connected to.
 enum Failure {
     Next,
     Final(u16),
 }
 
-/// A try is over: how long it took.
 pub fn end_try(s: &mut StreamSession) {
     if let Some(one) = s.tries.last_mut()
         && one.session_ms.is_none()
@@ -228,10 +208,10 @@ pub fn end_try(s: &mut StreamSession) {
     }
 }
 
-/// The PROXY protocol header that goes before a client's bytes; `None`: it cannot be written.
+/// Returns the PROXY protocol header for the server; `None` if it cannot be written.
 pub fn proxy_header(version: ProxyProtocol, s: &StreamSession) -> Option<Vec<u8>> {
     let addresses: Option<(SocketAddr, SocketAddr)> = match (s.peer, &*s.local) {
-        (Some(peer), Local::Ip(local)) => Some((peer, *local)),
+        (Some(peer), Address::Ip(local)) => Some((peer, *local)),
         _ => None,
     };
     let mut out = Vec::new();

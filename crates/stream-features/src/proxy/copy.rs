@@ -1,4 +1,4 @@
-//! Bytes in both directions (nginx: `ngx_stream_proxy_process`); how they are moved stands in `session_engine::relay`.
+//! Copies bytes in both directions (nginx: `ngx_stream_proxy_process`) with `session_engine::relay`.
 
 use super::connect::{Servers, end_try, proxy_header};
 use super::{Passing, ProxyProtocol};
@@ -9,7 +9,7 @@ use session_engine::relay::{Direction, Relay, RelayEnd, Terms};
 use std::future::poll_fn;
 use upstream::Stream;
 
-/// Passes a session's bytes until it ends; its status.
+/// Copies a session's bytes until it ends; returns its status.
 pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u16 {
     let Some(named) = Box::pin(passing.group(s)).await else { return 500 };
     let mut servers = Servers::new(passing, &named, s);
@@ -24,7 +24,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
     let (upload_rate, download_rate) = (conf.proxy_upload_rate.get(s), conf.proxy_download_rate.get(s));
     s.doing = "proxying connection";
     let mut first = Vec::new();
-    // With TLS it went before the handshake.
+    // With TLS the header preceded the handshake.
     if passing.tls.is_none() && conf.proxy_protocol != ProxyProtocol::Off {
         match proxy_header(conf.proxy_protocol, s) {
             Some(header) => first = header,
@@ -63,7 +63,6 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
     200
 }
 
-/// What is said of the end.
 fn say(s: &mut StreamSession, over: RelayEnd) {
     let (up, down) = s.tries.last().map_or((0, 0), |one| (one.bytes_received, one.bytes_sent));
     match over {
@@ -85,7 +84,6 @@ fn say(s: &mut StreamSession, over: RelayEnd) {
     }
 }
 
-/// Takes the counts over into the session.
 fn account(copy: &Relay<'_>, s: &mut StreamSession) {
     s.received = copy.up.received;
     s.sent = copy.down.sent;

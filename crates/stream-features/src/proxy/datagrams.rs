@@ -1,10 +1,11 @@
-//! Datagrams in both directions (nginx: the same functions, for `SOCK_DGRAM`).
+//! Copies datagrams in both directions (nginx: the functions of `ngx_stream_proxy_process` for `SOCK_DGRAM`).
 
 use super::connect::{Servers, end_try, proxy_header};
 use super::{Passing, ProxyProtocol};
 use crate::session::StreamSession;
 use crate::udp::{DATAGRAM_MAX, Flow};
 use base::clock::{self, Instant};
+use net::Address;
 use net::outbound::Outbound;
 use observe::{Level, os};
 use runtime::budget;
@@ -16,19 +17,16 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use upstream::{Address, Options, PeerLease};
+use upstream::{Options, PeerLease};
 
 thread_local! {
-    /// Where answers are received.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What ended a session.
 enum Over {
-    /// As many answers have come as were to come.
+    /// All expected responses arrived.
     Done,
     Silence,
-    /// The client cannot be sent anything.
     Broken(io::Error),
 }
 
@@ -51,29 +49,27 @@ struct Exchange<'a> {
     timeout_ms: u64,
     moved: Instant,
     idle: Sleep,
-    /// A datagram that the server's socket has no room for.
+    /// A datagram waiting for room in the server's socket.
     waiting: Option<Vec<u8>>,
-    /// An answer has come, and nobody was told yet.
+    /// A response arrived and was not reported yet.
     answered: bool,
-    /// The server's machine has said that nobody is there.
+    /// ICMP error: the server's port is closed.
     failed: Option<io::Error>,
     detached: bool,
 }
 
-/// What a server block says of its sessions.
 struct Terms {
     /// `proxy_requests`; 0: no limit.
     requests_max: u64,
-    /// `proxy_responses`
     responses_wanted: Option<u64>,
-    /// Octets a second; 0: no limit.
+    /// Bytes per second; 0: no limit.
     upload_rate: u64,
     download_rate: u64,
     timeout_ms: u64,
 }
 
 impl<'a> Exchange<'a> {
-    /// A session whose first datagram, with what is to stand before it, waits for the server.
+    /// Creates a session whose first datagram, after its prefix, waits for the server.
     fn new(client: &'a Flow, server: &'a Outbound, terms: &Terms, first: Vec<u8>, received: u64) -> Exchange<'a> {
         let now = clock::now();
         Exchange {
@@ -127,7 +123,6 @@ fn open(to: &Address, options: &Options) -> io::Result<Outbound> {
     Outbound::datagrams(socket.into())
 }
 
-/// A server that datagrams can be sent to.
 fn connect(servers: &mut Servers<'_>, s: &mut StreamSession) -> Result<(Outbound, PeerLease), u16> {
     loop {
         let active = servers.next(s)?;
@@ -141,7 +136,7 @@ fn connect(servers: &mut Servers<'_>, s: &mut StreamSession) -> Result<(Outbound
     }
 }
 
-/// Passes a session's datagrams until it ends; its status.
+/// Copies a session's datagrams until it ends; returns its status.
 pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16 {
     let Some(named) = Box::pin(passing.group(s)).await else { return 500 };
     let mut servers = Servers::new(passing, &named, s);
@@ -185,7 +180,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
             let doing = std::mem::replace(&mut s.doing, "proxying and reading from upstream");
             s.log(Level::Error, format_args!("recv() failed {}", os(&e)));
             s.doing = doing;
-            // Once is enough for one session.
+            // Records one failure per session.
             if !std::mem::replace(&mut blamed, true) {
                 active.failed(clock::now());
             }
@@ -228,7 +223,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
     }
 }
 
-/// What a rate says of the next datagram: `Some`: it has to wait so many milliseconds.
+/// Returns the milliseconds that the next datagram has to wait for the rate.
 fn wait_of(rate: u64, began: Instant, moved: u64) -> Option<u64> {
     if rate == 0 {
         return None;
@@ -241,7 +236,7 @@ fn hold(ms: u64) -> Option<Box<Sleep>> {
     Some(Box::new(sleep_until(clock::now().plus_millis(ms))))
 }
 
-/// What a rate asks for after a datagram of this length.
+/// Returns the pause that a rate requires after a datagram of this length.
 fn rest(length: usize, rate: u64) -> Option<Box<Sleep>> {
     match (length as u64).saturating_mul(1000).checked_div(rate) {
         Some(ms @ 1..) => hold(ms),
@@ -249,8 +244,8 @@ fn rest(length: usize, rate: u64) -> Option<Box<Sleep>> {
     }
 }
 
-/// A session between a client and a server that do what `data` says: say something, answer, go away, come back, wait. No course
-/// keeps the thread, and what is counted is what has gone through.
+/// Simulates client and server as `data` says (send, respond, leave, return, wait); panics if the thread blocks or
+/// counters differ.
 pub(crate) fn course(data: &[u8]) {
     let Some((terms, steps)) = data.split_first_chunk::<3>() else { return };
     let bind = || {
@@ -312,7 +307,7 @@ pub(crate) fn course(data: &[u8]) {
                 })
             });
             let over = poll_fn(|cx| Poll::Ready(exchange.poll(cx).is_ready())).await;
-            // A peer that is made up sends and takes what is not counted here.
+            // A simulated faulty peer transfers uncounted datagrams.
             if !is_faulty.get() {
                 assert!(exchange.received <= said && exchange.from_server <= answered && exchange.sent <= answered);
                 assert!(exchange.to_server <= said);
@@ -358,7 +353,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Whether the session has had what it takes (nginx: `ngx_stream_proxy_test_finalize`).
+    /// Tells whether the session is complete (nginx: `ngx_stream_proxy_test_finalize`).
     fn is_done(&mut self) -> bool {
         if self.requests_max > 0 {
             if self.requests < self.requests_max {
@@ -372,7 +367,6 @@ impl Exchange<'_> {
             && self.responses_wanted.is_some_and(|wanted| self.responses >= wanted.saturating_mul(self.requests))
     }
 
-    /// Datagrams of the client.
     fn poll_up(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
         loop {
             if let Some(datagram) = &self.waiting {
@@ -387,7 +381,7 @@ impl Exchange<'_> {
                         continue;
                     }
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                    // It is lost; an earlier one may have found nobody.
+                    // The datagram is lost; an earlier one may have reached a closed port.
                     Err(e) => {
                         self.failed = Some(e);
                         self.waiting = None;
@@ -415,7 +409,6 @@ impl Exchange<'_> {
         }
     }
 
-    /// Answers of the server.
     fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
         loop {
             ready!(budget::poll_proceed(cx));

@@ -1,7 +1,4 @@
 //! proxy (nginx: `ngx_stream_proxy_module`): passes a session's bytes or datagrams to a server and back.
-//!
-//! `target.rs` finds the group of servers, `connect.rs` connects to one of them, trying others when it fails, `copy.rs` passes
-//! bytes both ways, `datagrams.rs` datagrams.
 
 mod connect;
 mod copy;
@@ -30,63 +27,62 @@ type SizeTemplate = template::SizeTemplate<StreamSession>;
 type BindTo = upstreams::BindTo<StreamSession>;
 
 conf_schema::words! {
-    /// `proxy_protocol`
     pub enum ProxyProtocol { Off = "off", On = "on", V2 = "v2" }
 }
 
 upstream_tls_directives! {
-    /// What the module is told in a block.
     pub struct ProxyConf from ProxyInput, StreamSession, "proxy_ssl";
     proxy_ssl_certificate proxy_ssl_certificate_key proxy_ssl_certificate_cache proxy_ssl_ciphers proxy_ssl_conf_command proxy_ssl_crl proxy_ssl_name proxy_ssl_password_file
     proxy_ssl_protocols proxy_ssl_server_name proxy_ssl_session_reuse proxy_ssl_trusted_certificate proxy_ssl_verify proxy_ssl_verify_depth
     own {
-        /// The address of the server that sessions are passed to, or the name of a group; it may hold variables.
+        /// Passes sessions to a server or group; the address may contain variables.
         proxy_pass: Pass,
-        /// The address that connections to servers come from.
+        /// Local address of connections to the server.
         proxy_bind: BindTo,
-        /// Whether the system probes idle connections to servers (SO_KEEPALIVE).
+        /// Enables TCP keepalive (SO_KEEPALIVE) on connections to the server.
         proxy_socket_keepalive: Flag = "off",
-        /// The kernel's buffer for what is received from servers (SO_RCVBUF); 0: as the system has it.
+        /// Receive buffer (SO_RCVBUF) of connections to the server; 0: the system's default.
         proxy_socket_rcvbuf: Size = "0",
-        /// The kernel's buffer for what is sent to servers (SO_SNDBUF); 0: as the system has it.
+        /// Send buffer (SO_SNDBUF) of connections to the server; 0: the system's default.
         proxy_socket_sndbuf: Size = "0",
-        /// How long a connection to a server may take.
+        /// Maximum time to establish a connection.
         proxy_connect_timeout: Msec = "60s",
-        /// How long neither side may say anything before the session is closed.
+        /// Maximum time without data in either direction before the session is closed.
         proxy_timeout: Msec = "10m",
-        /// Octets that are read at a time, from either side: up to four times as many where they come faster than they are read, and go as fast.
+        /// Bytes read at a time, per direction. The buffer grows up to four times while data arrives faster than it is
+        /// forwarded, and shrinks again.
         proxy_buffer_size: Size = "16k",
-        /// The old name of `proxy_buffer_size`.
+        /// Former name of `proxy_buffer_size`.
         proxy_downstream_buffer: OldSize,
-        /// The old name of `proxy_buffer_size`.
+        /// Former name of `proxy_buffer_size`.
         proxy_upstream_buffer: OldSize,
-        /// Octets a second that are read from a client, at most; 0: no limit.
+        /// Maximum bytes per second from the client; 0: no limit.
         proxy_upload_rate: SizeTemplate = "0",
-        /// Octets a second that are read from a server, at most; 0: no limit.
+        /// Maximum bytes per second from the server; 0: no limit.
         proxy_download_rate: SizeTemplate = "0",
-        /// Datagrams of a client that belong to one session; 0: no limit.
+        /// Number of client datagrams per session; 0: no limit.
         proxy_requests: Number = "0",
-        /// Datagrams that a server answers each of a client's with; after them the session is over. Without it all belong to the
-        /// session that come within `proxy_timeout`.
+        /// Number of server datagrams per client datagram, after which the session ends. Without it a session ends by
+        /// `proxy_timeout`.
         proxy_responses: Number,
-        /// Whether another server is asked when one cannot be connected to.
+        /// Tries the next server if a connection cannot be established.
         proxy_next_upstream: Flag = "on",
-        /// Servers that are asked, at most; 0: no limit.
+        /// Maximum number of servers per session; 0: no limit.
         proxy_next_upstream_tries: Number = "0",
-        /// How long servers are asked one after the other; 0: no limit.
+        /// Maximum time for trying further servers; 0: no limit.
         proxy_next_upstream_timeout: Msec = "0",
-        /// Whether a PROXY protocol header goes before the client's bytes, and of which version.
+        /// Sends a PROXY protocol header to the server, in version 1 (`on`) or 2 (`v2`).
         proxy_protocol: ProxyProtocol = "off",
-        /// Whether the end of one direction leaves the other open.
+        /// Keeps the other direction open after one direction has ended.
         proxy_half_close: Flag = "off",
-        /// Whether connections to servers are made over TLS.
+        /// Connects to servers over TLS.
         proxy_ssl: Flag = "off",
-        /// Protocols that are offered to servers (ALPN); they may hold variables.
+        /// Protocols offered to servers by ALPN; they may contain variables.
         proxy_ssl_alpn: Alpn,
     }
 }
 
-/// A directive that was renamed: it means what the new one does.
+/// Value of a renamed directive.
 #[derive(Clone, Copy)]
 pub struct OldSize(u64);
 
@@ -100,7 +96,6 @@ impl Value for OldSize {
     }
 }
 
-/// `proxy_ssl_alpn protocol ...`
 #[derive(Clone)]
 pub struct Alpn(Vec<Template>);
 
@@ -119,7 +114,6 @@ impl Value for Alpn {
     }
 }
 
-/// The feature.
 pub struct Proxy;
 
 impl Feature for Proxy {
@@ -140,7 +134,7 @@ impl Feature for Proxy {
             true => Some(conf.tls().build(block.cx)?),
             false => None,
         };
-        // Names are looked up in the groups as they are when all of them are known, which they are by now.
+        // All groups are known by now: selects them by name.
         let groups = block.cx.get::<Groups>().clone();
         let buffer_bytes = conf.proxy_buffer_size.0;
         let old = [conf.proxy_downstream_buffer, conf.proxy_upstream_buffer].into_iter().flatten().next();

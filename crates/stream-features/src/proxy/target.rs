@@ -1,4 +1,4 @@
-//! Where sessions are passed to: a group or host that the configuration names, or one that a session does.
+//! Target of `proxy_pass`: a group or host, constant or selected per session.
 
 use super::Passing;
 use crate::Template;
@@ -11,12 +11,11 @@ use session_engine::Session;
 use session_engine::upstreams::{host_and_port, hosts};
 use session_engine::variable::place;
 
-/// `proxy_pass address`
 #[derive(Clone)]
 pub struct Pass {
     to: Template,
     pub place: usize,
-    /// Whether it names a server is known when all groups are: what is wrong then is this line's.
+    /// Position of the directive, for errors that are found after all groups are known.
     at: Option<At>,
 }
 
@@ -27,20 +26,18 @@ impl Value for Pass {
     }
 }
 
-/// See the module's documentation.
 pub enum Target {
     Fixed(UpstreamRef),
     Computed(Template),
 }
 
-/// The host that certificates are for: without the port that names the server.
+/// Tells whether a name includes a port, which certificates' names do not.
 fn has_port(host: &str) -> bool {
     host.starts_with("unix:") || host_and_port(host).is_ok_and(|(_, port)| port.is_some())
 }
 
 impl Target {
-    /// # Errors
-    /// nginx's words for what is no address.
+    /// Fails with nginx's message on an invalid address.
     pub fn bind(cx: &mut Cx, pass: &Pass) -> Result<Target, Problem> {
         let Some(text) = pass.to.as_literal() else { return Ok(Target::Computed(pass.to.clone())) };
         let host = String::from_utf8_lossy(text).into_owned();
@@ -58,7 +55,7 @@ impl Target {
 }
 
 impl Passing {
-    /// The group of a session; `None`: there is none, which has been logged.
+    /// Group of a session; `None`, if there is none, was logged.
     pub(super) async fn group(&self, s: &mut StreamSession) -> Option<UpstreamRef> {
         s.proxied = true;
         let text = match &self.target {

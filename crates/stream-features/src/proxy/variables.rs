@@ -1,4 +1,4 @@
-//! `$upstream_*`: what is known of the servers that were asked, separated by commas.
+//! `$upstream_*`: values of all attempts, separated by commas.
 
 use crate::Builtin;
 use crate::session::{StreamSession, Try};

@@ -15,9 +15,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 directives! {
-    /// What the module is told in a block.
     pub struct RealipConf from RealipInput {
-        /// A proxy that is believed: an address, a network, a host name, or `unix:`.
+        /// Trusted proxies: an address, a network, a host name, or `unix:`.
         set_real_ip_from: List<From>,
     }
 }
@@ -42,7 +41,6 @@ fn remote_port(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
     original(s).map(|a| a.port()).filter(|port| *port > 0).is_none_or(|port| variables::number(out, u64::from(port)))
 }
 
-/// The feature.
 pub struct Realip;
 
 impl Feature for Realip {

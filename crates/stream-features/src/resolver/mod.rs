@@ -1,5 +1,5 @@
-//! resolver, resolver_timeout: who is asked for the addresses of names that are known only when a session is there (nginx:
-//! `ngx_stream_core_module`, `ngx_resolver.c`).
+//! resolver, resolver_timeout: name servers for names known only at run time (nginx: `ngx_stream_core_module`,
+//! `ngx_resolver.c`).
 
 use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::groups::StreamResolver;
@@ -10,16 +10,14 @@ use std::any::Any;
 use std::sync::Arc;
 
 directives! {
-    /// What a block is told of names.
     pub struct ResolverConf from ResolverInput {
-        /// The name servers that are asked for addresses, in turn.
+        /// Name servers for host names, used in turn.
         resolver: ResolverLine,
-        /// How long a name may take.
+        /// Maximum time to resolve a name.
         resolver_timeout: Msec = "30s",
     }
 }
 
-/// The feature.
 pub struct Resolver;
 
 fn resolving(conf: &ResolverConf) -> Option<Resolving> {

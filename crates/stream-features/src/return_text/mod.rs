@@ -1,4 +1,4 @@
-//! return (nginx: `ngx_stream_return_module`): answers with a text, and that is all.
+//! return (nginx: `ngx_stream_return_module`): answers with a text and ends the session.
 
 use crate::Template;
 use crate::build::{Feature, ServerBuild};
@@ -13,18 +13,16 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the client may take nothing.
+/// Longest time without the client taking bytes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 directives! {
-    /// What the module is told in a block.
     pub struct ReturnConf from ReturnInput {
         /// Sends a text to the client and closes the connection.
         r#return: Text,
     }
 }
 
-/// `return value`
 #[derive(Clone)]
 pub struct Text {
     text: Template,
@@ -38,7 +36,6 @@ impl Value for Text {
     }
 }
 
-/// The feature.
 pub struct Return;
 
 impl Feature for Return {
@@ -47,15 +44,15 @@ impl Feature for Return {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         if let Some(Text { text, place }) = conf.downcast_ref::<ReturnConf>().and_then(|conf| conf.r#return.clone()) {
-            block.answers(place, Arc::new(Answer(text)));
+            block.answers(place, Arc::new(ReturnText(text)));
         }
         Ok(())
     }
 }
 
-struct Answer(Template);
+struct ReturnText(Template);
 
-impl Content for Answer {
+impl Content for ReturnText {
     fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut Client) -> Work<'a> {
         Box::pin(async move {
             s.doing = "returning text";

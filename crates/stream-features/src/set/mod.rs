@@ -1,4 +1,4 @@
-//! set (nginx: `ngx_stream_set_module`): gives variables values, before a session is let in.
+//! set (nginx: `ngx_stream_set_module`): assigns variables before access is checked.
 
 use crate::Template;
 use crate::Variables;
@@ -12,14 +12,12 @@ use std::any::Any;
 use std::sync::Arc;
 
 directives! {
-    /// What the module is told in a block.
     pub struct SetConf from SetInput {
-        /// Gives a variable a value, which may be made of others'.
+        /// Sets a variable.
         set: List<Assignment>,
     }
 }
 
-/// `set $variable value`
 #[derive(Clone)]
 pub struct Assignment {
     variable: VarId,
@@ -39,7 +37,6 @@ impl Value for Assignment {
     }
 }
 
-/// The feature.
 pub struct Set;
 
 impl Feature for Set {

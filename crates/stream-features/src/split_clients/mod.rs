@@ -1,5 +1,5 @@
-//! split_clients (nginx: `ngx_stream_split_clients_module`): a variable whose values go to given shares of all clients. What it
-//! does stands in `session_engine::split_clients`.
+//! split_clients (nginx: `ngx_stream_split_clients_module`): variables by share of clients; see
+//! `session_engine::split_clients`.
 
 use crate::build::Feature;
 use crate::session::StreamSession;
@@ -8,14 +8,12 @@ use conf_schema::{Area, Table, directives};
 type Splits = session_engine::split_clients::Splits<StreamSession>;
 
 directives! {
-    /// What the module is told.
     pub struct SplitConf from SplitInput {
-        /// Makes a variable that divides sessions by the hash of a string into shares.
+        /// Defines a variable that divides sessions into shares, by the hash of a string.
         split_clients: Splits,
     }
 }
 
-/// The feature.
 pub struct SplitClients;
 
 impl Feature for SplitClients {

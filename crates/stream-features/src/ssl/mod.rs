@@ -1,5 +1,4 @@
-//! ssl (nginx: `ngx_stream_ssl_module`): connections of clients over TLS. What becomes of the directives, and the variables,
-//! stand in `session_engine::tls`; what the rules do is in the crate `tls`.
+//! ssl (nginx: `ngx_stream_ssl_module`): client connections over TLS; see `session_engine::tls`.
 
 use crate::Builtin;
 use crate::build::{Feature, ServerBuild, StreamBuild};
@@ -13,17 +12,15 @@ use std::any::Any;
 use std::sync::Arc;
 
 server_tls_directives! {
-    /// What the module is told in a block.
     pub struct SslConf from SslInput, StreamSession;
     own {
-        /// How long a handshake may take.
+        /// Maximum duration of the TLS handshake.
         ssl_handshake_timeout: Msec = "60s",
-        /// Protocols that are offered to clients that ask (ALPN).
+        /// Protocols offered to clients by ALPN.
         ssl_alpn: Alpn,
     }
 }
 
-/// `ssl_alpn protocol ...`
 #[derive(Clone, Debug)]
 pub struct Alpn(Vec<Vec<u8>>);
 
@@ -41,7 +38,6 @@ impl Value for Alpn {
 /// Octets of plaintext in a record: the area has no `ssl_buffer_size`.
 const RECORD_BYTES: usize = 16 * 1024;
 
-/// The feature.
 pub struct Ssl;
 
 impl Feature for Ssl {

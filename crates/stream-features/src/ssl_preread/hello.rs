@@ -1,17 +1,17 @@
-//! Reading a ClientHello as nginx's `ngx_stream_ssl_preread_parse_record` does (RFC 8446, 4.1.2; RFC 6066, 3; RFC 7301, 3.1).
+//! Reads a ClientHello as nginx's `ngx_stream_ssl_preread_parse_record` (RFC 8446, 4.1.2; RFC 6066, 3; RFC 7301, 3.1).
 
-/// What a ClientHello says.
+/// Facts of a ClientHello.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     version: [u8; 2],
-    /// As the client sent it; empty: it sent none.
+    /// As sent; empty if absent.
     pub server_name: Vec<u8>,
-    /// Protocols, separated by commas.
+    /// Protocols, comma-separated.
     pub alpn: Vec<u8>,
 }
 
 impl Hello {
-    /// The version by OpenSSL's name; empty for one that has none.
+    /// OpenSSL's name of the version; empty if it has none.
     pub fn protocol(&self) -> &'static str {
         match self.version {
             [0, 2] => "SSLv2",
@@ -25,12 +25,10 @@ impl Hello {
     }
 }
 
-/// What came of reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// It is not whole yet.
     More,
-    /// The bytes are no ClientHello, or a broken one.
+    /// No ClientHello, or a malformed one.
     NotOne,
     Hello(Hello),
 }
@@ -41,19 +39,18 @@ const SERVER_NAME: u16 = 0;
 const ALPN: u16 = 16;
 const SUPPORTED_VERSIONS: u16 = 43;
 
-/// Reads the bytes that a client begins with.
 pub fn read(bytes: &[u8]) -> Read {
     let mut rest = bytes;
     let mut message = Vec::new();
     while let Some((&[kind, major, minor, high, low], body)) = rest.split_first_chunk::<5>() {
-        // A hello of SSL 2: its length, with the highest bit set, then its kind and the version that is wanted.
+        // SSL 2 hello: length with the highest bit set, type, version.
         if kind & 0x80 != 0 && minor == CLIENT_HELLO && matches!(high, 0 | 3) {
             return Read::Hello(Hello { version: [high, low], ..Hello::default() });
         }
         if kind != HANDSHAKE || major != 3 {
             return Read::NotOne;
         }
-        // Whole records only.
+        // Only complete records.
         let Some((record, after)) = body.split_at_checked(usize::from(u16::from_be_bytes([high, low]))) else {
             return Read::More;
         };
@@ -66,14 +63,13 @@ pub fn read(bytes: &[u8]) -> Read {
     Read::More
 }
 
-/// A place in the message; what lies behind its end has either not come yet or is beyond what its length says.
+/// Read position; beyond its end bytes have not arrived, or exceed the message's length.
 struct Cursor<'a> {
     bytes: &'a [u8],
-    /// Octets that are left by the message's own length.
+    /// Octets left by the message's length.
     left: usize,
 }
 
-/// Why reading stopped.
 enum Stop {
     More,
     Broken,
@@ -95,7 +91,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Reads a handshake message, as far as it is there.
+/// Reads the available part of a handshake message.
 fn hello(message: &[u8]) -> Read {
     let Some((&[kind, a, b, c], bytes)) = message.split_first_chunk::<4>() else { return Read::More };
     if kind != CLIENT_HELLO {
@@ -230,7 +226,6 @@ mod tests {
         assert_eq!(read(b"GET / HTTP/1.0\r\n"), Read::NotOne);
         assert_eq!(read(&[0x16, 2, 0, 0, 5, 1]), Read::NotOne);
         assert_eq!(read(&record(&[2, 0, 0, 0])), Read::NotOne, "a ServerHello");
-        // Lengths that do not agree.
         assert_eq!(read(&record(&message(&[extension(0, &[0, 2, 0, 0, 5, b'a'])]))), Read::NotOne);
         assert_eq!(read(&record(&message(&[extension(16, &[0, 1, 0])]))), Read::NotOne, "an empty protocol");
         let Read::Hello(old) = read(&[0x80, 46, 1, 3, 1]) else { panic!("a hello of SSL 2") };

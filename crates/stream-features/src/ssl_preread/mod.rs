@@ -1,5 +1,5 @@
-//! ssl_preread (nginx: `ngx_stream_ssl_preread_module`): what a ClientHello says, without answering it: its version, the name
-//! of the server, the protocols that the client speaks.
+//! ssl_preread (nginx: `ngx_stream_ssl_preread_module`): version, server name and protocols of a ClientHello, without
+//! answering it.
 
 mod hello;
 
@@ -15,9 +15,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 directives! {
-    /// What the module is told in a block.
     pub struct PrereadConf from PrereadInput {
-        /// Whether the ClientHello is read before it is decided who answers.
+        /// Reads the TLS ClientHello in the preread phase, for the variables `$ssl_preread_...`.
         ssl_preread: Flag = "off",
     }
 }
@@ -44,7 +43,6 @@ fn alpn_protocols(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
     s.ext::<Hello>().map(|hello| out.extend_from_slice(&hello.alpn)).is_some()
 }
 
-/// The feature.
 pub struct SslPreread;
 
 impl Feature for SslPreread {
@@ -72,7 +70,7 @@ impl Preread for Look {
         let Some(bytes) = bytes else { return Looked::More };
         match read(bytes) {
             Read::More => {
-                // Until more is known, the variables are there and empty.
+                // The variables exist, empty, from the start.
                 if s.ext::<Hello>().is_none() {
                     s.keep(Hello::default());
                 }

@@ -1,5 +1,4 @@
-//! status_zone: servers whose sessions are counted by themselves (documented with nginx's `ngx_http_api_module`). The counting
-//! stands in `engine.rs`.
+//! status_zone: counters per server (documented with nginx's `ngx_http_api_module`); `engine.rs` counts.
 
 use crate::build::{Feature, ServerBuild};
 use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
@@ -8,14 +7,12 @@ use std::any::Any;
 use std::sync::Arc;
 
 directives! {
-    /// What the module is told in a block.
     pub struct ZoneConf from ZoneInput {
-        /// Counts the sessions of a server under this name (`metrics`); several servers may share one.
+        /// Counts the sessions of a server under this name (see `metrics`); several servers may share a name.
         status_zone: Said,
     }
 }
 
-/// A name; `None`: `off`.
 #[derive(Clone, Debug)]
 pub struct Said(Option<String>);
 
@@ -30,7 +27,6 @@ impl Value for Said {
     }
 }
 
-/// The feature.
 pub struct StatusZone;
 
 impl Feature for StatusZone {

@@ -1,5 +1,5 @@
-//! The `upstream` block (nginx: `ngx_stream_upstream_module` and its balancers). `server` lines and balancers are read in
-//! `session_engine::upstreams`; what groups do stands in the crate `upstream`.
+//! The `upstream` block (nginx: `ngx_stream_upstream_module` and balancers); see `session_engine::upstreams` and the
+//! crate `upstream`.
 
 use crate::build::{Feature, StreamBuild};
 use crate::groups::{Counts, Groups, Rules, StreamResolver, UpstreamRef};
@@ -20,30 +20,29 @@ use upstream::{Extras, Group, KeepAlive, Method, Source};
 type HashKey = methods::HashKey<StreamSession>;
 
 directives! {
-    /// What an upstream block is told.
     pub struct UpstreamConf from UpstreamInput {
-        /// A server of the group, and its parameters.
-        /// Differs: a name that does not resolve is a warning of -t and of a start, and the server is out of use until it does; nginx refuses the
-        /// configuration.
+        /// Adds a server to the group, with parameters.
+        /// Differs: a name that does not resolve is a warning of -t and at start, and the server is unused until it
+        /// resolves; nginx rejects the configuration.
         server: StreamServers,
-        /// Chooses the server with the fewest connections.
+        /// Selects the server with the fewest connections, relative to its weight.
         least_conn: Marker,
-        /// Chooses by a key.
+        /// Selects the server by the hash of a key.
         hash: HashKey,
-        /// Chooses at random, or the better of two.
+        /// Selects a random server, or the better of two.
         random: Random,
-        /// Chooses the server that is likely to be done first, by its average times and its connections.
+        /// Selects the server with the lowest average time and fewest connections.
         least_time: LeastTime,
-        /// Shared memory of the group: ours is always shared by all threads; name and size are checked.
+        /// Name and size of shared memory. The values are checked; the state of a group is always shared by all
+        /// threads.
         zone: Zone,
-        /// Name servers for the group's own names; else those of the stream block.
+        /// Name servers for the names of this group, instead of those of the stream block.
         resolver: ResolverLine,
-        /// How long a name may take.
+        /// Maximum time to resolve a name.
         resolver_timeout: Msec,
     }
 }
 
-/// `connect`, `first_byte` or `last_byte`.
 fn time(text: &str) -> Option<(Time, Counts)> {
     Some(match text {
         "connect" => (Time::Header, Counts::Connect),
@@ -53,7 +52,6 @@ fn time(text: &str) -> Option<(Time, Counts)> {
     })
 }
 
-/// `least_time connect | first_byte | last_byte [inflight]`
 #[derive(Clone, Copy)]
 pub struct LeastTime(Method, Counts);
 
@@ -73,7 +71,6 @@ impl Value for LeastTime {
     }
 }
 
-/// `random [two [least_conn | least_time=connect | first_byte | last_byte]]`
 #[derive(Clone, Copy)]
 pub struct Random(Method, Counts);
 
@@ -102,7 +99,6 @@ impl Value for Random {
     }
 }
 
-/// The feature.
 pub struct UpstreamBlock;
 
 impl Feature for UpstreamBlock {
@@ -156,7 +152,7 @@ fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut C
     Ok(UpstreamRef { group, rules: Some(Arc::new(rules)) })
 }
 
-/// The method that was named last; more than one is said to be a mistake, as in nginx.
+/// The last method; as in nginx, more than one gets a warning.
 fn method(input: &UpstreamInput, d: &Directive, cx: &mut Cx) -> (Method, Rules) {
     let mut found: Vec<(At, Method, Rules)> = Vec::new();
     if let Some(given) = &input.least_conn {

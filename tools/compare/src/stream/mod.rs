@@ -26,7 +26,7 @@ struct Put {
     place: Place,
 }
 
-/// What a client does after it has sent its bytes.
+/// Client's action after sending its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     /// Reads until the server closes.
@@ -266,7 +266,7 @@ fn one(plan: &Plan, origin: &Origin, puts: &[Put]) -> Result<(bool, usize, Optio
 /// Runs the plan; `Ok`: a summary.
 ///
 /// # Errors
-/// What differs, with the directives that make it differ; or what kept it from running.
+/// Differences, with the directives that cause them; or the reason why the run failed.
 pub fn run(plan: &Plan) -> Result<String, String> {
     let origin = Origin::start().map_err(|e| format!("the server behind: {e}"))?;
     let (pool, with) = (pool::all(plan.only.as_deref()), pool::all(plan.with.as_deref()));
@@ -284,7 +284,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         refused += u64::from(both);
         answers += asked;
         let Some(mut words) = found else { continue };
-        // What is not needed for the difference is left out.
+        // Removes directives that the difference does not need.
         let mut at = 0;
         while at < puts.len() && puts.len() > 1 {
             let mut fewer = puts.clone();

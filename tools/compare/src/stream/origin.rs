@@ -47,7 +47,7 @@ fn serve(stream: TcpStream) {
                 Some(Ok(n)) => vec![b'x'; n],
                 _ => [b"got ", without_port(&line).as_slice()].concat(),
             },
-            // What was said is answered although nothing more comes.
+            // Answers the received bytes although no more arrive.
             _ => {
                 let _ = out.write_all(b"the end");
                 return;

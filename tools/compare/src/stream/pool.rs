@@ -45,10 +45,10 @@ const PROXIES: &[Place] = &[Stream, Proxy, Behind, Datagrams];
 const TCP: &[Place] = &[Stream, Proxy, Behind, Return];
 const TCP_PROXIES: &[Place] = &[Proxy, Behind];
 
-/// What is not here on purpose: a `proxy_pass` without a port, whose line nginx names, where we name its server's;
-/// `proxy_buffer_size` for datagrams, which nginx cuts off there; `map_hash_bucket_size`, which it takes for a repetition behind a
-/// `map`; a zone that nobody has made, about which it says no line; rates that are none, which it finds before or after the
-/// client's first bytes.
+/// Left out on purpose: a `proxy_pass` without a port, whose line nginx names, where Tidegate names its server's;
+/// `proxy_buffer_size` for datagrams, which nginx truncates; `map_hash_bucket_size`, which nginx takes for a duplicate
+/// after a `map`; an undeclared zone, for which nginx names no line; invalid rates, which nginx detects before or after
+/// the client's first bytes.
 const POOL: &[(&str, &[Place])] = &[
     ("map $remote_addr $v { default d; 127.0.0.1 local; 10.1.2.3 far; }", TOP),
     ("map $server_addr $w { ~^127\\.0\\.0\\.(?<last>\\d)$ \"last-$last\"; default none; }", TOP),

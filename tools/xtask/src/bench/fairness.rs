@@ -139,7 +139,7 @@ impl Drop for Hog {
     }
 }
 
-/// What the other process does, until it is stopped.
+/// Work of the loading process, until it is stopped.
 pub fn hog(kind: &str, port: u16) -> Result<(), String> {
     let words = |e: std::io::Error| format!("{kind}: {e}");
     loop {
@@ -153,7 +153,7 @@ pub fn hog(kind: &str, port: u16) -> Result<(), String> {
     }
 }
 
-/// (Nobody may listen any more.)
+/// The reader may be gone.
 fn say_going() {
     let _ = std::io::stdout().write_all(b"\n").and_then(|()| std::io::stdout().flush());
 }

@@ -44,7 +44,7 @@ fn bytes_each(scenario: &Scenario, binary: &Path, name: &'static str) -> Result<
         }
         streams.push(stream);
     }
-    // Whether they are still served: the first and the last.
+    // Checks that the first and the last connection are still served.
     let after = server.memory();
     for index in [0, scenario.connections - 1] {
         exchange(&mut streams[index], request.as_bytes()).map_err(|e| format!("{name}, connection {index}: {e}"))?;

@@ -1,7 +1,8 @@
 //! `cargo xtask bench`: Tidegate and nginx on the same configuration, in pairs.
 //!
 //! Both servers run, pinned to processor 0; the client (wrk) runs on processor 1, with the origin of the scenarios that have one,
-//! and loads them turn by turn, A B A B. Where a scenario has a `haproxy.cfg`, HAProxy takes a turn after each pair. What is
+//! and loads them turn by turn, A B A B. Where a scenario has a `haproxy.cfg`, HAProxy takes a turn after each pair; where its first line
+//! has `floor=`, so does the program of `benches/floor`, which is built with `cc`. What is
 //! compared is the servers' CPU time a request, and only within a pair: it survives a busy machine, which requests a second do
 //! not. A scenario of HTTP/2 (`streams=`) has `tidegate bench` as its client; with an `h2o.conf` h2o takes a turn after each pair. A scenario with `rates=` is measured at these offered rates, too, with `tidegate bench` as the client (open loop): there
 //! a server wakes up for every request. `--syscalls` counts system calls a request of one kept connection instead, `--fairness` measures what a second
@@ -27,13 +28,12 @@ use std::process::Command;
 const USAGE: &str = "cargo xtask bench [SCENARIO...] [--pairs N] [--seconds S] [--nginx PATH] \
                      [--binary PATH] [--client PATH] [--syscalls] [--fairness] [--large] [--out DIR] [--note WORDS]";
 
-/// What `--syscalls` looks at, where no scenario is named: a static file and a proxied answer.
+/// Scenarios of `--syscalls` by default: a static file and a proxied response.
 const CALLS_OF: [&str; 2] = ["static-5k", "proxy-1k"];
 
 /// Tries of a turn at an offered rate.
 const TRIES: usize = 4;
 
-/// What was asked for.
 struct Options {
     scenarios: Vec<String>,
     pairs: usize,
@@ -196,47 +196,48 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
         compare(&ours, &ours.ask(scenario)?, &theirs, &theirs.ask(scenario)?)?;
         return Ok(Outcome::Calls(calls::count(scenario, &theirs)?, calls::count(scenario, &ours)?));
     }
-    let haproxy = Path::new("haproxy");
-    let third = match &scenario.haproxy {
-        Some(conf) if Command::new(haproxy).arg("-v").output().is_ok() => {
-            Some(Server::haproxy(scenario, conf, haproxy, port)?)
-        }
-        _ => match &scenario.h2o {
-            Some(conf) if Command::new("h2o").arg("-v").output().is_ok() => {
-                Some(Server::h2o(scenario, conf, Path::new("h2o"))?)
-            }
-            _ => None,
-        },
-    };
-    let same = |a: &Server, b: &Server| match scenario.streams {
-        None => compare(a, &a.ask(scenario)?, b, &b.ask(scenario)?),
-        Some(_) => compare(a, &a.ask_by(client, scenario)?, b, &b.ask_by(client, scenario)?),
+    let is_there = |program: &str| Command::new(program).arg("-v").output().is_ok();
+    let mut peers = Vec::new();
+    if let Some(conf) = scenario.haproxy.as_ref().filter(|_| is_there("haproxy")) {
+        peers.push(Server::haproxy(scenario, conf, Path::new("haproxy"), port)?);
+    }
+    if let Some(conf) = scenario.h2o.as_ref().filter(|_| is_there("h2o")) {
+        peers.push(Server::h2o(scenario, conf, Path::new("h2o"))?);
+    }
+    let same = |a: &Server, b: &Server| match scenario.tls || scenario.streams.is_some() {
+        false => compare(a, &a.ask(scenario)?, b, &b.ask(scenario)?),
+        true => compare(a, &a.ask_by(client, scenario)?, b, &b.ask_by(client, scenario)?),
     };
     same(&ours, &theirs)?;
-    if let Some(third) = &third {
-        same(third, &theirs)?;
+    for peer in &peers {
+        same(peer, &theirs)?;
+    }
+    // Its answers have the right length, and nothing else of the site.
+    if let Some(mode) = &scenario.floor {
+        peers.extend(Server::floor(scenario, mode, port)?);
     }
     let turn = |server: &Server| match scenario.by_bench() {
-        // What else runs may cost a turn, and need not cost the scenario.
+        // Other programs may disturb a turn: it is repeated.
         true => (1..TRIES)
             .find_map(|_| turn_by(scenario, server, client, options.seconds).ok())
             .map_or_else(|| turn_by(scenario, server, client, options.seconds), Ok),
         false => turn(scenario, server, options.seconds),
     };
-    let outcome = in_pairs(&ours, &theirs, third.as_ref(), options.pairs, &turn)?;
+    let outcome = in_pairs(&ours, &theirs, &peers, options.pairs, &turn)?;
     same(&ours, &theirs)?;
     Ok(outcome)
 }
 
-/// Turns of both, and of a third server after each pair.
+/// Turns of both, and of the peers after each pair.
 fn in_pairs(
     ours: &Server,
     theirs: &Server,
-    third: Option<&Server>,
+    peers: &[Server],
     pairs: usize,
     turn: &dyn Fn(&Server) -> Result<Turn, String>,
 ) -> Result<Outcome, String> {
-    let (mut all, mut thirds) = (Vec::new(), Vec::new());
+    let mut all = Vec::new();
+    let mut others: Vec<(&'static str, Vec<Turn>)> = peers.iter().map(|peer| (peer.name, Vec::new())).collect();
     for round in 0..pairs {
         // Who begins changes, so that a drift of the machine does not favour one.
         let pair = if round % 2 == 0 {
@@ -247,11 +248,11 @@ fn in_pairs(
             (turn(theirs)?, first)
         };
         all.push(pair);
-        if let Some(third) = third {
-            thirds.push(turn(third)?);
+        for (peer, (_, turns)) in peers.iter().zip(&mut others) {
+            turns.push(turn(peer)?);
         }
     }
-    Ok(Outcome::Speed(all, thirds, third.map_or("", |third| third.name)))
+    Ok(Outcome::Speed(all, others))
 }
 
 /// Status, length and bytes of the body, before and after the load.
@@ -274,8 +275,7 @@ fn turn(scenario: &Scenario, server: &Server, seconds: u64) -> Result<Turn, Stri
     for header in &scenario.headers {
         wrk.args(["-H", &header.replace(':', ": ")]);
     }
-    let url = format!("http://127.0.0.1:{}{}", server.port, scenario.path);
-    let output = wrk.arg(url).output().map_err(|e| format!("wrk: {e}"))?;
+    let output = wrk.arg(scenario.url(server.port)).output().map_err(|e| format!("wrk: {e}"))?;
     let after = server.cpu_ns();
     let text = String::from_utf8_lossy(&output.stdout);
     if let Some(line) = text.lines().find(|line| line.contains("Non-2xx") || line.contains("Socket errors")) {
@@ -297,7 +297,7 @@ fn turn(scenario: &Scenario, server: &Server, seconds: u64) -> Result<Turn, Stri
     })
 }
 
-/// The same with our own client: at an offered rate, where all turns have the same plan of arrivals, or over HTTP/2.
+/// `turn` with Tidegate's client: at an offered rate, with equal arrivals in all turns, or over HTTP/2.
 fn turn_by(scenario: &Scenario, server: &Server, client: &Path, seconds: u64) -> Result<Turn, String> {
     let mut bench = Command::new("taskset");
     bench.args(["-c", "1"]).arg(client).args([

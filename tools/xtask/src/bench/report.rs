@@ -1,4 +1,4 @@
-//! What came out: a line while it runs, a table to read, all rounds as JSON.
+//! Results: a line while running, a table, and all rounds as JSON.
 
 use super::Turn;
 use super::calls::{self, Calls};
@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-/// nginx's figure first, ours second; the turns of a third server (its name) after them, where one took part.
+/// nginx's figure first, ours second.
 pub enum Outcome {
-    Speed(Vec<(Turn, Turn)>, Vec<Turn>, &'static str),
+    /// With the turns of further servers, by name.
+    Speed(Vec<(Turn, Turn)>, Vec<(&'static str, Vec<Turn>)>),
     /// Bytes a connection.
     Memory(Vec<(f64, f64)>),
     /// System calls a request.
@@ -23,7 +24,7 @@ pub struct Row {
     pub outcome: Outcome,
 }
 
-/// What is the same for all rows.
+/// Properties common to all rows.
 pub struct Run {
     pub pairs: usize,
     pub seconds: u64,
@@ -52,19 +53,27 @@ pub fn line(row: &Row) -> String {
 
 fn table_row(row: &Row) -> String {
     match &row.outcome {
-        Outcome::Speed(pairs, thirds, name) => {
+        Outcome::Speed(pairs, peers) => {
             let ratio = spread(pairs.iter().map(|(theirs, ours)| theirs.cpu_us / ours.cpu_us));
-            let beside = spread(pairs.iter().zip(thirds).map(|((theirs, _), third)| theirs.cpu_us / third.cpu_us));
-            let third = spread(thirds.iter().map(|t| t.cpu_us)).median;
-            let third = match thirds.is_empty() {
-                true => String::new(),
-                false => {
-                    let name = if *name == "haproxy" { "HAProxy" } else { name };
-                    format!(" ({name} {third:.1} µs, {:.2})", beside.median)
-                }
-            };
+            let mut beside = String::new();
+            for (name, turns) in peers {
+                let cpu = spread(turns.iter().map(|t| t.cpu_us)).median;
+                beside += &match *name {
+                    // The least that this kernel allows: told as its share of our time.
+                    "floor" => {
+                        let share =
+                            spread(pairs.iter().zip(turns).map(|((_, ours), floor)| floor.cpu_us / ours.cpu_us));
+                        format!(" (floor {cpu:.1} µs, share {:.2})", share.median)
+                    }
+                    name => {
+                        let of = spread(pairs.iter().zip(turns).map(|((theirs, _), peer)| theirs.cpu_us / peer.cpu_us));
+                        let name = if name == "haproxy" { "HAProxy" } else { name };
+                        format!(" ({name} {cpu:.1} µs, {:.2})", of.median)
+                    }
+                };
+            }
             format!(
-                "| {} | {:.1} µs | {:.1} µs | **{:.2}** | {:.2} to {:.2}{third} |",
+                "| {} | {:.1} µs | {:.1} µs | **{:.2}** | {:.2} to {:.2}{beside} |",
                 row.name,
                 spread(pairs.iter().map(|p| p.0.cpu_us)).median,
                 spread(pairs.iter().map(|p| p.1.cpu_us)).median,
@@ -106,12 +115,15 @@ fn json_row(row: &Row) -> Value {
         json!({ "cpu_us": round(t.cpu_us), "per_second": t.per_second.round(), "p50_us": t.p50_us, "p99_us": t.p99_us })
     };
     let rounds: Value = match &row.outcome {
-        Outcome::Speed(pairs, thirds, name) => pairs
+        Outcome::Speed(pairs, peers) => pairs
             .iter()
             .enumerate()
-            .map(|(i, (a, b))| match thirds.get(i) {
-                Some(c) => json!({ "nginx": turn(a), "tidegate": turn(b), *name: turn(c) }),
-                None => json!({ "nginx": turn(a), "tidegate": turn(b) }),
+            .map(|(i, (a, b))| {
+                let mut round = json!({ "nginx": turn(a), "tidegate": turn(b) });
+                for (name, turns) in peers {
+                    round[*name] = turns.get(i).map_or(Value::Null, turn);
+                }
+                round
             })
             .collect(),
         Outcome::Memory(pairs) => {
@@ -212,10 +224,14 @@ mod tests {
         let row = Row { name: "x".into(), load: String::new(), outcome };
         assert_eq!(table_row(&row), "| x | not run: tidegate refuses it | | | |");
         let turn = |cpu_us| Turn { cpu_us, ..Turn::default() };
-        let row = Row { outcome: Outcome::Speed(vec![(turn(8.0), turn(4.0))], Vec::new(), ""), ..row };
+        let row = Row { outcome: Outcome::Speed(vec![(turn(8.0), turn(4.0))], Vec::new()), ..row };
         assert_eq!(line(&row), "x | 8.0 µs | 4.0 µs | **2.00** | 2.00 to 2.00");
-        let row = Row { outcome: Outcome::Speed(vec![(turn(8.0), turn(4.0))], vec![turn(16.0)], "haproxy"), ..row };
+        let row =
+            Row { outcome: Outcome::Speed(vec![(turn(8.0), turn(4.0))], vec![("haproxy", vec![turn(16.0)])]), ..row };
         assert_eq!(line(&row), "x | 8.0 µs | 4.0 µs | **2.00** | 2.00 to 2.00 (HAProxy 16.0 µs, 0.50)");
         assert_eq!(json_row(&row)["pairs"][0]["haproxy"]["cpu_us"], 16.0);
+        let peers = vec![("floor", vec![turn(3.0)])];
+        let row = Row { outcome: Outcome::Speed(vec![(turn(8.0), turn(4.0))], peers), ..row };
+        assert_eq!(line(&row), "x | 8.0 µs | 4.0 µs | **2.00** | 2.00 to 2.00 (floor 3.0 µs, share 0.75)");
     }
 }

@@ -3,7 +3,7 @@
 use super::sessions::Kind;
 use std::path::Path;
 
-/// `# bench: path=/5k.html connections=64 header=Connection:close rates=2000,8000`; `streams=16`: over HTTP/2, `tls`: over TLS; `session=tcp`: of the stream area
+/// `# bench: path=/5k.html connections=64 header=Connection:close rates=2000,8000`; `streams=16`: over HTTP/2, `tls`: over TLS; `floor=5120`: beside the floor program; `session=tcp`: of the stream area
 #[derive(Clone)]
 pub struct Scenario {
     pub name: String,
@@ -23,12 +23,14 @@ pub struct Scenario {
     rates: Vec<u64>,
     /// Configuration of a server behind, whose port is `@ORIGIN@` in the others; it runs on the client's processor.
     pub origin: Option<String>,
-    /// The same of php-fpm, which speaks FastCGI.
+    /// Configuration of php-fpm (FastCGI).
     pub php: Option<String>,
     /// HAProxy's configuration for the same, where that is worth knowing.
     pub haproxy: Option<String>,
     /// h2o's configuration for the same.
     pub h2o: Option<String>,
+    /// Arguments of the floor program after its port (`floor=5120`, `floor=6,close`, `floor=proxy`).
+    pub floor: Option<Vec<String>>,
     /// Memory of waiting connections instead of CPU time.
     pub idle: bool,
     /// Sessions of the stream area instead of requests.
@@ -102,6 +104,7 @@ pub fn parse(name: String, conf: String) -> Result<Scenario, String> {
         php: None,
         haproxy: None,
         h2o: None,
+        floor: None,
         idle: false,
         session: None,
     };
@@ -119,6 +122,7 @@ pub fn parse(name: String, conf: String) -> Result<Scenario, String> {
             Some(("streams", value)) => {
                 scenario.streams = Some(value.parse().map_err(|_| format!("{}: {word}", scenario.name))?);
             }
+            Some(("floor", value)) => scenario.floor = Some(value.split(',').map(String::from).collect()),
             Some(("session", "tcp")) => scenario.session = Some(Kind::Tcp),
             Some(("session", "udp")) => scenario.session = Some(Kind::Udp),
             _ if word == "tls" => scenario.tls = true,

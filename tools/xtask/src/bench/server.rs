@@ -18,7 +18,7 @@ pub struct Server {
     folder: PathBuf,
 }
 
-/// What must be the same.
+/// Response that all servers must give equally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
@@ -74,6 +74,33 @@ impl Server {
         let server = Server { name: "php-fpm", port, child, folder };
         server.listens()?;
         Ok(server)
+    }
+
+    /// The floor program in nginx's place; `None` where no C compiler is found.
+    pub fn floor(scenario: &Scenario, arguments: &[String], origin: u16) -> Result<Option<Server>, String> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/floor/floor.c");
+        let folder = std::env::temp_dir().join(format!("bench-{}-floor", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
+        let program = folder.join("floor");
+        match Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(&source).status() {
+            Ok(status) if status.success() => {}
+            Ok(_) => return Err("benches/floor/floor.c does not compile".into()),
+            Err(_) => return Ok(None),
+        }
+        let port = free_port()?;
+        let child = Command::new("taskset")
+            .args(["-c", "0"])
+            .arg(&program)
+            .arg(port.to_string())
+            .args(arguments.iter().map(|word| word.replace("ORIGIN", &origin.to_string())))
+            .stdin(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("floor: {e}"))?;
+        let server = Server { name: "floor", port, child, folder };
+        server.listens()?;
+        server.ask(scenario)?;
+        Ok(Some(server))
     }
 
     fn with(
@@ -135,7 +162,7 @@ impl Server {
         }
         server.listens()?;
         // Workers start after the socket listens.
-        if scenario.streams.is_none() && scenario.session.is_none() {
+        if scenario.streams.is_none() && scenario.session.is_none() && !scenario.tls {
             server.ask(scenario)?;
         }
         Ok(server)
@@ -222,7 +249,7 @@ impl Server {
         exchange(&mut stream, request.as_bytes()).map_err(|e| format!("{}: {e}", self.name))
     }
 
-    /// The same by our client, over the scenario's protocol.
+    /// `ask` with Tidegate's client, over the scenario's protocol.
     pub fn ask_by(&self, client: &Path, scenario: &Scenario) -> Result<Answer, String> {
         let mut bench = Command::new(client);
         bench.args(["bench", "--show"]).args(scenario.streams.map(|_| "--http2")).arg(scenario.url(self.port));
@@ -346,7 +373,7 @@ fn write_certificate(folder: &Path) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err("openssl makes no certificate".into()) }
 }
 
-/// What the scenarios ask for, the same bytes on every machine.
+/// Writes the scenarios' files, with equal bytes on every machine.
 fn write_files(folder: &Path) -> std::io::Result<()> {
     let html = folder.join("html");
     fs::create_dir_all(html.join("assets"))?;

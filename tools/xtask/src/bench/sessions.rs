@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What a scenario's sessions are.
+/// Kind of sessions in a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Tcp,
     Udp,
 }
 
-/// What a turn counts: TCP in megabytes.
+/// Unit of TCP turns: megabytes.
 const MEGABYTE: f64 = 1e6;
 /// Datagrams of a client that are on their way at a time.
 const WINDOW: usize = 8;
@@ -29,7 +29,7 @@ const DATAGRAM: usize = 100;
 const LOST: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Connections of the server behind that nobody reads.
+/// Server-side connections that are never read.
 type Held = Arc<Mutex<Vec<TcpStream>>>;
 
 /// The server behind, until the process ends.
@@ -98,7 +98,7 @@ fn on_client(scenario: &Scenario, kind: Kind, binary: &Path, options: &Options) 
     let ours = Server::start(scenario, binary, "tidegate", port)?;
     let theirs = Server::start(scenario, &options.nginx, "nginx", port)?;
     let third = scenario.haproxy.as_ref().map(|conf| Server::haproxy(scenario, conf, haproxy, port)).transpose()?;
-    in_pairs(&ours, &theirs, third.as_ref(), options.pairs, &|server| turn(scenario, kind, server, options.seconds))
+    in_pairs(&ours, &theirs, third.as_slice(), options.pairs, &|server| turn(scenario, kind, server, options.seconds))
 }
 
 /// As many megabytes, or datagrams, as sessions get in some seconds.

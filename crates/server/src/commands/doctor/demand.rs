@@ -1,7 +1,8 @@
-//! What a configuration asks of the machine.
+//! Requirements of a configuration.
 
 use crate::conf::{self, Config, Invocation};
 use conf_syntax::{Directive, Disk, directives};
+use net::Address;
 use std::collections::BTreeSet;
 
 /// The configuration in numbers.
@@ -14,6 +15,10 @@ pub struct Demand {
     pub descriptors_each: Option<u64>,
     /// Addresses listened on, with the queue that each asks for.
     pub addresses: Vec<(String, u64)>,
+    /// UDP ports of `listen ... quic`.
+    pub quic_ports: Vec<u16>,
+    /// `quic_gso` is off at one of them.
+    pub quic_without_gso: bool,
     /// Servers behind us that are named in the configuration; 0: nothing is proxied.
     pub upstreams: u64,
     /// All of them are on this machine's loopback.
@@ -61,10 +66,23 @@ impl Demand {
             ..Demand::default()
         };
         for spec in config.specs() {
-            demand.addresses.push((spec.address.to_string(), u64::from(spec.backlog.unwrap_or(BACKLOG))));
+            // Datagrams wait in no queue of connections.
+            let backlog = if spec.datagram { 0 } else { u64::from(spec.backlog.unwrap_or(BACKLOG)) };
+            demand.addresses.push((spec.address.to_string(), backlog));
         }
         if config.http.is_none() && config.stream.is_none() && config.mail.is_none() {
             return demand;
+        }
+        if let Some(http) = &config.http {
+            for listener in http.listeners.iter().filter(|listener| listener.quic) {
+                if let Address::Ip(address) = &listener.spec.address {
+                    demand.quic_ports.push(address.port());
+                }
+                let server = http.servers.get(listener.default_server);
+                demand.quic_without_gso |= server.is_some_and(|server| !server.http3.gso);
+            }
+            demand.quic_ports.sort_unstable();
+            demand.quic_ports.dedup();
         }
         demand.cache_bytes = config.http.as_ref().map_or(0, |http| http.cache_bytes);
         if let Ok((_, items)) = conf::load(&Disk, invocation) {

@@ -27,7 +27,7 @@ pub struct Finding {
     pub connections: Option<u64>,
     /// Why it matters, when the verdict is not `Fine`.
     pub why: String,
-    /// What lifts it.
+    /// Command or setting that raises the limit.
     pub remedy: String,
 }
 
@@ -52,6 +52,9 @@ pub fn examine(machine: &Machine, demand: &Demand) -> Vec<Finding> {
         tracking,
         memory,
         watches,
+        datagram_buffer,
+        segmentation,
+        udp_firewall,
     ] {
         out.extend(check(machine, demand));
     }
@@ -241,6 +244,52 @@ fn watches(machine: &Machine, demand: &Demand) -> Option<Finding> {
     Some(f)
 }
 
+fn datagram_buffer(machine: &Machine, demand: &Demand) -> Option<Finding> {
+    let here = machine.receive_buffer.filter(|_| !demand.quic_ports.is_empty())?;
+    let needed = net::packets::RECEIVE_BUFFER as u64;
+    let mut f = finding("UDP receive buffer", bytes(here), bytes(needed), None, true);
+    if here < needed {
+        f.verdict = Verdict::Note;
+    }
+    f.why =
+        "clients of HTTP/3 that begin together, or upload, overflow the buffer: their packets are lost and sent again"
+            .into();
+    f.remedy = format!("sysctl -w net.core.rmem_max={needed}");
+    Some(f)
+}
+
+/// Kernels that split one send into datagrams (UDP_SEGMENT).
+const GSO_SINCE: (u64, u64) = (4, 18);
+
+fn segmentation(machine: &Machine, demand: &Demand) -> Option<Finding> {
+    let kernel = machine.kernel.filter(|_| !demand.quic_ports.is_empty())?;
+    let has_gso = kernel >= GSO_SINCE;
+    let here = if has_gso { "available" } else { "none" };
+    let needed = if demand.quic_without_gso { "off" } else { "on" };
+    let mut f = finding("UDP segmentation", here.into(), needed.into(), None, true);
+    if has_gso == demand.quic_without_gso {
+        f.verdict = Verdict::Note;
+    }
+    (f.why, f.remedy) = if has_gso {
+        ("each datagram of HTTP/3 takes a system call of its own".into(), "quic_gso on;".into())
+    } else {
+        let (major, minor) = kernel;
+        let why = format!("Linux {major}.{minor} does not split sends: each datagram takes a system call of its own");
+        (why, format!("Linux {}.{} or newer", GSO_SINCE.0, GSO_SINCE.1))
+    };
+    Some(f)
+}
+
+fn udp_firewall(machine: &Machine, demand: &Demand) -> Option<Finding> {
+    machine.tracked_max.filter(|_| !demand.quic_ports.is_empty())?;
+    let ports = demand.quic_ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    let mut f = finding("firewall", "loaded".into(), format!("UDP {ports}"), None, true);
+    f.verdict = Verdict::Note;
+    f.why = "a firewall is loaded; if it lets only TCP through, clients stay with HTTP/2".into();
+    f.remedy = format!("nft add rule inet filter input udp dport {{ {ports} }} accept");
+    Some(f)
+}
+
 fn processors(machine: &Machine, demand: &Demand) -> Vec<Finding> {
     let mut out = Vec::new();
     let Some(here) = machine.processors else { return out };
@@ -401,6 +450,26 @@ mod tests {
         let findings = examine(&big, &demand());
         assert!(findings.iter().all(|f| f.verdict != Verdict::Short), "{findings:?}");
         assert_eq!(first_to_bind(&findings, &demand()), ("worker_connections", 20_000));
+    }
+
+    #[test]
+    fn quic_needs_buffers_segmentation_and_an_open_port() {
+        let quic = Demand { quic_ports: vec![443, 8443], quic_without_gso: true, ..demand() };
+        let old =
+            Machine { receive_buffer: Some(212_992), kernel: Some((4, 9)), tracked_max: Some(1 << 20), ..machine() };
+        let findings = examine(&old, &quic);
+        let buffer = of(&findings, "UDP receive buffer");
+        assert_eq!((buffer.verdict, buffer.remedy.as_str()), (Verdict::Note, "sysctl -w net.core.rmem_max=2097152"));
+        assert_eq!(of(&findings, "UDP segmentation").verdict, Verdict::Fine, "it is not asked for");
+        assert!(of(&findings, "firewall").remedy.contains("udp dport { 443, 8443 } accept"));
+        let new = Machine { receive_buffer: Some(4 << 20), kernel: Some((6, 1)), ..machine() };
+        let findings = examine(&new, &quic);
+        assert_eq!(of(&findings, "UDP receive buffer").verdict, Verdict::Fine);
+        assert_eq!(of(&findings, "UDP segmentation").remedy, "quic_gso on;");
+        assert!(findings.iter().all(|f| f.name != "firewall"));
+        let findings = examine(&old, &Demand { quic_without_gso: false, ..quic });
+        assert_eq!(of(&findings, "UDP segmentation").remedy, "Linux 4.18 or newer");
+        assert!(examine(&old, &demand()).iter().all(|f| !f.name.starts_with("UDP") && f.name != "firewall"));
     }
 
     #[test]

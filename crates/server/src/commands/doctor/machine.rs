@@ -1,4 +1,4 @@
-//! What this machine allows: the kernel's settings and the process's limits, read from `/proc` and `/sys`.
+//! Limits of this machine: kernel settings and process limits, from `/proc` and `/sys`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,11 @@ pub struct Machine {
     /// Connections that the firewall can track, and that it tracks now (nf_conntrack).
     pub tracked_max: Option<u64>,
     pub tracked: Option<u64>,
+    /// Octets that a socket's buffer may be given (net.core.rmem_max, net.core.wmem_max).
+    pub receive_buffer: Option<u64>,
+    pub send_buffer: Option<u64>,
+    /// Version of the kernel: major, minor.
+    pub kernel: Option<(u64, u64)>,
     /// Folders that may be watched for changes, each user (fs.inotify.max_user_watches).
     pub watches: Option<u64>,
     /// Bytes that can be had, of the machine or of the container, whichever is less.
@@ -68,6 +73,12 @@ impl Machine {
             reuse: number("proc/sys/net/ipv4/tcp_tw_reuse"),
             tracked_max: number("proc/sys/net/netfilter/nf_conntrack_max"),
             tracked: number("proc/sys/net/netfilter/nf_conntrack_count"),
+            receive_buffer: number("proc/sys/net/core/rmem_max"),
+            send_buffer: number("proc/sys/net/core/wmem_max"),
+            kernel: text("proc/sys/kernel/osrelease").and_then(|t| {
+                let mut numbers = t.split(['.', '-']).map_while(|n| n.trim().parse().ok());
+                Some((numbers.next()?, numbers.next()?))
+            }),
             watches: number("proc/sys/fs/inotify/max_user_watches"),
             memory: match (available, limit.map(|limit| limit.saturating_sub(used))) {
                 (Some(a), Some(b)) => Some(a.min(b)),
@@ -109,6 +120,8 @@ mod tests {
             ("proc/sys/net/core/somaxconn", "4096\n"),
             ("proc/sys/net/ipv4/tcp_syncookies", "1\n"),
             ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
+            ("proc/sys/net/core/rmem_max", "212992\n"),
+            ("proc/sys/kernel/osrelease", "6.12.9-amd64\n"),
             ("proc/meminfo", "MemTotal:  2048 kB\nMemAvailable:  1024 kB\n"),
             ("proc/self/cgroup", "0::/app.slice\n"),
             ("sys/fs/cgroup/app.slice/memory.max", "524288\n"),
@@ -125,6 +138,8 @@ mod tests {
         assert_eq!(machine.ports, Some((32768, 60999)));
         assert_eq!(machine.memory, Some(500_000), "the container's rest is less than the machine's");
         assert_eq!(machine.quota_millis, Some(1500));
+        assert_eq!((machine.receive_buffer, machine.send_buffer), (Some(212_992), None));
+        assert_eq!(machine.kernel, Some((6, 12)));
         assert_eq!(machine.tracked_max, None);
     }
 

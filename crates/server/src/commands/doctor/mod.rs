@@ -22,7 +22,7 @@ Usage: tidegate doctor [-c FILE] [-p PREFIX] [-g DIRECTIVES] [--json]
 
 Compares the limits of this machine (open files, queues, ports, memory, connection tracking ...)
 with the needs of the configuration. Prints the limit that binds first, and the command that raises
-each limit that is too low. Also reports certificates that expire soon, are for other names, or have
+each limit that is too low. For HTTP/3, looks at UDP buffers, segmentation and firewalls. Also reports certificates that expire soon, are for other names, or have
 an incomplete chain. Run it as the serving user and in the serving container or unit: limits differ
 between them.
 
@@ -63,7 +63,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
     i32::from(findings.iter().any(|f| f.verdict == Verdict::Short))
 }
 
-/// What makes a configuration promise more than this machine keeps, for `-t` to warn of: one line each.
+/// Returns `-t` warnings about limits that the configuration exceeds, one line each.
 pub fn warnings(invocation: &Invocation, config: &Config) -> Vec<String> {
     let (machine, demand) = (Machine::read(), Demand::of(invocation, config));
     // Descriptors that connections may need besides their own are the doctor's concern: here it is what cannot be in any case.

@@ -13,10 +13,10 @@ use std::fmt::Write;
 pub const HELP: &str = "\
 Usage: tidegate explain DIRECTIVE ...
        tidegate explain URL [-c FILE] [-p PREFIX] [-g DIRECTIVES] [-X METHOD] [-H 'NAME: VALUE']
-                        [--from ADDRESS] [--to ADDRESS] [--json]
+                        [--from ADDRESS] [--to ADDRESS] [--http3] [--json]
 
-Documents a directive: meaning, syntax, default, contexts, nginx module, and the support in this
-version.
+Documents a directive: meaning, syntax, default, contexts, nginx module, the support in this version,
+and an example.
 
   tidegate explain worker_processes
   tidegate explain proxy_pass root     several directives
@@ -38,6 +38,7 @@ lookups use the caller's permissions.
   -H FIELD     request header field; may be repeated (Host overrides the URL's host)
   --from       client address (default: 127.0.0.1)
   --to         address that the client connects to, if there are several listen addresses
+  --http3      over QUIC (listen ... quic)
   --json       print one JSON object
 
 Exit code: 0 on success, 1 if no server listens on the address, 2 if the configuration is invalid.
@@ -135,6 +136,12 @@ fn text(entry: &Entry) -> String {
         out.push('\n');
         wrap(&mut out, paragraph);
     }
+    if let Some(example) = reference::example::of(entry.known) {
+        out.push('\n');
+        for line in example.lines() {
+            let _ = writeln!(out, "  {line}");
+        }
+    }
     out.push('\n');
     out
 }
@@ -161,9 +168,14 @@ mod tests {
     fn an_explanation_has_everything() {
         let schema = conf::schema();
         let text = text(&Entry::of(&schema, vocabulary::find("worker_processes")[0]));
-        for part in
-            ["worker_processes number | auto;", "default   1", "context   main", "differs from nginx", "threads"]
-        {
+        for part in [
+            "worker_processes number | auto;",
+            "default   1",
+            "context   main",
+            "differs from nginx",
+            "threads",
+            "  worker_processes auto;",
+        ] {
             assert!(text.contains(part), "{part} is not in:\n{text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= COLUMNS));

@@ -12,17 +12,17 @@ use conf_syntax::{Directive, Disk};
 use conn::rehearsal::{self, Client};
 use http_engine::trace::StepKind;
 use http_engine::{HandlerOrder, HttpPlan, Request};
-use net::listen::Address;
+use net::Address;
 use observe::LogFiles;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 
-/// Whether an argument is a request and no directive.
+/// Tells whether an argument is a request instead of a directive.
 pub fn is_request(text: &str) -> bool {
     text.starts_with('/') || text.starts_with("http://") || text.starts_with("https://")
 }
 
-/// What was asked for.
+/// Command line options.
 struct Asked {
     url: Url,
     method: String,
@@ -30,6 +30,8 @@ struct Asked {
     from: IpAddr,
     to: Option<IpAddr>,
     json: bool,
+    /// Over QUIC.
+    http3: bool,
     rest: Vec<OsString>,
 }
 
@@ -114,6 +116,7 @@ fn parse(arguments: &[OsString]) -> Result<Asked, String> {
         from: IpAddr::from([127, 0, 0, 1]),
         to: None,
         json: false,
+        http3: false,
         rest: Vec::new(),
     };
     let mut arguments = arguments.iter();
@@ -137,6 +140,7 @@ fn parse(arguments: &[OsString]) -> Result<Asked, String> {
             "--from" => asked.from = address(&value()?)?,
             "--to" => asked.to = Some(address(&value()?)?),
             "--json" => asked.json = true,
+            "--http3" => asked.http3 = true,
             "-c" | "-p" | "-g" | "-e" => {
                 let given = value()?;
                 asked.rest.extend([argument.clone(), given.into()]);
@@ -161,22 +165,27 @@ fn listener(plan: &HttpPlan, asked: &Asked) -> Result<usize, String> {
         Some(Address::Ip(address)) => Some(*address),
         _ => None,
     };
-    let all = 0..plan.listeners.len();
+    let reached = |index: &usize| plan.listeners.get(*index).is_some_and(|listener| listener.quic == asked.http3);
+    let all: Vec<usize> = (0..plan.listeners.len()).filter(reached).collect();
     if asked.url.host.is_none() {
-        let found = all.clone().find(|index| !plan.listeners.get(*index).is_some_and(|listener| listener.ssl));
-        return found.or(all.clone().next()).ok_or_else(|| "no http server listens anywhere".into());
+        let found = all.iter().find(|index| !plan.listeners.get(**index).is_some_and(|listener| listener.ssl));
+        let words = if asked.http3 { "no server listens for QUIC" } else { "no http server listens anywhere" };
+        return found.or(all.first()).copied().ok_or_else(|| words.into());
     }
     let port = asked.url.port.unwrap_or(if asked.url.secure { 443 } else { 80 });
     let literal = asked.url.host.as_deref().and_then(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().ok());
     let wanted = asked.to.or(literal);
-    let on_port: Vec<usize> = all.clone().filter(|index| ip(*index).is_some_and(|a| a.port() == port)).collect();
+    let on_port: Vec<usize> =
+        all.iter().copied().filter(|index| ip(*index).is_some_and(|a| a.port() == port)).collect();
     let exact = on_port.iter().find(|index| ip(**index).map(|a| a.ip()) == wanted && wanted.is_some());
     let family = |index: &&usize| ip(**index).is_some_and(|a| wanted.is_none_or(|w| w.is_ipv4() == a.is_ipv4()));
     let any = on_port.iter().find(|index| ip(**index).is_some_and(|a| a.ip().is_unspecified()) && family(index));
     let found = exact.or(any).or(on_port.first().filter(|_| wanted.is_none()));
     found.copied().ok_or_else(|| {
-        let listed: Vec<String> = plan.listeners.iter().map(|listener| listener.spec.address.to_string()).collect();
-        format!("nothing listens on port {port}; there are: {}", listed.join(", "))
+        let listed = plan.listeners.iter().filter(|listener| listener.quic == asked.http3);
+        let listed: Vec<String> = listed.map(|listener| listener.spec.address.to_string()).collect();
+        let words = if asked.http3 { "nothing listens for QUIC" } else { "nothing listens" };
+        format!("{words} on port {port}; there are: {}", listed.join(", "))
     })
 }
 
@@ -241,7 +250,7 @@ impl Teller<'_> {
             ..Told::default()
         };
         told.steps.push(self.server(&r, address));
-        let trace = r.trace.take().unwrap_or_default();
+        let trace = r.take_trace().unwrap_or_default();
         for step in trace.steps() {
             let word = match step.kind {
                 StepKind::Check(order) => names(order).first().copied().unwrap_or("check").to_string(),
@@ -263,7 +272,7 @@ impl Teller<'_> {
             }
             told.steps.push(report);
         }
-        let scope = self.scope_of(r.location);
+        let scope = self.scope_of(r.scope.location);
         if let Some((name, at)) = trace.ends_at.get() {
             told.passes =
                 self.directive(at).map(|d| InForce { text: advisor::scope::render(d), place: self.place(at) });
@@ -296,14 +305,32 @@ impl Teller<'_> {
                 told.in_force.extend(self.lines(scope, name));
             }
         }
+        if let Some(report) = self.http3(&told, &r) {
+            told.steps.insert(1, report);
+        }
         told
+    }
+
+    /// Where clients of this server find HTTP/3, and if they learn of it.
+    fn http3(&self, told: &Told, r: &Request) -> Option<Report> {
+        let listener = self.plan.listener_of(r.connection()).filter(|listener| listener.ssl)?;
+        let (Address::Ip(own), true) = (&listener.spec.address, r.srv().http3.on) else { return None };
+        let quic =
+            self.plan.listeners.iter().find(|other| {
+                other.quic && matches!(&other.spec.address, Address::Ip(at) if at.port() == own.port())
+            })?;
+        let is_told = told.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("alt-svc"))
+            || told.in_force.iter().any(|line| line.text.to_ascii_lowercase().contains("alt-svc"));
+        let learn = if is_told { "announced by Alt-Svc" } else { "not announced here: the response has no Alt-Svc" };
+        let text = format!("on {} (UDP), {learn}", quic.spec.address);
+        Some(Report { kind: "http3".into(), text, place: None, lines: Vec::new() })
     }
 
     /// Which server, and why.
     fn server(&self, r: &Request, address: &str) -> Report {
         let at = r.srv().location;
         let scope = self.scope_of(at);
-        let host = String::from_utf8_lossy(&r.host).into_owned();
+        let host = String::from_utf8_lossy(&r.target.host).into_owned();
         let words: Vec<(String, At)> = scope
             .map(|scope| self.scopes.own(scope, "server_name"))
             .unwrap_or_default()
@@ -316,7 +343,7 @@ impl Teller<'_> {
             Some((reason, place)) => (format!("\"{host}\" {reason}, on {address}"), place),
             None => {
                 let listener = self.plan.listener_of(r.connection());
-                let default = listener.is_some_and(|listener| listener.default_server == r.server);
+                let default = listener.is_some_and(|listener| listener.default_server == r.scope.server);
                 let why = if default { "no server_name matches, default server of" } else { "server selected on" };
                 (format!("\"{host}\": {why} {address}"), server_at)
             }
@@ -421,6 +448,10 @@ fn names(order: HandlerOrder) -> &'static [&'static str] {
         HandlerOrder::LimitConn => &["limit_conn"],
         HandlerOrder::Access => &["allow", "deny", "satisfy"],
         HandlerOrder::AuthBasic => &["auth_basic", "auth_basic_user_file", "satisfy"],
+        HandlerOrder::AuthFailureLimit => &["auth_failure_limit"],
+        HandlerOrder::AuthJwt => {
+            &["auth_jwt", "auth_jwt_key_file", "auth_jwt_key_request", "auth_jwt_require", "satisfy"]
+        }
         HandlerOrder::AuthRequest => &["auth_request"],
         HandlerOrder::TrackUploads => &["track_uploads"],
         HandlerOrder::TryFiles => &["try_files"],
@@ -432,6 +463,7 @@ fn names(order: HandlerOrder) -> &'static [&'static str] {
         HandlerOrder::Dav | HandlerOrder::DavGuard => &["dav_methods"],
         HandlerOrder::CompressedFiles => &["gzip_static"],
         HandlerOrder::Degradation => &["degrade"],
+        HandlerOrder::ServerChallenge => &["acme_issuer"],
         HandlerOrder::ServerOcsp => &["ssl_ocsp"],
         HandlerOrder::ServerEarlyBody => &["client_body_early_read"],
         HandlerOrder::Video => &["mp4", "flv"],

@@ -1,4 +1,4 @@
-//! What became of a request, as text and as JSON.
+//! The trace of a request as text and as JSON.
 
 use serde_json::{Value, json as object};
 use std::fmt::Write;

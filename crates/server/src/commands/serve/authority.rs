@@ -1,5 +1,5 @@
-//! A certificate authority of the user's own, for `tidegate serve --tls`. It can only vouch for names and addresses of this machine and
-//! of private networks, so that whoever gets hold of its key gains nothing elsewhere.
+//! A local certificate authority for `tidegate serve --tls`. Name constraints restrict it to this machine and private
+//! networks, so that a stolen key is useless elsewhere.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CidrSubnet, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
@@ -19,7 +19,7 @@ const AUTHORITY_USED_DAYS: u32 = 3500;
 /// Browsers take no more than 398.
 const CERTIFICATE_DAYS: u32 = 90;
 
-/// What a server on this machine shows.
+/// Certificate and key of a server on this machine.
 pub struct Identity {
     /// The certificate and its key, as PEM.
     pub certificate: String,
@@ -28,10 +28,10 @@ pub struct Identity {
     pub authority: Result<PathBuf, String>,
 }
 
-/// A certificate for an address and the names of this machine, by an authority that is made the first time.
+/// Issues a certificate for an address and the names of this machine; creates the authority on first use.
 ///
 /// # Errors
-/// What is there cannot be read, with the way out.
+/// Unreadable files, with a remedy.
 pub fn identity(address: IpAddr) -> Result<Identity, String> {
     let folder = folder();
     let (key, authority) = match &folder {
@@ -43,7 +43,7 @@ pub fn identity(address: IpAddr) -> Result<Identity, String> {
                 (key, place.map_err(|e| format!("{}: {e}", folder.display())))
             }
         },
-        None => (new_key()?, Err("neither XDG_DATA_HOME nor HOME says where".into())),
+        None => (new_key()?, Err("neither XDG_DATA_HOME nor HOME is set".into())),
     };
     let params = authority_params(&key)?;
     let own = new_key()?;
@@ -73,12 +73,12 @@ fn kept(folder: &Path) -> Result<Option<KeyPair>, String> {
     if age > DAY * AUTHORITY_USED_DAYS || !folder.join(CERTIFICATE).exists() {
         return Ok(None);
     }
-    let said = |e: String| format!("{}: {e}; remove it to have a new authority made", path.display());
+    let said = |e: String| format!("{}: {e}; remove it to create a new authority", path.display());
     let text = fs::read_to_string(&path).map_err(|e| said(e.to_string()))?;
     KeyPair::from_pem(&text).map(Some).map_err(|e| said(e.to_string()))
 }
 
-/// Writes it down: the key for nobody else to read, the certificate for everybody.
+/// Saves the authority: the key with mode 600, the certificate readable.
 fn keep(folder: &Path, key: &KeyPair) -> Result<(), String> {
     let certificate = authority_params(key)?.self_signed(key).map_err(|e| e.to_string())?.pem();
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|e| e.to_string())?;
@@ -96,7 +96,7 @@ fn keep(folder: &Path, key: &KeyPair) -> Result<(), String> {
     Ok(())
 }
 
-/// What the authority says of itself: the same for the same key, so that what it signs names it rightly.
+/// Parameters of the authority's certificate: equal for equal keys, so that issued certificates name it correctly.
 fn authority_params(key: &KeyPair) -> Result<CertificateParams, String> {
     let mut params = CertificateParams::default();
     let mark: String = key.public_key_raw().iter().skip(1).take(4).map(|byte| format!("{byte:02x}")).collect();
@@ -115,7 +115,7 @@ fn validity(days: u32) -> (time::OffsetDateTime, time::OffsetDateTime) {
     ((now - DAY).into(), (now + DAY * days).into())
 }
 
-/// The names and networks that are nobody else's (RFC 6761, 6762, 1918, 4193, 3927, 4291).
+/// Names and networks of local use (RFC 6761, 6762, 1918, 4193, 3927, 4291).
 fn permitted() -> Vec<GeneralSubtree> {
     let v4 = |a, b, prefix| GeneralSubtree::IpAddress(CidrSubnet::from_v4_prefix([a, b, 0, 0], prefix));
     let v6 = |first: u16, prefix| {
@@ -155,7 +155,7 @@ fn leaf(address: IpAddr) -> Result<CertificateParams, String> {
     Ok(params)
 }
 
-/// Whether the authority may vouch for it.
+/// Tells whether the constraints permit an address.
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_private() || v4.is_loopback() || v4.is_link_local(),

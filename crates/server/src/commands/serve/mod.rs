@@ -37,7 +37,7 @@ const TLS_PORT: u16 = 8443;
 /// How many ports are tried when none was asked for.
 const PORTS_MAX: u16 = 100;
 
-/// What was asked for.
+/// Command line options.
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     directory: PathBuf,
@@ -135,9 +135,12 @@ fn parse(arguments: &[OsString]) -> Result<Request, String> {
     while let Some(argument) = parser.next().map_err(|e| e.to_string())? {
         match argument {
             Value(path) if directory.is_none() => directory = Some(PathBuf::from(path)),
-            Value(path) => return Err(format!("one directory at a time: \"{}\" is a second one", path.display())),
+            Value(path) => {
+                return Err(format!("only one directory can be served: \"{}\" is a second one", path.display()));
+            }
             Long("listen") | Short('l') => {
-                let text = parser.value().map_err(|_| "--listen needs an address, 127.0.0.1:8080 say".to_string())?;
+                let text =
+                    parser.value().map_err(|_| "--listen needs an address such as 127.0.0.1:8080".to_string())?;
                 listen = Some(parse_address(&text.to_string_lossy())?);
             }
             Long("print") => print = true,

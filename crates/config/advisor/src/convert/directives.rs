@@ -1,0 +1,749 @@
+//! Translates Apache's directives except rewriting: each becomes nginx lines, or is left with a reason.
+
+use super::{Block, Converter, Server, below, word};
+use crate::scope::quoted;
+use htaccess::access::{Ordered, Require, Who};
+use htaccess::settings::section_holds;
+use htaccess::syntax::Line;
+
+/// Position of lines: the directory as a URI path (`/`, `/sub/`; `None`: the server), and the target location's words.
+#[derive(Clone, Debug, Default)]
+pub struct LinePlace {
+    pub dir: Option<String>,
+    pub location: Option<String>,
+}
+
+/// Directives without a counterpart: nginx does so by default, or has no use for them.
+const NEEDLESS: &[&str] = &[
+    "serveradmin",
+    "usecanonicalname",
+    "hostnamelookups",
+    "keepalive",
+    "maxkeepaliverequests",
+    "serversignature",
+    "servertokens",
+    "allowoverride",
+    "sslengine",
+    "sslhonorcipherorder",
+    "sslcompression",
+    "sslsessiontickets",
+    "sslsessioncache",
+    "proxyrequests",
+    "sslusestapling",
+    "sslstaplingcache",
+    "enablesendfile",
+    "enablemmap",
+    "fileetag",
+    "logformat",
+    "protocols",
+    "directoryslash",
+    "proxypassreversecookiedomain",
+    "proxypassreversecookiepath",
+    "traceenable",
+    "loglevel",
+    "setoutputfilter",
+    "addencoding",
+    "contentdigest",
+    "proxyvia",
+    "deflatecompressionlevel",
+    "addoutputfilter",
+    "browsermatch",
+    "browsermatchnocase",
+    "addlanguage",
+    "indexoptions",
+    "indexignore",
+    "serverpath",
+    "ssloptions",
+    "acceptpathinfo",
+];
+
+impl Converter<'_> {
+    pub(super) fn directives(&mut self, lines: &[Line], server: &mut Server, dir: Option<&str>) {
+        let location = dir.filter(|dir| *dir != "/").map(|dir| format!("^~ {dir}"));
+        let place = LinePlace { dir: dir.map(str::to_string), location };
+        for line in lines.iter().filter(|line| line.is("DocumentRoot")) {
+            server.root = Some(self.absolute(line.arg(0)));
+        }
+        for line in lines.iter().filter(|line| line.is("Alias")) {
+            server
+                .aliases
+                .push((line.arg(0).to_string(), self.absolute(line.arg(1)).trim_end_matches('/').to_string()));
+        }
+        self.lines(lines, server, &if dir.is_none() { LinePlace::default() } else { place });
+    }
+
+    fn absolute(&self, path: &str) -> String {
+        let path = self.filled(path);
+        if path.starts_with('/') { path } else { format!("{}/{path}", self.options.server_root) }
+    }
+
+    fn lines(&mut self, lines: &[Line], server: &mut Server, place: &LinePlace) {
+        let mut access = Access::default();
+        for line in lines {
+            if let Some(inner) = &line.section {
+                match section_holds(line) {
+                    Some(true) => self.lines(inner, server, place),
+                    Some(false) if line.is("IfModule") && super::usual(line.arg(0)) => self.lines(inner, server, place),
+                    Some(false) => {}
+                    None => self.section(line, inner, server, place, &mut access),
+                }
+                continue;
+            }
+            let name = line.name.to_ascii_lowercase();
+            if name.starts_with("rewrite") {
+                let result = server.rewrites.take(line, place.dir.as_deref(), &self.file);
+                self.settle(line, result, server, place);
+                continue;
+            }
+            if access.take(line, &name) {
+                continue;
+            }
+            let result = self.directive(line, &name, server, place);
+            self.settle(line, result, server, place);
+        }
+        if !access.is_empty() {
+            let result = access.lines();
+            let line = access.first.clone().unwrap_or_default();
+            let mut target = Block::default();
+            match result {
+                Ok(lines) => target.lines = lines,
+                // An untranslatable rule denies: allowing would open a protected resource.
+                Err(why) => {
+                    target.line("deny all;");
+                    self.leave(&line, &why, &mut target);
+                }
+            }
+            // The default; written only where another rule stood.
+            if place.location.is_none() && target.lines == ["allow all;"] {
+                return;
+            }
+            let block = block(server, place);
+            for line in target.lines {
+                block.line(line);
+            }
+        }
+    }
+
+    fn settle(&mut self, line: &Line, result: Result<(), String>, server: &mut Server, place: &LinePlace) {
+        if let Err(why) = result {
+            let mut comment = Block::default();
+            self.leave(line, &why, &mut comment);
+            block(server, place).lines.extend(comment.lines);
+        }
+    }
+
+    fn section(&mut self, line: &Line, inner: &[Line], server: &mut Server, place: &LinePlace, access: &mut Access) {
+        let name = line.name.to_ascii_lowercase();
+        let words = match name.as_str() {
+            "directory" if line.args.len() == 1 && !line.arg(0).contains(['*', '?', '[']) => {
+                let path = self.absolute(line.arg(0));
+                let alias = server.aliases.iter().find_map(|(uri, folder)| Some((uri.clone(), below(&path, folder)?)));
+                match (server.root.as_deref().and_then(|root| below(&path, root)), alias) {
+                    (Some(rest), _) => return self.directives_of(inner, server, &format!("{rest}/")),
+                    (None, Some((uri, rest))) => {
+                        return self.directives_of(inner, server, &format!("{}{rest}/", uri.trim_end_matches('/')));
+                    }
+                    // Rules of directories above the root apply to the whole server.
+                    _ if server.root.as_deref().is_some_and(|root| below(root, &path).is_some()) => {
+                        return self.lines(inner, server, &LinePlace { dir: Some("/".into()), location: None });
+                    }
+                    _ => None,
+                }
+            }
+            "location" if line.args.len() == 1 && !line.arg(0).contains(['*', '?']) => {
+                let path = line.arg(0);
+                if path == "/" {
+                    return self.lines(inner, server, place);
+                }
+                Some(format!("^~ {path}"))
+            }
+            "locationmatch" if line.args.len() == 1 => Some(format!("~ {}", word(line.arg(0)))),
+            "files" if line.args.len() == 1 => Some(format!("~ {}", word(&of_glob(line.arg(0))))),
+            "files" if line.arg(0) == "~" => Some(format!("~ {}", word(&of_name(line.arg(1))))),
+            "filesmatch" if line.args.len() == 1 => {
+                if inner.iter().any(|line| line.is("SetHandler")) && line.arg(0).contains("php") {
+                    for handler in inner.iter().filter(|line| line.is("SetHandler")) {
+                        let result = self.directive(handler, "sethandler", server, place);
+                        self.settle(handler, result, server, place);
+                    }
+                    return;
+                }
+                Some(format!("~ {}", word(&of_name(line.arg(0)))))
+            }
+            "requireany" | "requireall" | "requirenone" => {
+                access.require(line);
+                return;
+            }
+            "limit" | "limitexcept" => {
+                if name == "limitexcept" {
+                    let mut own = Access::default();
+                    if inner.iter().all(|line| own.take(line, &line.name.to_ascii_lowercase()))
+                        && let Ok(lines) = own.lines()
+                        && place.location.is_some()
+                    {
+                        let target = block(server, place);
+                        target.line(format!("limit_except {} {{", line.args.join(" ")));
+                        target.lines.extend(lines);
+                        target.line("}");
+                        return;
+                    }
+                }
+                None
+            }
+            _ => None,
+        };
+        match words {
+            Some(words) => {
+                let nested = place.location.as_ref().map(|outer| format!("{outer}\n{words}"));
+                self.lines(inner, server, &LinePlace { dir: None, location: Some(nested.unwrap_or(words)) });
+            }
+            None => {
+                let mut comment = Block::default();
+                self.leave(line, "this section and its contents have no translation", &mut comment);
+                for inner in inner {
+                    self.leave(inner, "the enclosing section has no translation", &mut comment);
+                }
+                block(server, place).lines.extend(comment.lines);
+            }
+        }
+    }
+
+    fn directives_of(&mut self, inner: &[Line], server: &mut Server, dir: &str) {
+        let location = (dir != "/").then(|| format!("^~ {dir}"));
+        self.lines(inner, server, &LinePlace { dir: Some(dir.to_string()), location });
+    }
+
+    fn directive(&mut self, line: &Line, name: &str, server: &mut Server, place: &LinePlace) -> Result<(), String> {
+        let args: Vec<String> = line.args.iter().map(|arg| self.filled(arg)).collect();
+        let arg = |index: usize| args.get(index).map_or("", String::as_str);
+        let value = |text: &str| word(text);
+        match name {
+            _ if NEEDLESS.contains(&name) => {
+                if name == "sslengine" {
+                    server.secure = arg(0).eq_ignore_ascii_case("on");
+                }
+            }
+            "servername" => {
+                let bare = arg(0).split("://").last().unwrap_or_default();
+                server.names.insert(0, bare.split(':').next().unwrap_or_default().to_string());
+            }
+            "serveralias" => server.names.extend(args.iter().cloned()),
+            "documentroot" => {}
+            "directoryindex" => block(server, place).set("index", &args.join(" ")),
+            "errorlog" if !arg(0).starts_with(['|', 's']) => {
+                let path = self.absolute(arg(0));
+                block(server, place).line(format!("error_log {};", value(&path)));
+            }
+            "customlog" | "transferlog" if !arg(0).starts_with('|') && args.len() <= 2 => {
+                let format = if matches!(arg(1), "" | "combined" | "vhost_combined") { "combined" } else { arg(1) };
+                if format != "combined" {
+                    return Err(format!("the format \"{format}\" has no counterpart; write a log_format"));
+                }
+                let path = self.absolute(arg(0));
+                block(server, place).line(format!("access_log {} combined;", value(&path)));
+            }
+            "errordocument" => {
+                let target = args.get(1..).unwrap_or_default().join(" ");
+                if target.starts_with('/') || target.starts_with("http") {
+                    block(server, place).line(format!("error_page {} {};", arg(0), value(&target)));
+                } else {
+                    return Err("inline text: write it to a file and use error_page".into());
+                }
+            }
+            "redirect" | "redirectpermanent" | "redirecttemp" | "redirectmatch" => {
+                return redirect(name, &args, server);
+            }
+            "alias" => {
+                let (uri, folder) = (arg(0), self.absolute(arg(1)));
+                let alias = (uri.to_string(), folder.trim_end_matches('/').to_string());
+                if !server.aliases.contains(&alias) {
+                    server.aliases.push(alias);
+                }
+                let is_folder = uri.ends_with('/') || !uri.rsplit('/').next().unwrap_or_default().contains('.');
+                let words = if is_folder { format!("^~ {}/", uri.trim_end_matches('/')) } else { format!("= {uri}") };
+                let folder = if is_folder { format!("{}/", folder.trim_end_matches('/')) } else { folder };
+                server.block.location(&words).line(format!("alias {};", value(&folder)));
+                if is_folder && !uri.ends_with('/') {
+                    server.block.location(&format!("= {uri}")).line(format!("return 301 {uri}/;"));
+                }
+            }
+            "proxypass" if args.len() >= 2 => {
+                let (uri, url) = if place.location.is_some() { ("", arg(0)) } else { (arg(0), arg(1)) };
+                if url == "!" || !(url.starts_with("http://") || url.starts_with("https://")) || args.len() > 3 {
+                    return Err("this kind of ProxyPass has no translation".into());
+                }
+                let (uri, url) = (uri.to_string(), url.to_string());
+                let target = match uri.as_str() {
+                    "" => block(server, place),
+                    "/" => server.block.location("/"),
+                    // Apache joins the rest of the path to the URL: both need a slash.
+                    uri => server.block.location(&format!("^~ {}/", uri.trim_end_matches('/'))),
+                };
+                proxy(target, &uri, &url);
+            }
+            "proxypass" if place.location.is_some() => {
+                let url = arg(0).to_string();
+                if !url.starts_with("http") {
+                    return Err("this kind of ProxyPass has no translation".into());
+                }
+                proxy(block(server, place), "", &url);
+            }
+            "proxypassreverse" => {}
+            "proxypreservehost" => {
+                if arg(0).eq_ignore_ascii_case("on") {
+                    server.block.line("proxy_set_header Host $host;");
+                }
+            }
+            "proxytimeout" => block(server, place).set("proxy_read_timeout", &format!("{}s", arg(0))),
+            "sslcertificatefile" => server.block.set("ssl_certificate", &value(&self.absolute(arg(0)))),
+            "sslcertificatekeyfile" => server.block.set("ssl_certificate_key", &value(&self.absolute(arg(0)))),
+            "sslcertificatechainfile" => {
+                return Err("append this file to the file of ssl_certificate".into());
+            }
+            "sslprotocol" => {
+                server.block.set("ssl_protocols", &protocols(&args));
+            }
+            "sslciphersuite" => server.block.set("ssl_ciphers", &value(args.last().map_or("", String::as_str))),
+            "header" => return header(&args, block(server, place)),
+            "requestheader" => match (arg(0).to_ascii_lowercase().as_str(), args.len()) {
+                ("set", 3) if !arg(2).contains('%') => {
+                    let line = format!("proxy_set_header {} {};", arg(1), value(arg(2)));
+                    block(server, place).line(line);
+                }
+                ("unset", 2) if arg(1).eq_ignore_ascii_case("proxy") => {}
+                ("unset", 2) => block(server, place).line(format!("proxy_set_header {} \"\";", arg(1))),
+                _ => return Err("this form has no translation".into()),
+            },
+            "options" => {
+                let on = |name: &str| args.iter().any(|word| word.trim_start_matches('+').eq_ignore_ascii_case(name));
+                let off = args.iter().any(|word| word.eq_ignore_ascii_case("-Indexes"));
+                if on("indexes") || on("all") {
+                    block(server, place).set("autoindex", "on");
+                } else if off {
+                    block(server, place).set("autoindex", "off");
+                }
+                if on("includes") {
+                    block(server, place).set("ssi", "on");
+                }
+                if on("execcgi") {
+                    return Err("CGI programs are not supported: use an application server".into());
+                }
+                if on("multiviews") {
+                    return Err("MultiViews has no equivalent; try_files $uri $uri.html is similar".into());
+                }
+            }
+            "adddefaultcharset" => {
+                let charset = match arg(0).to_ascii_lowercase().as_str() {
+                    "on" => "iso-8859-1".to_string(),
+                    other => other.to_string(),
+                };
+                block(server, place).set("charset", &charset);
+            }
+            "addtype" if !arg(0).contains("php") => {
+                let extensions: Vec<&str> = args.iter().skip(1).map(|e| e.trim_start_matches('.')).collect();
+                let target = block(server, place);
+                target.line(format!("location ~* {} {{", value(&format!("\\.({})$", extensions.join("|")))));
+                target.line("types { }");
+                target.line(format!("default_type {};", value(arg(0))));
+                target.line("}");
+            }
+            "forcetype" => {
+                let target = block(server, place);
+                target.line("types { }");
+                target.set("default_type", &value(arg(0)));
+            }
+            "addhandler" | "sethandler" | "addtype" => {
+                let what = args.join(" ");
+                if let Some(proxy) = what.strip_prefix("proxy:") {
+                    let socket = proxy.split('|').next().unwrap_or_default();
+                    let tcp = proxy
+                        .strip_prefix("fcgi://")
+                        .map(|rest| rest.split('/').next().unwrap_or_default().to_string());
+                    server.php = Some(tcp.unwrap_or_else(|| socket.to_string()));
+                } else if what.contains("php") && !what.contains(".html") {
+                    server.php.get_or_insert_with(|| self.options.php.clone());
+                } else {
+                    return Err("handlers for file types have no translation".into());
+                }
+            }
+            "php_value" | "php_admin_value" | "php_flag" | "php_admin_flag" => {
+                server.php_values.insert(arg(0).to_string(), arg(1).to_string());
+                server.php.get_or_insert_with(|| self.options.php.clone());
+            }
+            "expiresactive" => {
+                if arg(0).eq_ignore_ascii_case("off") {
+                    block(server, place).set("expires", "off");
+                }
+            }
+            "expiresdefault" | "expiresbytype" => {
+                return self.expires(name, &args, server, place);
+            }
+            "addoutputfilterbytype" => {
+                let types: Vec<&str> = args.iter().skip(1).map(String::as_str).filter(|t| *t != "text/html").collect();
+                let on = if arg(0).to_ascii_lowercase().contains("brotli") { "brotli" } else { "gzip" };
+                server.block.set(on, "on");
+                let line = format!("{on}_types ");
+                let old = server
+                    .block
+                    .lines
+                    .iter()
+                    .find_map(|l| l.strip_prefix(&line).map(|l| l.trim_end_matches(';').to_string()));
+                let mut all: Vec<String> = old.iter().flat_map(|old| old.split(' ')).map(str::to_string).collect();
+                all.extend(types.iter().map(|t| (*t).to_string()).filter(|t| !all.contains(t)).collect::<Vec<_>>());
+                if !all.is_empty() {
+                    server.block.set(&format!("{on}_types"), &all.join(" "));
+                }
+            }
+            "limitrequestbody" => block(server, place).set("client_max_body_size", arg(0)),
+            "timeout" => {
+                server.block.set("client_body_timeout", &format!("{}s", arg(0)));
+                server.block.set("send_timeout", &format!("{}s", arg(0)));
+            }
+            "keepalivetimeout" => server.block.set("keepalive_timeout", &format!("{}s", arg(0))),
+            "setenv" => {
+                return Err("set it where requests are proxied: fastcgi_param NAME VALUE".into());
+            }
+            "setenvif" | "setenvifnocase" => return Err("use a map of the attribute".into()),
+            "include" | "includeoptional" => return Err("add the included files to the command line".into()),
+            "scriptalias" | "scriptaliasmatch" => {
+                return Err("CGI programs are not supported: use an application server".into());
+            }
+            _ => return Err("it has no translation".into()),
+        }
+        Ok(())
+    }
+
+    fn expires(&mut self, name: &str, args: &[String], server: &mut Server, place: &LinePlace) -> Result<(), String> {
+        let (media, text) = match name {
+            "expiresdefault" => (None, args.join(" ")),
+            _ => (args.first(), args.get(1..).unwrap_or_default().join(" ")),
+        };
+        let time = duration(&text).ok_or("this time has no translation")?;
+        let Some(media) = media else {
+            if !block(server, place).lines.iter().any(|line| line.starts_with("expires $")) {
+                block(server, place).set("expires", &time);
+            }
+            self.map(None, &time);
+            return Ok(());
+        };
+        self.map(Some(media), &time);
+        block(server, place).set("expires", "$expires_by_type");
+        Ok(())
+    }
+
+    fn map(&mut self, media: Option<&str>, time: &str) {
+        const HEAD: &str = "map $sent_http_content_type $expires_by_type {";
+        if !self.http.lines.iter().any(|line| line == HEAD) {
+            if media.is_none() {
+                return;
+            }
+            self.http.lines.extend([HEAD.to_string(), "default off;".into(), "}".into()]);
+        }
+        let Some(at) = self.http.lines.iter().position(|line| line == HEAD) else { return };
+        match media {
+            None => {
+                if let Some(line) = self.http.lines.get_mut(at + 1) {
+                    *line = format!("default {time};");
+                }
+            }
+            Some(media) => {
+                let pattern = format!("\"~*^{}\"", media.replace('.', "\\.").replace('+', "\\+").replace('*', ".*"));
+                let line = format!("{pattern} {time};");
+                if !self.http.lines.iter().any(|own| own.starts_with(&format!("{pattern} "))) {
+                    self.http.lines.insert(at + 2, line);
+                }
+            }
+        }
+    }
+}
+
+pub fn block<'s>(server: &'s mut Server, place: &LinePlace) -> &'s mut Block {
+    match &place.location {
+        None => &mut server.block,
+        Some(words) => words.split('\n').fold(&mut server.block, |block, words| block.location(words)),
+    }
+}
+
+fn proxy(target: &mut Block, uri: &str, url: &str) {
+    let url = match uri {
+        "" | "/" => url.to_string(),
+        _ => format!("{}/", url.trim_end_matches('/')),
+    };
+    target.set("proxy_pass", &word(&url));
+}
+
+fn redirect(name: &str, args: &[String], server: &mut Server) -> Result<(), String> {
+    let mut words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut status = if name == "redirectpermanent" { 301 } else { 302 };
+    let named = words.first().and_then(|word| match word.to_ascii_lowercase().as_str() {
+        "permanent" => Some(301),
+        "temp" => Some(302),
+        "seeother" => Some(303),
+        "gone" => Some(410),
+        number => number.parse::<u16>().ok(),
+    });
+    if let (Some(code), "redirect" | "redirectmatch") = (named, name) {
+        status = code;
+        words.remove(0);
+    }
+    let from = words.first().copied().ok_or("bad arguments")?;
+    let is_redirect = (300..400).contains(&status);
+    let (words, target) = match (name, words.get(1), is_redirect) {
+        ("redirectmatch", to, _) => (format!("~ {}", word(from)), to.map(|to| (*to).to_string())),
+        (_, Some(to), true) if from == "/" => {
+            ("/".to_string(), Some(format!("{}$request_uri", to.trim_end_matches('/'))))
+        }
+        (_, Some(to), true) => {
+            let pattern = format!("^{}(?<rest>/.*)?$", regex_quoted(from.trim_end_matches('/')));
+            (format!("~ {}", word(&pattern)), Some(format!("{}$rest$is_args$args", to.trim_end_matches('/'))))
+        }
+        (_, None, false) => (format!("^~ {from}"), None),
+        _ => return Err("bad arguments".into()),
+    };
+    let location = server.block.location(&words);
+    match target.filter(|_| is_redirect) {
+        Some(target) => location.line(format!("return {status} {};", word(&target))),
+        None => location.line(format!("return {status};")),
+    }
+    Ok(())
+}
+
+fn header(args: &[String], block: &mut Block) -> Result<(), String> {
+    let mut words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut always = false;
+    if let Some(first) =
+        words.first().copied().filter(|w| w.eq_ignore_ascii_case("always") || w.eq_ignore_ascii_case("onsuccess"))
+    {
+        always = first.eq_ignore_ascii_case("always");
+        words.remove(0);
+    }
+    match words.as_slice() {
+        [action, name, value] if !value.contains("%{") => {
+            let value = value.replace("%%", "%");
+            if !matches!(action.to_ascii_lowercase().as_str(), "set" | "add" | "append" | "merge" | "setifempty") {
+                return Err("this action has no translation".into());
+            }
+            if value.contains('$') {
+                return Err("a value with \"$\" has no translation".into());
+            }
+            // `set` also replaces fields of upstream responses.
+            if action.eq_ignore_ascii_case("set") {
+                block.lines.retain(|line| !line.starts_with(&format!("add_header {name} ")));
+            }
+            let always = if always { " always" } else { "" };
+            block.line(format!("add_header {name} {}{always};", quoted(&value, true)));
+            Ok(())
+        }
+        [action, name] if action.eq_ignore_ascii_case("unset") => {
+            block.line(format!("more_clear_headers {};", word(name)));
+            Ok(())
+        }
+        _ => Err("this form has no translation".into()),
+    }
+}
+
+fn protocols(args: &[String]) -> String {
+    const ALL: &[&str] = &["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
+    let mut on: Vec<&str> = Vec::new();
+    for word in args {
+        let (add, name) = match word.split_at_checked(1) {
+            Some(("-", name)) => (false, name),
+            Some(("+", name)) => (true, name),
+            _ => (true, word.as_str()),
+        };
+        if name.eq_ignore_ascii_case("all") {
+            on = if add { ALL.to_vec() } else { Vec::new() };
+        } else if let Some(known) = ALL.iter().find(|known| known.eq_ignore_ascii_case(name)) {
+            on.retain(|own| own != known);
+            if add {
+                on.push(known);
+            }
+        }
+    }
+    on.sort_unstable();
+    if on.is_empty() { "TLSv1.2 TLSv1.3".into() } else { on.join(" ") }
+}
+
+/// Converts `access plus 1 month` to nginx's form.
+fn duration(text: &str) -> Option<String> {
+    let text = text.trim_matches('"');
+    if let Some(seconds) = text.strip_prefix('A').and_then(|n| n.parse::<u64>().ok()) {
+        return Some(format!("{seconds}s"));
+    }
+    if let Some(seconds) = text.strip_prefix('M').and_then(|n| n.parse::<u64>().ok()) {
+        return Some(format!("modified {seconds}s"));
+    }
+    let mut words = text.split_whitespace();
+    let modified = match words.next()?.to_ascii_lowercase().as_str() {
+        "access" | "now" => "",
+        "modification" => "modified ",
+        _ => return None,
+    };
+    let mut out = 0_u64;
+    let mut words = words.peekable();
+    words.next_if(|word| word.eq_ignore_ascii_case("plus"));
+    while let Some(number) = words.next() {
+        let number: u64 = number.parse().ok()?;
+        let unit = match words.next()?.to_ascii_lowercase().trim_end_matches('s') {
+            "year" => 31_536_000,
+            "month" => 2_592_000,
+            "week" => 604_800,
+            "day" => 86_400,
+            "hour" => 3_600,
+            "minute" => 60,
+            "second" => 1,
+            _ => return None,
+        };
+        out += number * unit;
+    }
+    Some(format!("{modified}{out}s"))
+}
+
+fn of_name(pattern: &str) -> String {
+    let (start, bare) = pattern.strip_prefix('^').map_or(("", pattern), |bare| ("/", bare));
+    if bare.ends_with('$') && !bare.ends_with("\\$") {
+        format!("{start}{bare}")
+    } else {
+        format!("{start}{bare}[^/]*$")
+    }
+}
+
+fn of_glob(glob: &str) -> String {
+    let mut out = String::from("/");
+    for c in glob.chars() {
+        match c {
+            '*' => out.push_str("[^/]*"),
+            '?' => out.push_str("[^/]"),
+            c => out.push_str(&regex_quoted(&c.to_string())),
+        }
+    }
+    out + "$"
+}
+
+pub fn regex_quoted(text: &str) -> String {
+    text.chars().flat_map(|c| if "\\.+*?()[]{}^$|".contains(c) { vec!['\\', c] } else { vec![c] }).collect()
+}
+
+#[derive(Default)]
+struct Access {
+    require: Vec<Result<Require, String>>,
+    ordered: Option<Ordered>,
+    wrong: Option<String>,
+    auth: Vec<String>,
+    user: bool,
+    any: bool,
+    first: Option<Line>,
+}
+
+impl Access {
+    fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+    fn require(&mut self, line: &Line) {
+        self.first.get_or_insert_with(|| line.clone());
+        self.require.push(Require::of(line));
+    }
+    fn take(&mut self, line: &Line, name: &str) -> bool {
+        match name {
+            "require" if line.arg(0).eq_ignore_ascii_case("valid-user") => self.user = true,
+            "require" => self.require.push(Require::of(line)),
+            "order" => {
+                let order = line.args.join(",").to_ascii_lowercase();
+                self.ordered.get_or_insert_default().deny_last = order.starts_with("allow");
+            }
+            "allow" | "deny" => match Who::list(&line.args) {
+                Ok(list) if name == "allow" => self.ordered.get_or_insert_default().allow.extend(list),
+                Ok(list) => self.ordered.get_or_insert_default().deny.extend(list),
+                Err(why) => self.wrong = Some(why),
+            },
+            "satisfy" => self.any = line.arg(0).eq_ignore_ascii_case("any"),
+            "authtype" if line.arg(0).eq_ignore_ascii_case("basic") => {}
+            "authname" => self.auth.push(format!("auth_basic {};", quoted(line.arg(0), true))),
+            "authuserfile" => self.auth.push(format!("auth_basic_user_file {};", word(line.arg(0)))),
+            "authbasicprovider" if line.arg(0).eq_ignore_ascii_case("file") => {}
+            _ => return false,
+        }
+        self.first.get_or_insert_with(|| line.clone());
+        true
+    }
+    /// Fails on requirements that allow and deny cannot express.
+    fn lines(&self) -> Result<Vec<String>, String> {
+        let mut out = Vec::new();
+        if let Some(why) = &self.wrong {
+            return Err(why.clone());
+        }
+        if self.user {
+            if !self.auth.iter().any(|line| line.starts_with("auth_basic ")) {
+                out.push("auth_basic restricted;".to_string());
+            }
+            out.extend(self.auth.iter().cloned());
+        }
+        if self.any || (self.user && !self.require.is_empty()) {
+            out.push("satisfy any;".into());
+        }
+        for require in &self.require {
+            let require = require.as_ref().map_err(Clone::clone)?;
+            rules(require, &mut out)?;
+        }
+        if out.iter().any(|line| line.starts_with("allow ")) && !out.iter().any(|line| line.ends_with(" all;")) {
+            out.push("deny all;".into());
+        }
+        if let Some(ordered) = &self.ordered {
+            let one = |word: &str, who: &Who| match who {
+                Who::All => Ok(format!("{word} all;")),
+                Who::Network(network) => Ok(format!("{word} {};", network.shown())),
+                Who::Env(_) => Err("a rule for a variable has no translation".to_string()),
+            };
+            let allow = ordered.allow.iter().map(|who| one("allow", who)).collect::<Result<Vec<_>, _>>()?;
+            let deny = ordered.deny.iter().map(|who| one("deny", who)).collect::<Result<Vec<_>, _>>()?;
+            // The list that decides last in Apache comes first in nginx; the catch-all stands last.
+            let (first, second, end) =
+                if ordered.deny_last { (deny, allow, "deny all;") } else { (allow, deny, "allow all;") };
+            let is_all = |line: &String| line.ends_with(" all;");
+            if first.iter().any(is_all) {
+                out.extend(first.iter().filter(|line| is_all(line)).cloned());
+            } else {
+                out.extend(first);
+                out.extend(second.iter().filter(|line| !is_all(line)).cloned());
+                out.extend(second.iter().filter(|line| is_all(line)).cloned());
+                if !out.iter().any(is_all) {
+                    out.push(end.into());
+                }
+            }
+        }
+        Ok(out)
+    }
+}
+
+fn rules(require: &Require, out: &mut Vec<String>) -> Result<(), String> {
+    match require {
+        Require::All(true) => out.push("allow all;".into()),
+        Require::All(false) => out.push("deny all;".into()),
+        Require::Networks(list) => out.extend(list.iter().map(|network| format!("allow {};", network.shown()))),
+        Require::Local => out.extend(["allow 127.0.0.0/8;".into(), "allow ::1;".into()]),
+        Require::AnyOf(list) => {
+            for one in list {
+                rules(one, out)?;
+            }
+        }
+        Require::AllOf(list) => {
+            // "all but these": the denied clients first, then everyone.
+            let (not, rest): (Vec<_>, Vec<_>) = list.iter().partition(|one| matches!(one, Require::Not(_)));
+            if rest.as_slice() != [&Require::All(true)] && rest.len() > 1 {
+                return Err("several requirements at once have no translation".into());
+            }
+            for one in not {
+                let Require::Not(inner) = one else { continue };
+                let Require::Networks(networks) = &**inner else {
+                    return Err("\"not\" of anything but addresses has no translation".into());
+                };
+                out.extend(networks.iter().map(|network| format!("deny {};", network.shown())));
+            }
+            for one in rest {
+                rules(one, out)?;
+            }
+        }
+        _ => return Err("this requirement has no translation".into()),
+    }
+    Ok(())
+}

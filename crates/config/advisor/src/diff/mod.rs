@@ -1,0 +1,333 @@
+//! `tidegate diff`: changes for requests between two configurations.
+//! Matches blocks (servers by addresses and names, locations by name) and compares the values in force after
+//! inheritance and defaults. Formatting, includes and irrelevant order make no difference; an inherited change is
+//! reported once, at its origin.
+
+mod matching;
+mod report;
+
+pub use report::{json, text};
+
+use crate::location::Name;
+use crate::scope::{ScopeId, Scopes, quoted};
+use conf_schema::value::{parse_msec, parse_offset};
+use conf_schema::{Contexts, vocabulary};
+use conf_syntax::Directive;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A line with its position; a default has none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub text: String,
+    /// Normalized for comparison: 60s equals 1m.
+    key: String,
+    pub place: Option<(String, u32)>,
+}
+
+impl Line {
+    fn new(text: String, place: Option<(String, u32)>) -> Line {
+        Line { key: text.clone(), text, place }
+    }
+    fn valued(mut self, syntax: &str) -> Line {
+        let word = self.text.trim_end_matches(';').split_once(' ');
+        let value = word.and_then(|(name, word)| {
+            let value = match syntax {
+                "time" => parse_msec(word.as_bytes())?,
+                "size" => parse_offset(&word.as_bytes().to_ascii_lowercase())?,
+                _ => return None,
+            };
+            Some(format!("{name} {value}"))
+        });
+        if let Some(key) = value {
+            self.key = key;
+        }
+        self
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Enclosing blocks, outermost first: `http`, `server a.example`, `location /`.
+    pub path: Vec<String>,
+    pub what: String,
+    pub old: Vec<Line>,
+    pub new: Vec<Line>,
+}
+
+/// All differences, in the new configuration's order where possible.
+pub fn diff(old: &Scopes<'_>, new: &Scopes<'_>) -> Vec<Change> {
+    let mut pair = Pair { old, new, changes: Vec::new(), told: Vec::new() };
+    pair.compare(0, 0, &mut Vec::new());
+    pair.defaults();
+    pair.changes
+}
+
+struct Pair<'a, 't> {
+    old: &'a Scopes<'t>,
+    new: &'a Scopes<'t>,
+    changes: Vec<Change>,
+    /// Differences already reported by enclosing blocks: directive, old and new lines.
+    told: Vec<BTreeSet<(String, Vec<String>, Vec<String>)>>,
+}
+
+/// Directives of the rewrite module, whose relative order matters.
+const REWRITE: &[&str] = &["rewrite", "set", "return", "break", "if"];
+/// Directives whose order does not matter.
+const UNORDERED: &[&str] = &[
+    "listen",
+    "map",
+    "geo",
+    "split_clients",
+    "log_format",
+    "limit_req_zone",
+    "auth_failure_limit_zone",
+    "auth_jwt_claim_set",
+    "auth_jwt_header_set",
+    "keyval",
+    "keyval_zone",
+    "limit_conn_zone",
+    "proxy_cache_path",
+    "fastcgi_cache_path",
+    "scgi_cache_path",
+    "uwsgi_cache_path",
+    "types",
+    "env",
+    "thread_pool",
+    "geoip2",
+    "match",
+    "proxy_hide_header",
+    "proxy_pass_header",
+    "gzip_types",
+    "brotli_types",
+    "zstd_types",
+    "sub_filter_types",
+    "charset_types",
+];
+const BLOCKS: &[&str] =
+    &["events", "http", "stream", "mail", "server", "location", "limit_except", "upstream", "include"];
+
+type InForce = BTreeMap<String, Vec<Line>>;
+
+impl Pair<'_, '_> {
+    fn compare(&mut self, a: ScopeId, b: ScopeId, path: &mut Vec<String>) {
+        let context = self.new.get(b).context;
+        let (before, after) = (in_force(self.old, a), in_force(self.new, b));
+        let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        let mut told = BTreeSet::new();
+        for name in names {
+            let none = Vec::new();
+            let (old, new) = (before.get(name).unwrap_or(&none), after.get(name).unwrap_or(&none));
+            let Some((old, new)) = differ(name, old, new) else { continue };
+            let texts = |lines: &[Line]| lines.iter().map(|line| line.key.clone()).collect::<Vec<_>>();
+            let key = (name.clone(), texts(&old), texts(&new));
+            let inherited = self.told.iter().any(|outer| outer.contains(&key));
+            if !inherited {
+                self.changes.push(Change { path: path.clone(), what: name.clone(), old, new });
+            }
+            told.insert(key);
+        }
+        if context == Contexts::server || context == Contexts::location {
+            self.order_of_regexes(a, b, path);
+        }
+        self.told.push(told);
+        self.children(a, b, path);
+        self.told.pop();
+    }
+
+    fn children(&mut self, a: ScopeId, b: ScopeId, path: &mut Vec<String>) {
+        let (old, new) = (children(self.old, a), children(self.new, b));
+        let pairs = matching::pairs(self.old, &old, self.new, &new);
+        for (one, other) in pairs {
+            match (one, other) {
+                (Some(one), Some(other)) => {
+                    path.push(title(self.new, other));
+                    self.compare(one, other, path);
+                    path.pop();
+                }
+                (one, other) => {
+                    let line = |scopes: &Scopes<'_>, id: Option<ScopeId>| {
+                        let line = id.and_then(|id| Some((id, scopes.get(id).directive?)));
+                        line.map(|(id, d)| Line::new(format!("{} {{ ... }}", title(scopes, id)), place(scopes, d)))
+                    };
+                    let (old, new) = (line(self.old, one), line(self.new, other));
+                    let what = one.map(|id| title(self.old, id)).or(other.map(|id| title(self.new, id)));
+                    self.changes.push(Change {
+                        path: path.clone(),
+                        what: what.unwrap_or_default(),
+                        old: old.into_iter().collect(),
+                        new: new.into_iter().collect(),
+                    });
+                }
+            }
+        }
+    }
+
+    fn order_of_regexes(&mut self, a: ScopeId, b: ScopeId, path: &[String]) {
+        let names = |scopes: &Scopes<'_>, id: ScopeId| -> Vec<Line> {
+            let locations = scopes.get(id).children.iter().filter_map(|child| scopes.get(*child).directive);
+            let regexes = locations.filter_map(|d| match Name::of(d)? {
+                name @ Name::Regex { .. } => Some(Line::new(format!("location {}", name.shown()), place(scopes, d))),
+                _ => None,
+            });
+            regexes.collect()
+        };
+        let (old, new) = (names(self.old, a), names(self.new, b));
+        let shared = |lines: &[Line], others: &[Line]| -> Vec<Line> {
+            lines.iter().filter(|line| others.iter().any(|other| other.text == line.text)).cloned().collect()
+        };
+        let (old, new) = (shared(&old, &new), shared(&new, &old));
+        if !same(&old, &new) {
+            let what = "order of regular expressions".to_string();
+            self.changes.push(Change { path: path.to_vec(), what, old, new });
+        }
+    }
+
+    fn defaults(&mut self) {
+        let (old, new) = (matching::defaults(self.old), matching::defaults(self.new));
+        let servers = |scopes: &Scopes<'_>| scopes.of(Contexts::server).collect::<Vec<_>>();
+        let pairs = matching::pairs(self.old, &servers(self.old), self.new, &servers(self.new));
+        for (address, other) in &new {
+            let Some(one) = old.get(address) else { continue };
+            if pairs.contains(&(Some(*one), Some(*other))) {
+                continue;
+            }
+            let line = |scopes: &Scopes<'_>, id: ScopeId| {
+                Line::new(title(scopes, id), scopes.get(id).directive.and_then(|d| place(scopes, d)))
+            };
+            self.changes.push(Change {
+                path: vec!["http".into()],
+                what: format!("default server of {address}"),
+                old: vec![line(self.old, *one)],
+                new: vec![line(self.new, *other)],
+            });
+        }
+    }
+}
+
+fn same(old: &[Line], new: &[Line]) -> bool {
+    old.len() == new.len() && old.iter().zip(new).all(|(a, b)| a.key == b.key)
+}
+
+/// Differing lines of a directive; `None` if there are none.
+fn differ(name: &str, old: &[Line], new: &[Line]) -> Option<(Vec<Line>, Vec<Line>)> {
+    if same(old, new) {
+        return None;
+    }
+    let without = |lines: &[Line], others: &[Line]| -> Vec<Line> {
+        let mut rest: Vec<&str> = others.iter().map(|line| line.key.as_str()).collect();
+        let missing = |line: &&Line| match rest.iter().position(|key| *key == line.key) {
+            Some(at) => {
+                rest.remove(at);
+                false
+            }
+            None => true,
+        };
+        lines.iter().filter(missing).cloned().collect()
+    };
+    let (gone, added) = (without(old, new), without(new, old));
+    if !gone.is_empty() || !added.is_empty() {
+        return Some((gone, added));
+    }
+    // Only the order differs.
+    (!UNORDERED.contains(&name)).then(|| (old.to_vec(), new.to_vec()))
+}
+
+fn children(scopes: &Scopes<'_>, id: ScopeId) -> Vec<ScopeId> {
+    scopes.get(id).children.clone()
+}
+
+pub(crate) fn title(scopes: &Scopes<'_>, id: ScopeId) -> String {
+    let scope = scopes.get(id);
+    let Some(d) = scope.directive else { return "main".into() };
+    if matches!(scope.context, Contexts::server | Contexts::stream_server) {
+        let names = matching::names(scopes, id);
+        let addresses = matching::addresses(scopes, id);
+        let shown = if names.iter().all(String::is_empty) { &addresses } else { &names };
+        return format!("server {}", shown.join(" "));
+    }
+    if let (Contexts::location, Some(name)) = (scope.context, Name::of(d)) {
+        return format!("location {}", name.shown());
+    }
+    let words: Vec<String> = d.args.iter().map(|word| quoted(&word.text(), false)).collect();
+    format!("{} {}", d.name.text(), words.join(" ")).trim_end().to_string()
+}
+
+fn place(scopes: &Scopes<'_>, d: &Directive) -> Option<(String, u32)> {
+    let (line, _) = scopes.files.line_column(d.span.file, d.span.start);
+    Some((scopes.files.path(d.span.file).display().to_string(), line))
+}
+
+fn normal(d: &Directive) -> String {
+    let mut words: Vec<String> = d.args.iter().map(|word| quoted(&word.text(), false)).collect();
+    if d.name.bytes == b"server_name" {
+        // The first name is $server_name; the others are equal.
+        if let Some((_, rest)) = words.split_first_mut() {
+            rest.sort();
+        }
+    }
+    if d.name.bytes == b"listen"
+        && let (Some(first), Some(address)) = (words.first_mut(), crate::location::address(d))
+    {
+        *first = address;
+    }
+    let mut out = format!("{} {}", d.name.text(), words.join(" ")).trim_end().to_string();
+    match &d.block {
+        None => out.push(';'),
+        Some(block) => {
+            let inner: Vec<String> = conf_syntax::directives(block).iter().map(|d| normal(d)).collect();
+            out.push_str(&format!(" {{ {} }}", inner.join(" ")));
+        }
+    }
+    out
+}
+
+fn in_force(scopes: &Scopes<'_>, id: ScopeId) -> InForce {
+    let context = scopes.get(id).context;
+    let mut out = InForce::new();
+    let line = |d: &&Directive| Line::new(normal(d), place(scopes, d));
+    for known in vocabulary::all().filter(|known| known.contexts.has(context)) {
+        if BLOCKS.contains(&known.name) || REWRITE.contains(&known.name) || matches!(known.name, "allow" | "deny") {
+            continue;
+        }
+        let mut lines: Vec<Line> = scopes.effective(id, known.name).iter().map(line).collect();
+        let syntax = scopes.schema.row(known).map_or("", |row| row.syntax);
+        if lines.is_empty()
+            && let Some(default) = scopes.schema.row(known).and_then(|row| row.default).filter(|text| !text.is_empty())
+        {
+            lines.push(Line::new(format!("{} {default};", known.name), None));
+        }
+        if !lines.is_empty() {
+            let lines = lines.into_iter().map(|line| line.valued(syntax)).collect();
+            out.insert(known.name.to_string(), lines);
+        }
+    }
+    let own = |names: &[&str], id: ScopeId| -> Vec<Line> {
+        let own = scopes.get(id).own.iter().filter(|d| names.contains(&&*d.name.text()));
+        own.map(|d| Line::new(if d.name.bytes == b"if" { title_of(d) } else { normal(d) }, place(scopes, d))).collect()
+    };
+    if Contexts::HTTP_ALL.has(context) && context != Contexts::upstream {
+        let script = own(REWRITE, id);
+        if !script.is_empty() {
+            out.insert("rewrite".into(), script);
+        }
+    }
+    let rules = scopes.around(id).map(|outer| own(&["allow", "deny"], outer)).find(|rules| !rules.is_empty());
+    if let Some(rules) = rules {
+        out.insert("allow, deny".into(), rules);
+    }
+    if context == Contexts::upstream || context == Contexts::stream_upstream {
+        let servers = own(&["server"], id);
+        if !servers.is_empty() {
+            out.insert("server".into(), servers);
+        }
+    }
+    out
+}
+
+fn title_of(d: &Directive) -> String {
+    let words: Vec<String> = d.args.iter().map(|word| quoted(&word.text(), false)).collect();
+    format!("{} {}", d.name.text(), words.join(" "))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! Differences that are reported, and those that are not.
+
+use super::*;
+use conf_schema::value::{Flag, Own, Size, Text};
+use conf_schema::{Area, Schema, directives as table};
+use conf_syntax::{Memory, load_text};
+use std::path::Path;
+
+table! {
+    /// For the test.
+    pub struct Some from SomeInput {
+        /// One.
+        gzip: Flag = "off",
+        /// Two.
+        root: Text,
+        /// Two and a half.
+        client_max_body_size: Size = "1m",
+        /// Three.
+        proxy_pass: Own<Text>,
+    }
+}
+
+fn changes(old: &str, new: &str) -> Vec<(String, String, Vec<String>, Vec<String>)> {
+    let schema = Schema::new(vec![Some::table("some", Area::Http)], "tidegate 0");
+    let mut memory = Memory::default();
+    memory.0.insert("/inc".into(), b"location /i { root /inc; }".to_vec());
+    let old = load_text(&memory, Path::new("/old.conf"), old.into());
+    let new = load_text(&memory, Path::new("/new.conf"), new.into());
+    let (a, b) = (Scopes::new(&schema, &old.files, &old.items), Scopes::new(&schema, &new.files, &new.items));
+    let texts = |lines: &[Line]| lines.iter().map(|line| line.text.clone()).collect::<Vec<_>>();
+    diff(&a, &b).iter().map(|c| (c.path.join(" > "), c.what.clone(), texts(&c.old), texts(&c.new))).collect()
+}
+
+fn http(text: &str) -> String {
+    format!("events {{ }} http {{ {text} }}")
+}
+
+#[test]
+fn how_it_is_written_makes_no_difference() {
+    let old = http(
+        "gzip off; server { listen 80; server_name a b; location / { root /x; } location /i { root /inc; } } server { listen 80; server_name c; }",
+    );
+    let new = http(
+        "# a comment\nserver { server_name a b; listen 80; include /inc; location / { root \"/x\"; } }\nserver { server_name c; listen *:80; }",
+    );
+    assert_eq!(changes(&old, &new), []);
+}
+
+#[test]
+fn a_change_is_told_where_it_comes_from() {
+    let body = "server { listen 80; server_name a; location / { } location /x { gzip off; } }";
+    let got = changes(&http(body), &http(&format!("gzip on; {body}")));
+    assert_eq!(got, [("http".into(), "gzip".into(), vec!["gzip off;".into()], vec!["gzip on;".into()])]);
+}
+
+#[test]
+fn servers_locations_and_values() {
+    let old = http("server { listen 80; server_name a; location /x { proxy_pass http://one; } location /gone { } }");
+    let new = http(
+        "server { listen 80; server_name a www.a; location /x { proxy_pass http://two; } location /new { } } server { listen 81; }",
+    );
+    let got = changes(&old, &new);
+    let find =
+        |what: &str| got.iter().find(|(_, own, ..)| own == what).unwrap_or_else(|| panic!("{what} is not in {got:?}"));
+    assert_eq!(find("server_name").3, ["server_name a www.a;"]);
+    assert_eq!(
+        (&find("proxy_pass").2, &find("proxy_pass").3),
+        (&vec!["proxy_pass http://one;".into()], &vec!["proxy_pass http://two;".into()])
+    );
+    assert_eq!((find("location /gone").3.len(), find("location /new").2.len(), find("server *:81").2.len()), (0, 0, 0));
+    assert_eq!(find("proxy_pass").0, "http > server a www.a > location /x");
+}
+
+#[test]
+fn order_counts_where_it_does() {
+    let regexes = |first: &str, second: &str| {
+        http(&format!("server {{ listen 80; location ~ {first} {{ }} location ~ {second} {{ }} }}"))
+    };
+    let got = changes(&regexes("a", "b"), &regexes("b", "a"));
+    assert_eq!(got.len(), 1);
+    assert_eq!(got[0].1, "order of regular expressions");
+    let rules = |text: &str| http(&format!("server {{ listen 80; {text} }}"));
+    assert_eq!(changes(&rules("allow 127.0.0.1; deny all;"), &rules("deny all; allow 127.0.0.1;")).len(), 1);
+    assert_eq!(changes(&rules("set $a 1; return 200;"), &rules("return 200; set $a 1;")).len(), 1);
+    let two = |first: &str, second: &str| {
+        http(&format!("server {{ listen 80; server_name {first}; }} server {{ listen 80; server_name {second}; }}"))
+    };
+    let got = changes(&two("a", "b"), &two("b", "a"));
+    assert_eq!(got.len(), 1);
+    assert_eq!((got[0].1.as_str(), &got[0].3), ("default server of *:80", &vec!["server b".to_string()]));
+}

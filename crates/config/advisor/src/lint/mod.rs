@@ -1,0 +1,115 @@
+//! `tidegate lint`: known traps of nginx's language, each with a reason, a fix and a position.
+//! A check is a row ([`Check`]) with documentation, a bad and a good example (tests run both), and its function, which
+//! works on the inherited tree and on parsed patterns, never on text.
+
+mod checks;
+mod quiet;
+mod report;
+
+pub use report::{json, manual, sarif, text};
+
+use crate::scope::{ScopeId, Scopes};
+use crate::values::Sources;
+use conf_schema::Schema;
+use conf_syntax::{Directive, Files, Item, Span, Word};
+use std::cell::RefCell;
+
+/// Severity, ascending: `--level` is a lower bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// A matter of taste or circumstances.
+    Note,
+    /// Hardly works as intended.
+    Warning,
+    /// Opens a resource, or cannot work.
+    Error,
+}
+
+impl Level {
+    pub const ALL: [Level; 3] = [Level::Note, Level::Warning, Level::Error];
+
+    /// Name in options and reports, equal to SARIF's.
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::Note => "note",
+            Level::Warning => "warning",
+            Level::Error => "error",
+        }
+    }
+}
+
+pub struct Check {
+    /// Lower case with hyphens; stable once released.
+    pub id: &'static str,
+    pub level: Level,
+    pub title: &'static str,
+    pub why: &'static str,
+    pub fix: &'static str,
+    /// Contents of an http block that is reported, and of one that is not.
+    pub bad: &'static str,
+    pub good: &'static str,
+    run: fn(&Run<'_>),
+}
+
+#[derive(Clone)]
+pub struct Finding {
+    pub check: &'static Check,
+    pub message: String,
+    pub span: Span,
+    pub also: Vec<(Span, String)>,
+}
+
+pub struct Run<'t> {
+    pub scopes: &'t Scopes<'t>,
+    pub sources: Sources,
+    pub items: &'t [Item],
+    check: std::cell::Cell<Option<&'static Check>>,
+    findings: RefCell<Vec<Finding>>,
+}
+
+impl<'t> Run<'t> {
+    fn at(&self, d: &Directive, message: String) {
+        self.add(d.name.span, message, Vec::new());
+    }
+    fn word(&self, word: &Word, message: String) {
+        self.add(word.span, message, Vec::new());
+    }
+    fn add(&self, span: Span, message: String, also: Vec<(Span, String)>) {
+        if let Some(check) = self.check.get() {
+            let mut findings = self.findings.borrow_mut();
+            // A file that is included twice is reported once.
+            if !findings.iter().any(|f| f.check.id == check.id && f.span == span) {
+                findings.push(Finding { check, message, span, also });
+            }
+        }
+    }
+    fn directives(&self) -> impl Iterator<Item = (ScopeId, &'t Directive)> + '_ {
+        self.scopes.all.iter().enumerate().flat_map(|(id, scope)| scope.own.iter().map(move |d| (id, *d)))
+    }
+    fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (ScopeId, &'t Directive)> + 'a {
+        self.directives().filter(move |(_, d)| d.name.bytes == name.as_bytes())
+    }
+}
+
+pub fn checks() -> impl Iterator<Item = &'static Check> {
+    checks::ALL.iter().flat_map(|group| group.iter())
+}
+
+/// Runs all checks except those disabled by comments or `off`; sorted by position.
+pub fn lint(schema: &Schema, files: &Files, items: &[Item], off: &[String]) -> Vec<Finding> {
+    let scopes = Scopes::new(schema, files, items);
+    let sources = Sources::of(&scopes);
+    let run = Run { scopes: &scopes, sources, items, check: None.into(), findings: RefCell::default() };
+    for check in checks().filter(|check| !off.iter().any(|id| id == check.id)) {
+        run.check.set(Some(check));
+        (check.run)(&run);
+    }
+    let quiet = quiet::Quiet::of(files, items);
+    let mut findings = run.findings.into_inner();
+    findings.retain(|finding| !quiet.covers(finding.check.id, finding.span));
+    findings.sort_by_key(|f| (f.span.file.0, f.span.start, f.check.id));
+    findings
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! How a feature declares its directives: one row each, in a struct whose field names are the directives' names.
+//!
+//! ```
+//! use conf_schema::{directives, value::{Flag, Size}};
+//! directives! {
+//!     /// An example.
+//!     pub struct Example from ExampleInput {
+//!         /// Whether it is on.
+//!         gzip: Flag = "off",
+//!         /// Nothing unless it is set: the plan holds an `Option`.
+//!         gzip_min_length: Size,
+//!     }
+//! }
+//! assert_eq!(Example::ROWS.len(), 2);
+//! ```
+//! Where a row may stand and how many arguments it takes are facts of nginx and stand in `vocabulary/`.
+
+use crate::complaint::Problem;
+use crate::cx::Cx;
+use crate::vocabulary::Area;
+use conf_syntax::{Directive, Span, Word};
+use std::any::Any;
+use std::sync::Arc;
+
+/// A kind of value: its grammar, its parser, and the effect of a second occurrence.
+pub trait Value: Sized + Clone + 'static {
+    const SYNTAX: &'static str;
+    /// Later occurrences in a block add to earlier ones instead of being duplicates.
+    const REPEATS: bool = false;
+    /// An unset block takes the enclosing block's value.
+    const INHERITS: bool = true;
+    /// Fails with the fault in the words, for the operator.
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem>;
+    fn append(&mut self, _later: Self) {}
+    /// Checks before `append` that a later occurrence may follow. Fails when the two exclude each other.
+    fn meets(&self, _later: &Self, _cx: &mut Cx, _d: &Directive) -> Result<(), Problem> {
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct At {
+    pub span: Span,
+    pub line: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Given<T> {
+    pub value: T,
+    pub at: At,
+}
+
+pub struct Row {
+    pub name: &'static str,
+    pub syntax: &'static str,
+    /// In the configuration's syntax; `None` without a default.
+    pub default: Option<&'static str>,
+    pub doc: &'static [&'static str],
+    pub inherits: bool,
+    /// Parses the words into the feature's input (a `Box` of the table's `Input`).
+    pub set: fn(&mut dyn Any, &mut Cx, &Directive) -> Result<(), Problem>,
+    pub check_default: fn(&mut Cx) -> Result<(), Problem>,
+}
+
+/// A feature's rows, type-erased.
+pub struct Table {
+    pub feature: &'static str,
+    pub area: Area,
+    pub rows: &'static [Row],
+    pub blank: fn() -> Box<dyn Any>,
+    /// Names and positions of an input's set values, for the printed plan.
+    pub given: fn(&dyn Any) -> Vec<(&'static str, At)>,
+    pub copy: fn(&dyn Any) -> Box<dyn Any>,
+    /// Copies missing values of the inner input (first) from the outer one.
+    pub inherit: fn(&mut dyn Any, &dyn Any),
+    pub fill: fn(&mut dyn Any, &mut Cx),
+    /// Plan of a complete input: an `Arc` of the table's `Plan`.
+    pub resolve: fn(&dyn Any) -> Arc<dyn Any + Send + Sync>,
+}
+
+pub fn synthetic(name: &str, text: &str) -> Directive {
+    let line = format!("{name} {text};");
+    let items = conf_syntax::parse(conf_syntax::FileId(u32::MAX), line.as_bytes());
+    match items.into_iter().next() {
+        Some(conf_syntax::Item::Directive(d)) => d,
+        _ => Directive { name: Word { bytes: name.into(), ..Word::default() }, ..Directive::default() },
+    }
+}
+
+/// Name of a directive from its field: `r#return` is `return`.
+pub const fn plain(name: &'static str) -> &'static str {
+    match name.as_bytes() {
+        [b'r', b'#', ..] => name.split_at(2).1,
+        _ => name,
+    }
+}
+
+/// Sets one field: the body of every row. Fails on a duplicate, or as the value's parser.
+pub fn set_field<T: Value>(slot: &mut Option<Given<T>>, cx: &mut Cx, d: &Directive) -> Result<(), Problem> {
+    if slot.is_some() && !T::REPEATS {
+        return Err(Problem::duplicate());
+    }
+    let value = T::parse(cx, d)?;
+    match slot {
+        Some(earlier) => {
+            earlier.value.meets(&value, cx, d)?;
+            earlier.value.append(value);
+        }
+        None => *slot = Some(Given { value, at: At { span: d.span, line: d.line } }),
+    }
+    Ok(())
+}
+
+/// Value of a default; a test parses the defaults of all rows.
+pub fn default_of<T: Value>(cx: &mut Cx, name: &str, text: &str) -> Result<T, Problem> {
+    T::parse(cx, &synthetic(name, text))
+}
+
+#[macro_export]
+macro_rules! directives {
+    ($(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident {
+        $( $(#[doc = $doc:literal])* $field:ident : $T:ty $(= $default:literal)? , )*
+    }) => {
+        $(#[doc = $about])*
+        #[derive(Clone)]
+        pub struct $Plan { $( $(#[doc = $doc])* pub $field: $crate::directives!(@ty $T $(, $default)?), )* }
+
+        #[derive(Clone, Default)]
+        pub struct $Input { $( pub $field: Option<$crate::Given<$T>>, )* }
+
+        impl $Plan {
+            pub const ROWS: &'static [$crate::Row] = &[ $( $crate::Row {
+                name: $crate::table::plain(stringify!($field)),
+                syntax: <$T as $crate::Value>::SYNTAX,
+                default: $crate::directives!(@default $($default)?),
+                doc: &[ $($doc),* ],
+                inherits: <$T as $crate::Value>::INHERITS,
+                set: |input, cx, d| match input.downcast_mut::<$Input>() {
+                    Some(input) => $crate::table::set_field(&mut input.$field, cx, d),
+                    None => Err($crate::Problem::directive("was given to another feature")),
+                },
+                #[allow(unused_variables)]
+                check_default: |cx| {
+                    $( $crate::table::default_of::<$T>(cx, $crate::table::plain(stringify!($field)), $default)?; )?
+                    Ok(())
+                },
+            } ),* ];
+
+            pub const fn table(feature: &'static str, area: $crate::Area) -> $crate::Table {
+                $crate::Table {
+                    feature,
+                    area,
+                    rows: Self::ROWS,
+                    blank: || Box::<$Input>::default(),
+                    given: |input| input.downcast_ref::<$Input>().map($Input::given).unwrap_or_default(),
+                    copy: |input| Box::new(input.downcast_ref::<$Input>().cloned().unwrap_or_default()),
+                    inherit: |inner, outer| {
+                        if let (Some(inner), Some(outer)) = (inner.downcast_mut::<$Input>(), outer.downcast_ref()) {
+                            inner.inherit(outer);
+                        }
+                    },
+                    fill: |input, cx| {
+                        if let Some(input) = input.downcast_mut::<$Input>() {
+                            input.fill(cx);
+                        }
+                    },
+                    resolve: |input| {
+                        std::sync::Arc::new(input.downcast_ref::<$Input>().cloned().unwrap_or_default().resolve())
+                    },
+                }
+            }
+        }
+
+        #[allow(dead_code, unused_variables, unused_mut)]
+        impl $Input {
+            pub fn inherit(&mut self, outer: &$Input) {
+                $( if <$T as $crate::Value>::INHERITS && self.$field.is_none() {
+                    self.$field.clone_from(&outer.$field);
+                } )*
+            }
+            pub fn fill(&mut self, cx: &mut $crate::Cx) {
+                $( $( if self.$field.is_none() {
+                    match $crate::table::default_of::<$T>(cx, $crate::table::plain(stringify!($field)), $default) {
+                        Ok(value) => self.$field = Some($crate::Given { value, at: $crate::At::default() }),
+                        Err(problem) => panic!("the default of {} does not parse: {problem:?}", $crate::table::plain(stringify!($field))),
+                    }
+                } )? )*
+            }
+            pub fn resolve(self) -> $Plan {
+                $Plan { $( $field: $crate::directives!(@resolve self.$field, $field $(, $default)?), )* }
+            }
+            pub fn given(&self) -> Vec<(&'static str, $crate::At)> {
+                let mut out = Vec::new();
+                $( if let Some(given) = &self.$field { out.push(($crate::table::plain(stringify!($field)), given.at)); } )*
+                out
+            }
+        }
+    };
+    (@ty $T:ty) => { Option<$T> };
+    (@ty $T:ty, $default:literal) => { $T };
+    (@default) => { None };
+    (@default $default:literal) => { Some($default) };
+    (@resolve $value:expr, $field:ident) => { $value.map(|given| given.value) };
+    (@resolve $value:expr, $field:ident, $default:literal) => {
+        match $value {
+            Some(given) => given.value,
+            None => match $crate::table::default_of(&mut $crate::Cx::default(), $crate::table::plain(stringify!($field)), $default) {
+                Ok(value) => value,
+                Err(problem) => panic!("the default of {} does not parse: {problem:?}", $crate::table::plain(stringify!($field))),
+            },
+        }
+    };
+}

@@ -1,0 +1,103 @@
+//! Values of several words or lines.
+
+use super::number::parse_size;
+use crate::complaint::Problem;
+use crate::cx::Cx;
+use crate::table::Value;
+use conf_syntax::Directive;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    pub count: u64,
+    pub size: u64,
+}
+
+impl Value for Buffers {
+    const SYNTAX: &'static str = "number size";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let count = d.args.first().and_then(|w| w.text().parse::<u64>().ok()).filter(|n| *n > 0);
+        let size = d.args.get(1).and_then(|w| parse_size(&w.bytes)).filter(|n| *n > 0);
+        match (count, size) {
+            (Some(count), Some(size)) => Ok(Buffers { count, size }),
+            (None, _) => Err(Problem::invalid().at(0)),
+            _ => Err(Problem::invalid().at(1)),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Words(pub Vec<Vec<u8>>);
+
+impl Value for Words {
+    const SYNTAX: &'static str = "string ...";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Ok(Words(d.args.iter().map(|w| w.bytes.clone()).collect()))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List<T>(pub Vec<T>);
+
+impl<T: Value> Value for List<T> {
+    const SYNTAX: &'static str = T::SYNTAX;
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Ok(List(vec![T::parse(cx, d)?]))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+    fn meets(&self, later: &Self, cx: &mut Cx, d: &Directive) -> Result<(), Problem> {
+        let pairs = self.0.iter().flat_map(|earlier| later.0.iter().map(move |later| (earlier, later)));
+        pairs.into_iter().try_for_each(|(earlier, later)| earlier.meets(later, cx, d))
+    }
+}
+
+/// Repeatable line: its words are appended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repeated(pub Vec<Vec<u8>>);
+
+impl Value for Repeated {
+    const SYNTAX: &'static str = "string ...";
+    const REPEATS: bool = true;
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Ok(Repeated(d.args.iter().map(|w| w.bytes.clone()).collect()))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+/// Repeatable line: the last one counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latest<T>(pub T);
+
+impl<T: Value> Value for Latest<T> {
+    const SYNTAX: &'static str = T::SYNTAX;
+    const REPEATS: bool = true;
+    const INHERITS: bool = T::INHERITS;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        T::parse(cx, d).map(Latest)
+    }
+    fn append(&mut self, later: Self) {
+        *self = later;
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own<T>(pub T);
+
+impl<T: Value> Value for Own<T> {
+    const SYNTAX: &'static str = T::SYNTAX;
+    const REPEATS: bool = T::REPEATS;
+    const INHERITS: bool = false;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        T::parse(cx, d).map(Own)
+    }
+    fn append(&mut self, later: Self) {
+        self.0.append(later.0);
+    }
+    fn meets(&self, later: &Self, cx: &mut Cx, d: &Directive) -> Result<(), Problem> {
+        self.0.meets(&later.0, cx, d)
+    }
+}

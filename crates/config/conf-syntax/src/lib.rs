@@ -1,0 +1,19 @@
+//! Parses nginx.conf into a lossless tree with spans (nginx: `ngx_conf_file.c`, `ngx_conf_read_token`).
+//! Knows no directive except `include`, which is part of the language, and never fails: errors stand in the tree as
+//! [`Item::Error`].
+
+#![forbid(unsafe_code)]
+
+pub mod fuzzing;
+mod lexer;
+mod load;
+mod parser;
+mod tree;
+
+pub use lexer::{Lexer, Token, TokenKind, WORD_BYTES_MAX};
+pub use load::{Disk, INCLUDE_DEPTH_MAX, Load, Memory, Source, load, load_text};
+pub use parser::{BLOCK_DEPTH_MAX, parse};
+pub use tree::{Directive, FileId, Files, Included, Item, SourceFile, Span, SyntaxError, Word, directives};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+use super::*;
+use std::path::{Path, PathBuf};
+
+fn words(text: &str) -> Vec<Vec<String>> {
+    directives(&parse(FileId(0), text.as_bytes()))
+        .iter()
+        .map(|d| std::iter::once(&d.name).chain(&d.args).map(|w| w.text().into_owned()).collect())
+        .collect()
+}
+
+fn first_error(items: &[Item]) -> Option<&SyntaxError> {
+    items.iter().find_map(|i| match i {
+        Item::Error(e) => Some(e),
+        Item::Directive(d) => {
+            d.block.as_deref().and_then(first_error).or_else(|| d.included.iter().find_map(|f| first_error(&f.items)))
+        }
+        Item::Comment(_) => None,
+    })
+}
+
+fn error(text: &str) -> (String, u32) {
+    let items = parse(FileId(0), text.as_bytes());
+    let e = first_error(&items).expect("an error");
+    (e.text.clone(), e.line)
+}
+
+#[test]
+fn words_quotes_and_escapes() {
+    assert_eq!(words("a b;c 'd e' \"f\\\"g\";"), [vec!["a", "b"], vec!["c", "d e", "f\"g"]]);
+    assert_eq!(words(r"a \n\t\x\\ b\;c;"), [vec!["a", "\n\t\\x\\", "b\\;c"]]);
+    assert_eq!(words("a ${b}c$d{"), Vec::<Vec<String>>::from([vec!["a".into(), "${b}c$d".into()]]));
+    assert_eq!(words("a b#c # d\n e;"), [vec!["a", "b#c", "e"]]);
+    assert_eq!(words("if ($a = \"b\") { x; }")[0], ["if", "($a", "=", "b", ")"]);
+    assert_eq!(words("a '';"), [vec!["a", ""]]);
+    assert_eq!(words("a b'c\"d;"), [vec!["a", "b'c\"d"]]);
+}
+
+#[test]
+fn words_may_be_so_long() {
+    let most = "x".repeat(WORD_BYTES_MAX);
+    assert_eq!(words(&format!("a {most};"))[0][1], most);
+    assert!(error(&format!("a {most}x;")).0.starts_with("too long parameter \"xxxxxxxxxx...\" started"));
+    assert_eq!(words(&format!("a '{}';", &most[1..]))[0][1], &most[1..]);
+    assert!(error(&format!("a '{most}';")).0.starts_with("too long parameter, probably missing terminating \"'\""));
+}
+
+#[test]
+fn errors_in_nginx_words() {
+    assert_eq!(error("a b"), ("unexpected end of file, expecting \";\" or \"}\"".into(), 1));
+    assert_eq!(error("a {\n b;\n"), ("unexpected end of file, expecting \"}\"".into(), 3));
+    assert_eq!(error("a;\n}"), ("unexpected \"}\"".into(), 2));
+    assert_eq!(error("a { b }"), ("unexpected \"}\"".into(), 1));
+    assert_eq!(error(";"), ("unexpected \";\"".into(), 1));
+    assert_eq!(error("{"), ("unexpected \"{\"".into(), 1));
+    assert_eq!(error("a \"b\"c;"), ("unexpected \"c\"".into(), 1));
+    assert_eq!(error("a \"b"), ("unexpected end of file, expecting \";\" or \"}\"".into(), 1));
+    let long = format!("a '{}';", "x".repeat(WORD_BYTES_MAX + 1));
+    assert_eq!(error(&long).0, "too long parameter, probably missing terminating \"'\" character");
+    let long = format!("a {};", "x".repeat(WORD_BYTES_MAX + 1));
+    assert_eq!(error(&long).0, "too long parameter \"xxxxxxxxxx...\" started");
+}
+
+#[test]
+fn a_line_is_the_terminators() {
+    let items = parse(FileId(0), b"a\n b\n c;\nd {\n e;\n}\n");
+    let d = directives(&items);
+    assert_eq!((d[0].line, d[1].line, d[1].block_end_line), (3, 4, 6));
+}
+
+fn memory(files: &[(&str, &str)]) -> Memory {
+    Memory(files.iter().map(|(p, t)| (PathBuf::from(p), t.as_bytes().to_vec())).collect())
+}
+
+#[test]
+fn includes_nest_and_glob() {
+    let source = memory(&[
+        ("/etc/n/nginx.conf", "a; http { include conf.d/*.conf; include sub/x; } z;"),
+        ("/etc/n/conf.d/2.conf", "two;"),
+        ("/etc/n/conf.d/1.conf", "one; include sub/x;"),
+        ("/etc/n/sub/x", "x;"),
+    ]);
+    let read = load(&source, Path::new("/etc/n/nginx.conf")).expect("main file");
+    assert!(first_error(&read.items).is_none());
+    let top = directives(&read.items);
+    let inner = directives(top[1].block.as_deref().expect("block"));
+    let names: Vec<_> = inner.iter().map(|d| d.name.text().into_owned()).collect();
+    assert_eq!(names, ["one", "x", "two", "x"]);
+    assert_eq!(read.files.all.len(), 4, "a file that is included twice is listed once");
+}
+
+#[test]
+fn a_missing_include_is_named_and_an_empty_glob_is_not() {
+    let source = memory(&[("/c/nginx.conf", "include none/*; \ninclude gone;")]);
+    let read = load(&source, Path::new("/c/nginx.conf")).expect("main file");
+    let e = first_error(&read.items).expect("an error");
+    assert_eq!((e.text.as_str(), e.line), ("open() \"/c/gone\" failed (2: No such file or directory)", 2));
+}
+
+#[test]
+fn a_file_that_includes_itself_ends() {
+    let source = memory(&[("/c/nginx.conf", "include nginx.conf;")]);
+    let read = load(&source, Path::new("/c/nginx.conf")).expect("main file");
+    assert!(first_error(&read.items).expect("an error").text.starts_with("too many nested includes"));
+}

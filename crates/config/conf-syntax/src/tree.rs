@@ -1,0 +1,129 @@
+//! The tree: directives with the position of every word.
+
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FileId(pub u32);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    pub file: FileId,
+    pub start: u32,
+    pub end: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Word {
+    pub bytes: Vec<u8>,
+    pub span: Span,
+    /// Written in quotes (`""` is a word, too).
+    pub quoted: bool,
+}
+
+impl Word {
+    /// The word as text, with U+FFFD for invalid UTF-8; [`Word::bytes`] is exact.
+    pub fn text(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(&self.bytes)
+    }
+}
+
+/// `name arguments ... ;` or `name arguments ... { items }`.
+#[derive(Clone, Debug, Default)]
+pub struct Directive {
+    pub name: Word,
+    pub args: Vec<Word>,
+    /// Items between `{` and `}`; `None` for a directive ended by `;`.
+    pub block: Option<Vec<Item>>,
+    /// From the name's first byte to the terminating `;` or `{`, inclusive.
+    pub span: Span,
+    /// Line of the terminator, from 1: nginx reports errors there.
+    pub line: u32,
+    /// Line of the closing `}`; 0 without a block.
+    pub block_end_line: u32,
+    pub included: Vec<Included>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Included {
+    pub file: FileId,
+    pub items: Vec<Item>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Item {
+    Directive(Directive),
+    Comment(Span),
+    /// Parsing of this file stops here.
+    Error(SyntaxError),
+}
+
+/// An error of lexer, parser or include, in nginx's wording without the position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyntaxError {
+    pub text: String,
+    pub span: Span,
+    pub line: u32,
+    pub hint: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    /// Name in nginx's messages: absolute, or joined to the prefix.
+    pub path: PathBuf,
+    pub text: Vec<u8>,
+}
+
+/// Files of a configuration, in the order of their first reading.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    pub all: Vec<SourceFile>,
+}
+
+impl Files {
+    pub fn get(&self, id: FileId) -> Option<&SourceFile> {
+        self.all.get(id.0 as usize)
+    }
+    pub fn path(&self, id: FileId) -> &Path {
+        self.get(id).map_or(Path::new(""), |f| f.path.as_path())
+    }
+    /// Line and column (both from 1; columns count bytes) of an offset.
+    pub fn line_column(&self, file: FileId, offset: u32) -> (u32, u32) {
+        let Some(f) = self.get(file) else {
+            return (0, 0);
+        };
+        let before = &f.text[..(offset as usize).min(f.text.len())];
+        let line = before.iter().filter(|b| **b == b'\n').count() as u32 + 1;
+        let start = before.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
+        (line, (before.len() - start) as u32 + 1)
+    }
+    pub fn text(&self, span: Span) -> &[u8] {
+        self.get(span.file).and_then(|f| f.text.get(span.start as usize..span.end as usize)).unwrap_or(b"")
+    }
+    pub fn line_text(&self, file: FileId, offset: u32) -> &[u8] {
+        let Some(f) = self.get(file) else { return b"" };
+        let at = (offset as usize).min(f.text.len());
+        let start = f.text[..at].iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
+        let end = f.text[at..].iter().position(|b| *b == b'\n').map_or(f.text.len(), |p| at + p);
+        f.text[start..end].strip_suffix(b"\r").unwrap_or(&f.text[start..end])
+    }
+}
+
+/// Directives in order, including those of included files, without errors and comments.
+pub fn directives(items: &[Item]) -> Vec<&Directive> {
+    let mut out = Vec::new();
+    collect(items, &mut out);
+    out
+}
+
+fn collect<'a>(items: &'a [Item], out: &mut Vec<&'a Directive>) {
+    for item in items {
+        if let Item::Directive(d) = item {
+            if d.included.is_empty() || d.name.bytes != b"include" {
+                out.push(d);
+            }
+            for inner in &d.included {
+                collect(&inner.items, out);
+            }
+        }
+    }
+}

@@ -1,9 +1,0 @@
-//! Directives of TLS, for requests; what they are stands in `session_engine::tls`.
-
-use http_engine::Request;
-use session_engine::tls as shared;
-
-pub use shared::Wanted;
-
-pub type Said<'a> = shared::Said<'a, Request>;
-pub type UpstreamTls = shared::UpstreamTls<Request>;

@@ -1,0 +1,227 @@
+//! Purging by wildcard: prefixes and times. Matching files are removed by the next request, the purger, or inactivity.
+//! The list is stored in the cache's directory, so that purges survive a restart.
+
+use crate::key::Hash;
+use crate::store::{self, Stored, Trouble};
+use crate::zone::Zone;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// File of the list; no entry can have this name.
+pub const FILE: &str = ".purged";
+/// Wildcards at most; beyond, the oldest two merge into their common prefix.
+const RECORDS_MAX: usize = 1000;
+
+/// A wildcard, or a key with possible variants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Record {
+    prefix: Box<[u8]>,
+    /// Matches the whole key only.
+    exact: bool,
+    /// Matches entries stored before this time.
+    before_ms: u64,
+    number: u64,
+}
+
+impl Record {
+    fn means(&self, key: &[u8]) -> bool {
+        if self.exact { *key == *self.prefix } else { key.starts_with(&self.prefix) }
+    }
+}
+
+#[derive(Debug)]
+pub struct Purges {
+    any: AtomicBool,
+    file: PathBuf,
+    records: Mutex<Vec<Record>>,
+    last_ms: AtomicU64,
+    count: AtomicU64,
+}
+
+impl Purges {
+    /// Loads the list of an earlier process.
+    pub fn new(root: &Path) -> Purges {
+        let file = root.join(FILE);
+        let mut records = Vec::new();
+        for line in fs::read(&file).unwrap_or_default().split(|c| *c == b'\n') {
+            let Some(space) = line.iter().position(|c| *c == b' ') else { continue };
+            let time = std::str::from_utf8(&line[..space]).ok().and_then(|t| t.parse().ok());
+            let (text, exact) = line[space + 1..].strip_suffix(b"*").map_or((&line[space + 1..], true), |t| (t, false));
+            if let (Some(before_ms), Some(prefix)) = (time, unescape(text)) {
+                records.push(Record { prefix, exact, before_ms, number: 0 });
+            }
+        }
+        let last = records.iter().map(|record| record.before_ms).max().unwrap_or(0);
+        Purges {
+            any: AtomicBool::new(!records.is_empty()),
+            file,
+            records: Mutex::new(records),
+            last_ms: AtomicU64::new(last),
+            count: AtomicU64::new(0),
+        }
+    }
+    /// Time for an entry that is requested now: later than all earlier purges, even if the clock steps back.
+    pub fn stamp(&self, now_ms: u64) -> u64 {
+        now_ms.max(self.last_ms.load(Ordering::Relaxed).saturating_add(1))
+    }
+    pub fn hit(&self, stored: &Stored) -> bool {
+        self.covers(&stored.key, stored.meta.stored_ms)
+    }
+    pub fn covers(&self, key: &[u8], stored_ms: u64) -> bool {
+        self.any.load(Ordering::Relaxed)
+            && self.lock().iter().any(|record| stored_ms <= record.before_ms && record.means(key))
+    }
+    pub fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Relaxed)
+    }
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Record>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Purges a key, or all keys with a prefix. Fails when the list cannot be written: purged entries would return
+    /// after a restart.
+    pub fn add(&self, prefix: &[u8], exact: bool, now_ms: u64) -> io::Result<()> {
+        let mut records = self.lock();
+        // Not earlier than any `stamp` since the last purge.
+        let before_ms = self.stamp(now_ms);
+        self.last_ms.store(before_ms, Ordering::Relaxed);
+        let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let new = Record { prefix: prefix.into(), exact, before_ms, number };
+        records.retain(|known| !new.means(&known.prefix) || (exact && !known.exact));
+        records.push(new);
+        if records.len() > RECORDS_MAX {
+            let (first, second) = (records.remove(0), records.remove(0));
+            let common = first.prefix.iter().zip(&second.prefix).take_while(|(a, b)| a == b).count();
+            let before_ms = first.before_ms.max(second.before_ms);
+            let number = first.number.max(second.number);
+            records.push(Record { prefix: first.prefix[..common].into(), exact: false, before_ms, number });
+        }
+        self.any.store(true, Ordering::Relaxed);
+        self.save(&records)
+    }
+    pub fn newest(&self) -> u64 {
+        // Under the lock: numbered purges are in the list.
+        let _records = self.lock();
+        self.count.load(Ordering::Relaxed)
+    }
+    /// Forgets purges before a time of which no entry can be left.
+    pub fn forget(&self, before_ms: u64) -> io::Result<()> {
+        self.retain(|record| record.before_ms > before_ms)
+    }
+    /// Forgets purges up to one, after every entry was checked. By number, since threads' clocks differ.
+    pub fn forget_until(&self, number: u64) -> io::Result<()> {
+        self.retain(|record| record.number > number)
+    }
+    fn retain(&self, wanted: impl Fn(&Record) -> bool) -> io::Result<()> {
+        let mut records = self.lock();
+        let count = records.len();
+        records.retain(wanted);
+        if records.len() == count {
+            return Ok(());
+        }
+        self.any.store(!records.is_empty(), Ordering::Relaxed);
+        self.save(&records)
+    }
+    fn save(&self, records: &[Record]) -> io::Result<()> {
+        if records.is_empty() {
+            return match fs::remove_file(&self.file) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+                _ => Ok(()),
+            };
+        }
+        let mut text = Vec::new();
+        for record in records {
+            text.extend_from_slice(format!("{} ", record.before_ms).as_bytes());
+            escape(&record.prefix, &mut text);
+            text.extend_from_slice(if record.exact { b"\n" } else { b"*\n" });
+        }
+        if let Some(folder) = self.file.parent() {
+            store::make_folders(folder)?;
+        }
+        let temp = self.file.with_extension("new");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temp)?;
+        file.write_all(&text)?;
+        fs::rename(&temp, &self.file)
+    }
+}
+
+fn escape(text: &[u8], out: &mut Vec<u8>) {
+    for c in text {
+        match c {
+            b'!'..=b'~' if !matches!(c, b'%' | b'*') => out.push(*c),
+            c => out.extend_from_slice(format!("%{c:02X}").as_bytes()),
+        }
+    }
+}
+
+fn unescape(text: &[u8]) -> Option<Box<[u8]>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((c, after)) = rest.split_first() {
+        if *c == b'%' {
+            let digits = std::str::from_utf8(after.get(..2)?).ok()?;
+            out.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &after[2..];
+        } else {
+            out.push(*c);
+            rest = after;
+        }
+    }
+    Some(out.into())
+}
+
+/// Removes an entry if it is purged or invalid; `true` if removed.
+pub fn sweep(zone: &Zone, hash: &Hash) -> bool {
+    match store::key_and_time(&zone.place.path(hash)) {
+        Ok((key, stored_ms)) if zone.purges.covers(&key, stored_ms) => zone.remove(hash),
+        Ok(_) | Err(Trouble::Io(_) | Trouble::Missing) => false,
+        Err(Trouble::Wrong(_)) => zone.remove(hash),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_outlive_the_process() {
+        let root = std::env::temp_dir().join(format!("tidegate-purges-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        let purges = Purges::new(&root);
+        assert!(purges.is_empty() && !purges.covers(b"a", 0));
+        purges.add(b"http://a/x* %\n", false, 100).expect("saved");
+        purges.add(b"http://b/", false, 200).expect("saved");
+        for purges in [purges, Purges::new(&root)] {
+            assert!(purges.covers(b"http://a/x* %\nmore", 100) && !purges.covers(b"http://a/x* %\nmore", 101));
+            assert!(purges.covers(b"http://b/", 150) && !purges.covers(b"http://c/", 50));
+        }
+        let purges = Purges::new(&root);
+        let asked = purges.stamp(200);
+        purges.add(b"http://e", true, 200).expect("saved");
+        assert!(asked > 200 && purges.covers(b"http://e", asked), "of the same millisecond");
+        let purges = Purges::new(&root);
+        purges.forget(100).expect("saved");
+        assert!(!purges.covers(b"http://a/x* %\nmore", 50) && purges.covers(b"http://b/y", 50));
+        purges.add(b"http://d", true, 90).expect("saved");
+        assert!(Purges::new(&root).covers(b"http://d", 90) && !Purges::new(&root).covers(b"http://d/", 90));
+        purges.add(b"", false, 300).expect("saved");
+        assert!(purges.covers(b"anything", 300));
+        purges.forget(300).expect("saved");
+        assert!(Purges::new(&root).is_empty());
+        // A pass that began before a purge does not cover it, whatever the clocks say.
+        purges.add(b"x", true, 500).expect("saved");
+        let began = purges.newest();
+        purges.add(b"y", true, 400).expect("saved");
+        purges.forget_until(began).expect("saved");
+        assert!(!purges.covers(b"x", 1) && purges.covers(b"y", 1));
+        purges.forget_until(purges.newest()).expect("saved");
+        for n in 0..RECORDS_MAX + 5 {
+            purges.add(format!("k{n}").as_bytes(), true, n as u64).expect("saved");
+        }
+        assert!(purges.lock().len() <= RECORDS_MAX && purges.covers(b"k0", 0), "bounded, and nothing is forgotten");
+        fs::remove_dir_all(&root).expect("clean up");
+    }
+}

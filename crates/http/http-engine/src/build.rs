@@ -1,0 +1,728 @@
+//! Builds the plan from the checked tree: inheritance, listeners, location trees, handlers and filters.
+
+#![allow(clippy::indexing_slicing, reason = "only a configuration comes here; the builder made the indices itself")]
+
+use crate::answering::{Answering, Passing};
+use crate::core_table::{CoreConf, CoreInput};
+use crate::engine::sort_filters;
+use crate::order::{HandlerOrder, Phase, PlanOrder};
+use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};
+use crate::protocols::{HTTP2, PROXY_PROTOCOL, Protocols, SSL};
+use crate::request::Request;
+use crate::session::ServerNames;
+use crate::session::{Builtin, Variables};
+use crate::tree::Tree;
+use crate::values::{Alias, LocationKind, Root, ServerName, ServerTokens, Types};
+use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
+use net::Address;
+use net::listen::ListenSpec;
+use session_engine::levels::{self, Level};
+use std::any::Any;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub trait Feature: Sync {
+    fn table(&self) -> Table;
+    fn variables(&self) -> &'static [Builtin] {
+        &[]
+    }
+    fn plan_order(&self) -> PlanOrder {
+        PlanOrder::Usual
+    }
+    /// Adds handlers and filters to a block's location; `conf` is the table's complete plan. Fails on problems of the
+    /// block as a whole.
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem>;
+    /// Called once for the http block, before any location.
+    fn plan_http(&self, conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        let _ = (conf, http);
+        Ok(())
+    }
+    /// Called for every `upstream` block with its input, before any location.
+    fn plan_upstream(&self, own: Option<Box<dyn Any>>, d: &conf_schema::Directive, cx: &mut Cx) -> Result<(), Problem> {
+        let _ = (own, d, cx);
+        Ok(())
+    }
+}
+
+pub struct HttpBuild<'a> {
+    pub cx: &'a mut Cx,
+    pub extensions: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
+    /// Called on every thread when buffered log lines must be written.
+    pub flushers: &'a mut Vec<fn()>,
+    pub background: &'a mut Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
+    pub folders: &'a mut Vec<crate::plan::Folder>,
+}
+
+pub struct BlockPlan<'a> {
+    pub cx: &'a mut Cx,
+    pub location: &'a mut Location,
+    /// One of server, location, if_in_server, if_in_location and limit_except.
+    pub context: Contexts,
+    /// Plan indexes of the inner blocks, in the order of the configuration.
+    pub children: &'a [usize],
+    pub server_names: &'a [ServerName],
+    /// Writable folders: see [`crate::HttpPlan::folders`].
+    pub folders: &'a mut Vec<crate::plan::Folder>,
+    pub extensions: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+impl BlockPlan<'_> {
+    /// Adds a handler. Handlers of [`Phase::ServerRewrite`] take effect at the server level only.
+    pub fn handle(&mut self, order: HandlerOrder, handler: Arc<dyn crate::handler::Handler>) {
+        self.location.drafts.push((order, handler));
+    }
+}
+
+pub fn tables(features: &[&dyn Feature]) -> Vec<Table> {
+    let mut tables = vec![CoreConf::table("core", Area::Http)];
+    tables.extend(features.iter().map(|f| f.table()));
+    tables
+}
+
+/// Registers the variables; must be called before a configuration is checked.
+pub fn offer_variables(features: &[&dyn Feature], cx: &mut Cx) {
+    let variables = cx.get::<Variables>();
+    variables.offer(crate::variables::CORE);
+    for feature in features {
+        variables.offer(feature.variables());
+    }
+}
+
+struct Builder<'a> {
+    features: &'a [&'a dyn Feature],
+    order: Vec<usize>,
+    /// Tables by feature, `[0]` being the core's, with the index in the checked block.
+    tables: Vec<(Table, usize)>,
+    cx: &'a mut Cx,
+    locations: Vec<Location>,
+    servers: Vec<Server>,
+    extensions: Vec<Arc<dyn Any + Send + Sync>>,
+    flushers: Vec<fn()>,
+    background: Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
+    folders: Vec<crate::plan::Folder>,
+    complaints: Vec<Complaint>,
+    /// By the address of the core's plan and the kind of root. The plan is kept, so that the address stays unique.
+    cores: HashMap<(usize, Alias), (Arc<dyn Any + Send + Sync>, Arc<Core>)>,
+    server_names: Vec<ServerName>,
+    /// Servers with a complaint: further problems may be its consequence.
+    faulty: Vec<usize>,
+}
+
+/// Builds the plan of a checked http block; `table_index` maps features to the schema. Warnings go to `cx.warnings`.
+pub fn build(
+    features: &[&dyn Feature],
+    http: &mut Block<'_>,
+    cx: &mut Cx,
+    table_index: &dyn Fn(&str) -> Option<usize>,
+) -> Result<HttpPlan, Vec<Complaint>> {
+    let tables = tables(features).into_iter().filter_map(|t| table_index(t.feature).map(|i| (t, i))).collect();
+    let mut order: Vec<usize> = (0..features.len()).collect();
+    order.sort_by_key(|i| features[*i].plan_order());
+    let mut b = Builder {
+        features,
+        order,
+        tables,
+        cx,
+        locations: Vec::new(),
+        servers: Vec::new(),
+        extensions: Vec::new(),
+        flushers: Vec::new(),
+        background: Vec::new(),
+        folders: Vec::new(),
+        complaints: Vec::new(),
+        cores: HashMap::new(),
+        server_names: Vec::new(),
+        faulty: Vec::new(),
+    };
+    let plan = b.http(http);
+    let complaints = std::mem::take(&mut b.complaints);
+    let groups_used = cx.get::<Variables>().groups_used;
+    let (variables, names, unknown) = cx.take::<Variables>().finish();
+    let mut complaints: Vec<Complaint> = complaints.into_iter().chain(unknown).collect();
+    // nginx initialises zones last and reports all other errors before.
+    complaints.sort_by_key(|complaint| complaint.text.starts_with(session_engine::zones::UNDECLARED));
+    if !complaints.is_empty() {
+        return Err(complaints);
+    }
+    const FIELDS: [&str; 5] =
+        ["sent_http_", "sent_trailer_", "upstream_http_", "upstream_cookie_", "upstream_trailer_"];
+    let asks_for_fields = variables.iter().any(|v| FIELDS.iter().any(|prefix| v.name.starts_with(prefix)));
+    let ht_names_hidden = plan.locations.iter().any(|location| location.ht_names_hidden);
+    Ok(HttpPlan { variables, names, groups_used, asks_for_fields, ht_names_hidden, ..plan })
+}
+
+struct ServerDraft {
+    names: Vec<ServerName>,
+    listens: Vec<crate::listen::Listen>,
+    at: At,
+}
+
+impl Builder<'_> {
+    fn complain(&mut self, at: Option<At>, problem: Problem) {
+        let at = problem.inner.or(at);
+        let mut complaint = check::word(&conf_schema::Directive::default(), problem);
+        complaint.span = at.map(|at| at.span);
+        complaint.line = at.map_or(0, |at| at.line);
+        self.complaints.push(complaint);
+    }
+
+    fn levels(&mut self, block: &mut Block<'_>, outer: Option<&[Rc<Level>]>) -> Vec<Rc<Level>> {
+        levels::of(&self.tables, self.cx, block, outer)
+    }
+
+    fn core_conf<'l>(&self, levels: &'l [Rc<Level>]) -> &'l CoreConf {
+        match levels[0].plan.downcast_ref::<CoreConf>() {
+            Some(conf) => conf,
+            None => unreachable!("the first table is the core's"),
+        }
+    }
+
+    /// Returns the core's settings with derived values; locations without settings of their own share their server's.
+    fn core(&mut self, levels: &[Rc<Level>], root: Root) -> Arc<Core> {
+        let key = (Arc::as_ptr(&levels[0].plan).cast::<u8>() as usize, root.alias);
+        if let Some((_, core)) = self.cores.get(&key) {
+            return core.clone();
+        }
+        let conf = self.core_conf(levels).clone();
+        let folder = crate::plan::Folder { path: conf.client_body_temp_path.path.clone(), needed: false };
+        if !self.folders.contains(&folder) {
+            self.folders.push(folder);
+        }
+        let identity = &conf.server_identity;
+        let word = match conf.server_tokens {
+            ServerTokens::Off => &identity.name,
+            ServerTokens::On | ServerTokens::Build => &identity.full,
+        };
+        let error_log = match &conf.error_log {
+            Some(lines) => lines.log(),
+            None => self.cx.get::<observe::MainLog>().0.clone(),
+        };
+        let rate_limited = !matches!(conf.limit_rate, crate::values::SizeTemplate::Fixed(0));
+        let core = Arc::new(Core {
+            root,
+            signature: word.clone(),
+            types: conf.types.clone().unwrap_or_else(Types::builtin),
+            default_type: conf.default_type.0.as_slice().into(),
+            error_log,
+            rate_limited,
+            needs_task: rate_limited || conf.post_action.is_some(),
+            conf,
+        });
+        self.cores.insert(key, (levels[0].plan.clone(), core.clone()));
+        core
+    }
+
+    fn http(&mut self, http: &mut Block<'_>) -> HttpPlan {
+        let levels = self.levels(http, None);
+        for (i, feature) in self.features.iter().enumerate() {
+            let mut build = HttpBuild {
+                cx: self.cx,
+                extensions: &mut self.extensions,
+                flushers: &mut self.flushers,
+                background: &mut self.background,
+                folders: &mut self.folders,
+            };
+            if let Err(problem) = feature.plan_http(&levels[i + 1].plan, &mut build) {
+                self.complain(http.directive.map(|d| At { span: d.span, line: d.line }), problem);
+            }
+        }
+        for block in http.children.iter_mut().filter(|b| b.context == Contexts::upstream) {
+            self.upstream(block);
+        }
+        let mut drafts = Vec::new();
+        for block in &mut http.children {
+            if block.context == Contexts::server {
+                drafts.push(self.server(block, &levels));
+            }
+        }
+        let listeners = self.listeners(&drafts);
+        static GENERATIONS: AtomicU32 = AtomicU32::new(1);
+        HttpPlan {
+            asks_for_fields: false,
+            generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
+            groups_used: true,
+            ht_names_hidden: false,
+            cache_bytes: self.core_conf(&levels).tidegate_cache.bytes,
+            cache_recheck: self.core_conf(&levels).tidegate_cache.recheck,
+            transparent: self.cx.get::<crate::plan::Transparent>().0,
+            listeners,
+            servers: std::mem::take(&mut self.servers),
+            locations: std::mem::take(&mut self.locations),
+            variables: Vec::new(),
+            names: crate::session::Names::default(),
+            flushers: std::mem::take(&mut self.flushers),
+            extensions: std::mem::take(&mut self.extensions),
+            background: std::mem::take(&mut self.background),
+            folders: std::mem::take(&mut self.folders),
+        }
+    }
+
+    fn upstream(&mut self, block: &mut Block<'_>) {
+        let Some(d) = block.directive else { return };
+        let at = Some(At { span: d.span, line: d.block_end_line.max(d.line) });
+        for (i, feature) in self.features.iter().enumerate() {
+            let own = self.tables.get(i + 1).and_then(|(_, index)| block.take_any(*index));
+            if let Err(problem) = feature.plan_upstream(own, d, self.cx) {
+                self.complain(at, problem);
+            }
+        }
+    }
+
+    fn server(&mut self, block: &mut Block<'_>, outer: &[Rc<Level>]) -> ServerDraft {
+        let index = self.servers.len();
+        let own = self.tables.first().and_then(|(_, i)| block.input::<CoreInput>(*i));
+        let names = own.and_then(|o| o.server_name.as_ref()).map(|n| n.value.0.clone()).unwrap_or_default();
+        let listens = own.and_then(|o| o.listen.as_ref()).map(|l| l.value.0.clone()).unwrap_or_default();
+        let levels = self.levels(block, Some(outer));
+        let conf = self.core_conf(&levels);
+        let large = conf.large_client_header_buffers;
+        let name = names.first().map(ServerName::written).unwrap_or_default();
+        self.servers.push(Server {
+            name,
+            location: 0,
+            tree: Tree::default(),
+            limits: wire_h1::HeadLimits {
+                line_max: large.size.max(conf.client_header_buffer_size.0) as usize,
+                field_max: large.size.max(conf.client_header_buffer_size.0) as usize,
+                total_max: (large.size * large.count + conf.client_header_buffer_size.0) as usize,
+                fields_max: conf.max_headers.0 as usize,
+                underscores: conf.underscores_in_headers,
+                ignore_invalid: conf.ignore_invalid_headers,
+            },
+            allow_connect: false,
+            tls: None,
+            http2: crate::plan::Http2::default(),
+            http3: crate::plan::Http3::default(),
+            rewrite: Vec::new(),
+            zone: None,
+        });
+        self.server_names.clone_from(&names);
+        let root = self.core_conf(&levels).root.0.clone();
+        let (location, tree) = self.location(block, &levels, index, None, None, root);
+        self.servers[index].location = location;
+        self.servers[index].allow_connect = self.locations[location..].iter().any(|l| l.connect);
+        self.servers[index].tree = tree;
+        let at = block.directive.map(|d| At { span: d.span, line: d.line }).unwrap_or_default();
+        ServerDraft { names, listens, at }
+    }
+
+    /// Plans a block with a location of its own: the server level, a location, an `if`, a `limit_except`.
+    fn location(
+        &mut self,
+        block: &mut Block<'_>,
+        levels: &[Rc<Level>],
+        server: usize,
+        kind: Option<&LocationKind>,
+        parent: Option<&LocationKind>,
+        root: Root,
+    ) -> (usize, Tree) {
+        let index = self.locations.len();
+        let core = self.core(levels, root.clone());
+        let shown = kind.or(parent);
+        self.locations.push(Location {
+            name: shown.map(|k| k.name().to_vec()).unwrap_or_default(),
+            at: block.directive.map(|d| At { span: d.span, line: d.line }).unwrap_or_default(),
+            orders: Vec::new(),
+            answered_by: None,
+            regex: matches!(shown, Some(LocationKind::Regex(_))),
+            named: matches!(shown, Some(LocationKind::Named(_))),
+            http2_chunk: 8192,
+            exact: matches!(shown, Some(LocationKind::Exact(_))),
+            internal: core.conf.internal.is_some(),
+            ht_names_hidden: false,
+            core,
+            server,
+            auto_redirect: false,
+            passes: false,
+            connect: false,
+            inner: Tree::default(),
+            limit_except: None,
+            charset: crate::session::Template::default(),
+            rewrite: Vec::new(),
+            preaccess: Vec::new(),
+            access: Vec::new(),
+            precontent: Vec::new(),
+            content: None,
+            drafts: Vec::new(),
+            content_chain: Vec::new(),
+            filters: Vec::new(),
+            transform: None,
+            loggers: Vec::new(),
+            zone: None,
+            extensions: Vec::new(),
+        });
+        let mut tree = Tree::default();
+        let mut children = Vec::with_capacity(block.children.len());
+        let mut nameless = Vec::new();
+        let mut limit_except = None;
+        for child in &mut block.children {
+            let at = child.directive.map(|d| At { span: d.span, line: d.line });
+            let said = self.tables.first().and_then(|(_, i)| child.input::<CoreInput>(*i));
+            let said = said.map_or((false, false), |own| (own.root.is_some(), own.alias.is_some()));
+            let inner_levels = self.levels(child, Some(levels));
+            match child.context {
+                Contexts::location => {
+                    let Some(d) = child.directive else { continue };
+                    self.cx.at = At { span: d.span, line: d.line };
+                    let inner_kind = match LocationKind::parse(self.cx, d) {
+                        Ok(kind) => kind,
+                        Err(problem) => {
+                            self.complaints.push(check::word(d, problem));
+                            continue;
+                        }
+                    };
+                    if let Some(problem) = kind.and_then(|outer| misplaced(outer, &inner_kind)) {
+                        self.complain(at, problem);
+                        continue;
+                    }
+                    let inner_root = self.root_of(&inner_levels, said, &inner_kind, &root);
+                    let (inner, inner_tree) =
+                        self.location(child, &inner_levels, server, Some(&inner_kind), None, inner_root);
+                    self.locations[inner].inner = inner_tree;
+                    children.push(inner);
+                    if let Err(first) = tree.add(&inner_kind, inner) {
+                        let name = String::from_utf8_lossy(inner_kind.name()).into_owned();
+                        let mut problem = Problem::says(format!("duplicate location \"{name}\""));
+                        if let Some(first) = self.locations.get(first) {
+                            problem = problem.hint(format!("the first one is in {}", self.cx.place_of(first.at)));
+                        }
+                        self.complain(at, problem);
+                    }
+                }
+                _ => {
+                    let outer_kind = shown.cloned().unwrap_or(LocationKind::Prefix(Vec::new(), false));
+                    let inner_root = self.root_of(&inner_levels, said, &outer_kind, &root);
+                    let (inner, _) = self.location(child, &inner_levels, server, None, Some(&outer_kind), inner_root);
+                    children.push(inner);
+                    nameless.push((inner, child.context == Contexts::limit_except));
+                    if child.context == Contexts::limit_except {
+                        limit_except = child.directive.map(|d| (d, inner));
+                    }
+                }
+            }
+        }
+        tree.finish();
+        if let Some((d, inner)) = limit_except {
+            match allowed_methods(d) {
+                Ok(allowed) => self.locations[index].limit_except = Some(LimitExcept { allowed, location: inner }),
+                Err(problem) => self.complaints.push(check::word(d, problem)),
+            }
+        }
+        let passing = self.features(block, levels, index, &children);
+        self.pass_on(index, &nameless, passing);
+        (index, tree)
+    }
+
+    /// Copies a content handler to `if` blocks, and to `limit_except` if it passes requests on.
+    fn pass_on(&mut self, from: usize, nameless: &[(usize, bool)], passing: Passing) {
+        if nameless.is_empty() {
+            return;
+        }
+        let Location { content, extensions, passes, answered_by, .. } = &self.locations[from];
+        let (content, extensions, passes, by) = (content.clone(), extensions.clone(), *passes, *answered_by);
+        for (inner, is_limit) in nameless {
+            let inner = &mut self.locations[*inner];
+            if inner.content.is_some() || (*is_limit && !passes) {
+                continue;
+            }
+            inner.content.clone_from(if *is_limit { &passing } else { &content });
+            inner.answered_by = by;
+            if passes {
+                inner.extensions.extend(extensions.iter().cloned());
+            }
+        }
+    }
+
+    /// Own or inherited `root` or `alias`, with the length of the replaced prefix.
+    fn root_of(&self, levels: &[Rc<Level>], said: (bool, bool), kind: &LocationKind, outer: &Root) -> Root {
+        let conf = self.core_conf(levels);
+        match (said, &conf.alias) {
+            ((_, true), Some(alias)) => {
+                let replaces = match kind {
+                    LocationKind::Regex(_) => Alias::Whole,
+                    kind => Alias::Prefix(kind.name().len()),
+                };
+                Root { alias: replaces, ..alias.0.clone() }
+            }
+            ((true, false), _) => conf.root.0.clone(),
+            _ => outer.clone(),
+        }
+    }
+
+    /// Plans all features; returns the handler that passes requests on.
+    fn features(&mut self, block: &Block<'_>, levels: &[Rc<Level>], index: usize, children: &[usize]) -> Passing {
+        let server = self.locations[index].server;
+        let is_server = block.context == Contexts::server;
+        let mut answering = Answering::default();
+        for place in 0..self.order.len() {
+            let i = self.order[place];
+            let feature = self.features[i];
+            answering.begin(&self.locations[index]);
+            let mut plan = BlockPlan {
+                cx: self.cx,
+                location: &mut self.locations[index],
+                context: block.context,
+                children,
+                server_names: &self.server_names,
+                folders: &mut self.folders,
+                extensions: &mut self.extensions,
+            };
+            if let Err(problem) = feature.plan(&levels[i + 1].plan, &mut plan) {
+                let written = self.tables.get(i + 1).and_then(|(table, _)| problem.place(table, &*levels[i + 1].input));
+                let at = written.or(block.directive.map(|d| At { span: d.span, line: d.line }));
+                self.complain(at, problem);
+                self.faulty.push(server);
+            }
+            answering.end(&mut self.locations[index], block, &self.tables[i + 1].0);
+        }
+        sort_filters(&mut self.locations[index].filters);
+        let location = &mut self.locations[index];
+        location.drafts.sort_by_key(|(order, _)| *order);
+        location.orders = location.drafts.iter().map(|(order, _)| *order).collect();
+        location.answered_by = answering.by;
+        let mut server_rewrite = Vec::new();
+        for (order, handler) in location.drafts.drain(..) {
+            let phase = match order.phase() {
+                Phase::ServerRewrite => &mut server_rewrite,
+                Phase::Rewrite => &mut location.rewrite,
+                Phase::Preaccess => &mut location.preaccess,
+                Phase::Access => &mut location.access,
+                Phase::Precontent => &mut location.precontent,
+                _ => &mut location.content_chain,
+            };
+            phase.push(handler);
+        }
+        if is_server {
+            self.servers[server].rewrite = server_rewrite;
+            self.servers[server].tls = location.ext::<Arc<crate::session::ServerTls>>().cloned();
+            self.servers[server].zone = location.ext::<crate::counting::ServerZone>().map(|zone| zone.0.clone());
+            self.servers[server].http2 = location.ext::<crate::plan::Http2>().copied().unwrap_or_default();
+            self.servers[server].http3 = location.ext::<crate::plan::Http3>().cloned().unwrap_or_default();
+        }
+        answering.passing
+    }
+
+    /// Groups servers by address; checks the `listen` lines of different servers for conflicts.
+    fn listeners(&mut self, drafts: &[ServerDraft]) -> Vec<Listener> {
+        struct Draft {
+            spec: ListenSpec,
+            options_set: bool,
+            default: Option<usize>,
+            proxy_protocol: bool,
+            ssl: bool,
+            http2: bool,
+            quic: bool,
+            protocols: Protocols,
+            servers: Vec<usize>,
+        }
+        let mut by_address: Vec<Draft> = Vec::new();
+        // TCP and UDP of one address are two listeners.
+        let mut places: HashMap<(Address, bool), usize> = HashMap::new();
+        for (server, draft) in drafts.iter().enumerate() {
+            let implied = crate::listen::Listen {
+                specs: vec![ListenSpec::new(default_address(self.cx.store.superuser()))],
+                default_server: false,
+                options_set: false,
+                proxy_protocol: false,
+                ssl: false,
+                http2: false,
+                quic: false,
+                at: At { line: draft.at.line, ..At::default() },
+            };
+            let listens = if draft.listens.is_empty() { std::slice::from_ref(&implied) } else { &draft.listens };
+            for listen in listens {
+                for spec in &listen.specs {
+                    let place = *places.entry((spec.address.clone(), listen.quic)).or_insert_with(|| {
+                        by_address.push(Draft {
+                            spec: ListenSpec { datagram: listen.quic, ..ListenSpec::new(spec.address.clone()) },
+                            options_set: false,
+                            default: None,
+                            proxy_protocol: false,
+                            ssl: false,
+                            http2: false,
+                            quic: listen.quic,
+                            protocols: Protocols::default(),
+                            servers: Vec::new(),
+                        });
+                        by_address.len() - 1
+                    });
+                    let at = Some(listen.at);
+                    let entry = &mut by_address[place];
+                    // Lines of one server are adjacent.
+                    if entry.servers.last() == Some(&server) {
+                        let text = format!("a duplicate listen {}", spec.address);
+                        self.complain(at, Problem::says(text));
+                        continue;
+                    }
+                    let entry = &mut by_address[place];
+                    entry.servers.push(server);
+                    entry.proxy_protocol |= listen.proxy_protocol;
+                    entry.ssl |= listen.ssl;
+                    entry.http2 |= listen.http2;
+                    let bit = |on: bool, bit: u8| if on { bit } else { 0 };
+                    let said =
+                        bit(listen.proxy_protocol, PROXY_PROTOCOL) | bit(listen.ssl, SSL) | bit(listen.http2, HTTP2);
+                    if entry.protocols.redefined(said, listen.options_set) {
+                        self.cx.warnings.push(Complaint {
+                            level: conf_schema::Level::Warn,
+                            text: format!("protocol options redefined for {}", spec.address),
+                            span: Some(listen.at.span),
+                            line: listen.at.line,
+                            hint: Some("the lines of an address say the same, or one says all".into()),
+                        });
+                    }
+                    if listen.options_set {
+                        if entry.options_set {
+                            let text = format!("duplicate listen options for {}", spec.address);
+                            self.complain(at, Problem::says(text));
+                            continue;
+                        }
+                        entry.options_set = true;
+                        entry.spec = spec.clone();
+                    }
+                    if listen.default_server {
+                        if entry.default.is_some() {
+                            let text = format!("a duplicate default server for {}", spec.address);
+                            self.complain(at, Problem::says(text));
+                            continue;
+                        }
+                        entry.default = Some(server);
+                    }
+                }
+            }
+        }
+        for draft in by_address.iter().filter(|draft| draft.ssl || draft.quic) {
+            let default = draft.default.or(draft.servers.first().copied()).unwrap_or(0);
+            let rules = |server: usize| self.servers.get(server)?.tls.as_ref()?.rules.as_ref();
+            let bare = match rules(default) {
+                None => Some(default),
+                Some(rules) if rules.has_certificates() => None,
+                // The default server rejects handshakes; the other servers need a certificate.
+                Some(_) => draft.servers.iter().copied().find(|server| rules(*server).is_none()),
+            };
+            let without_tls13 =
+                draft.servers.iter().copied().find(|server| rules(*server).is_some_and(|rules| !rules.tls13));
+            if let Some(server) = bare.filter(|server| !self.faulty.contains(server)) {
+                let kind = if draft.quic { "quic" } else { "ssl" };
+                let text = format!("no \"ssl_certificate\" is defined for the \"listen ... {kind}\" directive");
+                self.complain(drafts.get(server).map(|d| d.at), Problem::says(text));
+            }
+            if let Some(server) = without_tls13.filter(|server| draft.quic && !self.faulty.contains(server)) {
+                let text = "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive";
+                self.complain(drafts.get(server).map(|d| d.at), Problem::says(text));
+            }
+        }
+        by_address
+            .into_iter()
+            .map(|draft| {
+                let mut names = ServerNames::default();
+                for &server in &draft.servers {
+                    let unnamed = [ServerName::Exact(Vec::new())];
+                    let list = if drafts[server].names.is_empty() { &unnamed[..] } else { &drafts[server].names };
+                    for name in list {
+                        if !names.add(name, server) {
+                            let shown = name.shown();
+                            let text =
+                                format!("conflicting server name \"{shown}\" on {}, ignored", draft.spec.address);
+                            self.cx.warnings.push(Complaint {
+                                level: conf_schema::Level::Warn,
+                                text,
+                                span: None,
+                                line: 0,
+                                hint: Some("an earlier server on this address has the same name".into()),
+                            });
+                        }
+                    }
+                }
+                let default = draft.default.or(draft.servers.first().copied()).unwrap_or(0);
+                Listener {
+                    default_server: default,
+                    spec: draft.spec,
+                    proxy_protocol: draft.proxy_protocol,
+                    ssl: draft.ssl || draft.quic,
+                    quic: draft.quic,
+                    http2_listen: draft.http2,
+                    http2: draft.http2 || self.servers.get(default).is_some_and(|s| s.http2.on),
+                    names: if draft.servers.len() > 1 { names } else { only_regexes(names) },
+                }
+            })
+            .collect()
+    }
+}
+
+/// Keeps only regular expressions, for their named groups: a single server needs no selection.
+fn only_regexes(names: ServerNames) -> ServerNames {
+    names.regexes_only()
+}
+
+/// nginx listens on port 80 if started by the superuser, otherwise on 8000.
+fn default_address(superuser: bool) -> Address {
+    Address::Ip(std::net::SocketAddr::from(([0, 0, 0, 0], if superuser { 80 } else { 8000 })))
+}
+
+/// Error of a forbidden nesting of locations.
+fn misplaced(outer: &LocationKind, inner: &LocationKind) -> Option<Problem> {
+    let name = |k: &LocationKind| String::from_utf8_lossy(k.name()).into_owned();
+    let says = |text: String| Some(Problem::says(text));
+    match (outer, inner) {
+        (LocationKind::Exact(_), _) => {
+            says(format!("location \"{}\" cannot be inside the exact location \"{}\"", name(inner), name(outer)))
+        }
+        (LocationKind::Named(_), _) => {
+            says(format!("location \"{}\" cannot be inside the named location \"{}\"", name(inner), name(outer)))
+        }
+        (_, LocationKind::Named(_)) => {
+            says(format!("named location \"{}\" can be on the server level only", name(inner)))
+        }
+        (LocationKind::Prefix(p, _), LocationKind::Exact(n) | LocationKind::Prefix(n, _)) if !n.starts_with(p) => {
+            says(format!("location \"{}\" is outside location \"{}\"", name(inner), name(outer)))
+        }
+        _ => None,
+    }
+}
+
+fn allowed_methods(d: &conf_schema::Directive) -> Result<u32, Problem> {
+    use http_types::Method as M;
+    const METHODS: &[(&str, M)] = &[
+        ("GET", M::Get),
+        ("HEAD", M::Head),
+        ("POST", M::Post),
+        ("PUT", M::Put),
+        ("DELETE", M::Delete),
+        ("MKCOL", M::Mkcol),
+        ("COPY", M::Copy),
+        ("MOVE", M::Move),
+        ("OPTIONS", M::Options),
+        ("PROPFIND", M::Propfind),
+        ("PROPPATCH", M::Proppatch),
+        ("LOCK", M::Lock),
+        ("UNLOCK", M::Unlock),
+        ("PATCH", M::Patch),
+    ];
+    let mut allowed = 0;
+    for (index, word) in d.args.iter().enumerate() {
+        let text = word.text();
+        let Some((_, method)) = METHODS.iter().find(|(name, _)| name.eq_ignore_ascii_case(&text)) else {
+            return Err(Problem::says(format!("invalid method \"{text}\"")).at(index));
+        };
+        allowed |= 1 << (*method as u32);
+        if *method == M::Get {
+            allowed |= 1 << (M::Head as u32);
+        }
+    }
+    Ok(allowed)
+}
+
+pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
+    if listener.names.is_empty() {
+        return listener.default_server;
+    }
+    let host = std::mem::take(&mut r.target.host);
+    let found = listener.names.find(&host, r);
+    r.target.host = host;
+    // After a failed match of a regular expression the request ends with 500 instead of another server's response.
+    r.target.undecided = found.is_err();
+    found.ok().flatten().unwrap_or(listener.default_server)
+}

@@ -1,0 +1,149 @@
+//! A client's connection as the engine sees it: its facts, and its interface for handlers.
+
+use base::clock::Instant;
+use bytes::Bytes;
+use session_engine::background::LocalFuture;
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+#[derive(Clone, Debug)]
+pub struct Connection {
+    pub number: u64,
+    /// `None` for UNIX-domain sockets.
+    pub peer: Option<SocketAddr>,
+    pub local: Rc<net::Address>,
+    pub listener: ListenerRef,
+    /// `$connection_requests`: requests so far, including the current one. Saturates.
+    pub requests: Cell<u32>,
+    /// `tcp_nodelay` is applied.
+    pub nodelay: Cell<bool>,
+    pub started: Instant,
+    /// PROXY protocol header, and its bytes.
+    pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
+    /// Entry in the thread's poller, for `$tcpinfo_*`; `None`: no socket.
+    pub socket: Option<net::poller::Key>,
+    /// TLS facts; `None`: cleartext, with the scheme http.
+    pub tls: Option<Arc<tls::Facts>>,
+    /// Start of an incomplete head.
+    pub begun: Begun,
+}
+
+impl Connection {
+    pub fn peer_text(&self) -> String {
+        self.peer.map_or_else(|| "unix:".into(), |a| a.ip().to_string())
+    }
+    pub fn count_request(&self) {
+        self.requests.set(self.requests.get().saturating_add(1));
+    }
+    /// Returns `false` for the last request that `keepalive_requests` and `keepalive_time` (milliseconds) allow.
+    pub fn has_requests_left(&self, requests_max: u64, millis_max: u64, now: Instant) -> bool {
+        u64::from(self.requests.get()) < requests_max && now.millis_since(self.started) <= millis_max
+    }
+}
+
+// With its `Rc` counts it fits the allocators' class of 128 bytes, which dominates idle connections.
+const _: () = assert!(size_of::<Connection>() <= 112);
+
+/// Names a listener across reloads by address and kind. Caches the index in the latest plan.
+#[derive(Clone, Debug)]
+pub struct ListenerRef {
+    address: Rc<net::Address>,
+    /// Generation of the last plan, and index ([`ABSENT`]: none) with a highest bit for datagrams.
+    place: Cell<(u32, u32)>,
+}
+
+const DATAGRAMS: u32 = 1 << 31;
+/// Index of a listener that the plan does not have.
+const ABSENT: u32 = DATAGRAMS - 1;
+
+impl ListenerRef {
+    pub fn new(address: Rc<net::Address>) -> ListenerRef {
+        ListenerRef { address, place: Cell::new((0, ABSENT)) }
+    }
+    pub fn datagrams(address: Rc<net::Address>) -> ListenerRef {
+        ListenerRef { address, place: Cell::new((0, ABSENT | DATAGRAMS)) }
+    }
+    pub fn address(&self) -> &Rc<net::Address> {
+        &self.address
+    }
+    /// Index in a generation's plan; calls `find` (address, datagrams) for a new plan.
+    #[inline]
+    pub fn index_in(&self, generation: u32, find: impl FnOnce(&net::Address, bool) -> Option<usize>) -> Option<usize> {
+        let (known, place) = self.place.get();
+        let (kind, index) = (place & DATAGRAMS, place & ABSENT);
+        if known == generation && index != ABSENT {
+            return Some(index as usize);
+        }
+        let found = find(&self.address, kind != 0);
+        self.place.set((generation, kind | found.map_or(ABSENT, |index| index as u32)));
+        found
+    }
+}
+
+/// Bytes of an incomplete head; empty for most connections.
+#[derive(Default)]
+#[allow(clippy::box_collection)]
+pub struct Begun(Cell<Option<Box<Vec<u8>>>>);
+
+impl std::fmt::Debug for Begun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Begun({})", self.is_some())
+    }
+}
+
+impl Clone for Begun {
+    fn clone(&self) -> Self {
+        Begun::default()
+    }
+}
+
+impl Begun {
+    pub fn take(&self) -> Option<Vec<u8>> {
+        self.0.take().map(|bytes| *bytes)
+    }
+    /// Keeps a copy of the bytes without spare capacity.
+    pub fn keep(&self, bytes: &[u8]) {
+        self.0.set((!bytes.is_empty()).then(|| Box::new(bytes.to_vec())));
+    }
+    pub fn is_some(&self) -> bool {
+        let bytes = self.0.take();
+        let is_some = bytes.is_some();
+        self.0.set(bytes);
+        is_some
+    }
+}
+
+/// Reads a request's body; implemented by the connection.
+pub trait BodyReader {
+    /// Next bytes; `None` at the end. Fails with a status: 400 (framing), 408, 413, or 499.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>>;
+}
+
+/// The client's side of a connection that no longer uses HTTP.
+pub trait RawClient {
+    /// Reads bytes; `Ok(0)` at the end.
+    fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<std::io::Result<usize>>;
+    fn poll_send(&mut self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>>;
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>>;
+    fn shutdown(&mut self);
+    /// Tells whether `END_STREAM` leaves the other direction open; otherwise it ends the connection, as in nginx.
+    fn closes_by_halves(&self) -> bool {
+        false
+    }
+}
+
+/// Takes over a connection after a response head.
+pub trait Tunnel {
+    /// Runs until the connection ends; returns `(received, sent)` bytes of the client.
+    fn run(self: Box<Self>, client: Box<dyn RawClient>) -> LocalFuture<(u64, u64)>;
+}
+
+/// Watches a request's client; implemented by the connection.
+pub trait Watch {
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;
+    /// Sends an interim response (103); ready when all of it was written, or the connection failed.
+    fn poll_interim(&self, cx: &mut Context<'_>, bytes: &mut Bytes) -> Poll<()>;
+}

@@ -1,0 +1,134 @@
+//! Counts requests for the process and zones (`status_zone`). Every begun request ends exactly once; one lost to a
+//! panic is still logged.
+
+use crate::Request;
+use crate::request::RequestBody;
+use metrics::{Lease, Zone, location_zone, process, server_zone};
+use std::cell::RefCell;
+
+struct Processing {
+    _lease: Lease,
+}
+
+/// Zone of a server's own level, passed to the plan in `Location::extensions`.
+pub struct ServerZone(pub Zone<server_zone::Of>);
+
+/// Counts a new request, valid or refused, whose server is known.
+#[inline]
+pub fn begun(r: &mut Request) {
+    process::HTTP_REQUESTS.up_at(r.target.version as usize);
+    (r.accounting.owes_count, r.accounting.owes_line) = (true, true);
+    if r.scope
+        .plan
+        .as_ref()
+        .is_some_and(|plan| plan.servers.get(r.scope.server).is_some_and(|server| server.zone.is_some()))
+    {
+        in_server(r);
+    }
+}
+
+#[cold]
+fn in_server(r: &mut Request) {
+    let plan = r.plan_rc();
+    let Some(zone) = &plan.srv(r.scope.server).zone else { return };
+    zone.up(server_zone::REQUESTS);
+    r.keep(Processing { _lease: zone.lease(server_zone::PROCESSING) });
+}
+
+#[inline]
+pub fn ended(r: &mut Request) {
+    r.accounting.owes_count = false;
+    match r.accounting.bytes_sent {
+        0 => process::HTTP_DISCARDED.up(),
+        _ => process::HTTP_RESPONSES.up_at(metrics::class(r.out.status)),
+    }
+    process::HTTP_RECEIVED.add(r.incoming.length);
+    process::HTTP_SENT.add(r.accounting.bytes_sent);
+    let Some(plan) = &r.scope.plan else { return };
+    let server = plan.servers.get(r.scope.server).and_then(|server| server.zone.as_ref());
+    let location = plan.locations.get(r.scope.location).and_then(|location| location.zone.as_ref());
+    if server.is_some() || location.is_some() {
+        in_zones(r, server, location);
+    }
+}
+
+#[inline]
+pub fn logged(r: &mut Request) {
+    r.accounting.owes_line = false;
+}
+
+/// Counts the end of an abandoned request, unless already counted.
+#[inline]
+pub fn given_up(r: &mut Request) {
+    if r.accounting.owes_count {
+        ended(r);
+    }
+    r.accounting.owes_line = false;
+}
+
+thread_local! {
+    /// Unlogged requests lost to panics, boxed as they travel.
+    #[allow(clippy::vec_box)]
+    static LOST: RefCell<Vec<Box<Request>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Tells whether panics of this thread lost requests that are not yet logged.
+#[inline]
+pub fn has_lost() -> bool {
+    LOST.with(|lost| !lost.borrow().is_empty())
+}
+
+/// Takes the lost requests: counted, to be logged by the caller.
+#[cold]
+pub fn take_lost() -> Vec<Box<Request>> {
+    LOST.take()
+}
+
+impl Drop for Request {
+    #[inline]
+    fn drop(&mut self) {
+        if self.accounting.owes_count || self.accounting.owes_line {
+            lost(self);
+        }
+    }
+}
+
+/// Keeps a request that is dropped before its end: by a panic, or with its thread.
+#[cold]
+fn lost(r: &mut Request) {
+    if r.accounting.bytes_sent == 0 && std::thread::panicking() {
+        (r.out.status, r.progress.error_status) = (500, 0);
+    }
+    if r.accounting.owes_count {
+        ended(r);
+    }
+    if !std::mem::take(&mut r.accounting.owes_line) || !std::thread::panicking() {
+        return;
+    }
+    // Not logged here: a variable of the log line may have caused the panic.
+    let mut r = Box::new(std::mem::take(r));
+    (r.incoming.body, r.incoming.watch, r.reply.tunnel) = (RequestBody::None, None, None);
+    let _ = LOST.try_with(|lost| lost.borrow_mut().push(r));
+}
+
+#[cold]
+fn in_zones(r: &Request, server: Option<&Zone<server_zone::Of>>, location: Option<&Zone<location_zone::Of>>) {
+    let class = metrics::class(r.out.status);
+    if let Some(zone) = server {
+        match r.accounting.bytes_sent {
+            0 => zone.up(server_zone::DISCARDED),
+            _ => zone.up_at(server_zone::RESPONSES, class),
+        }
+        zone.add(server_zone::RECEIVED, r.incoming.length);
+        zone.add(server_zone::SENT, r.accounting.bytes_sent);
+    }
+    if let Some(zone) = location {
+        zone.up(location_zone::REQUESTS);
+        match r.accounting.bytes_sent {
+            0 => zone.up(location_zone::DISCARDED),
+            _ => zone.up_at(location_zone::RESPONSES, class),
+        }
+        zone.add(location_zone::RECEIVED, r.incoming.length);
+        zone.add(location_zone::SENT, r.accounting.bytes_sent);
+    }
+}

@@ -1,0 +1,671 @@
+//! Runs a request's phases (nginx: `ngx_http_core_run_phases`). Never blocks: handlers return futures for the driver.
+
+use crate::exchange;
+use crate::handler::Exchange;
+use crate::handler::{Body, Flow, LocalFuture};
+use crate::order::{FilterOrder, HandlerOrder, Phase};
+use crate::path::{CanonicalPath, FilePath};
+use crate::plan::Location;
+use crate::request::{Request, RequestBody, URI_CHANGES_MAX};
+use crate::route::{self, Route};
+use crate::special;
+use crate::trace::StepKind;
+use crate::values::Satisfy;
+use http_types::{BodyLength, Method, Version};
+use observe::Level;
+
+pub enum Outcome {
+    Ready(Box<Request>, Body),
+    /// Closes the connection without a response.
+    Close(Box<Request>),
+    /// A handler's pending answer; [`finish`] continues with it.
+    Later(LocalFuture<(Box<Request>, Flow)>),
+    /// A handler's exchange, to be polled in place; [`after`] continues with its answer.
+    Exchange(Box<Request>, Box<dyn Exchange>),
+    Wait(LocalFuture<Outcome>),
+}
+
+pub fn start(mut r: Box<Request>) -> Outcome {
+    r.progress.uri_changes_left = URI_CHANGES_MAX;
+    r.progress.phase = Phase::ServerRewrite;
+    r.scope.location = r.srv().location;
+    r.progress.handler = 0;
+    if r.target.undecided {
+        return settle(r, Flow::Status(500));
+    }
+    run(r)
+}
+
+/// Starts or resumes a subrequest in its current phase (see `subrequest.rs`).
+pub fn resume(r: Box<Request>) -> Outcome {
+    run(r)
+}
+
+/// Ends a request that failed before the phases, such as one with a malformed head.
+pub fn fail(mut r: Box<Request>, status: u16) -> Outcome {
+    r.progress.uri_changes_left = URI_CHANGES_MAX;
+    r.scope.location = r.srv().location;
+    settle(r, Flow::Status(status))
+}
+
+fn run(mut r: Box<Request>) -> Outcome {
+    loop {
+        match step(&mut r) {
+            Flow::Declined => {}
+            Flow::Later(later) => return Outcome::Later(later(r)),
+            Flow::Exchange(exchange) => return Outcome::Exchange(r, exchange),
+            flow => return settle(r, flow),
+        }
+    }
+}
+
+/// Continues with the answer of a handler that had to wait.
+pub fn after(mut r: Box<Request>, flow: Flow) -> Outcome {
+    if !matches!(flow, Flow::Declined) {
+        r.note(StepKind::Check(HandlerOrder::Files), r.loc().at, |_| flow.words());
+    }
+    match flow {
+        Flow::Declined => run(r),
+        Flow::Allowed => {
+            allowed(&mut r);
+            run(r)
+        }
+        Flow::Rewritten => {
+            rewritten(&mut r);
+            run(r)
+        }
+        flow => match after_access(&mut r, flow) {
+            Flow::Declined => run(r),
+            flow => settle(r, flow),
+        },
+    }
+}
+
+pub async fn finish(mut outcome: Outcome) -> (Box<Request>, Option<Body>) {
+    loop {
+        match outcome {
+            Outcome::Ready(r, body) => return (r, Some(body)),
+            Outcome::Close(r) => return (r, None),
+            Outcome::Later(work) => {
+                let (r, flow) = work.await;
+                outcome = after(r, flow);
+            }
+            Outcome::Exchange(r, exchange) => {
+                let (r, flow) = exchange::drive(exchange, r).await;
+                outcome = after(r, flow);
+            }
+            Outcome::Wait(later) => outcome = later.await,
+        }
+    }
+}
+
+fn allowed(r: &mut Request) {
+    if r.progress.phase == Phase::Access && r.loc().core.conf.satisfy == Satisfy::Any {
+        r.progress.access_status = 0;
+        // Drops the challenge of a check that no longer matters.
+        r.out.fields.retain(|field| !field.name.bytes().eq_ignore_ascii_case(b"WWW-Authenticate"));
+        r.progress.phase = Phase::PostAccess;
+        r.progress.handler = 0;
+    }
+}
+
+fn rewritten(r: &mut Request) {
+    r.progress.phase = Phase::PostRewrite;
+    r.progress.handler = 0;
+}
+
+/// Under `satisfy any`, records a refusal and tries the next access check.
+fn after_access(r: &mut Request, flow: Flow) -> Flow {
+    match flow {
+        Flow::Status(status @ (401 | 403 | 407))
+            if r.progress.phase == Phase::Access && r.loc().core.conf.satisfy == Satisfy::Any =>
+        {
+            if !matches!(r.progress.access_status, 401 | 407) {
+                r.progress.access_status = status;
+            }
+            Flow::Declined
+        }
+        flow => flow,
+    }
+}
+
+const NOBODY: Vec<std::sync::Arc<dyn crate::handler::Handler>> = Vec::new();
+
+fn step(r: &mut Request) -> Flow {
+    let plan = r.plan_rc();
+    loop {
+        let location: &Location = plan.loc(r.scope.location);
+        // Each arm: the handlers of the phase, and the next phase.
+        let (handlers, next) = match r.progress.phase {
+            Phase::ServerRewrite => (&plan.srv(r.scope.server).rewrite, Phase::FindLocation),
+            Phase::FindLocation => match find_location(r) {
+                Flow::Declined => continue,
+                flow => return flow,
+            },
+            Phase::Rewrite => (&location.rewrite, Phase::PostRewrite),
+            Phase::PostRewrite => match post_rewrite(r) {
+                Flow::Declined => continue,
+                flow => return flow,
+            },
+            Phase::Preaccess => (&location.preaccess, Phase::Access),
+            // The main request's access covers subrequests.
+            Phase::Access if r.is_subrequest() => (&NOBODY, Phase::PostAccess),
+            Phase::Access => (&location.access, Phase::PostAccess),
+            Phase::PostAccess => match post_access(r) {
+                Flow::Declined => continue,
+                flow => return flow,
+            },
+            Phase::Precontent => (&location.precontent, Phase::Content),
+            Phase::Content => match &location.content {
+                Some(_) if r.trace().is_some() && rehearsed(r, location) => return Flow::Close,
+                Some(handler) => return handler.run(r),
+                None if r.progress.handler_lost => {
+                    r.log(Level::Error, format_args!("no upstream configuration"));
+                    return Flow::Status(500);
+                }
+                None => (&location.content_chain, Phase::Content),
+            },
+        };
+        let Some(handler) = handlers.get(r.progress.handler) else {
+            if r.progress.phase == Phase::Content {
+                return nobody_answers(r);
+            }
+            r.progress.handler = 0;
+            r.progress.phase = next;
+            continue;
+        };
+        r.progress.handler += 1;
+        let flow = match r.trace().is_some() {
+            false => handler.run(r),
+            true => traced(r, location, &**handler),
+        };
+        match flow {
+            Flow::Declined => {}
+            Flow::Allowed => allowed(r),
+            Flow::Rewritten => {
+                if r.progress.phase == Phase::Rewrite {
+                    rewritten(r);
+                } else {
+                    r.progress.phase = Phase::FindLocation;
+                    r.progress.handler = 0;
+                }
+            }
+            flow => match after_access(r, flow) {
+                Flow::Declined => {}
+                flow => return flow,
+            },
+        }
+    }
+}
+
+/// Notes the content handler of a traced request; returns `true` if a rehearsal ends here.
+#[cold]
+fn rehearsed(r: &Request, location: &Location) -> bool {
+    let (name, at) = location.answered_by.unwrap_or(("content", location.at));
+    r.note(StepKind::Handler, at, |_| name.to_string());
+    let ends = r.is_rehearsal() && crate::answering::passes_on(name);
+    if let Some(trace) = r.trace().filter(|_| ends) {
+        trace.ends_at.set(Some((name, at)));
+    }
+    ends
+}
+
+#[cold]
+fn traced(r: &mut Request, location: &Location, handler: &dyn crate::handler::Handler) -> Flow {
+    let (phase, index) = (r.progress.phase, r.progress.handler - 1);
+    let at_server = phase == Phase::ServerRewrite;
+    let plan = r.plan_rc();
+    let orders = if at_server { &plan.loc(r.srv().location).orders } else { &location.orders };
+    let order = orders.iter().copied().filter(|order| order.phase() == phase).nth(index);
+    let Some(order) = order else { return handler.run(r) };
+    // Script handlers note their own steps.
+    let is_script = matches!(order, HandlerOrder::Script | HandlerOrder::ServerScript | HandlerOrder::ServerExplain);
+    let reads = matches!(r.target.method, Method::Get | Method::Head);
+    if r.is_rehearsal() && order.has_effects() && !(order == HandlerOrder::Dav && reads) {
+        r.note(StepKind::Check(order), location.at, |_| "would be asked here; taken as passed".into());
+        if order == HandlerOrder::Dav {
+            if let Some(trace) = r.trace() {
+                trace.ends_at.set(Some(("dav_methods", location.at)));
+            }
+            return Flow::Close;
+        }
+        return Flow::Declined;
+    }
+    let before = if phase == Phase::Precontent { r.target.path.clone() } else { CanonicalPath::default() };
+    let flow = handler.run(r);
+    let silent = matches!(flow, Flow::Declined);
+    let kind = if phase == Phase::Content { StepKind::Handler } else { StepKind::Check(order) };
+    if is_script || (phase == Phase::Content && silent) {
+        return flow;
+    }
+    let opened =
+        if phase == Phase::Content { special::mapped_path(r).unwrap_or_default() } else { FilePath::default() };
+    r.note(kind, location.at, |r| match (phase, silent) {
+        (Phase::Content, _) => {
+            format!("{order:?} {}: {}", flow.words(), String::from_utf8_lossy(&opened))
+        }
+        (Phase::Precontent, true) if r.target.path != before => {
+            format!("found \"{}\"", String::from_utf8_lossy(&r.target.path))
+        }
+        (_, true) => "passes".into(),
+        _ => flow.words(),
+    });
+    flow
+}
+
+/// Answers a request after all content handlers declined.
+fn nobody_answers(r: &mut Request) -> Flow {
+    if r.target.path.ends_with(b"/") {
+        let path = match special::mapped_path(r) {
+            Ok(path) => path,
+            Err(status) => return Flow::Status(status),
+        };
+        r.log(Level::Error, format_args!("directory index of \"{}\" is forbidden", String::from_utf8_lossy(&path)));
+        return Flow::Status(403);
+    }
+    r.log(Level::Error, format_args!("no handler found"));
+    Flow::Status(404)
+}
+
+fn find_location(r: &mut Request) -> Flow {
+    r.target.match_again = false;
+    let Ok(route) = route::find(r) else { return Flow::Status(500) };
+    let mut slash = false;
+    match route {
+        Route::Server => r.scope.location = r.srv().location,
+        Route::Location(location) => r.scope.location = location,
+        Route::Slash(location) => {
+            slash = true;
+            r.scope.location = location;
+        }
+    }
+    if r.loc().internal && !r.progress.internal {
+        r.note(StepKind::Location, r.loc().at, |r| format!("{}, which is internal: not for clients", chosen(r)));
+        return Flow::Status(404);
+    }
+    r.note(StepKind::Location, r.loc().at, chosen);
+    enter_location(r);
+    let limit = r.loc().core.conf.client_max_body_size.0;
+    if let Some(BodyLength::Exact(length)) = r.incoming.body_length
+        && limit != 0
+        && length > limit
+        // Neither for an error page about this (dropped) body, nor for `post_action` with an unread one.
+        && !(r.progress.error_page && r.incoming.expect_tested)
+        && !(r.progress.post_action && r.accounting.asked.is_none())
+    {
+        r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
+        r.refuse_body();
+        return Flow::Status(413);
+    }
+    if slash {
+        let mut target = Vec::new();
+        crate::path::escape_uri(&r.loc().name.clone(), &mut target);
+        if !r.target.args.is_empty() {
+            target.push(b'?');
+            target.extend_from_slice(&r.target.args);
+        }
+        r.out.location = target.into();
+        return Flow::Status(301);
+    }
+    r.progress.phase = Phase::Rewrite;
+    Flow::Declined
+}
+
+fn chosen(r: &Request) -> String {
+    let location = r.loc();
+    if location.at == r.plan().loc(r.srv().location).at {
+        return "none: the server's own level".into();
+    }
+    let sign = match () {
+        () if location.exact => "= ",
+        () if location.regex => "~ ",
+        () => "",
+    };
+    format!("{sign}{}", String::from_utf8_lossy(&location.name))
+}
+
+/// Applies a location's settings to the connection (nginx: `ngx_http_update_location_config`).
+pub fn enter_location(r: &mut Request) {
+    r.progress.handler_lost = false;
+    if let Some(limit) = &r.loc().limit_except
+        && limit.allowed & (1 << (r.target.method as u32)) == 0
+    {
+        r.scope.location = limit.location;
+    }
+    if !r.reply.keep_alive {
+        return;
+    }
+    let conf = &r.loc().core.conf;
+    let connection = r.connection();
+    r.reply.keep_alive = conf.keepalive_timeout.millis != 0
+        && connection.has_requests_left(conf.keepalive_requests.0, conf.keepalive_time.0, base::clock::now())
+        && !special::keepalive_disabled(r);
+}
+
+fn post_rewrite(r: &mut Request) -> Flow {
+    if !r.path_changed_now() {
+        r.progress.phase = Phase::Preaccess;
+        return Flow::Declined;
+    }
+    r.progress.uri_changes_left = r.progress.uri_changes_left.saturating_sub(1);
+    if r.progress.uri_changes_left == 0 {
+        let path = String::from_utf8_lossy(&r.target.path).into_owned();
+        r.log(Level::Error, format_args!("rewrite or internal redirection cycle while processing \"{path}\""));
+        return Flow::Status(500);
+    }
+    r.progress.phase = Phase::FindLocation;
+    r.scope.location = r.srv().location;
+    Flow::Declined
+}
+
+fn post_access(r: &mut Request) -> Flow {
+    let status = std::mem::take(&mut r.progress.access_status);
+    if status != 0 {
+        if status == 403 {
+            r.log(Level::Error, format_args!("access forbidden by rule"));
+        }
+        return Flow::Status(status);
+    }
+    r.progress.phase = Phase::Precontent;
+    Flow::Declined
+}
+
+fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
+    if matches!(flow, Flow::Content(_)) && r.incoming.take_broken_body() {
+        r.out.clear();
+        flow = Flow::Status(400);
+    }
+    if let Flow::Status(status @ (401 | 407)) = flow
+        && matches!(r.progress.phase, Phase::Access | Phase::PostAccess)
+        && r.loc().core.conf.auth_delay.0 > 0
+        && !r.is_rehearsal()
+    {
+        // Once per request, and only for answers of access checks.
+        r.progress.phase = Phase::Content;
+        let delay = r.loc().core.conf.auth_delay.duration();
+        let later = move |r| -> LocalFuture<(Box<Request>, Flow)> {
+            Box::pin(async move {
+                runtime::time::sleep(delay).await;
+                base::clock::update();
+                (r, Flow::Status(status))
+            })
+        };
+        return Outcome::Later(later(r));
+    }
+    loop {
+        match flow {
+            Flow::Content(body) if transforms(&mut r) => {
+                let judged = r.reply.ignore_conditions;
+                let body = match conditions(&mut r, body) {
+                    Ok(body) => body,
+                    Err(status) => {
+                        flow = Flow::Status(status);
+                        continue;
+                    }
+                };
+                let plan = r.plan_rc();
+                let transform = plan.loc(r.scope.location).transform.clone().filter(|_| r.out.status != 304);
+                let Some(transform) = transform else {
+                    flow = Flow::Content(body);
+                    continue;
+                };
+                return Outcome::Wait(Box::pin(async move {
+                    let (mut r, flow) = transform.run(r, body).await;
+                    // A replacement page has conditions of its own.
+                    r.reply.ignore_conditions = judged || matches!(flow, Flow::Content(_));
+                    settle(r, flow)
+                }));
+            }
+            Flow::Content(body) => match respond(&mut r, body) {
+                Ok(body) => return Outcome::Ready(r, body),
+                Err(status) => {
+                    r.progress.filter_failed = status != 416;
+                    flow = special::respond(&mut r, status);
+                    if let Flow::Content(_) = flow {
+                        // The page of a filter's error passes the filters, too; a second error ends the request.
+                        if let Flow::Content(body) = flow {
+                            let body = respond(&mut r, body).unwrap_or_default();
+                            return Outcome::Ready(r, body);
+                        }
+                        return Outcome::Close(r);
+                    }
+                }
+            },
+            // After the page of a filter's error and the `post_action`, later errors do not change the log line.
+            Flow::Status(_) if r.progress.settled => return Outcome::Close(r),
+            Flow::Status(444) | Flow::Close => return Outcome::Close(r),
+            Flow::Status(status @ (408 | 499)) if r.phase_is_final(status) => {
+                r.out.status = status;
+                return Outcome::Close(r);
+            }
+            Flow::Status(status) if r.family.sub.as_ref().is_some_and(|sub| sub.bare_errors) => {
+                r.out.status = status;
+                return Outcome::Ready(r, Body::Empty);
+            }
+            Flow::Status(status) => {
+                r.note(StepKind::Status, r.loc().at, |_| status.to_string());
+                flow = special::respond(&mut r, status);
+            }
+            Flow::Redirect { path, args, internal } => {
+                r.progress.uri_changes_left = r.progress.uri_changes_left.saturating_sub(1);
+                if r.progress.uri_changes_left == 0 {
+                    let shown = String::from_utf8_lossy(&path).into_owned();
+                    r.log(
+                        Level::Error,
+                        format_args!(
+                            "rewrite or internal redirection cycle while internally redirecting to \"{shown}\""
+                        ),
+                    );
+                    flow = special::last_resort(&mut r);
+                    continue;
+                }
+                r.target.append_to_alias = false;
+                r.accounting.action = None;
+                if !r.progress.post_action {
+                    r.reply.old_location = std::mem::take(&mut r.out.location);
+                }
+                r.target.path = path;
+                // An empty query that is kept (an index file's) stays present.
+                r.target.args_given = !args.is_empty() || (r.target.args_given && r.target.args.is_empty());
+                r.target.args = args;
+                r.note(StepKind::Redirect, r.loc().at, |r| {
+                    format!("to \"{}\"", String::from_utf8_lossy(&r.target.path))
+                });
+                r.progress.internal = internal;
+                r.target.path_changed = true;
+                r.target.left_location = false;
+                r.scope.location = r.srv().location;
+                r.progress.phase = Phase::ServerRewrite;
+                r.progress.handler = 0;
+                return run(r);
+            }
+            Flow::Named(name) => {
+                r.progress.uri_changes_left = r.progress.uri_changes_left.saturating_sub(1);
+                let found = if r.progress.uri_changes_left == 0 { None } else { r.srv().tree.named(&name) };
+                let Some(location) = found else {
+                    let shown = String::from_utf8_lossy(&name).into_owned();
+                    let why = if r.progress.uri_changes_left == 0 {
+                        "rewrite or internal redirection cycle while redirect to"
+                    } else {
+                        "could not find"
+                    };
+                    r.log(Level::Error, format_args!("{why} named location \"{shown}\""));
+                    flow =
+                        if r.progress.uri_changes_left == 0 { special::last_resort(&mut r) } else { Flow::Status(500) };
+                    continue;
+                };
+                r.progress.internal = true;
+                r.scope.location = location;
+                r.note(StepKind::Redirect, r.loc().at, |_| {
+                    format!("to the named location \"{}\"", String::from_utf8_lossy(&name))
+                });
+                enter_location(&mut r);
+                r.progress.phase = Phase::Rewrite;
+                r.progress.handler = 0;
+                return run(r);
+            }
+            Flow::Declined | Flow::Allowed | Flow::Rewritten => return run(r),
+            Flow::Later(later) => return Outcome::Later(later(r)),
+            Flow::Exchange(exchange) => return Outcome::Exchange(r, exchange),
+        }
+    }
+}
+
+/// Runs `post_action`, if configured, after the response was sent or failed (nginx: `ngx_http_post_action`).
+pub async fn post_action(mut r: Box<Request>) -> Box<Request> {
+    loop {
+        let Some(target) = r.loc().core.conf.post_action.clone() else { return r };
+        if r.progress.post_action && r.progress.uri_changes_left == 0 {
+            return r;
+        }
+        if !r.out.charset.bytes().is_empty() {
+            // `$sent_http_content_type` shows both parts as sent.
+            let charset = std::mem::take(&mut r.out.charset);
+            r.out.content_type = [r.out.content_type.bytes(), b"; charset=", charset.bytes()].concat().into();
+        }
+        r.progress.post_action = true;
+        r.reply.head_only = true;
+        // Neither watches the client nor reads the rest of the body.
+        r.incoming.watch = None;
+        if matches!(r.incoming.body, RequestBody::Unread(_)) {
+            r.incoming.body = RequestBody::None;
+        }
+        let flow = match target.0.starts_with(b"/") {
+            true => match special::canonical(&r, target.0) {
+                Ok(path) => Flow::redirect(path, Vec::new()),
+                Err(_) => return r,
+            },
+            false => Flow::Named(target.0),
+        };
+        (r, _) = finish(settle(r, flow)).await;
+    }
+}
+
+/// Evaluates the request's conditions, against the resource instead of its transformed representation.
+fn conditions(r: &mut Request, mut body: Body) -> Result<Body, u16> {
+    if r.is_subrequest() || r.progress.error_status != 0 {
+        return Ok(body);
+    }
+    if r.out.status == 0 {
+        r.out.status = 200;
+    }
+    let plan = r.plan_rc();
+    let filters = plan.loc(r.scope.location).filters.iter();
+    for (_, filter) in filters.filter(|(order, _)| *order == FilterOrder::NotModified) {
+        body = filter.apply(r, body)?;
+    }
+    r.reply.ignore_conditions = true;
+    Ok(body)
+}
+
+/// Tells whether the location's transform applies. Never for subrequests or `post_action`.
+fn transforms(r: &mut Request) -> bool {
+    if r.progress.post_action || r.reply.tunnel.is_some() || r.family.sub.as_ref().is_some_and(|sub| sub.as_it_comes) {
+        return false;
+    }
+    let plan = r.plan_rc();
+    plan.loc(r.scope.location).transform.as_ref().is_some_and(|transform| transform.wants(r))
+}
+
+/// Passes a response through the location's filters and decides on its framing.
+pub(crate) fn respond(r: &mut Request, mut body: Body) -> Result<Body, u16> {
+    if r.progress.post_action {
+        r.progress.settled = r.progress.filter_failed;
+        return Ok(Body::Empty);
+    }
+    if r.progress.error_status != 0 {
+        r.out.status = r.progress.error_status;
+        r.out.status_line = None;
+    }
+    if r.out.status == 0 {
+        r.out.status = 200;
+    }
+    let plan = r.plan_rc();
+    if let Some(sub) = &r.family.sub {
+        if sub.as_it_comes {
+            return Ok(body);
+        }
+        for (order, filter) in &plan.loc(r.scope.location).filters {
+            if order.for_subrequests() {
+                body = filter.apply(r, body)?;
+            }
+        }
+        return Ok(if r.reply.head_only || matches!(r.out.status, 204 | 304) { Body::Empty } else { body });
+    }
+    for (_, filter) in &plan.loc(r.scope.location).filters {
+        body = filter.apply(r, body)?;
+    }
+    Ok(frame(r, body))
+}
+
+/// Decides on head-only responses, chunked encoding and keep-alive (nginx: the chunked and header filters).
+fn frame(r: &mut Request, mut body: Body) -> Body {
+    if r.reply.tunnel.is_some() {
+        // The tunnel's bytes after the head are not a body.
+        r.reply.keep_alive = false;
+        return body;
+    }
+    match r.out.status {
+        204 => {
+            r.reply.head_only = true;
+            r.out.content_type = crate::Str::default();
+            r.out.last_modified = None;
+            r.out.content_length = None;
+        }
+        304 => r.reply.head_only = true,
+        _ => {}
+    }
+    if r.is_head() {
+        r.reply.head_only = true;
+    }
+    if r.reply.expect_trailers
+        && !r.is_head()
+        && !matches!(r.out.status, 204 | 304)
+        && r.out.status >= 200
+        && r.target.version >= Version::Http11
+        && r.loc().core.conf.chunked_transfer_encoding
+    {
+        // HTTP/1 alone cannot send trailers after a body with Content-Length.
+        if r.target.version == Version::Http11 {
+            r.out.content_length = None;
+        }
+        r.reply.chunked = true;
+    }
+    let unknown = r.out.content_length.is_none() && !r.reply.chunked;
+    if unknown && !matches!(r.out.status, 204 | 304) && r.out.status >= 200 && !r.reply.head_only {
+        if let Some(length) = body.length() {
+            r.out.content_length = Some(length);
+        } else if r.target.version >= Version::Http11 && r.loc().core.conf.chunked_transfer_encoding {
+            r.reply.chunked = true;
+        } else {
+            r.reply.keep_alive = false;
+        }
+    }
+    if r.target.version < Version::Http10 {
+        r.reply.keep_alive = false;
+    }
+    if r.reply.head_only {
+        body = Body::Empty;
+    }
+    body
+}
+
+impl Request {
+    /// Tells whether a rewrite changed the path since the last match, and resets the mark.
+    fn path_changed_now(&mut self) -> bool {
+        std::mem::take(&mut self.target.match_again)
+    }
+    /// Tells whether 408 or 499 closes the connection: not if sent by an operator's `return`.
+    fn phase_is_final(&self, _status: u16) -> bool {
+        !matches!(self.progress.phase, Phase::Rewrite | Phase::ServerRewrite)
+    }
+}
+
+/// Returns a method's bit in masks such as `limit_except`'s.
+pub const fn method_bit(method: Method) -> u32 {
+    1 << (method as u32)
+}
+
+pub fn sort_filters(filters: &mut [(FilterOrder, std::sync::Arc<dyn crate::handler::Filter>)]) {
+    filters.sort_by_key(|(order, _)| *order);
+}

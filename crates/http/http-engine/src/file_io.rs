@@ -1,0 +1,23 @@
+//! Reads of files that are not in memory: `aio`, `directio` and related directives (nginx: `ngx_http_core_module`).
+
+use crate::request::Request;
+pub use crate::values::{Aio, Directio, PoolsAsked};
+use net::pool::{DEFAULT, Pool, named};
+use observe::Level;
+use std::sync::Arc;
+
+/// Returns the pool that reads files in the request's location; `None`: the current thread reads.
+pub fn pool(r: &mut Request) -> Option<Arc<Pool>> {
+    let name = match &r.loc().core.conf.aio {
+        Aio::Off => return None,
+        Aio::Direct => return named(DEFAULT),
+        Aio::Threads(name) => name.clone(),
+    };
+    let name = name.eval(r);
+    let name = String::from_utf8_lossy(&name);
+    let found = named(&name);
+    if found.is_none() {
+        r.log(Level::Error, format_args!("thread pool \"{name}\" not found"));
+    }
+    found
+}

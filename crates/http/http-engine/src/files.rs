@@ -1,0 +1,569 @@
+//! The thread's RAM cache of files: metadata of paths, contents of small files.
+//! inotify watches every folder down to a file, and the loop reads events before requests. Without a watch (network
+//! file systems, symbolic links, limits) each use costs a stat(), as in nginx without `open_file_cache`.
+//! Writes through memory maps cause no events: entries are compared with their files after `recheck` milliseconds.
+
+#[cfg(test)]
+mod tests;
+
+use crate::path::bytes_path;
+use crate::response::OpenFile;
+use base::clock::{self, Instant};
+use bytes::Bytes;
+use hashbrown::HashMap;
+use metrics::process;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Maximum size of files whose content is cached, in bytes; larger files are cached as open descriptors.
+pub const OBJECT_BYTES_MAX: u64 = 256 * 1024;
+/// Memory of an entry besides its content, in bytes.
+const ENTRY_BYTES: u64 = 512;
+/// Maximum number of cached descriptors per thread.
+const OPEN_FILES_MAX: usize = 256;
+/// Maximum number of watched folders per thread; further entries are revalidated with stat().
+const WATCHES_MAX: usize = 8192;
+/// Cacheable errors. Others are transient; EACCES may change by policy without an event.
+const ABOUT_THE_PATH: &[i32] = &[libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::ENAMETOOLONG];
+
+#[derive(Debug)]
+pub struct FileEntry {
+    pub kind: Kind,
+    pub size: u64,
+    pub modified: i64,
+    /// `"mtime-size"` in hexadecimal, with its quotes.
+    pub etag: Arc<[u8]>,
+    pub content: Option<Bytes>,
+    /// Open file, if the content is not cached.
+    pub file: Option<Rc<OpenFile>>,
+    identity: Identity,
+    links: u64,
+    /// Compressed representations of the content by encoding, kept by the compression filters.
+    pub forms: RefCell<Vec<(&'static str, Bytes)>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    File,
+    Folder,
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Identity {
+    fn of(m: &Metadata) -> Identity {
+        Identity {
+            device: m.dev(),
+            inode: m.ino(),
+            size: m.size(),
+            modified: (m.mtime(), m.mtime_nsec()),
+            changed: (m.ctime(), m.ctime_nsec()),
+        }
+    }
+}
+
+struct Entry {
+    found: Result<Rc<FileEntry>, i32>,
+    /// The kernel reports changes; otherwise each use calls stat().
+    watched: bool,
+    used: Cell<bool>,
+    /// Last successful comparison with the file.
+    seen: Instant,
+}
+
+struct Cache {
+    /// Maximum bytes per thread; 0: caches nothing.
+    bytes_max: u64,
+    /// Milliseconds after which a watched entry is compared with its file.
+    recheck: u64,
+    bytes: u64,
+    open_files: usize,
+    entries: HashMap<Box<[u8]>, Entry>,
+    /// Order of arrival, for eviction: an entry used since then gets a second chance.
+    order: std::collections::VecDeque<Box<[u8]>>,
+    watches: Option<Watches>,
+}
+
+struct Watches {
+    fd: OwnedFd,
+    by_folder: HashMap<PathBuf, i32>,
+    by_number: HashMap<i32, PathBuf>,
+}
+
+thread_local! {
+    static CACHE: RefCell<Cache> = RefCell::new(Cache {
+        bytes_max: 0,
+        recheck: u64::MAX,
+        bytes: 0,
+        open_files: 0,
+        entries: HashMap::new(),
+        order: std::collections::VecDeque::new(),
+        watches: None,
+    });
+}
+
+/// Clears this thread's cache and sets its bytes (0 disables). The loop must watch the returned descriptor and call
+/// [`changed`] before serving requests.
+pub fn enable(bytes_max: u64) -> Option<OwnedFd> {
+    CACHE.with_borrow_mut(|cache| {
+        cache.bytes_max = bytes_max;
+        cache.clear();
+        if bytes_max == 0 {
+            return None;
+        }
+        if cache.watches.is_none() {
+            let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
+            cache.watches = Some(Watches { fd, by_folder: HashMap::new(), by_number: HashMap::new() });
+        }
+        let watches = cache.watches.as_ref()?;
+        rustix::io::fcntl_dupfd_cloexec(watches.fd.as_fd(), 0).ok()
+    })
+}
+
+pub fn usage() -> (u64, usize) {
+    CACHE.with_borrow(|cache| (cache.bytes, cache.entries.len()))
+}
+
+/// Reads pending events and drops the entries of changed paths.
+pub fn changed() {
+    CACHE.with_borrow_mut(Cache::changed);
+}
+
+/// Sets the milliseconds after which a watched entry is compared with its file.
+pub fn recheck_after(millis: u64) {
+    CACHE.with_borrow_mut(|cache| cache.recheck = millis);
+}
+
+/// Entry of a path, cached if possible. Never waits for a FIFO or a device.
+pub(crate) fn look(path: &[u8]) -> io::Result<Rc<FileEntry>> {
+    CACHE.with_borrow_mut(|cache| cache.look(&plain(path)))
+}
+
+/// Tells whether [`look`] can answer without a system call.
+pub fn known(path: &[u8]) -> bool {
+    CACHE.with_borrow(|cache| cache.entries.get(&*plain(path)).is_some_and(|entry| cache.holds(entry)))
+}
+
+/// Normalizes doubled slashes and `.` segments (from an `alias` with a slash), as events name files.
+fn plain(path: &[u8]) -> Cow<'_, [u8]> {
+    // Paths are short: memchr would cost four times as much.
+    let mut before = 0;
+    let suspicious = path.iter().any(|c| std::mem::replace(&mut before, *c) == b'/' && matches!(c, b'/' | b'.'));
+    if !suspicious {
+        return Cow::Borrowed(path);
+    }
+    let odd = |at: usize| matches!(path.get(at + 1..), Some([b'/', ..] | [b'.'] | [b'.', b'/', ..]));
+    if !memchr::memchr_iter(b'/', path).any(odd) {
+        return Cow::Borrowed(path);
+    }
+    let mut out = Vec::with_capacity(path.len());
+    let mut segments = path.split(|c| *c == b'/').enumerate().peekable();
+    while let Some((index, segment)) = segments.next() {
+        let last = segments.peek().is_none();
+        let nothing = segment.is_empty() || segment == b".";
+        if nothing && index > 0 && !last {
+            continue;
+        }
+        out.extend_from_slice(if nothing && last { b"" } else { segment });
+        if !last {
+            out.push(b'/');
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Reads a file into the page cache, on any thread, for a later [`look`]. Ignores errors, which [`look`] reports.
+pub fn bring_in(path: &[u8]) {
+    let path = bytes_path(path);
+    let Ok(metadata) = std::fs::metadata(path) else { return };
+    if !metadata.is_file() {
+        return;
+    }
+    if let Ok(file) = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+        && metadata.len() <= OBJECT_BYTES_MAX
+    {
+        let _ = io::copy(&mut file.take(OBJECT_BYTES_MAX), &mut io::sink());
+    }
+}
+
+/// Entry under `disable_symlinks`: opens folder by folder, so that no link slips in between check and use; skips the
+/// first `checked_from` bytes. Never cached. Fails with ELOOP on a forbidden link.
+pub fn look_without_links(path: &[u8], checked_from: usize, if_not_owner: bool) -> io::Result<Rc<FileEntry>> {
+    use rustix::fs::{AtFlags, Mode, OFlags};
+    let (start, rest) = match path.split_at_checked(checked_from) {
+        Some(split) if checked_from > 0 => split,
+        _ => (b"/".as_slice(), path),
+    };
+    let slashed = path.ends_with(b"/");
+    let mut folder =
+        rustix::fs::open(bytes_path(start), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut names = rest.split(|c| *c == b'/').filter(|n| !n.is_empty()).peekable();
+    while let Some(name) = names.next() {
+        let last = names.peek().is_none();
+        let name = bytes_path(name);
+        let flags = if last && slashed {
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC
+        } else if last {
+            OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC
+        } else {
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC
+        };
+        let link = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let is_link = rustix::fs::FileType::from_raw_mode(link.st_mode) == rustix::fs::FileType::Symlink;
+        let nofollow = if is_link && if_not_owner { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let next = rustix::fs::openat(&folder, name, flags | nofollow, Mode::empty())?;
+        if is_link && rustix::fs::fstat(&next)?.st_uid != link.st_uid {
+            return Err(io::Error::from_raw_os_error(libc::ELOOP));
+        }
+        if last {
+            return found(File::from(next), false).map(Rc::new);
+        }
+        folder = next;
+    }
+    Err(io::Error::from_raw_os_error(libc::EISDIR))
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        process::FILE_CACHE_FILES.change(-(self.entries.len() as i64));
+    }
+}
+
+impl Cache {
+    fn clear(&mut self) {
+        process::FILE_CACHE_FILES.change(-(self.entries.len() as i64));
+        self.entries.clear();
+        self.order.clear();
+        (self.bytes, self.open_files) = (0, 0);
+        if let Some(watches) = &mut self.watches {
+            for number in std::mem::take(&mut watches.by_number).into_keys() {
+                let _ = inotify::remove_watch(&watches.fd, number);
+            }
+            watches.by_folder.clear();
+        }
+    }
+
+    fn look(&mut self, path: &[u8]) -> io::Result<Rc<FileEntry>> {
+        if self.bytes_max == 0 {
+            return open(path).map(Rc::new);
+        }
+        let mut stale = None;
+        if let Some(entry) = self.entries.get(path) {
+            entry.used.set(true);
+            if self.holds(entry) {
+                return match &entry.found {
+                    Ok(found) => Ok(found.clone()),
+                    Err(code) => Err(io::Error::from_raw_os_error(*code)),
+                };
+            }
+            if let Ok(found) = &entry.found {
+                if !entry.watched
+                    && std::fs::metadata(bytes_path(path)).is_ok_and(|m| Identity::of(&m) == found.identity)
+                {
+                    return Ok(found.clone());
+                }
+                stale = entry.watched.then(|| found.clone());
+            }
+            self.remove(path);
+        }
+        // Watches first, to lose no change before the lookup.
+        let watched = self.watch(path);
+        let found = open(path).map(|new| match stale {
+            // Unchanged: keeps the entry with its compressed representations.
+            Some(old) if old.identity == new.identity && old.content == new.content => old,
+            _ => Rc::new(new),
+        });
+        // Hard links allow changes through an unwatched folder.
+        let watched = watched && !found.as_ref().is_ok_and(|f| f.kind == Kind::File && f.links > 1);
+        let kept = match &found {
+            Ok(found) => Ok(found.clone()),
+            Err(e) => Err(e.raw_os_error().unwrap_or(libc::EIO)),
+        };
+        // Devices, FIFOs and sockets change without an event.
+        let volatile = match &kept {
+            Ok(found) => found.kind == Kind::Other,
+            Err(code) => !watched || !ABOUT_THE_PATH.contains(code),
+        };
+        if !volatile {
+            self.insert(path, Entry { found: kept, watched, used: Cell::new(false), seen: clock::now() });
+        }
+        found
+    }
+
+    /// Tells whether an entry is valid without a check.
+    fn holds(&self, entry: &Entry) -> bool {
+        entry.watched && clock::now().millis_since(entry.seen) < self.recheck
+    }
+
+    fn insert(&mut self, path: &[u8], entry: Entry) {
+        let cost = cost(&entry);
+        if cost > self.bytes_max {
+            return;
+        }
+        self.bytes += cost;
+        self.open_files += usize::from(holds_file(&entry));
+        self.order.push_back(path.into());
+        if self.entries.insert(path.into(), entry).is_none() {
+            process::FILE_CACHE_FILES.up();
+        }
+        while self.bytes > self.bytes_max || self.open_files > OPEN_FILES_MAX {
+            let Some(oldest) = self.order.pop_front() else { break };
+            match self.entries.get(&oldest) {
+                Some(entry) if entry.used.replace(false) => self.order.push_back(oldest),
+                Some(_) => self.remove(&oldest),
+                None => {}
+            }
+        }
+        // Dropped entries remain in `order`.
+        if self.order.len() > 2 * self.entries.len() + 64 {
+            let entries = &self.entries;
+            let mut seen = hashbrown::HashSet::new();
+            self.order.retain(|path| entries.contains_key(path) && seen.insert(path.clone()));
+        }
+    }
+
+    fn remove(&mut self, path: &[u8]) {
+        if let Some(entry) = self.entries.remove(path) {
+            process::FILE_CACHE_FILES.down();
+            self.bytes -= cost(&entry).min(self.bytes);
+            self.open_files -= usize::from(holds_file(&entry));
+        }
+    }
+
+    /// Watches every folder of a path; `false` if the kernel would not report changes.
+    fn watch(&mut self, path: &[u8]) -> bool {
+        let Some(watches) = &mut self.watches else { return false };
+        let path = bytes_path(path);
+        if !path.is_absolute() {
+            return false;
+        }
+        let Some(folder) = path.parent() else { return false };
+        // With symbolic links, `..` or doubled slashes, the path does not name the folders that matter.
+        match std::fs::canonicalize(folder) {
+            Ok(real) if real.as_os_str() == folder.as_os_str() => {}
+            _ => return false,
+        }
+        if std::fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink()) {
+            return false;
+        }
+        let mut inner = true;
+        for folder in folder.ancestors() {
+            if !watches.add(folder, inner) {
+                return false;
+            }
+            inner = false;
+        }
+        true
+    }
+
+    fn changed(&mut self) {
+        let Some(watches) = &self.watches else { return };
+        let mut buf = [MaybeUninit::uninit(); 4096];
+        let mut gone: Vec<PathBuf> = Vec::new();
+        let mut overflow = false;
+        let mut reader = inotify::Reader::new(&watches.fd, &mut buf);
+        let mut lost = Vec::new();
+        while let Ok(event) = reader.next() {
+            let flags = event.events();
+            if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+                overflow = true;
+                break;
+            }
+            let Some(folder) = watches.by_number.get(&event.wd()) else { continue };
+            if flags.contains(ReadFlags::IGNORED) {
+                lost.push(event.wd());
+            }
+            match event.file_name() {
+                Some(name) => gone.push(folder.join(std::ffi::OsStr::from_bytes(name.to_bytes()))),
+                None => gone.push(folder.clone()),
+            }
+        }
+        if overflow {
+            return self.clear();
+        }
+        gone.sort();
+        gone.dedup();
+        for path in gone {
+            self.forget_path(&path);
+        }
+        // Last: `forget_path` recognizes folders by their watches.
+        if let Some(watches) = &mut self.watches {
+            for number in lost {
+                if let Some(folder) = watches.by_number.remove(&number) {
+                    watches.by_folder.remove(&folder);
+                }
+            }
+        }
+    }
+
+    /// Drops a path's entry and, if the path is a watched folder, all entries below it.
+    fn forget_path(&mut self, path: &Path) {
+        let bytes = path.as_os_str().as_bytes();
+        self.remove(bytes);
+        let is_folder = self.watches.as_ref().is_some_and(|w| w.by_folder.contains_key(path));
+        let slashed = [bytes, b"/"].concat();
+        self.remove(&slashed);
+        if is_folder {
+            let below: Vec<Box<[u8]>> =
+                self.entries.keys().filter(|key| key.starts_with(&slashed) || bytes == b"/").cloned().collect();
+            for key in below {
+                self.remove(&key);
+            }
+            // The watch may belong to a folder that was moved: the next lookup sets it anew.
+            if let Some(watches) = &mut self.watches {
+                watches.drop_below(path);
+            }
+        }
+    }
+}
+
+impl Watches {
+    /// Watches a folder; `inner`: a file's own folder, where changes of contents count, too.
+    fn add(&mut self, folder: &Path, inner: bool) -> bool {
+        if !inner && self.by_folder.contains_key(folder) {
+            return true;
+        }
+        if inner && self.by_folder.get(folder).is_some_and(|n| *n >= 0 && self.by_number.contains_key(n)) {
+            // The folder may have an ancestor's flags only: adding flags is idempotent, and happens once per new file.
+        } else if self.by_folder.len() >= WATCHES_MAX || (inner && !reports_changes(folder)) {
+            return false;
+        }
+        let mut flags = WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::ATTRIB
+            | WatchFlags::ONLYDIR
+            | WatchFlags::MASK_ADD;
+        if inner {
+            flags |= WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE;
+        }
+        match inotify::add_watch(&self.fd, folder, flags) {
+            Ok(number) => {
+                self.by_folder.insert(folder.to_path_buf(), number);
+                self.by_number.insert(number, folder.to_path_buf());
+                true
+            }
+            Err(_) => false,
+        }
+    }
+    fn drop_below(&mut self, folder: &Path) {
+        let below: Vec<PathBuf> = self.by_folder.keys().filter(|f| f.starts_with(folder)).cloned().collect();
+        for folder in below {
+            if let Some(number) = self.by_folder.remove(&folder) {
+                self.by_number.remove(&number);
+                let _ = inotify::remove_watch(&self.fd, number);
+            }
+        }
+    }
+}
+
+fn reports_changes(folder: &Path) -> bool {
+    const LOCAL: &[i64] = &[
+        0xEF53,      // ext2, ext3, ext4
+        0x5846_5342, // xfs
+        0x9123_683E, // btrfs
+        0x0102_1994, // tmpfs
+        0x8584_58F6, // ramfs
+        0x794C_7630, // overlayfs
+        0xF2F5_2010, // f2fs
+        0x2FC1_2FC1, // zfs
+        0xCA45_1A4E, // bcachefs
+    ];
+    rustix::fs::statfs(folder).is_ok_and(|s| LOCAL.contains(&s.f_type))
+}
+
+fn holds_file(entry: &Entry) -> bool {
+    matches!(&entry.found, Ok(found) if found.file.is_some())
+}
+
+fn cost(entry: &Entry) -> u64 {
+    let content = match &entry.found {
+        Ok(found) => found.content.as_ref().map_or(0, |c| c.len() as u64),
+        Err(_) => 0,
+    };
+    ENTRY_BYTES + content
+}
+
+/// Opens a path without the cache; reads small files.
+fn open(path: &[u8]) -> io::Result<FileEntry> {
+    if path.contains(&0) {
+        return Err(io::Error::from_raw_os_error(libc::ENOENT));
+    }
+    let file: File = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(bytes_path(path))?;
+    found(file, CACHED.get())
+}
+
+/// Returns the entry of an open file; reads the content of a small file if it will be cached.
+fn found(mut file: File, cached: bool) -> io::Result<FileEntry> {
+    let meta = file.metadata()?;
+    let kind = if meta.is_dir() {
+        Kind::Folder
+    } else if meta.is_file() {
+        Kind::File
+    } else {
+        Kind::Other
+    };
+    let mut found = FileEntry {
+        kind,
+        size: meta.len(),
+        modified: meta.mtime(),
+        etag: format!("\"{:x}-{:x}\"", meta.mtime(), meta.len()).into_bytes().into(),
+        content: None,
+        file: None,
+        identity: Identity::of(&meta),
+        links: meta.nlink(),
+        forms: RefCell::new(Vec::new()),
+    };
+    if kind != Kind::File {
+        return Ok(found);
+    }
+    if cached && meta.len() <= OBJECT_BYTES_MAX {
+        let mut content = Vec::with_capacity(meta.len() as usize + 1);
+        (&mut file).take(meta.len() + 1).read_to_end(&mut content)?;
+        // The file changed during the read: the bytes may mix two versions. Serves the current version from the file.
+        let same = content.len() as u64 == meta.len() && Identity::of(&file.metadata()?) == found.identity;
+        if same {
+            found.content = Some(Bytes::from(content));
+            return Ok(found);
+        }
+    }
+    found.file = Some(Rc::new(OpenFile {
+        file: file.into(),
+        size: meta.len(),
+        modified: meta.mtime(),
+        inode: meta.ino(),
+        device: meta.dev(),
+    }));
+    Ok(found)
+}
+
+thread_local! {
+    /// Set if contents are cached: otherwise reading them does not pay.
+    static CACHED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Sets whether small files are read into memory; to be called together with [`enable`].
+pub fn keep_contents(on: bool) {
+    CACHED.set(on);
+}

@@ -1,0 +1,155 @@
+//! The interface between the engine and features: handlers and their answers, filters, bodies, loggers.
+
+use crate::path::CanonicalPath;
+use crate::request::Request;
+use crate::response::{BodyError, FilePart, Piece};
+use bytes::Bytes;
+pub use session_engine::background::LocalFuture;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+pub enum Flow {
+    Declined,
+    /// Grants access (relevant for `satisfy any`).
+    Allowed,
+    Content(Body),
+    /// Ends with this status; error pages apply.
+    Status(u16),
+    /// Starts over with another URI (nginx: `ngx_http_internal_redirect`); `internal` permits `internal` locations.
+    Redirect {
+        path: CanonicalPath,
+        args: Vec<u8>,
+        internal: bool,
+    },
+    /// Continues in a named location.
+    Named(Vec<u8>),
+    /// The URI was changed in place: matches locations again (rewrite phase).
+    Rewritten,
+    /// Closes the connection without a response (444).
+    Close,
+    Later(Later),
+    /// Continues with socket I/O only, polled in place by the connection.
+    Exchange(Box<dyn Exchange>),
+}
+
+impl Flow {
+    /// Restarts with a URI of the operator or an application.
+    pub fn redirect(path: CanonicalPath, args: Vec<u8>) -> Flow {
+        Flow::Redirect { path, args, internal: true }
+    }
+}
+
+impl Flow {
+    pub fn words(&self) -> String {
+        let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match self {
+            Flow::Declined => "nothing to say".into(),
+            Flow::Allowed => "allows".into(),
+            Flow::Content(_) => "answers".into(),
+            Flow::Status(status) => format!("ends with {status}"),
+            Flow::Redirect { path, .. } => format!("goes on with \"{}\"", shown(path)),
+            Flow::Named(name) => format!("goes on in \"{}\"", shown(name)),
+            Flow::Rewritten => "the path has changed".into(),
+            Flow::Close => "closes the connection".into(),
+            Flow::Later(_) | Flow::Exchange(_) => "needs to wait".into(),
+        }
+    }
+}
+
+/// Asynchronous work, which takes the request and returns it with the handler's answer.
+pub type Later = Box<dyn FnOnce(Box<Request>) -> LocalFuture<(Box<Request>, Flow)>>;
+
+pub trait Handler: Send + Sync {
+    fn run(&self, r: &mut Request) -> Flow;
+}
+
+pub trait Filter: Send + Sync {
+    /// An error status replaces the response, such as 416.
+    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16>;
+    fn name(&self) -> &'static str;
+}
+
+/// Transforms a complete response before the filters, when the head depends on the whole body.
+pub trait Transform: Send + Sync {
+    fn wants(&self, r: &mut Request) -> bool;
+    /// Reads the body; the result replaces the handler's answer.
+    fn run(self: Arc<Self>, r: Box<Request>, body: Body) -> LocalFuture<(Box<Request>, Flow)>;
+}
+
+/// Receives every finished request.
+pub trait Logger: Send + Sync {
+    fn log(&self, r: &mut Request);
+}
+
+/// Work that waits for sockets only (`exchange.rs`). Dropped before its end, it closes its sockets.
+pub trait Exchange {
+    /// Proceeds as far as possible. `Ready`: the answer, and the last poll. `Pending`: wakes `cx` for more.
+    fn poll(&mut self, r: &mut Request, cx: &mut Context<'_>) -> Poll<Flow>;
+    /// Handles the client's disconnection. `Some`: ends with this answer; `None`: continues without a client.
+    fn client_gone(&mut self, r: &mut Request) -> Option<Flow>;
+    /// Reuses the memory of a finished exchange.
+    fn recycle(self: Box<Self>);
+}
+
+/// A streamed body, pulled by the connection, so that a slow client slows the source.
+pub trait BodySource {
+    /// Returns the next piece, or `None` at the end. The request serves variables and trailers.
+    fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>>;
+    /// Restricts the source to a range before the first piece. `false`: it still sends everything.
+    fn window(&mut self, span: &std::ops::Range<u64>) -> bool {
+        let _ = span;
+        false
+    }
+    /// Reads ahead, within the source's limits, while the client does not read.
+    fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        let _ = (cx, r);
+    }
+}
+
+#[derive(Default)]
+pub enum Body {
+    #[default]
+    Empty,
+    Bytes(Bytes),
+    File(FilePart),
+    /// Several pieces of known length (multipart ranges, additions).
+    Pieces(std::collections::VecDeque<Piece>),
+    Source(Box<dyn BodySource>),
+}
+
+impl Body {
+    pub fn length(&self) -> Option<u64> {
+        match self {
+            Body::Empty => Some(0),
+            Body::Bytes(b) => Some(b.len() as u64),
+            Body::File(f) => Some(f.length),
+            Body::Pieces(p) => Some(p.iter().map(Piece::len).sum()),
+            Body::Source(_) => None,
+        }
+    }
+    pub fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        if let Body::Source(source) = self {
+            source.poll_ahead(cx, r);
+        }
+    }
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        match self {
+            Body::Source(source) => source.poll_piece(cx, r),
+            Body::Pieces(pieces) => Poll::Ready(pieces.pop_front().map(Ok)),
+            _ => Poll::Ready(match std::mem::take(self) {
+                Body::Bytes(b) if !b.is_empty() => Some(Ok(Piece::Bytes(b))),
+                Body::File(f) if f.length > 0 => Some(Ok(Piece::File(f))),
+                _ => None,
+            }),
+        }
+    }
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Body({:?})", self.length())
+    }
+}
+
+/// Chooses the rules of handshakes that concern no server; kept with the plan.
+pub struct HandshakeHook(pub std::sync::Arc<dyn Fn(&tls::ClientHello) -> Option<tls::Choice> + Send + Sync>);

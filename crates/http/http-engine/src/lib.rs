@@ -1,0 +1,59 @@
+//! Requests, phases, filters, variables and plan of the http area.
+//! `engine.rs` runs a [`Request`] through the phases of its [`Location`] to a head (`Request::out`) and a [`Body`],
+//! which the connection pulls. Performs no network I/O; features are in `http-features`.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
+pub mod answering;
+pub mod build;
+pub mod clean;
+pub mod connection;
+pub mod core_table;
+pub mod counting;
+pub mod engine;
+pub mod exchange;
+pub mod family;
+pub mod file_io;
+pub mod files;
+pub mod fuzzing;
+pub mod handler;
+pub mod head_out;
+pub mod hosts;
+mod line_ends;
+pub mod order;
+pub mod path;
+pub mod plan;
+mod protocols;
+pub mod regex;
+pub mod request;
+pub mod response;
+pub mod route;
+pub mod session;
+pub mod special;
+pub mod subrequest;
+pub mod template;
+pub mod tls;
+pub mod trace;
+pub mod tree;
+pub mod upstream_slot;
+pub mod values;
+pub mod variable;
+pub mod variables;
+
+pub use build::{BlockPlan, Feature, HttpBuild};
+pub use connection::{Begun, BodyReader, Connection, ListenerRef, RawClient, Tunnel, Watch};
+pub use handler::{Body, BodySource, Exchange, Filter, Flow, Handler, Later, LocalFuture, Logger, Transform};
+pub use order::{FilterOrder, HandlerOrder, PlanOrder};
+pub use plan::{Background, HttpPlan, Listener, Location, Server};
+pub use request::{Request, RequestBody};
+pub use response::{BodyError, FilePart, OpenFile, Piece, Str};
+pub use session_engine::{forwarded, listen};
+pub use template::Template;
+
+/// Writes buffered log lines of this thread's loggers (USR1, reload, exit).
+pub fn flush_logs(plan: &HttpPlan) {
+    for flush in &plan.flushers {
+        flush();
+    }
+}

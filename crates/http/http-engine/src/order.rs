@@ -1,0 +1,152 @@
+//! The phases of a request, and the order of handlers and filters.
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    #[default]
+    ServerRewrite,
+    FindLocation,
+    Rewrite,
+    PostRewrite,
+    Preaccess,
+    Access,
+    PostAccess,
+    Precontent,
+    Content,
+}
+
+/// Order of filters, defined only here (nginx: the order of its filter modules).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FilterOrder {
+    NotModified,
+    Slice,
+    MoreHeaders,
+    Headers,
+    Htaccess,
+    UserId,
+    Gunzip,
+    Addition,
+    Sub,
+    Charset,
+    Ssi,
+    Compress,
+    Range,
+    Trailers,
+    Explain,
+}
+
+/// Order of handlers, by phase; defined only here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HandlerOrder {
+    /// Authorities are answered whatever the configuration says.
+    ServerChallenge,
+    /// The certificate's status is checked before anything else.
+    ServerOcsp,
+    /// Before any use of the client's address.
+    ServerRealip,
+    /// After `ServerRealip`, because access depends on the real address.
+    ServerExplain,
+    ServerEarlyBody,
+    ServerScript,
+    Script,
+    Realip,
+    /// Before `LimitConn`, which would otherwise count delayed requests.
+    LimitReq,
+    Degradation,
+    LimitConn,
+    Access,
+    /// Before the checks of credentials, whose failures it limits.
+    AuthFailureLimit,
+    AuthBasic,
+    AuthJwt,
+    AuthRequest,
+    /// Folder settings precede handlers that look up files.
+    Htaccess,
+    /// Before the body is read.
+    TrackUploads,
+    /// Before `Mirror`, which receives the final URI.
+    TryFiles,
+    DavGuard,
+    Mirror,
+    Video,
+    RandomIndex,
+    Index,
+    /// A folder may forbid listings.
+    HtaccessListing,
+    Autoindex,
+    Dav,
+    CompressedFiles,
+    Files,
+}
+
+impl HandlerOrder {
+    /// Tells whether a rehearsal must skip the handler, which contacts a server, counts or changes state.
+    pub fn has_effects(self) -> bool {
+        matches!(
+            self,
+            HandlerOrder::ServerEarlyBody
+                | HandlerOrder::ServerOcsp
+                | HandlerOrder::LimitReq
+                | HandlerOrder::LimitConn
+                | HandlerOrder::Degradation
+                | HandlerOrder::AuthFailureLimit
+                | HandlerOrder::AuthJwt
+                | HandlerOrder::AuthRequest
+                | HandlerOrder::DavGuard
+                | HandlerOrder::Mirror
+                | HandlerOrder::Dav
+        )
+    }
+    pub fn phase(self) -> Phase {
+        match self {
+            HandlerOrder::ServerChallenge
+            | HandlerOrder::ServerOcsp
+            | HandlerOrder::ServerRealip
+            | HandlerOrder::ServerExplain
+            | HandlerOrder::ServerEarlyBody
+            | HandlerOrder::ServerScript => Phase::ServerRewrite,
+            HandlerOrder::Script => Phase::Rewrite,
+            HandlerOrder::Realip | HandlerOrder::LimitReq | HandlerOrder::Degradation | HandlerOrder::LimitConn => {
+                Phase::Preaccess
+            }
+            HandlerOrder::Access
+            | HandlerOrder::AuthFailureLimit
+            | HandlerOrder::AuthBasic
+            | HandlerOrder::AuthJwt
+            | HandlerOrder::AuthRequest => Phase::Access,
+            HandlerOrder::Htaccess
+            | HandlerOrder::TrackUploads
+            | HandlerOrder::TryFiles
+            | HandlerOrder::DavGuard
+            | HandlerOrder::Mirror => Phase::Precontent,
+            HandlerOrder::Video
+            | HandlerOrder::RandomIndex
+            | HandlerOrder::Index
+            | HandlerOrder::HtaccessListing
+            | HandlerOrder::Autoindex
+            | HandlerOrder::Dav
+            | HandlerOrder::CompressedFiles
+            | HandlerOrder::Files => Phase::Content,
+        }
+    }
+}
+
+impl FilterOrder {
+    /// Tells whether a filter applies to subrequests: filters of content, not of the client's message.
+    pub const fn for_subrequests(self) -> bool {
+        matches!(
+            self,
+            FilterOrder::Slice | FilterOrder::Gunzip | FilterOrder::Sub | FilterOrder::Charset | FilterOrder::Ssi
+        )
+    }
+}
+
+/// Order in which features plan a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PlanOrder {
+    /// Before others that build upon it (caches, for features that pass requests on).
+    Before,
+    #[default]
+    Usual,
+    /// After others: wraps their handlers (`slice`), or uses their state (`acme_certificate` a resolver).
+    Around,
+}

@@ -1,0 +1,247 @@
+//! Plan of the http area, built once from the checked tree, immutable afterwards.
+
+use crate::core_table::CoreConf;
+use crate::handler::{Filter, Handler, Logger, Transform};
+use crate::order::{FilterOrder, HandlerOrder};
+use crate::session::{ServerNames, Variable};
+use crate::tree::Tree;
+use net::Address;
+use net::listen::ListenSpec;
+use std::any::Any;
+use std::sync::Arc;
+
+pub struct HttpPlan {
+    /// Unique among the plans of a process; never 0.
+    pub generation: u32,
+    pub listeners: Vec<Listener>,
+    pub servers: Vec<Server>,
+    pub locations: Vec<Location>,
+    pub variables: Vec<Variable>,
+    /// Some variable reads a field of a response, ours or an upstream server's.
+    pub asks_for_fields: bool,
+    pub names: crate::session::Names,
+    /// Some template refers to captures of the last match (`$1`).
+    pub groups_used: bool,
+    /// Some location applies `.htaccess` files: clients may neither write nor read names that begin with `.ht`.
+    pub ht_names_hidden: bool,
+    /// `tidegate_cache`: its size in bytes, and `recheck` in milliseconds.
+    pub cache_bytes: u64,
+    pub cache_recheck: u64,
+    /// Connections to servers use foreign source addresses: workers need the capability for it.
+    pub transparent: bool,
+    /// Called on every thread when buffered log lines must be written.
+    pub flushers: Vec<fn()>,
+    pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
+    /// Work on the control thread, besides requests.
+    pub background: Vec<Arc<dyn Background<HttpPlan>>>,
+    /// Folders to be created before the first request, owned by the workers' account.
+    pub folders: Vec<Folder>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folder {
+    pub path: std::path::PathBuf,
+    /// Failure to create the folder prevents the start. Other folders are created again on use.
+    pub needed: bool,
+}
+
+pub use session_engine::background::Background;
+pub use session_engine::upstreams::Transparent;
+
+impl std::fmt::Debug for HttpPlan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HttpPlan({} servers, {} locations)", self.servers.len(), self.locations.len())
+    }
+}
+
+impl HttpPlan {
+    pub fn specs(&self) -> impl Iterator<Item = &ListenSpec> {
+        self.listeners.iter().map(|l| &l.spec)
+    }
+    /// Returns the listener of a connection; `None` if this plan does not listen there.
+    #[inline]
+    pub fn listener_of(&self, connection: &crate::Connection) -> Option<&Listener> {
+        self.listener(&connection.listener)
+    }
+    /// Returns this plan's listener by reference; `None` if this plan does not listen there.
+    #[inline]
+    pub fn listener(&self, listener: &crate::ListenerRef) -> Option<&Listener> {
+        let find = |address: &Address, datagrams: bool| {
+            self.listeners.iter().position(|l| l.spec.datagram == datagrams && l.spec.address == *address)
+        };
+        self.listeners.get(listener.index_in(self.generation, find)?)
+    }
+    pub fn default_conf(&self, listener: &Listener) -> Option<Arc<Core>> {
+        self.locations.get(self.servers.get(listener.default_server)?.location).map(|location| location.core.clone())
+    }
+    #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the builder makes the indices of its plan's locations; no byte of a peer is one"
+    )]
+    pub fn loc(&self, index: usize) -> &Location {
+        &self.locations[index]
+    }
+    #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the builder makes the indices of its plan's servers; no byte of a peer is one"
+    )]
+    pub fn srv(&self, index: usize) -> &Server {
+        &self.servers[index]
+    }
+    pub fn ext<T: 'static + Send + Sync>(&self) -> Option<&T> {
+        self.extensions.iter().find_map(|t| t.downcast_ref())
+    }
+}
+
+#[derive(Debug)]
+pub struct Listener {
+    pub spec: ListenSpec,
+    pub proxy_protocol: bool,
+    /// `listen ... ssl`: connections start with a handshake.
+    pub ssl: bool,
+    /// HTTP/2 is enabled; in cleartext for clients that start with the preface.
+    pub http2: bool,
+    /// `listen ... http2` enables HTTP/2 for all servers of the address.
+    pub http2_listen: bool,
+    /// `listen ... quic`: HTTP/3 over datagrams. `ssl` is true, too.
+    pub quic: bool,
+    pub default_server: usize,
+    pub names: ServerNames,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Http2 {
+    pub on: bool,
+    pub streams_max: u32,
+    /// Bytes of a body that a client may send before it is read (`http2_body_preread_size`).
+    pub preread_bytes: u32,
+    pub websockets: bool,
+    /// HTTP/1.1 requests may upgrade (`http2_upgrade`).
+    pub upgrade: bool,
+}
+
+impl Default for Http2 {
+    fn default() -> Self {
+        Http2 { on: false, streams_max: 128, preread_bytes: 65_536, websockets: true, upgrade: false }
+    }
+}
+
+/// Settings of HTTP/3 and QUIC (nginx: `ngx_http_v3_srv_conf_t`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Http3 {
+    pub on: bool,
+    pub streams_max: u32,
+    /// `http3_stream_buffer_size`, in bytes.
+    pub stream_buffer: u32,
+    pub retry: bool,
+    /// `quic_active_connection_id_limit`
+    pub active_ids: u64,
+    pub gso: bool,
+    /// Content of the `quic_host_key` file; `None`: a key generated by this process.
+    pub host_key: Option<Arc<[u8]>>,
+}
+
+impl Default for Http3 {
+    fn default() -> Self {
+        Http3 {
+            on: true,
+            streams_max: 128,
+            stream_buffer: 65_536,
+            retry: false,
+            active_ids: 2,
+            gso: false,
+            host_key: None,
+        }
+    }
+}
+
+pub struct Server {
+    /// The first name, for `$server_name`, redirects and log lines.
+    pub name: Vec<u8>,
+    pub location: usize,
+    pub tree: Tree,
+    pub limits: wire_h1::HeadLimits,
+    /// Treats CONNECT like other methods (`tunnel_pass`).
+    pub allow_connect: bool,
+    pub http2: Http2,
+    pub http3: Http3,
+    /// Response to TLS handshakes; `None`: without a certificate; the default server's is used.
+    pub tls: Option<Arc<crate::session::ServerTls>>,
+    pub rewrite: Vec<Arc<dyn Handler>>,
+    pub zone: Option<metrics::Zone<metrics::server_zone::Of>>,
+}
+
+/// Settings and handlers of a location, an `if` block or a server's own level.
+pub struct Location {
+    pub name: Vec<u8>,
+    pub at: conf_schema::At,
+    /// Orders of the handlers, sorted: within a phase, in the order of the phase's list.
+    pub orders: Vec<HandlerOrder>,
+    pub answered_by: Option<(&'static str, conf_schema::At)>,
+    pub core: Arc<Core>,
+    /// The name is a regular expression: `alias` replaces the whole URI.
+    pub regex: bool,
+    pub named: bool,
+    pub http2_chunk: usize,
+    pub exact: bool,
+    pub internal: bool,
+    /// Applies `.htaccess` files, and serves no name that begins with `.ht`.
+    pub ht_names_hidden: bool,
+    pub server: usize,
+    /// Redirects `/name` to `/name/` (a proxy's location whose name ends with a slash).
+    pub auto_redirect: bool,
+    /// Passes requests on (`proxy_pass`), as do its `if` blocks.
+    pub passes: bool,
+    /// Handles CONNECT requests.
+    pub connect: bool,
+    pub inner: Tree,
+    pub limit_except: Option<LimitExcept>,
+    pub charset: crate::session::Template,
+    pub rewrite: Vec<Arc<dyn Handler>>,
+    pub preaccess: Vec<Arc<dyn Handler>>,
+    pub access: Vec<Arc<dyn Handler>>,
+    pub precontent: Vec<Arc<dyn Handler>>,
+    /// The content handler (apart from `return`), or the chain of handlers that look up files.
+    pub content: Option<Arc<dyn Handler>>,
+    pub content_chain: Vec<Arc<dyn Handler>>,
+    /// Handlers during planning; empty in a finished plan.
+    pub drafts: Vec<(HandlerOrder, Arc<dyn Handler>)>,
+    pub filters: Vec<(FilterOrder, Arc<dyn Filter>)>,
+    pub transform: Option<Arc<dyn Transform>>,
+    pub loggers: Vec<Arc<dyn Logger>>,
+    pub zone: Option<metrics::Zone<metrics::location_zone::Of>>,
+    pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Location {
+    pub fn ext<T: 'static + Send + Sync>(&self) -> Option<&T> {
+        self.all().next()
+    }
+    pub fn all<T: 'static + Send + Sync>(&self) -> impl Iterator<Item = &T> {
+        self.extensions.iter().filter_map(|t| t.downcast_ref())
+    }
+}
+
+/// `limit_except`: other methods are handled in the location of the inner block.
+#[derive(Clone, Debug)]
+pub struct LimitExcept {
+    /// Bits of the methods that are *not* limited.
+    pub allowed: u32,
+    pub location: usize,
+}
+
+pub struct Core {
+    pub conf: CoreConf,
+    pub root: crate::values::Root,
+    /// The `Server` name, for the footer of error pages.
+    pub signature: Vec<u8>,
+    pub types: crate::values::Types,
+    pub default_type: Arc<[u8]>,
+    pub error_log: Arc<observe::ErrorLog>,
+    /// `limit_rate` or `limit_rate_after` is set: the body is sent in pieces.
+    pub rate_limited: bool,
+    /// Requests need a task: the rate is limited, or `post_action` is set.
+    pub needs_task: bool,
+}

@@ -1,0 +1,39 @@
+//! The request's body, and the client that sends it.
+
+use super::RequestBody;
+use crate::connection::Watch;
+use bytes::Bytes;
+use http_types::BodyLength;
+use std::rc::Rc;
+
+#[derive(Default)]
+pub struct Incoming {
+    pub body: RequestBody,
+    /// Notifies a waiting handler that the client disconnected.
+    pub watch: Option<Rc<dyn Watch>>,
+    /// The part of the body that came with the head is malformed: 400 replaces a handler's response, but not an error.
+    pub broken_body: bool,
+    pub body_length: Option<BodyLength>,
+    /// The body, if a handler has read all of it into memory (`$request_body`).
+    pub body_bytes: Option<Bytes>,
+    /// Bytes read so far of a body without `Content-Length` (`$content_length`).
+    pub body_received: Option<u64>,
+    /// Bytes of head and body read from the client (`$request_length`).
+    pub length: u64,
+    /// Responded before `Expect: 100-continue` was satisfied; 100 must not be sent.
+    pub expect_tested: bool,
+    /// The head was read together with an earlier request (`$pipe`).
+    pub pipelined: bool,
+    /// Holds a shared resource (`limit_conn`): the connection's next request starts after this one.
+    pub alone: bool,
+}
+
+impl Incoming {
+    /// Takes note of a malformed body that no handler has read: the response is 400 (nginx: `ngx_http_discard_request_body`).
+    pub fn take_broken_body(&mut self) -> bool {
+        self.broken_body && matches!(self.body, RequestBody::Unread(_)) && std::mem::take(&mut self.broken_body)
+    }
+    pub(super) fn reset(&mut self) {
+        *self = Incoming::default();
+    }
+}

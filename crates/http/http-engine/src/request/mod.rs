@@ -1,0 +1,325 @@
+//! A request in the course of its phases (nginx: `ngx_http_request_t`).
+
+mod accounting;
+mod incoming;
+mod progress;
+mod reply;
+mod scope;
+mod target;
+
+pub use accounting::Accounting;
+pub use incoming::Incoming;
+pub use progress::Progress;
+pub use reply::Reply;
+pub use scope::Scope;
+pub use target::Target;
+
+use crate::connection::{BodyReader, Connection};
+use crate::family::Family;
+use crate::plan::{HttpPlan, Location, Server};
+use crate::response::OutHead;
+use crate::session::Source;
+use crate::trace::{Step, StepKind, Trace};
+use crate::upstream_slot::UpstreamSlot;
+use conf_schema::At;
+use http_types::{BodyLength, Known, Method, RequestHead};
+use session_engine::Slot;
+use session_engine::variable::VarId;
+use std::any::Any;
+use std::rc::Rc;
+use std::sync::Arc;
+
+#[derive(Default)]
+pub enum RequestBody {
+    #[default]
+    None,
+    Unread(Box<dyn BodyReader>),
+    Taken,
+}
+
+/// State of a rewrite script (nginx: `ngx_http_script_engine_t`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScriptState {
+    pub depth: u8,
+    /// Escapes captures in values.
+    pub quote: bool,
+}
+
+/// A request. Boxed, and recycled by its thread: see [`Request::recycle`].
+#[derive(Default)]
+pub struct Request {
+    pub scope: Scope,
+    pub buf: Vec<u8>,
+    pub head: RequestHead,
+    pub target: Target,
+    pub incoming: Incoming,
+    pub out: OutHead,
+    pub reply: Reply,
+    pub accounting: Accounting,
+    pub progress: Progress,
+    pub family: Family,
+    /// Facts about the upstream servers of the request.
+    pub upstream: UpstreamSlot,
+    pub scratch: Vec<u8>,
+    extensions: Vec<Box<dyn Any>>,
+    /// Steps of a traced request (`trace.rs`).
+    trace: Option<Box<Trace>>,
+}
+
+/// A folder's response to an error (`htaccess`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FolderPage {
+    /// A path on this server, with its query.
+    Path(Vec<u8>),
+    Url(Vec<u8>),
+    Text(Vec<u8>),
+    Builtin,
+}
+
+/// First URI change beyond the limit (nginx: `NGX_HTTP_MAX_URI_CHANGES` + 1).
+pub const URI_CHANGES_MAX: u8 = 11;
+
+impl Request {
+    /// Never panics for a request in the engine, which has a plan from the start.
+    #[inline]
+    pub fn plan(&self) -> &Arc<HttpPlan> {
+        match &self.scope.plan {
+            Some(plan) => plan,
+            None => unreachable!("a request has its plan before it runs"),
+        }
+    }
+    /// [`Request::plan`] as an owned reference, for use while the request changes.
+    #[inline]
+    #[allow(clippy::redundant_allocation)]
+    pub fn plan_rc(&self) -> Rc<Arc<HttpPlan>> {
+        match &self.scope.plan {
+            Some(plan) => plan.clone(),
+            None => unreachable!("a request has its plan before it runs"),
+        }
+    }
+    #[inline]
+    pub fn connection(&self) -> &Connection {
+        match &self.scope.connection {
+            Some(connection) => connection,
+            None => unreachable!("a request has its connection before it runs"),
+        }
+    }
+    /// Refuses a body that is too large: neither reads it nor sends 100 (Continue); error pages see an empty body.
+    pub fn refuse_body(&mut self) {
+        self.incoming.expect_tested = true;
+        self.incoming.body = RequestBody::None;
+        self.incoming.body_length = Some(BodyLength::Exact(0));
+    }
+    /// Discards the body (nginx: `ngx_http_discard_request_body`): later handlers see none, the connection drains it.
+    pub fn discard_body(&mut self) {
+        if matches!(self.incoming.body, RequestBody::Unread(_)) {
+            if self.incoming.body_length == Some(BodyLength::Chunked) {
+                self.incoming.body_received = Some(0);
+            }
+            if self.incoming.body_length.is_some() {
+                self.incoming.body_length = Some(BodyLength::Exact(0));
+            }
+            self.incoming.body = RequestBody::None;
+        }
+    }
+    #[inline]
+    pub fn loc(&self) -> &Location {
+        self.plan().loc(self.scope.location)
+    }
+    #[inline]
+    pub fn srv(&self) -> &Server {
+        self.plan().srv(self.scope.server)
+    }
+    /// Returns the value of the first field of this name.
+    #[inline]
+    pub fn header(&self, name: Known) -> Option<&[u8]> {
+        self.head.fields.first(name).map(|span| span.of(&self.buf))
+    }
+    pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
+        self.head.fields.all.iter().map(|f| (f.name.of(&self.buf), f.value.of(&self.buf)))
+    }
+    /// Returns the path's extension: the part after the last dot of the last segment.
+    pub fn extension(&self) -> &[u8] {
+        let name = self.target.path.rsplit(|c| *c == b'/').next().unwrap_or_default();
+        match name.iter().rposition(|c| *c == b'.') {
+            Some(dot) if dot > 0 || name.len() > 1 => name.get(dot + 1..).unwrap_or_default(),
+            _ => b"",
+        }
+    }
+    /// Sets the response's media type by the path's extension (nginx: `ngx_http_set_content_type`).
+    pub fn set_content_type(&mut self) {
+        if !self.out.content_type.bytes().is_empty() {
+            return;
+        }
+        let core = &self.loc().core;
+        let extension = self.extension();
+        let mut found = None;
+        if !extension.is_empty() {
+            found = core.types.0.get(extension).cloned();
+            if found.is_none() && extension.iter().any(u8::is_ascii_uppercase) {
+                found = core.types.0.get(&extension.to_ascii_lowercase()).cloned();
+            }
+        }
+        let media = found.unwrap_or_else(|| core.default_type.clone());
+        self.out.content_type = crate::Str::Shared(media);
+    }
+    pub fn is_head(&self) -> bool {
+        self.head.method == Method::Head
+    }
+    /// Appends a variable's value; `false` if not found.
+    #[inline]
+    pub fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
+        if let Some(Source::One(get)) = self.plan().variables.get(id.0 as usize).map(|v| &v.source) {
+            let get = *get;
+            return get(self, out);
+        }
+        let plan = self.plan_rc();
+        let Some(variable) = plan.variables.get(id.0 as usize) else { return false };
+        session_engine::variable::value(self, variable, out)
+    }
+    pub fn slot_is_set(&self, id: VarId) -> bool {
+        match self.plan().variables.get(id.0 as usize).map(|v| &v.source) {
+            Some(Source::Slot(slot)) => {
+                let set = |slots: &[Slot]| !matches!(slots.get(*slot as usize), None | Some(Slot::Unset));
+                match &self.family.tree {
+                    None => set(&self.family.common.slots),
+                    Some(tree) => set(&tree.common.borrow().slots),
+                }
+            }
+            _ => true,
+        }
+    }
+    pub fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
+        if let Some(slot) = self.plan().variables.get(id.0 as usize).and_then(|v| v.slot()) {
+            session_engine::Session::write_slot(self, slot, Slot::Value(value));
+        }
+    }
+    pub fn set_variable(&mut self, id: VarId, value: Vec<u8>) {
+        let set = self.plan().variables.get(id.0 as usize).and_then(|v| v.set);
+        match set {
+            Some(set) => set(self, value),
+            None => self.set_slot(id, value.into()),
+        }
+    }
+    pub fn ext<T: 'static>(&self) -> Option<&T> {
+        self.extensions.iter().find_map(|t| t.downcast_ref())
+    }
+    pub fn ext_mut<T: 'static>(&mut self) -> Option<&mut T> {
+        self.extensions.iter_mut().find_map(|t| t.downcast_mut())
+    }
+    pub fn take_ext<T: 'static>(&mut self) -> Option<Box<T>> {
+        let at = self.extensions.iter().position(|t| t.is::<T>())?;
+        self.extensions.swap_remove(at).downcast().ok()
+    }
+    /// [`Request::keep`] for a boxed value.
+    pub fn keep_boxed<T: 'static>(&mut self, thing: Box<T>) {
+        self.extensions.push(thing);
+    }
+    #[inline]
+    pub fn has_extensions(&self) -> bool {
+        !self.extensions.is_empty()
+    }
+    pub fn trace(&self) -> Option<&Trace> {
+        self.trace.as_deref()
+    }
+    pub fn set_trace(&mut self, trace: Option<Box<Trace>>) {
+        self.trace = trace;
+    }
+    pub fn take_trace(&mut self) -> Option<Box<Trace>> {
+        self.trace.take()
+    }
+    pub fn keep<T: 'static>(&mut self, thing: T) {
+        self.extensions.retain(|t| !t.is::<T>());
+        self.extensions.push(Box::new(thing));
+    }
+    /// Resets the request, keeping its buffers.
+    pub fn recycle(&mut self) {
+        let Request {
+            scope,
+            buf,
+            head,
+            target,
+            incoming,
+            out,
+            reply,
+            accounting,
+            progress,
+            family,
+            upstream,
+            scratch,
+            extensions,
+            trace,
+        } = self;
+        scope.reset();
+        target.reset();
+        incoming.reset();
+        reply.reset();
+        accounting.reset();
+        progress.reset();
+        family.reset();
+        upstream.reset();
+        head.clear();
+        out.clear();
+        buf.clear();
+        scratch.clear();
+        extensions.clear();
+        *trace = None;
+    }
+    /// Writes to the location's error log, with the context that nginx adds to messages of a request.
+    #[cold]
+    pub fn log(&self, level: observe::Level, words: std::fmt::Arguments<'_>) {
+        self.log_of(level, words, None);
+    }
+
+    /// [`Request::log`] about an upstream server, with its URL where nginx has it.
+    pub fn log_of(&self, level: observe::Level, words: std::fmt::Arguments<'_>, upstream: Option<&str>) {
+        let log = &self.loc().core.error_log;
+        if level <= observe::Level::Error {
+            self.note(StepKind::Log, self.loc().at, |_| words.to_string());
+        }
+        if self.is_rehearsal() || !log.wants(level) {
+            return;
+        }
+        let c = self.connection();
+        let client = c.peer_text();
+        let server = String::from_utf8_lossy(&self.srv().name);
+        let line = String::from_utf8_lossy(self.head.line.of(&self.buf));
+        let mut text = match (self.accounting.action, upstream) {
+            // Messages that name the server also state the action.
+            (Some(action), None) => format!("{words} while {action}, client: {client}, server: {server}"),
+            _ => format!("{words}, client: {client}, server: {server}"),
+        };
+        if !line.is_empty() {
+            text += &format!(", request: \"{line}\"");
+        }
+        if self.is_subrequest() {
+            text += &format!(", subrequest: \"{}\"", String::from_utf8_lossy(&self.target.path));
+        }
+        let asked = || self.accounting.asked.and_then(|asked| asked(self));
+        if let Some(url) = upstream.map(ToString::to_string).or_else(asked) {
+            text += &format!(", upstream: \"{url}\"");
+        }
+        if let Some(host) = self.header(Known::Host) {
+            text += &format!(", host: \"{}\"", String::from_utf8_lossy(host));
+        }
+        if let Some(referer) = self.header(Known::Referer) {
+            text += &format!(", referrer: \"{}\"", String::from_utf8_lossy(referer));
+        }
+        log.log(level, c.number, format_args!("{text}"));
+    }
+}
+
+impl Request {
+    /// Notes a step if the request is traced.
+    #[inline]
+    pub fn note(&self, kind: StepKind, at: At, words: impl FnOnce(&Request) -> String) {
+        if let Some(trace) = &self.trace {
+            trace.add(Step { kind, at, location: self.scope.location, text: words(self) });
+        }
+    }
+    /// Tells whether the request is a rehearsal, which must not pass on, count or change anything.
+    #[inline]
+    pub fn is_rehearsal(&self) -> bool {
+        self.trace.as_ref().is_some_and(|trace| trace.rehearsal)
+    }
+}

@@ -1,0 +1,359 @@
+//! The response: its head as fields and facts, and the pieces of its body, which the connection pulls.
+
+use bytes::Bytes;
+use http_types::Span;
+use std::fs::File;
+use std::rc::Rc;
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+pub enum Str {
+    Static(&'static [u8]),
+    Shared(Arc<[u8]>),
+    /// A range of a shared text: see [`OutHead::take_text`].
+    Part(Rc<Vec<u8>>, Span),
+    Owned(Vec<u8>),
+}
+
+const _: () = assert!(size_of::<Str>() == size_of::<Vec<u8>>(), "a head has dozens of them");
+
+impl Str {
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Str::Static(s) => s,
+            Str::Shared(s) => s,
+            Str::Part(text, span) => span.of(text),
+            Str::Owned(s) => s,
+        }
+    }
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Str::Static(s) => s.is_empty(),
+            Str::Shared(s) => s.is_empty(),
+            Str::Part(_, span) => span.is_empty(),
+            Str::Owned(s) => s.is_empty(),
+        }
+    }
+    /// See [`crate::line_ends::ends_line`]. Constants and fields of a parsed head contain no line end.
+    #[inline]
+    pub fn ends_line(&self) -> bool {
+        match self {
+            Str::Static(_) | Str::Part(..) => {
+                debug_assert!(!crate::line_ends::ends_line(self.bytes()));
+                false
+            }
+            Str::Shared(s) => crate::line_ends::ends_line(s),
+            Str::Owned(s) => crate::line_ends::ends_line(s),
+        }
+    }
+}
+
+impl Default for Str {
+    fn default() -> Self {
+        Str::Static(b"")
+    }
+}
+
+impl From<Vec<u8>> for Str {
+    fn from(v: Vec<u8>) -> Self {
+        // Not shrunk: short-lived, for one response.
+        Str::Owned(v)
+    }
+}
+
+impl From<&'static str> for Str {
+    fn from(v: &'static str) -> Self {
+        Str::Static(v.as_bytes())
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct OutField {
+    pub name: Str,
+    pub value: Str,
+}
+
+/// Slots of [`OutHead`] that are written among other fields, in the order of being set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    Location,
+    Server,
+    Date,
+    LastModified,
+    Etag,
+    ContentEncoding,
+    AcceptRanges,
+}
+
+impl Slot {
+    /// Order of slots that were set between the same two fields.
+    const ALL: [Slot; 7] = [
+        Slot::Location,
+        Slot::Server,
+        Slot::Date,
+        Slot::LastModified,
+        Slot::Etag,
+        Slot::ContentEncoding,
+        Slot::AcceptRanges,
+    ];
+}
+
+/// Positions of slots: each slot with the index of the field that it precedes.
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    known: [(Slot, usize); Slot::ALL.len()],
+    count: usize,
+    /// Bit mask of slots with a position.
+    settled: u8,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Places { known: [(Slot::Location, 0); Slot::ALL.len()], count: 0, settled: 0 }
+    }
+}
+
+/// The response head before serialization (nginx: `r->headers_out`).
+#[derive(Debug, Default)]
+pub struct OutHead {
+    pub status: u16,
+    /// Replaces the standard reason phrase: code and phrase ("200 Fine") of an upstream response.
+    pub status_line: Option<Str>,
+    pub content_type: Str,
+    /// Appended as `; charset=...`.
+    pub charset: Str,
+    /// Charset to convert to, regardless of the location (`X-Accel-Charset`).
+    pub wanted_charset: Str,
+    pub content_length: Option<u64>,
+    pub last_modified: Option<i64>,
+    /// `Last-Modified` in an upstream server's words, passed unchanged.
+    pub last_modified_text: Str,
+    /// With quotes, and with `W/` if weak.
+    pub etag: Str,
+    pub location: Str,
+    /// Replace the generated fields unless empty.
+    pub server: Str,
+    pub date: Str,
+    /// Suppress the generated fields.
+    pub no_server: bool,
+    pub no_date: bool,
+    pub ranges_allowed: bool,
+    /// Only a single range per response.
+    pub single_range: bool,
+    /// Explicit decision about `Accept-Ranges` (`None`: derived from `ranges_allowed`).
+    pub accept_ranges: Option<bool>,
+    pub content_encoding: Str,
+    /// `Expires` comes from `add_header` only: `gzip_proxied` ignores it, as in nginx.
+    pub expires_added: bool,
+    /// Adds `Vary: Accept-Encoding`.
+    pub vary_encoding: bool,
+    /// Upstream field lines sent unchanged before `fields`, if no filter or variable reads fields
+    /// ([`crate::HttpPlan::asks_for_fields`]).
+    pub lines: Vec<u8>,
+    pub fields: Vec<OutField>,
+    pub trailers: Vec<OutField>,
+    places: Places,
+    /// Text of the [`Str::Part`]s; reused for the next response if no longer referenced.
+    text: Rc<Vec<u8>>,
+}
+
+/// Maximum size in bytes of a text that is kept for the next response.
+const TEXT_BYTES_KEPT: usize = 16 * 1024;
+
+impl OutHead {
+    pub fn clear(&mut self) {
+        self.fields.clear();
+        self.lines.clear();
+        self.trailers.clear();
+        (self.places.count, self.places.settled) = (0, 0);
+        self.status = 0;
+        (self.status_line, self.content_length, self.last_modified, self.accept_ranges) = (None, None, None, None);
+        (self.ranges_allowed, self.single_range, self.vary_encoding) = (false, false, false);
+        (self.no_server, self.no_date, self.expires_added) = (false, false, false);
+        // Most are empty: cheaper than a drop.
+        let empty = |text: &mut Str| {
+            if !matches!(text, Str::Static([])) {
+                *text = Str::default();
+            }
+        };
+        empty(&mut self.content_type);
+        empty(&mut self.charset);
+        empty(&mut self.wanted_charset);
+        empty(&mut self.etag);
+        empty(&mut self.location);
+        empty(&mut self.server);
+        empty(&mut self.date);
+        empty(&mut self.content_encoding);
+        empty(&mut self.last_modified_text);
+        if self.text.capacity() > TEXT_BYTES_KEPT {
+            self.text = Rc::default();
+        }
+    }
+    /// Copies the text of an upstream head in one piece. Its fields become [`Str::Part`]s without an allocation each.
+    pub fn take_text(&mut self, text: &[u8]) -> Rc<Vec<u8>> {
+        match Rc::get_mut(&mut self.text) {
+            Some(own) => {
+                own.clear();
+                own.extend_from_slice(text);
+            }
+            None => self.text = Rc::new(text.to_vec()),
+        }
+        self.text.clone()
+    }
+    pub fn add(&mut self, name: impl Into<Str>, value: impl Into<Str>) {
+        self.settle();
+        self.fields.push(OutField { name: name.into(), value: value.into() });
+    }
+    /// [`OutHead::add`] for callers that settle each slot they fill.
+    #[inline]
+    pub fn add_settled(&mut self, name: Str, value: Str) {
+        self.fields.push(OutField { name, value });
+    }
+    /// Positions newly filled slots after the fields so far.
+    pub fn settle(&mut self) {
+        Slot::ALL.into_iter().for_each(|slot| self.settle_slot(slot));
+    }
+    /// [`OutHead::settle`] for a single slot.
+    #[inline]
+    pub fn settle_slot(&mut self, slot: Slot) {
+        let bit = 1 << slot as u8;
+        if self.places.settled & bit != 0 || !self.holds(slot) {
+            return;
+        }
+        self.places.settled |= bit;
+        if let Some(place) = self.places.known.get_mut(self.places.count) {
+            *place = (slot, self.fields.len());
+            self.places.count += 1;
+        }
+    }
+    #[inline]
+    fn holds(&self, slot: Slot) -> bool {
+        match slot {
+            Slot::Location => !self.location.is_empty(),
+            Slot::Server => !self.server.is_empty(),
+            Slot::Date => !self.date.is_empty(),
+            Slot::LastModified => !self.last_modified_text.is_empty(),
+            Slot::Etag => !self.etag.is_empty(),
+            Slot::ContentEncoding => !self.content_encoding.is_empty(),
+            Slot::AcceptRanges => self.accept_ranges == Some(true),
+        }
+    }
+    /// Returns the filled slots with the index of the field that each precedes. Complete after [`OutHead::settle`].
+    pub fn slots(&self) -> impl Iterator<Item = (Slot, usize)> + '_ {
+        let known = self.places.known.get(..self.places.count).unwrap_or_default();
+        known.iter().copied().filter(|(slot, _)| self.holds(*slot))
+    }
+    /// Returns the value of a field in the list (not of those with a slot).
+    pub fn field(&self, name: &[u8]) -> Option<&[u8]> {
+        self.fields.iter().find(|f| f.name.bytes().eq_ignore_ascii_case(name)).map(|f| f.value.bytes())
+    }
+    pub fn remove(&mut self, name: &[u8]) {
+        self.fields.retain(|f| !f.name.bytes().eq_ignore_ascii_case(name));
+    }
+    pub fn replace(&mut self, name: &'static str, value: impl Into<Str>) {
+        let mut value = Some(value.into());
+        self.fields.retain_mut(|field| {
+            if !field.name.bytes().eq_ignore_ascii_case(name.as_bytes()) {
+                return true;
+            }
+            let Some(value) = value.take() else { return false };
+            field.value = value;
+            true
+        });
+        if let Some(value) = value {
+            self.add(name, value);
+        }
+    }
+    /// Adjusts the head to a filter that changes the body: no length, no ranges, a weak ETag.
+    pub fn body_changes(&mut self) {
+        self.content_length = None;
+        self.accept_ranges = None;
+        self.ranges_allowed = false;
+        self.remove(b"Accept-Ranges");
+        self.weaken_etag();
+    }
+    /// Weakens a strong ETag; removes a malformed one (`add_header ETag own`).
+    pub fn weaken_etag(&mut self) {
+        let tag = self.etag.bytes();
+        match tag {
+            [b'"', ..] => self.etag = [b"W/", tag].concat().into(),
+            [b'W', b'/', _, ..] => {}
+            _ => self.etag = Str::default(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct OpenFile {
+    /// Caches share the file among threads.
+    pub file: Arc<File>,
+    pub size: u64,
+    pub modified: i64,
+    pub inode: u64,
+    pub device: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct FilePart {
+    pub file: Rc<OpenFile>,
+    pub start: u64,
+    pub length: u64,
+}
+
+#[derive(Clone, Debug)]
+pub enum Piece {
+    Bytes(Bytes),
+    File(FilePart),
+    /// Flushes the pieces so far; more will come only after a while.
+    Flush,
+}
+
+impl Piece {
+    pub fn len(&self) -> u64 {
+        match self {
+            Piece::Bytes(b) => b.len() as u64,
+            Piece::File(f) => f.length,
+            Piece::Flush => 0,
+        }
+    }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Maximum bytes per read of a file.
+const READ_BYTES: u64 = 32 * 1024;
+
+impl FilePart {
+    /// Next bytes of the part; empty at the end. Fails with `UnexpectedEof` on a truncated file.
+    pub fn read(&mut self) -> std::io::Result<Bytes> {
+        use std::os::unix::fs::FileExt;
+        let mut buf = vec![0; self.length.min(READ_BYTES) as usize];
+        self.file.file.read_exact_at(&mut buf, self.start)?;
+        self.start += buf.len() as u64;
+        self.length -= buf.len() as u64;
+        Ok(buf.into())
+    }
+}
+
+impl Piece {
+    pub fn into_bytes(self) -> std::io::Result<Bytes> {
+        match self {
+            Piece::Bytes(bytes) => Ok(bytes),
+            Piece::Flush => Ok(Bytes::new()),
+            Piece::File(mut part) => {
+                let mut all = Vec::with_capacity(part.length as usize);
+                while part.length > 0 {
+                    all.extend_from_slice(&part.read()?);
+                }
+                Ok(all.into())
+            }
+        }
+    }
+}
+
+/// A body ended early: the connection is closed, and the client sees a truncated message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyError;

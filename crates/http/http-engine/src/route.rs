@@ -1,0 +1,102 @@
+//! Selects the location by the canonical path, with nginx's precedence.
+
+use crate::path::CanonicalPath;
+use crate::plan::{HttpPlan, Server};
+use crate::request::Request;
+use crate::trace::StepKind;
+use crate::tree::{Match, Tree};
+use session_engine::regex::MatchFailed;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    Server,
+    Location(usize),
+    /// Redirects to the URI with a trailing slash.
+    Slash(usize),
+}
+
+/// Finds the location of a path. Fails with a regular expression.
+pub fn find(r: &mut Request) -> Result<Route, MatchFailed> {
+    let plan = r.plan_rc();
+    let server: &Server = plan.srv(r.scope.server);
+    let path = std::mem::take(&mut r.target.path);
+    let route = within(&plan, &server.tree, &path, r);
+    r.target.path = path;
+    Ok(route?.map_or(Route::Server, |(route, _)| route))
+}
+
+#[cold]
+fn note_prefix(plan: &HttpPlan, r: &Request, found: &Match, final_: bool) {
+    let (location, words) = match found {
+        Match::Nothing => return,
+        Match::Final(location) => (*location, "is the path itself: nothing else is looked at"),
+        Match::Slash(location) => (*location, "wants its slash: a redirect"),
+        Match::Prefix(location) if final_ => {
+            (*location, "is the longest prefix, and final: no regular expression is tried")
+        }
+        Match::Prefix(location) => (*location, "is the longest prefix; regular expressions come before it"),
+    };
+    let location = plan.loc(location);
+    let sign = match (location.exact, final_) {
+        (true, _) => "= ",
+        (_, true) => "^~ ",
+        _ => "",
+    };
+    let name = String::from_utf8_lossy(&location.name).into_owned();
+    r.note(StepKind::Candidate, location.at, |_| format!("{sign}{name}: {words}"));
+}
+
+/// Searches a tree and its inner trees; the flag tells that the result is final.
+fn within(
+    plan: &HttpPlan,
+    tree: &Tree,
+    path: &CanonicalPath,
+    r: &mut Request,
+) -> Result<Option<(Route, bool)>, MatchFailed> {
+    let (found, final_) = tree.static_location(&|location| plan.loc(location).auto_redirect, path);
+    let mut best = None;
+    if r.trace().is_some() {
+        note_prefix(plan, r, &found, final_);
+    }
+    match found {
+        Match::Final(location) => return Ok(Some((Route::Location(location), true))),
+        Match::Slash(location) => return Ok(Some((Route::Slash(location), true))),
+        Match::Nothing => {}
+        Match::Prefix(location) => {
+            if plan.loc(location).name.len() < path.len()
+                && let Some(slash) = tree.wants_slash(&|location| plan.loc(location).auto_redirect, path)
+            {
+                return Ok(Some((Route::Slash(slash), true)));
+            }
+            let inner = &plan.loc(location).inner;
+            best = Some((Route::Location(location), false));
+            if !inner.is_empty()
+                && let Some(deeper) = within(plan, inner, path, r)?
+            {
+                if deeper.1 {
+                    return Ok(Some(deeper));
+                }
+                best = Some(deeper);
+            }
+        }
+    }
+    if !final_ {
+        for (pattern, location) in &tree.regexes {
+            let matches = pattern.run(r, path)?;
+            r.note(StepKind::Candidate, plan.loc(*location).at, |_| {
+                let text = String::from_utf8_lossy(pattern.text()).into_owned();
+                format!("~ {text}: {}", if matches { "matches" } else { "does not match" })
+            });
+            if matches {
+                let inner = &plan.loc(*location).inner;
+                if !inner.is_empty()
+                    && let Some((deeper, _)) = within(plan, inner, path, r)?
+                {
+                    return Ok(Some((deeper, true)));
+                }
+                return Ok(Some((Route::Location(*location), true)));
+            }
+        }
+    }
+    Ok(best.map(|(route, _)| (route, false)))
+}

@@ -1,0 +1,103 @@
+//! Implements sessions for requests: variables, rules and logs, shared with other areas.
+
+use crate::family::Common;
+use crate::path::bytes_path;
+use crate::request::Request;
+use observe::{ErrorLog, Level, os};
+use session_engine::Session;
+use session_engine::Slot;
+use session_engine::forwarded::{self, Trusted};
+use session_engine::regex::Captures;
+use session_engine::variable::VarId;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+pub type Template = session_engine::Template<Request>;
+pub type Pattern = session_engine::regex::Pattern<Request>;
+pub type Hosts<T> = session_engine::hosts::Hosts<Request, T>;
+pub type ServerNames = session_engine::names::Names<Request>;
+pub type ServerTls = session_engine::tls::ServerTls<Request>;
+pub type Get = session_engine::variable::Get<Request>;
+pub type GetPrefixed = session_engine::variable::GetPrefixed<Request>;
+pub type Builtin = session_engine::variable::Builtin<Request>;
+pub type BuiltinGet = session_engine::variable::BuiltinGet<Request>;
+pub type Source = session_engine::variable::Source<Request>;
+pub type Variable = session_engine::variable::Variable<Request>;
+pub type Variables = session_engine::variable::Variables<Request>;
+pub type Names = session_engine::variable::Names<Request>;
+
+const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+    \"$http_referer\" \"$http_user_agent\"";
+
+impl Session for Request {
+    const LOG_FORMAT: Option<(&'static str, &'static str)> = Some(("combined", COMBINED));
+    const FORWARDED: bool = true;
+
+    #[inline]
+    fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
+        Request::variable(self, id, out)
+    }
+    #[inline]
+    fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
+        let slot = slot as usize;
+        match &self.family.tree {
+            None => self.family.common.slots.get(slot)?.read(out),
+            Some(tree) => tree.common.borrow().slots.get(slot)?.read(out),
+        }
+    }
+    fn write_slot(&mut self, slot: u32, value: Slot) {
+        self.with_common(|Common { slots, .. }| Slot::write(slots, slot, value));
+    }
+    fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
+        Request::set_slot(self, id, value);
+    }
+    #[inline]
+    fn captures(&mut self) -> &mut Captures {
+        &mut self.target.captures
+    }
+    #[inline]
+    fn groups_used(&self) -> bool {
+        self.plan().groups_used
+    }
+    #[inline]
+    fn peer(&self) -> Option<SocketAddr> {
+        self.connection().peer
+    }
+    fn forwarded_for(&self, peer: Option<SocketAddr>, proxies: &[Trusted], recursive: bool) -> Option<SocketAddr> {
+        let lines: Vec<&[u8]> =
+            self.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"x-forwarded-for")).map(|(_, v)| v).collect();
+        forwarded::client(peer, lines.into_iter(), proxies, recursive)
+    }
+    /// Requires an existing root: clients could otherwise create log files for invented hosts (`$host`).
+    fn may_open_log(&mut self) -> bool {
+        let core = self.loc().core.clone();
+        let mut root = Vec::new();
+        core.root.write(self, &mut root);
+        let e = match std::fs::metadata(bytes_path(&root)) {
+            Ok(meta) if meta.is_dir() => return true,
+            Ok(_) => std::io::Error::from_raw_os_error(libc::ENOTDIR),
+            Err(e) => e,
+        };
+        let shown = String::from_utf8_lossy(&root);
+        self.log(Level::Error, format_args!("testing \"{shown}\" existence failed {}", os(&e)));
+        false
+    }
+    fn tls(&self) -> Option<&tls::Facts> {
+        self.connection().tls.as_deref()
+    }
+    #[inline]
+    fn error_log(&self) -> &Arc<ErrorLog> {
+        &self.loc().core.error_log
+    }
+    fn log(&self, level: Level, words: std::fmt::Arguments<'_>) {
+        Request::log(self, level, words);
+    }
+}
+
+impl Request {
+    /// Appends a variable's value by lower-case name; `false` if not found.
+    pub fn variable_named(&mut self, name: &str, out: &mut Vec<u8>) -> bool {
+        let plan = self.plan_rc();
+        plan.names.value(self, name, out)
+    }
+}

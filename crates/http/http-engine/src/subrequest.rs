@@ -1,0 +1,388 @@
+//! Subrequests (nginx: `ngx_http_subrequest`): requests derived from a parent, with its connection, server and head,
+//! and with their own path, arguments and response.
+//!
+//! A subrequest is internal, uses GET by default, skips access checks, applies only content filters
+//! (`FilterOrder::for_subrequests`), never reads the client's body (a read one is shared, [`Request::share`]), and
+//! shares stored variables with the main request, as in nginx.
+//!
+//! [`stream()`] pulls the body; [`head`] and [`in_memory`] wait for the response; [`background`] runs beside the main
+//! request, whose log line and connection wait for it. [`DEPTH_MAX`] and [`MADE_MAX`] bound loops.
+
+use crate::engine::{self, Outcome};
+use crate::family::{Common, InBackground, RequestTree, Sub};
+use crate::handler::Body;
+use crate::order::Phase;
+use crate::path::CanonicalPath;
+use crate::request::{Request, URI_CHANGES_MAX};
+use crate::response::{BodyError, Piece, Str};
+use bytes::Bytes;
+use http_types::Method;
+use observe::Level;
+use std::any::Any;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+/// Maximum nesting of subrequests (nginx: `NGX_HTTP_MAX_SUBREQUESTS`).
+pub const DEPTH_MAX: u8 = 50;
+/// Maximum number of subrequests per main request, nested ones included (nginx limits those alive at a time).
+pub const MADE_MAX: u32 = 64_000;
+
+/// A limit was exceeded; logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMany;
+
+impl Request {
+    #[inline]
+    pub fn is_subrequest(&self) -> bool {
+        self.family.sub.is_some()
+    }
+    /// Returns the effective method, as passed to upstream servers.
+    pub fn method_name(&self) -> &[u8] {
+        match &self.family.sub {
+            Some(_) if self.target.method == Method::Get => b"GET",
+            Some(sub) => &sub.method,
+            // An error page is requested with GET; HEAD stays HEAD.
+            None if self.target.method == Method::Get && self.head.method != Method::Get => b"GET",
+            None => self.head.method_span.of(&self.buf),
+        }
+    }
+    /// Returns the effective method of the main request.
+    pub fn main_method_name(&self) -> &[u8] {
+        match &self.family.sub {
+            Some(sub) => &sub.main_method,
+            None => self.method_name(),
+        }
+    }
+    /// Keeps a value for the main request and all its subrequests.
+    pub fn share<T: 'static>(&mut self, thing: Rc<T>) {
+        self.with_common(|common| {
+            common.extensions.retain(|t| !t.is::<T>());
+            common.extensions.push(thing);
+        });
+    }
+    /// Returns a value shared by the main request and all its subrequests.
+    pub fn shared<T: 'static>(&self) -> Option<Rc<T>> {
+        let find = |extensions: &[Rc<dyn Any>]| extensions.iter().find_map(|t| t.clone().downcast::<T>().ok());
+        match &self.family.tree {
+            None => find(&self.family.common.extensions),
+            Some(tree) => find(&tree.common.borrow().extensions),
+        }
+    }
+    #[inline]
+    pub(crate) fn with_common<R>(&mut self, f: impl FnOnce(&mut Common) -> R) -> R {
+        match &self.family.tree {
+            None => f(&mut self.family.common),
+            Some(tree) => f(&mut tree.common.borrow_mut()),
+        }
+    }
+    /// Creates a subrequest for another URI. Fails beyond [`DEPTH_MAX`] or [`MADE_MAX`].
+    pub fn subrequest(&mut self, path: CanonicalPath, args: Vec<u8>) -> Result<Box<Request>, TooMany> {
+        let mut child = self.child(&path)?;
+        if let Some(tree) = &self.family.tree {
+            if tree.made.get() >= MADE_MAX {
+                let shown = String::from_utf8_lossy(&path);
+                self.log(Level::Crit, format_args!("too many subrequests while processing \"{shown}\""));
+                return Err(TooMany);
+            }
+            tree.made.set(tree.made.get() + 1);
+        }
+        child.target.path = path;
+        child.target.args = args;
+        // The URI differs from the client's request line.
+        child.target.path_changed = true;
+        child.progress.phase = Phase::ServerRewrite;
+        child.scope.location = child.srv().location;
+        Ok(child)
+    }
+    /// Creates a subrequest with this URI, method and location, from the content phase on (nginx:
+    /// `NGX_HTTP_SUBREQUEST_CLONE`). Fails beyond [`DEPTH_MAX`].
+    pub fn copy(&mut self) -> Result<Box<Request>, TooMany> {
+        let mut child = self.child(&self.target.path.clone())?;
+        child.target.path = self.target.path.clone();
+        child.target.args = self.target.args.clone();
+        child.target.path_changed = self.target.path_changed;
+        child.target.left_location = self.target.left_location;
+        child.set_method_of(self);
+        child.scope.location = self.scope.location;
+        child.progress.phase = Phase::Content;
+        child.target.captures = self.target.captures.clone();
+        Ok(child)
+    }
+    pub fn leave_body(&mut self) {
+        self.incoming.body_bytes = None;
+        if let Some(sub) = &mut self.family.sub {
+            sub.without_body = true;
+        }
+    }
+    /// Sets a subrequest's method to its parent's (nginx: `mirror`).
+    pub fn set_method_of(&mut self, parent: &Request) {
+        self.target.method = parent.target.method;
+        self.head.method = parent.target.method;
+        let name = parent.method_name().into();
+        if let Some(sub) = &mut self.family.sub {
+            sub.method = name;
+        }
+    }
+    fn child(&mut self, path: &[u8]) -> Result<Box<Request>, TooMany> {
+        let depth_left = self.family.sub.as_ref().map_or(DEPTH_MAX, |sub| sub.depth_left);
+        if depth_left == 0 {
+            let shown = String::from_utf8_lossy(path);
+            self.log(Level::Error, format_args!("subrequests cycle while processing \"{shown}\""));
+            return Err(TooMany);
+        }
+        let tree = match &self.family.tree {
+            Some(tree) => tree.clone(),
+            None => {
+                let common = RefCell::new(std::mem::take(&mut self.family.common));
+                self.family.tree.insert(Rc::new(RequestTree { common, ..RequestTree::default() })).clone()
+            }
+        };
+        let sub = Sub {
+            main_method: self.main_method_name().into(),
+            method: (*b"GET").into(),
+            main_charset: self
+                .family
+                .sub
+                .as_ref()
+                .map_or_else(|| self.out.charset.clone(), |sub| sub.main_charset.clone()),
+            bare_errors: false,
+            as_it_comes: false,
+            without_body: false,
+            depth_left: depth_left - 1,
+            background: None,
+        };
+        let mut child = Box::<Request>::default();
+        child.scope.plan = self.scope.plan.clone();
+        child.scope.connection = self.scope.connection.clone();
+        child.scope.server = self.scope.server;
+        child.buf = self.buf.clone();
+        child.head = self.head.clone();
+        child.target.method = Method::Get;
+        child.target.version = self.target.version;
+        child.target.host = self.target.host.clone();
+        child.target.host_port = self.target.host_port;
+        child.incoming.body_length = self.incoming.body_length;
+        child.incoming.body_bytes = self.incoming.body_bytes.clone();
+        child.incoming.watch = self.incoming.watch.clone();
+        child.progress.internal = true;
+        child.incoming.expect_tested = true;
+        child.incoming.pipelined = self.incoming.pipelined;
+        child.accounting.started = base::clock::now();
+        // One for the whole tree (`$request_id`).
+        child.accounting.id = Some(*self.accounting.id.get_or_insert_with(net::random::bytes16));
+        child.progress.uri_changes_left = URI_CHANGES_MAX;
+        child.family.tree = Some(tree);
+        child.family.sub = Some(Box::new(sub));
+        child.head.method = Method::Get;
+        Ok(child)
+    }
+    #[inline]
+    pub fn has_background(&self) -> bool {
+        self.family.tree.as_ref().is_some_and(|tree| tree.background.get() > 0)
+    }
+    /// Waits for the end of all background subrequests.
+    pub fn poll_background(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(tree) = self.family.tree.as_ref().filter(|tree| tree.background.get() > 0) {
+            tree.waiting.replace(Some(cx.waker().clone()));
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+}
+
+/// Runs a subrequest up to the response head. `None`: the connection is to be closed (444, say).
+pub async fn head(child: Box<Request>) -> Option<(Box<Request>, Body)> {
+    let (child, body) = engine::finish(engine::resume(child)).await;
+    body.map(|body| (child, body))
+}
+
+/// Logs a subrequest if `log_subrequest` is on; to be called once its response was used.
+pub fn ended(mut child: Box<Request>) {
+    if !child.loc().core.conf.log_subrequest {
+        return;
+    }
+    let plan = child.plan_rc();
+    for logger in &plan.loc(child.scope.location).loggers {
+        logger.log(&mut child);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoAnswer {
+    Close,
+    /// The response is incomplete, or longer than `subrequest_output_buffer_size`.
+    Broken,
+}
+
+/// Runs a subrequest and collects its body up to `subrequest_output_buffer_size`; leaves it unlogged.
+pub async fn in_memory(child: Box<Request>) -> Result<(Box<Request>, Vec<u8>), NoAnswer> {
+    let Some((mut child, mut body)) = head(child).await else { return Err(NoAnswer::Close) };
+    let limit = child.loc().core.conf.subrequest_output_buffer_size.0;
+    let mut out = Vec::new();
+    loop {
+        let announced = child.out.content_length.filter(|n| *n > limit);
+        let piece = match announced {
+            Some(n) => {
+                child.log(Level::Error, format_args!("too big subrequest response: {n}"));
+                return Err(NoAnswer::Broken);
+            }
+            None => std::future::poll_fn(|cx| body.poll_piece(cx, &mut child)).await,
+        };
+        // A Content-Length also bounds the body.
+        let limit = child.out.content_length.unwrap_or(limit);
+        match piece {
+            None => return Ok((child, out)),
+            Some(Err(BodyError)) => return Err(NoAnswer::Broken),
+            Some(Ok(piece)) => {
+                if out.len() as u64 + piece.len() > limit {
+                    child.log(Level::Error, format_args!("too big subrequest response"));
+                    return Err(NoAnswer::Broken);
+                }
+                let bytes = piece.into_bytes().map_err(|_| NoAnswer::Broken)?;
+                out.extend_from_slice(&bytes);
+            }
+        }
+    }
+}
+
+/// Runs a subrequest as a task and discards its body.
+pub fn background(mut child: Box<Request>) {
+    // Continues when the client disconnects.
+    child.incoming.watch = None;
+    if let (Some(sub), Some(tree)) = (&mut child.family.sub, &child.family.tree) {
+        tree.background.set(tree.background.get() + 1);
+        sub.background = Some(InBackground(tree.clone()));
+    }
+    runtime::task::spawn_local(async move {
+        let (mut child, body) = engine::finish(engine::resume(child)).await;
+        base::clock::update();
+        if let Some(mut body) = body {
+            while let Some(Ok(_)) = std::future::poll_fn(|cx| body.poll_piece(cx, &mut child)).await {}
+        }
+        base::clock::update();
+        ended(child);
+    });
+}
+
+pub struct Stream {
+    state: State,
+    /// Text and media type that replace an error or an empty response.
+    fallback: Option<(Bytes, Str)>,
+}
+
+enum State {
+    Coming(crate::LocalFuture<Option<(Box<Request>, Body)>>),
+    Body(Box<Request>, Body),
+    Ended,
+}
+
+/// Starts a subrequest whose body becomes a part of another body.
+pub fn stream(child: Box<Request>) -> Stream {
+    let state = match engine::resume(child) {
+        Outcome::Ready(child, body) => State::Body(child, body),
+        outcome => State::Coming(Box::pin(async move {
+            let (child, body) = engine::finish(outcome).await;
+            body.map(|body| (child, body))
+        })),
+    };
+    Stream { state, fallback: None }
+}
+
+/// [`stream()`] with a text in place of an error or an empty response; the text passes the location's filters.
+pub fn stream_or(mut child: Box<Request>, text: Bytes, media: Str) -> Stream {
+    if let Some(sub) = &mut child.family.sub {
+        sub.bare_errors = true;
+    }
+    Stream { fallback: Some((text, media)), ..stream(child) }
+}
+
+impl Stream {
+    /// Advances the head, and a body that reads ahead, of a subrequest that is not yet needed.
+    pub fn poll_ahead(&mut self, cx: &mut Context<'_>) {
+        // [`Stream::poll_head`] reports the missing response.
+        if let State::Coming(coming) = &mut self.state
+            && let Poll::Ready(come) = coming.as_mut().poll(cx)
+        {
+            match come {
+                Some((child, body)) => self.state = State::Body(child, body),
+                None => self.state = State::Coming(Box::pin(std::future::ready(None))),
+            }
+        }
+        if let State::Body(child, body) = &mut self.state {
+            body.poll_ahead(cx, child);
+        }
+    }
+    /// Waits for the head. An error closes the connection.
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        if let State::Coming(coming) = &mut self.state {
+            match std::task::ready!(coming.as_mut().poll(cx)) {
+                None => {
+                    self.state = State::Ended;
+                    return Poll::Ready(Err(BodyError));
+                }
+                Some((child, body)) => self.state = State::Body(child, body),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+    /// Returns the subrequest, between its head and the end of its body.
+    pub fn request(&self) -> Option<&Request> {
+        match &self.state {
+            State::Body(child, _) => Some(child),
+            _ => None,
+        }
+    }
+    /// Returns the next piece. An incomplete body just ends, as in nginx; it has been logged.
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, BodyError>>> {
+        match self.poll_strict(cx) {
+            Poll::Ready(Some(Err(BodyError))) if matches!(self.state, State::Body(..)) => {
+                self.end();
+                Poll::Ready(None)
+            }
+            other => other,
+        }
+    }
+    /// [`Stream::poll_piece`] with an error for an incomplete body.
+    pub fn poll_strict(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, BodyError>>> {
+        if let Err(e) = std::task::ready!(self.poll_head(cx)) {
+            return Poll::Ready(Some(Err(e)));
+        }
+        loop {
+            let State::Body(child, body) = &mut self.state else { return Poll::Ready(None) };
+            match std::task::ready!(body.poll_piece(cx, child)) {
+                Some(Ok(piece)) => {
+                    if !piece.is_empty() {
+                        self.fallback = None;
+                    }
+                    child.accounting.body_bytes_sent += piece.len();
+                    return Poll::Ready(Some(Ok(piece)));
+                }
+                None => {
+                    if let Some((text, media)) = self.fallback.take() {
+                        // Known to be empty, it passed filters, which ignore empty bodies.
+                        if child.out.status < 300 && child.out.content_length == Some(0) {
+                            *body = Body::Bytes(text);
+                            continue;
+                        }
+                        child.out.content_type = media;
+                        child.out.content_length = Some(text.len() as u64);
+                        match engine::respond(child, Body::Bytes(text)) {
+                            Ok(filtered) => *body = filtered,
+                            Err(_) => *body = Body::Empty,
+                        }
+                        continue;
+                    }
+                    self.end();
+                    return Poll::Ready(None);
+                }
+                broken => return Poll::Ready(broken),
+            }
+        }
+    }
+    fn end(&mut self) {
+        if let State::Body(child, _) = std::mem::replace(&mut self.state, State::Ended) {
+            ended(child);
+        }
+    }
+}

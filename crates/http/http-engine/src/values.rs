@@ -1,0 +1,340 @@
+//! Value types of the core module's directives.
+
+use crate::session::Template;
+use conf_schema::value::{parse_msec, parse_sec};
+use conf_schema::{At, Cx, Directive, Problem, Value};
+use hashbrown::HashMap;
+use net::pool::DEFAULT;
+use std::sync::Arc;
+
+conf_schema::words! {
+    /// `server_tokens` without variables (strings, as in nginx's commercial edition, are rejected).
+    pub enum ServerTokens { On = "on", Off = "off", Build = "build" }
+}
+conf_schema::words! {
+    pub enum Satisfy { All = "all", Any = "any" }
+}
+conf_schema::words! {
+    pub enum IfModifiedSince { Off = "off", Exact = "exact", Before = "before" }
+}
+conf_schema::words! {
+    pub enum LingeringClose { Off = "off", On = "on", Always = "always" }
+}
+conf_schema::words! {
+    pub enum BodyInFile { Off = "off", On = "on", Clean = "clean" }
+}
+conf_schema::word_set! {
+    pub struct KeepaliveDisable { NONE = 1 "none", MSIE6 = 2 "msie6", SAFARI = 4 "safari" }
+}
+
+/// Name in the `Server` field and in the footer of error pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub name: Vec<u8>,
+    /// With `server_tokens on`: name and version.
+    pub full: Vec<u8>,
+}
+
+pub use session_engine::NGINX_VERSION;
+
+impl Value for Identity {
+    const SYNTAX: &'static str = "tidegate | nginx | name";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let name = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
+        if name.is_empty() || !name.iter().all(|c| c.is_ascii_graphic()) {
+            return Err(Problem::invalid().at(0).hint("a word without spaces, such as \"nginx\""));
+        }
+        let version = match name.as_slice() {
+            b"nginx" => Some(NGINX_VERSION),
+            b"tidegate" => Some(env!("CARGO_PKG_VERSION")),
+            _ => None,
+        };
+        let full = version.map_or(name.clone(), |v| [&name, b"/".as_slice(), v.as_bytes()].concat());
+        Ok(Identity { name, full })
+    }
+}
+
+/// `keepalive_timeout`: the idle time, and the value of the `Keep-Alive` field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepaliveTimeout {
+    pub millis: u64,
+    /// Seconds; 0: no field.
+    pub header: u64,
+}
+
+impl Value for KeepaliveTimeout {
+    const SYNTAX: &'static str = "timeout [header_timeout]";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = |i: usize| d.args.get(i).map(|w| w.bytes.as_slice());
+        let millis = word(0).and_then(parse_msec).ok_or_else(|| Problem::invalid().at(0))?;
+        let header = match word(1) {
+            None => 0,
+            Some(text) => parse_sec(text).ok_or_else(|| Problem::invalid().at(1))?,
+        };
+        Ok(KeepaliveTimeout { millis, header })
+    }
+}
+
+pub type ServerNames = session_engine::names::ServerNames<crate::Request>;
+pub type ServerName = session_engine::names::ServerName<crate::Request>;
+
+/// Tells whether the current directive is in a named location (`@name`).
+pub fn in_named_location(cx: &Cx) -> bool {
+    cx.context == conf_schema::Contexts::location && cx.around.first().is_some_and(|word| word.starts_with(b"@"))
+}
+
+/// Tells whether the current directive is in a location with a regular expression.
+pub fn in_regex_location(cx: &Cx) -> bool {
+    cx.context == conf_schema::Contexts::location && cx.around.first().is_some_and(|word| word.starts_with(b"~"))
+}
+
+#[derive(Clone, Debug)]
+pub enum LocationKind {
+    Exact(Vec<u8>),
+    /// A prefix; `true`: `^~`, which skips regular expressions.
+    Prefix(Vec<u8>, bool),
+    Regex(Arc<crate::session::Pattern>),
+    Named(Vec<u8>),
+}
+
+impl LocationKind {
+    /// Returns the name as in nginx's messages.
+    pub fn name(&self) -> &[u8] {
+        match self {
+            LocationKind::Exact(n) | LocationKind::Prefix(n, _) | LocationKind::Named(n) => n,
+            LocationKind::Regex(p) => p.text(),
+        }
+    }
+    pub fn parse(cx: &mut Cx, d: &Directive) -> Result<LocationKind, Problem> {
+        let word = |i: usize| d.args.get(i).map(|w| w.bytes.clone()).unwrap_or_default();
+        let mut regex = |text: &[u8], caseless| crate::session::Pattern::new(cx, text, caseless).map(Arc::new);
+        if d.args.len() == 2 {
+            let (modifier, name) = (word(0), word(1));
+            return match modifier.as_slice() {
+                b"=" => Ok(LocationKind::Exact(name)),
+                b"^~" => Ok(LocationKind::Prefix(name, true)),
+                b"~" => regex(&name, false).map(LocationKind::Regex).map_err(|p| p.at(1)),
+                b"~*" => regex(&name, true).map(LocationKind::Regex).map_err(|p| p.at(1)),
+                other => {
+                    let other = String::from_utf8_lossy(other);
+                    Err(Problem::says(format!("invalid location modifier \"{other}\""))
+                        .at(0)
+                        .hint("one of: =, ^~, ~, ~*"))
+                }
+            };
+        }
+        let name = word(0);
+        match name.as_slice() {
+            [b'=', rest @ ..] => Ok(LocationKind::Exact(rest.to_vec())),
+            [b'^', b'~', rest @ ..] => Ok(LocationKind::Prefix(rest.to_vec(), true)),
+            [b'~', b'*', rest @ ..] => regex(rest, true).map(LocationKind::Regex).map_err(|p| p.at(0)),
+            [b'~', rest @ ..] => regex(rest, false).map(LocationKind::Regex).map_err(|p| p.at(0)),
+            [b'@', ..] => Ok(LocationKind::Named(name)),
+            _ => Ok(LocationKind::Prefix(name, false)),
+        }
+    }
+}
+
+/// One `error_page` line, with one entry per code.
+#[derive(Clone, Debug)]
+pub struct ErrorPages(pub Vec<ErrorPage>);
+
+#[derive(Clone, Debug)]
+pub struct ErrorPage {
+    pub status: u16,
+    /// `=code`: status of the response; `Some(0)` for `=` alone: the page's own status.
+    pub overwrite: Option<u16>,
+    pub target: Template,
+}
+
+impl Value for ErrorPages {
+    const SYNTAX: &'static str = "code ... [=[response]] uri";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let Some((uri, codes)) = d.args.split_last() else { return Err(Problem::invalid()) };
+        let mut codes = codes;
+        let mut overwrite = None;
+        if let Some((last, rest)) = codes.split_last()
+            && let [b'=', digits @ ..] = last.bytes.as_slice()
+        {
+            let shown = last.text().into_owned();
+            let value = match digits {
+                [] => 0,
+                _ => std::str::from_utf8(digits)
+                    .ok()
+                    .and_then(|s| s.parse::<u16>().ok())
+                    .ok_or_else(|| Problem::says(format!("invalid value \"{shown}\"")).at(codes.len() - 1))?,
+            };
+            overwrite = Some(value);
+            codes = rest;
+        }
+        if codes.is_empty() {
+            return Err(Problem::directive("invalid number of arguments"));
+        }
+        let target = Template::compile(cx, d, &uri.bytes)?;
+        let mut pages = Vec::new();
+        for (index, code) in codes.iter().enumerate() {
+            let shown = code.text().into_owned();
+            let status =
+                shown.parse::<u16>().map_err(|_| Problem::says(format!("invalid value \"{shown}\"")).at(index))?;
+            if status == 499 {
+                return Err(Problem::says("value \"499\" is not supported").at(index));
+            }
+            if !(300..=599).contains(&status) {
+                return Err(Problem::says(format!("value \"{shown}\" must be between 300 and 599")).at(index));
+            }
+            let overwrite = overwrite.or(match status {
+                // nginx responds to these variants of 400 with 400.
+                494..=497 => Some(400),
+                _ => None,
+            });
+            pages.push(ErrorPage { status, overwrite, target: target.clone() });
+        }
+        Ok(ErrorPages(pages))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+/// `types { ... }`: media types by extension.
+#[derive(Clone, Debug, Default)]
+pub struct Types(pub Arc<HashMap<Vec<u8>, Arc<[u8]>>>);
+
+/// Extensions of the `types` blocks so far, with their types, in `Cx`.
+#[derive(Default)]
+struct TypesSeen(HashMap<(usize, Vec<u8>), Arc<[u8]>>);
+
+impl Value for Types {
+    const SYNTAX: &'static str = "{ type extension ...; }";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let mut types: HashMap<Vec<u8>, Arc<[u8]>> = HashMap::new();
+        let block = cx.block;
+        let items = d.block.as_deref().unwrap_or_default();
+        for line in conf_syntax::directives(items) {
+            let media: Arc<[u8]> = line.name.bytes.as_slice().into();
+            for word in &line.args {
+                let extension = word.bytes.to_ascii_lowercase();
+                let earlier = cx.get::<TypesSeen>().0.insert((block, extension.clone()), media.clone());
+                if let Some(old) = earlier {
+                    cx.warn(
+                        line,
+                        format!(
+                            "duplicate extension \"{}\", content type: \"{}\", previous content type: \"{}\"",
+                            word.text(),
+                            line.name.text(),
+                            String::from_utf8_lossy(&old)
+                        ),
+                    );
+                }
+                types.insert(extension, media.clone());
+            }
+        }
+        Ok(Types(Arc::new(types)))
+    }
+    fn append(&mut self, later: Self) {
+        let mut all = (*self.0).clone();
+        all.extend(later.0.iter().map(|(k, v)| (k.clone(), v.clone())));
+        self.0 = Arc::new(all);
+    }
+}
+
+impl Types {
+    pub fn builtin() -> Types {
+        let pairs: [(&[u8], &[u8]); 3] = [(b"html", b"text/html"), (b"gif", b"image/gif"), (b"jpg", b"image/jpeg")];
+        Types(Arc::new(pairs.iter().map(|(k, v)| (k.to_vec(), Arc::from(*v))).collect()))
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Root {
+    pub path: Template,
+    pub alias: Alias,
+    /// Base of a path that is relative or empty after evaluation; ends with `/`.
+    pub prefix: Arc<[u8]>,
+}
+
+impl Root {
+    pub fn write(&self, r: &mut crate::Request, out: &mut Vec<u8>) {
+        if let Some(path) = self.path.as_literal() {
+            return out.extend_from_slice(path);
+        }
+        let start = out.len();
+        self.path.write(r, out);
+        if out.get(start) != Some(&b'/') {
+            out.splice(start..start, self.prefix.iter().copied());
+        }
+    }
+}
+
+/// Part of the URI that `alias` replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Alias {
+    /// A `root`: the whole URI is appended.
+    No,
+    /// Length in bytes of the location's name.
+    Prefix(usize),
+    /// The whole URI: the location is a regular expression.
+    Whole,
+}
+
+/// `limit_rate`, `limit_rate_after`: a size that may contain variables.
+pub type SizeTemplate = session_engine::template::SizeTemplate<crate::Request>;
+
+/// `aio`: reads from disk in threads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Aio {
+    #[default]
+    Off,
+    /// Direct reads (`directio`) only.
+    Direct,
+    /// All reads, in the pool of this name.
+    Threads(Template),
+}
+
+/// Pools named by `aio` lines, in the [`Cx`], to be checked against the declared pools.
+#[derive(Debug, Default)]
+pub struct PoolsAsked(pub Vec<(String, At)>);
+
+impl Value for Aio {
+    const SYNTAX: &'static str = "on | off | threads[=pool]";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let Some(word) = d.args.first() else { return Err(Problem::invalid()) };
+        match &word.bytes[..] {
+            b"off" => Ok(Aio::Off),
+            b"on" => Ok(Aio::Direct),
+            b"threads" => Ok(Aio::Threads(Template::literal(DEFAULT.as_bytes()))),
+            [b't', b'h', b'r', b'e', b'a', b'd', b's', b'=', name @ ..] => {
+                let pool = Template::compile(cx, d, name).map_err(|p| p.at(0))?;
+                if let Some(name) = pool.as_literal() {
+                    let name = String::from_utf8_lossy(name).into_owned();
+                    cx.get::<PoolsAsked>().0.push((name, At { span: d.span, line: d.line }));
+                }
+                Ok(Aio::Threads(pool))
+            }
+            b"sendfile" => Err(Problem::says("\"aio sendfile\" is unsupported on this platform")
+                .at(0)
+                .hint("it is an option of FreeBSD; \"aio threads\" keeps slow disks from holding up others here")),
+            _ => Err(Problem::directive("invalid value").at(0)),
+        }
+    }
+}
+
+/// `directio`: minimum size of files, in bytes, that are read past the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Directio(pub Option<u64>);
+
+impl Value for Directio {
+    const SYNTAX: &'static str = "size | off";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default();
+        if word == b"off" {
+            return Ok(Directio(None));
+        }
+        match conf_schema::value::parse_offset(word) {
+            Some(size) => Ok(Directio(Some(size))),
+            None => Err(Problem::directive("invalid value").at(0)),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! access_log, log_format, open_log_file_cache (nginx: `ngx_http_log_module`); see `session_engine::log`.
+
+use conf_schema::{Area, Problem, Table, Value, directives};
+use http_engine::{BlockPlan, Feature, HttpBuild, Logger, Request};
+use observe::DefaultAccessLog;
+use session_engine::log::by_path::CacheConf;
+use session_engine::log::{self, Formatted as FormattedFor, Logs as LogsOf, Write as WriteOf};
+use std::any::Any;
+use std::sync::Arc;
+
+type Logs = LogsOf<Request>;
+type Formatted = FormattedFor<Request>;
+
+directives! {
+    pub struct LogConf from LogInput {
+        /// Writes a log line per request to a file or syslog server, in a `log_format`. May be repeated for several
+        /// logs.
+        access_log: Logs = "logs/access.log combined",
+        /// Defines a named format of log lines.
+        log_format: Formatted,
+        /// Caches open descriptors of logs whose paths contain variables.
+        open_log_file_cache: CacheConf = "off",
+    }
+}
+
+pub struct AccessLog;
+
+impl Feature for AccessLog {
+    fn table(&self) -> Table {
+        let mut table = LogConf::table("access_log", Area::Http);
+        table.fill = |input, cx| {
+            let Some(input) = input.downcast_mut::<LogInput>() else { return };
+            // Packages set the path of the default log.
+            if let (None, Some(path)) = (&input.access_log, cx.get::<DefaultAccessLog>().0.clone()) {
+                let line = conf_schema::table::synthetic("access_log", &format!("{}", path.display()));
+                if let Ok(value) = Logs::parse(cx, &line) {
+                    input.access_log = Some(conf_schema::Given { value, at: conf_schema::At::default() });
+                }
+            }
+            input.fill(cx);
+        };
+        table
+    }
+    fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        http.flushers.push(log::flush_thread);
+        Ok(())
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<LogConf>() else { return Ok(()) };
+        if let Some(write) = conf.access_log.writer(conf.open_log_file_cache) {
+            block.location.loggers.push(Arc::new(Write(write)));
+        }
+        Ok(())
+    }
+}
+
+struct Write(WriteOf<Request>);
+
+impl Logger for Write {
+    fn log(&self, r: &mut Request) {
+        // Names the action in later error log messages.
+        r.accounting.action = Some("logging request");
+        self.0.log(r);
+    }
+}

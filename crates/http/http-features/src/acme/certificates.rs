@@ -1,0 +1,73 @@
+//! Certificates of the process: they outlive the configurations that order them.
+
+use super::issuer::Issuer;
+use acme::{Algorithm, Identifier, Issued};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
+use tls::x509::Certificate as Leaf;
+
+/// Orders with equal issuer, server, identifiers and kind of key share a certificate.
+type Id = (String, String, Vec<Identifier>, Algorithm);
+
+static ALL: LazyLock<Mutex<HashMap<Id, Arc<Certificate>>>> = LazyLock::new(Mutex::default);
+
+/// A certificate with its key, as `ssl_certificate` takes them: `data:` and the PEM text.
+struct Current {
+    chain: Arc<[u8]>,
+    key: Arc<[u8]>,
+    /// `None`: a placeholder.
+    leaf: Option<Arc<Leaf>>,
+}
+
+/// The certificate of one order.
+#[derive(Default)]
+pub struct Certificate {
+    current: RwLock<Option<Current>>,
+}
+
+/// Returns the certificate of an order, present or to come.
+pub fn of(issuer: &Issuer, identifiers: &[Identifier], key: Algorithm) -> Arc<Certificate> {
+    let id = (issuer.name.clone(), issuer.uri.to_string(), identifiers.to_vec(), key);
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(all.entry(id).or_default())
+}
+
+/// Forgets the certificates that no configuration uses.
+pub fn forget_unused() {
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|_, certificate| Arc::strong_count(certificate) > 1);
+}
+
+impl Certificate {
+    pub fn chain(&self) -> Option<Arc<[u8]>> {
+        self.read(|current| Arc::clone(&current.chain))
+    }
+    pub fn key(&self) -> Option<Arc<[u8]>> {
+        self.read(|current| Arc::clone(&current.key))
+    }
+    /// Returns the issued leaf; `None` before the first.
+    pub fn leaf(&self) -> Option<Arc<Leaf>> {
+        self.read(|current| current.leaf.clone()).flatten()
+    }
+    /// Tells whether handshakes have something to show.
+    pub fn is_set(&self) -> bool {
+        self.read(|_| ()).is_some()
+    }
+    fn read<T>(&self, f: impl FnOnce(&Current) -> T) -> Option<T> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(f)
+    }
+
+    /// Replaces the certificate for handshakes from now on.
+    ///
+    /// # Errors
+    /// The texts are no certificate with its key.
+    pub fn set(&self, issued: &Issued, placeholder: bool) -> Result<(), String> {
+        let pair = tls::certs::KeyPair::load(issued.chain.as_bytes(), issued.key.as_bytes(), &[]);
+        let pair = pair.map_err(|why| why.to_string())?;
+        let leaf = pair.leaf().filter(|_| !placeholder).cloned().map(Arc::new);
+        let data = |text: &str| Arc::from([b"data:", text.as_bytes()].concat());
+        let current = Current { chain: data(&issued.chain), key: data(&issued.key), leaf };
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(current);
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! Answers to authorities: http-01 in the first phase of every server, tls-alpn-01 in the handshake (RFC 8555, section 8.3;
+//! RFC 8737).
+
+use acme::{ChallengeKind, Identifier, Solver};
+use aws_lc_rs::digest;
+use bytes::Bytes;
+use http_engine::{Body, Flow, Handler, Request};
+use http_types::Method;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use tls::certs::{CertificateSet, KeyPair};
+use tls::{Choice, ClientHello, ServerRules, ServerSettings};
+
+const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
+/// ALPN protocol of validations.
+const ACME_TLS: &[u8] = b"acme-tls/1";
+
+/// Key authorizations by token.
+static TOKENS: LazyLock<RwLock<HashMap<String, Bytes>>> = LazyLock::new(RwLock::default);
+/// Certificates by the name that the validating client sends.
+static NAMES: LazyLock<RwLock<HashMap<String, CertificateSet>>> = LazyLock::new(RwLock::default);
+/// Rules of validating handshakes.
+static RULES: LazyLock<Option<Arc<ServerRules>>> = LazyLock::new(|| {
+    let settings = ServerSettings {
+        certificate_names: vec!["acme".into()],
+        alpn: vec![ACME_TLS.to_vec()],
+        ..ServerSettings::default()
+    };
+    ServerRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new()).ok()
+});
+
+/// Makes the challenges of one issuer answerable.
+pub struct Board(pub ChallengeKind);
+
+impl Solver for Board {
+    fn present(&self, identifier: &Identifier, token: &str, authorization: &str) -> Result<(), String> {
+        match self.0 {
+            ChallengeKind::Http01 => {
+                let text = Bytes::copy_from_slice(authorization.as_bytes());
+                TOKENS.write().unwrap_or_else(PoisonError::into_inner).insert(token.into(), text);
+            }
+            ChallengeKind::TlsAlpn01 => {
+                let digest = digest::digest(&digest::SHA256, authorization.as_bytes());
+                let made = acme::challenge_certificate(identifier, digest.as_ref())?;
+                let pair = KeyPair::load(made.chain.as_bytes(), made.key.as_bytes(), &[]).map_err(|e| e.to_string())?;
+                let set = CertificateSet::new(vec![pair]);
+                NAMES.write().unwrap_or_else(PoisonError::into_inner).insert(identifier.server_name(), set);
+            }
+        }
+        Ok(())
+    }
+    fn remove(&self, identifier: &Identifier, token: &str) {
+        match self.0 {
+            ChallengeKind::Http01 => {
+                TOKENS.write().unwrap_or_else(PoisonError::into_inner).remove(token);
+            }
+            ChallengeKind::TlsAlpn01 => {
+                NAMES.write().unwrap_or_else(PoisonError::into_inner).remove(&identifier.server_name());
+            }
+        }
+    }
+}
+
+/// Chooses the rules of a validating handshake; `None` for all others.
+pub fn handshake(hello: &ClientHello) -> Option<Choice> {
+    if hello.alpn.len() != 1 || hello.alpn.first().is_none_or(|protocol| protocol != ACME_TLS) {
+        return None;
+    }
+    let name = hello.server_name.as_deref().unwrap_or_default();
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    let set = NAMES.read().unwrap_or_else(PoisonError::into_inner).get(&name).cloned()?;
+    Some(Choice::WithCertificates(Arc::clone(RULES.as_ref()?), set))
+}
+
+/// Answers http-01 before any rule of the configuration.
+pub struct Answer;
+
+impl Handler for Answer {
+    fn run(&self, r: &mut Request) -> Flow {
+        if !matches!(r.target.method, Method::Get | Method::Head) {
+            return Flow::Declined;
+        }
+        let Some(token) = r.target.path.strip_prefix(PREFIX).and_then(|token| std::str::from_utf8(token).ok()) else {
+            return Flow::Declined;
+        };
+        let found = TOKENS.read().unwrap_or_else(PoisonError::into_inner).get(token).cloned();
+        let Some(authorization) = found else { return Flow::Declined };
+        r.discard_body();
+        r.reply.keep_alive = false;
+        r.out.status = 200;
+        r.out.content_type = "text/plain".into();
+        r.out.content_length = Some(authorization.len() as u64);
+        Flow::Content(Body::Bytes(authorization))
+    }
+}

@@ -1,0 +1,249 @@
+//! `acme_issuer`: an ACME server with an account.
+
+use acme::{Account, AccountKey, Algorithm, Binding, ChallengeKind, Profile};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use conf_schema::{Cx, Directive, Problem, Value};
+use conf_syntax::Directive as Row;
+use http_client::Url;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tls::{ClientRules, ClientSettings};
+
+/// Bundles of trusted certificates, in the places of the common distributions.
+const BUNDLES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+/// Certificates between a server's and its authority's.
+const VERIFY_DEPTH: u32 = 10;
+/// Octets of a key's file.
+const KEY_BYTES_MAX: u64 = 64 * 1024;
+
+/// The key of an account.
+#[derive(Clone)]
+pub enum KeySource {
+    Generated(Algorithm),
+    Loaded(Arc<AccountKey>),
+}
+
+/// See the module's documentation.
+pub struct Issuer {
+    pub name: String,
+    pub uri: Url,
+    pub key: KeySource,
+    pub account: Account,
+    pub challenge: ChallengeKind,
+    pub profile: Option<Profile>,
+    pub preferred_chain: Option<String>,
+    pub common_name: bool,
+    /// `None`: nothing is stored.
+    pub state_path: Option<PathBuf>,
+    pub rules: Arc<ClientRules>,
+}
+
+/// The issuers of a configuration by name; kept in `Cx`.
+#[derive(Default)]
+pub struct Issuers(BTreeMap<String, Arc<Issuer>>);
+
+impl Issuers {
+    pub fn all(&self) -> Vec<Arc<Issuer>> {
+        self.0.values().cloned().collect()
+    }
+    pub fn find(&self, name: &str) -> Option<Arc<Issuer>> {
+        self.0.get(name).cloned()
+    }
+}
+
+/// `acme_issuer name { ... }`; the issuers are found by their names.
+#[derive(Clone)]
+pub struct IssuerBlocks;
+
+impl Value for IssuerBlocks {
+    const SYNTAX: &'static str = "name { ... }";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let name = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
+        let plain = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
+        if name.is_empty() || name.starts_with('.') || !name.bytes().all(plain) {
+            return Err(Problem::says(format!("invalid issuer name \"{name}\"")).at(0));
+        }
+        if cx.get::<Issuers>().0.contains_key(&name) {
+            return Err(Problem::says(format!("duplicate issuer name \"{name}\"")).at(0));
+        }
+        let mut draft = Draft::default();
+        for row in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+            draft.row(cx, row).map_err(|problem| problem.on(row))?;
+        }
+        let issuer = draft.finish(cx, &name)?;
+        cx.get::<Issuers>().0.insert(name, Arc::new(issuer));
+        Ok(IssuerBlocks)
+    }
+}
+
+/// A block while it is read.
+#[derive(Default)]
+struct Draft {
+    seen: Vec<Vec<u8>>,
+    uri: Option<Url>,
+    key: Option<KeySource>,
+    account: Account,
+    challenge: ChallengeKind,
+    profile: Option<Profile>,
+    preferred_chain: Option<String>,
+    common_name: bool,
+    trusted: Option<PathBuf>,
+    skip_verification: bool,
+    /// `Some(None)`: `off`
+    state_path: Option<Option<PathBuf>>,
+}
+
+impl Draft {
+    fn row(&mut self, cx: &Cx, row: &Row) -> Result<(), Problem> {
+        let name = row.name.bytes.as_slice();
+        let words: Vec<String> = row.args.iter().map(|word| word.text().into_owned()).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        if self.seen.iter().any(|seen| seen == name) {
+            return Err(Problem::directive("is duplicate"));
+        }
+        self.seen.push(name.to_vec());
+        let switch = |word: &str| match word {
+            "on" => Ok(true),
+            "off" => Ok(false),
+            other => Err(Problem::says(format!("invalid value \"{other}\", it must be \"on\" or \"off\"")).at(0)),
+        };
+        match (name, words.as_slice()) {
+            (b"uri", [text]) => {
+                let url = Url::parse(text).map_err(|why| Problem::says(format!("{why} in \"{text}\"")).at(0))?;
+                self.uri = Some(url);
+            }
+            (b"account_key", [text]) => self.key = Some(account_key(cx, text).map_err(|why| Problem::says(why).at(0))?),
+            (b"challenge", [text]) => {
+                let kind = ChallengeKind::parse(text);
+                self.challenge =
+                    kind.ok_or_else(|| Problem::says(format!("unsupported challenge: \"{text}\"")).at(0))?;
+            }
+            (b"contact", [_, ..]) => {
+                for (index, text) in words.iter().enumerate() {
+                    if text.is_empty() || !text.bytes().all(|c| c.is_ascii_graphic()) {
+                        return Err(Problem::says(format!("invalid contact \"{text}\"")).at(index));
+                    }
+                    // A scheme ends with a colon before anything that an address has.
+                    let has_scheme = text.split_once(':').is_some_and(|(scheme, _)| {
+                        !scheme.is_empty() && scheme.bytes().all(|c| c.is_ascii_alphanumeric() || b"+-.".contains(&c))
+                    });
+                    self.account.contacts.push(if has_scheme { text.to_string() } else { format!("mailto:{text}") });
+                }
+            }
+            (b"external_account_key", [id, source]) => {
+                let secret = secret(cx, source).map_err(|why| Problem::says(why).at(1))?;
+                self.account.binding = Some(Binding { id: id.to_string(), secret });
+            }
+            (b"preferred_chain", [name]) => self.preferred_chain = Some(name.to_string()),
+            (b"profile", [name]) => self.profile = Some(Profile { name: name.to_string(), required: false }),
+            (b"profile", [name, "require"]) => self.profile = Some(Profile { name: name.to_string(), required: true }),
+            (b"profile", [_, other]) => return Err(Problem::says(format!("invalid parameter \"{other}\"")).at(1)),
+            (b"common_name_in_csr", [word]) => self.common_name = switch(word)?,
+            (b"ssl_verify", [word]) => self.skip_verification = !switch(word)?,
+            (b"ssl_trusted_certificate", [file]) => self.trusted = Some(cx.conf_full_name(file)),
+            (b"state_path", ["off"]) => self.state_path = Some(None),
+            (b"state_path", [path]) => self.state_path = Some(Some(cx.full_name(path))),
+            (b"accept_terms_of_service", []) => self.account.agreed = true,
+            (
+                b"uri"
+                | b"account_key"
+                | b"challenge"
+                | b"contact"
+                | b"external_account_key"
+                | b"preferred_chain"
+                | b"profile"
+                | b"common_name_in_csr"
+                | b"ssl_verify"
+                | b"ssl_trusted_certificate"
+                | b"state_path"
+                | b"accept_terms_of_service",
+                _,
+            ) => {
+                return Err(Problem::says(format!("invalid number of arguments in \"{}\" directive", row.name.text())));
+            }
+            _ => return Err(Problem::says(format!("unknown directive \"{}\"", row.name.text()))),
+        }
+        Ok(())
+    }
+
+    fn finish(self, cx: &mut Cx, name: &str) -> Result<Issuer, Problem> {
+        let uri = self.uri.ok_or_else(|| Problem::says(format!("\"uri\" is missing in issuer \"{name}\"")))?;
+        let mut settings =
+            ClientSettings { prefix: "ssl", verify_depth: VERIFY_DEPTH, addresses: true, ..ClientSettings::default() };
+        if !self.skip_verification && uri.tls {
+            settings.verify = true;
+            let bundle = || BUNDLES.iter().map(PathBuf::from).find(|path| path.is_file());
+            let file = self.trusted.or_else(bundle).ok_or_else(|| {
+                Problem::says(format!("no bundle of trusted certificates is installed for issuer \"{name}\""))
+                    .hint("install the package \"ca-certificates\", or write \"ssl_trusted_certificate\"")
+            })?;
+            settings.trusted = trusted(&file).map_err(Problem::says)?;
+        }
+        let rules = ClientRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new());
+        let state_path = match self.state_path {
+            Some(path) => path,
+            None => Some(cx.full_name(&format!("acme_{name}"))),
+        };
+        Ok(Issuer {
+            name: name.to_string(),
+            uri,
+            key: self.key.unwrap_or(KeySource::Generated(Algorithm::default())),
+            account: self.account,
+            challenge: self.challenge,
+            profile: self.profile,
+            preferred_chain: self.preferred_chain,
+            common_name: self.common_name,
+            state_path,
+            rules: rules.map_err(Problem::says)?,
+        })
+    }
+}
+
+fn trusted(file: &Path) -> Result<Vec<tls::x509::Certificate>, String> {
+    let failed = |why: String| format!("cannot load certificate \"{}\": {why}", file.display());
+    let text = std::fs::read(file).map_err(|e| failed(e.to_string()))?;
+    // A bundle may have certificates of forms that are not read; one is enough to begin with.
+    let all = tls::certs::certificates(&text).map_err(failed)?;
+    if all.is_empty() { Err(failed("it has no certificate".into())) } else { Ok(all) }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let found = std::fs::metadata(file).map_err(|e| e.to_string())?;
+    if !found.is_file() || found.len() > KEY_BYTES_MAX {
+        return Err("it is no file of a key".into());
+    }
+    std::fs::read(file).map_err(|e| e.to_string())
+}
+
+fn account_key(cx: &Cx, text: &str) -> Result<KeySource, String> {
+    if let Some(algorithm) = Algorithm::parse(text) {
+        return algorithm.map(KeySource::Generated);
+    }
+    let file = cx.conf_full_name(text);
+    let key = read(&file).and_then(|pem| AccountKey::load(&pem));
+    let key = key.map_err(|why| format!("cannot load certificate key \"{}\": {why}", file.display()))?;
+    Ok(KeySource::Loaded(Arc::new(key)))
+}
+
+/// The secret of an external account, from a file or from `data:`.
+fn secret(cx: &Cx, source: &str) -> Result<Vec<u8>, String> {
+    let text = match source.strip_prefix("data:") {
+        Some(text) => text.as_bytes().to_vec(),
+        None => {
+            let file = cx.conf_full_name(source);
+            read(&file).map_err(|why| format!("cannot load external account key \"{}\": {why}", file.display()))?
+        }
+    };
+    let text = text.trim_ascii();
+    let bare = text.iter().rposition(|c| *c != b'=').map_or(0, |last| last + 1);
+    let decoded = URL_SAFE_NO_PAD.decode(text.get(..bare).unwrap_or_default());
+    decoded.ok().filter(|key| !key.is_empty()).ok_or_else(|| "the external account key is not base64url".into())
+}

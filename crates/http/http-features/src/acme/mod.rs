@@ -1,0 +1,127 @@
+//! acme (nginx: `ngx_http_acme_module`): certificates that are ordered and renewed by ACME.
+//!
+//! `issuer.rs` and `order.rs` read the directives, `certificates.rs` keeps what was issued, `challenges.rs` answers authorities,
+//! `engine.rs` orders and renews on the control thread. The crate `acme` speaks the protocol.
+
+mod certificates;
+mod challenges;
+mod engine;
+mod issuer;
+mod order;
+mod state;
+
+use certificates::Certificate;
+use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::handler::HandshakeHook;
+use http_engine::variable::Builtin;
+use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, PlanOrder, Request};
+use http_upstream::resolving::Resolving;
+use issuer::{IssuerBlocks, Issuers};
+use order::Ordered;
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    pub struct AcmeConf from AcmeInput {
+        /// Defines an ACME server and an account there: `uri`, `account_key`, `challenge`, `contact`, `external_account_key`,
+        /// `preferred_chain`, `profile`, `common_name_in_csr`, `ssl_trusted_certificate`, `ssl_verify`, `state_path`,
+        /// `accept_terms_of_service`.
+        acme_issuer: IssuerBlocks,
+        /// Size of a zone for certificates, keys and challenges.
+        /// No effect: they are kept in the memory of the process.
+        acme_shared_zone: ZoneLine,
+        /// Orders and renews a certificate for the server's names, or for these identifiers. `$acme_certificate` and
+        /// `$acme_certificate_key` are its values for `ssl_certificate` and `ssl_certificate_key`.
+        acme_certificate: order::Line,
+    }
+}
+
+/// `acme_shared_zone zone=name:size`
+#[derive(Clone)]
+pub struct ZoneLine;
+
+impl Value for ZoneLine {
+    const SYNTAX: &'static str = "zone=name:size";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let text = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
+        let Some((name, size)) = text.strip_prefix("zone=").and_then(|zone| zone.split_once(':')) else {
+            return Err(Problem::directive("must have \"zone\" parameter").at(0));
+        };
+        match conf_schema::value::parse_size(size.as_bytes()) {
+            Some(bytes) if bytes >= 8 * 4096 && !name.is_empty() => Ok(ZoneLine),
+            Some(_) if !name.is_empty() => Err(Problem::says(format!("zone \"{text}\" is too small")).at(0)),
+            _ => Err(Problem::says(format!("invalid zone size \"{text}\"")).at(0)),
+        }
+    }
+}
+
+static VARIABLES: &[Builtin] = &[
+    Builtin::one(
+        "acme_certificate",
+        |r, out| value(r, out, |c| c.chain()),
+        "The server's ACME certificate with its chain.",
+    ),
+    Builtin::one("acme_certificate_key", |r, out| value(r, out, |c| c.key()), "The key of `$acme_certificate`."),
+];
+
+/// Writes a part of the server's certificate; `false` without one.
+fn value(r: &mut Request, out: &mut Vec<u8>, part: fn(&Certificate) -> Option<Arc<[u8]>>) -> bool {
+    let plan = r.plan();
+    let location = plan.locations.get(r.srv().location);
+    let Some(text) = location.and_then(|l| l.ext::<Ordered>()).and_then(|ordered| part(&ordered.certificate)) else {
+        return false;
+    };
+    out.extend_from_slice(&text);
+    true
+}
+
+/// The feature.
+pub struct Acme;
+
+impl Feature for Acme {
+    fn table(&self) -> Table {
+        AcmeConf::table("acme", Area::Http)
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        VARIABLES
+    }
+    fn plan_order(&self) -> PlanOrder {
+        PlanOrder::Around
+    }
+    fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        let issuers = http.cx.get::<Issuers>().all();
+        if issuers.is_empty() {
+            return Ok(());
+        }
+        for issuer in issuers {
+            if let Some(path) = &issuer.state_path {
+                http.folders.push(http_engine::plan::Folder { path: path.clone(), needed: true });
+            }
+        }
+        http.extensions.push(Arc::new(HandshakeHook(Arc::new(challenges::handshake))));
+        http.background.push(Arc::new(engine::Engine));
+        Ok(())
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        if block.context != Contexts::server {
+            return Ok(());
+        }
+        // Any server may be the one that an authority asks.
+        if !block.cx.get::<Issuers>().all().is_empty() {
+            block.handle(HandlerOrder::ServerChallenge, Arc::new(challenges::Answer));
+        }
+        let line = conf.downcast_ref::<AcmeConf>().and_then(|conf| conf.acme_certificate.as_ref());
+        let Some(line) = line else { return Ok(()) };
+        let Some(issuer) = block.cx.get::<Issuers>().find(&line.issuer) else {
+            return Err(Problem::says(format!("issuer \"{}\" is missing", line.issuer)));
+        };
+        let resolving = block.location.extensions.iter().find_map(|state| state.downcast_ref::<Resolving>());
+        let Some(resolving) = resolving.cloned() else {
+            let text = format!("\"resolver\" is not configured, which acme issuer \"{}\" needs", issuer.name);
+            return Err(Problem::says(text));
+        };
+        let ordered = line.bind(issuer, resolving, block.server_names)?;
+        block.location.extensions.push(Arc::new(ordered));
+        Ok(())
+    }
+}

@@ -1,0 +1,104 @@
+//! `acme_certificate`: the certificate of a server.
+
+use super::certificates::{self, Certificate};
+use super::issuer::Issuer;
+use acme::{Algorithm, Identifier};
+use conf_schema::{Cx, Directive, Problem, Value};
+use http_engine::Request;
+use session_engine::names::ServerName;
+use session_engine::upstreams::Resolving;
+use std::sync::Arc;
+
+/// Identifiers of one certificate.
+const IDENTIFIERS_MAX: usize = 100;
+
+/// The directive as written.
+#[derive(Clone)]
+pub struct Line {
+    pub issuer: String,
+    identifiers: Vec<Identifier>,
+    key: Algorithm,
+}
+
+/// A certificate that a server uses; kept with the server.
+pub struct Ordered {
+    pub issuer: Arc<Issuer>,
+    pub resolving: Resolving,
+    pub identifiers: Vec<Identifier>,
+    pub key: Algorithm,
+    pub certificate: Arc<Certificate>,
+}
+
+fn invalid(name: &str) -> Problem {
+    Problem::says(format!("invalid server name or identifier \"{name}\": invalid server name"))
+}
+
+/// Adds a name; `.example.com` stands for the name itself and `www`.
+fn add(name: &str, all: &mut Vec<Identifier>) -> Result<(), Problem> {
+    let names = match name.strip_prefix('.') {
+        Some(rest) => vec![rest.to_string(), format!("www.{rest}")],
+        None => vec![name.to_string()],
+    };
+    for one in names {
+        let identifier = Identifier::parse(&one).filter(|_| !one.starts_with('*')).ok_or_else(|| invalid(name))?;
+        if !all.contains(&identifier) {
+            all.push(identifier);
+        }
+    }
+    Ok(())
+}
+
+impl Value for Line {
+    const SYNTAX: &'static str = "issuer [identifier ...] [key=alg[:size]]";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let mut line = Line { issuer: String::new(), identifiers: Vec::new(), key: Algorithm::default() };
+        for (index, word) in d.args.iter().enumerate() {
+            let text = word.text();
+            match text.strip_prefix("key=") {
+                _ if index == 0 => line.issuer = text.into_owned(),
+                Some(key) => {
+                    let key = Algorithm::parse(key).unwrap_or_else(|| Err(format!("unsupported key \"{key}\"")));
+                    line.key = key.map_err(|why| Problem::says(why).at(index))?;
+                }
+                None => add(&text, &mut line.identifiers).map_err(|problem| problem.at(index))?,
+            }
+        }
+        Ok(line)
+    }
+}
+
+impl Line {
+    /// Joins the line with its issuer; without identifiers it takes the server's names.
+    ///
+    /// # Errors
+    /// A name that no certificate can have; no name.
+    pub fn bind(
+        &self,
+        issuer: Arc<Issuer>,
+        resolving: Resolving,
+        names: &[ServerName<Request>],
+    ) -> Result<Ordered, Problem> {
+        let mut identifiers = self.identifiers.clone();
+        if identifiers.is_empty() {
+            for name in names {
+                let written = String::from_utf8_lossy(&name.written()).into_owned();
+                match name {
+                    ServerName::Exact(name) if name.is_empty() => {}
+                    ServerName::Exact(_) | ServerName::Below(_) => add(&written, &mut identifiers)?,
+                    _ => return Err(invalid(&written)),
+                }
+            }
+        }
+        if identifiers.is_empty() {
+            return Err(Problem::says(format!(
+                "no identifiers found for the certificate of issuer \"{}\"",
+                self.issuer
+            )));
+        }
+        if identifiers.len() > IDENTIFIERS_MAX {
+            return Err(Problem::says(format!("more than {IDENTIFIERS_MAX} identifiers in a certificate")));
+        }
+        let certificate = certificates::of(&issuer, &identifiers, self.key);
+        Ok(Ordered { issuer, resolving, identifiers, key: self.key, certificate })
+    }
+}

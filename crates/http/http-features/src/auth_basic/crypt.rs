@@ -1,0 +1,171 @@
+//! The forms in which passwords are stored (nginx: `ngx_crypt.c`, and what crypt(3) knows).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use md5::{Digest, Md5};
+use sha1::Sha1;
+use yescrypt::{PasswordVerifier, Yescrypt};
+
+/// Result of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Right,
+    Wrong,
+    /// The stored form is unknown.
+    Unreadable,
+}
+
+/// Tells whether a check is slow and must run on another thread.
+pub fn is_slow(stored: &[u8]) -> bool {
+    stored.starts_with(b"$") && !stored.starts_with(b"$apr1$") && !stored.starts_with(b"$1$")
+}
+
+/// Compares a password with what the file holds.
+pub fn check(password: &[u8], stored: &[u8]) -> Verdict {
+    let right = if let Some(rest) = stored.strip_prefix(b"$apr1$") {
+        apr1(password, rest) == stored
+    } else if let Some(plain) = stored.strip_prefix(b"{PLAIN}") {
+        equal(plain, password)
+    } else if let Some(encoded) = stored.strip_prefix(b"{SSHA}") {
+        // The digest of password and salt, followed by the salt.
+        match BASE64.decode(encoded) {
+            Ok(bytes) if bytes.len() >= 20 => {
+                let (digest, salt) = bytes.split_at(20);
+                equal(&Sha1::new().chain_update(password).chain_update(salt).finalize(), digest)
+            }
+            _ => false,
+        }
+    } else if let Some(encoded) = stored.strip_prefix(b"{SHA}") {
+        BASE64.decode(encoded).is_ok_and(|digest| equal(&Sha1::digest(password), &digest))
+    } else if stored.is_empty() {
+        // A user without a password gets in with none.
+        false
+    } else if stored.starts_with(b"$y$") {
+        yescrypt(password, stored)
+    } else {
+        return unix(password, stored);
+    };
+    if right { Verdict::Right } else { Verdict::Wrong }
+}
+
+/// The forms of crypt(3): DES, MD5, SHA-1, SHA-256, SHA-512, bcrypt.
+fn unix(password: &[u8], stored: &[u8]) -> Verdict {
+    let Ok(stored) = std::str::from_utf8(stored) else { return Verdict::Unreadable };
+    // Results of crypt(3) for truncated salts differ between systems: such hashes never match.
+    match pwhash::unix::crypt(password, stored) {
+        Ok(computed) if equal(computed.as_bytes(), stored.as_bytes()) => Verdict::Right,
+        Ok(_) => Verdict::Wrong,
+        Err(_) if stored.starts_with("$1$") => Verdict::Wrong,
+        Err(_) => Verdict::Unreadable,
+    }
+}
+
+/// yescrypt, which newer systems' password files hold.
+fn yescrypt(password: &[u8], stored: &[u8]) -> bool {
+    /// 32 bytes in crypt's base64: of a shorter digest, an empty one at last, less and less would be compared.
+    const DIGEST_CHARS: usize = 43;
+    let Ok(stored) = std::str::from_utf8(stored) else { return false };
+    stored.rsplit('$').next().is_some_and(|digest| digest.len() == DIGEST_CHARS)
+        && Yescrypt::default().verify_password(password, stored).is_ok()
+}
+
+/// Compares without telling by its duration where the first difference is.
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |seen, (x, y)| seen | (x ^ y)) == 0
+}
+
+/// Apache's variant of the MD5 crypt; `rest` is the stored form after `$apr1$`, the result is the whole form.
+fn apr1(password: &[u8], rest: &[u8]) -> Vec<u8> {
+    const MAGIC: &[u8] = b"$apr1$";
+    let salt = rest.split(|c| *c == b'$').next().unwrap_or_default();
+    let salt = salt.get(..8).unwrap_or(salt);
+    let inner = Md5::new().chain_update(password).chain_update(salt).chain_update(password).finalize();
+    let mut outer = Md5::new().chain_update(password).chain_update(MAGIC).chain_update(salt);
+    for chunk in password.chunks(16) {
+        outer.update(inner.get(..chunk.len()).unwrap_or_default());
+    }
+    let mut bits = password.len();
+    while bits > 0 {
+        outer.update(if bits & 1 == 1 { &[0] } else { password.get(..1).unwrap_or_default() });
+        bits >>= 1;
+    }
+    let mut digest = outer.finalize();
+    for round in 0..1000 {
+        let odd = round % 2 == 1;
+        let mut next = Md5::new();
+        next.update(if odd { password } else { &digest[..] });
+        if round % 3 != 0 {
+            next.update(salt);
+        }
+        if round % 7 != 0 {
+            next.update(password);
+        }
+        next.update(if odd { &digest[..] } else { password });
+        digest = next.finalize();
+    }
+    let mut out = [MAGIC, salt, b"$"].concat();
+    let mut put = |value: u32, digits: usize| {
+        const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+        out.extend((0..digits).filter_map(|i| DIGITS.get((value >> (6 * i) & 63) as usize)));
+    };
+    let byte = |i: usize| digest.get(i).copied().map_or(0, u32::from);
+    for (a, b, c) in [(0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5)] {
+        put(byte(a) << 16 | byte(b) << 8 | byte(c), 4);
+    }
+    put(byte(11), 2);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form() {
+        for stored in [
+            "$apr1$salt$Xxd1irWT9ycqoYxGFn4cb.",
+            "{PLAIN}password",
+            "{SSHA}yI6cZwQadOA1e+/f+T+H3eCQQhRzYWx0",
+            "{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=",
+            "$1$salt$qJH7.N4xYta3aEG/dfqo/0",
+            "$5$salt$Gcm6FsVtF/Qa77ZKD.iwsJlCVPY0XSMgLJL0Hnww/c1",
+            "$6$salt$IxDD3jeSOb5eB1CX5LBsqZFVkJdido3OUILO5Ifz5iwMuTS4XMS130MTSuDDl3aCI6WouIL9AjRbLCelDCy.g.",
+            "sa3tHJ3/KuYvI",
+        ] {
+            assert_eq!(check(b"password", stored.as_bytes()), Verdict::Right, "{stored}");
+            assert_eq!(check(b"passwort", stored.as_bytes()), Verdict::Wrong, "{stored}");
+        }
+    }
+
+    #[test]
+    fn yescrypt_as_crypt_makes_it() {
+        let stored = b"$y$j9T$F5Jx5fExrKuPp53xLKQ..1$GmcwIgvdUC9qLWcKCi6gklUa1dM3ziD43YxYNURLKy0";
+        assert!(is_slow(stored));
+        assert_eq!(check(b"secret", stored), Verdict::Right);
+        assert_eq!(check(b"secrets", stored), Verdict::Wrong);
+        for cut in ["$y$j9T$F5Jx5fExrKuPp53xLKQ..1$", "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$Gmcw", "$y$j9T", "$y$", "$y$$$"] {
+            assert_eq!(check(b"secret", cut.as_bytes()), Verdict::Wrong, "{cut}");
+        }
+    }
+
+    #[test]
+    fn an_empty_form_is_wrong() {
+        assert_eq!(check(b"", b""), Verdict::Wrong);
+        assert_eq!(check(b"x", b""), Verdict::Wrong);
+    }
+
+    #[test]
+    fn broken_forms_let_nobody_in() {
+        for stored in ["$apr1$", "{SSHA}_____w", "{SSHA}Zm9vCg==", "{SHA}Zm9vCg==", "$1$", "", "x", "$9$x$y", "{PLAIN}"]
+        {
+            assert_ne!(check(b"1", stored.as_bytes()), Verdict::Right, "{stored}");
+        }
+    }
+
+    #[test]
+    fn long_passwords() {
+        // As `openssl passwd -apr1 -salt abcdefgh` gives it.
+        let long = b"a password of more than sixteen bytes";
+        assert_eq!(apr1(long, b"abcdefgh$"), b"$apr1$abcdefgh$EJvhw845MtIPi.xyhIm.Y/");
+    }
+}

@@ -1,0 +1,135 @@
+//! auth_failure_limit (ours): after too many failed logins with the same key, requests get 429 before their credentials
+//! are checked. `shared/failed_logins.rs` counts.
+
+use crate::shared::bucket::{Buckets, Rate};
+use crate::shared::failed_logins::FailureLimit;
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
+use http_upstream::zones::{self, Declared};
+use observe::Level;
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    pub struct FailureConf from FailureInput {
+        /// Limits failed logins by a zone: wrong passwords of `auth_basic`, refused tokens of `auth_jwt`, and 401 or 403 of
+        /// `auth_request` for a request with an `Authorization` field. Beyond rate and burst, requests with the same
+        /// key get 429 with `Retry-After`. Requests without credentials and expired tokens are not counted.
+        auth_failure_limit: Limit = "off",
+        /// Defines a zone for failed logins: the key to count by, the size of its memory, and the rate that is allowed.
+        /// A full zone forgets the least recently used keys.
+        auth_failure_limit_zone: Zone,
+    }
+}
+
+const KIND: &str = "auth_failure_limit";
+
+/// `auth_failure_limit`; the burst in thousandths of a failure.
+#[derive(Clone)]
+pub enum Limit {
+    Off,
+    By { zone: String, burst: u64 },
+}
+
+impl Value for Limit {
+    const SYNTAX: &'static str = "zone=name [burst=number] | off";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let (mut zone, mut burst) = (None, None);
+        for (index, word) in d.args.iter().enumerate() {
+            let text = word.text();
+            if text == "off" && d.args.len() == 1 {
+                return Ok(Limit::Off);
+            } else if let Some(name) = text.strip_prefix("zone=").filter(|name| !name.is_empty() && zone.is_none()) {
+                zone = Some(name.to_string());
+            } else if let Some(number) = text.strip_prefix("burst=").filter(|_| burst.is_none()) {
+                let wrong = || Problem::says(format!("invalid burst value \"{text}\"")).at(index);
+                burst = Some(number.parse::<u32>().map_err(|_| wrong())?);
+            } else {
+                return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(index));
+            }
+        }
+        let zone = zone.ok_or_else(|| Problem::says("\"auth_failure_limit\" must have \"zone\" parameter"))?;
+        Ok(Limit::By { zone, burst: u64::from(burst.unwrap_or(0)) * 1000 })
+    }
+}
+
+/// `auth_failure_limit_zone`; the zone is found by its name.
+#[derive(Clone)]
+pub struct Zone;
+
+struct Limited {
+    rate: Rate,
+    buckets: Arc<Buckets>,
+}
+
+impl Value for Zone {
+    const SYNTAX: &'static str = "key zone=name:size rate=rate";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let key_text = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
+        let key = Template::compile(cx, d, &key_text).map_err(|p| p.at(0))?;
+        let (mut zone, mut rate) = (None, None);
+        for (index, word) in d.args.iter().enumerate().skip(1) {
+            let text = word.text();
+            if text.starts_with("zone=") && zone.is_none() {
+                zone = Some(zones::name_and_size(d, index)?);
+            } else if let Some(value) = text.strip_prefix("rate=").filter(|_| rate.is_none()) {
+                let wrong = || Problem::says(format!("invalid rate \"{text}\"")).at(index).hint("write 5r/m, say");
+                rate = Some(Rate::parse(value).filter(|rate| rate.0 > 0).ok_or_else(wrong)?);
+            } else {
+                return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(index));
+            }
+        }
+        let missing = |name| Problem::says(format!("\"auth_failure_limit_zone\" must have \"{name}\" parameter"));
+        let (name, size) = zone.filter(|(name, _)| !name.is_empty()).ok_or_else(|| missing("zone"))?;
+        let rate = rate.ok_or_else(|| missing("rate"))?;
+        let buckets = zones::state(KIND, &name, size, &key_text, || Buckets::new(size));
+        zones::declare(cx, d, KIND, Declared { name, key, key_text, state: Arc::new(Limited { rate, buckets }) })?;
+        Ok(Zone)
+    }
+}
+
+/// The feature.
+pub struct AuthFailureLimit;
+
+impl Feature for AuthFailureLimit {
+    fn table(&self) -> Table {
+        FailureConf::table("auth_failure_limit", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<FailureConf>() else { return Ok(()) };
+        let Limit::By { zone, burst } = &conf.auth_failure_limit else { return Ok(()) };
+        let declared: Arc<Declared<Limited>> =
+            zones::find(block.cx, KIND, zone).map_err(|problem| problem.of("auth_failure_limit"))?;
+        let limit = FailureLimit {
+            zone: zone.clone(),
+            key: declared.key.clone(),
+            rate: declared.state.rate,
+            burst: *burst,
+            buckets: declared.state.buckets.clone(),
+        };
+        block.location.extensions.push(Arc::new(limit));
+        block.handle(HandlerOrder::AuthFailureLimit, Arc::new(Check));
+        Ok(())
+    }
+}
+
+struct Check;
+
+impl Handler for Check {
+    fn run(&self, r: &mut Request) -> Flow {
+        let plan = r.plan_rc();
+        let Some(limit) = plan.loc(r.scope.location).ext::<FailureLimit>() else { return Flow::Declined };
+        let Some(key) = limit.key(r) else { return Flow::Declined };
+        let now = base::clock::now().0 / 1000;
+        let excess = limit.buckets.look(&key, limit.rate, now);
+        if excess <= limit.burst {
+            return Flow::Declined;
+        }
+        let (whole, part, zone) = (excess / 1000, excess % 1000, &limit.zone);
+        r.log(Level::Error, format_args!("limiting failed logins, excess: {whole}.{part:03} by zone \"{zone}\""));
+        let seconds = limit.rate.millis(excess - limit.burst).div_ceil(1000).max(1);
+        r.out.add("Retry-After", seconds.to_string().into_bytes());
+        Flow::Status(429)
+    }
+}

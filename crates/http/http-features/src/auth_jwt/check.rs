@@ -1,0 +1,295 @@
+//! The check of a request: token, keys, verification, times, requirements.
+
+use super::keys::{NoKeys, Source};
+use super::variables::Checked;
+use super::verified;
+use crate::shared::failed_logins;
+use http_engine::{Flow, Handler, Request, Template};
+use http_types::{Known, Method};
+use jose::{Expected, Failure, KeySet, Token, Unverified};
+use observe::Level;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The configuration of a block.
+pub struct Check {
+    pub realm: Template,
+    /// `None`: the `Authorization` header.
+    pub token: Option<Template>,
+    pub expected: Expected,
+    /// Seconds.
+    pub leeway: u64,
+    /// Milliseconds.
+    pub key_cache: u64,
+    pub sources: Box<[Source]>,
+    pub requirements: Box<[Arc<Requirement>]>,
+}
+
+/// `auth_jwt_require`
+pub struct Requirement {
+    pub values: Vec<Template>,
+    pub status: u16,
+}
+
+impl Requirement {
+    fn holds(&self, r: &mut Request) -> bool {
+        self.values.iter().all(|value| !matches!(value.eval(r).as_slice(), b"" | b"0"))
+    }
+}
+
+impl Check {
+    /// Returns the request's token; `None` if it has none.
+    pub fn token(&self, r: &mut Request) -> Option<Vec<u8>> {
+        let token = match &self.token {
+            Some(template) => template.eval(r),
+            None => {
+                let value = match r.target.method {
+                    Method::Connect => r.header(Known::ProxyAuthorization)?,
+                    _ => r.header(Known::Authorization)?,
+                };
+                let (scheme, token) = value.split_at_checked(7)?;
+                scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii().to_vec())?
+            }
+        };
+        (!token.is_empty()).then_some(token)
+    }
+
+    /// Finds the keys that are at hand. `Ok(None)`: a subrequest is needed.
+    fn keys_at_hand(&self, r: &mut Request) -> Result<Option<Vec<Arc<KeySet>>>, NoKeys> {
+        let mut sets = Vec::with_capacity(self.sources.len());
+        for source in &self.sources {
+            match source {
+                Source::File(file) => sets.push(file.keys(r, self.key_cache)?),
+                Source::Request(request) => match request.kept(self.key_cache) {
+                    Some((set, _)) => sets.push(set),
+                    None => return Ok(None),
+                },
+            }
+        }
+        Ok(Some(sets))
+    }
+
+    /// Finds all keys. `anew`: fetches kept keys again that are old.
+    async fn all_keys(&self, r: &mut Request, anew: bool) -> Result<Vec<Arc<KeySet>>, NoKeys> {
+        let mut sets = Vec::with_capacity(self.sources.len());
+        for source in &self.sources {
+            sets.push(match source {
+                Source::File(file) => file.keys(r, self.key_cache)?,
+                Source::Request(request) => match request.kept(self.key_cache) {
+                    Some((set, old)) if !anew || !old => set,
+                    kept => request.fetch(r, self.key_cache, anew && kept.is_some()).await?,
+                },
+            });
+        }
+        Ok(sets)
+    }
+
+    /// Tells whether kept keys may be fetched again for a token whose key is unknown.
+    fn may_fetch_again(&self) -> bool {
+        self.sources.iter().any(|source| match source {
+            Source::Request(request) => request.kept(self.key_cache).is_some_and(|(_, old)| old),
+            Source::File(_) => false,
+        })
+    }
+
+    /// Verifies a token, or finds it among verified ones, and judges its times.
+    fn verify(&self, token: &[u8], sets: &[Arc<KeySet>]) -> Result<Arc<Token>, Failure> {
+        let id = verified::id(token, self.expected, sets);
+        let known = verified::with(|all| all.get(&id));
+        let verified = match known {
+            Some(known) => known,
+            None => {
+                let sets: Vec<&KeySet> = sets.iter().map(|set| &**set).collect();
+                let new = Arc::new(Token::verify(token, self.expected, &sets)?);
+                self.check_times(&new)?;
+                verified::with(|all| all.add(id, &new, token.len()));
+                return Ok(new);
+            }
+        };
+        self.check_times(&verified).inspect_err(|failure| {
+            if *failure == Failure::Expired {
+                verified::with(|all| all.remove(&id));
+            }
+        })?;
+        Ok(verified)
+    }
+    fn check_times(&self, token: &Token) -> Result<(), Failure> {
+        token.times.check(base::clock::unix_millis() as f64 / 1000.0, self.leeway as f64)
+    }
+
+    /// [`Check::verify`] for tokens that take milliseconds: on a thread of the pool.
+    async fn verify_slowly(&self, token: Vec<u8>, sets: Vec<Arc<KeySet>>) -> Result<Arc<Token>, Failure> {
+        let id = verified::id(&token, self.expected, &sets);
+        if !Token::is_slow(&token, self.expected) || verified::with(|all| all.get(&id)).is_some() {
+            return self.verify(&token, &sets);
+        }
+        let (expected, length) = (self.expected, token.len());
+        let job = move || {
+            let sets: Vec<&KeySet> = sets.iter().map(|set| &**set).collect();
+            Token::verify(&token, expected, &sets)
+        };
+        let pool = net::pool::named(net::pool::DEFAULT);
+        let done = match pool.map(|pool| pool.run(job)) {
+            Some(Ok(work)) => work.await.unwrap_or(Err(Failure::Invalid)),
+            _ => Err(Failure::Malformed("no thread is free for the decryption")),
+        };
+        base::clock::update();
+        let token = Arc::new(done?);
+        self.check_times(&token)?;
+        verified::with(|all| all.add(id, &token, length));
+        Ok(token)
+    }
+
+    /// Ends the check with its result.
+    fn conclude(&self, r: &mut Request, realm: &[u8], result: Result<Arc<Token>, Failure>) -> Flow {
+        let token = match result {
+            Ok(token) => token,
+            Err(failure) => {
+                r.share(Rc::new(Checked::Refused));
+                r.log(Level::Error, format_args!("JSON Web Token is refused: {failure}"));
+                // A client learns from the answer that its token has ended.
+                if !matches!(failure, Failure::Expired | Failure::NotYet) {
+                    failed_logins::note(r);
+                }
+                return refuse(r, realm, true);
+            }
+        };
+        r.share(Rc::new(Checked::Verified(token)));
+        for (index, requirement) in self.requirements.iter().enumerate() {
+            if !requirement.holds(r) {
+                let number = index + 1;
+                r.log(Level::Error, format_args!("requirement {number} of \"auth_jwt_require\" does not hold"));
+                return match requirement.status {
+                    401 => refuse(r, realm, true),
+                    status => Flow::Status(status),
+                };
+            }
+        }
+        Flow::Allowed
+    }
+}
+
+/// The handler.
+pub struct Ask(pub Arc<Check>);
+
+impl Handler for Ask {
+    fn run(&self, r: &mut Request) -> Flow {
+        let check = &self.0;
+        let realm = check.realm.eval(r);
+        if realm == b"off" {
+            return Flow::Declined;
+        }
+        let Some(token) = check.token(r) else {
+            r.share(Rc::new(Checked::Refused));
+            r.log(Level::Info, format_args!("no JSON Web Token was provided"));
+            return refuse(r, &realm, false);
+        };
+        if check.sources.is_empty() {
+            r.share(Rc::new(Checked::Refused));
+            r.log(
+                Level::Error,
+                format_args!("\"auth_jwt\" has neither \"auth_jwt_key_file\" nor \"auth_jwt_key_request\""),
+            );
+            return Flow::Status(500);
+        }
+        // A check of an earlier location says nothing about this one.
+        if r.shared::<Checked>().is_some() {
+            r.share(Rc::new(Checked::Unread));
+        }
+        let sets = match check.keys_at_hand(r) {
+            Ok(sets) => sets,
+            Err(NoKeys) => return without_keys(r),
+        };
+        if let Some(sets) = &sets
+            && !Token::is_slow(&token, check.expected)
+        {
+            let result = check.verify(&token, sets);
+            if !matches!(result, Err(Failure::NoKey)) || !check.may_fetch_again() {
+                return check.conclude(r, &realm, result);
+            }
+        }
+        match Unverified::parse(&token) {
+            Some(readable) => r.share(Rc::new(Checked::Checking(readable))),
+            None => r.share(Rc::new(Checked::Refused)),
+        }
+        let check = check.clone();
+        Flow::Later(Box::new(move |mut r| {
+            Box::pin(async move {
+                let flow = later(&check, &mut r, &realm, token, sets).await;
+                (r, flow)
+            })
+        }))
+    }
+}
+
+async fn later(check: &Check, r: &mut Request, realm: &[u8], token: Vec<u8>, sets: Option<Vec<Arc<KeySet>>>) -> Flow {
+    let sets = match sets {
+        Some(sets) => sets,
+        None => match check.all_keys(r, false).await {
+            Ok(sets) => sets,
+            Err(NoKeys) => return without_keys(r),
+        },
+    };
+    let mut result = check.verify_slowly(token.clone(), sets).await;
+    if matches!(result, Err(Failure::NoKey)) && check.may_fetch_again() {
+        // The keys may have been replaced before their time.
+        if let Ok(sets) = check.all_keys(r, true).await {
+            result = check.verify_slowly(token, sets).await;
+        }
+    }
+    check.conclude(r, realm, result)
+}
+
+fn without_keys(r: &mut Request) -> Flow {
+    r.share(Rc::new(Checked::Refused));
+    Flow::Status(500)
+}
+
+/// Refuses a request, with the challenge of RFC 6750. Challenges of other schemes stay.
+fn refuse(r: &mut Request, realm: &[u8], invalid: bool) -> Flow {
+    let (field, status) = match r.target.method {
+        Method::Connect => ("Proxy-Authenticate", 407),
+        _ => ("WWW-Authenticate", 401),
+    };
+    let error: &[u8] = if invalid { b",error=\"invalid_token\"" } else { b"" };
+    let value = [b"Bearer realm=\"".as_slice(), realm, b"\"", error].concat();
+    if let Some(value) = r.field_value("auth_jwt", field.as_bytes(), value) {
+        r.out.add(field, value);
+    }
+    Flow::Status(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Prints the cost of a token that was verified before, and of its verification, on this machine:
+    /// `cargo test -p http-features --lib cost_of_a_verified_token -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "prints figures"]
+    fn cost_of_a_verified_token() {
+        let keys = include_bytes!("../../../../platform/jose/src/vectors.json");
+        let all: serde_json::Value = serde_json::from_slice(keys).expect("JSON");
+        let vector = all.as_array().into_iter().flatten().find(|v| v["source"] == "RFC 7515 A.2").expect("the vector");
+        let set = Arc::new(KeySet::parse(vector["key"].to_string().as_bytes()).expect("a key"));
+        let token = vector["token"].as_str().expect("a token").as_bytes();
+        let check = Check {
+            realm: Template::literal(b"r"),
+            token: None,
+            expected: Expected::Signed,
+            leeway: 1 << 40,
+            key_cache: 0,
+            sources: Box::default(),
+            requirements: Box::default(),
+        };
+        let time = |rounds: u32, work: &dyn Fn()| {
+            let started = std::time::Instant::now();
+            (0..rounds).for_each(|_| work());
+            started.elapsed() / rounds
+        };
+        let sets = [set];
+        let cached = time(200_000, &|| assert!(check.verify(token, &sets).is_ok()));
+        let whole = time(2_000, &|| assert!(Token::verify(token, Expected::Signed, &[&sets[0]]).is_ok()));
+        eprintln!("RS256, {} bytes: {cached:?} from the cache, {whole:?} without", token.len());
+    }
+}

@@ -1,0 +1,129 @@
+//! auth_request (nginx: `ngx_http_auth_request_module`): a subrequest authorizes requests.
+//!
+//! 2xx admits, 401 and 403 reject, any other status is 500. The subrequest has no body: a server that gets it sees no
+//! `Content-Length`, whatever the client sent.
+
+use crate::shared::failed_logins;
+use conf_schema::value::Text;
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::path::CanonicalPath;
+use http_engine::response::OutField;
+use http_engine::variable::{VarId, Variables};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, subrequest};
+use http_types::Known;
+use http_upstream::upstream_state::UpstreamState;
+use observe::Level;
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    pub struct AuthRequestConf from AuthRequestInput {
+        /// Authorizes requests by a subrequest to this URI: 2xx admits, 401 and 403 reject. `off` disables the check.
+        auth_request: Text = "off",
+        /// Sets a variable after the authorization subrequest; the value may use that subrequest's variables.
+        auth_request_set: Assignments,
+    }
+}
+
+/// `auth_request_set` lines.
+#[derive(Clone)]
+pub struct Assignments(Vec<(VarId, Template)>);
+
+impl Value for Assignments {
+    const SYNTAX: &'static str = "$variable value";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let [name, value] = d.args.as_slice() else { return Err(Problem::invalid()) };
+        let text = name.text().into_owned();
+        let Some(name) = text.strip_prefix('$').filter(|n| !n.is_empty()) else {
+            return Err(Problem::says(format!("invalid variable name \"{text}\"")).at(0).hint("it begins with \"$\""));
+        };
+        let id = cx.get::<Variables>().writable(name).map_err(|p| p.at(0))?;
+        let value = Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))?;
+        Ok(Assignments(vec![(id, value)]))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+/// The feature.
+pub struct AuthRequest;
+
+impl Feature for AuthRequest {
+    fn table(&self) -> Table {
+        AuthRequestConf::table("auth_request", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<AuthRequestConf>() else { return Ok(()) };
+        if conf.auth_request.0 != b"off" {
+            let uri = CanonicalPath::configured(&conf.auth_request.0)?;
+            let sets = conf.auth_request_set.as_ref().map(|a| a.0.as_slice().into()).unwrap_or_default();
+            block.handle(HandlerOrder::AuthRequest, Arc::new(Ask { uri, sets }));
+        }
+        Ok(())
+    }
+}
+
+struct Ask {
+    uri: CanonicalPath,
+    sets: Arc<[(VarId, Template)]>,
+}
+
+impl Handler for Ask {
+    fn run(&self, r: &mut Request) -> Flow {
+        let Ok(mut child) = r.subrequest(self.uri.clone(), Vec::new()) else { return Flow::Status(500) };
+        child.reply.head_only = true;
+        child.incoming.body_length = None;
+        child.leave_body();
+        let sets = self.sets.clone();
+        Flow::Later(Box::new(move |mut r| {
+            Box::pin(async move {
+                let Some((mut child, body)) = subrequest::head(child).await else { return (r, Flow::Close) };
+                drop(body);
+                for (id, value) in &*sets {
+                    let value = value.eval(&mut child);
+                    r.set_variable(*id, value);
+                }
+                let (status, challenges) = (child.out.status, challenges(&child));
+                subrequest::ended(child);
+                let flow = verdict(&mut r, status, challenges);
+                (r, flow)
+            })
+        }))
+    }
+}
+
+/// The `WWW-Authenticate` fields of an answer: its own, or those of the server behind it.
+fn challenges(child: &Request) -> Vec<OutField> {
+    let is = |name: &[u8]| name.eq_ignore_ascii_case(b"WWW-Authenticate");
+    let own: Vec<OutField> = child.out.fields.iter().filter(|f| is(f.name.bytes())).cloned().collect();
+    if !own.is_empty() {
+        return own;
+    }
+    let Some(answer) = child.upstream.get::<UpstreamState>().and_then(|state| state.answer.as_ref()) else {
+        return Vec::new();
+    };
+    let text = |span: http_types::Span| span.of(&answer.buf).to_vec().into();
+    let fields = answer.head.fields.all.iter().filter(|field| is(field.name.of(&answer.buf)));
+    fields.map(|field| OutField { name: text(field.name), value: text(field.value) }).collect()
+}
+
+fn verdict(r: &mut Request, status: u16, challenges: Vec<OutField>) -> Flow {
+    // A request without credentials, which is sent to a login page, is no failed login.
+    if matches!(status, 401 | 403) && r.header(Known::Authorization).is_some() {
+        failed_logins::note(r);
+    }
+    match status {
+        200..=299 => Flow::Allowed,
+        403 => Flow::Status(403),
+        401 => {
+            r.out.fields.extend(challenges);
+            Flow::Status(401)
+        }
+        status => {
+            r.log(Level::Error, format_args!("auth request unexpected status: {status} while sending to client"));
+            Flow::Status(500)
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! charset (nginx: `ngx_http_charset_filter_module`): sets the charset of responses and recodes them by tables.
+
+mod table;
+
+use crate::shared::media_types::MediaTypes;
+use conf_schema::value::Flag;
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::{
+    BlockPlan, Body, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request, Str, Template,
+};
+use observe::Level;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use table::{Maps, Recoder};
+
+directives! {
+    pub struct CharsetConf from CharsetInput {
+        /// Adds this charset to the `Content-Type` of text responses, and recodes them if `source_charset` differs.
+        charset: Name = "off",
+        /// Defines a table that recodes between two charsets, in both directions.
+        charset_map: CharsetMap,
+        /// The media types that are text.
+        charset_types: TextTypes = "text/html text/xml text/plain text/vnd.wap.wml application/javascript \
+            application/rss+xml",
+        /// Also recodes responses of upstream servers that name their own charset.
+        override_charset: Flag = "off",
+        /// Charset of the original responses.
+        source_charset: Name,
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Name(Template);
+
+impl Value for Name {
+    const SYNTAX: &'static str = "charset | off";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        Template::parse(cx, d).map(Name)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct TextTypes(MediaTypes);
+
+impl Value for TextTypes {
+    const SYNTAX: &'static str = "mime-type ...";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        MediaTypes::parse(cx, d).map(TextTypes)
+    }
+    fn append(&mut self, later: Self) {
+        self.0.join(&later.0);
+    }
+}
+
+#[derive(Clone)]
+pub struct CharsetMap;
+
+impl Value for CharsetMap {
+    const SYNTAX: &'static str = "charset1 charset2 { ... }";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let mut maps = cx.take::<Maps>();
+        let added = maps.add(d);
+        *cx.get::<Maps>() = maps;
+        added.map(|()| CharsetMap)
+    }
+}
+
+pub struct Charset;
+
+impl Feature for Charset {
+    fn table(&self) -> Table {
+        CharsetConf::table("charset", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<CharsetConf>() else { return Ok(()) };
+        let target = conf.charset.0.clone();
+        let maps = block.cx.get::<Maps>().clone();
+        let source = conf.source_charset.as_ref().map(|name| name.0.clone());
+        if target.as_literal() == Some(b"off") {
+            // An upstream may request a charset other than its own.
+            if !maps.is_empty() {
+                let mark = Mark { target: None, source, types: MediaTypes::default(), replace: false, maps };
+                block.location.filters.push((FilterOrder::Charset, Arc::new(mark)));
+            }
+            return Ok(());
+        }
+        if let (Some(to), Some(from)) = (target.as_literal(), source.as_ref().and_then(Template::as_literal))
+            && !to.eq_ignore_ascii_case(from)
+            && maps.find(from, to).is_none()
+        {
+            return Err(Problem::says(no_map(from, to)));
+        }
+        block.location.charset = target.clone();
+        let types = conf.charset_types.0.clone();
+        let mark = Mark { target: Some(target), source, types, replace: conf.override_charset, maps };
+        block.location.filters.push((FilterOrder::Charset, Arc::new(mark)));
+        Ok(())
+    }
+}
+
+fn no_map(from: &[u8], to: &[u8]) -> String {
+    let (from, to) = (String::from_utf8_lossy(from), String::from_utf8_lossy(to));
+    format!("no \"charset_map\" between the charsets \"{from}\" and \"{to}\"")
+}
+
+struct Mark {
+    /// `None`: only charsets requested by upstreams.
+    target: Option<Template>,
+    source: Option<Template>,
+    types: MediaTypes,
+    replace: bool,
+    maps: Maps,
+}
+
+impl Filter for Mark {
+    fn name(&self) -> &'static str {
+        "charset"
+    }
+    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+        let media = r.out.content_type.bytes();
+        let mut own = r.out.charset.bytes().to_vec();
+        if own.is_empty() {
+            own = parameter(media).map(<[u8]>::to_vec).unwrap_or_default();
+        }
+        if media.is_empty() {
+            return Ok(body);
+        }
+        let wanted = r.out.wanted_charset.bytes().to_vec();
+        let to = if wanted.is_empty() {
+            let Some(target) = &self.target else { return Ok(body) };
+            if (!own.is_empty() && !self.replace) || (own.is_empty() && !self.types.has(media)) {
+                return Ok(body);
+            }
+            target.eval(r)
+        } else {
+            let same = |t: &Option<Template>| {
+                t.as_ref().and_then(Template::as_literal).is_some_and(|t| t.eq_ignore_ascii_case(&wanted))
+            };
+            if !self.maps.know(&wanted) && !same(&self.target) && !same(&self.source) {
+                let shown = String::from_utf8_lossy(&wanted).into_owned();
+                r.log(Level::Error, format_args!("unknown charset \"{shown}\" to override"));
+                return Ok(body);
+            }
+            wanted
+        };
+        if to.is_empty() {
+            return Ok(body);
+        }
+        let from = match &self.source {
+            _ if !own.is_empty() => own,
+            Some(source) => source.eval(r),
+            None => Vec::new(),
+        };
+        if from.is_empty() || from.eq_ignore_ascii_case(&to) {
+            set(r, to);
+            return Ok(body);
+        }
+        if !r.out.content_encoding.bytes().is_empty() {
+            return Ok(body);
+        }
+        let Some(recoder) = self.maps.find(&from, &to) else {
+            let words = no_map(&from, &to);
+            r.log(Level::Error, format_args!("{words}"));
+            return Ok(body);
+        };
+        set(r, to);
+        if recoder.changes_length() {
+            r.out.content_length = None;
+            r.out.ranges_allowed = false;
+        }
+        if matches!(body, Body::Empty) {
+            return Ok(body);
+        }
+        // A byte-for-byte recoded body stays in memory and supports ranges.
+        if !recoder.changes_length()
+            && let Some(all) = in_memory(&body)
+        {
+            return Ok(Body::Bytes(recoder.recode(&all, &mut Vec::new()).into()));
+        }
+        Ok(Body::Source(Box::new(Recoded { body, ready: VecDeque::new(), recoder, cut: Vec::new() })))
+    }
+}
+
+fn in_memory(body: &Body) -> Option<bytes::Bytes> {
+    match body {
+        Body::Bytes(bytes) => Some(bytes.clone()),
+        Body::Pieces(pieces) => {
+            let mut all = Vec::new();
+            for piece in pieces {
+                match piece {
+                    Piece::Bytes(bytes) => all.extend_from_slice(bytes),
+                    Piece::File(_) | Piece::Flush => return None,
+                }
+            }
+            Some(all.into())
+        }
+        Body::Empty | Body::File(_) | Body::Source(_) => None,
+    }
+}
+
+fn parameter(media: &[u8]) -> Option<&[u8]> {
+    media.split(|c| *c == b';').skip(1).find_map(|part| {
+        let (name, value) = part.trim_ascii().split_at_checked(b"charset=".len())?;
+        let value = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\"")).unwrap_or(value);
+        name.eq_ignore_ascii_case(b"charset=").then_some(value)
+    })
+}
+
+/// Sets the charset, except of redirects: old browsers applied it to the next page.
+fn set(r: &mut Request, charset: Vec<u8>) {
+    let media = r.out.content_type.bytes();
+    if parameter(media).is_some()
+        && let Some(end) = media.iter().position(|c| *c == b';')
+        && let Some(bare) = media.get(..end)
+    {
+        r.out.content_type = bare.to_vec().into();
+    }
+    r.out.charset = if matches!(r.out.status, 301 | 302) { Str::default() } else { charset.into() };
+}
+
+/// Bytes read from a file at a time.
+const READ_BYTES: u64 = 64 * 1024;
+
+struct Recoded {
+    body: Body,
+    ready: VecDeque<Piece>,
+    recoder: Arc<Recoder>,
+    /// Incomplete character at a piece's end.
+    cut: Vec<u8>,
+}
+
+impl BodySource for Recoded {
+    fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        use std::os::unix::fs::FileExt;
+        loop {
+            let piece = match self.ready.pop_front() {
+                Some(piece) => piece,
+                None => match ready!(self.body.poll_piece(cx, r)) {
+                    Some(Ok(piece)) => piece,
+                    None if !self.cut.is_empty() => {
+                        self.cut.clear();
+                        return Poll::Ready(Some(Ok(Piece::Bytes(bytes::Bytes::from_static(b"?")))));
+                    }
+                    other => return Poll::Ready(other),
+                },
+            };
+            let text = match piece {
+                Piece::Flush => return Poll::Ready(Some(Ok(Piece::Flush))),
+                Piece::Bytes(text) => text,
+                Piece::File(mut part) => {
+                    let mut buffer = vec![0; part.length.min(READ_BYTES) as usize];
+                    if part.file.file.read_exact_at(&mut buffer, part.start).is_err() {
+                        return Poll::Ready(Some(Err(BodyError)));
+                    }
+                    part.start += buffer.len() as u64;
+                    part.length -= buffer.len() as u64;
+                    if part.length > 0 {
+                        self.ready.push_front(Piece::File(part));
+                    }
+                    buffer.into()
+                }
+            };
+            let recoded = self.recoder.recode(&text, &mut self.cut);
+            if !recoded.is_empty() {
+                return Poll::Ready(Some(Ok(Piece::Bytes(recoded.into()))));
+            }
+        }
+    }
+}

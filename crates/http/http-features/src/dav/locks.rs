@@ -1,0 +1,239 @@
+//! Locks of a zone (RFC 4918, 6 and 7), by path without a final slash.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Memory of a lock besides path and owner.
+const LOCK_BYTES: u64 = 256;
+
+pub type Token = [u8; 16];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lock {
+    pub token: Token,
+    /// With its slash, if requested with one.
+    pub root: Vec<u8>,
+    pub exclusive: bool,
+    /// Covers the whole tree.
+    pub infinite: bool,
+    /// The client's owner element: well-formed XML.
+    pub owner: Vec<u8>,
+    /// Unix seconds.
+    pub expires: i64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Wish {
+    pub exclusive: bool,
+    pub infinite: bool,
+    pub owner: Vec<u8>,
+    /// Seconds; the zone may grant fewer.
+    pub timeout: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoLock {
+    /// Another client has a lock.
+    Locked,
+    Full,
+}
+
+pub struct Locks {
+    bytes_max: u64,
+    timeout_max: u64,
+    state: Mutex<LocksState>,
+}
+
+#[derive(Default)]
+struct LocksState {
+    by_path: BTreeMap<Vec<u8>, Vec<Lock>>,
+    bytes: u64,
+}
+
+fn plain(path: &[u8]) -> &[u8] {
+    path.strip_suffix(b"/").unwrap_or(path)
+}
+
+fn cost(lock: &Lock) -> u64 {
+    LOCK_BYTES + 2 * lock.root.len() as u64 + lock.owner.len() as u64
+}
+
+/// The path and its parents, innermost first; the root is empty.
+fn around(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(Some(plain(path)), |inner| {
+        let slash = inner.iter().rposition(|c| *c == b'/')?;
+        inner.get(..slash)
+    })
+}
+
+impl LocksState {
+    fn alive(&self, path: &[u8], now: i64) -> impl Iterator<Item = &Lock> {
+        self.by_path.get(path).into_iter().flatten().filter(move |lock| lock.expires > now)
+    }
+    fn retain(&mut self, keep: impl Fn(&[u8], &Lock) -> bool) {
+        let bytes = &mut self.bytes;
+        self.by_path.retain(|path, locks| {
+            locks.retain(|lock| {
+                let kept = keep(path, lock);
+                *bytes -= if kept { 0 } else { cost(lock) };
+                kept
+            });
+            !locks.is_empty()
+        });
+    }
+    /// Locks on the path, and infinite ones above.
+    fn covering(&self, path: &[u8], now: i64) -> Vec<&Lock> {
+        let mut found: Vec<&Lock> = self.alive(plain(path), now).collect();
+        for folder in around(path).skip(1) {
+            found.extend(self.alive(folder, now).filter(|lock| lock.infinite));
+        }
+        found
+    }
+    fn below(&self, path: &[u8], now: i64) -> Vec<&Lock> {
+        let prefix = [plain(path), b"/"].concat();
+        let inside = self.by_path.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
+        inside.flat_map(|(_, locks)| locks).filter(|lock| lock.expires > now).collect()
+    }
+}
+
+impl Locks {
+    pub fn new(bytes_max: u64, timeout_max: u64) -> Locks {
+        Locks { bytes_max, timeout_max, state: Mutex::default() }
+    }
+    fn state(&self) -> MutexGuard<'_, LocksState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn granted(&self, timeout: Option<u64>, now: i64) -> i64 {
+        now.saturating_add(timeout.unwrap_or(self.timeout_max).clamp(1, self.timeout_max) as i64)
+    }
+
+    pub fn covering(&self, path: &[u8], now: i64) -> Vec<Lock> {
+        self.state().covering(path, now).into_iter().cloned().collect()
+    }
+
+    pub fn take(&self, path: &[u8], token: Token, wish: Wish, now: i64) -> Result<Lock, NoLock> {
+        let mut state = self.state();
+        let conflict = |lock: &&Lock| wish.exclusive || lock.exclusive;
+        let inside = if wish.infinite { state.below(path, now) } else { Vec::new() };
+        if state.covering(path, now).iter().chain(&inside).any(conflict) {
+            return Err(NoLock::Locked);
+        }
+        let expires = self.granted(wish.timeout, now);
+        let Wish { exclusive, infinite, owner, .. } = wish;
+        let lock = Lock { token, root: path.to_vec(), exclusive, infinite, owner, expires };
+        if state.bytes + cost(&lock) > self.bytes_max {
+            state.retain(|_, lock| lock.expires > now);
+            if state.bytes + cost(&lock) > self.bytes_max {
+                return Err(NoLock::Full);
+            }
+        }
+        state.bytes += cost(&lock);
+        let places = state.by_path.entry(plain(path).to_vec()).or_default();
+        places.push(lock.clone());
+        Ok(lock)
+    }
+
+    /// Refreshes one of these locks, if it covers the path.
+    pub fn refresh(&self, path: &[u8], tokens: &[Token], timeout: Option<u64>, now: i64) -> Option<Lock> {
+        let expires = self.granted(timeout, now);
+        let mut state = self.state();
+        let found = state.covering(path, now).into_iter().find(|lock| tokens.contains(&lock.token)).cloned()?;
+        let place = state.by_path.get_mut(plain(&found.root))?;
+        let lock = place.iter_mut().find(|lock| lock.token == found.token)?;
+        lock.expires = expires;
+        Some(lock.clone())
+    }
+
+    /// Removes a lock; `false` if none with this token covers the path.
+    pub fn release(&self, path: &[u8], token: &Token, now: i64) -> bool {
+        let mut state = self.state();
+        if !state.covering(path, now).iter().any(|lock| lock.token == *token) {
+            return false;
+        }
+        state.retain(|_, lock| lock.token != *token);
+        true
+    }
+
+    /// Removes the locks of a deleted path and its contents.
+    pub fn forget(&self, path: &[u8]) {
+        let path = plain(path);
+        let inside = |other: &[u8]| other.strip_prefix(path).is_some_and(|r| r.is_empty() || r.starts_with(b"/"));
+        self.state().retain(|other, _| !inside(other));
+    }
+
+    /// Tells whether a request with these tokens may change the path. `members`: a name appears in its directory, or
+    /// disappears (RFC 4918, 7.4); `below`: all its contents disappear.
+    pub fn allow(&self, path: &[u8], tokens: &[Token], members: bool, below: bool, now: i64) -> bool {
+        let state = self.state();
+        let mut held = state.covering(path, now);
+        if members && let Some(folder) = around(path).nth(1) {
+            held.extend(state.alive(folder, now).filter(|lock| !lock.infinite));
+        }
+        if below {
+            held.extend(state.below(path, now));
+        }
+        // One token of several shared locks on a path suffices.
+        held.iter().all(|lock| held.iter().any(|other| other.root == lock.root && tokens.contains(&other.token)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(exclusive: bool, infinite: bool) -> Wish {
+        Wish { exclusive, infinite, owner: Vec::new(), timeout: None }
+    }
+
+    #[test]
+    fn what_a_lock_covers() {
+        let locks = Locks::new(1 << 20, 60);
+        let folder = locks.take(b"/a/", [1; 16], wish(true, true), 0).expect("free");
+        assert_eq!(folder.expires, 60);
+        for path in [b"/a".as_slice(), b"/a/", b"/a/b", b"/a/b/c"] {
+            assert!(!locks.allow(path, &[], false, false, 0), "{}", path.escape_ascii());
+            assert!(locks.allow(path, &[[1; 16]], true, true, 0));
+            assert_eq!(locks.take(path, [2; 16], wish(true, false), 0), Err(NoLock::Locked));
+        }
+        for path in [b"/".as_slice(), b"/ab", b"/b", b""] {
+            assert!(locks.allow(path, &[], false, false, 0), "{}", path.escape_ascii());
+        }
+        assert!(!locks.allow(b"/", &[], false, true, 0), "what is below is locked");
+        assert!(locks.allow(b"/a/b", &[], true, true, 60), "it has expired");
+        assert!(!locks.release(b"/b", &[1; 16], 0) && locks.release(b"/a/b", &[1; 16], 0));
+        assert!(locks.allow(b"/a/b", &[], true, true, 0));
+        assert_eq!(locks.state().bytes, 0);
+    }
+
+    #[test]
+    fn a_folders_names_are_locked_with_it() {
+        let locks = Locks::new(1 << 20, 60);
+        locks.take(b"/a/", [1; 16], wish(true, false), 0).expect("free");
+        assert!(locks.allow(b"/a/b", &[], false, false, 0), "what is in the file is not the folder's");
+        assert!(!locks.allow(b"/a/b", &[], true, false, 0), "its name is");
+        assert!(locks.allow(b"/a/b/c", &[], true, false, 0));
+    }
+
+    #[test]
+    fn shared_locks() {
+        let locks = Locks::new(1 << 20, 60);
+        locks.take(b"/a", [1; 16], wish(false, false), 0).expect("free");
+        locks.take(b"/a", [2; 16], wish(false, false), 0).expect("shared");
+        assert_eq!(locks.take(b"/a", [3; 16], wish(true, false), 0), Err(NoLock::Locked));
+        assert!(!locks.allow(b"/a", &[], false, false, 0) && locks.allow(b"/a", &[[2; 16]], false, false, 0));
+        assert_eq!(locks.covering(b"/a", 0).len(), 2);
+        let prolonged = locks.refresh(b"/a", &[[2; 16]], Some(1000), 30).expect("there");
+        assert_eq!((prolonged.expires, prolonged.token), (90, [2; 16]));
+        locks.forget(b"/a");
+        assert_eq!(locks.covering(b"/a", 0), []);
+    }
+
+    #[test]
+    fn the_zones_memory_is_bounded() {
+        let locks = Locks::new(600, 60);
+        locks.take(b"/a", [1; 16], wish(true, false), 0).expect("free");
+        locks.take(b"/b", [1; 16], wish(true, false), 0).expect("free");
+        assert_eq!(locks.take(b"/c", [1; 16], wish(true, false), 0), Err(NoLock::Full));
+        assert!(locks.take(b"/c", [1; 16], wish(true, false), 60).is_ok(), "the others have expired");
+    }
+}

@@ -1,0 +1,115 @@
+//! Unit tests of WebDAV's parts.
+
+use super::files::{Renaming, Work};
+use super::*;
+use conf_schema::table::synthetic;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        let name: String = net::random::bytes16().iter().map(|b| format!("{b:02x}")).collect();
+        let path = std::env::temp_dir().join(format!("tidegate-dav-{name}"));
+        std::fs::create_dir(&path).expect("a folder");
+        Folder(path)
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        std::fs::write(self.path(name), text).expect("a file");
+        self.path(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(path: &Path) -> Vec<u8> {
+    files::bytes(path).to_vec()
+}
+
+#[test]
+fn method_names() {
+    let parse = |text: &str| Methods::<super::Own>::parse(&mut Cx::default(), &synthetic("dav_methods", text));
+    let put = method_bit(Method::Put);
+    assert_eq!(parse("PUT").map(|m| m.bits).ok(), Some(put));
+    assert_eq!(parse("put off Delete").map(|m| m.bits).ok(), Some(put | method_bit(Method::Delete)));
+    assert!(parse("LOCK").is_err());
+}
+
+#[test]
+fn trees_are_removed_without_following_links() {
+    let folder = Folder::new();
+    let kept = folder.write("kept", "text");
+    std::fs::create_dir_all(folder.path("tree/a/b")).expect("folders");
+    std::os::unix::fs::symlink(&folder.0, folder.path("tree/a/link")).expect("a link");
+    folder.write("tree/a/b/file", "x");
+    let mut work = Work::default();
+    let tree = [text(&folder.path("tree")), b"/".to_vec()].concat();
+    assert_eq!(work.kind_to_delete(&tree), Ok(true));
+    assert_eq!(work.delete(&tree, true), Ok(()));
+    assert!(kept.exists() && !folder.path("tree").exists());
+    assert_eq!(work.kind_to_delete(&tree), Err(404));
+    assert_eq!(work.kind_to_delete(&[text(&kept), b"/".to_vec()].concat()), Err(409));
+}
+
+#[test]
+fn files_keep_their_permissions_and_times() {
+    let folder = Folder::new();
+    let from = folder.write("from", "text");
+    std::fs::set_permissions(&from, std::fs::Permissions::from_mode(0o640)).expect("permissions");
+    let mut work = Work::default();
+    let how = Renaming { mode: Some(0o600), modified: Some(1_000_000_000), folders: None };
+    assert_eq!(work.rename(&from, &folder.path("no/such"), how), Err(409));
+    let to = folder.path("a/b/to");
+    assert_eq!(work.rename(&from, &to, Renaming { folders: Some(0o700), ..how }), Ok(()));
+    let found = std::fs::metadata(&to).expect("renamed");
+    assert_eq!(found.permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::os::unix::fs::MetadataExt::mtime(&found), 1_000_000_000);
+    let copy = folder.path("copy");
+    assert_eq!(work.copy_file(&to, &copy, &found, 409), Ok(()));
+    let copied = std::fs::metadata(&copy).expect("copied");
+    assert_eq!(copied.permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::os::unix::fs::MetadataExt::mtime(&copied), 1_000_000_000);
+}
+
+#[test]
+fn a_file_is_not_copied_onto_itself() {
+    let folder = Folder::new();
+    let from = folder.write("from", "text");
+    let link = folder.path("link");
+    std::os::unix::fs::symlink(&from, &link).expect("a link");
+    let mut work = Work::default();
+    let found = std::fs::metadata(&from).expect("there");
+    assert_eq!(work.copy_file(&from, &link, &found, 409), Err(403));
+    assert_eq!(std::fs::read(&from).ok().as_deref(), Some(b"text".as_slice()));
+}
+
+#[test]
+fn properties_stay_with_files() {
+    use super::dead::{Change, change, read};
+    use super::xml::Name;
+    let folder = Folder::new();
+    let (from, to) = (folder.write("from", "text"), folder.path("to"));
+    let name = |local: &str| Name { namespace: "urn:a".into(), local: local.into() };
+    match change(&from, vec![Change::Set(name("a"), b"1".to_vec()), Change::Set(name("b"), Vec::new())]) {
+        // Some file systems lack extended attributes.
+        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => return,
+        result => result.expect("set"),
+    }
+    assert_eq!(read(&from), [(name("a"), b"1".to_vec()), (name("b"), Vec::new())]);
+    let found = std::fs::metadata(&from).expect("there");
+    assert_eq!(Work::default().copy_file(&from, &to, &found, 409), Ok(()));
+    change(&from, vec![Change::Remove(name("b")), Change::Set(name("a"), b"2".to_vec())]).expect("changed");
+    assert_eq!(read(&from), [(name("a"), b"2".to_vec())]);
+    change(&from, vec![Change::Remove(name("a"))]).expect("removed");
+    assert_eq!((read(&from).len(), read(&to).len()), (0, 2));
+    assert!(change(&from, vec![Change::Set(name("a"), vec![b'x'; 70_000])]).is_err());
+    assert!(change(&folder.path("none"), vec![Change::Set(name("a"), Vec::new())]).is_err());
+}

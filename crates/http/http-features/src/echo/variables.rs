@@ -1,0 +1,81 @@
+//! Variables of the module.
+
+use base::clock::Instant;
+use http_engine::Request;
+use http_engine::variable::Builtin;
+
+/// Start of `$echo_timer_elapsed` after `echo_reset_timer`.
+pub struct Timer(pub Instant);
+
+pub struct Item(pub Vec<u8>);
+
+pub static ALL: &[Builtin] = &[
+    Builtin::one("echo_it", item, "The part of the string that `echo_foreach_split` is at."),
+    Builtin::one(
+        "echo_timer_elapsed",
+        |r, out| {
+            let since = r.ext::<Timer>().map_or(r.accounting.started, |timer| timer.0);
+            let elapsed = base::clock::now().millis_since(since);
+            put(out, format!("{}.{:03}", elapsed / 1000, elapsed % 1000).as_bytes())
+        },
+        "Seconds since the request began, or since `echo_reset_timer`, with three digits behind the point.",
+    ),
+    Builtin::one(
+        "echo_request_method",
+        |r, out| put(out, r.method_name()),
+        "The method of the request; of a subrequest, its own.",
+    ),
+    Builtin::one(
+        "echo_client_request_method",
+        |r, out| put(out, r.main_method_name()),
+        "The method of the client's request.",
+    ),
+    Builtin::one(
+        "echo_request_uri",
+        |r, out| {
+            out.extend_from_slice(&r.target.path);
+            if !r.target.args.is_empty() {
+                out.push(b'?');
+                out.extend_from_slice(&r.target.args);
+            }
+            true
+        },
+        "The path of the request and its arguments; of a subrequest, its own.",
+    ),
+    Builtin::one(
+        "echo_request_body",
+        |r, out| match &r.incoming.body_bytes {
+            Some(body) => put(out, body),
+            None => false,
+        },
+        "The body of the request, where `echo_read_request_body` has read it and it is in memory.",
+    ),
+    Builtin::one(
+        "echo_client_request_headers",
+        |r, out| {
+            put(out, r.main_method_name());
+            out.push(b' ');
+            out.extend_from_slice(r.head.request_uri().of(&r.buf));
+            out.extend_from_slice(b" HTTP/1.1\r\n");
+            for (name, value) in r.headers() {
+                for part in [name, b": ".as_slice(), value, b"\r\n"] {
+                    out.extend_from_slice(part);
+                }
+            }
+            true
+        },
+        "The request line and the fields of the client's request.",
+    ),
+];
+
+fn put(out: &mut Vec<u8>, text: &[u8]) -> bool {
+    out.extend_from_slice(text);
+    true
+}
+
+fn item(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    match r.shared::<Item>() {
+        Some(item) => put(out, &item.0),
+        None => false,
+    }
+}

@@ -1,0 +1,31 @@
+//! Bodies of the features' fuzz targets: arbitrary bytes in, a panic when an invariant fails. Run under libFuzzer from
+//! `fuzz/`, and with a seeded generator in `cargo test`.
+
+pub use crate::dav::fuzzing::dav;
+pub use crate::image_filter::fuzzing::image;
+pub use crate::mp4::fuzzing::mp4;
+pub use http_upstream::exchange::fuzzing::cut_anywhere;
+pub use session_engine::geoip::fuzzing::geoip;
+pub use session_engine::geoip2::fuzzing::mmdb;
+
+use crate::fastcgi::record::FastCgi;
+use crate::memcached::text::Memcached;
+use crate::proxy::http1::Http1;
+use http_upstream::cgi::codec::Closing;
+use upstream::SerialCodec;
+
+pub fn fastcgi(data: &[u8]) {
+    cut_anywhere(data, b"", &|flag| Box::new(FastCgi::new(flag, [].into())) as Box<dyn SerialCodec>);
+}
+
+pub fn cgi(data: &[u8]) {
+    cut_anywhere(data, b"", &|_| Box::new(Closing::new()) as Box<dyn SerialCodec>);
+}
+
+pub fn memcached(data: &[u8]) {
+    cut_anywhere(data, b"get k\r\n", &|flag| Box::new(Memcached::new(u32::from(flag) * 2)) as Box<dyn SerialCodec>);
+}
+
+pub fn http1_answer(data: &[u8]) {
+    cut_anywhere(data, b"", &|_| Box::new(Http1::new()) as Box<dyn SerialCodec>);
+}

@@ -1,0 +1,26 @@
+//! geo (nginx: `ngx_http_geo_module`): variables by client address; see `session_engine::geo`.
+
+use conf_schema::{Area, Problem, Table, directives};
+use http_engine::{BlockPlan, Feature, Request};
+use std::any::Any;
+use std::sync::Arc;
+
+type Geos = session_engine::geo::Geos<Request>;
+
+directives! {
+    pub struct GeoConf from GeoInput {
+        /// Defines a variable by the client's address, or by the address in another variable.
+        geo: Geos,
+    }
+}
+
+pub struct Geo;
+
+impl Feature for Geo {
+    fn table(&self) -> Table {
+        GeoConf::table("geo", Area::Http)
+    }
+    fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        Ok(())
+    }
+}

@@ -1,0 +1,190 @@
+//! The `expires` directive.
+
+use conf_schema::value::parse_sec;
+use conf_schema::{Cx, Directive, Problem, Value};
+use http_engine::{Request, Template};
+use observe::clock::local_offset;
+
+const DAY: u64 = 24 * 60 * 60;
+
+#[derive(Clone, Debug)]
+pub enum Expires {
+    Fixed(When),
+    Computed { value: Template, modified: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    Off,
+    Epoch,
+    Max,
+    /// Seconds from now, possibly negative.
+    Access(i64),
+    /// Seconds after the file's modification.
+    Modified(i64),
+    /// Next time at which local clocks show these seconds since midnight.
+    Daily(i64),
+}
+
+impl When {
+    /// Fails with nginx's message.
+    pub fn parse(text: &[u8], modified: bool) -> Result<When, &'static str> {
+        if !modified {
+            match text {
+                b"epoch" => return Ok(When::Epoch),
+                b"max" => return Ok(When::Max),
+                b"off" => return Ok(When::Off),
+                _ => {}
+            }
+        }
+        let (daily, minus, rest) = match text {
+            [b'@', ..] if modified => return Err("daily time cannot be used with \"modified\" parameter"),
+            [b'@', rest @ ..] => (true, false, rest),
+            [b'+', rest @ ..] => (false, false, rest),
+            [b'-', rest @ ..] => (false, true, rest),
+            rest => (false, false, rest),
+        };
+        let seconds = parse_sec(rest).ok_or("invalid value")?;
+        if daily && seconds > DAY {
+            return Err("daily time value must be less than 24 hours");
+        }
+        let seconds = if minus { -(seconds as i64) } else { seconds as i64 };
+        Ok(match (daily, modified) {
+            (true, _) => When::Daily(seconds),
+            (_, true) => When::Modified(seconds),
+            _ => When::Access(seconds),
+        })
+    }
+    /// Time and `Cache-Control`; `last_modified` is the response's.
+    fn resolve(self, now: i64, last_modified: Option<i64>) -> Option<([u8; 29], Control)> {
+        let (at, age) = match (self, last_modified) {
+            (When::Off, _) => return None,
+            (When::Epoch, _) => return Some((*b"Thu, 01 Jan 1970 00:00:01 GMT", Control::NoCache)),
+            (When::Max, _) => return Some((*b"Thu, 31 Dec 2037 23:55:55 GMT", Control::MaxAge(315_360_000))),
+            (When::Access(0) | When::Modified(0), _) => (now, 0),
+            (When::Daily(seconds), _) => {
+                let at = next_time(now, seconds);
+                (at, at - now)
+            }
+            (When::Modified(seconds), Some(modified)) => {
+                let at = modified.saturating_add(seconds);
+                // A time before the modification is stale, even if the modification lies in the future.
+                (at, if seconds < 0 { -1 } else { at - now })
+            }
+            (When::Access(seconds) | When::Modified(seconds), _) => (now.saturating_add(seconds), seconds),
+        };
+        Some((http_engine::head_out::date_text(at), if age < 0 { Control::NoCache } else { Control::MaxAge(age) }))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Control {
+    NoCache,
+    MaxAge(i64),
+}
+
+/// Next moment after `now` at which local clocks show `seconds` since midnight.
+fn next_time(now: i64, seconds: i64) -> i64 {
+    let offset = |at: i64| i64::from(local_offset(at));
+    let midnight = (now + offset(now)).div_euclid(86_400) * 86_400;
+    let on = |day: i64| {
+        let wall = midnight + day * 86_400 + seconds;
+        // Offset at that moment, since summer time may have changed it.
+        wall - offset(wall - offset(now))
+    };
+    let today = on(0);
+    if today > now { today } else { on(1) }
+}
+
+impl Value for Expires {
+    const SYNTAX: &'static str = "[modified] time | epoch | max | off";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let (modified, index) = match d.args.as_slice() {
+            [first, _] if first.bytes == b"modified" => (true, 1),
+            [_, _] => return Err(Problem::invalid().at(0).hint("the first of two words can only be \"modified\"")),
+            _ => (false, 0),
+        };
+        let text = d.args.get(index).map(|w| w.bytes.clone()).unwrap_or_default();
+        let value = Template::compile(cx, d, &text).map_err(|p| p.at(index))?;
+        match value.as_literal() {
+            Some(text) => {
+                When::parse(text, modified).map(Expires::Fixed).map_err(|words| Problem::directive(words).at(index))
+            }
+            None => Ok(Expires::Computed { value, modified }),
+        }
+    }
+}
+
+impl Expires {
+    pub fn is_off(&self) -> bool {
+        matches!(self, Expires::Fixed(When::Off))
+    }
+    pub fn apply(&self, r: &mut Request) {
+        let when = match self {
+            Expires::Fixed(when) => *when,
+            // An invalid value sets nothing.
+            Expires::Computed { value, modified } => match When::parse(&value.eval(r), *modified) {
+                Ok(when) => when,
+                Err(_) => return,
+            },
+        };
+        let Some((date, control)) = when.resolve(base::clock::unix_seconds(), r.out.last_modified) else { return };
+        r.out.replace("Expires", date.to_vec());
+        match control {
+            Control::NoCache => r.out.replace("Cache-Control", "no-cache"),
+            Control::MaxAge(age) => {
+                let mut value = Vec::with_capacity(32);
+                value.extend_from_slice(b"max-age=");
+                http_engine::head_out::number(age.max(0) as u64, &mut value);
+                r.out.replace("Cache-Control", value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms() {
+        for (text, modified, want) in [
+            ("epoch", false, Ok(When::Epoch)),
+            ("max", false, Ok(When::Max)),
+            ("off", false, Ok(When::Off)),
+            ("30d", false, Ok(When::Access(30 * 86_400))),
+            ("+1h", false, Ok(When::Access(3600))),
+            ("-1", false, Ok(When::Access(-1))),
+            ("@15h30m", false, Ok(When::Daily(55_800))),
+            ("@25h", false, Err("daily time value must be less than 24 hours")),
+            ("@1h", true, Err("daily time cannot be used with \"modified\" parameter")),
+            ("-24h", true, Ok(When::Modified(-86_400))),
+            ("max", true, Err("invalid value")),
+            ("", false, Err("invalid value")),
+        ] {
+            assert_eq!(When::parse(text.as_bytes(), modified), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_cache_is_told() {
+        let control = |when: When, modified| when.resolve(1_000_000, modified).map(|(_, control)| control);
+        assert_eq!(control(When::Access(60), None), Some(Control::MaxAge(60)));
+        assert_eq!(control(When::Access(-60), None), Some(Control::NoCache));
+        assert_eq!(control(When::Modified(60), Some(1_000_000 - 20)), Some(Control::MaxAge(40)));
+        assert_eq!(control(When::Modified(60), Some(1_000_000 - 100)), Some(Control::NoCache));
+        assert_eq!(control(When::Modified(-60), Some(2_000_000)), Some(Control::NoCache));
+        assert_eq!(control(When::Modified(60), None), Some(Control::MaxAge(60)));
+        assert_eq!(control(When::Off, None), None);
+    }
+
+    #[test]
+    fn daily_is_within_a_day() {
+        for now in [0, 1_700_000_000, 1_711_846_800, 1_729_990_800] {
+            for seconds in [0, 1, 43_200, 86_399] {
+                let at = next_time(now, seconds);
+                assert!(at > now && at - now <= 90_000, "{now} {seconds} {at}");
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Request fields; new values are appended to the head's bytes.
+
+use super::lines::{Item, Line};
+use http_engine::{Flow, Handler, Request};
+use std::sync::Arc;
+
+use http_types::{Field, Fields, Known, Span, known};
+
+pub struct Incoming(pub Vec<Arc<Line>>);
+
+/// Fields of a head at most, including added ones.
+const FIELDS_MAX: usize = 10_000;
+
+impl Handler for Incoming {
+    fn run(&self, r: &mut Request) -> Flow {
+        for line in &self.0 {
+            if !line.types.is_empty() {
+                let media = r.header(Known::ContentType).filter(|media| !media.is_empty());
+                if !media.is_some_and(|media| line.types.iter().any(|wanted| wanted == media)) {
+                    continue;
+                }
+            }
+            for item in &line.fields {
+                let value = match &item.value {
+                    None => Vec::new(),
+                    Some(value) => {
+                        let value = value.eval(r);
+                        match r.field_value("more_set_input_headers", &item.name, value) {
+                            Some(value) => value,
+                            None => continue,
+                        }
+                    }
+                };
+                set(r, item, &value, line.replace);
+            }
+        }
+        Flow::Declined
+    }
+}
+
+/// Tells whether a field delimits the request; wildcards never match it.
+fn frames(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding")
+}
+
+/// Sets a field; an empty value removes it. `only`: does not add it.
+fn set(r: &mut Request, item: &Item, value: &[u8], only: bool) {
+    let mut place = None;
+    let mut fields = Fields::default();
+    for mut field in std::mem::take(&mut r.head.fields.all) {
+        let name = field.name.of(&r.buf);
+        if item.is(name) && !frames(name) {
+            if value.is_empty() || place.is_some() {
+                continue;
+            }
+            field.value = written(&mut r.buf, value);
+            place = Some(field.value);
+        }
+        fields.push(field);
+    }
+    if place.is_none() && !value.is_empty() && !only && fields.all.len() < FIELDS_MAX {
+        let (name, value) = (written(&mut r.buf, &item.name), written(&mut r.buf, value));
+        fields.push(Field { name, value, known: known(&item.name) });
+    }
+    r.head.fields = fields;
+    if item.is(b"host") {
+        let mut host = Vec::new();
+        match http_engine::path::host(value, &mut host) {
+            Some(port) => (r.target.host, r.target.host_port) = (host, port),
+            None if value.is_empty() => (r.target.host, r.target.host_port) = (Vec::new(), None),
+            // Not a host: keeps the request's.
+            None => {}
+        }
+    }
+}
+
+fn written(buf: &mut Vec<u8>, text: &[u8]) -> Span {
+    let start = buf.len() as u32;
+    buf.extend_from_slice(text);
+    Span { start, end: buf.len() as u32 }
+}

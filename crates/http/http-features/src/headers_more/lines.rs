@@ -1,0 +1,222 @@
+//! Parses the lines: options and fields.
+
+use conf_schema::{Cx, Directive, Given, Problem, Value};
+use http_engine::Template;
+use http_engine::clean::one_line;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// Options of one of the four directives.
+pub trait LinesKind: Clone + 'static {
+    const SYNTAX: &'static str;
+    const OPTIONS: &'static [u8];
+    const SETS: bool;
+    /// Names of framing fields, which must not be changed.
+    const FRAMING: &'static [&'static str];
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $Name:ident $syntax:literal $options:literal $sets:literal $framing:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $Name;
+        impl LinesKind for $Name {
+            const SYNTAX: &'static str = $syntax;
+            const OPTIONS: &'static [u8] = $options;
+            const SETS: bool = $sets;
+            const FRAMING: &'static [&'static str] = $framing;
+        }
+    )*};
+}
+
+kinds! {
+    SetOut "[-t types] [-s statuses] [-a] field ..." b"sa" true &["content-length", "transfer-encoding", "connection"];
+    ClearOut "[-t types] [-s statuses] name ..." b"s" false &["transfer-encoding", "connection"];
+    SetIn "[-t types] [-r] field ..." b"r" true &["content-length", "transfer-encoding"];
+    ClearIn "[-t types] name ..." b"" false &["content-length", "transfer-encoding"];
+}
+
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Enclosing blocks with lines.
+    pub depth: usize,
+    /// Index among all lines of the configuration.
+    pub number: usize,
+    /// Empty: any type.
+    pub types: Vec<Vec<u8>>,
+    /// Empty: any status.
+    pub statuses: Vec<u16>,
+    /// `-a`: keeps existing fields.
+    pub append: bool,
+    /// `-r`: replaces only.
+    pub replace: bool,
+    pub fields: Vec<Item>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Item {
+    pub name: Arc<[u8]>,
+    pub wildcard: bool,
+    /// `None`: removes the field.
+    pub value: Option<Template>,
+}
+
+impl Item {
+    pub fn is(&self, name: &[u8]) -> bool {
+        match self.wildcard {
+            true => name.get(..self.name.len()).is_some_and(|start| start.eq_ignore_ascii_case(&self.name)),
+            false => name.eq_ignore_ascii_case(&self.name),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Lines<K> {
+    all: Vec<Arc<Line>>,
+    kind: PhantomData<K>,
+}
+
+impl<K> Lines<K> {
+    pub fn all(&self) -> &[Arc<Line>] {
+        &self.all
+    }
+}
+
+impl<K: Clone> Lines<K> {
+    /// Prepends the enclosing block's lines.
+    pub fn under(inner: &mut Option<Given<Lines<K>>>, outer: &Option<Given<Lines<K>>>, depth: usize) {
+        let Some(own) = inner else {
+            inner.clone_from(outer);
+            return;
+        };
+        let mut all = outer.as_ref().map(|given| given.value.all.clone()).unwrap_or_default();
+        let deeper = |line: &Arc<Line>| Arc::new(Line { depth, ..Line::clone(line) });
+        all.extend(own.value.all.iter().map(deeper));
+        own.value.all = all;
+    }
+}
+
+/// Number of lines so far, in [`Cx`].
+#[derive(Default)]
+struct Count(usize);
+
+impl<K: LinesKind> Value for Lines<K> {
+    const SYNTAX: &'static str = K::SYNTAX;
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let directive = d.name.text().into_owned();
+        cx.get::<Count>().0 += 1;
+        let number = cx.get::<Count>().0;
+        let mut line = Line {
+            depth: 0,
+            number,
+            types: Vec::new(),
+            statuses: Vec::new(),
+            append: false,
+            replace: false,
+            fields: Vec::new(),
+        };
+        let mut words = d.args.iter().enumerate();
+        while let Some((index, word)) = words.next() {
+            let text = word.text();
+            let [b'-', option] = *word.bytes.as_slice() else {
+                if word.bytes.starts_with(b"-") {
+                    return Err(Problem::says(format!("{directive}: invalid option name: \"{text}\"")).at(index));
+                }
+                if !word.bytes.is_empty() {
+                    line.fields.push(item::<K>(cx, d, index)?);
+                }
+                continue;
+            };
+            if option != b't' && !K::OPTIONS.contains(&option) {
+                return Err(Problem::says(format!("{directive}: invalid option name: \"{text}\"")).at(index));
+            }
+            match option {
+                b'a' => line.append = true,
+                b'r' => line.replace = true,
+                option => {
+                    let Some((index, list)) = words.next() else {
+                        let option = char::from(option);
+                        return Err(
+                            Problem::says(format!("{directive}: option -{option} takes an argument.")).at(index)
+                        );
+                    };
+                    let list =
+                        list.bytes.split(|c| matches!(c, b' ' | b'\t' | b'\r' | b'\n')).filter(|w| !w.is_empty());
+                    match option {
+                        b't' => line.types.extend(list.map(<[u8]>::to_vec)),
+                        _ => line.statuses.extend(statuses(&directive, list).map_err(|p| p.at(index))?),
+                    }
+                }
+            }
+        }
+        if line.append && line.fields.iter().any(|field| BUILT_IN.iter().any(|name| field.is(name.as_bytes()))) {
+            let text = format!("{directive}: can not append builtin headers");
+            return Err(Problem::says(text).hint("a message has at most one such field"));
+        }
+        Ok(Lines { all: vec![Arc::new(line)], kind: PhantomData })
+    }
+    fn append(&mut self, later: Self) {
+        self.all.extend(later.all);
+    }
+}
+
+/// Fields that occur once in a response.
+const BUILT_IN: [&str; 11] = [
+    "server",
+    "date",
+    "content-encoding",
+    "location",
+    "refresh",
+    "last-modified",
+    "content-range",
+    "accept-ranges",
+    "expires",
+    "etag",
+    "content-type",
+];
+
+fn statuses<'a>(directive: &str, list: impl Iterator<Item = &'a [u8]>) -> Result<Vec<u16>, Problem> {
+    list.map(|text| {
+        let wrong = || {
+            let shown = String::from_utf8_lossy(text);
+            Problem::says(format!("{directive}: invalid status code \"{shown}\""))
+                .hint("statuses, with spaces between them")
+        };
+        std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or_else(wrong)
+    })
+    .collect()
+}
+
+fn item<K: LinesKind>(cx: &mut Cx, d: &Directive, index: usize) -> Result<Item, Problem> {
+    let directive = d.name.text().into_owned();
+    let text = d.args.get(index).map(|w| w.bytes.clone()).unwrap_or_default();
+    // As in the module, a space ends the name, too.
+    let text = text.trim_ascii_start();
+    let end = text.iter().position(|c| *c == b':' || c.is_ascii_whitespace()).unwrap_or(text.len());
+    let (name, rest) = text.split_at_checked(end).unwrap_or((text, b""));
+    let from = rest.iter().position(|c| *c != b':' && !c.is_ascii_whitespace()).unwrap_or(rest.len());
+    let value = rest.get(from..).unwrap_or_default();
+    let shown = String::from_utf8_lossy(text).into_owned();
+    let wildcard = !K::SETS && name.ends_with(b"*");
+    let name = if wildcard { name.strip_suffix(b"*").unwrap_or(name) } else { name };
+    if name.is_empty() {
+        let what = if wildcard { "wildcard key too short" } else { "no key found in the header argument" };
+        return Err(Problem::says(format!("{directive}: {what}: {shown}")).at(index));
+    }
+    if !name.iter().all(|c| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(c)) {
+        return Err(Problem::says(format!("{directive}: invalid field name in \"{shown}\"")).at(index));
+    }
+    let item = Item { name: name.into(), wildcard, value: None };
+    if !wildcard && let Some(framing) = K::FRAMING.iter().find(|framing| item.is(framing.as_bytes())) {
+        let text = format!("{directive}: \"{framing}\" cannot be changed");
+        return Err(Problem::says(text)
+            .at(index)
+            .hint("the field delimits the message; a configuration cannot set it"));
+    }
+    let value = match K::SETS && !value.is_empty() {
+        true => Some(Template::compile(cx, d, &one_line(value)).map_err(|p| p.at(index))?),
+        false => None,
+    };
+    Ok(Item { value, ..item })
+}

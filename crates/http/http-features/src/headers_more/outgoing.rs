@@ -1,0 +1,125 @@
+//! Fields of responses.
+
+use super::lines::{Item, Line};
+use http_engine::response::OutField;
+use http_engine::{Body, Filter, Request, Str};
+use observe::clock::parse_http_time;
+use std::sync::Arc;
+
+pub struct Outgoing(pub Vec<Arc<Line>>);
+
+impl Filter for Outgoing {
+    fn name(&self) -> &'static str {
+        "headers_more"
+    }
+    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+        for line in &self.0 {
+            let (media, status) = (r.out.content_type.bytes(), r.out.status);
+            if (!line.types.is_empty() && !line.types.iter().any(|wanted| wanted == media))
+                || (!line.statuses.is_empty() && !line.statuses.contains(&status))
+            {
+                continue;
+            }
+            for item in &line.fields {
+                let value = match &item.value {
+                    None => Vec::new(),
+                    Some(value) => {
+                        let value = value.eval(r);
+                        let Some(value) = r.field_value("more_set_headers", &item.name, value) else { continue };
+                        value
+                    }
+                };
+                set(r, item, value, line.append);
+            }
+        }
+        Ok(body)
+    }
+}
+
+/// Sets a field; an empty value removes it.
+fn set(r: &mut Request, item: &Item, value: Vec<u8>, append: bool) {
+    let gone = value.is_empty();
+    if append {
+        if !gone {
+            r.out.add(Str::Shared(item.name.clone()), value);
+        }
+        return;
+    }
+    if item.wildcard {
+        return clear_all(r, item);
+    }
+    let out = &mut r.out;
+    match item.name.to_ascii_lowercase().as_slice() {
+        b"server" => (out.server, out.no_server) = (value.into(), gone),
+        b"date" => (out.date, out.no_date) = (value.into(), gone),
+        b"etag" => out.etag = value.into(),
+        b"location" => {
+            out.location = value.into();
+            r.reply.old_location = Str::default();
+        }
+        b"content-encoding" => out.content_encoding = value.into(),
+        b"last-modified" => {
+            out.last_modified = parse_http_time(&value);
+            out.last_modified_text = value.into();
+        }
+        b"content-type" => (out.content_type, out.charset) = media(value),
+        // Removed only: the body becomes chunked.
+        b"content-length" => {
+            out.content_length = None;
+            r.reply.expect_trailers = true;
+        }
+        b"accept-ranges" if gone || value == b"bytes" => {
+            out.ranges_allowed &= !gone;
+            out.accept_ranges = Some(!gone);
+        }
+        _ => plain(r, item, value),
+    }
+    r.out.settle();
+}
+
+/// Sets a listed field: the first of its name gets the value, others are removed.
+fn plain(r: &mut Request, item: &Item, value: Vec<u8>) {
+    let mut value = Some(value).filter(|value| !value.is_empty());
+    r.out.fields.retain_mut(|field| {
+        if !item.is(field.name.bytes()) {
+            return true;
+        }
+        let Some(value) = value.take() else { return false };
+        *field = OutField { name: Str::Shared(item.name.clone()), value: value.into() };
+        true
+    });
+    if let Some(value) = value {
+        r.out.add(Str::Shared(item.name.clone()), value);
+    }
+}
+
+fn clear_all(r: &mut Request, item: &Item) {
+    r.out.fields.retain(|field| !item.is(field.name.bytes()));
+    let out = &mut r.out;
+    for (name, slot) in [
+        ("ETag", &mut out.etag),
+        ("Location", &mut out.location),
+        ("Content-Encoding", &mut out.content_encoding),
+        ("Last-Modified", &mut out.last_modified_text),
+    ] {
+        if item.is(name.as_bytes()) {
+            *slot = Str::default();
+        }
+    }
+}
+
+/// Splits a media type and its charset.
+fn media(value: Vec<u8>) -> (Str, Str) {
+    let semicolons = value.iter().enumerate().filter(|(_, c)| **c == b';');
+    for (at, _) in semicolons {
+        let rest = value.get(at + 1..).unwrap_or_default().trim_ascii_start();
+        if let Some((name, charset)) = rest.split_at_checked(8)
+            && name.eq_ignore_ascii_case(b"charset=")
+        {
+            let charset = charset.strip_prefix(b"\"").unwrap_or(charset);
+            let charset = charset.strip_suffix(b"\"").unwrap_or(charset);
+            return (value.get(..at).unwrap_or_default().to_vec().into(), charset.to_vec().into());
+        }
+    }
+    (value.into(), Str::default())
+}

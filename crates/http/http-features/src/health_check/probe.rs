@@ -1,0 +1,147 @@
+//! Probes one server and judges its response.
+
+use super::Round;
+use super::matching::{Match, plain};
+use base::clock;
+use bytes::Bytes;
+use http_client::{Failure, Limits, Reader, Step, send};
+use http_engine::path::CanonicalPath;
+use http_engine::{Begun, Connection, HttpPlan, ListenerRef, Request};
+use http_types::{Method, ResponseHead, Span};
+use http_upstream::probing::{Prober, Probing};
+use http_upstream::upstream_state::{Try, UpstreamState};
+use net::Address;
+use runtime::time::timeout;
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use upstream::{Answer, Options, Peer, Stream};
+use wire_h1::{HeadLimits, HeadParser};
+
+const BODY_MAX: usize = 256 * 1024;
+
+pub struct Kept {
+    stream: Stream,
+    opened: clock::Instant,
+}
+
+/// Checks a server once; returns the reason of a failure.
+pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<Kept>) -> Result<(), String> {
+    let Some(plan) = round.plan.upgrade() else { return Ok(()) };
+    let location = plan.locations.get(round.location);
+    let Some(Probing(prober)) = location.and_then(|l| l.ext::<Probing>()).cloned() else { return Ok(()) };
+    let mut r = request(plan, round.location, &round.check.uri, &round.group.name);
+    let old = kept.take().filter(|k| {
+        let age = clock::now().millis_since(k.opened);
+        round.check.keepalive_ms.is_some_and(|most| age < most)
+    });
+    let reused = old.is_some();
+    match ask(round, peer, &*prober, &mut r, old, kept).await {
+        // The server may have closed the kept connection: a new one decides.
+        Err(_) if reused => ask(round, peer, &*prober, &mut r, None, kept).await,
+        done => done,
+    }
+}
+
+/// Creates a request without a client, for the request fields of the location.
+fn request(plan: Arc<HttpPlan>, location: usize, uri: &str, group: &str) -> Box<Request> {
+    let mut r = Box::<Request>::default();
+    r.scope.server = plan.locations.get(location).map_or(0, |location| location.server);
+    // `Host`: the server's name, or the group's.
+    let name =
+        plan.servers.get(r.scope.server).map_or_else(String::new, |s| String::from_utf8_lossy(&s.name).into_owned());
+    let host = if name.is_empty() || name.starts_with(['~', '*']) { group.to_string() } else { name };
+    r.target.host = host.to_ascii_lowercase().into_bytes();
+    r.scope.location = location;
+    r.scope.plan = Some(Rc::new(plan));
+    r.accounting.started = clock::now();
+    r.buf = format!("GET {uri} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
+    let bytes = r.buf.clone();
+    // Always valid; an empty head would be harmless.
+    let _ = HeadParser::default().parse(&bytes, &HeadLimits::default(), &mut r.head);
+    r.target.path = CanonicalPath::made(uri.split('?').next().unwrap_or_default().into()).unwrap_or_default();
+    let nowhere = Rc::new(net::Address::Unix("".into()));
+    r.scope.connection = Some(Rc::new(Connection {
+        number: 0,
+        peer: None,
+        local: nowhere.clone(),
+        listener: ListenerRef::new(nowhere),
+        requests: Cell::new(1),
+        nodelay: Cell::new(true),
+        started: clock::now(),
+        proxy: None,
+        socket: None,
+        tls: None,
+        begun: Begun::default(),
+    }));
+    r
+}
+
+async fn ask(
+    round: &Round,
+    peer: &Arc<Peer>,
+    prober: &dyn Prober,
+    r: &mut Request,
+    old: Option<Kept>,
+    kept: &mut Option<Kept>,
+) -> Result<(), String> {
+    let times = prober.timeouts();
+    let connection = match old {
+        Some(kept) => kept,
+        None => {
+            let address = match (&peer.spec.address, round.check.port) {
+                (Address::Ip(ip), Some(port)) => Address::Ip(SocketAddr::new(ip.ip(), port)),
+                (address, _) => address.clone(),
+            };
+            let connected = timeout(times.connect, Stream::connect(&address, &Options::default())).await;
+            let connected = connected.map_err(|_| Failure::TimedOut(Step::Connect))?;
+            let mut stream = connected.map_err(|e| Failure::Io(Step::Connect, e))?;
+            if let Some(wanted) = prober.tls(r, address.to_string())? {
+                let tls = wanted.stream().map_err(|why| why.to_string())?;
+                let shaken = timeout(times.connect, stream.handshake(tls)).await;
+                shaken.map_err(|_| Failure::TimedOut(Step::Handshake))?.map_err(Failure::Handshake)?;
+            }
+            clock::update();
+            Kept { stream, opened: clock::now() }
+        }
+    };
+    let close = round.check.keepalive_ms.is_none();
+    let bytes = prober.request(r, &round.check.uri, close);
+    send(&connection.stream, &bytes, times.send).await?;
+
+    let limits = Limits { head: prober.head_max(), body: BODY_MAX, idle: times.read };
+    let mut reader = Reader::new(&connection.stream, Method::Get, limits);
+    let (head, bytes) = reader.head().await?;
+    match &round.matching {
+        None => plain(head.status)?,
+        Some(matching) => {
+            let text = |span: Span| span.of(&bytes).to_vec();
+            let fields: Vec<_> = head.fields.all.iter().map(|f| (text(f.name), text(f.value))).collect();
+            matching.head(head.status, &fields)?;
+            note(r, peer, head, bytes.into());
+            matching.required(r)?;
+        }
+    }
+    let reusable = !close && reader.keep_alive();
+    let wants_body = round.matching.as_deref().is_some_and(Match::wants_body);
+    if !wants_body && !reusable {
+        return Ok(());
+    }
+    let (body, ended) = reader.body().await?;
+    if let Some(matching) = &round.matching {
+        matching.body(&body)?;
+    }
+    if reusable && reader.keep_alive() && ended {
+        *kept = Some(connection);
+    }
+    Ok(())
+}
+
+fn note(r: &mut Request, peer: &Peer, head: ResponseHead, buf: Bytes) {
+    if let Some(state) = UpstreamState::of(r) {
+        state.tries.clear();
+        state.tries.push(Try { status: head.status, ..Try::new(peer.text.clone(), clock::now()) });
+        state.answer = Some(Rc::new(Answer { head, buf }));
+    }
+}

@@ -1,0 +1,230 @@
+//! The request in terms of Apache's variables.
+
+use super::walk::Walk;
+use htaccess::rewrite::{Asks, PathKind};
+use htaccess::settings::EnvRule;
+use http_engine::files::Kind as FileKind;
+use http_engine::path::FilePath;
+use http_engine::{Request, special};
+use net::Address;
+use observe::Level;
+use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+/// Key of a rule's type (`[T=]`) among the variables; no file can set it.
+pub const MEDIA: &str = "\0type";
+/// Variables per request at most.
+const ENV_MAX: usize = 1_000;
+
+type Env = Vec<(String, Option<Vec<u8>>)>;
+
+/// Latest value of a variable, first case-sensitively, then without case.
+pub fn find(env: &Env, name: &str) -> Option<Vec<u8>> {
+    let latest = env.iter().rev();
+    let found = latest.clone().find(|(own, _)| own == name);
+    found
+        .or_else(|| latest.clone().find(|(own, _)| own.eq_ignore_ascii_case(name)))
+        .and_then(|(_, value)| value.clone())
+}
+
+/// Variables after an internal redirect: old ones as `REDIRECT_...` (Apache: `internal_internal_redirect`). `here`:
+/// caused by a directory.
+pub fn after_redirect(r: &Request, here: bool, old: Env) -> Env {
+    if old.is_empty() && !r.progress.internal && !here {
+        return old;
+    }
+    let mut env: Env = Vec::new();
+    for (name, value) in old.into_iter().rev().filter(|(name, _)| name != MEDIA) {
+        let name = format!("REDIRECT_{name}");
+        if !env.iter().any(|(own, _)| *own == name) && env.len() < ENV_MAX && name.len() < 200 {
+            env.push((name, value));
+        }
+    }
+    let status = if r.progress.error_status == 0 { 200 } else { r.progress.error_status };
+    env.push(("REDIRECT_STATUS".into(), Some(status.to_string().into_bytes())));
+    env.push(("REDIRECT_URL".into(), Some(r.target.path.to_vec())));
+    env
+}
+
+pub fn origin(r: &Request) -> String {
+    let connection = r.connection();
+    let scheme = if connection.tls.is_some() { "https" } else { "http" };
+    let default = if connection.tls.is_some() { 443 } else { 80 };
+    let host = String::from_utf8_lossy(if r.target.host.is_empty() { &r.srv().name } else { &r.target.host });
+    match r.target.host_port.filter(|port| *port != default) {
+        Some(port) => format!("{scheme}://{host}:{port}"),
+        None => format!("{scheme}://{host}"),
+    }
+}
+
+pub struct Values {
+    pub env: Env,
+    pub peer: Option<IpAddr>,
+    pub local: Option<IpAddr>,
+    pub method: String,
+    uri: Vec<u8>,
+    protocol: String,
+    fields: Vec<(String, Vec<u8>)>,
+}
+
+impl Values {
+    pub fn new(r: &Request, env: Env) -> Values {
+        let connection = r.connection();
+        let local = match &*connection.local {
+            Address::Ip(address) => Some(address.ip()),
+            Address::Unix(_) => None,
+        };
+        Values {
+            env,
+            peer: connection.peer.map(|peer| peer.ip().to_canonical()),
+            local,
+            method: String::from_utf8_lossy(r.head.method_span.of(&r.buf)).into_owned(),
+            uri: r.target.path.to_vec(),
+            protocol: String::from_utf8_lossy(r.head.protocol.of(&r.buf)).into_owned(),
+            fields: r
+                .headers()
+                .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), value.to_vec()))
+                .collect(),
+        }
+    }
+    /// Applies conditional rules first, as mod_setenvif precedes mod_env. Fails when a pattern exceeds its limits.
+    pub fn set(&mut self, rules: &[Arc<EnvRule>]) -> Result<(), String> {
+        let (first, second): (Vec<&Arc<EnvRule>>, Vec<&Arc<EnvRule>>) =
+            rules.iter().partition(|rule| rule.when.is_some());
+        for rule in first.into_iter().chain(second) {
+            let mut groups = Vec::new();
+            if let Some((attribute, pattern)) = &rule.when {
+                let found = pattern.groups(&self.attribute(attribute))?;
+                if found.is_some() == pattern.negated {
+                    continue;
+                }
+                groups = found.unwrap_or_default();
+            }
+            for (name, value) in &rule.set {
+                let value = value.as_ref().map(|text| replace_groups(text, &groups));
+                if self.env.len() < ENV_MAX {
+                    self.env.push((name.clone(), value));
+                }
+            }
+        }
+        Ok(())
+    }
+    fn attribute(&self, name: &str) -> Vec<u8> {
+        let address = |ip: Option<IpAddr>| ip.map_or(Vec::new(), |ip| ip.to_string().into_bytes());
+        match name.to_ascii_lowercase().as_str() {
+            "remote_addr" | "remote_host" => address(self.peer),
+            "server_addr" => address(self.local),
+            "request_method" => self.method.clone().into_bytes(),
+            "request_protocol" => self.protocol.clone().into_bytes(),
+            "request_uri" => self.uri.clone(),
+            _ => match self.field(name) {
+                Some(value) => value.to_vec(),
+                None => find(&self.env, name).unwrap_or_default(),
+            },
+        }
+    }
+    fn field(&self, name: &str) -> Option<&[u8]> {
+        self.fields.iter().find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_slice())
+    }
+}
+
+fn replace_groups(text: &str, groups: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut bytes = text.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        match (byte, bytes.peek()) {
+            (b'$', Some(digit @ b'0'..=b'9')) if !groups.is_empty() => {
+                out.extend_from_slice(groups.get(usize::from(digit - b'0')).map_or(&[][..], Vec::as_slice));
+                bytes.next();
+            }
+            _ => out.push(byte),
+        }
+    }
+    out
+}
+
+pub struct Machine<'a> {
+    pub r: &'a mut Request,
+    pub values: &'a Values,
+    pub root: &'a FilePath,
+    pub file: Vec<u8>,
+}
+
+impl Asks for Machine<'_> {
+    fn variable(&mut self, name: &str) -> Vec<u8> {
+        let text = |text: &str| text.as_bytes().to_vec();
+        let field = |values: &Values, name: &str| values.field(name).unwrap_or_default().to_vec();
+        let connection = self.r.connection();
+        let port =
+            |address: Option<std::net::SocketAddr>| address.map_or(Vec::new(), |a| a.port().to_string().into_bytes());
+        if let Some(name) = name.strip_prefix("HTTP:") {
+            return field(self.values, name);
+        }
+        match name {
+            "HTTP_USER_AGENT" => field(self.values, "User-Agent"),
+            "HTTP_REFERER" => field(self.values, "Referer"),
+            "HTTP_COOKIE" => field(self.values, "Cookie"),
+            "HTTP_FORWARDED" => field(self.values, "Forwarded"),
+            "HTTP_HOST" => field(self.values, "Host"),
+            "HTTP_ACCEPT" => field(self.values, "Accept"),
+            "HTTP_PROXY_CONNECTION" => field(self.values, "Proxy-Connection"),
+            "HTTPS" => text(if connection.tls.is_some() { "on" } else { "off" }),
+            "REQUEST_SCHEME" => text(if connection.tls.is_some() { "https" } else { "http" }),
+            "REMOTE_ADDR" | "REMOTE_HOST" => self.values.peer.map_or(Vec::new(), |ip| ip.to_string().into_bytes()),
+            "REMOTE_PORT" => port(connection.peer),
+            "REQUEST_METHOD" => text(&self.values.method),
+            "SERVER_NAME" if !self.r.target.host.is_empty() => self.r.target.host.clone(),
+            "SERVER_NAME" => self.r.srv().name.clone(),
+            "SERVER_ADDR" => self.values.local.map_or(Vec::new(), |ip| ip.to_string().into_bytes()),
+            "SERVER_PORT" => match &*connection.local {
+                Address::Ip(address) => port(Some(*address)),
+                Address::Unix(_) => Vec::new(),
+            },
+            "SERVER_PROTOCOL" => text(&self.values.protocol),
+            "SERVER_SOFTWARE" => text("tidegate"),
+            "THE_REQUEST" => self.r.head.line.of(&self.r.buf).to_vec(),
+            "DOCUMENT_ROOT" | "CONTEXT_DOCUMENT_ROOT" => match Walk::of(self.r) {
+                Ok(Some(walk)) => walk.root.into_bytes(),
+                _ => Vec::new(),
+            },
+            "IS_SUBREQ" => text(if self.r.is_subrequest() { "true" } else { "false" }),
+            name => match name.strip_prefix("ENV:") {
+                Some(name) => find(&self.values.env, name).unwrap_or_default(),
+                None => Vec::new(),
+            },
+        }
+    }
+    fn look(&mut self, path: &[u8], constant: bool) -> PathKind {
+        // A client that influences the path must not learn which files exist.
+        if !constant && !self.root.holds(path) {
+            return PathKind::default();
+        }
+        let bare = path.strip_suffix(b"/").filter(|bare| !bare.is_empty()).unwrap_or(path);
+        let Ok((kind, size)) = special::probe(self.r, bare) else { return PathKind::default() };
+        // A file has no final slash.
+        let is_file = kind == FileKind::File && !path.ends_with(b"/");
+        let named = std::path::Path::new(std::ffi::OsStr::from_bytes(bare));
+        let link = || std::fs::symlink_metadata(named).ok();
+        PathKind {
+            is_file,
+            is_folder: kind == FileKind::Folder,
+            is_link: link().is_some_and(|meta| meta.is_symlink()),
+            is_executable: is_file && link().is_some_and(|meta| meta.mode() & 0o111 != 0),
+            size,
+        }
+    }
+    fn note(&mut self, line: u32, words: &dyn Fn() -> String) {
+        if self.r.trace().is_some() {
+            let place = String::from_utf8_lossy(&self.file).into_owned();
+            self.r.note(http_engine::trace::StepKind::Rewrite, conf_schema::At::default(), |_| {
+                format!("{place}:{line}: {}", words())
+            });
+        }
+        if self.r.loc().core.error_log.wants(Level::Debug) {
+            let place = String::from_utf8_lossy(&self.file).into_owned();
+            self.r.log(Level::Debug, format_args!("{place}:{line}: {}", words()));
+        }
+    }
+}

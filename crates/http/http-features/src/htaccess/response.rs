@@ -1,0 +1,154 @@
+//! Response settings of directories: fields, types, expiry (mod_headers, mod_mime, mod_expires).
+
+use super::HtaccessState;
+use super::request::{MEDIA, find};
+use htaccess::Settings;
+use htaccess::settings::{HeaderAction, HeaderRule};
+use http_engine::{Request, Str};
+
+pub struct Fields;
+
+pub fn media_type(settings: &Settings, name: &[u8]) -> Option<String> {
+    if let Some(forced) = &settings.force_type {
+        return Some(forced.clone());
+    }
+    let extension = extension(name)?;
+    settings.types.iter().find(|(own, _)| *own == extension).map(|(_, media)| media.clone())
+}
+
+fn extension(name: &[u8]) -> Option<String> {
+    let dot = name.iter().rposition(|byte| *byte == b'.')?;
+    Some(String::from_utf8_lossy(name.get(dot + 1..)?).to_ascii_lowercase())
+}
+
+/// Applies everything to the head of a response.
+pub fn fields(r: &mut Request) {
+    let Some(state) = r.ext::<HtaccessState>() else { return };
+    let (settings, env, modified) = (state.settings.clone(), state.env.clone(), state.modified);
+    // Application responses count as success, whatever their status.
+    let success = r.progress.error_status == 0;
+    if success {
+        if let Some(media) = find(&env, MEDIA) {
+            r.out.content_type = media.into();
+        }
+        charset(r, &settings);
+    }
+    if r.progress.error_status < 400 {
+        expires(r, &settings, modified);
+    }
+    for rule in settings.headers.iter().filter(|rule| success || rule.always) {
+        let wanted = rule.env.as_ref().is_none_or(|name| match name.strip_prefix('!') {
+            Some(name) => find(&env, name).is_none(),
+            None => find(&env, name).is_some(),
+        });
+        if wanted {
+            field(r, rule, &value(&rule.value, &env));
+        }
+    }
+}
+
+fn charset(r: &mut Request, settings: &Settings) {
+    let media = r.out.content_type.bytes().to_ascii_lowercase();
+    if media.contains(&b';') || !r.out.charset.bytes().is_empty() {
+        return;
+    }
+    let name = r.target.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
+    let by_name = extension(&name).and_then(|own| settings.charsets.iter().find(|(known, _)| *known == own));
+    // An application's response is independent of its file's name.
+    if let Some((_, charset)) = by_name.filter(|_| r.loc().content.is_none()) {
+        r.out.charset = charset.clone().into_bytes().into();
+    } else if let Some(Some(charset)) = &settings.default_charset
+        && matches!(media.as_slice(), b"text/html" | b"text/plain")
+    {
+        r.out.charset = charset.clone().into_bytes().into();
+    }
+}
+
+/// `Expires` and `Cache-Control: max-age`.
+fn expires(r: &mut Request, settings: &Settings, modified: Option<i64>) {
+    if settings.expires_active != Some(true) || r.out.field(b"Expires").is_some() {
+        return;
+    }
+    let media = String::from_utf8_lossy(r.out.content_type.bytes()).to_ascii_lowercase();
+    let media = media.split(';').next().unwrap_or_default().trim().to_string();
+    let major = format!("{}/*", media.split('/').next().unwrap_or_default());
+    let by_type = |wanted: &str| settings.expires_by_type.iter().find(|(own, _)| own == wanted).map(|(_, e)| *e);
+    let Some(rule) = by_type(&media).or_else(|| by_type(&major)).or(settings.expires_default) else { return };
+    let now = base::clock::unix_seconds() as i64;
+    let from = if rule.from_modification { modified.unwrap_or(now) } else { now };
+    let until = from.saturating_add(rule.seconds);
+    let age = until.saturating_sub(now).max(0);
+    r.out.add("Expires", http_engine::head_out::date_text(until).to_vec());
+    append(r, "Cache-Control", format!("max-age={age}").as_bytes(), true);
+}
+
+fn value(text: &str, env: &Vec<(String, Option<Vec<u8>>)>) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('%') {
+        out.extend_from_slice(rest.get(..at).unwrap_or_default().as_bytes());
+        rest = rest.get(at..).unwrap_or_default();
+        if let Some(after) = rest.strip_prefix("%%") {
+            out.push(b'%');
+            rest = after;
+        } else if let Some((name, after)) = rest.strip_prefix("%{").and_then(|inner| inner.split_once("}e")) {
+            out.extend(find(env, name).unwrap_or_else(|| b"(null)".to_vec()));
+            rest = after;
+        } else {
+            out.push(b'%');
+            rest = rest.get(1..).unwrap_or_default();
+        }
+    }
+    out.extend_from_slice(rest.as_bytes());
+    out
+}
+
+fn field(r: &mut Request, rule: &HeaderRule, value: &[u8]) {
+    let name = rule.name.as_str();
+    if name.eq_ignore_ascii_case("Content-Type") {
+        match rule.action {
+            HeaderAction::Unset => r.out.content_type = Str::default(),
+            HeaderAction::SetIfEmpty if !r.out.content_type.bytes().is_empty() => {}
+            _ => (r.out.content_type, r.out.charset) = (value.to_vec().into(), Str::default()),
+        }
+        return;
+    }
+    // Stored separately; a replacement joins the ordinary fields.
+    let replaces = matches!(rule.action, HeaderAction::Unset | HeaderAction::Set);
+    if replaces && name.eq_ignore_ascii_case("ETag") {
+        r.out.etag = Str::default();
+    } else if replaces && name.eq_ignore_ascii_case("Last-Modified") {
+        (r.out.last_modified, r.out.last_modified_text) = (None, Str::default());
+    } else if replaces && name.eq_ignore_ascii_case("Server") {
+        // Apache sets it itself, whatever a file says.
+        return;
+    }
+    match rule.action {
+        HeaderAction::Unset => r.out.remove(name.as_bytes()),
+        HeaderAction::Set => {
+            r.out.remove(name.as_bytes());
+            r.out.add(name.as_bytes().to_vec(), value.to_vec());
+        }
+        HeaderAction::SetIfEmpty => {
+            if r.out.field(name.as_bytes()).is_none() {
+                r.out.add(name.as_bytes().to_vec(), value.to_vec());
+            }
+        }
+        HeaderAction::Add => r.out.add(name.as_bytes().to_vec(), value.to_vec()),
+        HeaderAction::Append => append(r, name, value, false),
+        HeaderAction::Merge => append(r, name, value, true),
+    }
+}
+
+/// Appends to a field's list; `once`: unless present.
+fn append(r: &mut Request, name: &str, value: &[u8], once: bool) {
+    let Some(old) = r.out.field(name.as_bytes()).map(<[u8]>::to_vec) else {
+        r.out.add(name.as_bytes().to_vec(), value.to_vec());
+        return;
+    };
+    let there = old.split(|byte| *byte == b',').any(|part| part.trim_ascii() == value);
+    if !(once && there) {
+        r.out.remove(name.as_bytes());
+        r.out.add(name.as_bytes().to_vec(), [old.as_slice(), b", ", value].concat());
+    }
+}

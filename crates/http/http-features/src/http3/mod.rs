@@ -1,0 +1,90 @@
+//! http3 (nginx: `ngx_http_v3_module`): limits of HTTP/3 and QUIC, which are in `wire-h3` and `conn`.
+
+use conf_schema::value::{Flag, Number, Size, Text};
+use conf_schema::{Area, Contexts, Problem, Table, directives};
+use http_engine::plan::Http3;
+use http_engine::variable::Builtin;
+use http_engine::{BlockPlan, Feature};
+use http_types::Version;
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    /// The module's settings of a block.
+    pub struct Http3Conf from Http3Input {
+        /// Enables HTTP/3 on listeners with the `quic` parameter.
+        http3: Flag = "on",
+        /// Enables HTTP/0.9 over QUIC (`hq-interop`), the protocol of interoperability tests.
+        /// Differs: "on" is an error; clients have HTTP/3.
+        http3_hq: Flag = "off",
+        /// Requests that a client may have at a time.
+        http3_max_concurrent_streams: Number = "128",
+        /// Octets of a request's body that a client may send before the body is read.
+        http3_stream_buffer_size: Size = "64k",
+        /// Connection ids that a client may have the server keep: with each, the client can move to another address.
+        /// Differs: 2 to 5 are told to clients; smaller numbers count as 2, greater ones as 5.
+        quic_active_connection_id_limit: Number = "2",
+        /// Sends several datagrams with one system call, where the network card or the kernel splits them.
+        quic_gso: Flag = "off",
+        /// File with a secret for address validation tokens and stateless resets, so that they stay valid over restarts. Without it, a random
+        /// key is made when the program starts.
+        quic_host_key: Text,
+        /// Has clients prove their address before a handshake (a Retry packet). Each connection gives its client a token that proves the
+        /// address at the next one within 10 minutes, once.
+        quic_retry: Flag = "off",
+    }
+}
+
+/// Window that QUIC can express, and many connections can have.
+const BUFFER_MAX: u64 = 1 << 30;
+
+pub struct Http3Feature;
+
+impl Feature for Http3Feature {
+    fn table(&self) -> Table {
+        Http3Conf::table("http3", Area::Http)
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        ROWS
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<Http3Conf>() else { return Ok(()) };
+        if block.context != Contexts::server {
+            return Ok(());
+        }
+        if conf.http3_hq {
+            return Err(Problem::says("\"http3_hq on\" is not supported: this version has HTTP/3 alone over QUIC"));
+        }
+        let host_key = conf.quic_host_key.as_ref().map(|name| host_key(name, block)).transpose()?;
+        block.location.extensions.push(Arc::new(Http3 {
+            on: conf.http3,
+            streams_max: u32::try_from(conf.http3_max_concurrent_streams.0).unwrap_or(u32::MAX).max(1),
+            stream_buffer: conf.http3_stream_buffer_size.0.clamp(1, BUFFER_MAX) as u32,
+            retry: conf.quic_retry,
+            active_ids: conf.quic_active_connection_id_limit.0,
+            gso: conf.quic_gso,
+            host_key,
+        }));
+        Ok(())
+    }
+}
+
+fn host_key(name: &Text, block: &mut BlockPlan<'_>) -> Result<Arc<[u8]>, Problem> {
+    let path = block.cx.conf_full_name(&name.str());
+    let shown = path.display();
+    let bytes = block.cx.store.read(&path).map_err(|e| Problem::says(format!("open() \"{shown}\" failed ({e})")))?;
+    if bytes.is_empty() {
+        return Err(Problem::says(format!("\"{shown}\" zero key size")));
+    }
+    Ok(bytes)
+}
+
+static ROWS: &[Builtin] = &[Builtin::one(
+    "http3",
+    |r, out| {
+        let is_it = r.target.version == Version::Http30;
+        out.extend_from_slice(if is_it { b"h3" } else { b"" });
+        is_it
+    },
+    "The protocol as it was agreed on: `h3` for HTTP/3 connections; empty for others.",
+)];

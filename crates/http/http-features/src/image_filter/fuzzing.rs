@@ -1,0 +1,23 @@
+//! Body of the image fuzz target.
+
+use super::change::Wish;
+use super::head::{self, ImageFormat};
+use super::picture::{Output, change, pixels};
+
+/// Pixels of a fuzzed image at most; the real bound is not under test.
+const PIXELS_MAX: u64 = 1 << 20;
+
+/// Panics unless a decodable file, reduced, stays an image of its format.
+pub fn image(data: &[u8]) {
+    let Some(kind) = ImageFormat::of(data) else { return };
+    let _ = head::measure(kind, data);
+    if pixels(kind, data).is_ok_and(|pixels| pixels > PIXELS_MAX) {
+        return;
+    }
+    let output = Output { kind, jpeg_quality: 50, webp_quality: 50, interlace: true, transparency: true };
+    let wish = Wish { bounds: Some((3, 5)), crop: data.len().is_multiple_of(2), angle: 90, sharpen: 50, force: true };
+    if let Ok(Some(made)) = change(data, &wish, &output) {
+        assert_eq!(ImageFormat::of(&made), Some(kind));
+        assert!(pixels(kind, &made).is_ok());
+    }
+}

@@ -1,0 +1,160 @@
+//! index (nginx: `ngx_http_index_module`): looks URIs with a final slash up as files of that directory.
+
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::files::Kind;
+use http_engine::path::FilePath;
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, special};
+use http_types::Method;
+use observe::{Level, os};
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    pub struct IndexConf from IndexInput {
+        /// File names to try, in order, for a directory.
+        index: Names = "index.html",
+    }
+}
+
+#[derive(Clone)]
+pub struct Names(Arc<Vec<Template>>);
+
+impl Value for Names {
+    const SYNTAX: &'static str = "file ...";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let mut names = Vec::new();
+        for (index, word) in d.args.iter().enumerate() {
+            if word.bytes.is_empty() {
+                return Err(Problem::says("index \"\" in \"index\" directive is invalid").at(index));
+            }
+            if word.bytes.starts_with(b"/") && index + 1 != d.args.len() {
+                cx.warn(
+                    d,
+                    format!("only the last index in \"index\" directive should be absolute, \"{}\"", word.text()),
+                );
+            }
+            names.push(Template::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?);
+        }
+        Ok(Names(Arc::new(names)))
+    }
+    fn append(&mut self, later: Self) {
+        Arc::make_mut(&mut self.0).extend(later.0.iter().cloned());
+    }
+}
+
+pub struct Index;
+
+impl Feature for Index {
+    fn table(&self) -> Table {
+        IndexConf::table("index", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        if let Some(conf) = conf.downcast_ref::<IndexConf>() {
+            let look = Arc::new(Look(conf.index.0.clone()));
+            block.handle(HandlerOrder::Index, look);
+        }
+        Ok(())
+    }
+}
+
+struct Look(Arc<Vec<Template>>);
+
+impl Handler for Look {
+    fn run(&self, r: &mut Request) -> Flow {
+        if !r.target.path.ends_with(b"/") || !matches!(r.target.method, Method::Get | Method::Head | Method::Post) {
+            return Flow::Declined;
+        }
+        let folder = match http_engine::special::mapped_path(r) {
+            Ok(folder) => folder,
+            Err(status) => return Flow::Status(status),
+        };
+        let mut folder_seen = false;
+        for name in self.0.iter() {
+            let name = name.eval(r);
+            if name.is_empty() {
+                continue;
+            }
+            if name.starts_with(b"/") {
+                return special::go_to(r, name, r.target.args.clone());
+            }
+            let Ok(file) = folder.join(&name) else {
+                if !folder.ends_with(b"/") && !name.starts_with(b"../") {
+                    // An `alias` without a final slash: the name would be appended to that of the directory.
+                    if let Some(flow) = unlisted(r, &folder) {
+                        return flow;
+                    }
+                    continue;
+                }
+                r.log(Level::Error, format_args!("index \"{}\" leads above the root", String::from_utf8_lossy(&name)));
+                return Flow::Status(400);
+            };
+            match special::look(r, &file) {
+                Ok(found) if found.kind == Kind::Folder => {}
+                Ok(_) => return special::go_to(r, [&r.target.path, name.as_slice()].concat(), r.target.args.clone()),
+                Err(e) => match e.raw_os_error() {
+                    Some(libc::EACCES) => {
+                        let shown = String::from_utf8_lossy(&file);
+                        r.log(Level::Error, format_args!("\"{shown}\" is forbidden {}", os(&e)));
+                        return Flow::Status(403);
+                    }
+                    Some(libc::ENOTDIR | libc::ENAMETOOLONG) => return not_found(r, &file, &e),
+                    Some(libc::ENOENT | libc::ELOOP | libc::EINVAL) | None => {
+                        if !folder_seen && let Some(flow) = missing_folder(r, &folder, &file) {
+                            return flow;
+                        }
+                        folder_seen = true;
+                    }
+                    Some(_) => {
+                        let shown = String::from_utf8_lossy(&file);
+                        r.log(Level::Crit, format_args!("stat() \"{shown}\" failed {}", os(&e)));
+                        return Flow::Status(500);
+                    }
+                },
+            }
+        }
+        Flow::Declined
+    }
+}
+
+/// Answers for an `alias` without a final slash that names no directory (nginx: `ngx_http_index_test_dir`).
+fn unlisted(r: &mut Request, folder: &FilePath) -> Option<Flow> {
+    match special::look(r, folder) {
+        Ok(found) if found.kind == Kind::Folder => None,
+        Ok(_) => {
+            let shown = String::from_utf8_lossy(folder);
+            r.log(
+                Level::Crit,
+                format_args!("\"{shown}\" is not a directory, though a URI with a final slash is mapped to it"),
+            );
+            Some(Flow::Status(500))
+        }
+        Err(e) if e.raw_os_error() == Some(libc::EACCES) => None,
+        Err(e) => Some(not_found(r, folder, &e)),
+    }
+}
+
+/// A missing directory gives 404 instead of a listing's 403.
+fn missing_folder(r: &mut Request, folder: &FilePath, file: &[u8]) -> Option<Flow> {
+    let bare = folder.without_slash();
+    let path = if bare.is_empty() { folder } else { &bare };
+    match special::look(r, path) {
+        Ok(found) if found.kind == Kind::Folder => None,
+        Ok(_) => {
+            let shown = String::from_utf8_lossy(path);
+            r.log(Level::Error, format_args!("\"{shown}\" is not a directory"));
+            Some(Flow::Status(404))
+        }
+        Err(e) if e.raw_os_error() == Some(libc::EACCES) => None,
+        Err(e) => Some(not_found(r, file, &e)),
+    }
+}
+
+/// nginx logs the index file, whatever part of its path is missing.
+fn not_found(r: &Request, file: &[u8], e: &std::io::Error) -> Flow {
+    if r.loc().core.conf.log_not_found {
+        let shown = String::from_utf8_lossy(file);
+        r.log(Level::Error, format_args!("\"{shown}\" is not found {}", os(e)));
+    }
+    Flow::Status(404)
+}

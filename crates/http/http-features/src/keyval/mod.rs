@@ -1,0 +1,43 @@
+//! keyval (nginx: `ngx_http_keyval_module`): variables with values that change at run time; see `session_engine::keyval`.
+
+use conf_schema::{Area, Problem, Table, directives};
+use http_engine::build::HttpBuild;
+use http_engine::{BlockPlan, Feature, Request};
+use session_engine::keyval::{self, Keeping};
+use std::any::Any;
+use std::sync::Arc;
+
+type Lookups = keyval::Lookups<Request>;
+type Zones = keyval::Zones<Request>;
+
+directives! {
+    pub struct KeyvalConf from KeyvalInput {
+        /// Defines a variable by looking up a key in a zone of key-value pairs. Each use of the variable looks the key
+        /// up anew.
+        keyval: Lookups,
+        /// Defines a zone of key-value pairs: the size of its memory, the file that keeps the pairs over restarts, their
+        /// lifetime, and the rule of matching. `sync` is accepted with a warning: zones are not shared between servers.
+        keyval_zone: Zones,
+    }
+}
+
+/// The feature.
+pub struct KeyvalFeature;
+
+impl Feature for KeyvalFeature {
+    fn table(&self) -> Table {
+        KeyvalConf::table("keyval", Area::Http)
+    }
+    fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        let zones = keyval::connect::<Request>(http.cx)?;
+        if !zones.is_empty() {
+            let keeping = Arc::new(Keeping(zones));
+            http.extensions.push(keeping.clone());
+            http.background.push(keeping);
+        }
+        Ok(())
+    }
+    fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        Ok(())
+    }
+}

@@ -1,0 +1,78 @@
+//! limit_conn (nginx: `ngx_http_limit_conn_module`): maximum concurrent requests per key; see
+//! `session_engine::limit_conn`.
+
+use conf_schema::value::{Between, Flag, List};
+use conf_schema::{Area, Problem, Table, directives};
+use http_engine::variable::Builtin;
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request};
+use session_engine::limit_conn::{self, Counted, Limit, LogLevel, Verdict};
+use std::any::Any;
+use std::rc::Rc;
+use std::sync::Arc;
+
+type Zone = limit_conn::Zone<Request>;
+
+directives! {
+    pub struct ConnConf from ConnInput {
+        /// Maximum number of concurrent requests per key of the zone.
+        limit_conn: List<Limit>,
+        /// Counts and logs requests above the limit without rejecting them.
+        limit_conn_dry_run: Flag = "off",
+        /// Error log level of rejected requests.
+        limit_conn_log_level: LogLevel = "error",
+        /// Status of rejected requests.
+        limit_conn_status: Between<400, 599> = "503",
+        /// Defines a zone: the key to count by, and the size of its memory.
+        limit_conn_zone: Zone,
+    }
+}
+
+static VARIABLES: &[Builtin] =
+    &[Builtin::one("limit_conn_status", status, "PASSED, REJECTED or REJECTED_DRY_RUN, where a limit was looked at.")];
+
+fn status(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    r.shared::<Counted>().map(|counted| out.extend_from_slice(counted.status.as_bytes())).is_some()
+}
+
+pub struct LimitConn;
+
+impl Feature for LimitConn {
+    fn table(&self) -> Table {
+        ConnConf::table("limit_conn", Area::Http)
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        VARIABLES
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<ConnConf>() else { return Ok(()) };
+        let Some(limits) = &conf.limit_conn else { return Ok(()) };
+        let check = limit_conn::Check::new(block.cx, limits, conf.limit_conn_dry_run, conf.limit_conn_log_level)?;
+        block.handle(HandlerOrder::LimitConn, Arc::new(Check { check, status: conf.limit_conn_status.0 as u16 }));
+        Ok(())
+    }
+}
+
+struct Check {
+    check: limit_conn::Check<Request>,
+    status: u16,
+}
+
+impl Handler for Check {
+    fn run(&self, r: &mut Request) -> Flow {
+        if r.shared::<Counted>().is_some() {
+            return Flow::Declined;
+        }
+        match self.check.count(r) {
+            Verdict::NotCounted => Flow::Declined,
+            Verdict::Passed(counted) => {
+                r.incoming.alone = true;
+                r.share(Rc::new(counted));
+                Flow::Declined
+            }
+            Verdict::Refused(counted) => {
+                r.share(Rc::new(counted));
+                if self.check.dry_run() { Flow::Declined } else { Flow::Status(self.status) }
+            }
+        }
+    }
+}

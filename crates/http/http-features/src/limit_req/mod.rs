@@ -1,0 +1,303 @@
+//! limit_req (nginx: `ngx_http_limit_req_module`): rate of requests per key by leaky buckets; delays early requests and
+//! refuses those beyond the burst.
+
+#[cfg(test)]
+mod tests;
+
+use crate::shared::bucket::{Buckets, Rate, Verdict};
+use conf_schema::value::{Between, Flag, List};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, words};
+use http_engine::variable::Builtin;
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
+use http_upstream::zones::{self, Declared};
+use metrics::{limit_req as row, process};
+use observe::Level;
+use std::any::Any;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+words! {
+    pub enum LogLevel { Info = "info", Notice = "notice", Warn = "warn", Error = "error" }
+}
+
+directives! {
+    pub struct ReqConf from ReqInput {
+        /// Limits the request rate by a zone: up to `burst` excess requests are delayed, or served at once with
+        /// `nodelay`.
+        limit_req: List<Limit>,
+        /// Counts and logs excess requests without delaying or rejecting them.
+        limit_req_dry_run: Flag = "off",
+        /// Error log level of rejected requests; delayed requests are logged one level lower.
+        limit_req_log_level: LogLevel = "error",
+        /// Status of rejected requests.
+        limit_req_status: Between<400, 599> = "503",
+        /// Defines a zone: the key to count by, the size of its memory, and the rate.
+        limit_req_zone: Zone,
+    }
+}
+
+const KIND: &str = "limit_req";
+const KEY_BYTES_MAX: usize = 65_535;
+
+/// `limit_req`; thousandths of a request.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    zone: String,
+    burst: u64,
+    delay: u64,
+}
+
+impl Value for Limit {
+    const SYNTAX: &'static str = "zone=name [burst=number] [nodelay | delay=number]";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let mut limit = Limit { zone: String::new(), burst: 0, delay: 0 };
+        for (index, word) in d.args.iter().enumerate() {
+            let text = word.text();
+            let number = |value: &str| value.parse::<u32>().ok().filter(|n| *n > 0).map(|n| u64::from(n) * 1000);
+            if let Some(name) = text.strip_prefix("zone=") {
+                limit.zone = name.to_string();
+            } else if let Some(value) = text.strip_prefix("burst=") {
+                let wrong = || Problem::says(format!("invalid burst value \"{text}\"")).at(index);
+                limit.burst = number(value).ok_or_else(wrong)?;
+            } else if let Some(value) = text.strip_prefix("delay=") {
+                let wrong = || Problem::says(format!("invalid delay value \"{text}\"")).at(index);
+                limit.delay = number(value).ok_or_else(wrong)?;
+            } else if text == "nodelay" {
+                limit.delay = u64::MAX;
+            } else {
+                return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(index));
+            }
+        }
+        if limit.zone.is_empty() {
+            return Err(Problem::says("\"limit_req\" must have \"zone\" parameter"));
+        }
+        Ok(limit)
+    }
+}
+
+#[derive(Clone)]
+pub struct Zone;
+
+/// Buckets and metrics of a zone; kept over reloads.
+struct Counted {
+    buckets: Buckets,
+    counts: metrics::Zone<row::Of>,
+}
+
+/// A zone's state with this configuration's rate.
+struct Limited {
+    rate: Rate,
+    zone: Arc<Counted>,
+}
+
+impl Value for Zone {
+    const SYNTAX: &'static str = "key zone=name:size rate=rate";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let key_text = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
+        let key = Template::compile(cx, d, &key_text).map_err(|p| p.at(0))?;
+        let (mut zone, mut rate) = (None, Rate(1000));
+        for (index, word) in d.args.iter().enumerate().skip(1) {
+            let text = word.text();
+            if text.starts_with("zone=") {
+                zone = Some(zones::name_and_size(d, index)?);
+            } else if let Some(value) = text.strip_prefix("rate=") {
+                let wrong = || Problem::says(format!("invalid rate \"{text}\"")).at(index);
+                rate = Rate::parse(value).ok_or_else(wrong)?;
+            } else {
+                return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(index));
+            }
+        }
+        let Some((name, size)) = zone.filter(|(name, _)| !name.is_empty()) else {
+            return Err(Problem::says("\"limit_req_zone\" must have \"zone\" parameter"));
+        };
+        let buckets = zones::state(KIND, &name, size, &key_text, || Counted {
+            buckets: Buckets::new(size),
+            counts: metrics::Zone::named(&[&name]),
+        });
+        let state = Arc::new(Limited { rate, zone: buckets });
+        zones::declare(cx, d, KIND, Declared { name, key, key_text, state })?;
+        Ok(Zone)
+    }
+}
+
+struct Judged(&'static str);
+
+static VARIABLES: &[Builtin] = &[Builtin::one(
+    "limit_req_status",
+    status,
+    "PASSED, DELAYED, REJECTED, DELAYED_DRY_RUN or REJECTED_DRY_RUN, where a limit was looked at.",
+)];
+
+fn status(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    r.shared::<Judged>().map(|judged| out.extend_from_slice(judged.0.as_bytes())).is_some()
+}
+
+pub struct LimitReq;
+
+impl Feature for LimitReq {
+    fn table(&self) -> Table {
+        ReqConf::table("limit_req", Area::Http)
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        VARIABLES
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<ReqConf>() else { return Ok(()) };
+        let Some(lines) = &conf.limit_req else { return Ok(()) };
+        let mut limits: Vec<(Arc<Declared<Limited>>, Limit)> = Vec::new();
+        for limit in &lines.0 {
+            let zone: Arc<Declared<Limited>> = zones::find(block.cx, KIND, &limit.zone)?;
+            if limits.iter().any(|(known, _)| known.name == zone.name) {
+                return Err(Problem::says("\"limit_req\" directive is duplicate"));
+            }
+            limits.push((zone, limit.clone()));
+        }
+        let (refused, delayed) = match conf.limit_req_log_level {
+            LogLevel::Info => (Level::Info, Level::Info),
+            LogLevel::Notice => (Level::Notice, Level::Info),
+            LogLevel::Warn => (Level::Warn, Level::Notice),
+            LogLevel::Error => (Level::Error, Level::Warn),
+        };
+        let status = conf.limit_req_status.0 as u16;
+        let check = Check { limits, dry_run: conf.limit_req_dry_run, refused, delayed, status };
+        block.handle(HandlerOrder::LimitReq, Arc::new(check));
+        Ok(())
+    }
+}
+
+struct Check {
+    limits: Vec<(Arc<Declared<Limited>>, Limit)>,
+    dry_run: bool,
+    refused: Level,
+    delayed: Level,
+    status: u16,
+}
+
+impl Check {
+    /// Checks every zone; the last one counts the request, then the others do.
+    fn judge(&self, r: &mut Request) -> Option<(Verdict, &Declared<Limited>)> {
+        let now = base::clock::now().0 / 1000;
+        let mut pending = Vec::new();
+        let mut key = Vec::new();
+        for (index, entry) in self.limits.iter().enumerate() {
+            let (zone, limit) = entry;
+            key.clear();
+            zone.key.write(r, &mut key);
+            if key.is_empty() {
+                continue;
+            }
+            if key.len() > KEY_BYTES_MAX {
+                let name = String::from_utf8_lossy(&zone.key_text);
+                r.log(Level::Error, format_args!("the value of the \"{name}\" key is more than 65535 bytes"));
+                continue;
+            }
+            let count = index + 1 == self.limits.len();
+            match zone.state.zone.buckets.ask(&key, zone.state.rate, limit.burst, now, count) {
+                Ok(excess) => pending.push((entry, (!count).then(|| key.clone()), excess)),
+                Err(verdict) => return Some((verdict, zone)),
+            }
+        }
+        let mut worst: Option<(u64, u64, &Declared<Limited>)> = None;
+        for ((zone, limit), key, excess) in pending.iter().rev() {
+            let excess = match key {
+                Some(key) => zone.state.zone.buckets.account(key, zone.state.rate, now),
+                None => *excess,
+            };
+            let wait = zone.state.rate.millis(excess.saturating_sub(limit.delay));
+            if worst.is_none_or(|(longest, ..)| wait > longest) {
+                worst = Some((wait, excess, zone));
+            }
+        }
+        let (wait, excess, zone) = worst?;
+        Some((if wait == 0 { Verdict::Pass } else { Verdict::Delay { millis: wait, excess } }, zone))
+    }
+}
+
+impl Handler for Check {
+    fn run(&self, r: &mut Request) -> Flow {
+        if r.shared::<Judged>().is_some() {
+            return Flow::Declined;
+        }
+        let Some((verdict, zone)) = self.judge(r) else { return Flow::Declined };
+        let counted = match (verdict, self.dry_run) {
+            (Verdict::Pass, _) => 0,
+            (Verdict::Delay { .. }, false) => 1,
+            (Verdict::Busy { .. } | Verdict::Full, false) => 2,
+            (Verdict::Delay { .. }, true) => 3,
+            (Verdict::Busy { .. } | Verdict::Full, true) => 4,
+        };
+        zone.state.zone.counts.up_at(row::REQUESTS, counted);
+        process::LIMIT_REQ.up_at(counted);
+        let zone = &zone.name;
+        let dry = if self.dry_run { ", dry run" } else { "" };
+        match verdict {
+            Verdict::Pass => {
+                r.share(Rc::new(Judged("PASSED")));
+                Flow::Declined
+            }
+            Verdict::Busy { excess } => {
+                r.log(
+                    self.refused,
+                    format_args!(
+                        "limiting requests{dry}, excess: {}.{:03} by zone \"{zone}\"",
+                        excess / 1000,
+                        excess % 1000
+                    ),
+                );
+                self.refuse(r)
+            }
+            Verdict::Full => {
+                r.log(Level::Alert, format_args!("could not allocate node in limit_req zone \"{zone}\""));
+                self.refuse(r)
+            }
+            Verdict::Delay { millis, excess } => {
+                r.log(
+                    self.delayed,
+                    format_args!(
+                        "delaying request{dry}, excess: {}.{:03}, by zone \"{zone}\"",
+                        excess / 1000,
+                        excess % 1000
+                    ),
+                );
+                if self.dry_run {
+                    r.share(Rc::new(Judged("DELAYED_DRY_RUN")));
+                    return Flow::Declined;
+                }
+                r.share(Rc::new(Judged("DELAYED")));
+                Flow::Later(Box::new(move |r| {
+                    Box::pin(async move {
+                        let watch = r.incoming.watch.clone();
+                        let gone = async {
+                            match &watch {
+                                Some(watch) => std::future::poll_fn(|cx| watch.poll_gone(cx)).await,
+                                None => std::future::pending().await,
+                            }
+                        };
+                        // Ends the delay of a client that has disconnected, so that a graceful shutdown does not wait
+                        // for it.
+                        let flow = tokio::select! {
+                            biased;
+                            () = runtime::time::sleep(Duration::from_millis(millis)) => Flow::Declined,
+                            () = gone => Flow::Status(499),
+                        };
+                        base::clock::update();
+                        (r, flow)
+                    })
+                }))
+            }
+        }
+    }
+}
+
+impl Check {
+    fn refuse(&self, r: &mut Request) -> Flow {
+        if self.dry_run {
+            r.share(Rc::new(Judged("REJECTED_DRY_RUN")));
+            return Flow::Declined;
+        }
+        r.share(Rc::new(Judged("REJECTED")));
+        Flow::Status(self.status)
+    }
+}

@@ -1,0 +1,31 @@
+//! map (nginx: `ngx_http_map_module`); see `session_engine::map`.
+
+use conf_schema::value::Number;
+use conf_schema::{Area, Problem, Table, directives};
+use http_engine::{BlockPlan, Feature, Request};
+use std::any::Any;
+use std::sync::Arc;
+
+type Maps = session_engine::map::Maps<Request>;
+
+directives! {
+    pub struct MapConf from MapInput {
+        /// Defines a variable by looking up a string in a table.
+        map: Maps,
+        /// Accepted for compatibility: tables grow as needed.
+        map_hash_bucket_size: Number,
+        /// Accepted for compatibility: tables grow as needed.
+        map_hash_max_size: Number,
+    }
+}
+
+pub struct Map;
+
+impl Feature for Map {
+    fn table(&self) -> Table {
+        MapConf::table("map", Area::Http)
+    }
+    fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! mp4 (nginx: `ngx_http_mp4_module`): sends a film from one time to another.
+//! `boxes.rs` parses boxes (ISO/IEC 14496-12), `tables.rs` cuts a track's tables, `rebuild.rs` builds the new head;
+//! media data comes from the file.
+
+mod boxes;
+pub mod fuzzing;
+mod rebuild;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+use conf_schema::value::{Flag, Latest, Own, Size};
+use conf_schema::{Area, Problem, Table, directives};
+use http_engine::core_table::Marker;
+use http_engine::files::FileEntry;
+use http_engine::variables::find_arg;
+use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Piece, Request, Str};
+use http_upstream::opening;
+use observe::Level;
+use rebuild::{Cut, Film, Rebuilt};
+use std::any::Any;
+use std::rc::Rc;
+use std::sync::Arc;
+
+directives! {
+    pub struct Mp4Conf from Mp4Input {
+        /// Serves the part of an MP4 file between the arguments `start` and `end`, in seconds.
+        /// Differs: tracks with samples of constant size are cut to the sample, and an end within the first chunk is
+        /// exact.
+        mp4: Own<Latest<Marker>>,
+        /// Initial buffer of nginx. The value is checked and has no effect.
+        mp4_buffer_size: Size = "512K",
+        /// Maximum size of a file's metadata; larger metadata gets 500.
+        mp4_max_buffer_size: Size = "10M",
+        /// Starts at a key frame, and tells players to skip to the requested time.
+        mp4_start_key_frame: Flag = "off",
+    }
+}
+
+pub struct Mp4Feature;
+
+impl Feature for Mp4Feature {
+    fn table(&self) -> Table {
+        Mp4Conf::table("mp4", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Some(conf) = conf.downcast_ref::<Mp4Conf>() else { return Ok(()) };
+        if conf.mp4.is_some() {
+            let handler = Mp4 { tables_max: conf.mp4_max_buffer_size.0, key_frame: conf.mp4_start_key_frame };
+            block.handle(HandlerOrder::Video, Arc::new(handler));
+        }
+        Ok(())
+    }
+}
+
+struct Mp4 {
+    tables_max: u64,
+    key_frame: bool,
+}
+
+impl Handler for Mp4 {
+    fn run(&self, r: &mut Request) -> Flow {
+        let (path, found) = match opening::wanted_file(r) {
+            Ok(found) => found,
+            Err(flow) => return flow,
+        };
+        let Some((start, length)) = times(&r.target.args) else {
+            r.out.ranges_allowed = true;
+            return answer(r, &found, None);
+        };
+        let cut = Cut { start, length, key_frame: self.key_frame, tables_max: self.tables_max };
+        let film = Film {
+            name: String::from_utf8_lossy(&path).into_owned(),
+            size: found.size,
+            content: found.content.clone(),
+            file: found.file.as_ref().map(|open| open.file.clone()),
+        };
+        Flow::Later(Box::new(move |mut r| {
+            Box::pin(async move {
+                let flow = match work(&r, film, cut).await {
+                    Some(Ok(Rebuilt::AsItIs)) => answer(&mut r, &found, None),
+                    Some(Ok(Rebuilt::New { head, start, length })) => {
+                        answer(&mut r, &found, Some((head, start, length)))
+                    }
+                    Some(Err(words)) => {
+                        r.log(Level::Error, format_args!("{words}"));
+                        Flow::Status(500)
+                    }
+                    None => Flow::Status(500),
+                };
+                (r, flow)
+            })
+        }))
+    }
+}
+
+/// Reads and cuts the tables on a thread of the pool.
+async fn work(r: &Request, film: Film, cut: Cut) -> Option<Result<Rebuilt, String>> {
+    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return Some(rebuild::rebuild(&film, &cut)) };
+    match pool.run(move || rebuild::rebuild(&film, &cut)) {
+        Ok(waiting) => waiting.await.ok(),
+        Err(full) => {
+            let waiting = full.waiting;
+            r.log(Level::Error, format_args!("thread pool \"default\" queue overflow: {waiting} tasks waiting"));
+            None
+        }
+    }
+}
+
+fn answer(r: &mut Request, found: &Rc<FileEntry>, cut: Option<(Vec<u8>, u64, u64)>) -> Flow {
+    let part = |start: u64, length: u64| match (&found.content, &found.file) {
+        (Some(content), _) => Piece::Bytes(content.slice(start as usize..(start + length) as usize)),
+        (None, Some(file)) => Piece::File(FilePart { file: file.clone(), start, length }),
+        (None, None) => Piece::Bytes(Bytes::new()),
+    };
+    let pieces = match cut {
+        None => vec![part(0, found.size)],
+        Some((head, start, length)) => vec![Piece::Bytes(Bytes::from(head)), part(start, length)],
+    };
+    // As in nginx, single ranges only.
+    r.out.single_range = pieces.len() > 1;
+    r.out.ranges_allowed = true;
+    r.out.status = 200;
+    r.out.content_length = Some(pieces.iter().map(Piece::len).sum());
+    r.out.last_modified = Some(found.modified);
+    if r.loc().core.conf.etag {
+        r.out.etag = Str::Shared(found.etag.clone());
+    }
+    r.set_content_type();
+    Flow::Content(Body::Pieces(pieces.into()))
+}
+
+/// Start and length in milliseconds (0: to the end); `None`: the whole file.
+fn times(args: &[u8]) -> Option<(u64, u64)> {
+    let start = find_arg(args, b"start").and_then(milliseconds);
+    let end = find_arg(args, b"end").and_then(milliseconds).filter(|end| *end > 0);
+    match (start, end) {
+        (None, None) => None,
+        (start, end) => {
+            let start = start.unwrap_or(0);
+            Some((start, end.map_or(0, |end| end.saturating_sub(start))))
+        }
+    }
+}
+
+/// Seconds with decimals, of which three count.
+fn milliseconds(text: &[u8]) -> Option<u64> {
+    let (mut value, mut places, mut point) = (0u64, 3u32, false);
+    for &c in text {
+        match c {
+            b'.' if point => return None,
+            b'.' => point = true,
+            b'0'..=b'9' if places == 0 => {}
+            b'0'..=b'9' => {
+                value = value.checked_mul(10)?.checked_add(u64::from(c - b'0'))?;
+                places -= u32::from(point);
+            }
+            _ => return None,
+        }
+    }
+    let value = value.checked_mul(10u64.pow(places))?;
+    (!text.is_empty() && value <= i64::MAX as u64).then_some(value)
+}

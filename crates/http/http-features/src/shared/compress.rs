@@ -1,0 +1,369 @@
+//! Compression of responses: eligibility, and the encoders behind one interface.
+
+use bytes::Bytes;
+use http_engine::{Body, BodyError, BodySource, FilePart, Piece, Request, Str};
+use std::cell::RefCell;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::task::{Context, Poll, ready};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    Gzip,
+    Brotli,
+    Zstd,
+}
+
+impl Coding {
+    pub fn name(self) -> &'static str {
+        match self {
+            Coding::Gzip => "gzip",
+            Coding::Brotli => "br",
+            Coding::Zstd => "zstd",
+        }
+    }
+    pub fn extension(self) -> &'static str {
+        match self {
+            Coding::Gzip => ".gz",
+            Coding::Brotli => ".br",
+            Coding::Zstd => ".zst",
+        }
+    }
+}
+
+/// Client's quality of a coding in thousandths; 0: refused (RFC 9110, 12.5.3). As in nginx
+/// (`ngx_http_gzip_accept_encoding`), `*` names no coding and malformed weights refuse.
+pub fn quality(accept: &[u8], coding: &str) -> u16 {
+    let name = coding.as_bytes();
+    let begins =
+        |at: usize| at.checked_sub(1).and_then(|before| accept.get(before)).is_none_or(|c| matches!(c, b',' | b' '));
+    let is_name = |at: &usize| accept.get(*at..*at + name.len()).is_some_and(|text| text.eq_ignore_ascii_case(name));
+    let Some(at) = (0..accept.len()).find(|at| is_name(at) && begins(*at)) else { return 0 };
+    let item = accept.get(at + name.len()..).unwrap_or_default();
+    let after = item.trim_ascii_start();
+    match after.split_first() {
+        None | Some((b',', _)) => 1000,
+        Some((b';', weight)) => match weight.trim_ascii_start() {
+            [] => 1000,
+            [b'q' | b'Q', b'=', number @ ..] => thousandths(number),
+            _ => 0,
+        },
+        _ => 0,
+    }
+}
+
+/// A weight in thousandths; 0 if malformed.
+fn thousandths(text: &[u8]) -> u16 {
+    let end = text.iter().position(|c| matches!(c, b',' | b' ')).unwrap_or(text.len());
+    let number = text.get(..end).unwrap_or_default();
+    let (whole, rest) = match number {
+        [b'0', rest @ ..] => (0, rest),
+        [b'1', rest @ ..] => (1000, rest),
+        _ => return 0,
+    };
+    let digits = match rest {
+        [] => return whole,
+        [b'.', digits @ ..] if digits.len() <= 3 && digits.iter().all(u8::is_ascii_digit) => digits,
+        _ => return 0,
+    };
+    let places = [100, 10, 1];
+    let part: u16 = digits.iter().zip(places).map(|(digit, place)| u16::from(digit - b'0') * place).sum();
+    if whole + part > 1000 { 0 } else { whole + part }
+}
+
+/// Conditions of every coding on a response.
+pub fn eligible(r: &Request, min_length: u64, types: &super::media_types::MediaTypes) -> bool {
+    matches!(r.out.status, 200 | 403 | 404)
+        && r.out.content_encoding.bytes().is_empty()
+        && r.out.content_length.is_none_or(|n| n >= min_length)
+        && types.has(r.out.content_type.bytes())
+}
+
+pub enum Encoder {
+    Gzip(Box<flate2::write::GzEncoder<Vec<u8>>>),
+    Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
+    Zstd(Box<zstd::stream::write::Encoder<'static, Vec<u8>>>),
+}
+
+impl Encoder {
+    /// Fails when the library refuses the parameters.
+    pub fn new(coding: Coding, level: u32, window: u32) -> std::io::Result<Encoder> {
+        Ok(match coding {
+            Coding::Gzip => {
+                // zlib-rs's level 1 is faster but a fifth larger; its level 2 matches zlib's 1.
+                let level = flate2::Compression::new(level.max(2));
+                Encoder::Gzip(Box::new(flate2::write::GzEncoder::new(Vec::new(), level)))
+            }
+            Coding::Brotli => Encoder::Brotli(Box::new(brotli::CompressorWriter::new(Vec::new(), 4096, level, window))),
+            Coding::Zstd => Encoder::Zstd(Box::new(zstd::stream::write::Encoder::new(Vec::new(), level as i32)?)),
+        })
+    }
+    fn writer(&mut self) -> &mut dyn Write {
+        match self {
+            Encoder::Gzip(e) => e,
+            Encoder::Brotli(e) => e,
+            Encoder::Zstd(e) => e,
+        }
+    }
+    fn take(&mut self) -> Vec<u8> {
+        std::mem::take(match self {
+            Encoder::Gzip(e) => e.get_mut(),
+            Encoder::Brotli(e) => e.get_mut(),
+            Encoder::Zstd(e) => e.get_mut(),
+        })
+    }
+    fn finish(self) -> std::io::Result<Vec<u8>> {
+        match self {
+            Encoder::Gzip(e) => e.finish(),
+            Encoder::Brotli(e) => Ok(e.into_inner()),
+            Encoder::Zstd(e) => e.finish(),
+        }
+    }
+}
+
+/// Input and output bytes of a finished encoder.
+struct Ratio {
+    before: u64,
+    after: u64,
+}
+
+pub fn ratio(r: &Request, out: &mut Vec<u8>) -> bool {
+    let Some(Ratio { before, after }) = r.ext::<Ratio>() else { return false };
+    let Some(hundredths) = (u128::from(*before) * 1000).checked_div(u128::from(*after)) else { return false };
+    let hundredths = (hundredths + 5) / 10;
+    write!(out, "{}.{:02}", hundredths / 100, hundredths % 100).is_ok()
+}
+
+/// Compressed forms kept per thread, so that hot files are compressed once.
+const KEPT_FORMS: usize = 64;
+const KEPT_BYTES: usize = 8 * 1024 * 1024;
+
+struct Form {
+    original: Bytes,
+    coding: Coding,
+    level: u32,
+    coded: Bytes,
+}
+
+thread_local! {
+    static FORMS: RefCell<Vec<Form>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Compresses a body: in memory at once, keeping a file's form; otherwise piece by piece. Fails with 500 if the encoder
+/// cannot be created.
+pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u32) -> Result<Body, u16> {
+    r.out.body_changes();
+    r.out.content_encoding = Str::from(coding.name());
+    if r.is_head() {
+        return Ok(body);
+    }
+    if let Body::Bytes(original) = &body {
+        let of_file = r.out.last_modified.is_some();
+        let coded = if of_file { kept(original, coding, level) } else { None };
+        let coded = match coded {
+            Some(coded) => coded,
+            None => {
+                let mut encoder = Encoder::new(coding, level, window).map_err(|_| 500u16)?;
+                encoder.writer().write_all(original).map_err(|_| 500u16)?;
+                let coded = Bytes::from(encoder.finish().map_err(|_| 500u16)?);
+                if of_file {
+                    keep(original, coding, level, &coded);
+                }
+                coded
+            }
+        };
+        if coding == Coding::Gzip {
+            r.keep(Ratio { before: original.len() as u64, after: coded.len() as u64 });
+        }
+        r.out.content_length = Some(coded.len() as u64);
+        return Ok(Body::Bytes(coded));
+    }
+    let encoder = Encoder::new(coding, level, window).map_err(|_| 500u16)?;
+    Ok(Body::Source(Box::new(Coded {
+        body,
+        encoder: Some(encoder),
+        held: Vec::new(),
+        file: None,
+        before: 0,
+        after: 0,
+    })))
+}
+
+fn kept(original: &Bytes, coding: Coding, level: u32) -> Option<Bytes> {
+    FORMS.with_borrow_mut(|forms| {
+        let at = forms.iter().position(|f| {
+            // The form holds the original: an equal address means equal bytes.
+            f.original.as_ptr() == original.as_ptr()
+                && f.original.len() == original.len()
+                && f.coding == coding
+                && f.level == level
+        })?;
+        let form = forms.remove(at);
+        let coded = form.coded.clone();
+        forms.push(form);
+        Some(coded)
+    })
+}
+
+fn keep(original: &Bytes, coding: Coding, level: u32, coded: &Bytes) {
+    FORMS.with_borrow_mut(|forms| {
+        forms.push(Form { original: original.clone(), coding, level, coded: coded.clone() });
+        while forms.len() > KEPT_FORMS
+            || forms.iter().map(|f| f.original.len() + f.coded.len()).sum::<usize>() > KEPT_BYTES
+        {
+            forms.remove(0);
+        }
+    });
+}
+
+struct Coded {
+    body: Body,
+    encoder: Option<Encoder>,
+    /// Output too small for a piece.
+    held: Vec<u8>,
+    file: Option<FilePart>,
+    /// Input and output bytes so far.
+    before: u64,
+    after: u64,
+}
+
+/// Bytes of a file compressed at a time.
+const READ_BYTES: usize = 32 * 1024;
+/// Smaller output waits for more.
+const HELD_BYTES: usize = 1024;
+
+impl Coded {
+    fn feed(&mut self, bytes: &[u8]) -> Result<Option<Bytes>, BodyError> {
+        let Some(encoder) = &mut self.encoder else { return Err(BodyError) };
+        encoder.writer().write_all(bytes).map_err(|_| BodyError)?;
+        self.before += bytes.len() as u64;
+        let mut coded = encoder.take();
+        self.after += coded.len() as u64;
+        self.held.append(&mut coded);
+        Ok((self.held.len() >= HELD_BYTES).then(|| Bytes::from(std::mem::take(&mut self.held))))
+    }
+    fn read(&mut self) -> Result<Option<Vec<u8>>, BodyError> {
+        let Some(part) = &mut self.file else { return Ok(None) };
+        if part.length == 0 {
+            self.file = None;
+            return Ok(None);
+        }
+        let mut buf = vec![0; READ_BYTES.min(part.length as usize)];
+        let n = part.file.file.read_at(&mut buf, part.start).map_err(|_| BodyError)?;
+        if n == 0 {
+            return Err(BodyError);
+        }
+        buf.truncate(n);
+        part.start += n as u64;
+        part.length -= n as u64;
+        Ok(Some(buf))
+    }
+}
+
+impl BodySource for Coded {
+    fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        loop {
+            let bytes = match self.read() {
+                Err(e) => return Poll::Ready(Some(Err(e))),
+                Ok(Some(buf)) => Bytes::from(buf),
+                Ok(None) => {
+                    if self.encoder.is_none() {
+                        return Poll::Ready(None);
+                    }
+                    match ready!(self.body.poll_piece(cx, r)) {
+                        Some(Ok(Piece::Bytes(bytes))) => bytes,
+                        Some(Ok(Piece::File(part))) => {
+                            self.file = Some(part);
+                            continue;
+                        }
+                        Some(Ok(Piece::Flush)) => {
+                            let Some(encoder) = &mut self.encoder else { return Poll::Ready(None) };
+                            if encoder.writer().flush().is_err() {
+                                return Poll::Ready(Some(Err(BodyError)));
+                            }
+                            let mut coded = encoder.take();
+                            self.after += coded.len() as u64;
+                            self.held.append(&mut coded);
+                            let ready = std::mem::take(&mut self.held);
+                            if ready.is_empty() {
+                                return Poll::Ready(Some(Ok(Piece::Flush)));
+                            }
+                            return Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from(ready)))));
+                        }
+                        Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                        None => {
+                            let Some(encoder) = self.encoder.take() else { return Poll::Ready(None) };
+                            let gzip = matches!(encoder, Encoder::Gzip(_));
+                            return Poll::Ready(match encoder.finish() {
+                                Ok(rest) if rest.is_empty() && self.held.is_empty() => None,
+                                Ok(mut rest) => {
+                                    if gzip {
+                                        r.keep(Ratio { before: self.before, after: self.after + rest.len() as u64 });
+                                    }
+                                    self.held.append(&mut rest);
+                                    Some(Ok(Piece::Bytes(Bytes::from(std::mem::take(&mut self.held)))))
+                                }
+                                Err(_) => Some(Err(BodyError)),
+                            });
+                        }
+                    }
+                }
+            };
+            match self.feed(&bytes) {
+                Ok(Some(ready)) => return Poll::Ready(Some(Ok(Piece::Bytes(ready)))),
+                Ok(None) => {}
+                Err(e) => return Poll::Ready(Some(Err(e))),
+            }
+        }
+    }
+    fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        self.body.poll_ahead(cx, r);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn qualities() {
+        for (accept, coding, want) in [
+            ("gzip", "gzip", 1000),
+            ("gzip, br;q=0.5", "br", 500),
+            ("br;q=0, gzip", "br", 0),
+            ("GZIP;Q=0.8", "gzip", 800),
+            ("x-gzip", "gzip", 0),
+            ("*", "gzip", 0),
+            ("gzip;q=2", "gzip", 0),
+            ("br, gzip ; q=0.125, x", "gzip", 125),
+            ("gzip;q=1.000", "gzip", 1000),
+            ("gzip;q=1.", "gzip", 1000),
+            ("gzip;", "gzip", 1000),
+            ("gzip;q=0.000", "gzip", 0),
+            ("gzip;q =0", "gzip", 0),
+            ("gzip;q =1", "gzip", 0),
+            ("gzip;q=1.0000", "gzip", 0),
+            ("gzip;q=.5", "gzip", 0),
+            ("gzip;q", "gzip", 0),
+            ("gzip;q=", "gzip", 0),
+            ("gzip;q=1.001", "gzip", 0),
+            ("gzip;level=1", "gzip", 0),
+            ("gzipped", "gzip", 0),
+            ("", "gzip", 0),
+        ] {
+            assert_eq!(quality(accept.as_bytes(), coding), want, "{accept}");
+        }
+    }
+
+    #[test]
+    fn ratios() {
+        let mut r = Request::default();
+        assert!(!ratio(&r, &mut Vec::new()), "nothing was compressed");
+        for (before, after, want) in [(1000, 21, "47.62"), (100, 100, "1.00"), (1, 8, "0.13"), (1, 0, "")] {
+            r.keep(Ratio { before, after });
+            let mut out = Vec::new();
+            ratio(&r, &mut out);
+            assert_eq!(String::from_utf8_lossy(&out), want);
+        }
+    }
+}

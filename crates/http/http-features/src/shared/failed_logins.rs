@@ -1,0 +1,34 @@
+//! Counts of failed logins, which `auth_basic`, `auth_jwt` and `auth_request` note and `auth_failure_limit` limits.
+
+use super::bucket::{Buckets, Rate};
+use http_engine::{Request, Template};
+use std::sync::Arc;
+
+/// Longest key in bytes, as for `limit_req`.
+pub const KEY_BYTES_MAX: usize = 65_535;
+
+/// `auth_failure_limit` of a location.
+pub struct FailureLimit {
+    pub zone: String,
+    pub key: Template,
+    pub rate: Rate,
+    /// Thousandths of a failure.
+    pub burst: u64,
+    pub buckets: Arc<Buckets>,
+}
+
+impl FailureLimit {
+    /// Returns the request's key; `None` if it is empty or too long.
+    pub fn key(&self, r: &mut Request) -> Option<Vec<u8>> {
+        Some(self.key.eval(r)).filter(|key| !key.is_empty() && key.len() <= KEY_BYTES_MAX)
+    }
+}
+
+/// Notes that credentials of the request were wrong. Requests without credentials are no failures.
+pub fn note(r: &mut Request) {
+    let plan = r.plan_rc();
+    let Some(limit) = plan.loc(r.scope.location).ext::<FailureLimit>() else { return };
+    if let Some(key) = limit.key(r) {
+        let _ = limit.buckets.ask(&key, limit.rate, u64::MAX, base::clock::now().0 / 1000, true);
+    }
+}

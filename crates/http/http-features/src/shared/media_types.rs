@@ -1,0 +1,44 @@
+//! Lists of media types (`charset_types`, `gzip_types`, ...).
+
+use conf_schema::{Cx, Directive, Problem};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Media types of a list; always includes `text/html`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MediaTypes {
+    any: bool,
+    types: Arc<HashSet<Vec<u8>>>,
+}
+
+impl MediaTypes {
+    /// Reads the words of a line; never fails (the signature is every parser's).
+    pub fn parse(cx: &mut Cx, d: &Directive) -> Result<MediaTypes, Problem> {
+        let mut types = HashSet::from([b"text/html".to_vec()]);
+        let mut any = false;
+        let default = d.args.first().is_some_and(|w| w.span.file.0 == u32::MAX);
+        for word in &d.args {
+            let lower = word.bytes.to_ascii_lowercase();
+            if lower == b"*" {
+                any = true;
+            } else if !types.insert(lower) && !default {
+                cx.warn(d, format!("duplicate MIME type \"{}\"", word.text()));
+            }
+        }
+        Ok(MediaTypes { any, types: Arc::new(types) })
+    }
+    pub fn join(&mut self, later: &MediaTypes) {
+        self.any |= later.any;
+        let mut types = (*self.types).clone();
+        types.extend(later.types.iter().cloned());
+        self.types = Arc::new(types);
+    }
+    /// Tells whether the list contains a `Content-Type` without its parameters.
+    pub fn has(&self, content_type: &[u8]) -> bool {
+        if self.any {
+            return true;
+        }
+        let media = content_type.split(|c| *c == b';').next().unwrap_or_default().trim_ascii_end();
+        self.types.contains(media) || self.types.contains(&media.to_ascii_lowercase())
+    }
+}

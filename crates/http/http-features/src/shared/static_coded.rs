@@ -1,0 +1,63 @@
+//! Precompressed files: `name.gz`, `name.br`, `name.zst`.
+
+use super::compress::{self, Coding};
+use super::gzip_ok::GzipOk;
+use http_engine::files::Kind;
+use http_engine::{Body, FilePart, Flow, Handler, Request, Str, special};
+use http_types::{Known, Method};
+
+conf_schema::words! {
+    pub enum StaticMode { Off = "off", On = "on", Always = "always" }
+}
+
+/// Serves the precompressed file, if present and accepted.
+pub struct StaticCoded {
+    pub coding: Coding,
+    pub mode: StaticMode,
+}
+
+impl Handler for StaticCoded {
+    fn run(&self, r: &mut Request) -> Flow {
+        if !matches!(r.target.method, Method::Get | Method::Head) || r.target.path.ends_with(b"/") {
+            return Flow::Declined;
+        }
+        // gzip's settings for clients and proxies apply to files, too; other codings only consider the client.
+        let (takes_it, vary) = match self.coding {
+            Coding::Gzip => (GzipOk::of(r).allows(r), GzipOk::of(r).vary),
+            coding => {
+                let accept = r.header(Known::AcceptEncoding).unwrap_or(b"");
+                (compress::quality(accept, coding.name()) > 0, true)
+            }
+        };
+        let accepted = self.mode == StaticMode::Always || takes_it;
+        if !accepted && !vary {
+            return Flow::Declined;
+        }
+        let path = match special::mapped_path(r) {
+            Ok(path) => path.with_extension(self.coding.extension()),
+            Err(status) => return Flow::Status(status),
+        };
+        let Ok(found) = special::look(r, &path) else { return Flow::Declined };
+        if found.kind != Kind::File {
+            return Flow::Declined;
+        }
+        r.out.vary_encoding |= vary && self.mode == StaticMode::On;
+        if !accepted {
+            return Flow::Declined;
+        }
+        r.out.status = 200;
+        r.out.content_length = Some(found.size);
+        r.out.last_modified = Some(found.modified);
+        if r.loc().core.conf.etag {
+            r.out.etag = Str::Shared(found.etag.clone());
+        }
+        r.set_content_type();
+        r.out.content_encoding = Str::from(self.coding.name());
+        r.out.ranges_allowed = true;
+        Flow::Content(match (&found.content, &found.file) {
+            (Some(content), _) => Body::Bytes(content.clone()),
+            (None, Some(file)) => Body::File(FilePart { file: file.clone(), start: 0, length: found.size }),
+            (None, None) => Body::Empty,
+        })
+    }
+}

@@ -1,0 +1,27 @@
+//! split_clients (nginx: `ngx_http_split_clients_module`): variables by share of clients; see
+//! `session_engine::split_clients`.
+
+use conf_schema::{Area, Problem, Table, directives};
+use http_engine::{BlockPlan, Feature, Request};
+use std::any::Any;
+use std::sync::Arc;
+
+type Splits = session_engine::split_clients::Splits<Request>;
+
+directives! {
+    pub struct SplitConf from SplitInput {
+        /// Defines a variable that divides requests into shares, by the hash of a string.
+        split_clients: Splits,
+    }
+}
+
+pub struct SplitClients;
+
+impl Feature for SplitClients {
+    fn table(&self) -> Table {
+        SplitConf::table("split_clients", Area::Http)
+    }
+    fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        Ok(())
+    }
+}

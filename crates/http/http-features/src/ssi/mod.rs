@@ -1,0 +1,111 @@
+//! SSI (nginx: `ngx_http_ssi_filter_module`): commands in pages, as `<!--#include virtual="/part" -->`.
+//! `parse.rs` finds commands, `state.rs` keeps variables and blocks, `command.rs` runs commands, `page.rs` is the
+//! resulting body; includes run concurrently and appear in order.
+
+mod command;
+mod page;
+mod parse;
+mod state;
+
+use crate::shared::media_types::MediaTypes;
+use conf_schema::value::{Flag, Size};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::variable::Builtin;
+use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Request, Str};
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    pub struct SsiConf from SsiInput {
+        /// Processes Server Side Includes in responses.
+        ssi: Flag = "off",
+        /// Omits error messages from the page; errors are still logged.
+        ssi_silent_errors: Flag = "off",
+        /// Accepted for compatibility: buffers are not recycled. (nginx does not document it.)
+        ssi_ignore_recycled_buffers: Flag = "off",
+        /// Minimum part of a file, between commands, that is sent with sendfile.
+        ssi_min_file_chunk: Size = "1k",
+        /// Maximum length of a command's parameter value.
+        ssi_value_length: Size = "256",
+        /// Preserves `Last-Modified` and a weak `ETag`.
+        ssi_last_modified: Flag = "off",
+        /// Media types to process, besides text/html.
+        ssi_types: SsiTypes = "text/html",
+    }
+}
+
+#[derive(Clone)]
+pub struct SsiTypes(MediaTypes);
+
+impl Value for SsiTypes {
+    const SYNTAX: &'static str = "media-type ...";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        MediaTypes::parse(cx, d).map(SsiTypes)
+    }
+    fn append(&mut self, later: Self) {
+        self.0.join(&later.0);
+    }
+}
+
+struct TimeForm(String);
+
+const TIME_FORM: &str = "%A, %d-%b-%Y %H:%M:%S %Z";
+
+static VARIABLES: &[Builtin] = &[
+    Builtin::one("date_local", |r, out| date(r, true, out), "Local time in the form that `config timefmt` sets."),
+    Builtin::one("date_gmt", |r, out| date(r, false, out), "The same, GMT."),
+];
+
+fn date(r: &mut Request, local: bool, out: &mut Vec<u8>) -> bool {
+    let form = r.ext::<TimeForm>().map_or(TIME_FORM, |form| &form.0);
+    let now = base::clock::unix_seconds();
+    let text = if form == "%s" { Some(now.to_string()) } else { observe::clock::formatted(now, local, form) };
+    text.is_some_and(|text| {
+        out.extend_from_slice(text.as_bytes());
+        true
+    })
+}
+
+pub struct Ssi;
+
+impl Feature for Ssi {
+    fn table(&self) -> Table {
+        SsiConf::table("ssi", Area::Http)
+    }
+    fn variables(&self) -> &'static [Builtin] {
+        VARIABLES
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Ok(conf) = conf.clone().downcast::<SsiConf>() else { return Ok(()) };
+        if conf.ssi {
+            block.location.filters.push((FilterOrder::Ssi, Arc::new(Run(conf))));
+        }
+        Ok(())
+    }
+}
+
+struct Run(Arc<SsiConf>);
+
+impl Filter for Run {
+    fn name(&self) -> &'static str {
+        "ssi"
+    }
+    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+        if r.out.content_length == Some(0) || !self.0.ssi_types.0.has(r.out.content_type.bytes()) {
+            return Ok(body);
+        }
+        if !r.is_subrequest() {
+            r.out.body_changes();
+            if !self.0.ssi_last_modified {
+                r.out.last_modified = None;
+                r.out.last_modified_text = Str::default();
+                r.out.etag = Str::default();
+            }
+        }
+        if r.is_head() {
+            return Ok(body);
+        }
+        Ok(Body::Source(Box::new(page::Page::new(self.0.clone(), r, body))))
+    }
+}

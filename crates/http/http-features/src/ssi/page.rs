@@ -1,0 +1,293 @@
+//! Body whose commands run while it is sent.
+
+use super::SsiConf;
+use super::command::{self, Branch, Encoding};
+use super::parse::{Found, Parser};
+use super::state::Shared;
+use crate::shared::joining::{self, JOINED_BYTES};
+use bytes::Bytes;
+use http_engine::subrequest::{self, NoAnswer, Stream};
+use http_engine::{Body, BodyError, BodySource, FilePart, LocalFuture, Piece, Request};
+use observe::Level;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Concurrent includes of a page; the rest of the page waits.
+const TOGETHER_MAX: usize = 64;
+/// Bytes, and parts, of text held behind a pending include.
+const HELD_BYTES_MAX: u64 = 256 * 1024;
+const HELD_PARTS_MAX: usize = 1024;
+/// Parts joined into one piece.
+const GATHERED_PARTS_MAX: usize = 64;
+
+pub enum Part {
+    Piece(Piece),
+    Include(Stream),
+    /// A response to store in a variable.
+    Set(LocalFuture<Result<(Box<Request>, Vec<u8>), NoAnswer>>, Vec<u8>),
+}
+
+pub struct Page {
+    conf: Arc<SsiConf>,
+    pub shared: Rc<Shared>,
+    body: Body,
+    ended: bool,
+    /// Failed; reported after earlier output.
+    broken: bool,
+    parser: Parser,
+    input: Bytes,
+    /// Position of the input in its file.
+    origin: Option<FilePart>,
+    file: Option<FilePart>,
+    pub queue: VecDeque<Part>,
+    /// Waits for the queue's last include.
+    pub waiting: bool,
+    pub output: bool,
+    /// A branch of the current `if` was taken.
+    pub chosen: bool,
+    pub branch: Branch,
+    pub in_block: bool,
+    pub encoding: Encoding,
+    pub errmsg: Bytes,
+}
+
+impl Page {
+    pub fn new(conf: Arc<SsiConf>, r: &mut Request, body: Body) -> Page {
+        Page {
+            parser: Parser::new(conf.ssi_value_length.0 as usize),
+            conf,
+            shared: command::shared(r),
+            body,
+            ended: false,
+            broken: false,
+            input: Bytes::new(),
+            origin: None,
+            file: None,
+            queue: VecDeque::new(),
+            waiting: false,
+            output: true,
+            chosen: false,
+            branch: Branch::default(),
+            in_block: false,
+            encoding: Encoding::default(),
+            errmsg: Bytes::from_static(b"[an error occurred while processing the directive]"),
+        }
+    }
+    pub fn put(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.queue.push_back(Part::Piece(Piece::Bytes(bytes)));
+        }
+    }
+    fn failed(&mut self) {
+        if !self.conf.ssi_silent_errors {
+            self.put(self.errmsg.clone());
+        }
+    }
+    /// Sends text, adds it to the open block, or omits it.
+    fn text(&mut self, r: &mut Request, piece: Piece) {
+        if self.output {
+            self.queue.push_back(Part::Piece(piece));
+        } else if self.in_block
+            && let Piece::Bytes(bytes) = piece
+            && let Err(words) = self.shared.add_to_block(&bytes)
+        {
+            r.log(Level::Error, format_args!("{words}"));
+            self.failed();
+        }
+    }
+    /// Gets more input; `Ready(false)` at the end.
+    fn poll_fill(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Result<bool, BodyError>> {
+        loop {
+            if let Some(part) = &mut self.file {
+                if part.length == 0 {
+                    self.file = None;
+                    continue;
+                }
+                self.origin = Some(part.clone());
+                self.input = part.read().map_err(|_| BodyError)?;
+                return Poll::Ready(Ok(true));
+            }
+            self.origin = None;
+            match std::task::ready!(self.body.poll_piece(cx, r)) {
+                None => return Poll::Ready(Ok(false)),
+                Some(Err(e)) => return Poll::Ready(Err(e)),
+                Some(Ok(Piece::Bytes(bytes))) => {
+                    self.input = bytes;
+                    return Poll::Ready(Ok(true));
+                }
+                Some(Ok(Piece::File(part))) => self.file = Some(part),
+                Some(Ok(Piece::Flush)) => self.queue.push_back(Part::Piece(Piece::Flush)),
+            }
+        }
+    }
+    /// Processes the next part; `Ready(false)` at the end.
+    fn poll_step(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Result<bool, BodyError>> {
+        if self.broken {
+            return Poll::Ready(Err(BodyError));
+        }
+        if self.ended {
+            return Poll::Ready(Ok(false));
+        }
+        if self.input.is_empty() {
+            let more = std::task::ready!(self.poll_fill(cx, r)).inspect_err(|_| self.broken = true)?;
+            if !more {
+                self.ended = true;
+                let rest = self.parser.rest();
+                if !rest.is_empty() {
+                    self.text(r, Piece::Bytes(Bytes::from_static(rest)));
+                }
+                return Poll::Ready(Ok(true));
+            }
+        }
+        let before = self.input.clone();
+        let found = self.parser.next(&mut self.input);
+        let used = (before.len() - self.input.len()) as u64;
+        let origin = self.origin.clone();
+        if let Some(part) = &mut self.origin {
+            part.start += used;
+        }
+        match found {
+            None => {}
+            Some(Found::Text(range)) => {
+                // Long text is sent from the file.
+                let part = origin.filter(|_| range.len() as u64 > self.conf.ssi_min_file_chunk.0 && self.output);
+                let piece = match part {
+                    Some(part) => {
+                        let (start, length) = (part.start + range.start as u64, range.len() as u64);
+                        Piece::File(FilePart { file: part.file, start, length })
+                    }
+                    None => Piece::Bytes(before.slice(range)),
+                };
+                self.text(r, piece);
+            }
+            Some(Found::Held(text)) => self.text(r, Piece::Bytes(Bytes::from_static(text))),
+            Some(Found::Broken(words)) => {
+                r.log(Level::Error, format_args!("{words}"));
+                self.failed();
+            }
+            Some(Found::Command(command)) if self.run(r, &command).is_err() => self.failed(),
+            Some(Found::Command(_)) => {}
+        }
+        Poll::Ready(Ok(true))
+    }
+    /// Tells whether the page may be parsed further while an include is pending.
+    fn has_room(&self) -> bool {
+        if self.waiting || self.queue.len() >= HELD_PARTS_MAX {
+            return false;
+        }
+        let (mut includes, mut held) = (0, 0);
+        for part in &self.queue {
+            match part {
+                Part::Piece(piece) => held += piece.len(),
+                _ => includes += 1,
+            }
+        }
+        includes < TOGETHER_MAX && held < HELD_BYTES_MAX
+    }
+    fn drive_others(&mut self, cx: &mut Context<'_>) {
+        for part in self.queue.iter_mut().skip(1) {
+            if let Part::Include(stream) = part {
+                stream.poll_ahead(cx);
+            }
+        }
+    }
+    /// Tells whether only a little text is queued.
+    fn may_gather(&self) -> bool {
+        let text = |part: &Part| match part {
+            Part::Piece(Piece::Bytes(bytes)) => Some(bytes.len() as u64),
+            _ => None,
+        };
+        let sum = self.queue.iter().map(text).sum::<Option<u64>>();
+        !self.waiting && self.queue.len() < GATHERED_PARTS_MAX && sum.is_some_and(|sum| sum < JOINED_BYTES)
+    }
+    /// The first piece, joined with small ones after it.
+    fn next_piece(&mut self) -> Option<Piece> {
+        let Some(Part::Piece(first)) = self.queue.pop_front() else { return None };
+        let Piece::Bytes(first) = first else { return Some(first) };
+        Some(Piece::Bytes(joining::join(first, |room| match self.queue.front() {
+            Some(Part::Piece(Piece::Bytes(next))) if next.len() as u64 <= room => match self.queue.pop_front() {
+                Some(Part::Piece(Piece::Bytes(next))) => Some(next),
+                _ => None,
+            },
+            _ => None,
+        })))
+    }
+    fn next_part(&mut self) {
+        self.queue.pop_front();
+        if self.queue.is_empty() {
+            self.waiting = false;
+        }
+    }
+    fn set(&mut self, r: &mut Request, name: &[u8], child: Box<Request>, value: Vec<u8>) {
+        // An error page sets the variable to nothing.
+        let value = if child.out.status < 300 { value } else { self.shared.get(name).unwrap_or_default() };
+        if let Err(words) = self.shared.set(name, value) {
+            r.log(Level::Error, format_args!("{words}"));
+        }
+        subrequest::ended(child);
+    }
+}
+
+impl BodySource for Page {
+    fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        loop {
+            self.drive_others(cx);
+            if let Some(Part::Piece(_)) = self.queue.front() {
+                // Parses available input, to join it.
+                if self.may_gather() && matches!(self.poll_step(cx, r), Poll::Ready(Ok(true))) {
+                    continue;
+                }
+                if let Some(piece) = self.next_piece() {
+                    return Poll::Ready(Some(Ok(piece)));
+                }
+            }
+            let piece = match self.queue.front_mut() {
+                None => match std::task::ready!(self.poll_step(cx, r)) {
+                    Ok(true) => continue,
+                    Ok(false) => return Poll::Ready(None),
+                    Err(e) => return Poll::Ready(Some(Err(e))),
+                },
+                Some(Part::Piece(_)) => continue,
+                Some(Part::Include(stream)) => stream.poll_piece(cx),
+                Some(Part::Set(coming, name)) => match coming.as_mut().poll(cx) {
+                    Poll::Pending => {
+                        r.reply.hold_output = true;
+                        Poll::Pending
+                    }
+                    Poll::Ready(Err(_)) => {
+                        r.reply.abandoned = true;
+                        return Poll::Ready(Some(Err(BodyError)));
+                    }
+                    Poll::Ready(Ok((child, value))) => {
+                        r.reply.hold_output = false;
+                        let name = std::mem::take(name);
+                        self.set(r, &name, child, value);
+                        Poll::Ready(None)
+                    }
+                },
+            };
+            match piece {
+                Poll::Ready(None) => self.next_part(),
+                Poll::Ready(piece) => return Poll::Ready(piece),
+                // Parses ahead, so that its includes start.
+                Poll::Pending if !self.has_room() => return Poll::Pending,
+                Poll::Pending => match self.poll_step(cx, r) {
+                    Poll::Ready(Ok(true)) => {}
+                    // The end and errors are reported in turn.
+                    Poll::Ready(Ok(false)) | Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(e)) => return Poll::Ready(Some(Err(e))),
+                },
+            }
+        }
+    }
+    fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        for part in &mut self.queue {
+            if let Part::Include(stream) = part {
+                stream.poll_ahead(cx);
+            }
+        }
+        self.body.poll_ahead(cx, r);
+    }
+}

@@ -1,0 +1,37 @@
+//! `ssl_ocsp`: checks a client's certificate before the first request of its connection; see `session_engine::tls`.
+
+use http_engine::{Flow, Handler, Request};
+use http_upstream::resolving::Resolving;
+use observe::Level;
+use session_engine::tls::AskAuthorities;
+use std::sync::Arc;
+
+pub struct Ask(pub Arc<AskAuthorities>);
+
+impl Handler for Ask {
+    fn run(&self, r: &mut Request) -> Flow {
+        let facts = r.connection().tls.clone();
+        let peer = facts.as_ref().and_then(|f| f.peer.as_deref());
+        if !peer.is_some_and(|p| p.verdict.is_ok() && p.asked.get().is_none()) {
+            return Flow::Declined;
+        }
+        let ask = Arc::clone(&self.0);
+        Flow::Later(Box::new(move |r| {
+            Box::pin(async move {
+                let Some(peer) = facts.as_ref().and_then(|f| f.peer.as_deref()) else { return (r, Flow::Declined) };
+                let resolving = r.loc().ext::<Resolving>().cloned();
+                let fault = ask.fault(&*r, peer, resolving).await;
+                // A concurrent request may have stored an equal result.
+                let fault = *peer.asked.get_or_init(|| fault);
+                let flow = match fault {
+                    None => Flow::Declined,
+                    Some(reason) => {
+                        r.log(Level::Info, format_args!("client SSL certificate verify error: {reason}"));
+                        Flow::Status(495)
+                    }
+                };
+                (r, flow)
+            })
+        }))
+    }
+}

@@ -1,0 +1,126 @@
+//! Files (nginx: `ngx_http_static_module`): the default content handler.
+
+use conf_schema::{Area, Problem, Table, directives};
+use http_engine::file_io::{self, Aio};
+use http_engine::files::{self, Kind};
+use http_engine::path::FilePath;
+use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Request, Str, special};
+use http_types::Method;
+use http_upstream::opening;
+use net::pool::Pool;
+use observe::Level;
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    /// The module has no directives of its own; its behaviour follows the core's.
+    pub struct StaticConf from StaticInput {
+    }
+}
+
+pub struct StaticFiles;
+
+impl Feature for StaticFiles {
+    fn table(&self) -> Table {
+        StaticConf::table("static_files", Area::Http)
+    }
+    fn plan(&self, _: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        block.handle(HandlerOrder::Files, Arc::new(Files));
+        Ok(())
+    }
+}
+
+struct Files;
+
+impl Handler for Files {
+    fn run(&self, r: &mut Request) -> Flow {
+        if !matches!(r.target.method, Method::Get | Method::Head | Method::Post) {
+            return Flow::Status(405);
+        }
+        if r.target.path.ends_with(b"/") {
+            return Flow::Declined;
+        }
+        let buf = std::mem::take(&mut r.scratch);
+        let path = match special::map_path(r, buf) {
+            Ok(path) => path,
+            Err(status) => return Flow::Status(status),
+        };
+        if matches!(r.loc().core.conf.aio, Aio::Threads(_))
+            && !files::known(&path)
+            && let Some(pool) = file_io::pool(r)
+        {
+            return warm(pool, path);
+        }
+        let flow = answer(r, &path);
+        r.scratch = path.into_bytes();
+        flow
+    }
+}
+
+/// Reads a file's metadata on the pool, so that the thread finds it cached.
+fn warm(pool: Arc<Pool>, path: FilePath) -> Flow {
+    Flow::Later(Box::new(move |mut r| {
+        Box::pin(async move {
+            let looked_at = path.clone();
+            match pool.run(move || files::bring_in(&looked_at)) {
+                Ok(waiting) => _ = waiting.await,
+                Err(full) => {
+                    let name = &pool.spec().name;
+                    r.log(
+                        Level::Error,
+                        format_args!("thread pool \"{name}\" queue overflow: {} tasks waiting", full.waiting),
+                    );
+                    return (r, Flow::Status(500));
+                }
+            }
+            let flow = answer(&mut r, &path);
+            (r, flow)
+        })
+    }))
+}
+
+fn answer(r: &mut Request, path: &FilePath) -> Flow {
+    let found = match special::look(r, path) {
+        Ok(found) => found,
+        Err(e) => return opening::failed(r, path, &e),
+    };
+    match found.kind {
+        Kind::File => {}
+        Kind::Folder => return to_folder(r),
+        Kind::Other => {
+            let shown = String::from_utf8_lossy(path);
+            r.log(Level::Crit, format_args!("\"{shown}\" is not a regular file"));
+            return Flow::Status(404);
+        }
+    }
+    if r.target.method == Method::Post {
+        return Flow::Status(405);
+    }
+    r.accounting.action = Some("sending response to client");
+    r.out.status = 200;
+    r.out.content_length = Some(found.size);
+    r.out.last_modified = Some(found.modified);
+    if r.loc().core.conf.etag {
+        r.out.etag = Str::Shared(found.etag.clone());
+    }
+    r.set_content_type();
+    r.out.ranges_allowed = true;
+    Flow::Content(match (&found.content, &found.file) {
+        (Some(content), _) => Body::Bytes(content.clone()),
+        (None, Some(file)) => Body::File(FilePart { file: file.clone(), start: 0, length: found.size }),
+        (None, None) => Body::Empty,
+    })
+}
+
+/// Redirects a directory without its final slash.
+fn to_folder(r: &mut Request) -> Flow {
+    let mut target = Vec::with_capacity(r.target.path.len() + 2 + r.target.args.len());
+    http_engine::path::escape_uri(&r.target.path, &mut target);
+    target.push(b'/');
+    if !r.target.args.is_empty() {
+        target.push(b'?');
+        target.extend_from_slice(&r.target.args);
+    }
+    r.out.location = Str::from(target);
+    Flow::Status(301)
+}

@@ -1,0 +1,247 @@
+//! sub_filter (nginx: `ngx_http_sub_filter_module`): replaces texts in bodies.
+
+mod search;
+
+use crate::shared::joining;
+use crate::shared::media_types::MediaTypes;
+use bytes::Bytes;
+use conf_schema::value::Flag;
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::{
+    BlockPlan, Body, BodyError, BodySource, Feature, FilePart, Filter, FilterOrder, Piece, Request, Str, Template,
+};
+use search::Needles;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+directives! {
+    pub struct SubConf from SubInput {
+        /// Replaces a text in responses, regardless of case; both strings may contain variables.
+        sub_filter: Pairs,
+        /// Preserves `Last-Modified` and a weak `ETag`.
+        sub_filter_last_modified: Flag = "off",
+        /// Replaces only the first occurrence of each text.
+        sub_filter_once: Flag = "on",
+        /// Media types in which texts are replaced, besides text/html.
+        sub_filter_types: SubTypes = "text/html",
+    }
+}
+
+#[derive(Clone)]
+pub struct SubTypes(MediaTypes);
+
+impl Value for SubTypes {
+    const SYNTAX: &'static str = "media-type ...";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        MediaTypes::parse(cx, d).map(SubTypes)
+    }
+    fn append(&mut self, later: Self) {
+        self.0.join(&later.0);
+    }
+}
+
+#[derive(Clone)]
+pub struct Pairs(Vec<Pair>);
+
+#[derive(Clone)]
+struct Pair {
+    text: Template,
+    by: Template,
+}
+
+/// Maximum number of lines, as in nginx.
+const PAIRS_MAX: usize = 255;
+
+impl Value for Pairs {
+    const SYNTAX: &'static str = "string replacement";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let [text, by] = d.args.as_slice() else { return Err(Problem::invalid()) };
+        if text.bytes.is_empty() {
+            return Err(Problem::says("empty search pattern").at(0));
+        }
+        let text = Template::compile(cx, d, &text.bytes).map_err(|p| p.at(0))?;
+        let by = Template::compile(cx, d, &by.bytes).map_err(|p| p.at(1))?;
+        Ok(Pairs(vec![Pair { text, by }]))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+pub struct SubFilter;
+
+impl Feature for SubFilter {
+    fn table(&self) -> Table {
+        SubConf::table("sub_filter", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Ok(conf) = conf.clone().downcast::<SubConf>() else { return Ok(()) };
+        let Some(Pairs(pairs)) = &conf.sub_filter else { return Ok(()) };
+        if pairs.len() > PAIRS_MAX {
+            return Err(Problem::says(format!("number of search patterns exceeds {PAIRS_MAX}")));
+        }
+        let literals: Option<Vec<&[u8]>> = pairs.iter().map(|pair| pair.text.as_literal()).collect();
+        let fixed = literals.map(|texts| Arc::new(Needles::new(texts.into_iter().map(<[u8]>::to_vec).collect())));
+        let by: Arc<[Template]> = pairs.iter().map(|pair| pair.by.clone()).collect();
+        block.location.filters.push((FilterOrder::Sub, Arc::new(Replace { conf, fixed, by })));
+        Ok(())
+    }
+}
+
+struct Replace {
+    conf: Arc<SubConf>,
+    fixed: Option<Arc<Needles>>,
+    by: Arc<[Template]>,
+}
+
+impl Filter for Replace {
+    fn name(&self) -> &'static str {
+        "sub_filter"
+    }
+    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+        if r.out.content_length == Some(0) || !self.conf.sub_filter_types.0.has(r.out.content_type.bytes()) {
+            return Ok(body);
+        }
+        let (needles, by) = match &self.fixed {
+            Some(fixed) => (fixed.clone(), self.by.clone()),
+            None => {
+                let pairs = self.conf.sub_filter.as_ref().map(|p| p.0.as_slice()).unwrap_or_default();
+                let texts = pairs.iter().map(|pair| (pair.text.eval(r), pair.by.clone()));
+                // Skips empty texts.
+                let (texts, by): (Vec<_>, Vec<_>) = texts.filter(|(text, _)| !text.is_empty()).unzip();
+                if texts.is_empty() {
+                    return Ok(body);
+                }
+                (Arc::new(Needles::new(texts)), by.into())
+            }
+        };
+        if !r.is_subrequest() {
+            r.out.content_length = None;
+            r.out.ranges_allowed = false;
+            if self.conf.sub_filter_last_modified {
+                r.out.weaken_etag();
+            } else {
+                r.out.last_modified = None;
+                r.out.last_modified_text = Str::default();
+                r.out.etag = Str::default();
+            }
+        }
+        if r.is_head() {
+            return Ok(body);
+        }
+        let replaced = (0..by.len()).map(|_| None).collect();
+        Ok(Body::Source(Box::new(Replaced {
+            needles,
+            by,
+            once: self.conf.sub_filter_once,
+            replaced,
+            body,
+            file: None,
+            ready: VecDeque::new(),
+            held: Bytes::new(),
+        })))
+    }
+}
+
+struct Replaced {
+    needles: Arc<Needles>,
+    by: Arc<[Template]>,
+    once: bool,
+    /// Evaluated replacement of each found text.
+    replaced: Vec<Option<Bytes>>,
+    body: Body,
+    file: Option<FilePart>,
+    ready: VecDeque<Piece>,
+    /// End of the input that may start a text.
+    held: Bytes,
+}
+
+impl Replaced {
+    /// Tells whether all one-time texts are replaced.
+    fn over(&self) -> bool {
+        self.once && self.replaced.iter().all(Option::is_some)
+    }
+    /// Searches input; `last`: nothing follows.
+    fn look(&mut self, r: &mut Request, mut bytes: Bytes, last: bool) {
+        while !bytes.is_empty() {
+            let (once, replaced) = (self.once, &self.replaced);
+            let wanted = |index: usize| !once || replaced.get(index).is_some_and(Option::is_none);
+            let found = self.needles.find(&bytes, wanted, last);
+            let before = bytes.split_to(found.start);
+            if !before.is_empty() {
+                self.ready.push_back(Piece::Bytes(before));
+            }
+            let Some(index) = found.index else {
+                self.held = bytes;
+                return;
+            };
+            let _ = bytes.split_to(found.length);
+            let by = match self.replaced.get_mut(index) {
+                Some(Some(by)) => by.clone(),
+                slot => {
+                    let by = Bytes::from(self.by.get(index).map(|by| by.eval(r)).unwrap_or_default());
+                    if let Some(slot) = slot {
+                        *slot = Some(by.clone());
+                    }
+                    by
+                }
+            };
+            if !by.is_empty() {
+                self.ready.push_back(Piece::Bytes(by));
+            }
+            if self.over() {
+                break;
+            }
+        }
+        if !bytes.is_empty() {
+            self.ready.push_back(Piece::Bytes(bytes));
+        }
+    }
+    fn come(&mut self, r: &mut Request, bytes: Bytes) {
+        let held = std::mem::take(&mut self.held);
+        let bytes = if held.is_empty() { bytes } else { [held, bytes].concat().into() };
+        self.look(r, bytes, false);
+    }
+}
+
+impl BodySource for Replaced {
+    fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        loop {
+            if let Some(piece) = joining::pop(&mut self.ready) {
+                return Poll::Ready(Some(Ok(piece)));
+            }
+            let over = self.over();
+            if let Some(part) = &mut self.file {
+                if over && part.length > 0 {
+                    self.ready.extend(self.file.take().map(Piece::File));
+                    continue;
+                }
+                if part.length == 0 {
+                    self.file = None;
+                    continue;
+                }
+                let Ok(bytes) = part.read() else { return Poll::Ready(Some(Err(BodyError))) };
+                self.come(r, bytes);
+                continue;
+            }
+            match ready!(self.body.poll_piece(cx, r)) {
+                Some(Ok(piece)) if self.over() => return Poll::Ready(Some(Ok(piece))),
+                Some(Ok(Piece::Bytes(bytes))) => self.come(r, bytes),
+                Some(Ok(Piece::File(part))) => self.file = Some(part),
+                Some(other) => return Poll::Ready(Some(other)),
+                None if self.held.is_empty() => return Poll::Ready(None),
+                None => {
+                    let held = std::mem::take(&mut self.held);
+                    self.look(r, held, true);
+                }
+            }
+        }
+    }
+    fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        self.body.poll_ahead(cx, r);
+    }
+}

@@ -1,0 +1,151 @@
+//! try_files (nginx: `ngx_http_try_files_module`).
+
+use conf_schema::value::Own;
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::files::Kind;
+use http_engine::path::{CanonicalPath, FilePath};
+use http_engine::values::Alias;
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, special};
+use observe::Level;
+use std::any::Any;
+use std::sync::Arc;
+
+directives! {
+    pub struct TryConf from TryInput {
+        /// Uses the first existing file, else the last argument: a URI, `=code` or a named location.
+        /// Differs: dot segments are resolved; a file above the root does not exist, a URI above it gets 400.
+        /// Where the last argument is a word without a slash, `$uri` stays as it was; nginx sets it to the word.
+        try_files: Own<Candidates>,
+    }
+}
+
+#[derive(Clone)]
+pub struct Candidates {
+    /// Name, and whether it means a directory.
+    files: Arc<Vec<(Template, bool)>>,
+    fallback: Fallback,
+}
+
+#[derive(Clone)]
+enum Fallback {
+    Status(u16),
+    Uri(Template),
+}
+
+impl Value for Candidates {
+    const SYNTAX: &'static str = "file ... uri | file ... =code";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let Some((last, files)) = d.args.split_last() else { return Err(Problem::invalid()) };
+        let mut names = Vec::new();
+        for (index, word) in files.iter().enumerate() {
+            let folder = word.bytes.strip_suffix(b"/").filter(|name| !name.is_empty());
+            let text = folder.unwrap_or(&word.bytes);
+            names.push((Template::compile(cx, d, text).map_err(|p| p.at(index))?, folder.is_some()));
+        }
+        let fallback = match last.bytes.as_slice() {
+            [b'=', digits @ ..] => {
+                let code = std::str::from_utf8(digits).ok().and_then(|s| s.parse::<u16>().ok()).filter(|c| *c <= 999);
+                match code {
+                    Some(code) => Fallback::Status(code),
+                    None => {
+                        let shown = String::from_utf8_lossy(digits).into_owned();
+                        return Err(Problem::says(format!("invalid code \"{shown}\"")).at(files.len()));
+                    }
+                }
+            }
+            text => Fallback::Uri(Template::compile(cx, d, text).map_err(|p| p.at(files.len()))?),
+        };
+        Ok(Candidates { files: Arc::new(names), fallback })
+    }
+}
+
+pub struct TryFiles;
+
+impl Feature for TryFiles {
+    fn table(&self) -> Table {
+        TryConf::table("try_files", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        if let Some(Own(candidates)) = conf.downcast_ref::<TryConf>().and_then(|c| c.try_files.clone()) {
+            block.handle(HandlerOrder::TryFiles, Arc::new(candidates));
+        }
+        Ok(())
+    }
+}
+
+impl Handler for Candidates {
+    fn run(&self, r: &mut Request) -> Flow {
+        let plan = r.plan_rc();
+        let Some(location) = plan.locations.get(r.scope.location) else { return Flow::Status(500) };
+        let root = &location.core.root;
+        if let Err(status) = special::mapped_path(r) {
+            return Flow::Status(status);
+        }
+        for (name, folder) in self.files.iter() {
+            let name = name.eval(r);
+            let mut path = Vec::with_capacity(128);
+            root.write(r, &mut path);
+            let below = match root.alias {
+                Alias::Prefix(length) if r.target.path.get(..length).is_some_and(|named| name.starts_with(named)) => {
+                    name.get(length..).unwrap_or_default().to_vec()
+                }
+                _ => name,
+            };
+            // A name outside of the root counts as missing.
+            let made = CanonicalPath::made(below.clone()).and_then(|below| match root.alias {
+                Alias::No => FilePath::of(path, &below),
+                Alias::Prefix(_) | Alias::Whole => FilePath::aliased(path, &below, 0),
+            });
+            let Ok(path) = made else { continue };
+            let Ok(found) = special::look(r, &path) else { continue };
+            if (found.kind == Kind::Folder) != *folder {
+                continue;
+            }
+            let uri = match root.alias {
+                Alias::No => below,
+                Alias::Prefix(length) => [r.target.path.get(..length).unwrap_or(b""), &below].concat(),
+                Alias::Whole if *folder => return Flow::Declined,
+                Alias::Whole => {
+                    r.target.append_to_alias = true;
+                    below
+                }
+            };
+            // As in nginx, servers get the client's URI.
+            r.target.path = match special::canonical(r, uri) {
+                Ok(path) => path,
+                Err(status) => return Flow::Status(status),
+            };
+            return Flow::Declined;
+        }
+        match &self.fallback {
+            Fallback::Status(status) => Flow::Status(*status),
+            Fallback::Uri(uri) => {
+                let mut target = uri.eval(r);
+                if target.starts_with(b"@") {
+                    return Flow::Named(target);
+                }
+                if target.is_empty() {
+                    r.log(Level::Error, format_args!("try_files has nothing to fall back to"));
+                    return Flow::Status(500);
+                }
+                if !target.starts_with(b"/") {
+                    // nginx appends the text to the root and finds nothing.
+                    return Flow::Status(404);
+                }
+                if !target.contains(&b'?') {
+                    // As in nginx, the request's query is dropped.
+                    r.target.args.clear();
+                    r.target.args_given = true;
+                }
+                match target.iter().position(|c| *c == b'?') {
+                    Some(at) => {
+                        let args = target.get(at + 1..).unwrap_or_default().to_vec();
+                        target.truncate(at);
+                        special::go_to(r, target, args)
+                    }
+                    None => special::go_to(r, target, Vec::new()),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! tunnel_pass (nginx: `ngx_http_tunnel_module`): CONNECT to a host and port of the request or the configuration.
+
+use base::clock;
+use conf_schema::value::{Flag, Msec, Number, Own, Size};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request, Template};
+use http_types::Method;
+use http_upstream::balancing::{self, PeerSelection};
+use http_upstream::binding::BindTo;
+use http_upstream::groups::{Groups, UpstreamRef, host_and_port};
+use http_upstream::hosts::{self, NoTarget};
+use http_upstream::upgraded::Upgraded;
+use http_upstream::upstream_state::{Try, UpstreamState};
+use observe::{Level, os};
+use std::any::Any;
+use std::sync::Arc;
+use upstream::{Options, PeerLease, Stream};
+
+conf_schema::word_set! {
+    pub struct NextUpstream { ERROR = 1 "error", TIMEOUT = 2 "timeout", OFF = 4 "off" }
+}
+
+directives! {
+    pub struct TunnelConf from TunnelInput {
+        /// Establishes tunnels for CONNECT requests to this host and port, or to those that the client names.
+        tunnel_pass: Own<PassTo>,
+        /// Local address of connections to the server.
+        tunnel_bind: BindTo,
+        /// Buffer size per direction.
+        tunnel_buffer_size: Size = "16k",
+        /// Maximum time to establish a connection.
+        tunnel_connect_timeout: Msec = "60s",
+        /// Conditions under which the next server is tried.
+        tunnel_next_upstream: NextUpstream = "error timeout",
+        /// Maximum time for trying further servers; 0: no limit.
+        tunnel_next_upstream_timeout: Msec = "0",
+        /// Maximum number of servers per request; 0: no limit.
+        tunnel_next_upstream_tries: Number = "0",
+        /// Maximum time without data in either direction.
+        tunnel_read_timeout: Msec = "60s",
+        /// Sets SO_SNDLOWAT. Linux does not support it: no effect.
+        tunnel_send_lowat: Size = "0",
+        /// Maximum time between two writes to the server.
+        tunnel_send_timeout: Msec = "60s",
+        /// Enables TCP keepalive (SO_KEEPALIVE) on connections to the server.
+        tunnel_socket_keepalive: Flag = "off",
+        /// Receive buffer (SO_RCVBUF) of connections to the server; 0: the system's default.
+        tunnel_socket_rcvbuf: Size = "0",
+        /// Send buffer (SO_SNDBUF) of connections to the server; 0: the system's default.
+        tunnel_socket_sndbuf: Size = "0",
+    }
+}
+
+#[derive(Clone)]
+pub struct PassTo(Template);
+
+impl Value for PassTo {
+    const SYNTAX: &'static str = "[address]";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let text = d.args.first().map_or(b"$host:$request_port".as_slice(), |word| word.bytes.as_slice());
+        Template::compile(cx, d, text).map(PassTo).map_err(|p| p.at(0))
+    }
+}
+
+pub struct Tunnel;
+
+impl Feature for Tunnel {
+    fn table(&self) -> Table {
+        TunnelConf::table("tunnel", Area::Http)
+    }
+    fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        let Ok(conf) = conf.clone().downcast::<TunnelConf>() else { return Ok(()) };
+        let Some(Own(PassTo(target))) = conf.tunnel_pass.clone() else { return Ok(()) };
+        let to = match target.as_literal() {
+            Some(host) => {
+                let host = String::from_utf8_lossy(host).into_owned();
+                if block.cx.get::<Groups>().get(&host).is_none() && has_no_port(&host) {
+                    return Err(Problem::says(format!("no port in upstream \"{host}\"")));
+                }
+                To::Fixed(hosts::bind(block.cx, &host, 80)?)
+            }
+            None => To::Computed(target, Arc::new(block.cx.get::<Groups>().clone())),
+        };
+        block.location.connect = true;
+        block.location.passes = true;
+        block.location.content = Some(Arc::new(Pass(Arc::new(Plan { conf, to }))));
+        Ok(())
+    }
+}
+
+fn has_no_port(host: &str) -> bool {
+    !host.starts_with("unix:") && matches!(host_and_port(host), Ok((_, None)))
+}
+
+enum To {
+    Fixed(UpstreamRef),
+    Computed(Template, Arc<Groups>),
+}
+
+struct Plan {
+    conf: Arc<TunnelConf>,
+    to: To,
+}
+
+struct Pass(Arc<Plan>);
+
+impl Handler for Pass {
+    fn run(&self, r: &mut Request) -> Flow {
+        if r.target.method != Method::Connect {
+            return Flow::Status(405);
+        }
+        let plan = self.0.clone();
+        Flow::Later(Box::new(move |mut r| {
+            Box::pin(async move {
+                let watch = r.incoming.watch.clone();
+                let gone = std::future::poll_fn(|cx| match &watch {
+                    Some(watch) => watch.poll_gone(cx),
+                    None => std::task::Poll::Pending,
+                });
+                let flow = tokio::select! {
+                    biased;
+                    flow = pass(&plan, &mut r) => Some(flow),
+                    () = gone => None,
+                };
+                let flow = flow.unwrap_or_else(|| {
+                    let words = "client prematurely closed connection while connecting to upstream";
+                    r.log(Level::Info, format_args!("{words}"));
+                    Flow::Status(499)
+                });
+                (r, flow)
+            })
+        }))
+    }
+}
+
+async fn target(plan: &Plan, r: &mut Request) -> Result<UpstreamRef, NoTarget> {
+    match &plan.to {
+        To::Fixed(named) => Ok(named.clone()),
+        To::Computed(template, groups) => {
+            let host = template.eval(r);
+            let host = String::from_utf8_lossy(&host).into_owned();
+            if groups.get(&host).is_none() && has_no_port(&host) {
+                return Err(NoTarget { words: format!("no port in upstream \"{host}\""), status: 500 });
+            }
+            hosts::named(groups, r, &host, 80).await
+        }
+    }
+}
+
+enum Failure {
+    Error,
+    Timeout,
+    Final(u16),
+}
+
+async fn pass(plan: &Plan, r: &mut Request) -> Flow {
+    let named = match target(plan, r).await {
+        Ok(named) => named,
+        Err(no) => {
+            r.log(Level::Error, format_args!("{}", no.words));
+            return Flow::Status(no.status);
+        }
+    };
+    let conf = &plan.conf;
+    let next = conf.tunnel_next_upstream;
+    let mut selection = PeerSelection::new(&named, r);
+    let started = clock::now();
+    let mut status = 502;
+    loop {
+        let (tries, time) = (conf.tunnel_next_upstream_tries.0, conf.tunnel_next_upstream_timeout.0);
+        clock::update();
+        let late = time > 0 && clock::now().millis_since(started) >= time;
+        let asked = selection.asked() as u64;
+        if asked > 0 && ((tries > 0 && asked >= tries) || late || !selection.may_retry(r)) {
+            return Flow::Status(status);
+        }
+        let Some(mut active) = selection.next().await else {
+            let name = &named.group.name;
+            r.log(Level::Error, format_args!("no live upstreams while connecting to upstream, upstream: \"{name}\""));
+            return Flow::Status(502);
+        };
+        match connect(plan, r, &active).await {
+            Ok(stream) => {
+                selection.answered(r, &mut active);
+                balancing::judge(r, &active, false);
+                return open(plan, r, stream, active);
+            }
+            Err(why) => {
+                let bit = match why {
+                    Failure::Error => NextUpstream::ERROR,
+                    Failure::Timeout => NextUpstream::TIMEOUT,
+                    Failure::Final(status) => return Flow::Status(status),
+                };
+                status = if matches!(why, Failure::Timeout) { 504 } else { 502 };
+                if let Some(one) = UpstreamState::last(r) {
+                    one.status = status;
+                    one.response_ms = Some(clock::now().millis_since(one.started));
+                }
+                balancing::failed(r, &mut active, b"");
+                balancing::judge(r, &active, true);
+                if next.has(NextUpstream::OFF) || next.0 & bit.0 == 0 || selection.asked() >= selection.tries() {
+                    return Flow::Status(status);
+                }
+            }
+        }
+    }
+}
+
+async fn connect(plan: &Plan, r: &mut Request, active: &PeerLease) -> Result<Stream, Failure> {
+    let conf = &plan.conf;
+    let address = active.peer().spec.address.clone();
+    let started = clock::now();
+    if let Some(state) = UpstreamState::of(r) {
+        state.push(Try::new(active.peer().text.clone(), started));
+    }
+    let (from, transparent) = BindTo::of(&conf.tunnel_bind, r);
+    let options = Options {
+        from,
+        transparent,
+        keepalive: conf.tunnel_socket_keepalive,
+        receive_buffer: conf.tunnel_socket_rcvbuf.0 as usize,
+        send_buffer: conf.tunnel_socket_sndbuf.0 as usize,
+    };
+    let connecting = Stream::connect(&address, &options);
+    let connected = runtime::time::timeout(conf.tunnel_connect_timeout.duration(), connecting).await;
+    clock::update();
+    let words = match connected {
+        Ok(Ok(stream)) => {
+            let ms = clock::now().millis_since(started);
+            if let Some(one) = UpstreamState::last(r) {
+                (one.status, one.connect_ms, one.header_ms) = (200, Some(ms), Some(ms));
+            }
+            return Ok(stream);
+        }
+        Ok(Err(e)) => {
+            let words = format!("connect() failed {}", os(&e));
+            if transparent && e.kind() == std::io::ErrorKind::PermissionDenied {
+                r.log(Level::Error, format_args!("{words} while connecting to upstream, upstream: \"{address}\""));
+                return Err(Failure::Final(500));
+            }
+            (words, Failure::Error)
+        }
+        Err(_) => ("upstream timed out (110: Connection timed out)".to_string(), Failure::Timeout),
+    };
+    r.log(Level::Error, format_args!("{} while connecting to upstream, upstream: \"{address}\"", words.0));
+    Err(words.1)
+}
+
+fn open(plan: &Plan, r: &mut Request, stream: Stream, active: PeerLease) -> Flow {
+    let conf = &plan.conf;
+    r.out.status = 200;
+    r.reply.tunnel = Some(Box::new(Upgraded {
+        stream,
+        from_server: Vec::new(),
+        idle: conf.tunnel_read_timeout.duration(),
+        stalled: conf.tunnel_send_timeout.duration(),
+        buffer: conf.tunnel_buffer_size.0.max(1) as usize,
+        active,
+    }));
+    Flow::Content(Body::Empty)
+}

@@ -1,0 +1,182 @@
+//! The `upstream` block (nginx: `ngx_http_upstream_module` and balancers). `sticky.rs` parses `sticky`, `ours.rs`
+//! Tidegate's own directives, `session_engine::upstreams` servers and balancers.
+
+mod ours;
+mod sticky;
+
+use conf_schema::value::{Msec, Number};
+use conf_schema::{Area, At, Cx, Directive, Problem, Table, directives};
+use http_engine::{BlockPlan, Feature, HttpBuild};
+use http_upstream::groups::{Groups, Rules, UpstreamRef};
+use http_upstream::resolving::{HttpResolver, ResolverLine, Resolving};
+use ours::{EjectionValue, RetryBudget};
+use session_engine::upstreams::methods::{self, KeepaliveValue, LeastTime, Marker, QueueValue, RandomValue, Zone};
+use session_engine::upstreams::servers::Servers;
+use session_engine::zones;
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+use sticky::StickyValue;
+use upstream::names::Naming;
+use upstream::{Extras, Group, KeepAlive, Method, Source};
+
+type HashKey = methods::HashKey<http_engine::Request>;
+
+directives! {
+    pub struct UpstreamConf from UpstreamInput {
+        /// Adds a server to the group, with parameters.
+        /// Differs: a name that does not resolve is a warning of -t and at start, and the server is unused until it
+        /// resolves; nginx rejects the configuration.
+        server: Servers,
+        /// Selects the server with the fewest active connections, relative to its weight.
+        least_conn: Marker,
+        /// Selects the server by the client's address: the first three octets of IPv4, all of IPv6.
+        ip_hash: Marker,
+        /// Selects the server by the hash of a key.
+        hash: HashKey,
+        /// Selects a random server, or the better of two.
+        random: RandomValue,
+        /// Selects the server with the lowest average time and fewest connections.
+        least_time: LeastTime,
+        /// Binds clients to servers: by a cookie, by a route in the request, or by learned sessions.
+        sticky: StickyValue,
+        /// Queues requests while no server can accept them.
+        queue: QueueValue,
+        /// Maximum number of idle connections to the group, per worker thread.
+        keepalive: KeepaliveValue,
+        /// Maximum number of requests per connection.
+        keepalive_requests: Number,
+        /// Maximum age of a connection.
+        keepalive_time: Msec,
+        /// Maximum idle time of a connection.
+        keepalive_timeout: Msec,
+        /// Counts every server of the group in `metrics`. The state of a group is always shared by all threads; name
+        /// and size are checked.
+        zone: Zone,
+        /// Name servers for the names of this group, instead of those of the http block.
+        resolver: ResolverLine,
+        /// Maximum time to resolve a name.
+        resolver_timeout: Msec,
+        /// Temporarily leaves out a server whose responses fail (500, 502, 503, 504, or none).
+        outlier_ejection: EjectionValue,
+        /// Maximum share of the group's requests that may be retried with another server.
+        retry_budget: RetryBudget,
+    }
+}
+
+pub struct UpstreamBlock;
+
+impl Feature for UpstreamBlock {
+    fn table(&self) -> Table {
+        UpstreamConf::table("upstream_block", Area::HttpUpstream)
+    }
+    fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        Ok(())
+    }
+    fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        zones::check_shares(http.cx, Zone::kind(false))?;
+        http.background.push(http.cx.get::<Groups>().names.clone());
+        Ok(())
+    }
+    fn plan_upstream(&self, own: Option<Box<dyn Any>>, d: &Directive, cx: &mut Cx) -> Result<(), Problem> {
+        let input = own.and_then(|own| own.downcast::<UpstreamInput>().ok());
+        let name = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
+        let Some(input) = input.filter(|input| input.server.is_some()) else {
+            return Err(Problem::says("no servers are inside upstream"));
+        };
+        let method = method(&input, d, cx);
+        let named = make(&name, method, input.resolve(), cx)?;
+        cx.get::<Groups>().add(&name, named)
+    }
+}
+
+fn make(
+    name: &str,
+    (method, key): (Method, Option<http_engine::Template>),
+    conf: UpstreamConf,
+    cx: &mut Cx,
+) -> Result<UpstreamRef, Problem> {
+    let lines = conf.server.map(|s| s.0).unwrap_or_default();
+    if !method.takes_backups() && lines.iter().any(|line| line.spec.backup) {
+        return Err(Problem::says("balancing method does not support parameter \"backup\""));
+    }
+    if !method.takes_backups() && lines.iter().any(|line| line.spec.slow_start_ms > 0) {
+        return Err(Problem::says("balancing method does not support parameter \"slow_start\""));
+    }
+    if lines.iter().all(|line| line.spec.backup) {
+        return Err(Problem::says(format!("no servers in upstream \"{name}\"")));
+    }
+    let mut keep = KeepAlive::default();
+    if let Some(k) = conf.keepalive {
+        (keep.connections, keep.local) = (k.connections, k.local);
+    }
+    keep.requests_max = conf.keepalive_requests.map_or(keep.requests_max, |n| n.0);
+    keep.time_ms = conf.keepalive_time.map_or(keep.time_ms, |n| n.0);
+    keep.timeout_ms = conf.keepalive_timeout.map_or(keep.timeout_ms, |n| n.0);
+    let resolving = resolving(conf.resolver, conf.resolver_timeout, cx);
+    if lines.iter().any(|line| matches!(line.source, Source::Resolved { .. })) {
+        if conf.zone.is_none() {
+            return Err(Problem::says(format!(
+                "resolving names at run time requires upstream \"{name}\" to be in shared memory"
+            ))
+            .hint("add a \"zone\" directive"));
+        }
+        if resolving.resolver.is_none() {
+            let words = format!("no resolver defined to resolve names at run time in upstream \"{name}\"");
+            return Err(Problem::says(words));
+        }
+    }
+    let extras = Extras {
+        queue: conf.queue.map(|q| q.0),
+        ejection: conf.outlier_ejection.map(|e| e.0),
+        budget: conf.retry_budget.map(|b| b.0),
+        counted: conf.zone.is_some(),
+    };
+    let group = Arc::new(Group::with(name, lines, method, keep, true, extras));
+    let Wanted { resolver, timeout } = resolving;
+    cx.get::<Groups>().names.keep(Naming { group: group.clone(), resolver, timeout });
+    let sticky = conf.sticky.map(|s| s.finish(name, cx)).transpose()?;
+    let rules = (key.is_some() || sticky.is_some()).then(|| Arc::new(Rules { key, sticky }));
+    Ok(UpstreamRef { group, rules })
+}
+
+struct Wanted {
+    resolver: Option<Arc<upstream::resolver::Resolver>>,
+    timeout: Duration,
+}
+
+fn resolving(own: Option<ResolverLine>, own_timeout: Option<Msec>, cx: &mut Cx) -> Wanted {
+    let http: Option<Resolving> = cx.get::<HttpResolver>().resolving.clone();
+    let outer_timeout = cx.get::<HttpResolver>().timeout.unwrap_or(Duration::from_secs(30));
+    Wanted {
+        resolver: own.map(|line| line.0).or(http.map(|r| r.resolver)),
+        timeout: own_timeout.map_or(outer_timeout, |t| t.duration()),
+    }
+}
+
+/// The last method; as in nginx, more than one gets a warning.
+fn method(input: &UpstreamInput, d: &Directive, cx: &mut Cx) -> (Method, Option<http_engine::Template>) {
+    let mut found = Vec::new();
+    let mut add = |at: At, method, key| found.push((at.span.start, at, method, key));
+    if let Some(given) = &input.least_conn {
+        add(given.at, Method::LeastConn, None);
+    }
+    if let Some(given) = &input.ip_hash {
+        add(given.at, Method::IpHash, None);
+    }
+    if let Some(given) = &input.hash {
+        add(given.at, Method::Hash(given.value.consistent), Some(given.value.key.clone()));
+    }
+    if let Some(given) = &input.random {
+        add(given.at, given.value.0, None);
+    }
+    if let Some(given) = &input.least_time {
+        add(given.at, given.value.0, None);
+    }
+    found.sort_by_key(|(start, ..)| *start);
+    for (_, at, ..) in found.iter().skip(1) {
+        let place = Directive { span: at.span, line: at.line, ..d.clone() };
+        cx.warn(&place, "load balancing method redefined");
+    }
+    found.pop().map_or((Method::RoundRobin, None), |(_, _, method, key)| (method, key))
+}

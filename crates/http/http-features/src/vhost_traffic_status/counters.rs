@@ -1,0 +1,198 @@
+//! Counters by server, filter and upstream server, bounded by the zone's size.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Approximate octets of a counter besides its name.
+const NODE_BYTES: u64 = 512;
+
+/// Cache states with nginx's names, in the formats' order.
+pub const CACHE: [(&str, &str); 8] = [
+    ("miss", "MISS"),
+    ("bypass", "BYPASS"),
+    ("expired", "EXPIRED"),
+    ("stale", "STALE"),
+    ("updating", "UPDATING"),
+    ("revalidated", "REVALIDATED"),
+    ("hit", "HIT"),
+    ("scarce", "SCARCE"),
+];
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    Server(String),
+    Filter(String, String),
+    Upstream(String, String),
+}
+
+impl Key {
+    fn len(&self) -> usize {
+        match self {
+            Key::Server(name) => name.len(),
+            Key::Filter(group, name) | Key::Upstream(group, name) => group.len() + name.len(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sample {
+    pub status: u16,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub request_ms: u64,
+    /// Response time of an upstream server.
+    pub response_ms: u64,
+    pub cache: Option<usize>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    pub requests: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    /// Responses of 1xx to 5xx.
+    pub responses: [u64; 5],
+    pub cache: [u64; 8],
+    pub request_ms: u64,
+    pub response_ms: u64,
+    /// Requests up to each bound of the histogram.
+    pub buckets: Vec<u64>,
+    used: u64,
+}
+
+impl Node {
+    fn add(&mut self, sample: &Sample, buckets: &[u64]) {
+        self.requests += 1;
+        self.bytes_in += sample.bytes_in;
+        self.bytes_out += sample.bytes_out;
+        if let Some(class) = self.responses.get_mut(usize::from(sample.status / 100).wrapping_sub(1)) {
+            *class += 1;
+        }
+        if let Some(cache) = sample.cache.and_then(|at| self.cache.get_mut(at)) {
+            *cache += 1;
+        }
+        self.request_ms += sample.request_ms;
+        self.response_ms += sample.response_ms;
+        self.buckets.resize(buckets.len(), 0);
+        for (count, bound) in self.buckets.iter_mut().zip(buckets) {
+            *count += u64::from(sample.request_ms <= *bound);
+        }
+    }
+    pub fn sum(&mut self, other: &Node) {
+        self.requests += other.requests;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.request_ms += other.request_ms;
+        let pairs = self.responses.iter_mut().zip(other.responses).chain(self.cache.iter_mut().zip(other.cache));
+        pairs.for_each(|(sum, one)| *sum += one);
+    }
+    pub fn mean(total: u64, requests: u64) -> u64 {
+        total.checked_div(requests).unwrap_or(0)
+    }
+}
+
+/// Maximum number of filters (`vhost_traffic_status_filter_max_node`), for groups with these prefixes or all.
+#[derive(Clone, Debug, Default)]
+pub struct FilterLimit {
+    pub nodes_max: usize,
+    pub groups: Vec<String>,
+}
+
+impl FilterLimit {
+    fn is_for(&self, key: &Key) -> bool {
+        matches!(key, Key::Filter(group, _)
+            if self.groups.is_empty() || self.groups.iter().any(|start| group.starts_with(start.as_str())))
+    }
+}
+
+#[derive(Debug)]
+pub struct Counters {
+    pub bytes_max: u64,
+    nodes: Mutex<Nodes>,
+}
+
+#[derive(Debug, Default)]
+struct Nodes {
+    all: BTreeMap<Key, Node>,
+    bytes: u64,
+    count: u64,
+    filters: usize,
+}
+
+impl Counters {
+    pub fn new(bytes_max: u64) -> Counters {
+        Counters { bytes_max, nodes: Mutex::default() }
+    }
+    /// Counts a request under some keys; ignores new ones when the zone is full.
+    pub fn count(&self, samples: Vec<(Key, Sample)>, buckets: &[u64], limit: &FilterLimit) {
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = &mut *nodes;
+        nodes.count += 1;
+        for (key, sample) in samples {
+            if !nodes.all.contains_key(&key) {
+                let cost = key.len() as u64 + NODE_BYTES;
+                if limit.nodes_max > 0 && limit.is_for(&key) {
+                    if nodes.filters >= limit.nodes_max {
+                        nodes.drop_oldest(limit);
+                    }
+                    nodes.filters += 1;
+                }
+                if nodes.bytes + cost > self.bytes_max {
+                    continue;
+                }
+                nodes.bytes += cost;
+            }
+            let node = nodes.all.entry(key).or_default();
+            node.add(&sample, buckets);
+            node.used = nodes.count;
+        }
+    }
+    /// Copies all counters, and their size in octets.
+    pub fn read(&self) -> (BTreeMap<Key, Node>, u64) {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        (nodes.all.clone(), nodes.bytes)
+    }
+}
+
+impl Nodes {
+    fn drop_oldest(&mut self, limit: &FilterLimit) {
+        let oldest = self.all.iter().filter(|(key, _)| limit.is_for(key)).min_by_key(|(_, node)| node.used);
+        if let Some(key) = oldest.map(|(key, _)| key.clone()) {
+            self.bytes = self.bytes.saturating_sub(key.len() as u64 + NODE_BYTES);
+            self.filters = self.filters.saturating_sub(1);
+            self.all.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(name: &str) -> Vec<(Key, Sample)> {
+        vec![(Key::Filter("g".into(), name.into()), Sample { status: 204, request_ms: 7, ..Sample::default() })]
+    }
+
+    #[test]
+    fn the_filter_that_was_used_longest_ago_makes_room() {
+        let counters = Counters::new(1 << 20);
+        let limit = FilterLimit { nodes_max: 2, groups: Vec::new() };
+        for name in ["a", "b", "a", "c"] {
+            counters.count(filter(name), &[5, 10], &limit);
+        }
+        let (all, _) = counters.read();
+        let names: Vec<String> = all.keys().map(|key| format!("{key:?}")).collect();
+        assert_eq!(names, ["Filter(\"g\", \"a\")", "Filter(\"g\", \"c\")"]);
+        let a = all.values().next().expect("a node");
+        assert_eq!((a.requests, a.responses[1], a.buckets.as_slice()), (2, 2, &[0, 2][..]));
+    }
+
+    #[test]
+    fn a_zone_is_bounded() {
+        let counters = Counters::new(2 * (NODE_BYTES + 2));
+        for name in ["a", "b", "c"] {
+            counters.count(filter(name), &[], &FilterLimit::default());
+        }
+        assert_eq!(counters.read().0.len(), 2);
+    }
+}

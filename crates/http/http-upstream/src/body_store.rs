@@ -1,0 +1,427 @@
+//! Complete request bodies, in memory or a temporary file; kept with the request for every responder (another server,
+//! an error page's handler).
+
+use bytes::Bytes;
+use http_engine::core_table::TempPath;
+use http_engine::values::BodyInFile;
+use http_engine::{BodyReader, Request, RequestBody};
+use http_types::BodyLength;
+use observe::{Level, os};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+#[derive(Debug)]
+enum Memory {
+    Whole(Bytes),
+    Growing(Vec<u8>),
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory::Whole(Bytes::new())
+    }
+}
+
+impl Memory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Memory::Whole(bytes) => bytes,
+            Memory::Growing(bytes) => bytes,
+        }
+    }
+    /// Appends a piece; `expected`: total length.
+    fn push(&mut self, more: Bytes, expected: usize) {
+        match self {
+            Memory::Whole(bytes) if bytes.is_empty() => *bytes = more,
+            Memory::Whole(bytes) => {
+                let mut all = Vec::with_capacity(expected.max(bytes.len() + more.len()));
+                all.extend_from_slice(bytes);
+                all.extend_from_slice(&more);
+                *self = Memory::Growing(all);
+            }
+            Memory::Growing(bytes) => bytes.extend_from_slice(&more),
+        }
+    }
+    fn settle(&mut self) -> Bytes {
+        if let Memory::Growing(bytes) = self {
+            *self = Memory::Whole(Bytes::from(std::mem::take(bytes)));
+        }
+        match self {
+            Memory::Whole(bytes) => bytes.clone(),
+            Memory::Growing(_) => Bytes::new(),
+        }
+    }
+}
+
+/// A complete request body, in memory or in a file.
+#[derive(Debug, Default)]
+pub struct BodyStore {
+    memory: Memory,
+    file: Option<File>,
+    length: u64,
+    path: Option<PathBuf>,
+    /// `client_body_in_file_only on`: the file remains after the request.
+    permanent: bool,
+}
+
+impl Drop for BodyStore {
+    fn drop(&mut self) {
+        if let Some(path) = self.path.take().filter(|_| !self.permanent) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl BodyStore {
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    pub fn in_memory(&self) -> Option<&[u8]> {
+        self.file.is_none().then(|| self.memory.bytes())
+    }
+    /// Returns the body, if all of it is in memory, as a shared buffer.
+    pub fn shared(&self) -> Option<Bytes> {
+        match &self.memory {
+            Memory::Whole(bytes) if self.file.is_none() => Some(bytes.clone()),
+            _ => self.in_memory().map(Bytes::copy_from_slice),
+        }
+    }
+    pub fn read_at(&self, offset: u64) -> io::Result<Vec<u8>> {
+        match &self.file {
+            None => {
+                let memory = self.memory.bytes();
+                Ok(memory.get(offset as usize..).unwrap_or_default().to_vec())
+            }
+            Some(file) => {
+                let mut buf = vec![0; 32 * 1024];
+                let n = file.read_at(&mut buf, offset)?;
+                buf.truncate(n);
+                Ok(buf)
+            }
+        }
+    }
+    /// Appends bytes; `expected`: announced length of the body.
+    fn push(&mut self, bytes: Bytes, memory_max: u64, expected: u64, folder: &TempPath) -> io::Result<()> {
+        self.length += bytes.len() as u64;
+        if self.file.is_none() && self.length <= memory_max {
+            self.memory.push(bytes, expected.min(memory_max) as usize);
+            return Ok(());
+        }
+        let file = self.in_file(folder)?;
+        file.seek(SeekFrom::End(0))?;
+        file.write_all(&bytes)
+    }
+    fn in_file(&mut self, folder: &TempPath) -> io::Result<&mut File> {
+        if self.file.is_none() {
+            let (mut file, path) = named(folder)?;
+            self.path = Some(path);
+            file.write_all(self.memory.bytes())?;
+            self.memory = Memory::default();
+            self.file = Some(file);
+        }
+        self.file.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+pub fn unlinked(folder: &Path) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    match rustix::fs::open(folder, OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
+        Ok(fd) => Ok(File::from(fd)),
+        Err(rustix::io::Errno::NOENT) => {
+            std::fs::create_dir_all(folder)?;
+            let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+            Ok(File::from(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?))
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Maximum number of attempts to find an unused name.
+const NAME_TRIES_MAX: u32 = 100;
+
+pub fn named(temp: &TempPath) -> io::Result<(File, PathBuf)> {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let mut tries = 0;
+    loop {
+        let number = format!("{:010}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let mut folder = temp.path.clone();
+        let mut end = number.len();
+        for width in &temp.levels {
+            let start = end.saturating_sub(*width);
+            folder.push(&number[start..end]);
+            end = start;
+        }
+        let path = folder.join(&number);
+        match File::options().read(true).write(true).create_new(true).mode(0o600).open(&path) {
+            Ok(file) => return Ok((file, path)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound && tries == 0 => std::fs::create_dir_all(&folder)?,
+            // Another process uses the same folder, such as the old one during a reload.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && tries < NAME_TRIES_MAX => {
+                NUMBER.fetch_add(u64::from(net::random::bytes16()[0]), Ordering::Relaxed);
+            }
+            Err(e) => return Err(e),
+        }
+        tries += 1;
+    }
+}
+
+pub fn kept(r: &Request) -> Option<Rc<BodyStore>> {
+    if r.family.sub.as_ref().is_some_and(|sub| sub.without_body) {
+        return None;
+    }
+    r.shared()
+}
+
+/// Reads the body to the end, or returns the stored one. Fails with the response's status.
+pub async fn read(r: &mut Request) -> Result<Rc<BodyStore>, u16> {
+    if let Some(store) = kept(r) {
+        return Ok(store);
+    }
+    // A subrequest without a body must not store its empty one for the parent.
+    if r.family.sub.as_ref().is_some_and(|sub| sub.without_body) {
+        return Ok(Rc::new(BodyStore::default()));
+    }
+    let mut store = read_now(r).await?;
+    store.memory.settle();
+    let store = Rc::new(store);
+    r.incoming.body_bytes = store.shared();
+    r.share(store.clone());
+    Ok(store)
+}
+
+/// A body in a temporary file, which is deleted with this value unless moved.
+#[derive(Debug)]
+pub struct Spooled {
+    pub file: File,
+    path: Option<PathBuf>,
+}
+
+impl Spooled {
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+    pub fn moved(mut self) {
+        self.path = None;
+    }
+}
+
+impl Drop for Spooled {
+    fn drop(&mut self) {
+        if let Some(path) = self.path.take() {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Writes the body to a file below `client_body_temp_path`, whatever its size; copies a stored one. Fails with the
+/// response's status.
+pub async fn spool(r: &mut Request) -> Result<Spooled, u16> {
+    let core = r.loc().core.clone();
+    let folder = &core.conf.client_body_temp_path;
+    let failed = |r: &Request, e: io::Error| {
+        r.log(Level::Crit, format_args!("a temporary file in \"{}\" failed {}", folder.path.display(), os(&e)));
+        500
+    };
+    let mut spooled = match named(folder) {
+        Ok((file, path)) => Spooled { file, path: Some(path) },
+        Err(e) => return Err(failed(r, e)),
+    };
+    if let Some(store) = kept(r) {
+        let mut at = 0;
+        while at < store.len() {
+            let bytes = store.read_at(at).map_err(|e| failed(r, e))?;
+            if bytes.is_empty() {
+                return Err(failed(r, io::ErrorKind::UnexpectedEof.into()));
+            }
+            spooled.file.write_all(&bytes).map_err(|e| failed(r, e))?;
+            at += bytes.len() as u64;
+        }
+        return Ok(spooled);
+    }
+    let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.incoming.body, RequestBody::Taken) else {
+        return Ok(spooled);
+    };
+    let limit = core.conf.client_max_body_size.0;
+    let mut length = 0;
+    received(r, 0);
+    while let Some(read) = std::future::poll_fn(|cx| reader.poll_read(cx)).await {
+        let bytes = read?;
+        if limit != 0 && length + bytes.len() as u64 > limit {
+            too_large(r, length, bytes.len() as u64);
+            return Err(413);
+        }
+        length += bytes.len() as u64;
+        received(r, length);
+        spooled.file.write_all(&bytes).map_err(|e| failed(r, e))?;
+    }
+    Ok(spooled)
+}
+
+/// Maximum bytes that [`read_if_here`] reads: a longer body hardly comes with its head.
+const HERE_MAX: usize = 64 * 1024;
+
+/// Body that has completely arrived, without waiting; otherwise the bytes stay. Fails with the response's status.
+pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16> {
+    if let Some(store) = kept(r) {
+        return Ok(Some(store));
+    }
+    let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.incoming.body, RequestBody::Taken) else {
+        return Ok(None);
+    };
+    let limit = r.loc().core.conf.client_max_body_size.0;
+    let mut here = Memory::default();
+    let ended = std::future::poll_fn(|cx| {
+        while here.bytes().len() < HERE_MAX {
+            match reader.poll_read(cx) {
+                Poll::Ready(Some(Ok(bytes))) => here.push(bytes, 0),
+                Poll::Ready(Some(Err(status))) => return Poll::Ready(Err(status)),
+                Poll::Ready(None) => return Poll::Ready(Ok(true)),
+                Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Ok(false))
+    })
+    .await?;
+    let here = here.settle();
+    if limit != 0 && here.len() as u64 > limit {
+        too_large(r, 0, here.len() as u64);
+        return Err(413);
+    }
+    if !ended {
+        r.incoming.body = RequestBody::Unread(Box::new(Begun { here, reader }));
+        return Ok(None);
+    }
+    received(r, here.len() as u64);
+    // `$request_body` is empty for a body larger than the buffer, as if it had been streamed.
+    let asked_for = here.len() as u64 <= r.loc().core.conf.client_body_buffer_size.0;
+    let mut store = BodyStore::default();
+    (store.length, store.memory) = (here.len() as u64, Memory::Whole(here));
+    let store = Rc::new(store);
+    r.incoming.body_bytes = store.shared().filter(|_| asked_for);
+    r.share(store.clone());
+    Ok(Some(store))
+}
+
+/// Notes the bytes read of a body of unknown length.
+fn received(r: &mut Request, length: u64) {
+    if r.incoming.body_length == Some(BodyLength::Chunked) {
+        r.incoming.body_received = Some(length);
+    }
+}
+
+/// Logs a body larger than `client_max_body_size`.
+fn too_large(r: &Request, before: u64, more: u64) {
+    r.log(Level::Error, format_args!("client intended to send too large chunked body: {before}+{more} bytes"));
+}
+
+struct Begun {
+    here: Bytes,
+    reader: Box<dyn BodyReader>,
+}
+
+impl BodyReader for Begun {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
+        if self.here.is_empty() {
+            return self.reader.poll_read(cx);
+        }
+        Poll::Ready(Some(Ok(std::mem::take(&mut self.here))))
+    }
+}
+
+async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
+    let mut store = BodyStore::default();
+    let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.incoming.body, RequestBody::Taken) else {
+        return Ok(store);
+    };
+    let core = r.loc().core.clone();
+    let limit = core.conf.client_max_body_size.0;
+    // A body that fits into the head's buffer needs no other; HTTP/2 and HTTP/3 have no such buffer.
+    let beside_head = match r.target.version {
+        http_types::Version::Http20 | http_types::Version::Http30 => 0,
+        _ => core.conf.client_header_buffer_size.0.saturating_sub(r.incoming.length),
+    };
+    let in_file_only = core.conf.client_body_in_file_only;
+    received(r, 0);
+    loop {
+        match std::future::poll_fn(|cx| reader.poll_read(cx)).await {
+            // An empty body has a file, too.
+            None if in_file_only != BodyInFile::Off && store.file.is_none() => {
+                store.permanent = in_file_only == BodyInFile::On;
+                let folder = &core.conf.client_body_temp_path;
+                if let Err(e) = store.in_file(folder) {
+                    let folder = folder.path.display();
+                    r.log(Level::Crit, format_args!("a temporary file in \"{folder}\" failed {}", os(&e)));
+                    return Err(500);
+                }
+                return Ok(store);
+            }
+            None => return Ok(store),
+            Some(Err(status)) => {
+                if status == 499 {
+                    r.incoming.body_bytes = store.shared();
+                }
+                return Err(status);
+            }
+            Some(Ok(bytes)) => {
+                if limit != 0 && store.len() + bytes.len() as u64 > limit {
+                    too_large(r, store.len(), bytes.len() as u64);
+                    return Err(413);
+                }
+                received(r, store.len() + bytes.len() as u64);
+                let folder = &core.conf.client_body_temp_path;
+                let in_memory = match core.conf.client_body_in_file_only {
+                    BodyInFile::Off => core.conf.client_body_buffer_size.0.max(beside_head),
+                    BodyInFile::On | BodyInFile::Clean => 0,
+                };
+                store.permanent = core.conf.client_body_in_file_only == BodyInFile::On;
+                let before = store.file.is_none();
+                let expected = match r.incoming.body_length {
+                    Some(BodyLength::Exact(n)) => n,
+                    _ => 0,
+                };
+                let pushed = store.push(bytes, in_memory, expected, folder);
+                if let Some(path) = store.path.as_ref().filter(|_| before && in_memory > 0) {
+                    let path = path.display();
+                    r.log(Level::Warn, format_args!("a client request body is buffered to a temporary file {path}"));
+                }
+                if let Err(e) = pushed {
+                    let folder = &folder.path;
+                    r.log(Level::Crit, format_args!("a temporary file in \"{}\" failed {}", folder.display(), os(&e)));
+                    return Err(500);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_become_one() {
+        let one = Bytes::from_static(b"abc");
+        let mut memory = Memory::default();
+        assert!(memory.bytes().is_empty() && memory.settle().is_empty());
+        memory.push(one.clone(), 0);
+        assert_eq!(memory.settle().as_ptr(), one.as_ptr(), "what came in one piece is not copied");
+        for (piece, expected) in [("def", 0), ("", 100), ("gh", 2)] {
+            memory.push(Bytes::from_static(piece.as_bytes()), expected);
+        }
+        assert_eq!(memory.bytes(), b"abcdefgh");
+        let all = memory.settle();
+        assert_eq!((&all[..], memory.settle().as_ptr()), (&b"abcdefgh"[..], all.as_ptr()));
+    }
+}

@@ -1,0 +1,298 @@
+//! Caching of upstream responses for all protocols (nginx: the cache's part of `ngx_http_upstream.c`).
+//! Handlers call [`at_once`], then [`begin`]; a fetched request has a [`Session`] with its upstream request
+//! ([`CacheRequest`]), failure substitute, and storage. `session.rs` has the rules, `serve.rs` serves entries,
+//! `fill.rs` stores.
+
+pub mod conf;
+mod fill;
+pub mod paths;
+mod rfc;
+mod serve;
+mod session;
+
+use crate::zones;
+use cache::freshness::{Ignored, Valid};
+use cache::strict::Use;
+use cache::{Hash, Stored, vary};
+use conf::{CacheName, Methods, Settings, StoreTo, UseStale};
+use conf_schema::{Cx, Problem};
+use http_engine::{Flow, Request, RequestBody, Template, template};
+use http_types::{Known, Method, ResponseHead};
+use paths::CachePath;
+use std::sync::Arc;
+
+pub use fill::{StoreTarget, run as fill};
+pub use rfc::{aimed_at, neighbours};
+pub use session::{Begun, Session, begin, finish};
+
+/// Converts a response head, new or stored, into the request's response. `Some`: replaced by this answer.
+pub type Respond<'a> = &'a dyn Fn(&mut Request, &ResponseHead, &[u8]) -> Option<Flow>;
+
+enum Which {
+    Fixed(Arc<CachePath>),
+    Computed(Template, Vec<Arc<CachePath>>),
+}
+
+pub struct Caching {
+    pub family: &'static str,
+    which: Which,
+    pub key: Option<Template>,
+    valid: Vec<Valid>,
+    bypass: Vec<Template>,
+    no_cache: Vec<Template>,
+    purge: Vec<Template>,
+    lock: bool,
+    lock_timeout_ms: u64,
+    lock_age_ms: u64,
+    use_stale: UseStale,
+    background_update: bool,
+    revalidate: bool,
+    min_uses: u32,
+    methods: Methods,
+    convert_head: bool,
+    max_range_offset: Option<u64>,
+    rfc9111: bool,
+}
+
+pub struct Storing {
+    pub family: &'static str,
+    pub to: StoreTo,
+    pub mode: u32,
+}
+
+impl Caching {
+    /// Prepares a location's settings; `None`: no cache. Fails on an unknown zone.
+    pub fn new(settings: &Settings, cx: &mut Cx) -> Result<Option<Caching>, Problem> {
+        let which = match &settings.cache {
+            CacheName::Off => return Ok(None),
+            CacheName::Computed(name) => {
+                Which::Computed(name.clone(), cx.get::<conf::Declared>().of(settings.family).to_vec())
+            }
+            CacheName::Zone(name) => {
+                let mine =
+                    cx.get::<conf::Declared>().of(settings.family).iter().find(|p| p.zone.name == *name).cloned();
+                match mine {
+                    Some(path) => Which::Fixed(path),
+                    None => {
+                        let family = settings.family;
+                        return Err(match zones::find::<CachePath>(cx, "cache", name) {
+                            Err(problem) if !format!("{:?}", problem.words).contains("zero size") => problem,
+                            _ => Problem::says(format!("\"{family}_cache\" zone \"{name}\" is unknown"))
+                                .hint(format!("no \"{family}_cache_path\" declares a zone of this name")),
+                        });
+                    }
+                }
+            }
+        };
+        let constant = |text: &Template| text.as_literal().is_some_and(|text| !matches!(text, b"" | b"0"));
+        if settings.purge.iter().any(constant) {
+            let family = settings.family;
+            let text = format!("\"{family}_cache_purge\" with a constant would purge with every request");
+            return Err(Problem::says(text)
+                .hint("it takes values of which one is neither empty nor \"0\" when an entry is to go"));
+        }
+        let mut use_stale = settings.use_stale;
+        if use_stale.has(UseStale::OFF) {
+            use_stale = UseStale(0);
+        }
+        Ok(Some(Caching {
+            family: settings.family,
+            which,
+            key: settings.key.clone(),
+            valid: settings.valid.clone(),
+            bypass: settings.bypass.clone(),
+            no_cache: settings.no_cache.clone(),
+            purge: settings.purge.clone(),
+            lock: settings.lock,
+            lock_timeout_ms: settings.lock_timeout_ms,
+            lock_age_ms: settings.lock_age_ms,
+            use_stale,
+            background_update: settings.background_update,
+            revalidate: settings.revalidate,
+            min_uses: u32::try_from(settings.min_uses).unwrap_or(u32::MAX),
+            methods: Methods(settings.methods.unwrap_or_default().0 | Methods::GET.0 | Methods::HEAD.0),
+            convert_head: settings.convert_head,
+            max_range_offset: settings.max_range_offset,
+            rfc9111: settings.rfc9111,
+        }))
+    }
+
+    fn caches(&self, method: Method) -> bool {
+        match method {
+            Method::Get => true,
+            Method::Head => true,
+            // RFC 9111 lets a response to POST serve GET requests at most.
+            Method::Post => self.methods.has(Methods::POST) && !self.rfc9111,
+            _ => false,
+        }
+    }
+    /// Returns the request's cache. `Err`: the name is unknown; logged.
+    fn path(&self, r: &mut Request) -> Result<Option<Arc<CachePath>>, ()> {
+        match &self.which {
+            Which::Fixed(path) => Ok(Some(path.clone())),
+            Which::Computed(name, all) => {
+                let name = name.eval(r);
+                if name.is_empty() || name == b"off" {
+                    return Ok(None);
+                }
+                match all.iter().find(|path| path.zone.name.as_bytes() == name) {
+                    Some(path) => Ok(Some(path.clone())),
+                    None => {
+                        let shown = String::from_utf8_lossy(&name).into_owned();
+                        r.log(observe::Level::Error, format_args!("cache \"{shown}\" not found"));
+                        Err(())
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn any(r: &mut Request, conditions: &[Template]) -> bool {
+    conditions.iter().any(|condition| template::truthy(&condition.eval(r)))
+}
+
+#[derive(Default)]
+pub struct CacheState {
+    pub status: &'static str,
+    /// The entry, for fields of its head.
+    pub stored: Option<Arc<Stored>>,
+    pub key: Vec<u8>,
+    /// Revalidation: `$upstream_cache_last_modified` and `$upstream_cache_etag` have values.
+    pub revalidating: bool,
+    pub counted: Counted,
+}
+
+/// Counts a request's final cache status when dropped.
+#[derive(Default)]
+pub struct Counted {
+    zone: Option<metrics::Zone<metrics::cache::Of>>,
+    status: &'static str,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let (Some(zone), Some(status)) = (&self.zone, metrics::cache_status(self.status)) {
+            zone.up_at(metrics::cache::RESPONSES, status);
+            metrics::process::CACHE_RESPONSES.up_at(status);
+        }
+    }
+}
+
+/// Changes of the upstream request for the cache.
+#[derive(Clone, Debug, Default)]
+pub struct CacheRequest {
+    pub as_get: bool,
+    /// Replace the client's conditions and ranges.
+    pub if_modified_since: Option<Vec<u8>>,
+    pub if_none_match: Option<Vec<u8>>,
+}
+
+/// Client fields that are not passed on if the response may be stored; lower case.
+pub const OWN_CONDITIONS: &[&str] =
+    &["if-modified-since", "if-unmodified-since", "if-none-match", "if-match", "range", "if-range"];
+
+impl CacheRequest {
+    pub fn of(r: &Request) -> Option<&CacheRequest> {
+        r.ext()
+    }
+}
+
+fn set_status(r: &mut Request, status: &'static str) {
+    match r.ext_mut::<CacheState>() {
+        Some(state) => (state.status, state.counted.status) = (status, status),
+        None => r.keep(CacheState { status, ..CacheState::default() }),
+    }
+}
+
+/// Responds from memory without waiting, if possible.
+pub fn at_once(
+    caching: &Caching,
+    r: &mut Request,
+    give: Respond<'_>,
+    default_key: impl FnOnce(&Request) -> Option<Vec<u8>>,
+) -> Option<Flow> {
+    let Which::Fixed(path) = &caching.which else { return None };
+    if !caching.caches(r.target.method)
+        || any(r, &caching.purge)
+        || any(r, &caching.bypass)
+        || r.ext::<Session>().is_some()
+        || matches!(r.incoming.body, RequestBody::Unread(_))
+    {
+        return None;
+    }
+    let mut key = std::mem::take(&mut r.scratch);
+    key.clear();
+    match &caching.key {
+        Some(template) => template.write(r, &mut key),
+        None => key = default_key(r)?,
+    }
+    let flow = from_memory(caching, r, &path.clone(), &key, give);
+    key.clear();
+    r.scratch = key;
+    flow
+}
+
+fn from_memory(
+    caching: &Caching,
+    r: &mut Request,
+    path: &Arc<CachePath>,
+    key: &[u8],
+    give: Respond<'_>,
+) -> Option<Flow> {
+    let now = base::clock::unix_seconds();
+    let main = Hash::of(key);
+    let mut stored = path.zone.hot(&main, now)?;
+    if !stored.meta.vary.is_empty() {
+        let variant = vary::variant(&main, &stored.meta.vary, r.headers());
+        if variant != stored.meta.variant {
+            stored = path.zone.hot(&variant, now)?;
+        }
+    }
+    if *stored.key != *key
+        || rfc::usable(caching, r, &stored.meta, now) != Use::Fresh
+        || !path.zone.recheck(&stored, now)
+    {
+        return None;
+    }
+    let counted = Counted { zone: Some(path.metrics.clone()), status: "HIT" };
+    r.keep(CacheState { status: "HIT", stored: Some(stored.clone()), counted, ..CacheState::default() });
+    serve::answer(caching, r, &stored, give, true)
+}
+
+impl Session {
+    pub fn take(r: &mut Request) -> Option<Box<Session>> {
+        r.take_ext()
+    }
+    pub fn put(self: Box<Session>, r: &mut Request) {
+        r.keep_boxed(self);
+    }
+}
+
+pub fn ignored(x_accel_expires: bool, expires: bool, cache_control: bool, set_cookie: bool, vary: bool) -> Ignored {
+    Ignored { x_accel_expires, expires, cache_control, set_cookie, vary }
+}
+
+pub fn stored_fields<R>(r: &Request, read: impl FnOnce(&ResponseHead, &[u8]) -> R) -> Option<R> {
+    let stored = r.ext::<CacheState>()?.stored.as_ref()?;
+    Some(read(serve::parsed(stored)?, &stored.head))
+}
+
+/// Tells whether the request's range starts at or beyond `proxy_cache_max_range_offset`.
+fn range_too_far(caching: &Caching, r: &Request) -> bool {
+    let (Some(max), Some(range)) = (caching.max_range_offset, r.header(Known::Range)) else { return false };
+    if max == 0 {
+        return true;
+    }
+    let Some((unit, list)) = range.split_at_checked(6) else { return false };
+    if !unit.eq_ignore_ascii_case(b"bytes=") {
+        return false;
+    }
+    let list = list.trim_ascii_start();
+    if list.starts_with(b"-") {
+        return true;
+    }
+    let digits = list.iter().take_while(|c| c.is_ascii_digit()).count();
+    let offset = list.get(..digits).and_then(|n| std::str::from_utf8(n).ok()?.parse::<u64>().ok());
+    offset.unwrap_or(if digits > 0 { u64::MAX } else { 0 }) >= max
+}

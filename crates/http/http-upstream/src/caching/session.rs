@@ -1,0 +1,728 @@
+//! A request's use of a cache, from the lookup to the stored response.
+
+use super::conf::UseStale;
+use super::paths::{CachePath, hurry};
+use super::{CacheRequest, CacheState, Caching, Counted, Respond, any, range_too_far, rfc, serve, set_status};
+use crate::slicing::Slice;
+use base::clock;
+use cache::freshness::{self, Ignored, Verdict};
+use cache::strict::{self, Use};
+use cache::{Hash, Lock, Meta, Seen, Stored, Ticket, Trouble, store, vary};
+use http_engine::file_io::{self, Aio};
+use http_engine::{Flow, Request, subrequest};
+use http_types::{Known, Method, ResponseHead};
+use observe::{Level, clock::http_time, os};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub enum Begun {
+    Off,
+    Answer(Flow),
+    /// Pass the request to the upstream; the session is kept with the request.
+    Ask,
+}
+
+/// A request's use of a cache: its ticket, its stale entry, and its decisions.
+pub struct Session {
+    pub(super) caching: Arc<Caching>,
+    pub(super) path: Arc<CachePath>,
+    pub(super) key: Vec<u8>,
+    main: Hash,
+    pub(super) ticket: Option<Ticket>,
+    storing: bool,
+    bypassed: bool,
+    expired: Option<Arc<Stored>>,
+    secondary: bool,
+    background: bool,
+    /// RFC 9111: the method is unsafe and invalidates the entries of the key.
+    invalidates: bool,
+    pub(super) verdict: Verdict,
+    now: i64,
+    /// Start of the request: in seconds, and in milliseconds comparable with purges.
+    asked: i64,
+    asked_ms: u64,
+    /// The client rejected the entry, or it requires validation: it must not replace a failure.
+    forced: bool,
+}
+
+enum Found {
+    Fresh(Arc<Stored>),
+    Stale(Arc<Stored>),
+    /// Stale, and acceptable to the client.
+    Good(Arc<Stored>),
+    Error(u16),
+    Absent,
+    /// Missing; to be fetched and not stored.
+    Scarce,
+}
+
+/// Looks up the response and coordinates fetches. `default_key`: for locations without a key.
+pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, default_key: Vec<u8>) -> Begun {
+    if let Some(session) = Session::take(r).filter(|session| session.background) {
+        session.ask(r);
+        session.put(r);
+        return Begun::Ask;
+    }
+    let purge = any(r, &caching.purge);
+    let unsafe_method = !matches!(r.target.method, Method::Get | Method::Head | Method::Options | Method::Trace);
+    let invalidates = caching.rfc9111 && unsafe_method;
+    let cached = caching.caches(r.target.method);
+    if !purge && !cached && !invalidates {
+        return Begun::Off;
+    }
+    let path = match caching.path(r) {
+        Ok(Some(path)) => path,
+        Ok(None) => return Begun::Off,
+        Err(()) => return Begun::Answer(Flow::Status(500)),
+    };
+    let key = caching.key.as_ref().map_or(default_key, |key| key.eval(r));
+    if purge {
+        return Begun::Answer(self::purge(r, &path, &key));
+    }
+    if key.len() > cache::entry::KEY_MAX {
+        r.log(Level::Error, format_args!("the cache key is longer than {} bytes", cache::entry::KEY_MAX));
+        return Begun::Off;
+    }
+    let counted = Counted { zone: Some(path.metrics.clone()), ..Counted::default() };
+    r.keep(CacheState { key: key.clone(), counted, ..CacheState::default() });
+    let main = Hash::of(&key);
+    let asked_ms = path.zone.purges.stamp(clock::unix_millis());
+    let mut session = Box::new(Session {
+        caching: caching.clone(),
+        path,
+        key,
+        main,
+        ticket: None,
+        storing: cached,
+        bypassed: false,
+        expired: None,
+        secondary: false,
+        background: false,
+        invalidates,
+        verdict: Verdict::default(),
+        now: clock::unix_seconds(),
+        asked: clock::unix_seconds(),
+        asked_ms,
+        forced: false,
+    });
+    if !cached {
+        session.put(r);
+        return Begun::Ask;
+    }
+    if any(r, &caching.bypass) {
+        session.bypassed = true;
+        set_status(r, "BYPASS");
+        session.ask(r);
+        session.put(r);
+        return Begun::Ask;
+    }
+    set_status(r, "MISS");
+    let flow = session.decide(r, give).await;
+    if let Some(flow) = flow {
+        return Begun::Answer(flow);
+    }
+    if caching.rfc9111 {
+        let wish = rfc::wish(r);
+        if wish.only_if_cached {
+            return Begun::Answer(Flow::Status(504));
+        }
+        session.storing &= !wish.no_store;
+    }
+    if range_too_far(caching, r) {
+        session.storing = false;
+    }
+    session.ask(r);
+    session.put(r);
+    Begun::Ask
+}
+
+/// Removes the entry of a key, or all entries with a prefix (`*`).
+fn purge(r: &mut Request, path: &CachePath, key: &[u8]) -> Flow {
+    let zone = &path.zone;
+    let failed = |r: &mut Request, e: &std::io::Error| {
+        let root = zone.root().display();
+        r.log(Level::Crit, format_args!("purging in \"{root}\" could not be noted {}", os(e)));
+        Flow::Status(500)
+    };
+    if let Some(prefix) = key.strip_suffix(b"*") {
+        if let Err(e) = zone.purges.add(prefix, false, clock::unix_millis()) {
+            return failed(r, &e);
+        }
+        zone.cool_purged();
+        hurry();
+        return Flow::Status(204);
+    }
+    match zone.purge_key(&Hash::of(key), key, clock::unix_millis()) {
+        Ok(removed) => {
+            hurry();
+            if removed { Flow::Status(204) } else { Flow::Status(404) }
+        }
+        Err(e) => failed(r, &e),
+    }
+}
+
+impl Session {
+    fn use_stale(&self, bit: u32) -> bool {
+        self.caching.use_stale.0 & bit != 0
+    }
+    pub fn goes_on_alone(&self) -> bool {
+        self.storing
+    }
+
+    /// Looks up the entry; `Some`: the response from the cache.
+    async fn decide(&mut self, r: &mut Request, give: Respond<'_>) -> Option<Flow> {
+        let stored = match self.look(r).await {
+            Found::Error(status) => {
+                set_status(r, "HIT");
+                return Some(Flow::Status(status));
+            }
+            Found::Fresh(stored) => {
+                set_status(r, "HIT");
+                self.ticket = None;
+                return self.serve(r, &stored, give);
+            }
+            Found::Good(stored) => {
+                set_status(r, "STALE");
+                self.ticket = None;
+                return self.serve(r, &stored, give);
+            }
+            Found::Stale(stored) => stored,
+            Found::Absent => return None,
+            Found::Scarce => {
+                self.storing = false;
+                return None;
+            }
+        };
+        let meta = &stored.meta;
+        let may = !self.forced
+            && !meta.must_revalidate
+            && (self.use_stale(UseStale::UPDATING.0) || meta.valid_sec.saturating_add(meta.updating_sec) >= self.now);
+        let mine = self.ticket.as_mut().is_none_or(Ticket::renew);
+        if !mine && may {
+            set_status(r, "UPDATING");
+            self.ticket = None;
+            return self.serve(r, &stored, give);
+        }
+        if mine && may && self.caching.background_update && self.update_beside(r, &stored) {
+            set_status(r, "STALE");
+            return self.serve(r, &stored, give);
+        }
+        set_status(r, "EXPIRED");
+        if let Some(state) = r.ext_mut::<CacheState>() {
+            state.stored = Some(stored.clone());
+            state.revalidating = self.caching.revalidate;
+        }
+        self.expired = Some(stored);
+        None
+    }
+
+    fn serve(&mut self, r: &mut Request, stored: &Arc<Stored>, give: Respond<'_>) -> Option<Flow> {
+        if let Some(state) = r.ext_mut::<CacheState>() {
+            state.stored = Some(stored.clone());
+        }
+        let flow = serve::answer(&self.caching, r, stored, give, false);
+        if flow.is_none() {
+            let path = self.path.zone.place.path(&stored.hash);
+            r.log(Level::Crit, format_args!("cache file \"{}\" contains invalid header", path.display()));
+            set_status(r, "MISS");
+        }
+        flow
+    }
+
+    async fn look(&mut self, r: &mut Request) -> Found {
+        let zone = self.path.zone.clone();
+        let (ticket, mut seen) = zone.enter(self.main, self.caching.min_uses, self.now);
+        let mut ticket = ticket;
+        let started = clock::unix_millis();
+        let mut may_wait = self.caching.lock_timeout_ms > 0;
+        let found = loop {
+            match seen {
+                Seen::Error(status) => break Found::Error(status),
+                Seen::Scarce => break Found::Scarce,
+                Seen::Full => {
+                    let name = &zone.name;
+                    r.log(Level::Alert, format_args!("could not allocate node in cache keys zone \"{name}\""));
+                    break Found::Scarce;
+                }
+                Seen::Exists => match self.open(r, &mut ticket).await {
+                    Opened::Entry(stored) => match rfc::usable(&self.caching, r, &stored.meta, self.now) {
+                        Use::Fresh => break Found::Fresh(stored),
+                        Use::Stale => break Found::Good(stored),
+                        Use::No { may_be_stale } => {
+                            self.forced = !may_be_stale;
+                            break Found::Stale(stored);
+                        }
+                    },
+                    Opened::Elsewhere(again) => {
+                        seen = again;
+                        continue;
+                    }
+                    Opened::Useless => break Found::Absent,
+                    Opened::Missing => {
+                        ticket.lost();
+                        seen = ticket.look(self.now);
+                        if seen != Seen::Exists {
+                            continue;
+                        }
+                        break Found::Absent;
+                    }
+                },
+                Seen::Wanted => {}
+            }
+            if !self.caching.lock {
+                break Found::Absent;
+            }
+            let waiters = match ticket.lock(clock::unix_millis(), self.caching.lock_age_ms) {
+                Lock::Mine => break Found::Absent,
+                Lock::Theirs(..) if !may_wait => break Found::Scarce,
+                Lock::Theirs(waiters, _) => waiters,
+            };
+            let word = waiters.notified();
+            tokio::pin!(word);
+            word.as_mut().enable();
+            // The lock may have been released before `enable`.
+            let Lock::Theirs(same, until) = ticket.lock(clock::unix_millis(), self.caching.lock_age_ms) else {
+                break Found::Absent;
+            };
+            if Arc::ptr_eq(&same, &waiters) {
+                let deadline = started.saturating_add(self.caching.lock_timeout_ms);
+                let pause = until.min(deadline).saturating_sub(clock::unix_millis());
+                let _ = runtime::time::timeout(Duration::from_millis(pause + 1), word).await;
+                clock::update();
+                if clock::unix_millis() >= deadline {
+                    r.log(Level::Info, format_args!("cache lock timeout"));
+                    may_wait = false;
+                }
+            }
+            self.now = clock::unix_seconds();
+            seen = ticket.look(self.now);
+        };
+        self.ticket = Some(ticket);
+        found
+    }
+
+    /// Opens a ticket's entry, from memory or from its file.
+    async fn open(&mut self, r: &mut Request, ticket: &mut Ticket) -> Opened {
+        let zone = self.path.zone.clone();
+        let path = zone.place.path(&ticket.hash);
+        let hot = zone
+            .hot(&ticket.hash, self.now)
+            .filter(|stored| *stored.key == *self.key && zone.recheck(stored, self.now));
+        let stored = match hot {
+            Some(stored) => stored,
+            None => match self.read(r, path.clone(), ticket.hash).await {
+                Ok(stored) => Arc::new(stored),
+                Err(Trouble::Missing) => return Opened::Missing,
+                Err(trouble) => {
+                    note(r, &path, &trouble);
+                    ticket.lost();
+                    return Opened::Useless;
+                }
+            },
+        };
+        if zone.purges.hit(&stored) {
+            zone.discard(&ticket.hash);
+            return Opened::Missing;
+        }
+        if !stored.meta.vary.is_empty() {
+            let variant = vary::variant(&self.main, &stored.meta.vary, r.headers());
+            if variant != stored.meta.variant {
+                if self.secondary {
+                    r.log(Level::Crit, format_args!("cache file \"{}\" has incorrect vary hash", path.display()));
+                    return Opened::Useless;
+                }
+                self.secondary = true;
+                return Opened::Elsewhere(ticket.switch(variant, self.now));
+            }
+        }
+        ticket.found(&stored);
+        stored.looked.store(self.now, std::sync::atomic::Ordering::Relaxed);
+        zone.keep_hot(stored.clone());
+        Opened::Entry(stored)
+    }
+
+    async fn read(&self, r: &mut Request, path: PathBuf, hash: Hash) -> Result<Stored, Trouble> {
+        let threads = matches!(r.loc().core.conf.aio, Aio::Threads(_));
+        let Some(pool) = threads.then(|| file_io::pool(r)).flatten() else {
+            return store::open(&path, &hash, Some(&self.key));
+        };
+        let key = self.key.clone();
+        match pool.run(move || store::open(&path, &hash, Some(&key))) {
+            Ok(read) => {
+                let gone = |_| Trouble::Io(std::io::Error::other("the thread that read it is gone"));
+                let read = read.await.map_err(gone)?;
+                clock::update();
+                read
+            }
+            Err(full) => {
+                let (name, waiting) = (&pool.spec().name, full.waiting);
+                Err(Trouble::Io(std::io::Error::other(format!(
+                    "thread pool \"{name}\" queue overflow: {waiting} tasks waiting"
+                ))))
+            }
+        }
+    }
+
+    /// Updates a stale entry with a background subrequest; `false` if there are too many subrequests.
+    fn update_beside(&mut self, r: &mut Request, stored: &Arc<Stored>) -> bool {
+        let Ok(mut copy) = r.copy() else { return false };
+        copy.keep(CacheState {
+            status: "EXPIRED",
+            stored: Some(stored.clone()),
+            key: self.key.clone(),
+            revalidating: self.caching.revalidate,
+            counted: Counted::default(),
+        });
+        if let Some(slice) = r.ext::<Slice>().cloned() {
+            copy.keep(slice);
+        }
+        let mut ticket = self.ticket.take();
+        if let Some(ticket) = &mut ticket {
+            ticket.background = true;
+        }
+        copy.keep_boxed(Box::new(Session {
+            caching: self.caching.clone(),
+            path: self.path.clone(),
+            key: self.key.clone(),
+            main: self.main,
+            ticket,
+            storing: true,
+            bypassed: false,
+            expired: Some(stored.clone()),
+            secondary: self.secondary,
+            background: true,
+            invalidates: false,
+            verdict: Verdict::default(),
+            now: self.now,
+            asked: self.asked,
+            asked_ms: self.asked_ms,
+            forced: false,
+        }));
+        subrequest::background(copy);
+        true
+    }
+
+    fn ask(&self, r: &mut Request) {
+        if !self.storing {
+            return;
+        }
+        let mut asking = CacheRequest {
+            as_get: r.target.method == Method::Head && self.caching.convert_head,
+            ..CacheRequest::default()
+        };
+        if let Some(expired) = self.expired.as_ref().filter(|_| self.caching.revalidate) {
+            let meta = &expired.meta;
+            asking.if_modified_since = (meta.last_modified >= 0).then(|| http_time(meta.last_modified).to_vec());
+            asking.if_none_match = (!meta.etag.is_empty()).then(|| meta.etag.clone());
+        }
+        r.keep(asking);
+    }
+
+    /// Responds to a failure with the stale entry, if permitted. `tries_over`: the last of several tries.
+    pub fn instead(&mut self, r: &mut Request, bit: u32, tries_over: bool, give: Respond<'_>) -> Option<Flow> {
+        let expired = self.expired.clone()?;
+        if self.background || self.forced || expired.meta.must_revalidate {
+            return None;
+        }
+        // RFC 5861, 4: these statuses are errors, even if no other server could be tried.
+        const ERRORS: u32 = UseStale::HTTP_500.0 | UseStale::HTTP_502.0 | UseStale::HTTP_503.0 | UseStale::HTTP_504.0;
+        let failed = tries_over || (self.caching.rfc9111 && bit & ERRORS != 0);
+        let still = failed && expired.meta.valid_sec.saturating_add(expired.meta.error_sec) >= self.now;
+        if !self.use_stale(bit) && !still {
+            return None;
+        }
+        r.out.clear();
+        set_status(r, "STALE");
+        self.serve(r, &expired, give)
+    }
+
+    /// Responds with the stored entry after a 304, and updates the entry.
+    pub fn revalidated(
+        &mut self,
+        r: &mut Request,
+        head: &ResponseHead,
+        buf: &[u8],
+        ignored: Ignored,
+        give: Respond<'_>,
+    ) -> Option<Flow> {
+        let expired = self.expired.clone().filter(|_| self.caching.revalidate)?;
+        let old = serve::parsed(&expired)?;
+        let now = clock::unix_seconds();
+        let (date, status) = (rfc::date(now), expired.meta.status);
+        let merged = self.caching.rfc9111.then(|| rfc::merged(old, &expired.head, head, buf, &date));
+        let mut verdict = match &merged {
+            Some(fields) => self.judge(r, status, fields.iter().copied(), ignored, now),
+            None => {
+                let verdict = self.judge(r, status, fields_of(head, buf), ignored, now);
+                if verdict.valid_sec != 0 {
+                    verdict
+                } else {
+                    self.judge(r, status, fields_of(old, &expired.head), ignored, now)
+                }
+            }
+        };
+        self.by_status(&mut verdict, status, now);
+        let mut shown = expired.clone();
+        if merged.is_some() && verdict.forbidden {
+            // The 304 forbids storing.
+            self.path.zone.discard(&expired.hash);
+        } else if verdict.valid_sec != 0 {
+            let mut meta = expired.meta.clone();
+            meta.valid_sec = verdict.valid_sec;
+            (meta.updating_sec, meta.error_sec) = (verdict.updating_sec, verdict.error_sec);
+            (meta.date, meta.age, meta.must_revalidate) = (now, verdict.age, verdict.must_revalidate);
+            match merged {
+                None => self.renewed(r, &expired, &meta),
+                Some(fields) => {
+                    if meta.last_modified >= 0 || !meta.etag.is_empty() {
+                        (meta.last_modified, meta.etag) = (verdict.last_modified, verdict.etag);
+                    }
+                    let head = rfc::write_head(old, &expired.head, &fields);
+                    shown = self.rewritten(r, &expired, &meta, head);
+                }
+            }
+        }
+        r.out.clear();
+        set_status(r, "REVALIDATED");
+        self.serve(r, &shown, give)
+    }
+
+    /// Sets the lifetime by the configured times for a status, or by heuristics.
+    fn by_status(&self, verdict: &mut Verdict, status: u16, now: i64) {
+        if verdict.valid_sec == 0 {
+            let seconds = freshness::by_status(&self.caching.valid, status);
+            verdict.valid_sec = if seconds > 0 { now.saturating_add(seconds) } else { verdict.estimated_sec };
+        }
+    }
+
+    fn renewed(&mut self, r: &mut Request, stored: &Arc<Stored>, meta: &Meta) {
+        let path = self.path.zone.place.path(&stored.hash);
+        match store::refresh(&path, stored, meta) {
+            Ok(true) => {
+                let hot = Arc::new(again(stored, meta.clone(), stored.head.clone()));
+                if let Some(ticket) = self.ticket.take() {
+                    ticket.stored(stored.disk_size, Some(hot));
+                }
+            }
+            Ok(false) => {}
+            Err(e) => r.log(Level::Crit, format_args!("write() \"{}\" failed {}", path.display(), os(&e))),
+        }
+    }
+
+    /// Replaces the entry by a file with a new head and the old body. A long body is copied in the pool.
+    fn rewritten(&mut self, r: &mut Request, stored: &Arc<Stored>, meta: &Meta, head: Vec<u8>) -> Arc<Stored> {
+        let path = self.path.zone.place.path(&stored.hash);
+        let renewed = Arc::new(again(stored, meta.clone(), head.clone().into()));
+        let Some(ticket) = self.ticket.take() else { return renewed };
+        let (old, meta) = (stored.clone(), meta.clone());
+        let copy = {
+            let path = path.clone();
+            move || store::rewrite(&path, &old, &meta, &head)
+        };
+        let log = |r: &Request, e: &std::io::Error| {
+            r.log(Level::Crit, format_args!("write() \"{}\" failed {}", path.display(), os(e)));
+        };
+        if matches!(stored.content, cache::Content::Memory(_)) {
+            match copy() {
+                Ok(placed) => {
+                    let mut hot = again(&renewed, renewed.meta.clone(), renewed.head.clone());
+                    (hot.inode, hot.disk_size) = (placed.inode, placed.disk_size);
+                    ticket.stored(placed.disk_size, Some(Arc::new(hot)));
+                }
+                Err(e) => log(r, &e),
+            }
+            return renewed;
+        }
+        match net::pool::named(net::pool::DEFAULT).map(|pool| pool.run(copy)) {
+            Some(Ok(done)) => {
+                runtime::task::spawn_local(async move {
+                    if let Ok(Ok(placed)) = done.await {
+                        ticket.stored(placed.disk_size, None);
+                    }
+                });
+            }
+            Some(Err(_)) | None => log(r, &std::io::Error::other("no thread for it")),
+        }
+        renewed
+    }
+
+    fn judge<'a>(
+        &self,
+        r: &Request,
+        status: u16,
+        fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+        ignored: Ignored,
+        now: i64,
+    ) -> Verdict {
+        if !self.caching.rfc9111 {
+            return freshness::judge(fields, ignored, now);
+        }
+        let credentials = r.header(Known::Authorization).is_some();
+        let setting =
+            strict::Setting { now, asked: self.asked, status, credentials, revalidates: self.caching.revalidate };
+        strict::judge_strictly(fields, ignored, &setting)
+    }
+
+    /// Tells whether a response with this status invalidates the entries of the URI (RFC 9111, 4.4).
+    pub fn invalidates(&self, status: u16) -> bool {
+        self.invalidates && (200..400).contains(&status)
+    }
+    /// Returns the configured key for another request; `None` without a configured key.
+    pub fn key_for(&self, r: &mut Request) -> Option<Vec<u8>> {
+        self.caching.key.as_ref().map(|key| key.eval(r))
+    }
+    /// Removes the entries of the request's own key and of these keys.
+    pub fn invalidate(&self, r: &Request, keys: &[Vec<u8>]) {
+        for key in keys.iter().chain([&self.key]) {
+            rfc::forget(r, &self.path.zone, key);
+        }
+    }
+
+    /// Decides whether a response may be stored. If so, the cache handles conditions and ranges.
+    pub fn judged(&mut self, r: &mut Request, head: &ResponseHead, buf: &[u8], ignored: Ignored) {
+        if !self.storing {
+            return;
+        }
+        self.now = clock::unix_seconds();
+        let mut verdict = self.judge(r, head.status, fields_of(head, buf), ignored, self.now);
+        // Partial responses are stored only with the range in the key.
+        let stray = self.caching.rfc9111 && head.status == 206 && r.ext::<Slice>().is_none();
+        self.storing = !verdict.forbidden && !stray;
+        if self.storing {
+            self.by_status(&mut verdict, head.status, self.now);
+        }
+        self.verdict = verdict;
+    }
+    pub fn dress(&self, r: &mut Request, head: &ResponseHead, buf: &[u8]) {
+        if self.storing {
+            serve::allow_ranges(&self.caching, r, head);
+        }
+        if self.caching.rfc9111 {
+            rfc::drop_connection_fields(r, head, buf);
+        }
+        r.reply.ignore_conditions = !self.storing;
+        r.reply.etag_alone = self.caching.rfc9111;
+        if self.caching.rfc9111 && self.storing && self.verdict.age > 0 {
+            r.out.remove(b"Age");
+            r.out.add("Age", self.verdict.age.to_string().into_bytes());
+        }
+    }
+    pub fn intercepted(&mut self, status: u16) {
+        if self.storing
+            && self.verdict.valid_sec != 0
+            && let Some(ticket) = &mut self.ticket
+        {
+            ticket.failed(status, self.verdict.valid_sec);
+        }
+    }
+    /// Remembers a failure without a response, if configured.
+    pub fn failed(&mut self, status: u16) {
+        if self.storing && matches!(status, 502 | 504) {
+            let seconds = freshness::by_status(&self.caching.valid, status);
+            if seconds > 0
+                && let Some(ticket) = &mut self.ticket
+            {
+                ticket.failed(status, clock::unix_seconds().saturating_add(seconds));
+            }
+        }
+    }
+    /// Makes the final decision to store a response. `None`: not stored.
+    pub fn entry(&mut self, r: &mut Request, head: &ResponseHead) -> Option<Meta> {
+        if any(r, &self.caching.no_cache.clone()) {
+            self.storing = false;
+        }
+        if !self.storing || self.verdict.valid_sec == 0 {
+            return None;
+        }
+        let verdict = std::mem::take(&mut self.verdict);
+        let validators = matches!(head.status, 200 | 206);
+        let variant = vary::variant(&self.main, &verdict.vary, r.headers());
+        if self.ticket.is_none() {
+            let (ticket, _) = self.path.zone.enter(self.main, self.caching.min_uses, self.now);
+            self.ticket = Some(ticket);
+        }
+        if self.secondary
+            && let Some(ticket) = &mut self.ticket
+            && (verdict.vary.is_empty() || variant != ticket.hash)
+        {
+            // The response varies by other fields: it becomes the main entry.
+            ticket.switch(self.main, self.now);
+        }
+        if let Some(ticket) = self.ticket.as_ref().filter(|ticket| ticket.hash != self.main)
+            && let Err(e) = ticket.zone().variants.note(&self.main)
+        {
+            let root = ticket.zone().root().display();
+            r.log(Level::Crit, format_args!("the list of variants in \"{root}\" could not be written {}", os(&e)));
+        }
+        Some(Meta {
+            status: head.status,
+            must_revalidate: verdict.must_revalidate,
+            valid_sec: verdict.valid_sec,
+            updating_sec: verdict.updating_sec,
+            error_sec: verdict.error_sec,
+            last_modified: if validators { verdict.last_modified } else { -1 },
+            date: self.now,
+            age: verdict.age,
+            // A purge during the transfer applies to this entry.
+            stored_ms: self.asked_ms,
+            etag: if validators { verdict.etag } else { Vec::new() },
+            variant: if verdict.vary.is_empty() { Hash::default() } else { variant },
+            vary: verdict.vary,
+        })
+    }
+}
+
+/// Ends the session of a request that does not store an upstream response.
+pub fn finish(r: &mut Request) {
+    drop(Session::take(r));
+}
+
+enum Opened {
+    Entry(Arc<Stored>),
+    /// The entry is for another variant; holds the index's information about the right one.
+    Elsewhere(Seen),
+    Missing,
+    Useless,
+}
+
+fn note(r: &Request, path: &Path, trouble: &Trouble) {
+    let path = path.display();
+    match trouble {
+        Trouble::Missing => {}
+        Trouble::Wrong(words @ "version mismatch") => {
+            r.log(Level::Info, format_args!("cache file \"{path}\" {words}"));
+        }
+        Trouble::Wrong(words) => r.log(Level::Crit, format_args!("cache file \"{path}\" {words}")),
+        Trouble::Io(e) => r.log(Level::Crit, format_args!("open() \"{path}\" failed {}", os(e))),
+    }
+}
+
+fn again(stored: &Stored, meta: Meta, head: bytes::Bytes) -> Stored {
+    let content = match &stored.content {
+        cache::Content::Memory(body) => cache::Content::Memory(body.clone()),
+        cache::Content::File(file) => cache::Content::File(file.clone()),
+    };
+    // A body in memory stands alone; a body in a file keeps its offset.
+    let body_start = match &content {
+        cache::Content::Memory(_) => meta.encode(&stored.key, &head, stored.body_len).len() as u64,
+        cache::Content::File(_) => stored.body_start,
+    };
+    Stored {
+        hash: stored.hash,
+        key: stored.key.clone(),
+        meta,
+        head,
+        content,
+        body_start,
+        body_len: stored.body_len,
+        inode: stored.inode,
+        disk_size: stored.disk_size,
+        looked: clock::unix_seconds().into(),
+        digest: std::sync::OnceLock::new(),
+    }
+}
+
+fn fields_of<'a>(head: &'a ResponseHead, buf: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
+    head.fields.all.iter().map(move |f| (f.name.of(buf), f.value.of(buf)))
+}

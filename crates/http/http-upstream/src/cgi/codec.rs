@@ -1,0 +1,157 @@
+//! Codec of protocols whose responses end with the connection: uwsgi and SCGI. Sans-I/O.
+
+use super::head::CgiHead;
+use bytes::Bytes;
+use http_types::{BodyLength, Known, Method};
+use upstream::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
+
+pub const MORE_THAN_ANNOUNCED: &str = "upstream sent more data than specified in \"Content-Length\" header";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// No body; further bytes are dropped.
+    Nothing,
+    Bytes(u64),
+    /// Until the end of the stream.
+    Open,
+}
+
+impl Left {
+    /// Body length of a head. Fails on an invalid `Content-Length`.
+    pub fn of(answer: &Answer, method: Method) -> Result<Left, Wrong> {
+        let (head, buf) = (&answer.head, &answer.buf);
+        if matches!(head.status, 204 | 304) {
+            return Ok(Left::Bytes(0));
+        }
+        if method == Method::Head {
+            return Ok(Left::Nothing);
+        }
+        let Some(value) = head.fields.first(Known::ContentLength) else { return Ok(Left::Open) };
+        let value = value.of(buf);
+        let digits = value.iter().try_fold(0_u64, |n, c| match c {
+            b'0'..=b'9' => n.checked_mul(10)?.checked_add(u64::from(c - b'0')),
+            _ => None,
+        });
+        match digits {
+            Some(n) if !value.is_empty() => Ok(Left::Bytes(n)),
+            _ => {
+                let text = std::str::from_utf8(value).unwrap_or_default();
+                let words = format!("upstream sent invalid \"Content-Length\" header: \"Content-Length: {text}\"");
+                Err(words.into())
+            }
+        }
+    }
+    pub fn length(self, answer: &Answer) -> BodyLength {
+        match self {
+            _ if matches!(answer.head.status, 204 | 304) => BodyLength::None,
+            Left::Nothing => BodyLength::None,
+            Left::Bytes(n) => BodyLength::Exact(n),
+            Left::Open => BodyLength::UntilClose,
+        }
+    }
+    /// Truncates a piece to the remaining length; returns `true` if there was more.
+    pub fn take(&mut self, piece: &mut Bytes) -> bool {
+        match self {
+            Left::Nothing => {
+                piece.clear();
+                false
+            }
+            Left::Open => false,
+            Left::Bytes(left) => {
+                let more = piece.len() as u64 > *left;
+                piece.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= piece.len() as u64;
+                more
+            }
+        }
+    }
+}
+
+enum State {
+    Head,
+    Body(Left),
+    Excess,
+    Ended,
+}
+
+pub struct Closing {
+    asked: Asked,
+    head: CgiHead,
+    state: State,
+    rest: Bytes,
+}
+
+impl Default for Closing {
+    fn default() -> Self {
+        Closing::new()
+    }
+}
+
+impl Closing {
+    pub fn new() -> Closing {
+        Closing { asked: Asked::default(), head: CgiHead::new(true), state: State::Ended, rest: Bytes::new() }
+    }
+}
+
+impl Closing {
+    fn end(&mut self, excess: Option<&'static str>) -> Event {
+        self.state = State::Ended;
+        Event::End(End { trailers: Vec::new(), excess })
+    }
+}
+
+impl SerialCodec for Closing {
+    fn begin(&mut self, asked: &Asked, _: &[u8]) {
+        self.asked = *asked;
+        self.head.reset();
+        self.state = State::Head;
+        self.rest = Bytes::new();
+    }
+    fn frames_body(&self) -> bool {
+        false
+    }
+    fn encode_body(&mut self, piece: &[u8], _: bool, out: &mut Vec<u8>) {
+        out.extend_from_slice(piece);
+    }
+    fn decode(&mut self, input: &mut Vec<u8>, _: &mut Vec<u8>) -> Result<Option<Event>, Wrong> {
+        match &mut self.state {
+            State::Head => {
+                if input.is_empty() {
+                    return Ok(None);
+                }
+                let Some((answer, took)) = self.head.push(input, self.asked.head_max)? else {
+                    input.clear();
+                    return Ok(None);
+                };
+                let left = Left::of(&answer, self.asked.method)?;
+                let (length, head_bytes, behind) = (left.length(&answer), answer.buf.len(), input.len() - took);
+                self.rest = Bytes::from(std::mem::take(input)).split_off(took);
+                self.state = State::Body(left);
+                Ok(Some(Event::Head(Begun { answer, head_bytes, length, behind })))
+            }
+            State::Body(left) => {
+                let mut piece = std::mem::take(&mut self.rest);
+                if piece.is_empty() {
+                    piece = Bytes::from(std::mem::take(input));
+                }
+                let more = left.take(&mut piece);
+                let whole = *left == Left::Bytes(0);
+                if more {
+                    self.state = State::Excess;
+                }
+                if !piece.is_empty() {
+                    return Ok(Some(Event::Body(piece)));
+                }
+                Ok(whole.then(|| self.end(more.then_some(MORE_THAN_ANNOUNCED))))
+            }
+            State::Excess => Ok(Some(self.end(Some(MORE_THAN_ANNOUNCED)))),
+            State::Ended => Ok(None),
+        }
+    }
+    fn closed(&mut self) -> Result<Option<End>, Wrong> {
+        Ok(matches!(self.state, State::Body(Left::Open | Left::Nothing | Left::Bytes(0))).then(End::default))
+    }
+    fn is_reusable(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,307 @@
+//! The body of an upstream response, pulled by the client's connection.
+
+use super::conversation::{Io, said};
+use super::{PassPlan, response};
+use crate::body_store;
+use crate::upstream_state::UpstreamState;
+use bytes::Bytes;
+use http_engine::{BodyError, BodySource, Piece, Request};
+use observe::Level;
+use runtime::time::Sleep;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use upstream::{Came, End, Event, PeerLease, Wrong};
+
+pub struct UpstreamBody {
+    /// `None`: after the end of the response.
+    io: Option<Box<Io>>,
+    active: PeerLease,
+    /// Bytes of the body that came with the head.
+    first: Bytes,
+    timeout: Duration,
+    started: base::clock::Instant,
+    /// `proxy_buffering`: bytes read ahead of the client.
+    ahead: Option<Ahead>,
+    /// An error between two pieces, reported with the next one.
+    broken: Option<String>,
+    rate: Option<Rate>,
+    /// `proxy_pass_trailers`: the plan with the hidden fields.
+    trailers: Option<Arc<PassPlan>>,
+    /// Full-duplex protocol: continues to send the request.
+    sends_on: bool,
+}
+
+/// `proxy_limit_rate`: bytes per started second.
+struct Rate {
+    bytes: u64,
+    read: u64,
+    started: base::clock::Instant,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Rate {
+    /// Returns the bytes that may be read now; `Pending` while there are none.
+    fn poll_allowed(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
+        loop {
+            base::clock::update();
+            let millis = base::clock::now().millis_since(self.started);
+            let allowed = self.bytes.saturating_mul(millis / 1000 + 1).saturating_sub(self.read);
+            if allowed > 0 {
+                self.pause = None;
+                return Poll::Ready(usize::try_from(allowed).unwrap_or(usize::MAX));
+            }
+            let until_next = Duration::from_millis(1001 - millis % 1000);
+            let pause = self.pause.get_or_insert_with(|| Box::pin(runtime::time::sleep(until_next)));
+            if pause.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.pause = None;
+        }
+    }
+}
+
+/// Bytes read ahead of a slow client: in memory, then in a temporary file, each up to its limit.
+pub struct Ahead {
+    plan: Arc<PassPlan>,
+    memory_max: u64,
+    queue: VecDeque<Bytes>,
+    queued: u64,
+    file: Option<File>,
+    /// A temporary file was created and not yet logged.
+    filed: bool,
+    written: u64,
+    handed: u64,
+}
+
+impl Ahead {
+    pub fn new(plan: Arc<PassPlan>, memory_max: u64) -> Ahead {
+        Ahead { plan, memory_max, queue: VecDeque::new(), queued: 0, file: None, filed: false, written: 0, handed: 0 }
+    }
+    fn folder(&self) -> &Path {
+        self.plan.conf.temp_path.as_ref().map_or(Path::new(""), |temp| &temp.path)
+    }
+    fn has_room(&self) -> bool {
+        if self.written > self.handed || self.queued >= self.memory_max {
+            return self.written < self.plan.conf.max_temp_file_size;
+        }
+        true
+    }
+    fn push(&mut self, bytes: Bytes) -> io::Result<()> {
+        // While the file has unread bytes, further ones follow there, to keep the order.
+        if self.written == self.handed && self.queued + (bytes.len() as u64) <= self.memory_max.max(READ_BYTES as u64) {
+            self.queued += bytes.len() as u64;
+            self.queue.push_back(bytes);
+            return Ok(());
+        }
+        if self.file.is_none() {
+            self.file = Some(body_store::unlinked(self.folder())?);
+            self.filed = true;
+        }
+        if let Some(file) = &self.file {
+            file.write_all_at(&bytes, self.written)?;
+            self.written += bytes.len() as u64;
+        }
+        Ok(())
+    }
+    fn pop(&mut self) -> io::Result<Option<Bytes>> {
+        if let Some(bytes) = self.queue.pop_front() {
+            self.queued -= bytes.len() as u64;
+            return Ok(Some(bytes));
+        }
+        let Some(file) = self.file.as_ref().filter(|_| self.written > self.handed) else { return Ok(None) };
+        let mut buf = vec![0; READ_BYTES.min((self.written - self.handed) as usize)];
+        file.read_exact_at(&mut buf, self.handed)?;
+        self.handed += buf.len() as u64;
+        if self.handed == self.written {
+            (self.handed, self.written) = (0, 0);
+            self.file = None;
+        }
+        Ok(Some(Bytes::from(buf)))
+    }
+}
+
+/// Bytes per read of a temporary file; also the minimum of memory for reading ahead.
+const READ_BYTES: usize = 32 * 1024;
+
+impl UpstreamBody {
+    pub fn new(
+        io: Box<Io>,
+        active: PeerLease,
+        first: Bytes,
+        timeout: Duration,
+        started: base::clock::Instant,
+        ahead: Option<Ahead>,
+    ) -> UpstreamBody {
+        UpstreamBody {
+            io: Some(io),
+            active,
+            first,
+            timeout,
+            started,
+            ahead,
+            broken: None,
+            rate: None,
+            trailers: None,
+            sends_on: false,
+        }
+    }
+    /// Limits the rate in bytes per second at which the response is read; 0: no limit. `read`: bytes already received.
+    pub fn limit_rate(&mut self, bytes: u64, read: u64) {
+        self.rate = (bytes > 0).then(|| Rate { bytes, read, started: base::clock::now(), pause: None });
+    }
+    pub fn pass_trailers(&mut self, plan: Arc<PassPlan>) {
+        self.trailers = Some(plan);
+    }
+    pub fn send_on(&mut self) {
+        self.sends_on = true;
+    }
+    /// Ends the response, and returns the connection to the pool if reusable.
+    fn end(&mut self, r: &mut Request, end: &End) {
+        if let Some(words) = end.excess {
+            say(r, Level::Warn, words);
+        }
+        if let Some(plan) = &self.trailers {
+            response::trailers(plan, r, &end.trailers);
+        }
+        if let Some(io) = self.io.take() {
+            io.stream.finish(&self.active.group().keepalive);
+        }
+    }
+    fn failed(&mut self, r: &mut Request, words: &str) -> Poll<Option<Result<Piece, BodyError>>> {
+        say(r, Level::Error, words);
+        self.io = None;
+        Poll::Ready(Some(Err(BodyError)))
+    }
+}
+
+/// Logs a message about a body, with its server's URL.
+pub fn say(r: &Request, level: Level, words: &str) {
+    let url = UpstreamState::url(r);
+    r.log_of(level, format_args!("{words} while reading upstream"), url.as_deref());
+}
+
+enum Got {
+    Bytes(Bytes),
+    End,
+    Nothing,
+    Broken(String),
+}
+
+impl UpstreamBody {
+    /// Reads available bytes; otherwise registers for more.
+    fn poll_server(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Got {
+        if !self.first.is_empty() {
+            return Got::Bytes(std::mem::take(&mut self.first));
+        }
+        loop {
+            let Some(io) = &mut self.io else { return Got::End };
+            if self.sends_on {
+                io.poll_send_on(cx);
+            }
+            let came = match io.stream.buffered() {
+                Ok(Some(event)) => Came::Event(event),
+                Ok(None) => {
+                    let max = match &mut self.rate {
+                        None => usize::MAX,
+                        Some(rate) => match rate.poll_allowed(cx) {
+                            Poll::Ready(allowed) => allowed,
+                            Poll::Pending => return Got::Nothing,
+                        },
+                    };
+                    let polled = io.stream.poll_event(cx, max);
+                    // Counts bytes with the server's framing, as nginx.
+                    let received = io.count(r);
+                    if let Some(one) = UpstreamState::last(r) {
+                        one.response_length += received;
+                    }
+                    if let Some(rate) = &mut self.rate {
+                        rate.read += received;
+                    }
+                    match polled {
+                        Poll::Ready(came) => came,
+                        Poll::Pending if io.stream.idle_timer().poll_over(cx, self.timeout) => {
+                            return Got::Broken("upstream timed out (110: Connection timed out)".into());
+                        }
+                        Poll::Pending => return Got::Nothing,
+                    }
+                }
+                Err(wrong) => Came::Wrong(wrong),
+            };
+            match came {
+                Came::Event(Event::Body(bytes)) => {
+                    if let Some(one) = UpstreamState::last(r) {
+                        one.response_ms = Some(base::clock::now().millis_since(self.started));
+                    }
+                    return Got::Bytes(bytes);
+                }
+                Came::Event(Event::End(end)) => {
+                    if let Some(one) = UpstreamState::last(r) {
+                        one.response_ms.get_or_insert_with(|| base::clock::now().millis_since(one.started));
+                    }
+                    self.end(r, &end);
+                    return Got::End;
+                }
+                Came::Event(Event::Said(words)) => said(r, &words, "reading"),
+                // A response has one head, which was read before.
+                Came::Event(Event::Head(_) | Event::Interim(..)) => {}
+                Came::Wrong(Wrong(words)) | Came::Unprocessed(Wrong(words)) => return Got::Broken(words),
+                Came::Closed => return Got::Broken("upstream prematurely closed connection".into()),
+                Came::Failed(e) => return Got::Broken(format!("recv() failed {}", observe::os(&e))),
+            }
+        }
+    }
+}
+
+impl BodySource for UpstreamBody {
+    fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
+        if let Some(ahead) = &mut self.ahead {
+            match ahead.pop() {
+                Ok(Some(bytes)) => return Poll::Ready(Some(Ok(Piece::Bytes(bytes)))),
+                Ok(None) => {}
+                Err(e) => {
+                    let words = format!("pread() of a temporary file failed {}", observe::os(&e));
+                    return self.failed(r, &words);
+                }
+            }
+        }
+        if let Some(words) = self.broken.take() {
+            return self.failed(r, &words);
+        }
+        match self.poll_server(cx, r) {
+            Got::Bytes(bytes) => Poll::Ready(Some(Ok(Piece::Bytes(bytes)))),
+            Got::End => Poll::Ready(None),
+            Got::Nothing => Poll::Pending,
+            Got::Broken(words) => self.failed(r, &words),
+        }
+    }
+    fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        while self.broken.is_none() && self.ahead.as_ref().is_some_and(Ahead::has_room) {
+            match self.poll_server(cx, r) {
+                Got::Bytes(bytes) => {
+                    if let Some(ahead) = &mut self.ahead
+                        && let Err(e) = ahead.push(bytes)
+                    {
+                        let folder = ahead.folder().display();
+                        self.broken = Some(format!("a temporary file in \"{folder}\" failed {}", observe::os(&e)));
+                    }
+                    if let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.filed) {
+                        ahead.filed = false;
+                        let folder = ahead.folder().display();
+                        let words = format!("an upstream response is buffered to a temporary file in {folder}");
+                        say(r, Level::Warn, &words);
+                    }
+                }
+                Got::Broken(words) => self.broken = Some(words),
+                Got::End | Got::Nothing => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! Exchanges a request with one server, reading the head while sending (nginx: `ngx_http_upstream_send_request`,
+//! `ngx_http_upstream_process_header`). An early response ends sending and reuse, except with full-duplex protocols.
+
+use super::failure::{self, Failure, Outgoing, note};
+use super::target::UpstreamTarget;
+use super::{Announce, PassPlan, early_hints};
+use crate::body_store::BodyStore;
+use crate::upstream_state::UpstreamState;
+use bytes::Bytes;
+use http_engine::{BodyReader, Request, RequestBody};
+use http_types::BodyLength;
+use observe::{Level, os};
+use smallvec::SmallVec;
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use upstream::{Answer, Asked, Begun, Came, ClientStream, Connection, Event, Peer, Serial, Stop, Wrong};
+
+/// Maximum bytes of a streamed request body per write.
+const STREAM_BYTES: usize = 64 * 1024;
+
+/// Maximum size in bytes of a request whose buffer is reused.
+const SPARE_BYTES_MAX: usize = 16 * 1024;
+
+thread_local! {
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+enum Source {
+    Ended,
+    Stored(Rc<BodyStore>, u64),
+    Client(Box<Client>),
+}
+
+struct Client {
+    reader: Box<dyn BodyReader>,
+    /// `client_max_body_size`; 0: no limit.
+    limit: u64,
+    total: u64,
+    /// Bytes of the latest pieces.
+    latest: u64,
+    /// Copy for `$request_body`, up to the buffer's size.
+    copy: Vec<u8>,
+    copy_max: u64,
+}
+
+impl Client {
+    /// Queues available bytes of the body, up to [`STREAM_BYTES`]; `Ready(true)` at the end of the body.
+    fn poll_fill(&mut self, cx: &mut Context<'_>, stream: &mut ClientStream) -> Poll<Result<bool, u16>> {
+        // Pieces that arrive together share a frame.
+        let mut pieces: SmallVec<[Bytes; 1]> = SmallVec::new();
+        let mut filled = 0;
+        let mut ended = false;
+        while filled < STREAM_BYTES && !ended {
+            match self.reader.poll_read(cx) {
+                Poll::Ready(Some(Ok(piece))) => {
+                    filled += piece.len();
+                    pieces.push(piece);
+                }
+                Poll::Ready(Some(Err(status))) => return Poll::Ready(Err(status)),
+                Poll::Ready(None) => ended = true,
+                Poll::Pending if filled == 0 => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        (self.total, self.latest) = (self.total + filled as u64, filled as u64);
+        if self.limit != 0 && self.total > self.limit {
+            return Poll::Ready(Err(413));
+        }
+        if self.total <= self.copy_max {
+            pieces.iter().for_each(|piece| self.copy.extend_from_slice(piece));
+        }
+        match pieces.as_slice() {
+            [] => stream.queue(&[], ended),
+            [piece] => stream.queue_shared(piece, ended),
+            many => stream.queue_owned(many.concat(), ended),
+        }
+        Poll::Ready(Ok(ended))
+    }
+}
+
+/// Returns the failure for a status from the client's body; logs a body that is too large.
+fn client_failed(r: &mut Request, io: &Io, peer: &Peer, target: &UpstreamTarget<'_>, status: u16) -> Failure {
+    if let (413, Source::Client(client)) = (status, &io.source) {
+        let (before, more) = (client.total - client.latest, client.latest);
+        let words = format!("client intended to send too large chunked body: {before}+{more} bytes");
+        note(r, peer, target, &words, "sending request to");
+    }
+    Failure::Final(status)
+}
+
+enum Happened {
+    Sent,
+    /// The server stopped reading; a response may explain why.
+    Refused,
+    Event(Event),
+    Wrong(Wrong),
+    /// The server guarantees that it did not process the request.
+    Unprocessed(Wrong),
+    Closed,
+    SendFailed(io::Error),
+    ReceiveFailed(io::Error),
+    /// The client's body ends the request with this status.
+    Client(u16),
+    SendTimeout,
+    ReadTimeout,
+}
+
+pub struct Io {
+    pub stream: ClientStream,
+    source: Source,
+    done: bool,
+    /// The announced length of the body is correct.
+    honest: bool,
+    /// The server has sent bytes.
+    heard: bool,
+    send_timeout: Duration,
+    read_timeout: Duration,
+    /// Copy of a complete client body that fits the buffer.
+    copied: Option<Vec<u8>>,
+}
+
+impl Io {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Happened> {
+        if !self.done
+            && let Poll::Ready(happened) = self.poll_send(cx)
+        {
+            return Poll::Ready(happened);
+        }
+        if let Poll::Ready(came) = self.stream.poll_event(cx, usize::MAX) {
+            return Poll::Ready(match came {
+                Came::Event(event) => Happened::Event(event),
+                Came::Closed => Happened::Closed,
+                Came::Failed(e) => Happened::ReceiveFailed(e),
+                Came::Wrong(wrong) => Happened::Wrong(wrong),
+                Came::Unprocessed(wrong) => Happened::Unprocessed(wrong),
+            });
+        }
+        // Waits for the client's body, under the client's own timeout.
+        let timeout = match (self.done, self.stream.is_flushed()) {
+            (true, _) => self.read_timeout,
+            (false, false) => self.send_timeout,
+            (false, true) => return Poll::Pending,
+        };
+        if self.stream.idle_timer().poll_over(cx, timeout) {
+            return Poll::Ready(if self.done { Happened::ReadTimeout } else { Happened::SendTimeout });
+        }
+        Poll::Pending
+    }
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Happened> {
+        loop {
+            match std::task::ready!(self.stream.poll_flush(cx)) {
+                Ok(()) => {}
+                Err(Stop::Refused) => return Poll::Ready(Happened::Refused),
+                Err(Stop::Failed(e)) => return Poll::Ready(Happened::SendFailed(e)),
+            }
+            match std::task::ready!(self.poll_fill(cx)) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.stream.sent(self.honest);
+                    return Poll::Ready(Happened::Sent);
+                }
+                Err(status) => return Poll::Ready(Happened::Client(status)),
+            }
+        }
+    }
+    /// Queues more of the body; `Ready(false)` at its end.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, u16>> {
+        match &mut self.source {
+            Source::Ended => Poll::Ready(Ok(false)),
+            Source::Stored(store, offset) => match store.read_at(*offset) {
+                Ok(bytes) if !bytes.is_empty() => {
+                    *offset += bytes.len() as u64;
+                    let last = *offset >= store.len();
+                    self.stream.queue_owned(bytes, last);
+                    if last {
+                        self.source = Source::Ended;
+                    }
+                    Poll::Ready(Ok(true))
+                }
+                _ => Poll::Ready(Err(500)),
+            },
+            Source::Client(client) => {
+                if std::task::ready!(client.poll_fill(cx, &mut self.stream))? {
+                    let copy = std::mem::take(&mut client.copy);
+                    self.copied = (client.total > 0 && client.total <= client.copy_max).then_some(copy);
+                    self.source = Source::Ended;
+                }
+                Poll::Ready(Ok(true))
+            }
+        }
+    }
+    /// Tells whether a response came before the end of the client's body, the rest of which is not read.
+    pub fn is_cut_short(&self) -> bool {
+        matches!(self.source, Source::Client(_))
+    }
+    /// Continues sending during the response, for full-duplex protocols.
+    pub fn poll_send_on(&mut self, cx: &mut Context<'_>) {
+        // (If the server stopped reading, its response or close explains why.)
+        if !self.done && self.poll_send(cx).is_ready() {
+            self.done = true;
+        }
+    }
+    /// Adds transferred bytes to the try's counts; returns the bytes received.
+    pub fn count(&mut self, r: &mut Request) -> u64 {
+        let counts = self.stream.take_counts();
+        if let Some(one) = UpstreamState::last(r) {
+            one.bytes_sent += counts.sent;
+            one.bytes_received += counts.received;
+        }
+        counts.received
+    }
+}
+
+/// Starts a try: writes the head and queues the available body.
+pub fn begin(
+    plan: &PassPlan,
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    outgoing: &Outgoing,
+    connection: Connection,
+) -> Result<Box<Io>, Failure> {
+    let conf = &plan.conf;
+    let announce = match outgoing {
+        Outgoing::Nothing => Announce::Nothing,
+        Outgoing::Text(text) => Announce::Length(text.len() as u64),
+        Outgoing::Stored(store) => Announce::Length(store.len()),
+        Outgoing::Streamed(BodyLength::Exact(n)) => Announce::Length(*n),
+        Outgoing::Streamed(_) => Announce::Chunked,
+    };
+    let mut out = SPARE.take();
+    let honest = plan.protocol.write(plan, r, target, announce, &mut out).map_err(Failure::Final)?;
+    let method = plan.protocol.method(r);
+    let asked = Asked { method, head_max: conf.buffer_size as usize, chunked: announce == Announce::Chunked };
+    let mut stream = ClientStream::new(connection, &asked, out);
+    let source = match outgoing {
+        Outgoing::Nothing => {
+            stream.queue(&[], true);
+            Source::Ended
+        }
+        Outgoing::Text(text) => {
+            stream.queue(text, true);
+            Source::Ended
+        }
+        Outgoing::Stored(store) => match store.shared() {
+            Some(bytes) => {
+                stream.queue_shared(&bytes, true);
+                Source::Ended
+            }
+            None if store.is_empty() => {
+                stream.queue(&[], true);
+                Source::Ended
+            }
+            None => Source::Stored(store.clone(), 0),
+        },
+        Outgoing::Streamed(_) => match std::mem::replace(&mut r.incoming.body, RequestBody::Taken) {
+            RequestBody::Unread(reader) => {
+                let core = &r.loc().core.conf;
+                Source::Client(Box::new(Client {
+                    reader,
+                    limit: core.client_max_body_size.0,
+                    total: 0,
+                    latest: 0,
+                    copy: Vec::new(),
+                    copy_max: core.client_body_buffer_size.0,
+                }))
+            }
+            _ => return Err(Failure::Error),
+        },
+    };
+    // Boxed, because it is moved many times, up to the response body.
+    Ok(Box::new(Io {
+        stream,
+        source,
+        done: false,
+        honest,
+        heard: false,
+        send_timeout: conf.send_timeout,
+        read_timeout: conf.read_timeout,
+        copied: None,
+    }))
+}
+
+pub enum HeadStep {
+    Head(Begun),
+    /// An interim response, and its length in bytes.
+    Interim(Rc<Answer>, usize),
+    /// The try failed; `true`: before any byte of a response.
+    Failed(Failure, bool),
+}
+
+#[derive(Clone, Copy)]
+pub struct Trial<'a> {
+    pub plan: &'a PassPlan,
+    pub target: &'a UpstreamTarget<'a>,
+    pub peer: &'a Peer,
+}
+
+impl Trial<'_> {
+    fn note(&self, r: &mut Request, words: &str, doing: &str) -> Failure {
+        note(r, self.peer, self.target, words, doing)
+    }
+}
+
+impl Io {
+    /// Marks the try as sent; [`Io::poll_head`] reads further events.
+    pub fn begun(&self, r: &mut Request) {
+        if let Some(one) = UpstreamState::last(r) {
+            one.sent = true;
+        }
+    }
+    /// Returns a connection error; not logged for a kept connection without a response, which may be replaced.
+    fn broken(&self, r: &mut Request, trial: &Trial<'_>, words: &str, doing: &str) -> HeadStep {
+        if self.heard || self.stream.requests() == 1 {
+            trial.note(r, words, doing);
+        }
+        HeadStep::Failed(Failure::Error, !self.heard)
+    }
+    /// Sends the rest of the request and reads the response head.
+    pub fn poll_head(&mut self, r: &mut Request, trial: &Trial<'_>, cx: &mut Context<'_>) -> Poll<HeadStep> {
+        const READING: &str = "reading response header from";
+        loop {
+            let polled = self.poll(cx);
+            self.heard |= self.count(r) > 0;
+            let happened = std::task::ready!(polled);
+            let doing = if self.done { READING } else { "sending request to" };
+            let (why, nothing) = match happened {
+                Happened::Sent => {
+                    self.done = true;
+                    set_spare(self.stream.take_buffer());
+                    if let Some(copy) = self.copied.take() {
+                        r.incoming.body_bytes = Some(copy.into());
+                    }
+                    continue;
+                }
+                Happened::Refused => {
+                    self.done = true;
+                    continue;
+                }
+                Happened::Event(Event::Said(words)) => {
+                    said(r, &words, READING);
+                    continue;
+                }
+                Happened::Event(Event::Head(begun)) => return Poll::Ready(HeadStep::Head(begun)),
+                Happened::Event(Event::Interim(answer, bytes)) => {
+                    return Poll::Ready(HeadStep::Interim(answer, bytes));
+                }
+                Happened::Closed => {
+                    return Poll::Ready(self.broken(r, trial, "upstream prematurely closed connection", doing));
+                }
+                Happened::ReceiveFailed(e) => {
+                    return Poll::Ready(self.broken(r, trial, &format!("recv() failed {}", os(&e)), doing));
+                }
+                Happened::Client(status) => (client_failed(r, self, trial.peer, trial.target, status), false),
+                Happened::SendFailed(e) => {
+                    trial.note(r, &format!("send() failed {}", os(&e)), doing);
+                    (Failure::Error, true)
+                }
+                Happened::SendTimeout | Happened::ReadTimeout => {
+                    trial.note(r, "upstream timed out (110: Connection timed out)", doing);
+                    if let Some(one) = UpstreamState::last(r) {
+                        one.status = 504;
+                    }
+                    (Failure::Timeout, false)
+                }
+                Happened::Wrong(wrong) => {
+                    trial.note(r, &wrong.0, READING);
+                    (Failure::InvalidHeader, false)
+                }
+                Happened::Unprocessed(wrong) => {
+                    trial.note(r, &wrong.0, READING);
+                    (Failure::Unprocessed, true)
+                }
+                // Codecs report no body before the head.
+                Happened::Event(Event::Body(_) | Event::End(_)) => {
+                    trial.note(r, "upstream sent no valid header", READING);
+                    (Failure::InvalidHeader, false)
+                }
+            };
+            return Poll::Ready(HeadStep::Failed(why, nothing));
+        }
+    }
+}
+
+pub fn resume(plan: &PassPlan, stream: Serial, honest: bool, heard: bool) -> Box<Io> {
+    Box::new(Io {
+        stream: ClientStream::Serial(stream),
+        source: Source::Ended,
+        done: false,
+        honest,
+        heard,
+        send_timeout: plan.conf.send_timeout,
+        read_timeout: plan.conf.read_timeout,
+        copied: None,
+    })
+}
+
+/// Returns a read error before any response; not logged for a kept connection, which may be replaced.
+pub fn broken(r: &mut Request, trial: &Trial<'_>, e: &io::Error, fresh: bool) -> HeadStep {
+    const READING: &str = "reading response header from";
+    if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() {
+        trial.note(r, failure::TIMED_OUT, READING);
+        if let Some(one) = UpstreamState::last(r) {
+            one.status = 504;
+        }
+        return HeadStep::Failed(Failure::Timeout, false);
+    }
+    if fresh {
+        trial.note(r, &format!("recv() failed {}", os(e)), READING);
+    }
+    HeadStep::Failed(Failure::Error, true)
+}
+
+pub fn spare() -> Vec<u8> {
+    SPARE.take()
+}
+pub fn set_spare(mut out: Vec<u8>) {
+    if out.capacity() <= SPARE_BYTES_MAX {
+        out.clear();
+        SPARE.set(out);
+    }
+}
+
+/// Sends the request and reads the response head. The flag of an error tells that no byte of a response came.
+pub async fn send_request(
+    plan: &PassPlan,
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    peer: &Peer,
+    outgoing: &Outgoing,
+    connection: Connection,
+) -> Result<(Begun, Box<Io>), (Failure, bool)> {
+    let mut io = begin(plan, r, target, outgoing, connection).map_err(|why| (why, false))?;
+    io.begun(r);
+    if matches!(io.source, Source::Client(_)) {
+        // Sends the head together with available bytes of the body.
+        let first = std::future::poll_fn(|cx| Poll::Ready(io.poll_fill(cx))).await;
+        if let Poll::Ready(Err(status)) = first {
+            return Err((client_failed(r, &io, peer, target, status), false));
+        }
+    }
+    let begun = read_head(&mut io, r, &Trial { plan, target, peer }, None).await?;
+    Ok((begun, io))
+}
+
+/// Reads the response head. `interim`: an interim response that was read and not processed.
+pub async fn read_head(
+    io: &mut Io,
+    r: &mut Request,
+    trial: &Trial<'_>,
+    mut interim: Option<(Rc<Answer>, usize)>,
+) -> Result<Begun, (Failure, bool)> {
+    let mut hinted = 0;
+    loop {
+        let step = match interim.take() {
+            Some((answer, bytes)) => HeadStep::Interim(answer, bytes),
+            None => std::future::poll_fn(|cx| io.poll_head(r, trial, cx)).await,
+        };
+        match step {
+            HeadStep::Head(begun) => return Ok(begun),
+            HeadStep::Failed(why, nothing) => return Err((why, nothing)),
+            HeadStep::Interim(answer, bytes) => {
+                if answer.head.status != 100 {
+                    hinted += bytes as u64;
+                    Box::pin(early_hints::pass(trial.plan, r, &answer.head, &answer.buf, hinted)).await;
+                }
+            }
+        }
+    }
+}
+
+pub fn said(r: &Request, words: &[u8], doing: &str) {
+    let url = UpstreamState::url(r);
+    let shown = String::from_utf8_lossy(words);
+    r.log_of(Level::Error, format_args!("{shown} while {doing} upstream"), url.as_deref());
+}

@@ -1,0 +1,93 @@
+//! Failures of a try, with nginx's log lines, and the body that a try sends.
+
+use super::conf::NextUpstream;
+use super::target::UpstreamTarget;
+use crate::body_store::BodyStore;
+use crate::upstream_state::{self, UpstreamState, shown_url};
+use http_engine::Request;
+use http_types::BodyLength;
+use observe::Level;
+use std::rc::Rc;
+use upstream::Peer;
+
+/// nginx's message about a timeout.
+pub const TIMED_OUT: &str = "upstream timed out (110: Connection timed out)";
+
+#[derive(Debug)]
+pub enum Failure {
+    /// Connecting, sending or receiving failed, or the server closed too early.
+    Error,
+    Timeout,
+    InvalidHeader,
+    /// The response's status counts as a failure.
+    Status(u16),
+    /// The server guarantees that it did not process the request: any request may be retried.
+    Unprocessed,
+    /// No retry: the request ends with this status.
+    Final(u16),
+}
+
+impl Failure {
+    pub fn bit(&self) -> u32 {
+        match self {
+            Failure::Error | Failure::Unprocessed => NextUpstream::ERROR.0,
+            Failure::Timeout => NextUpstream::TIMEOUT.0,
+            Failure::InvalidHeader => NextUpstream::INVALID_HEADER.0,
+            Failure::Status(status) => status_bit(*status),
+            Failure::Final(_) => 0,
+        }
+    }
+    pub fn status(&self) -> u16 {
+        match self {
+            Failure::Error | Failure::Unprocessed | Failure::InvalidHeader => 502,
+            Failure::Timeout => 504,
+            Failure::Status(status) | Failure::Final(status) => *status,
+        }
+    }
+}
+
+pub fn status_bit(status: u16) -> u32 {
+    match status {
+        500 => NextUpstream::HTTP_500.0,
+        502 => NextUpstream::HTTP_502.0,
+        503 => NextUpstream::HTTP_503.0,
+        504 => NextUpstream::HTTP_504.0,
+        403 => NextUpstream::HTTP_403.0,
+        404 => NextUpstream::HTTP_404.0,
+        429 => NextUpstream::HTTP_429.0,
+        _ => 0,
+    }
+}
+
+pub enum Outgoing {
+    Nothing,
+    Text(Vec<u8>),
+    Stored(Rc<BodyStore>),
+    /// `proxy_request_buffering off`: streamed; can be sent only once.
+    Streamed(BodyLength),
+}
+
+/// Logs a failure with nginx's context.
+pub fn note(r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>, words: &str, doing: &str) -> Failure {
+    note_at(Level::Error, r, peer, target, words, doing)
+}
+
+pub fn note_at(
+    level: Level,
+    r: &mut Request,
+    peer: &Peer,
+    target: &UpstreamTarget<'_>,
+    words: &str,
+    doing: &str,
+) -> Failure {
+    let url = shown_url(target.origin.scheme(), &peer.text, target.uri());
+    r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
+    r.accounting.action = Some(upstream_state::OVER);
+    if let Some(state) = UpstreamState::of(r) {
+        state.uri = target.uri.clone();
+    }
+    if let Some(one) = UpstreamState::last(r) {
+        one.status = 502;
+    }
+    Failure::Error
+}

@@ -1,0 +1,27 @@
+//! Responses without a status line, treated as HTTP/0.9: all bytes are the body (`ngx_http_proxy_process_status_line`).
+
+use super::failure::note;
+use super::target::UpstreamTarget;
+use crate::upstream_state::UpstreamState;
+use http_engine::Request;
+use http_types::{ResponseHead, Version};
+use upstream::Peer;
+
+pub fn is(head: &ResponseHead) -> bool {
+    head.version == Version::Http09
+}
+
+/// Passes the body until close. nginx keeps the client's connection open without a delimiter, and sends the invalid
+/// status 000 over HTTP/2.
+pub fn pass(r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>) {
+    note(r, peer, target, "upstream sent no valid HTTP/1.0 header", "reading response header from");
+    if let Some(one) = UpstreamState::last(r) {
+        one.status = 200;
+    }
+    r.out.status_line = None;
+    if r.target.version > Version::Http11 {
+        r.out.status = 200;
+    } else {
+        (r.target.version, r.reply.keep_alive) = (Version::Http09, false);
+    }
+}

@@ -1,0 +1,196 @@
+//! Plain requests and responses over an idle connection: one buffer out, one read in, lines unchanged. Other cases
+//! continue in `conversation.rs`.
+
+use super::conversation::{self, HeadStep, Io, Trial};
+use super::failure;
+use super::target::UpstreamTarget;
+use super::{Announce, PassPlan};
+use crate::balancing;
+use crate::groups::Rules;
+use crate::upstream_state::{self, UpstreamState};
+use base::clock::{self, Instant};
+use bytes::Bytes;
+use http_engine::order::FilterOrder;
+use http_engine::{Body, Request, Str};
+use http_types::{Known, Method};
+use std::cell::Cell;
+use std::io;
+use std::task::{Context, Poll};
+use upstream::{Asked, PeerLease, Pooled, Serial, pool};
+use wire_h1::{RelayHead, RelayRules, relay};
+
+/// Bytes per read; larger responses take the general path.
+const READ_BYTES: usize = 8 * 1024;
+
+thread_local! {
+    static INPUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+pub struct Light {
+    connection: Box<Pooled>,
+    /// The announced length of the body is correct.
+    honest: bool,
+}
+
+pub enum LightStep {
+    /// The head is in `Request::out`; this is the body.
+    Whole(Body),
+    /// Continues on the general path.
+    General(Box<Io>),
+    Failed(HeadStep),
+}
+
+pub fn is_possible(plan: &PassPlan) -> bool {
+    let conf = &plan.conf;
+    plan.protocol.relays().is_some()
+        && plan.hidden.has(Known::Server, b"")
+        && plan.hidden.has(Known::Date, b"")
+        && !conf.force_ranges
+        && !conf.intercept_errors
+        && conf.limit_rate.is_none()
+}
+
+/// Tells whether a request may take this path: no filter, transform or variable reads its response's fields.
+pub fn is_for(r: &Request) -> bool {
+    let filters = &r.loc().filters;
+    !r.plan().asks_for_fields
+        && r.head.method != Method::Head
+        && !r.is_subrequest()
+        && !r.progress.post_action
+        && r.trace().is_none()
+        && r.loc().transform.is_none()
+        && filters.iter().all(|(order, _)| matches!(order, FilterOrder::NotModified | FilterOrder::Range))
+}
+
+impl Light {
+    /// Writes the request. `Err(Ok)`: the socket did not take all of it; `Err(Err)`: the status of the response.
+    pub fn begin(
+        plan: &PassPlan,
+        r: &mut Request,
+        target: &UpstreamTarget<'_>,
+        announce: Announce,
+        mut connection: Box<Pooled>,
+    ) -> Result<Light, Result<Box<Io>, u16>> {
+        let mut out = conversation::spare();
+        let honest = plan.protocol.write(plan, r, target, announce, &mut out).map_err(Err)?;
+        let asked = Asked { method: r.head.method, head_max: plan.conf.buffer_size as usize, chunked: false };
+        connection.begin(&asked, &out);
+        let sent = connection.try_write(&out).unwrap_or(0);
+        if let Some(one) = UpstreamState::last(r) {
+            one.sent = true;
+            one.bytes_sent += sent as u64;
+        }
+        if sent < out.len() {
+            // (A failed write fails again.)
+            let stream = Serial::resume(connection, out, sent, Vec::new());
+            return Err(Ok(conversation::resume(plan, stream, honest, false)));
+        }
+        conversation::set_spare(out);
+        Ok(Light { connection, honest })
+    }
+
+    /// Waits for the response; `Pending` keeps the state.
+    pub fn poll(&mut self, plan: &PassPlan, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, io::Error>> {
+        loop {
+            let mut input = INPUT.take();
+            input.clear();
+            input.reserve(READ_BYTES);
+            match self.connection.try_read(&mut input) {
+                Ok(_) => return Poll::Ready(Ok(input)),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => INPUT.set(input),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    INPUT.set(input);
+                    match self.connection.poll_readable(cx, plan.conf.read_timeout) {
+                        Poll::Ready(true) => {}
+                        Poll::Ready(false) => return Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+                        Poll::Pending => return Poll::Pending,
+                    }
+                }
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+    }
+
+    pub fn finish(
+        self,
+        r: &mut Request,
+        trial: &Trial<'_>,
+        group_rules: Option<&Rules>,
+        lease: &mut PeerLease,
+        started: Instant,
+        got: Result<Vec<u8>, io::Error>,
+    ) -> LightStep {
+        let (plan, fresh) = (trial.plan, self.connection.is_fresh());
+        let input = match got {
+            Ok(input) => input,
+            Err(e) => return LightStep::Failed(conversation::broken(r, trial, &e, fresh)),
+        };
+        if let Some(one) = UpstreamState::last(r) {
+            one.bytes_received += input.len() as u64;
+        }
+        let rules = RelayRules {
+            hidden: &plan.hidden,
+            cookies: plan.protocol.relays() == Some(true),
+            head_max: plan.conf.buffer_size as usize,
+        };
+        let head = relay(&input, &rules, &mut r.out.lines).filter(|head| failure::status_bit(head.status) == 0);
+        let Some(head) = head else {
+            r.out.lines.clear();
+            let heard = !input.is_empty();
+            let stream = Serial::resume(self.connection, Vec::new(), 0, input);
+            return LightStep::General(conversation::resume(plan, stream, self.honest, heard));
+        };
+        answered(r, trial.target, lease, started, &head, input.len());
+        if let Some(sticky) = group_rules.and_then(|rules| rules.sticky.as_ref()) {
+            sticky.answered(r, lease);
+        }
+        let body = take(r, &head, &input);
+        if self.honest && head.keep_alive {
+            pool::give(self.connection, &lease.group().keepalive);
+        }
+        INPUT.set(input);
+        LightStep::Whole(body)
+    }
+}
+
+fn answered(
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    lease: &mut PeerLease,
+    started: Instant,
+    head: &RelayHead,
+    received: usize,
+) {
+    let now = clock::now();
+    let ms = now.millis_since(started);
+    if let Some(state) = UpstreamState::of(r) {
+        state.uri = target.uri.clone();
+        if let Some(one) = state.tries.last_mut() {
+            one.status = head.status;
+            one.header_ms = Some(ms);
+            one.whole_ms = Some(ms);
+            one.response_length = (received - head.consumed) as u64;
+        }
+    }
+    r.accounting.action = Some(upstream_state::OVER);
+    lease.answered(head.status, now.micros_since(started));
+    lease.header(ms);
+    balancing::judge(r, lease, false);
+}
+
+/// Fills `Request::out`, except its lines.
+fn take(r: &mut Request, head: &RelayHead, input: &[u8]) -> Body {
+    let text = r.out.take_text(input.get(..head.consumed).unwrap_or_default());
+    r.out.status = head.status;
+    r.out.status_line = Some(Str::Part(text.clone(), head.status_line));
+    if !head.content_type.is_empty() {
+        r.out.content_type = Str::Part(text, head.content_type);
+    }
+    r.out.content_length = Some(head.length);
+    // The server has evaluated the conditions.
+    r.reply.ignore_conditions = true;
+    match input.get(head.consumed..) {
+        Some(body) if !body.is_empty() => Body::Bytes(Bytes::copy_from_slice(body)),
+        _ => Body::Empty,
+    }
+}

@@ -1,0 +1,253 @@
+//! Passes requests to servers, for all protocols (nginx: `ngx_http_upstream.c`).
+//! A protocol mounts the table of `conf.rs` and implements [`Protocol`] and `upstream::SerialCodec`. `target.rs` finds
+//! server and URI, `run.rs` tries servers, `conversation.rs` talks to one, `response.rs` converts heads, `storage.rs`
+//! connects the cache, `body.rs` passes bodies on.
+
+pub mod block;
+pub mod body;
+pub mod conf;
+mod conversation;
+mod direct;
+mod early_hints;
+mod failure;
+pub mod fuzzing;
+mod headless;
+mod light;
+mod response;
+mod run;
+mod storage;
+pub mod target;
+
+use crate::caching::{self, CacheRequest, Caching, Storing};
+use crate::groups::UpstreamRef;
+use crate::probing::{Prober, Probing, Timeouts};
+use crate::tls::{UpstreamTls, Wanted};
+use conf::PassConf;
+use conf_schema::Problem;
+use http_engine::plan::Folder;
+use http_engine::{BlockPlan, Flow, Handler, Request};
+use http_types::{BodyLength, Method, NameSet};
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use target::{Bound, UpstreamTarget};
+use upstream::SerialCodec;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announce {
+    Nothing,
+    Length(u64),
+    /// Streamed, of unknown length.
+    Chunked,
+}
+
+/// A protocol to servers, with the settings of one location.
+pub trait Protocol: Send + Sync {
+    /// Returns the codec of a new connection; `None`: multiplexed.
+    fn codec(&self) -> Option<Box<dyn SerialCodec>>;
+    /// Tells whether connections are multiplexed (HTTP/2); [`Protocol::write`] then writes a header block.
+    fn multiplexes(&self) -> bool {
+        false
+    }
+    /// Checks a request first. Fails with the response's status.
+    fn admits(&self, r: &mut Request) -> Result<(), u16> {
+        let _ = r;
+        Ok(())
+    }
+    /// Writes all bytes before the body. `false`: configured fields contradict the body's length, so the connection
+    /// must not be reused. Fails with the response's status.
+    fn write(
+        &self,
+        plan: &PassPlan,
+        r: &mut Request,
+        target: &UpstreamTarget<'_>,
+        announce: Announce,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, u16>;
+    /// Writes the HTTP/1.1 request of a health check, for [`Prober`].
+    fn write_probe(&self, plan: &PassPlan, r: &mut Request, target: &UpstreamTarget<'_>, out: &mut Vec<u8>) {
+        let _ = (plan, r, target, out);
+    }
+    /// Returns the method sent to the server, which determines the presence of a response body.
+    fn method(&self, r: &mut Request) -> Method {
+        if CacheRequest::of(r).is_some_and(|asking| asking.as_get) { Method::Get } else { r.head.method }
+    }
+    /// Tells whether a body of this length can be streamed.
+    fn may_stream(&self, length: BodyLength) -> bool {
+        let _ = length;
+        true
+    }
+    /// Tells whether the protocol is full-duplex: the request continues during the response.
+    fn goes_both_ways(&self) -> bool {
+        false
+    }
+    /// Tells whether only the server's own `Server` and `Date`, if passed on, are sent to the client.
+    fn says_server_and_date(&self) -> bool {
+        false
+    }
+    /// `Some` if HTTP/1 heads pass unchanged except hidden fields and those for [`Protocol::redirect`]; `Some(true)`:
+    /// including cookies.
+    fn relays(&self) -> Option<bool> {
+        None
+    }
+    /// Rewrites a server's URL (`Location`, `Refresh`) for the client; `None`: unchanged.
+    fn redirect(&self, r: &mut Request, url: &[u8]) -> Option<Vec<u8>> {
+        let _ = (r, url);
+        None
+    }
+    /// Rewrites a `Set-Cookie` for the client; `None`: unchanged.
+    fn cookie(&self, r: &mut Request, value: &[u8]) -> Option<Vec<u8>> {
+        let _ = (r, value);
+        None
+    }
+}
+
+pub struct PassPlan {
+    pub conf: PassConf,
+    pub protocol: Box<dyn Protocol>,
+    pub target: Bound,
+    /// Scope of the location's own idle connections (`keepalive ... local`), unique in the process.
+    own_scope: usize,
+    /// Scope of idle connections shared with other locations of the protocol.
+    shared_scope: usize,
+    pub hidden: NameSet,
+    pub caching: Option<Arc<Caching>>,
+    pub storing: Option<Arc<Storing>>,
+    pub tls: Option<UpstreamTls>,
+    light: bool,
+}
+
+pub const HIDDEN: &[&str] = &[
+    "date",
+    "server",
+    "x-pad",
+    "x-accel-expires",
+    "x-accel-redirect",
+    "x-accel-limit-rate",
+    "x-accel-buffering",
+    "x-accel-charset",
+];
+
+impl PassPlan {
+    pub fn new(conf: PassConf, protocol: Box<dyn Protocol>, target: Bound, hidden: NameSet) -> PassPlan {
+        static SCOPES: AtomicUsize = AtomicUsize::new(1);
+        let own_scope = SCOPES.fetch_add(1, Ordering::Relaxed);
+        // Far from the numbers of locations.
+        let shared_scope = conf.prefix.bytes().fold(usize::MAX / 2, |n, byte| n.rotate_left(7) ^ usize::from(byte));
+        PassPlan {
+            conf,
+            protocol,
+            target,
+            own_scope,
+            shared_scope,
+            hidden,
+            caching: None,
+            storing: None,
+            tls: None,
+            light: false,
+        }
+    }
+    fn scope(&self, group: &upstream::Group) -> usize {
+        if group.keepalive.local { self.own_scope } else { self.shared_scope }
+    }
+    pub fn mount(mut self, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+        if let Some(temp) = &self.conf.temp_path {
+            let folder = Folder { path: temp.path.clone(), needed: false };
+            if !block.folders.contains(&folder) {
+                block.folders.push(folder);
+            }
+        }
+        let location = &mut block.location;
+        location.auto_redirect = location.name.ends_with(b"/") && !location.regex && !location.exact;
+        if let Some(origin) = self.target.origin() {
+            location.extensions.push(origin);
+        }
+        let prefix = self.conf.prefix;
+        self.caching = location.all::<Arc<Caching>>().find(|caching| caching.family == prefix).cloned();
+        self.storing = location.all::<Arc<Storing>>().find(|storing| storing.family == prefix).cloned();
+        location.passes = true;
+        self.light = light::is_possible(&self);
+        let plan = Arc::new(self);
+        location.extensions.push(Arc::new(Probing(plan.clone())));
+        let in_place = direct::is_possible(&plan) && !is_reference();
+        location.content = Some(Arc::new(Pass { plan, in_place }));
+        Ok(())
+    }
+}
+
+impl Prober for PassPlan {
+    fn named(&self) -> Option<UpstreamRef> {
+        match &self.target {
+            Bound::Fixed { named, .. } if self.conf.prefix == "proxy" => Some(named.clone()),
+            _ => None,
+        }
+    }
+    fn request(&self, r: &mut Request, uri: &str, close: bool) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512);
+        if let Bound::Fixed { named, origin, .. } = &self.target {
+            let (named, origin) = (Cow::Borrowed(named), Cow::Borrowed(origin));
+            let target = UpstreamTarget { named, origin, uri: Some(uri.as_bytes().into()) };
+            self.protocol.write_probe(self, r, &target, &mut out);
+        }
+        let told = out.windows(13).any(|w| w.eq_ignore_ascii_case(b"\r\nconnection:"));
+        if close && !told && out.ends_with(b"\r\n\r\n") {
+            out.truncate(out.len() - 2);
+            out.extend_from_slice(b"Connection: close\r\n\r\n");
+        }
+        out
+    }
+    fn tls(&self, r: &mut Request, address: String) -> Result<Option<Wanted>, String> {
+        match (&self.target, &self.tls) {
+            (Bound::Fixed { origin, .. }, Some(tls)) if origin.tls => tls.wanted(r, &origin.host, address).map(Some),
+            _ => Ok(None),
+        }
+    }
+    fn timeouts(&self) -> Timeouts {
+        let conf = &self.conf;
+        Timeouts { connect: conf.connect_timeout, send: conf.send_timeout, read: conf.read_timeout }
+    }
+    fn head_max(&self) -> usize {
+        self.conf.buffer_size as usize
+    }
+}
+
+/// Maximum size in bytes of a proxied request's task.
+const TASK_BYTES_MAX: usize = 1024;
+
+struct Pass {
+    plan: Arc<PassPlan>,
+    in_place: bool,
+}
+
+/// Tells whether all requests use `run.rs`: tests compare its results with those of the path in place.
+fn is_reference() -> bool {
+    static IS: OnceLock<bool> = OnceLock::new();
+    *IS.get_or_init(|| std::env::var_os("TIDEGATE_EXCHANGE").is_some_and(|value| value == "task"))
+}
+
+impl Handler for Pass {
+    fn run(&self, r: &mut Request) -> Flow {
+        if let Err(status) = self.plan.protocol.admits(r) {
+            return Flow::Status(status);
+        }
+        if let Some(caching) = &self.plan.caching {
+            let give = |r: &mut Request, head: &_, buf: &_| response::take(&self.plan, r, head, buf);
+            if let Some(flow) = caching::at_once(caching, r, &give, |r| self.plan.target.key(r)) {
+                return flow;
+            }
+        }
+        if self.in_place && direct::is_for(r) {
+            return Flow::Exchange(direct::Direct::new(&self.plan));
+        }
+        let plan = self.plan.clone();
+        Flow::Later(Box::new(move |mut r| {
+            let task = async move {
+                let flow = run::run(&plan, &mut r, None).await;
+                (r, flow)
+            };
+            // The task is moved at the start of every request: rare parts are boxed.
+            debug_assert!(size_of_val(&task) <= TASK_BYTES_MAX, "{} bytes", size_of_val(&task));
+            Box::pin(task)
+        }))
+    }
+}

@@ -1,0 +1,214 @@
+//! Converts an upstream response head to the client's.
+
+use super::PassPlan;
+use super::conf::IgnoreHeaders;
+use crate::upstream_state::UpstreamState;
+use http_engine::response::Slot;
+use http_engine::{Flow, Request, Str, clean, path};
+use http_types::{Field, Known, KnownSet, ResponseHead};
+use observe::Level;
+use observe::clock::parse_http_time;
+use std::rc::Rc;
+
+/// Fills `Request::out`. `Some`: replaced by this answer (X-Accel-Redirect, intercepted errors).
+pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
+    let conf = &plan.conf;
+    let ignored = conf.ignore_headers;
+    if conf.intercept_errors
+        && head.status >= 300
+        && r.loc().core.conf.error_page.as_ref().is_some_and(|p| p.0.iter().any(|p| p.status == head.status))
+    {
+        if head.status == 401 {
+            for value in head.fields.each(Known::WwwAuthenticate) {
+                r.out.add("WWW-Authenticate", value.value.of(buf).to_vec());
+            }
+        }
+        return Some(Flow::Status(head.status));
+    }
+    if let Some(target) = head.fields.first(Known::XAccelRedirect)
+        && !ignored.has(IgnoreHeaders::REDIRECT)
+    {
+        return Some(internal(plan, r, head, buf, target.of(buf)));
+    }
+    r.out.status = head.status;
+    let text = r.out.take_text(buf.get(..head.text_end()).unwrap_or(buf));
+    let part = |span| Str::Part(text.clone(), span);
+    r.out.status_line = Some(part(head.status_line));
+    for field in &head.fields.all {
+        let (name, value) = (field.name.of(buf), field.value.of(buf));
+        act(r, field.known, value, ignored);
+        if ONCE.has(field.known)
+            && let Some(first) = head.fields.first(field.known).filter(|first| *first != field.value)
+        {
+            let shown = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+            let (name, value, first) = (shown(name), shown(value), shown(first.of(buf)));
+            let words = format!(
+                "upstream sent duplicate header line: \"{name}: {value}\", previous value: \"{name}: {first}\", ignored"
+            );
+            say(r, Level::Warn, &words);
+            continue;
+        }
+        if plan.hidden.has(field.known, name) {
+            continue;
+        }
+        pass(plan, r, field, buf, &text);
+        if let Some(slot) = slot(field.known) {
+            r.out.settle_slot(slot);
+        }
+    }
+    if plan.protocol.says_server_and_date() {
+        r.out.no_server = r.out.server.bytes().is_empty() && !plan.hidden.has(Known::Server, b"");
+        r.out.no_date = r.out.date.bytes().is_empty() && !plan.hidden.has(Known::Date, b"");
+    }
+    r.out.ranges_allowed = conf.force_ranges;
+    // The server has evaluated the conditions.
+    r.reply.ignore_conditions = true;
+    None
+}
+
+fn say(r: &Request, level: Level, words: &str) {
+    let url = UpstreamState::url(r);
+    r.log_of(level, format_args!("{words} while reading response header from upstream"), url.as_deref());
+}
+
+/// Fields of which only the first one applies.
+const ONCE: KnownSet = KnownSet::of(&[
+    Known::ContentType,
+    Known::Date,
+    Known::LastModified,
+    Known::Etag,
+    Known::Server,
+    Known::Location,
+    Known::Refresh,
+    Known::Expires,
+]);
+
+fn slot(known: Known) -> Option<Slot> {
+    Some(match known {
+        Known::Location => Slot::Location,
+        Known::Server => Slot::Server,
+        Known::Date => Slot::Date,
+        Known::LastModified => Slot::LastModified,
+        Known::Etag => Slot::Etag,
+        Known::ContentEncoding => Slot::ContentEncoding,
+        Known::AcceptRanges => Slot::AcceptRanges,
+        _ => return None,
+    })
+}
+
+/// Applies the effects of a field, whether or not it is passed on.
+#[inline]
+fn act(r: &mut Request, known: Known, value: &[u8], ignored: IgnoreHeaders) {
+    match known {
+        Known::XAccelLimitRate if !ignored.has(IgnoreHeaders::LIMIT_RATE) => {
+            r.reply.limit_rate = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
+        }
+        Known::XAccelCharset if !ignored.has(IgnoreHeaders::CHARSET) => r.out.wanted_charset = value.to_vec().into(),
+        _ => {}
+    }
+}
+
+/// Passes a field on. `text`: a copy of the head in `buf`.
+fn pass(plan: &PassPlan, r: &mut Request, field: &Field, buf: &[u8], text: &Rc<Vec<u8>>) {
+    let conf = &plan.conf;
+    let value = field.value.of(buf);
+    let part = |span| Str::Part(text.clone(), span);
+    let (own_name, own_value) = (|| part(field.name), || part(field.value));
+    match field.known {
+        Known::Connection | Known::KeepAlive | Known::TransferEncoding | Known::ContentLength => {}
+        Known::ContentType => r.out.content_type = own_value(),
+        Known::LastModified => {
+            r.out.last_modified = parse_http_time(value);
+            r.out.last_modified_text = own_value();
+        }
+        Known::Etag => r.out.etag = own_value(),
+        Known::Server => r.out.server = own_value(),
+        Known::Date => r.out.date = own_value(),
+        Known::ContentEncoding if !r.out.content_encoding.bytes().is_empty() => r.out.add(own_name(), own_value()),
+        Known::ContentEncoding => r.out.content_encoding = own_value(),
+        Known::AcceptRanges if conf.force_ranges => {}
+        Known::AcceptRanges if value.eq_ignore_ascii_case(b"bytes") => r.out.accept_ranges = Some(true),
+        Known::Location => {
+            // A rewritten URL is made absolute like our own; others are passed unchanged.
+            match plan.protocol.redirect(r, value) {
+                Some(new) => r.out.location = new.into(),
+                None => r.out.add(own_name(), own_value()),
+            }
+        }
+        Known::Refresh => {
+            // "0; url=http://...": rewrites the part after `url=`.
+            let lower = value.to_ascii_lowercase();
+            let at = lower.windows(4).position(|w| w == b"url=").map(|at| at + 4);
+            let new = at.and_then(|at| {
+                let (start, url) = value.split_at_checked(at)?;
+                let url = plan.protocol.redirect(r, url)?;
+                Some(clean::encoded(&[start, &url].concat()).into_owned())
+            });
+            r.out.add(own_name(), new.map_or_else(own_value, Str::from));
+        }
+        Known::SetCookie => {
+            let new = plan.protocol.cookie(r, value);
+            r.out.add(own_name(), new.map_or_else(own_value, Str::from));
+        }
+        _ => r.out.add_settled(own_name(), own_value()),
+    }
+}
+
+/// Handles `X-Accel-Redirect`: the body comes from another location; some fields of the response are kept.
+fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], target: &[u8]) -> Flow {
+    const KEPT: [Known; 7] = [
+        Known::ContentType,
+        Known::SetCookie,
+        Known::CacheControl,
+        Known::Expires,
+        Known::AcceptRanges,
+        Known::XAccelLimitRate,
+        Known::Other,
+    ];
+    let text = r.out.take_text(buf.get(..head.text_end()).unwrap_or(buf));
+    for field in &head.fields.all {
+        let (name, value) = (field.name.of(buf), field.value.of(buf));
+        let kept = KEPT.contains(&field.known) && field.known != Known::Other
+            || name.eq_ignore_ascii_case(b"content-disposition");
+        if kept {
+            act(r, field.known, value, IgnoreHeaders::default());
+            if !plan.hidden.has(field.known, name) {
+                pass(plan, r, field, buf, &text);
+                r.out.settle();
+            }
+        }
+    }
+    if target.starts_with(b"@") {
+        r.accounting.action = Some("reading response header from upstream");
+        return Flow::Named(target.to_vec());
+    }
+    match path::unsafe_uri(target) {
+        Ok((path, args)) => {
+            if r.target.method != http_types::Method::Head {
+                r.target.method = http_types::Method::Get;
+            }
+            Flow::redirect(path, args)
+        }
+        Err(_) => {
+            let shown = String::from_utf8_lossy(target).into_owned();
+            say(r, Level::Error, &format!("unsafe URI \"{shown}\" was detected"));
+            r.out.content_type = Str::default();
+            Flow::Status(404)
+        }
+    }
+}
+
+/// Adds trailers of a chunked body (`proxy_pass_trailers`); `lines`: as received, with line ends.
+pub fn trailers(plan: &PassPlan, r: &mut Request, lines: &[u8]) {
+    for line in lines.split(|c| *c == b'\n') {
+        let mut sides = line.splitn(2, |c| *c == b':');
+        let (Some(name), Some(value)) = (sides.next(), sides.next().map(<[u8]>::trim_ascii)) else { continue };
+        let plain =
+            !name.is_empty() && name.iter().all(|c| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(c));
+        let clean = !value.iter().any(|c| matches!(c, b'\r' | 0));
+        if plain && clean && !plan.hidden.has_name(name) {
+            let field = http_engine::response::OutField { name: name.to_vec().into(), value: value.to_vec().into() };
+            r.out.trailers.push(field);
+        }
+    }
+}

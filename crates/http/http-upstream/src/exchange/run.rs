@@ -1,0 +1,694 @@
+//! Passes a request to servers, one after the other until one responds.
+
+use super::body::{self, Ahead, UpstreamBody};
+use super::conf::{IgnoreHeaders, NextUpstream};
+use super::conversation::{Io, Trial, read_head, said, send_request};
+use super::failure::{Failure, Outgoing, TIMED_OUT, note, note_at, status_bit};
+use super::target::UpstreamTarget;
+use super::{PassPlan, headless, response, storage};
+use crate::balancing::{self, PeerSelection, SelectionState};
+use crate::binding::BindTo;
+use crate::body_store::{self};
+use crate::caching;
+use crate::hosts::NoTarget;
+use crate::tls::Wanted;
+use crate::upgraded::{BUFFER_BYTES, Upgraded};
+use crate::upstream_state::{self, Try, UpstreamState, shown_url};
+use base::clock;
+use bytes::Bytes;
+use http_engine::{Body, Flow, Request, RequestBody};
+use http_types::{BodyLength, Method};
+use metrics::process;
+use observe::{Level, os};
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use tls::TlsError;
+use tls::verify::Verdict;
+use upstream::{
+    Begun, BindError, ClientStream, Connection, Event, HandshakeError, Mux, Options, Peer, PeerLease, Pooled, Stream,
+    mux, pool,
+};
+
+/// A try that started in place (`direct.rs`) and continues in [`run`].
+pub struct Resumed {
+    pub selection: SelectionState,
+    pub lease: PeerLease,
+    /// The request target; see [`super::target::Place`].
+    pub uri: Option<Rc<[u8]>>,
+    pub outgoing: Outgoing,
+    pub started: clock::Instant,
+    pub at: ResumedAt,
+}
+
+pub enum ResumedAt {
+    /// Without an idle connection: connects.
+    Connect,
+    /// After an interim response: waits for the final one.
+    Interim(Box<Io>, Rc<upstream::Answer>, usize, clock::Instant),
+    /// The server closed the kept connection without a response.
+    Stale(Failure, clock::Instant),
+    /// The server failed, which was counted: another one may be tried.
+    Failed(Failure),
+}
+
+/// Passes a request on and returns the response; stops when the client disconnects.
+pub async fn run(plan: &Arc<PassPlan>, r: &mut Request, resumed: Option<Box<Resumed>>) -> Flow {
+    let watch = r.incoming.watch.clone().filter(|_| !plan.conf.ignore_client_abort);
+    // Responses to be stored are fetched without a client, too.
+    let alone = Cell::new(plan.storing.is_some());
+    let gone = async {
+        match &watch {
+            Some(watch) => std::future::poll_fn(|cx| watch.poll_gone(cx)).await,
+            None => std::future::pending().await,
+        }
+        if alone.get() {
+            std::future::pending().await
+        }
+    };
+    let flow = tokio::select! {
+        biased;
+        flow = pass(plan, r, &alone, resumed) => Some(flow),
+        () = gone => None,
+    };
+    caching::finish(r);
+    match flow {
+        Some(flow) => flow,
+        None => client_gone(r),
+    }
+}
+
+pub fn client_gone(r: &mut Request) -> Flow {
+    if let Some(one) = UpstreamState::last(r) {
+        one.response_ms = Some(clock::now().millis_since(one.started));
+    }
+    r.accounting.action = Some(upstream_state::OVER);
+    r.log(Level::Info, format_args!("client prematurely closed connection"));
+    Flow::Status(499)
+}
+
+async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>, resumed: Option<Box<Resumed>>) -> Flow {
+    if let (Some(resumed), Some((named, origin))) = (resumed, plan.target.fixed()) {
+        let Resumed { selection, lease, uri, outgoing, started, at } = *resumed;
+        let target = UpstreamTarget { named: Cow::Borrowed(named), origin: Cow::Borrowed(origin), uri };
+        let selection = PeerSelection::resume(named, selection);
+        return Box::pin(servers(plan, r, &target, &outgoing, selection, started, Some((lease, at)))).await;
+    }
+    let place = match plan.target.place(r) {
+        Ok(place) => place,
+        Err(no) => return nowhere(r, &no),
+    };
+    if let Some(state) = UpstreamState::of(r) {
+        state.begin();
+        state.origin = Some(place.origin.clone());
+    }
+    let outgoing = match outgoing(plan, r).await {
+        Ok(outgoing) => outgoing,
+        Err(status) => return Flow::Status(status),
+    };
+    // A stored response is served even if its server no longer resolves.
+    if let Some(flow) = storage::begin(plan, r, &place, alone).await {
+        return flow;
+    }
+    let target = match plan.target.target(r, place).await {
+        Ok(target) => target,
+        Err(no) => {
+            nowhere(r, &no);
+            return storage::failed(plan, r, NextUpstream::ERROR.0, no.status);
+        }
+    };
+    let selection = PeerSelection::new(&target.named, r);
+    // Boxed: otherwise every task would contain and move it.
+    Box::pin(servers(plan, r, &target, &outgoing, selection, clock::now(), None)).await
+}
+
+async fn servers(
+    plan: &Arc<PassPlan>,
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    outgoing: &Outgoing,
+    mut selection: PeerSelection<'_>,
+    started: clock::Instant,
+    resumed: Option<(PeerLease, ResumedAt)>,
+) -> Flow {
+    let (mut lease, mut at) = resumed.unzip();
+    loop {
+        let mut active = match lease.take() {
+            Some(lease) => Some(lease),
+            None => selection.next().await,
+        };
+        if active.is_none() {
+            return no_server(plan, r, target);
+        }
+        let on = GoOn { plan, selection: &selection, started, streamed: matches!(outgoing, Outgoing::Streamed(_)) };
+        match attempt(&on, r, target, &mut active, outgoing, at.take()).await {
+            Ok(flow) => return flow,
+            Err(Failure::Final(status)) => return Flow::Status(status),
+            // `accept` has checked that another server may be tried.
+            Err(Failure::Status(_)) => {}
+            Err(Failure::Unprocessed) => {
+                // Counts as not sent.
+                if let Some(one) = UpstreamState::last(r) {
+                    one.sent = matches!(outgoing, Outgoing::Streamed(_));
+                }
+                if !on.may(r, NextUpstream::ERROR.0) {
+                    return storage::failed(plan, r, NextUpstream::ERROR.0, 502);
+                }
+            }
+            Err(why) if on.may(r, why.bit()) => {}
+            Err(why) => return storage::failed(plan, r, why.bit(), why.status()),
+        }
+    }
+}
+
+/// Responds when no server of the group is available (any more).
+pub fn no_server(plan: &Arc<PassPlan>, r: &mut Request, target: &UpstreamTarget<'_>) -> Flow {
+    let name = &target.named.group.name;
+    let url = shown_url(target.origin.scheme(), name, target.uri());
+    r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(&url));
+    if let Some(state) = UpstreamState::of(r) {
+        state.push(Try { status: 502, response_ms: Some(0), ..Try::new(name.as_str().into(), clock::now()) });
+    }
+    storage::failed(plan, r, NextUpstream::ERROR.0, 502)
+}
+
+pub fn nowhere(r: &Request, no: &NoTarget) -> Flow {
+    r.log(Level::Error, format_args!("{}", no.words));
+    Flow::Status(no.status)
+}
+
+pub struct GoOn<'a> {
+    pub plan: &'a Arc<PassPlan>,
+    pub selection: &'a PeerSelection<'a>,
+    pub started: clock::Instant,
+    /// The body is streamed, so that it can be sent only once.
+    pub streamed: bool,
+}
+
+impl GoOn<'_> {
+    /// Requires a remaining server: otherwise the last response stands.
+    fn may(&self, r: &mut Request, bit: u32) -> bool {
+        let conf = &self.plan.conf;
+        let next = conf.next_upstream;
+        let (asked, tries) = (self.selection.asked(), conf.next_upstream_tries);
+        let time = conf.next_upstream_timeout;
+        let sent = UpstreamState::last(r).is_some_and(|one| one.sent);
+        bit & next.0 != 0
+            && !next.has(NextUpstream::OFF)
+            && asked < self.selection.tries()
+            && (tries == 0 || (asked as u64) < tries)
+            && !(sent && self.streamed)
+            && (!sent || is_idempotent(r) || next.has(NextUpstream::NON_IDEMPOTENT))
+            && (time == 0 || clock::now().millis_since(self.started) < time)
+            && self.selection.may_retry(r)
+    }
+}
+
+async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
+    let conf = &plan.conf;
+    if let Some(text) = &conf.set_body {
+        let _ = body_store::read(r).await?;
+        return Ok(Outgoing::Text(text.eval(r)));
+    }
+    if !conf.pass_request_body {
+        // A request without a body gets no empty one, which another location would announce.
+        if !matches!(r.incoming.body, RequestBody::None) {
+            let _ = body_store::read(r).await?;
+        }
+        return Ok(Outgoing::Nothing);
+    }
+    let length = r.incoming.body_length.unwrap_or(BodyLength::None);
+    let may_stream = plan.protocol.may_stream(length);
+    if matches!(r.incoming.body, RequestBody::Unread(_)) && !conf.request_buffering && may_stream {
+        // A body that came with the head needs no wait, and can be sent again.
+        let here = body_store::read_if_here(r).await?;
+        return Ok(here.map_or(Outgoing::Streamed(length), Outgoing::Stored));
+    }
+    if matches!(r.incoming.body, RequestBody::None) && body_store::kept(r).is_none() {
+        if length == BodyLength::Exact(0) {
+            r.incoming.body_bytes = Some(Bytes::new());
+        }
+        // `Content-Length: 0` is passed unchanged.
+        return Ok(if length == BodyLength::Exact(0) { Outgoing::Text(Vec::new()) } else { Outgoing::Nothing });
+    }
+    body_store::read(r).await.map(Outgoing::Stored)
+}
+
+/// Makes one try. On success the response body takes over the lease. Passed by reference: an owned argument is stored
+/// twice in the future.
+async fn attempt(
+    on: &GoOn<'_>,
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    active: &mut Option<PeerLease>,
+    outgoing: &Outgoing,
+    at: Option<ResumedAt>,
+) -> Result<Flow, Failure> {
+    let Some(peer) = active.as_ref().map(|active| active.peer().clone()) else { return Err(Failure::Error) };
+    let at = match at {
+        Some(ResumedAt::Failed(why)) => return Err(why),
+        at => at,
+    };
+    if matches!(at, None | Some(ResumedAt::Connect)) {
+        process::UPSTREAM_REQUESTS.up();
+        if on.selection.asked() > 1 {
+            process::UPSTREAM_RETRIES.up();
+        }
+    }
+    match ask(on.plan, r, target, &peer, outgoing, at).await {
+        Ok(answer) => {
+            let started = answer.started;
+            let flow = accept(on, r, target, answer, active);
+            ended(r, &flow, started);
+            flow
+        }
+        Err(why) => {
+            if let Some(active) = active {
+                count_failure(r, active, target, &why);
+            }
+            Err(why)
+        }
+    }
+}
+
+/// Counts a failed try against its server, except for [`Failure::Final`].
+pub fn count_failure(r: &mut Request, lease: &mut PeerLease, target: &UpstreamTarget<'_>, why: &Failure) {
+    if matches!(why, Failure::Final(_)) {
+        return;
+    }
+    if let Some(one) = UpstreamState::last(r) {
+        let started = one.started;
+        one.response_ms.get_or_insert_with(|| clock::now().millis_since(started));
+    }
+    balancing::failed(r, lease, target.uri());
+    balancing::judge(r, lease, true);
+}
+
+pub fn ended(r: &mut Request, flow: &Result<Flow, Failure>, started: clock::Instant) {
+    if matches!(flow, Ok(Flow::Content(_))) {
+        return;
+    }
+    if let Some(one) = UpstreamState::last(r) {
+        one.response_ms = Some(clock::now().millis_since(started));
+    }
+}
+
+/// A response head with its connection, and the start of the try.
+pub struct Answered {
+    pub begun: Begun,
+    pub io: Box<Io>,
+    pub started: clock::Instant,
+}
+
+/// Sends the request to one server and reads the response head.
+async fn ask(
+    plan: &Arc<PassPlan>,
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    peer: &Arc<Peer>,
+    outgoing: &Outgoing,
+    at: Option<ResumedAt>,
+) -> Result<Answered, Failure> {
+    let group = &target.named.group;
+    let mut scope = plan.scope(group);
+    let mut over = None;
+    let started = match at {
+        None | Some(ResumedAt::Connect | ResumedAt::Failed(_)) => {
+            let started = clock::now();
+            if let Some(state) = UpstreamState::of(r) {
+                state.push(Try::new(peer.text.clone(), started));
+                state.answer = None;
+            }
+            started
+        }
+        Some(ResumedAt::Stale(why, started)) => {
+            over = Some((Err((why, true)), 0, false));
+            started
+        }
+        Some(ResumedAt::Interim(mut io, answer, bytes, started)) => {
+            let trial = Trial { plan, target, peer };
+            let begun = Box::pin(read_head(&mut io, r, &trial, Some((answer, bytes)))).await;
+            over = Some((begun.map(|begun| (begun, io)), 0, true));
+            started
+        }
+    };
+    let wanted = match wanted(plan, r, target, peer) {
+        Ok(wanted) => wanted,
+        Err(why) => {
+            note(r, peer, target, &why, "SSL handshaking to");
+            return Err(Failure::Final(500));
+        }
+    };
+    if let Some(wanted) = &wanted {
+        // Reuses only connections with equal TLS settings and names.
+        scope ^= wanted.scope();
+    }
+    // The server may be closing a kept connection: retries with a new one, if repeatable.
+    loop {
+        let (result, sent, fresh) = match over.take() {
+            Some(over) => over,
+            None => {
+                let kept = match plan.protocol.multiplexes() {
+                    false => pool::take(group, &peer.spec.address, scope).map(Connection::Serial),
+                    true => mux::take(group, &peer.spec.address, scope).map(Connection::Mux),
+                };
+                let fresh = kept.is_none();
+                let connection = match kept {
+                    Some(connection) => connection,
+                    // (Boxed: connecting is rare, and would enlarge the future of every request.)
+                    None => Box::pin(connect(plan, r, target, peer, scope, wanted.as_deref())).await?,
+                };
+                let sent = UpstreamState::last(r).map_or(0, |one| one.bytes_sent);
+                connected(r, started, fresh);
+                (send_request(plan, r, target, peer, outgoing, connection).await, sent, fresh)
+            }
+        };
+        match result {
+            Ok((begun, io)) => return Ok(Answered { begun, io, started }),
+            Err((Failure::Unprocessed, _)) if !fresh && !matches!(outgoing, Outgoing::Streamed(_)) => {}
+            Err((Failure::Error, true))
+                if !fresh
+                    && (is_idempotent(r) || UpstreamState::last(r).is_some_and(|one| one.bytes_sent == sent))
+                    && !matches!(outgoing, Outgoing::Streamed(_)) => {}
+            Err((why, nothing)) => {
+                let ms = clock::now().millis_since(started);
+                if matches!(why, Failure::Error) && nothing && !fresh {
+                    note(r, peer, target, "upstream prematurely closed connection", "reading response header from");
+                }
+                if let Some(one) = UpstreamState::last(r) {
+                    one.status = why.status();
+                    one.response_ms = Some(ms);
+                }
+                return Err(why);
+            }
+        }
+    }
+}
+
+/// Notes the time to a connection; kept connections do not count in the metric.
+pub fn connected(r: &mut Request, started: clock::Instant, fresh: bool) {
+    if fresh {
+        process::UPSTREAM_CONNECT.note(clock::now().micros_since(started));
+    }
+    if let Some(one) = UpstreamState::last(r) {
+        one.connect_ms = Some(clock::now().millis_since(started));
+    }
+}
+
+async fn connect(
+    plan: &PassPlan,
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    peer: &Peer,
+    scope: usize,
+    wanted: Option<&Wanted>,
+) -> Result<Connection, Failure> {
+    let options = options(plan, r);
+    let connecting = Stream::connect(&peer.spec.address, &options);
+    let mut stream = match runtime::time::timeout(plan.conf.connect_timeout, connecting).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(e)) => return Err(not_connected(r, peer, target, &options, &e)),
+        Err(_) => {
+            note(r, peer, target, TIMED_OUT, "connecting to");
+            return Err(Failure::Timeout);
+        }
+    };
+    if let Some(wanted) = wanted {
+        handshake(plan, r, target, peer, &mut stream, wanted).await?;
+    }
+    let (group, address) = (&target.named.group, peer.spec.address.clone());
+    Ok(match plan.protocol.codec() {
+        Some(codec) => Connection::Serial(Pooled::new(stream, codec, group, address, scope)),
+        None => Connection::Mux(Mux::new(stream, group, address, scope)),
+    })
+}
+
+pub fn options(plan: &PassPlan, r: &mut Request) -> Options {
+    let conf = &plan.conf;
+    let (from, transparent) = BindTo::of(&conf.bind, r);
+    Options {
+        from,
+        transparent,
+        keepalive: conf.socket_keepalive,
+        receive_buffer: conf.receive_buffer,
+        send_buffer: conf.send_buffer,
+    }
+}
+
+pub fn not_connected(
+    r: &mut Request,
+    peer: &Peer,
+    target: &UpstreamTarget<'_>,
+    options: &Options,
+    e: &std::io::Error,
+) -> Failure {
+    if let Some(bind) = BindError::of(e) {
+        let words = format!("bind({}) failed {}", bind.from(), os(&bind.error));
+        note_at(Level::Crit, r, peer, target, &words, "connecting to");
+        return Failure::Final(500);
+    }
+    let refused = options.transparent && e.kind() == std::io::ErrorKind::PermissionDenied;
+    let to = match &peer.spec.address {
+        net::Address::Ip(_) if !is_immediate(e) => String::new(),
+        _ => format!(" to {}", peer.text),
+    };
+    let level = if is_usual(e) { Level::Error } else { Level::Crit };
+    let words = format!("connect(){to} failed {}", os(e));
+    let failed = note_at(level, r, peer, target, &words, "connecting to");
+    if refused { Failure::Final(500) } else { failed }
+}
+
+/// Returns the TLS requirements of a connection; `None`: cleartext.
+pub fn wanted(
+    plan: &PassPlan,
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    peer: &Peer,
+) -> Result<Option<Box<Wanted>>, String> {
+    let Some(tls) = plan.tls.as_ref().filter(|_| target.origin.tls) else { return Ok(None) };
+    tls.wanted(r, &target.origin.host, peer.spec.address.to_string()).map(|wanted| Some(Box::new(wanted)))
+}
+
+/// Performs the TLS handshake (nginx: `ngx_http_upstream_ssl_init_connection`).
+async fn handshake(
+    plan: &PassPlan,
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    peer: &Peer,
+    stream: &mut Stream,
+    wanted: &Wanted,
+) -> Result<(), Failure> {
+    const DOING: &str = "SSL handshaking to";
+    let tls = wanted
+        .stream()
+        .map_err(|why| note(r, peer, target, &format!("SSL_do_handshake() failed (SSL: {why})"), DOING))?;
+    let words = match runtime::time::timeout(plan.conf.connect_timeout, stream.handshake(tls)).await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(HandshakeError::Closed)) => "peer closed connection in SSL handshake".into(),
+        Ok(Err(HandshakeError::Io(e))) => format!("SSL_do_handshake() failed {}", os(&e)),
+        Ok(Err(HandshakeError::Tls(TlsError::Verify(Verdict::HOST)))) => {
+            format!("upstream SSL certificate does not match \"{}\"", wanted.name())
+        }
+        Ok(Err(HandshakeError::Tls(TlsError::Verify(verdict)))) => {
+            format!("upstream SSL certificate verify error: ({}:{})", verdict.0, verdict.reason())
+        }
+        Ok(Err(HandshakeError::Tls(why))) => format!("SSL_do_handshake() failed (SSL: {why})"),
+        Err(_) => {
+            note(r, peer, target, TIMED_OUT, DOING);
+            return Err(Failure::Timeout);
+        }
+    };
+    Err(note(r, peer, target, &words, DOING))
+}
+
+fn is_idempotent(r: &Request) -> bool {
+    !matches!(r.head.method, Method::Post | Method::Lock | Method::Patch)
+}
+
+/// Tells whether connect() itself failed, before any packet: nginx then logs the address.
+fn is_immediate(e: &std::io::Error) -> bool {
+    const ERRORS: &[i32] =
+        &[libc::EINVAL, libc::ENETUNREACH, libc::EADDRNOTAVAIL, libc::EAFNOSUPPORT, libc::EACCES, libc::EPERM];
+    e.raw_os_error().is_some_and(|code| ERRORS.contains(&code))
+}
+
+/// Tells whether an error is common for a server or network that is down; others get a higher log level (nginx:
+/// `ngx_event_connect_peer`).
+fn is_usual(e: &std::io::Error) -> bool {
+    use std::io::ErrorKind as Kind;
+    matches!(
+        e.kind(),
+        Kind::ConnectionRefused
+            | Kind::ConnectionReset
+            | Kind::WouldBlock
+            | Kind::NetworkDown
+            | Kind::NetworkUnreachable
+            | Kind::HostUnreachable
+            | Kind::TimedOut
+    )
+}
+
+/// Returns the body if all of it came with its head; otherwise the bytes so far, as an error.
+fn at_once(r: &mut Request, stream: &mut ClientStream) -> Result<Bytes, Bytes> {
+    let mut all = Bytes::new();
+    loop {
+        match stream.buffered() {
+            Ok(Some(Event::Body(more))) if all.is_empty() => all = more,
+            Ok(Some(Event::Body(more))) => all = [all, more].concat().into(),
+            Ok(Some(Event::Said(words))) => said(r, &words, "reading"),
+            Ok(Some(Event::End(end))) => {
+                if let Some(words) = end.excess {
+                    body::say(r, Level::Warn, words);
+                }
+                return Ok(all);
+            }
+            _ => return Err(all),
+        }
+    }
+}
+
+/// Accepts a head as the response, or returns the lease for a try at the next server.
+pub fn accept(
+    on: &GoOn<'_>,
+    r: &mut Request,
+    target: &UpstreamTarget<'_>,
+    answer: Answered,
+    lease: &mut Option<PeerLease>,
+) -> Result<Flow, Failure> {
+    let Some(mut active) = lease.take() else { return Err(Failure::Error) };
+    let (plan, selection) = (on.plan, on.selection);
+    let Answered { begun: Begun { answer, head_bytes, length, behind }, mut io, started } = answer;
+    let ms = clock::now().millis_since(started);
+    if let Some(state) = UpstreamState::of(r) {
+        state.answer = Some(answer.clone());
+        state.uri = target.uri.clone();
+        if let Some(one) = state.tries.last_mut() {
+            one.status = answer.head.status;
+            one.header_ms = Some(ms);
+        }
+    }
+    r.accounting.action = Some(upstream_state::OVER);
+    let upstream::Answer { head, buf } = &*answer;
+    active.answered(head.status, clock::now().micros_since(started));
+    active.header(ms);
+    balancing::judge(r, &active, matches!(head.status, 500 | 502..=504));
+    let conf = &plan.conf;
+    let sends_on = plan.protocol.goes_both_ways();
+    if io.is_cut_short() && !sends_on {
+        r.reply.keep_alive = false;
+    }
+    // If no other server may be tried, the response is passed on and does not count against its server.
+    if on.may(r, status_bit(head.status)) {
+        // nginx does not count 403 and 404 as failures of a server.
+        if matches!(head.status, 403 | 404) {
+            active.passed_on();
+        } else {
+            balancing::failed(r, &mut active, target.uri());
+        }
+        *lease = Some(active);
+        return Err(Failure::Status(head.status));
+    }
+    if let Some(flow) = storage::instead(plan, r, status_bit(head.status)) {
+        return Ok(flow);
+    }
+    selection.answered(r, &mut active);
+    if let Some(flow) = storage::revalidated(plan, r, head, buf) {
+        if at_once(r, &mut io.stream).is_ok() {
+            io.stream.finish(&active.group().keepalive);
+        }
+        return Ok(flow);
+    }
+    storage::judged(plan, r, head, buf);
+    if let Some(flow) = response::take(plan, r, head, buf) {
+        storage::intercepted(r, &flow);
+        return Ok(flow);
+    }
+    storage::dress(r, head, buf);
+    if headless::is(head) {
+        headless::pass(r, active.peer(), target);
+    }
+    if head.status == 101 {
+        r.reply.keep_alive = false;
+        // An upgrade needs the client's `Upgrade` field, and a subrequest has no connection to offer.
+        if r.is_subrequest() || r.header(http_types::Known::Upgrade).is_none() {
+            return Ok(Flow::Content(Body::Empty));
+        }
+        let Some((stream, from_server)) = io.stream.into_stream() else { return Err(Failure::InvalidHeader) };
+        r.reply.tunnel = Some(Box::new(Upgraded {
+            stream,
+            from_server,
+            idle: conf.read_timeout,
+            stalled: conf.send_timeout,
+            buffer: BUFFER_BYTES,
+            active,
+        }));
+        return Ok(Flow::Content(Body::Empty));
+    }
+    r.out.content_length = match length {
+        BodyLength::Exact(n) => Some(n),
+        BodyLength::None if r.is_head() || head.status == 304 => head
+            .fields
+            .first(http_types::Known::ContentLength)
+            .and_then(|v| std::str::from_utf8(v.of(buf)).ok().and_then(|s| s.trim().parse().ok())),
+        _ => None,
+    };
+    let ignored = conf.ignore_headers.has(IgnoreHeaders::BUFFERING);
+    let said = head.fields.first(http_types::Known::XAccelBuffering).map(|v| v.of(buf).to_ascii_lowercase());
+    let buffering = match said.as_deref() {
+        Some(b"no") if !ignored => false,
+        Some(b"yes") if !ignored => true,
+        _ => conf.buffering,
+    };
+    if let Some(one) = UpstreamState::last(r).filter(|_| length != BodyLength::None) {
+        one.response_length = behind as u64;
+    }
+    // Unbuffered responses are not stored, as in nginx.
+    let head_text = buf.get(..head_bytes).unwrap_or_default();
+    let recipe = if buffering && !headless::is(head) { storage::recipe(plan, r, head, head_text) } else { None };
+    let trailers = conf.pass_trailers && (length == BodyLength::Chunked || plan.protocol.multiplexes());
+    let rate = if buffering { conf.limit_rate.as_ref().map_or(0, |rate| rate.get(r)) } else { 0 };
+    let mut first = Bytes::new();
+    // (nginx serves a single range at most of upstream responses: they take the long way.)
+    let short = matches!(length, BodyLength::Exact(n) if n <= behind as u64);
+    if recipe.is_none() && r.is_head() && matches!(length, BodyLength::Exact(1..)) {
+        // (For protocols without HEAD.) The body is not read, so that the connection cannot be reused.
+        return Ok(Flow::Content(Body::Empty));
+    }
+    if recipe.is_none() && (short || length == BodyLength::None) && rate == 0 && !r.out.ranges_allowed {
+        match at_once(r, &mut io.stream) {
+            Ok(body) => {
+                if let Some(one) = UpstreamState::last(r) {
+                    one.whole_ms = Some(ms);
+                }
+                io.stream.finish(&active.group().keepalive);
+                return Ok(Flow::Content(if body.is_empty() { Body::Empty } else { Body::Bytes(body) }));
+            }
+            Err(some) => first = some,
+        }
+    }
+    let memory = conf.buffers.count * conf.buffers.size + conf.buffer_size;
+    let ahead = (buffering && recipe.is_none()).then(|| Ahead::new(plan.clone(), memory));
+    let mut body = UpstreamBody::new(io, active, first, conf.read_timeout, started, ahead);
+    body.limit_rate(rate, behind as u64);
+    if sends_on {
+        body.send_on();
+    }
+    if trailers {
+        r.reply.expect_trailers = true;
+        body.pass_trailers(plan.clone());
+    }
+    if let Some(recipe) = recipe
+        && let Some(temp_path) = &conf.temp_path
+    {
+        let expected = match length {
+            BodyLength::Exact(n) => Some(n),
+            BodyLength::None => Some(0),
+            _ => None,
+        };
+        let body = Box::new(body);
+        let write_size = conf.temp_file_write_size;
+        return Ok(Flow::Content(caching::fill(r, recipe, body, expected, memory, temp_path, write_size)));
+    }
+    Ok(Flow::Content(Body::Source(Box::new(body))))
+}

@@ -1,0 +1,343 @@
+//! Upstream server and request target of a request.
+
+use crate::groups::{Groups, UpstreamRef};
+use crate::hosts::{self, NoTarget};
+use conf_schema::{At, Cx, Directive, Problem};
+use http_engine::{Request, Template, clean, path};
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub struct Scheme {
+    pub plain: &'static str,
+    pub secure: Option<&'static str>,
+    /// Requires `http://`; otherwise it is optional, if `secure` is set.
+    pub written: bool,
+    /// Default ports, in cleartext and over TLS.
+    pub ports: (u16, u16),
+    /// The part after the host is a URI, which replaces the location's name.
+    pub has_uri: bool,
+}
+
+impl Scheme {
+    pub fn name(&self, tls: bool) -> &'static str {
+        self.secure.filter(|_| tls).unwrap_or(self.plain)
+    }
+    const fn port(&self, tls: bool) -> u16 {
+        if tls { self.ports.1 } else { self.ports.0 }
+    }
+    /// Splits off the scheme; returns the rest of a URL, and `true` for TLS.
+    fn strip<'a>(&self, text: &'a str) -> Option<(&'a str, bool)> {
+        let rest_of = |scheme: &str| {
+            let start = text.get(..scheme.len()).filter(|start| start.eq_ignore_ascii_case(scheme))?;
+            text.get(start.len()..)?.strip_prefix("://")
+        };
+        if let Some(rest) = rest_of(self.plain).filter(|_| self.written || self.secure.is_some()) {
+            return Some((rest, false));
+        }
+        if let Some(rest) = self.secure.and_then(rest_of) {
+            return Some((rest, true));
+        }
+        (!self.written).then_some((text, false))
+    }
+}
+
+pub enum Target {
+    Fixed(Url, Option<At>),
+    Computed(Template),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// `host[:port]` or `unix:path`, as configured.
+    pub host: String,
+    /// `None`: without a URI part.
+    pub uri: Option<String>,
+    pub tls: bool,
+}
+
+impl Target {
+    /// Fails with nginx's message.
+    pub fn parse(scheme: &Scheme, cx: &mut Cx, d: &Directive) -> Result<Target, Problem> {
+        let word = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
+        let template = Template::compile(cx, d, &word).map_err(|p| p.at(0))?;
+        let Some(literal) = template.as_literal() else { return Ok(Target::Computed(template)) };
+        let at = d.args.first().map(|word| At { span: word.span, line: d.line }).filter(|at| at.line > 0);
+        Url::parse(scheme, &String::from_utf8_lossy(literal))
+            .map(|url| Target::Fixed(url, at))
+            .map_err(|words| Problem::says(words).at(0))
+    }
+    pub fn has_uri(&self) -> bool {
+        matches!(self, Target::Fixed(url, _) if url.uri.is_some())
+    }
+    /// Finds the URL's group, or creates one of the host's addresses. Fails with nginx's message.
+    pub fn bind(&self, scheme: &'static Scheme, cx: &mut Cx) -> Result<Bound, Problem> {
+        Ok(match self {
+            Target::Computed(template) => {
+                let groups = Arc::new(cx.get::<Groups>().clone());
+                Bound::Computed { template: template.clone(), groups, scheme }
+            }
+            Target::Fixed(url, at) => {
+                // All groups are known now; errors are reported at the line with the URL.
+                let named = hosts::bind(cx, &url.host, scheme.port(url.tls))
+                    .map_err(|problem| Problem { inner: *at, ..problem })?;
+                Bound::Fixed { named, uri: url.uri.clone(), origin: Arc::new(Origin::of(scheme, &url.host, url.tls)) }
+            }
+        })
+    }
+}
+
+impl Url {
+    /// Fails with nginx's message.
+    pub fn parse(scheme: &Scheme, text: &str) -> Result<Url, String> {
+        let (rest, tls) = scheme.strip(text).ok_or("invalid URL prefix")?;
+        if let Some(path) = rest.strip_prefix("unix:") {
+            let (path, uri) = match path.split_once(':') {
+                Some((path, uri)) => (path, Some(uri.to_string()).filter(|u| !u.is_empty())),
+                None => (path, None),
+            };
+            if path.is_empty() {
+                return Err("no path in the unix domain socket".into());
+            }
+            return Ok(Url { host: format!("unix:{path}"), uri, tls });
+        }
+        let end = rest.find(['/', '?']).filter(|_| scheme.has_uri).unwrap_or(rest.len());
+        let (host, uri) = rest.split_at(end);
+        if host.is_empty() || host.starts_with(':') {
+            return Err(format!("no host in upstream \"{rest}\""));
+        }
+        let uri = (!uri.is_empty()).then(|| if uri.starts_with('?') { format!("/{uri}") } else { uri.into() });
+        Ok(Url { host: host.into(), uri, tls })
+    }
+}
+
+pub enum Bound {
+    Fixed { named: UpstreamRef, uri: Option<String>, origin: Arc<Origin> },
+    Computed { template: Template, groups: Arc<Groups>, scheme: &'static Scheme },
+}
+
+pub struct Place {
+    pub origin: Arc<Origin>,
+    /// `None`: the protocol has no request target.
+    pub uri: Option<Rc<[u8]>>,
+}
+
+pub struct UpstreamTarget<'a> {
+    pub named: Cow<'a, UpstreamRef>,
+    pub origin: Cow<'a, Arc<Origin>>,
+    /// The request target; `None`: the protocol has none.
+    pub uri: Option<Rc<[u8]>>,
+}
+
+impl UpstreamTarget<'_> {
+    pub fn uri(&self) -> &[u8] {
+        self.uri.as_deref().unwrap_or_default()
+    }
+}
+
+/// Host and port of a URL: default `Host`, `$proxy_host`, `$proxy_port`. In `Location::extensions` for literal URLs,
+/// for earlier variables.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// As configured; the path of a UNIX-domain socket.
+    pub written: Arc<str>,
+    pub host: Arc<str>,
+    pub port: Arc<str>,
+    pub tls: bool,
+    pub scheme: &'static Scheme,
+}
+
+impl Origin {
+    pub fn of(scheme: &'static Scheme, written: &str, tls: bool) -> Origin {
+        let default = scheme.port(tls).to_string();
+        let default = default.as_str();
+        // The default port is omitted from `host`; a UNIX-domain socket has no port.
+        let (host, port) = match written.rsplit_once(':') {
+            _ if written.starts_with("unix:") => ("localhost", ""),
+            Some((host, port)) if port.parse() == Ok(scheme.port(tls)) => (host, default),
+            // No port follows the last colon of "[::1]".
+            Some((_, port)) if !port.ends_with(']') => (written, port),
+            _ => (written, default),
+        };
+        let shared: Arc<str> = written.into();
+        let host = if host == written { shared.clone() } else { host.into() };
+        Origin { host, port: port.into(), written: shared, tls, scheme }
+    }
+    pub fn scheme(&self) -> &'static str {
+        self.scheme.name(self.tls)
+    }
+}
+
+impl Bound {
+    pub fn origin(&self) -> Option<Arc<Origin>> {
+        let Bound::Fixed { origin, .. } = self else { return None };
+        Some(origin.clone())
+    }
+    /// Returns the group, unless it depends on the request.
+    pub fn fixed(&self) -> Option<(&UpstreamRef, &Arc<Origin>)> {
+        let Bound::Fixed { named, origin, .. } = self else { return None };
+        Some((named, origin))
+    }
+    /// Default cache key: scheme, host and upstream URI. `None`: needs evaluation (see [`Bound::place`]).
+    pub fn key(&self, r: &Request) -> Option<Vec<u8>> {
+        let Bound::Fixed { uri, origin, .. } = self else { return None };
+        let uri = match uri {
+            Some(base) if !r.target.left_location => mapped(r, base.as_bytes()),
+            _ => unparsed(r),
+        };
+        Some(key(origin, &uri))
+    }
+    /// Origin and request target before name resolution, from which cache keys derive. Fails with a log message and the
+    /// status.
+    pub fn place(&self, r: &mut Request) -> Result<Place, NoTarget> {
+        match self {
+            Bound::Fixed { uri, origin, .. } => {
+                let uri = match uri {
+                    _ if !origin.scheme.has_uri => None,
+                    Some(base) if !r.target.left_location => Some(mapped(r, base.as_bytes())),
+                    _ => Some(unparsed(r)),
+                };
+                Ok(Place { origin: origin.clone(), uri })
+            }
+            Bound::Computed { template, scheme, .. } => computed(scheme, template, r),
+        }
+    }
+    pub async fn target(&self, r: &mut Request, place: Place) -> Result<UpstreamTarget<'_>, NoTarget> {
+        let Place { origin, uri } = place;
+        let named = match self {
+            Bound::Fixed { named, .. } => Cow::Borrowed(named),
+            Bound::Computed { groups, .. } => {
+                let found = Box::pin(hosts::named(groups, r, &origin.written, origin.scheme.port(origin.tls)));
+                Cow::Owned(found.await?)
+            }
+        };
+        Ok(UpstreamTarget { named, origin: Cow::Owned(origin), uri })
+    }
+}
+
+fn computed(scheme: &'static Scheme, template: &Template, r: &mut Request) -> Result<Place, NoTarget> {
+    let text = template.eval(r);
+    // The URI part may contain any bytes; the part before it is ASCII.
+    let end = text.iter().position(|c| !c.is_ascii()).unwrap_or(text.len());
+    let (before, rest) = text.split_at(end);
+    let shown = String::from_utf8_lossy(before);
+    let no = |words| NoTarget { words: format!("{words} in \"{}\"", String::from_utf8_lossy(&text)), status: 500 };
+    let url = Url::parse(scheme, &shown).map_err(no)?;
+    if clean::ends_line(url.host.as_bytes()) {
+        return Err(no("invalid host".into()));
+    }
+    if url.uri.is_none() && !rest.is_empty() {
+        return Err(no("invalid host".into()));
+    }
+    let uri = match url.uri {
+        _ if !scheme.has_uri => None,
+        None => Some(unparsed(r)),
+        Some(uri) => Some([uri.as_bytes(), rest].concat().into()),
+    };
+    Ok(Place { origin: Arc::new(Origin::of(scheme, &url.host, url.tls)), uri })
+}
+
+pub fn key(origin: &Origin, uri: &[u8]) -> Vec<u8> {
+    // UNIX-domain sockets are distinguished by path, because all have the same `Host`.
+    let scheme = origin.scheme().as_bytes();
+    match origin.written.starts_with("unix:") {
+        true => [scheme, b"://", origin.written.as_bytes(), b":", uri].concat(),
+        false => [scheme, b"://", origin.host.as_bytes(), uri].concat(),
+    }
+}
+
+/// Returns the URI of the request line if still valid, otherwise the current one, escaped.
+pub fn unparsed(r: &Request) -> Rc<[u8]> {
+    if !r.target.path_changed {
+        return r.head.request_uri().of(&r.buf).into();
+    }
+    let mut out = Vec::with_capacity(r.target.path.len() + r.target.args.len() + 8);
+    path::escape_uri(&r.target.path, &mut out);
+    if !r.target.args.is_empty() {
+        out.push(b'?');
+        out.extend_from_slice(&r.target.args);
+    }
+    out.into()
+}
+
+fn mapped(r: &Request, base: &[u8]) -> Rc<[u8]> {
+    let location = r.loc();
+    let rest = r.target.path.get(location.name.len().min(r.target.path.len())..).unwrap_or(b"");
+    let mut out = base.to_vec();
+    if r.head.complex || r.target.path_changed || *r.target.path != *r.head.path.of(&r.buf) {
+        path::escape_uri(rest, &mut out);
+    } else {
+        out.extend_from_slice(rest);
+    }
+    if !r.target.args.is_empty() {
+        out.push(b'?');
+        out.extend_from_slice(&r.target.args);
+    }
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static HTTP: Scheme =
+        Scheme { plain: "http", secure: Some("https"), written: true, ports: (80, 443), has_uri: true };
+    static FASTCGI: Scheme = Scheme { plain: "fastcgi", secure: None, written: false, ports: (0, 0), has_uri: false };
+    static UWSGI: Scheme =
+        Scheme { plain: "uwsgi", secure: Some("suwsgi"), written: false, ports: (0, 0), has_uri: false };
+
+    #[test]
+    fn schemes() {
+        let host = |scheme: &Scheme, text: &str| Url::parse(scheme, text).map(|url| (url.host, url.tls));
+        assert_eq!(host(&FASTCGI, "a:9000"), Ok(("a:9000".into(), false)));
+        assert_eq!(host(&FASTCGI, "unix:/s"), Ok(("unix:/s".into(), false)));
+        assert_eq!(host(&UWSGI, "a:9000"), Ok(("a:9000".into(), false)));
+        assert_eq!(host(&UWSGI, "uwsgi://a:9000"), Ok(("a:9000".into(), false)));
+        assert_eq!(host(&UWSGI, "suwsgi://a:9000"), Ok(("a:9000".into(), true)));
+    }
+
+    #[test]
+    fn urls() {
+        let url = |host: &str, uri: Option<&str>| Ok(Url { host: host.into(), uri: uri.map(Into::into), tls: false });
+        for (text, want) in [
+            ("http://a", url("a", None)),
+            ("http://a:80/", url("a:80", Some("/"))),
+            ("HTTP://a/b?c", url("a", Some("/b?c"))),
+            ("http://a?c", url("a", Some("/?c"))),
+            ("http://unix:/s", url("unix:/s", None)),
+            ("http://unix:/s:/b", url("unix:/s", Some("/b"))),
+            ("https://a:443/", Ok(Url { tls: true, ..url("a:443", Some("/")).expect("a URL") })),
+            ("ftp://a", Err("invalid URL prefix".into())),
+            ("http:///b", Err("no host in upstream \"/b\"".into())),
+        ] {
+            assert_eq!(Url::parse(&HTTP, text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn keys() {
+        let key = |written: &str, uri: &[u8]| super::key(&Origin::of(&HTTP, written, false), uri);
+        assert_eq!(super::key(&Origin::of(&HTTP, "a:443", true), b"/b"), b"https://a/b");
+        assert_eq!(key("a:81", b"/b"), b"http://a:81/b");
+        assert_eq!(key("a:80", b"/b"), key("a", b"/b"));
+        // Two UNIX-domain sockets are two servers, though both have the host "localhost".
+        assert_eq!(key("unix:/s", b"/b"), b"http://unix:/s:/b");
+    }
+
+    #[test]
+    fn hosts_and_ports() {
+        for (written, host, port) in [
+            ("a", "a", "80"),
+            ("a:80", "a", "80"),
+            ("a:8080", "a:8080", "8080"),
+            ("[::1]", "[::1]", "80"),
+            ("[::1]:80", "[::1]", "80"),
+            ("[::1]:81", "[::1]:81", "81"),
+            ("unix:/tmp/a:80", "localhost", ""),
+        ] {
+            let origin = Origin::of(&HTTP, written, false);
+            assert_eq!((&*origin.host, &*origin.port), (host, port), "{written}");
+        }
+    }
+}

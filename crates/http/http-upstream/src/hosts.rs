@@ -1,0 +1,12 @@
+//! Servers of a host that a location or a request names, found by `session_engine::upstreams`.
+
+use super::groups::{Groups, UpstreamRef};
+use super::resolving::Resolving;
+use http_engine::Request;
+
+pub use session_engine::upstreams::hosts::{NoTarget, bind};
+
+pub async fn named(groups: &Groups, r: &mut Request, host: &str, default_port: u16) -> Result<UpstreamRef, NoTarget> {
+    let resolving = r.loc().ext::<Resolving>().cloned();
+    session_engine::upstreams::hosts::named(groups, resolving, host, default_port).await
+}

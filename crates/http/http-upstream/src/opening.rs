@@ -1,0 +1,42 @@
+//! Opens the files of requests, with responses to failures.
+
+use http_engine::core_table::SymlinkMode;
+use http_engine::files::{FileEntry, Kind};
+use http_engine::path::FilePath;
+use http_engine::{Flow, Request, special};
+use http_types::Method;
+use observe::{Level, os};
+use std::rc::Rc;
+
+/// Opens a regular file for GET and HEAD, for transforming handlers. Fails with the handler's answer.
+pub fn wanted_file(r: &mut Request) -> Result<(FilePath, Rc<FileEntry>), Flow> {
+    if !matches!(r.target.method, Method::Get | Method::Head) {
+        return Err(Flow::Status(405));
+    }
+    if r.target.path.ends_with(b"/") {
+        return Err(Flow::Declined);
+    }
+    let path = special::mapped_path(r).map_err(Flow::Status)?;
+    match special::look(r, &path) {
+        Ok(found) if found.kind == Kind::File => Ok((path, found)),
+        Ok(_) => Err(Flow::Declined),
+        Err(e) => Err(failed(r, &path, &e)),
+    }
+}
+
+pub fn failed(r: &mut Request, path: &[u8], e: &std::io::Error) -> Flow {
+    let (level, status) = match e.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Level::Error, 404),
+        Some(libc::EACCES | libc::EMLINK | libc::ELOOP) => (Level::Error, 403),
+        // A socket; nginx responds with 500.
+        Some(libc::ENXIO) => (Level::Crit, 404),
+        _ => (Level::Crit, 500),
+    };
+    if status != 404 || r.loc().core.conf.log_not_found {
+        let shown = String::from_utf8_lossy(path);
+        let linkless = r.loc().core.conf.disable_symlinks.mode != SymlinkMode::Allowed;
+        let call = if linkless { "openat()" } else { "open()" };
+        r.log(level, format_args!("{call} \"{shown}\" failed {}", os(e)));
+    }
+    Flow::Status(status)
+}

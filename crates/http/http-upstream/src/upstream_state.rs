@@ -1,0 +1,148 @@
+//! Facts about a request's upstream servers (`$upstream_addr` and others), with one entry per try.
+
+use crate::exchange::target::Origin;
+use base::clock::{self, Instant};
+use http_engine::Request;
+use http_engine::head_out::number;
+use http_engine::upstream_slot::UpstreamFacts;
+use smallvec::SmallVec;
+use std::rc::Rc;
+use std::sync::Arc;
+use upstream::Answer;
+
+#[derive(Clone, Debug, Default)]
+pub struct Try {
+    pub address: Arc<str>,
+    pub status: u16,
+    pub started: Instant,
+    /// Milliseconds since the start of the try; `None`: not reached.
+    pub connect_ms: Option<u64>,
+    pub header_ms: Option<u64>,
+    pub response_ms: Option<u64>,
+    /// `response_ms` of a response complete before its head was sent; shown afterwards, as in nginx.
+    pub whole_ms: Option<u64>,
+    pub response_length: u64,
+    /// The first try in another group, after an internal redirect.
+    pub apart: bool,
+    /// A connection existed, and the request was at least partly sent.
+    pub sent: bool,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+}
+
+impl Try {
+    pub fn new(address: Arc<str>, started: Instant) -> Try {
+        Try {
+            address,
+            status: 0,
+            started,
+            connect_ms: None,
+            header_ms: None,
+            response_ms: None,
+            whole_ms: None,
+            response_length: 0,
+            apart: false,
+            sent: false,
+            bytes_sent: 0,
+            bytes_received: 0,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct UpstreamState {
+    pub tries: SmallVec<[Try; 1]>,
+    pub answer: Option<Rc<Answer>>,
+    pub origin: Option<Arc<Origin>>,
+    /// Request target of the last try, for the error log; set by its response or failure.
+    pub uri: Option<Rc<[u8]>>,
+    /// The next try is the first one in another group.
+    pub apart: bool,
+}
+
+impl UpstreamFacts for UpstreamState {
+    fn reset(&mut self) {
+        self.tries.clear();
+        (self.answer, self.origin, self.uri, self.apart) = (None, None, None, false);
+    }
+}
+
+impl UpstreamState {
+    pub fn of(r: &mut Request) -> Option<&mut UpstreamState> {
+        let (state, begins) = r.upstream.get_or_begin::<UpstreamState>()?;
+        if begins {
+            r.accounting.asked = Some(UpstreamState::url);
+        }
+        Some(state)
+    }
+    /// Starts tries in a group, separated from earlier ones (internal redirect, other group).
+    pub fn begin(&mut self) {
+        self.apart = !self.tries.is_empty();
+    }
+    pub fn push(&mut self, one: Try) {
+        let apart = std::mem::take(&mut self.apart);
+        self.tries.push(Try { apart, ..one });
+    }
+    /// Returns `http`, `https`, `fastcgi`, ...; empty before the request is passed on.
+    pub fn scheme(&self) -> &'static str {
+        self.origin.as_ref().map_or("", |origin| origin.scheme())
+    }
+    /// Returns the URL of the last server, for the error log.
+    pub fn url(r: &Request) -> Option<String> {
+        let state = r.upstream.get::<UpstreamState>()?;
+        Some(shown_url(state.scheme(), &state.tries.last()?.address, state.uri.as_deref().unwrap_or_default()))
+    }
+    pub fn last(r: &mut Request) -> Option<&mut Try> {
+        r.upstream.get_mut::<UpstreamState>()?.tries.last_mut()
+    }
+}
+
+pub fn shown_url(scheme: &str, server: &str, uri: &[u8]) -> String {
+    let end = if server.starts_with("unix:") { ":" } else { "" };
+    format!("{scheme}://{server}{end}{}", String::from_utf8_lossy(uri))
+}
+
+/// Action for error log messages after the response.
+pub const OVER: &str = "sending to client";
+
+/// Writes bytes of each try, including those of a tunnel: sent to the server, or received from it.
+pub fn bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) -> bool {
+    let (from_client, to_client) = std::mem::take(&mut r.accounting.tunnelled);
+    if let Some(one) = UpstreamState::last(r) {
+        one.bytes_sent += from_client;
+        one.bytes_received += to_client;
+    }
+    each(r, out, |one, out| number(which(one), out))
+}
+
+/// Writes one value per try, separated as in nginx.
+pub fn each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8>)) -> bool {
+    let Some(state) = r.upstream.get::<UpstreamState>() else { return false };
+    for (index, one) in state.tries.iter().enumerate() {
+        if index > 0 {
+            out.extend_from_slice(if one.apart { b" : " } else { b", " });
+        }
+        write(one, out);
+    }
+    !state.tries.is_empty()
+}
+
+/// Writes the response times; `-` while in progress. Ends at the log line, even for an unread response.
+pub fn response_times(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    let logging = r.accounting.header_size > 0 || r.out.status == 499;
+    each(r, out, |one, out| {
+        let now = (logging && one.connect_ms.is_some()).then(|| clock::now().millis_since(one.started));
+        seconds(one.response_ms.or(one.whole_ms.filter(|_| logging)).or(now), out);
+    })
+}
+
+pub fn seconds(ms: Option<u64>, out: &mut Vec<u8>) {
+    match ms {
+        None => out.push(b'-'),
+        Some(ms) => {
+            number(ms / 1000, out);
+            out.push(b'.');
+            out.extend_from_slice(format!("{:03}", ms % 1000).as_bytes());
+        }
+    }
+}

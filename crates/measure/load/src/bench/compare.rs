@@ -1,0 +1,164 @@
+//! `tidegate bench compare`: saved runs side by side, with shared plots.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Parser;
+use figures::page::Page;
+use figures::plot::{Axis, Mark, Plot, Series};
+use figures::table::Table;
+use figures::units::{Unit, seconds};
+
+use super::{FAILED, OK, USAGE, read_report};
+use crate::report::model::{Point, Report, Round, Times};
+use crate::report::plots;
+use crate::report::text::{grouped, middle};
+
+/// Shows saved runs side by side. For a comparison with an exit status, use `tidegate bench URL --baseline FILE`.
+#[derive(Parser)]
+#[command(name = "tidegate bench compare")]
+struct Args {
+    /// Reports written by --json.
+    #[arg(value_name = "FILE", required = true, num_args = 1..)]
+    files: Vec<PathBuf>,
+    /// Names of the reports, in this order [default: file names].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    names: Vec<String>,
+    /// Write one HTML page with all curves.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Runs `tidegate bench compare`; returns the exit status.
+pub fn main(args: Vec<OsString>) -> i32 {
+    let args = std::iter::once(OsString::from("tidegate bench compare")).chain(args);
+    let args = match Args::try_parse_from(args) {
+        Ok(args) => args,
+        Err(e) => {
+            let _ = e.print();
+            return if e.use_stderr() { USAGE } else { OK };
+        }
+    };
+    let reports: Result<Vec<(String, Report)>, String> = args
+        .files
+        .iter()
+        .enumerate()
+        .map(|(i, path)| {
+            let stem = path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
+            Ok((args.names.get(i).cloned().unwrap_or(stem), read_report(path)?))
+        })
+        .collect();
+    let reports = match reports {
+        Ok(reports) => reports,
+        Err(message) => {
+            eprintln!("tidegate bench compare: {message}");
+            return USAGE;
+        }
+    };
+    match &args.html {
+        Some(path) if path.as_os_str() == "-" => {}
+        _ => print!("{}", table(&reports).text()),
+    }
+    let written = args.html.as_ref().map(|path| super::write_result(path, &page(&reports)));
+    match written {
+        Some(Err(message)) => {
+            eprintln!("tidegate bench compare: {message}");
+            FAILED
+        }
+        _ => OK,
+    }
+}
+
+fn table(reports: &[(String, Report)]) -> Table {
+    let heads = ["<run", "<load", "<verdict", "requests/s", "mean", "p50", "p99", "p99.9", "errors", "CPU/request"];
+    let mut table = Table::new(&heads);
+    for (name, report) in reports {
+        for p in &report.points {
+            let time = |f: fn(&Times) -> f64| {
+                p.interval(|r| r.latency.as_ref().map(f)).map_or("–".into(), |i| seconds(i.mid))
+            };
+            table.row([
+                name.clone(),
+                format!("{} {}", grouped(p.value), report.quantity),
+                p.verdict.word.clone(),
+                grouped(p.rps().mid),
+                time(|t| t.mean),
+                time(|t| t.p50),
+                time(|t| t.p99),
+                time(|t| t.p999),
+                p.interval(|r| Some(r.error_share())).map_or("–".into(), |i| Unit::Share.write(i.mid)),
+                p.interval(|r| r.server.as_ref()?.cpu_per_request).map_or("–".into(), |i| seconds(i.mid)),
+            ]);
+        }
+    }
+    table
+}
+
+/// The point with the greatest rate, whose percentile curve is drawn.
+fn best(report: &Report) -> Option<&Point> {
+    report.points.iter().max_by(|a, b| a.rps().mid.total_cmp(&b.rps().mid))
+}
+
+fn overlay(
+    reports: &[(String, Report)],
+    title: &str,
+    label: &str,
+    unit: Unit,
+    of: &dyn Fn(&Round) -> Option<f64>,
+) -> Plot {
+    let values = || reports.iter().flat_map(|(_, r)| &r.points).map(|p| p.value);
+    let (low, high) = values().fold((f64::INFINITY, 0.0f64), |(a, b), v| (a.min(v), b.max(v)));
+    let quantity = reports.first().map_or("", |(_, r)| r.quantity.as_str());
+    let x = if low > 0.0 && high / low > 20.0 {
+        Axis::log(quantity, Unit::Count)
+    } else {
+        Axis::linear(quantity, Unit::Count)
+    };
+    let all: Vec<&Point> = reports.iter().flat_map(|(_, r)| &r.points).collect();
+    let y = if unit == Unit::Seconds { plots::time_axis(label, &all) } else { Axis::linear(label, unit) };
+    let mut plot = Plot::new(title, x, y);
+    for (name, report) in reports {
+        let dots = report.points.iter().filter_map(|p| plots::dot(p, of)).collect();
+        plot.series.push(Series::new(name, Mark::Line, dots));
+    }
+    plot
+}
+
+fn page(reports: &[(String, Report)]) -> String {
+    let mut page = Page::new("Runs side by side");
+    let best_of = |r: &Report| {
+        best(r).map_or("nothing".to_string(), |p| {
+            let doubt = if p.verdict.usable { String::new() } else { format!(" ({})", p.verdict.word) };
+            format!("{} requests/s{doubt}", grouped(p.rps().mid))
+        })
+    };
+    let list: Vec<String> = reports.iter().map(|(name, r)| format!("{name}: {}", best_of(r))).collect();
+    page.answer(&format!("At most {}.", list.join("; ")));
+    let curves: Vec<(String, &Times)> =
+        reports.iter().filter_map(|(name, r)| Some((name.clone(), middle(best(r)?)?.latency.as_ref()?))).collect();
+    let percentiles = plots::percentiles(&curves);
+    let caption = "The point with the highest rate of each run.";
+    let sweeps = reports.iter().any(|(_, r)| r.points.len() > 1);
+    if sweeps {
+        let plot = overlay(reports, "Requests/s", "requests per second", Unit::PerSecond, &|r| Some(r.rps));
+        page.picture(&plot.first_figure(), &plots::caption(&plot, 3));
+        let mean = |r: &Round| r.latency.as_ref().map(|t| t.mean);
+        let p99 = |r: &Round| r.latency.as_ref().map(|t| t.p99);
+        let cpu = |r: &Round| r.server.as_ref()?.cpu_per_request;
+        page.figures(&[
+            (overlay(reports, "Mean latency", "latency", Unit::Seconds, &mean).figure(), String::new()),
+            (overlay(reports, "p99", "latency", Unit::Seconds, &p99).figure(), String::new()),
+            (overlay(reports, "Server's CPU time a request", "CPU time", Unit::Seconds, &cpu).figure(), String::new()),
+            (percentiles.figure(), caption.into()),
+        ]);
+    } else {
+        page.picture(&percentiles.first_figure(), caption);
+    }
+    page.table(&table(reports));
+    for (name, report) in reports {
+        page.subheading(name);
+        page.paragraph(&format!("{} {}. {}", report.load, report.target.url, report.machine.sentence()));
+        page.preformatted(&report.command.join(" "));
+    }
+    page.html()
+}

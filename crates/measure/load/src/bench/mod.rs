@@ -1,0 +1,228 @@
+//! `tidegate bench`: one load, a sweep, or a search for the highest rate.
+
+pub mod cli;
+pub mod compare;
+pub mod execute;
+pub mod find;
+pub mod gate;
+pub mod live;
+pub mod plan;
+pub mod presets;
+pub mod remote_write;
+pub mod replay;
+pub mod requests;
+pub mod watcher;
+pub mod wire;
+pub mod worker;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use crate::report::model::{Report, Verdict};
+
+pub const OK: i32 = 0;
+/// A requirement or the baseline comparison failed, or `--abort-on` ended the run.
+pub const WORSE: i32 = 1;
+pub const USAGE: i32 = 2;
+/// The run cannot decide: client-bound, port-bound, not repeatable, too noisy.
+pub const INVALID: i32 = 3;
+/// No response, more than 1 % failed or unsent, or an unwritable file.
+pub const FAILED: i32 = 4;
+
+/// Runs `tidegate bench` with the arguments after the subcommand's name; returns the exit status.
+pub fn main(args: Vec<OsString>) -> i32 {
+    let first = args.first().and_then(|a| a.to_str()).unwrap_or("");
+    if first == "worker" {
+        return worker::main(args[1..].to_vec());
+    }
+    if first == "compare" {
+        return compare::main(args[1..].to_vec());
+    }
+    let words: Option<Vec<String>> = args.iter().skip(1).map(|a| a.to_str().map(String::from)).collect();
+    let translated = match &words {
+        Some(words) => presets::translate(first, words),
+        None => presets::translate(first, &[]).map(|_| Err("an argument is not UTF-8".into())),
+    };
+    let args = match translated {
+        None => args,
+        Some(Ok(translated)) => {
+            eprintln!("= tidegate bench {}", translated.join(" "));
+            translated.into_iter().map(OsString::from).collect()
+        }
+        Some(Err(message)) => {
+            eprintln!("tidegate bench {first}: {message}");
+            return USAGE;
+        }
+    };
+    let options = match cli::parse(&args) {
+        Ok(options) => options,
+        Err(status) => return status,
+    };
+    let plan = match plan::Plan::new(&options) {
+        Ok(plan) => plan,
+        Err(message) => {
+            eprintln!("tidegate bench: {message}");
+            return USAGE;
+        }
+    };
+    if options.show {
+        return show(&plan);
+    }
+    let before = match ready(&options) {
+        Ok(before) => before,
+        Err(message) => {
+            eprintln!("tidegate bench: {message}");
+            return USAGE;
+        }
+    };
+    crate::interrupt::watch();
+    raise_descriptors();
+    let words: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+    plan.notes.iter().for_each(|note| eprintln!("tidegate bench: {note}"));
+    let done = execute::report(&plan, &words).and_then(|report| finish(&options, &plan, &report, before.as_ref()));
+    done.unwrap_or_else(|message| {
+        eprintln!("tidegate bench: {message}");
+        FAILED
+    })
+}
+
+fn show(plan: &plan::Plan) -> i32 {
+    let job = plan.base();
+    let mut status = OK;
+    for request in &job.requests {
+        match crate::lab::probe::ask(job, request) {
+            Ok(seen) => println!(
+                "{} {}  status {}  body {} bytes  hash {}  head {} bytes",
+                request.method, request.path, seen.status, seen.length, seen.hash, seen.head
+            ),
+            Err(why) => {
+                eprintln!("{} {}: {why}", request.method, request.path);
+                status = FAILED;
+            }
+        }
+    }
+    status
+}
+
+/// Prints; ignores a closed pipe (`| head`).
+pub fn say(text: &str) {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Reads the baseline and checks that the result files are writable.
+fn ready(options: &cli::Options) -> Result<Option<Report>, String> {
+    let metrics = options.metrics.as_ref().filter(|path| !watcher::is_url(path));
+    let results = [options.json.as_ref(), options.csv.as_ref(), options.html.as_ref()].into_iter().flatten();
+    if results.clone().filter(|path| is_stdout(path)).count() > 1 {
+        return Err("only one of --json, --csv and --html can be the standard output".into());
+    }
+    for path in results.filter(|path| !is_stdout(path)).chain(metrics) {
+        let new = !path.exists();
+        let open = fs::OpenOptions::new().append(true).create(true).open(path);
+        open.map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        if new {
+            let _ = fs::remove_file(path);
+        }
+    }
+    let before = options.baseline.as_deref().map(read_report).transpose()?;
+    match &before {
+        Some(report) if report.points.iter().all(|p| p.rounds.is_empty()) => {
+            let path = options.baseline.as_deref().unwrap_or(Path::new(""));
+            Err(format!("{}: the baseline holds no measured point", path.display()))
+        }
+        _ => Ok(before),
+    }
+}
+
+fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Writes a result into its file or to standard output. Errors name the file.
+pub fn write_result(path: &Path, content: &str) -> Result<(), String> {
+    if is_stdout(path) {
+        say(content);
+        return Ok(());
+    }
+    fs::write(path, content).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Raises the descriptor limit: every connection needs one.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    }
+}
+
+/// Prints, writes the files, and returns the exit status.
+fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Option<&Report>) -> Result<i32, String> {
+    let write = |path: &Option<std::path::PathBuf>, content: &dyn Fn() -> String| match path {
+        Some(path) => write_result(path, &content()),
+        None => Ok(()),
+    };
+    // A result on standard output must stand alone there.
+    let piped = [&options.json, &options.csv, &options.html].into_iter().flatten().any(|path| is_stdout(path));
+    let say = |text: &str| if piped { eprint!("{text}") } else { say(text) };
+    // Writes files before the summary, whose reader may go away; one failure does not skip the others.
+    let json = write(&options.json, &|| serde_json::to_string(report).unwrap_or_default() + "\n");
+    let csv = write(&options.csv, &|| crate::report::csv::table(report).csv());
+    let html = write(&options.html, &|| crate::report::html::page(report));
+    figures::units::times_in_milliseconds(options.ms);
+    if !options.quiet {
+        say(&crate::report::text::summary(report));
+    }
+    if options.spectrum {
+        say(&crate::report::text::spectra(report));
+    }
+    figures::units::times_in_milliseconds(false);
+    json.and(csv).and(html)?;
+
+    let mut judgement = gate::requirements(&plan.requirements, report);
+    if let Some(before) = before {
+        judgement.extend(gate::baseline(before, report, options.by));
+    }
+    for j in &judgement {
+        say(&(j.sentence() + "\n"));
+    }
+    Ok(crate::interrupt::status()
+        .or(crate::interrupt::reason().map(|_| WORSE))
+        .unwrap_or_else(|| status(report, plan.searches(), gate::worst(&judgement))))
+}
+
+/// Exit status of a completed run.
+fn status(report: &Report, searched: bool, gates: Option<gate::Outcome>) -> i32 {
+    let any = |of: &dyn Fn(&Verdict) -> bool| report.points.iter().any(|p| of(&p.verdict));
+    // Points beyond the knee are expected in a sweep.
+    let overloaded = report.points.iter().all(|p| p.verdict.failed && p.verdict.word == "overloaded");
+    match gates {
+        Some(gate::Outcome::Fails) => WORSE,
+        _ if report.points.is_empty() => FAILED,
+        Some(gate::Outcome::Undecided) if searched => INVALID,
+        // A search also tries rates that are too high: only its result counts.
+        _ if searched && report.undecided => INVALID,
+        _ if searched => {
+            if report.capacity.is_some() {
+                OK
+            } else {
+                WORSE
+            }
+        }
+        _ if overloaded || any(&|v| v.failed && v.word == "error-bound") => FAILED,
+        Some(gate::Outcome::Undecided) => INVALID,
+        // A shortage of this machine says nothing about the server.
+        _ if any(&|v| v.failed && v.word != "overloaded" || v.word == "port-bound") => INVALID,
+        Some(_) if any(&|v| !v.usable) => INVALID,
+        _ => OK,
+    }
+}
+
+/// Reads a report of `--json`. Errors name the file.
+pub fn read_report(path: &Path) -> Result<Report, String> {
+    let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+}

@@ -1,0 +1,458 @@
+//! Plan of a run from the options: the job and order of every point, and the watched processes.
+
+use std::path::{Path, PathBuf};
+
+use super::cli::{Options, time};
+use super::gate::{self, Condition, Requirement};
+use super::remote_write::Collector;
+use super::{replay, requests, watcher};
+use crate::engine::job::{Http2, Job, Model, Think};
+use crate::engine::profile::{Arrivals, Profile, Stage};
+use crate::engine::run::prepare;
+use crate::engine::tls;
+use crate::observe::processes::{Group, is_local};
+use crate::observe::status::Page;
+use crate::protocol::Protocol as _;
+use crate::protocol::h1::H1;
+use crate::protocol::h2::H2;
+
+/// Default streams per connection of an open loop; servers usually allow as many.
+const STREAMS: usize = 100;
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Job without a value; see [`Plan::job`].
+    base: Job,
+    pub values: Vec<f64>,
+    pub rounds: usize,
+    pub find: Option<Find>,
+    pub requirements: Vec<Requirement>,
+    /// Conditions that end a run early, and the file for interval metrics.
+    pub abort_on: Vec<(String, Condition)>,
+    pub metrics: Option<PathBuf>,
+    pub collector: Option<Collector>,
+    pub title: String,
+    pub url: String,
+    pub quantity: &'static str,
+    pub open_loop: bool,
+    pub server: Option<Group>,
+    pub page: Option<Page>,
+    pub live: bool,
+    pub workers: Vec<String>,
+    pub secret: String,
+    pub notes: Vec<String>,
+    /// Shape of a load that is neither constant nor swept.
+    fixed_profile: bool,
+    duration: f64,
+    ramp: f64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Find {
+    pub text: String,
+    pub conditions: Vec<Condition>,
+}
+
+/// Intervals of a time series at most.
+const INTERVALS_MAX: u32 = 500;
+/// Points of a sweep at most.
+const POINTS_MAX: usize = 1000;
+
+impl Plan {
+    /// Makes the plan. Fails on contradicting options and unusable files.
+    pub fn new(o: &Options) -> Result<Plan, String> {
+        let (target, urls) = requests::target(o)?;
+        let mut list = requests::requests(o, &urls)?;
+        let requirements: Vec<Requirement> =
+            o.require.iter().map(|r| gate::requirement(r)).collect::<Result<_, _>>()?;
+        let find = match &o.find {
+            Some(text) => Some(Find { text: text.clone(), conditions: gate::conditions(text)? }),
+            None => None,
+        };
+        let arrivals = if o.arrivals.as_deref() == Some("fixed") { Arrivals::Fixed } else { Arrivals::Poisson };
+        let plain = o.rate.is_none() && o.conn_rate.is_none() && o.users.is_none() && o.connections.is_none();
+        let asked: Vec<f64> = requirements.iter().filter_map(|r| r.at).collect();
+        let by_requirement = plain && o.sweep.is_none() && find.is_none() && o.stages.is_none() && !asked.is_empty();
+        let log = match &o.replay {
+            Some(path) => Some(replay::read(path, o.log_format.as_deref(), o.speed)?),
+            None => None,
+        };
+        let model = match () {
+            () if o.conn_rate.is_some() => Model::Connections { arrivals, think: think(o.think.as_deref())? },
+            () if o.rate.is_some() || find.is_some() || by_requirement => Model::Open { arrivals },
+            () => Model::Closed { think: think(o.think.as_deref())? },
+        };
+        let value = o.rate.or(o.conn_rate).unwrap_or(o.users.or(o.connections).unwrap_or(50) as f64);
+        let mut values = match &o.sweep {
+            Some(text) => sweep(text)?,
+            None if by_requirement => asked,
+            None => vec![value],
+        };
+        // With a number of requests, the length is only a bound.
+        let length = o.duration.unwrap_or(if o.requests.is_some() { 3600.0 } else { 10.0 });
+        let mut profile = Profile::constant(value, length);
+        if let Some(text) = &o.stages {
+            profile = Profile::parse(text)?;
+            values = vec![profile.highest()];
+        }
+        let (mut model, mut duration) = (model, length);
+        let mut notes = Vec::new();
+        if let Some(log) = log {
+            notes.extend(log.left_out());
+            duration = log.seconds;
+            values = vec![log.at.len() as f64 / log.seconds.max(1e-9)];
+            profile = Profile::constant(values[0], log.seconds);
+            list = log.requests;
+            model = Model::Replay { at: log.at };
+        }
+        if values.iter().any(|v| *v <= 0.0) || profile.seconds() <= 0.0 {
+            return Err("the load and its duration must be positive".into());
+        }
+        let open_loop = model.is_open();
+        let default_connections = if open_loop { 1000 } else { 50 };
+        let threads = o.threads.unwrap_or_else(|| threads(&target.address)).max(1);
+        let steps = if o.session.is_some() { list.len() } else { 1 };
+        let calls = if o.no_keepalive { 1 } else { o.calls.unwrap_or(if o.conn_rate.is_some() { steps } else { 0 }) };
+        let server = match (o.pid.as_slice(), is_local(&target.address)) {
+            ([], true) => Some(Group::by_port(target.address.port())),
+            ([], false) => None,
+            (pids, _) => Some(Group::by_pids(pids)),
+        };
+        let secret = match &o.secret {
+            Some(path) => requests::read(path)?.trim().to_string(),
+            None => String::new(),
+        };
+        let quantity = if o.users.is_some() { "users" } else { model.quantity() };
+        let own = Http2::default();
+        let http2 = o.http2.then(|| Http2 {
+            stream_window: o.stream_window.unwrap_or(own.stream_window),
+            connection_window: o.connection_window.unwrap_or(own.connection_window),
+            table: o.header_table.unwrap_or(own.table),
+        });
+        let streams = o.streams.unwrap_or(if open_loop { STREAMS } else { 1 });
+        let priority = o.priority.iter().map(|field| format!("Priority: {field}"));
+        let base = Job {
+            requests: list,
+            session: o.session.is_some(),
+            headers: o.headers.iter().cloned().chain(priority).collect(),
+            connections_max: o.connections.or(o.users).unwrap_or(default_connections),
+            calls: calls as u32,
+            pipeline: if http2.is_some() { streams } else { o.pipeline.max(1) },
+            http2,
+            warmup: match (o.ramp, o.warmup) {
+                (Some(_), _) => 0.0,
+                (None, Some(warmup)) => warmup,
+                (None, None) if o.requests.is_some() => 0.0,
+                (None, None) => 0.5,
+            },
+            timeout: o.timeout,
+            connect_timeout: o.connect_timeout,
+            budget: o.requests.map(|n| n as u64),
+            threads,
+            cores: o.pin.clone(),
+            seed: o.seed,
+            reset: o.reset,
+            spin: o.spin,
+            // Long runs get long intervals: each keeps its own distribution.
+            interval: o
+                .interval
+                .unwrap_or((profile.seconds() / 40.0).clamp(0.1, 1.0))
+                .max(profile.seconds() / f64::from(INTERVALS_MAX)),
+            model,
+            profile,
+            ..Job::closed(target, 1, 1.0)
+        };
+        refuse(o, &base)?;
+        let page = o.watch.as_deref().map(Page::new).transpose()?;
+        if let (Some(page), Some(url)) = (&page, &o.watch) {
+            page.read().map_err(|e| format!("--watch {url}: {e}"))?;
+        }
+        Ok(Plan {
+            values,
+            rounds: o.rounds.max(1),
+            find,
+            requirements,
+            abort_on: watcher::abort_on(&o.abort_on)?,
+            metrics: o.metrics.clone().filter(|path| !watcher::is_url(path)),
+            collector: match &o.metrics {
+                Some(url) if watcher::is_url(url) => Some(Collector::new(&url.to_string_lossy())?),
+                _ => None,
+            },
+            title: o.title.clone().unwrap_or_else(|| format!("Load test of {}", o.urls[0])),
+            url: o.urls.join(" "),
+            quantity,
+            open_loop,
+            server,
+            page,
+            live: !o.no_live && !o.quiet,
+            workers: o.workers.clone(),
+            secret,
+            notes,
+            fixed_profile: o.stages.is_some() || o.replay.is_some(),
+            duration,
+            ramp: o.ramp.unwrap_or(0.0),
+            base,
+        })
+    }
+
+    pub fn searches(&self) -> bool {
+        self.find.is_some()
+    }
+
+    /// Job of the point at `value`. Seeds differ by round, so that arrivals are independent.
+    pub fn job(&self, value: f64, round: usize) -> Job {
+        let mut job = self.base.clone();
+        job.seed = job.seed.wrapping_add(round as u64 * 7919);
+        if !self.fixed_profile {
+            job.profile = Profile::constant(value, self.duration);
+            if self.ramp > 0.0 {
+                job.profile.stages.insert(0, Stage { from: 0.0, to: value, seconds: self.ramp });
+            }
+        }
+        if self.ramp > 0.0 {
+            // A ramp is part of the result, not of the warm-up.
+            job.warmup = 0.0;
+        }
+        job
+    }
+
+    pub fn sentence(&self) -> String {
+        let j = &self.base;
+        let point = match self.values.as_slice() {
+            [one] if self.fixed_profile => format!("up to {}", crate::report::text::grouped(*one)),
+            [one] => crate::report::text::grouped(*one),
+            many => format!(
+                "{} to {}",
+                crate::report::text::grouped(many.iter().copied().fold(f64::INFINITY, f64::min)),
+                crate::report::text::grouped(many.iter().copied().fold(0.0, f64::max))
+            ),
+        };
+        let spacing = |a: &Arrivals| if *a == Arrivals::Fixed { "evenly spaced" } else { "Poisson" };
+        let what = match &j.model {
+            _ if self.find.is_some() => "Open loop, searching the highest rate".into(),
+            Model::Closed { think } if think.mean > 0.0 => {
+                format!("Closed loop, {point} users thinking {}", figures::units::seconds(think.mean))
+            }
+            Model::Closed { .. } if j.http2.is_some() => {
+                format!("Closed loop, {point} connections of {}", streams(j.pipeline))
+            }
+            Model::Closed { .. } => format!("Closed loop, {point} connections"),
+            Model::Open { arrivals } => format!("Open loop, {point} requests/s, {}", spacing(arrivals)),
+            Model::Connections { arrivals, .. } => {
+                format!("Open loop, {point} connections/s with {} requests each, {}", j.calls, spacing(arrivals))
+            }
+            Model::Replay { at } => format!("Replay of {} requests", at.len()),
+        };
+        let keep = if j.calls == 1 && !matches!(j.model, Model::Connections { .. }) {
+            ", a connection for each request"
+        } else {
+            ""
+        };
+        let (count, unit) = match self.workers.len() {
+            0 => (j.threads, "thread"),
+            n => (n, "worker"),
+        };
+        let many = if count == 1 { "" } else { "s" };
+        let seconds = figures::units::seconds;
+        let length = match (&j.budget, &j.model) {
+            (_, Model::Replay { .. }) => seconds(j.profile.seconds()),
+            _ if self.fixed_profile => {
+                format!("{} in {} stages", seconds(j.profile.seconds()), j.profile.stages.len())
+            }
+            (Some(n), _) => format!("{} requests a point", crate::report::text::grouped(*n as f64)),
+            _ => format!("{} a point", seconds(self.duration)),
+        };
+        let protocol = if j.http2.is_some() { ", HTTP/2" } else { "" };
+        format!("{what}{keep}{protocol}, {length}, {count} {unit}{many}")
+    }
+
+    /// Job shared by all points except for the value.
+    pub fn base(&self) -> &Job {
+        &self.base
+    }
+
+    /// Copies the plan with another point length in seconds (for searches).
+    pub fn with_duration(&self, seconds: f64) -> Plan {
+        Plan { duration: seconds, ..self.clone() }
+    }
+}
+
+/// Refuses options without effect and impossible combinations.
+fn refuse(o: &Options, base: &Job) -> Result<(), String> {
+    let open = base.model.is_open();
+    let words = |option: &str, why: &str| Err(format!("{option} {why}"));
+    if o.streams.is_some_and(|n| n > 1) && o.session.is_some() {
+        return words(
+            "--streams",
+            "above 1 sends a request before the answer that the next step of a --session depends on",
+        );
+    }
+    if o.streams.is_some_and(|n| n > 1) && o.conn_rate.is_some() {
+        return words("--streams", "above 1 is not for --conn-rate, whose calls follow each other");
+    }
+    if o.streams.is_some_and(|n| n > 1) && o.think.is_some() {
+        return words(
+            "--streams",
+            "above 1 is not for users who --think: a user waits for an answer before the next request",
+        );
+    }
+    if open && o.pipeline > 1 {
+        return words("--pipeline", "applies to closed loops only: an open loop uses any free connection");
+    }
+    if open && o.think.is_some() && o.conn_rate.is_none() {
+        return words("--think", "applies to closed loops and --conn-rate only: an open loop has no waiting users");
+    }
+    if o.session.is_some() && o.pipeline > 1 {
+        return words("--pipeline", "sends a request before the answer that the next step of a --session depends on");
+    }
+    if !open && o.arrivals.is_some() {
+        return words("--arrivals", "applies to open loops only (-r, --conn-rate)");
+    }
+    if base.target.tls.is_none() && (o.cacert.is_some() || o.resume || !o.tls.is_empty() || !o.ciphers.is_empty()) {
+        return words("--cacert, --resume, --tls and --ciphers", "need a URL that begins with https://");
+    }
+    if let Some(cpu) = o.pin.iter().find(|cpu| !Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists()) {
+        return Err(format!("--pin {cpu}: this machine has no processor of that number"));
+    }
+    if let Some(pid) = o.pid.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+        return Err(format!("--pid {pid}: there is no such process"));
+    }
+    if !o.workers.is_empty() && !o.pin.is_empty() {
+        return words("--pin", "is for threads of this machine, not for --workers");
+    }
+    if o.workers.is_empty() {
+        for source in &o.source {
+            let bound = std::net::TcpListener::bind((*source, 0));
+            bound.map_err(|e| format!("--source {source}: not an address of this machine ({e})"))?;
+        }
+    }
+    if let Some(tls) = &base.target.tls {
+        let name = if base.http2.is_some() { H2::NAME } else { H1::NAME };
+        tls::client(tls, &base.target.host, &[name])?;
+    }
+    prepare(base).map(|_| ())
+}
+
+fn streams(count: usize) -> String {
+    if count == 1 { "1 stream".into() } else { format!("{count} streams") }
+}
+
+/// One thread per processor; half of them when the server shares the machine.
+fn threads(address: &std::net::SocketAddr) -> usize {
+    let all = std::thread::available_parallelism().map_or(1, |n| n.get());
+    if is_local(address) { (all / 2).max(1) } else { all }
+}
+
+fn think(text: Option<&str>) -> Result<Think, String> {
+    let Some(text) = text else { return Ok(Think::default()) };
+    let (mean, random) = match text.split_once(',') {
+        Some((mean, "random")) => (mean, true),
+        Some((_, other)) => return Err(format!("--think: `{other}` is not `random`")),
+        None => (text, false),
+    };
+    Ok(Think { mean: time(mean)?, random })
+}
+
+/// Reads the values of a sweep: a list, `from..to/step`, `from..to*factor`.
+pub fn sweep(text: &str) -> Result<Vec<f64>, String> {
+    let number = |t: &str| {
+        figures::units::parse_count(t)
+            .filter(|v| *v > 0.0)
+            .ok_or_else(|| format!("--sweep: `{t}` is not a positive number"))
+    };
+    let mut values = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let Some((from, rest)) = part.split_once("..") else {
+            values.push(number(part)?);
+            continue;
+        };
+        let (to, step, factor) = match (rest.split_once('/'), rest.split_once('*')) {
+            (Some((to, step)), _) => (number(to)?, number(step)?, 1.0),
+            (None, Some((to, factor))) => (number(to)?, 0.0, number(factor)?),
+            (None, None) => return Err(format!("--sweep: `{part}` needs a step (/100) or a factor (*2)")),
+        };
+        if step == 0.0 && factor <= 1.0 {
+            return Err(format!("--sweep: the factor of `{part}` must be above 1"));
+        }
+        let mut value = number(from)?;
+        while value <= to * 1.000_001 && values.len() <= POINTS_MAX {
+            values.push((value * 1000.0).round() / 1000.0);
+            value = if step > 0.0 { value + step } else { value * factor };
+        }
+    }
+    match values.len() {
+        0 => Err("--sweep: no value".into()),
+        n if n > POINTS_MAX => Err(format!("--sweep: more than {POINTS_MAX} points")),
+        _ => Ok(values),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+
+    fn plan(text: &str) -> Result<Plan, String> {
+        let args: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
+        Plan::new(&super::super::cli::parse(&args).unwrap())
+    }
+
+    #[test]
+    fn sweeps() {
+        assert_eq!(sweep("1,2,5").unwrap(), [1.0, 2.0, 5.0]);
+        assert_eq!(sweep("1000..3000/500").unwrap(), [1000.0, 1500.0, 2000.0, 2500.0, 3000.0]);
+        assert_eq!(sweep("1..8*2,100").unwrap(), [1.0, 2.0, 4.0, 8.0, 100.0]);
+        for bad in ["", "x", "1..5", "1..5*1", "0..5/1", "1..1000000/1"] {
+            assert!(sweep(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn options_become_models() {
+        let p = plan("http://127.0.0.1:1/ -c 7").unwrap();
+        assert!(matches!(p.base.model, Model::Closed { .. }) && p.values == [7.0] && p.quantity == "connections");
+        let p = plan("http://127.0.0.1:1/ -r 5k --arrivals fixed").unwrap();
+        assert_eq!(p.base.model, Model::Open { arrivals: Arrivals::Fixed });
+        assert_eq!(p.base.connections_max, 1000);
+        let p = plan("http://127.0.0.1:1/ --conn-rate 100").unwrap();
+        assert_eq!((p.base.calls, p.open_loop), (1, true));
+        let p = plan("http://127.0.0.1:1/ --users 9 --think 1s,random --ramp 5s").unwrap();
+        assert_eq!(p.job(9.0, 0).profile.seconds(), 15.0);
+        let p = plan("http://127.0.0.1:1/ --require p99<5ms@200rps").unwrap();
+        assert!(matches!(p.base.model, Model::Open { .. }) && p.values == [200.0]);
+        assert_ne!(p.job(1.0, 0).seed, p.job(1.0, 1).seed);
+        assert!(plan("http://127.0.0.1:1/ --think 1s,sometimes").is_err());
+        let two = plan("http://127.0.0.1:1/ http://127.0.0.1:2/").unwrap_err();
+        assert!(two.contains("127.0.0.1:2") && two.contains("127.0.0.1:1"), "{two}");
+        let h2 = plan("http://127.0.0.1:1/ --http2 -c 3 -m 8 --stream-window 1M --priority u=1,i").unwrap();
+        assert_eq!((h2.base.pipeline, h2.base.headers.as_slice()), (8, &["Priority: u=1,i".to_string()][..]));
+        assert_eq!(h2.base.http2.map(|own| own.stream_window), Some(1_000_000));
+        assert_eq!(plan("http://127.0.0.1:1/ --http2 -r 10").unwrap().base.pipeline, STREAMS);
+        let n = plan("http://127.0.0.1:1/ -n 50").unwrap();
+        assert_eq!((n.base.warmup, n.base.budget, n.base.profile.seconds()), (0.0, Some(50), 3600.0));
+        assert_eq!(plan("http://127.0.0.1:1/ -n 50 --warmup 1s -d 5s").unwrap().base.warmup, 1.0);
+    }
+
+    #[test]
+    fn what_has_no_effect_or_cannot_work_is_refused_before_the_run() {
+        for (options, word) in [
+            ("-r 100 --pipeline 4", "--pipeline"),
+            ("-r 100 --think 1s", "--think"),
+            ("-c 5 --arrivals fixed", "--arrivals"),
+            ("--resume", "https"),
+            ("--pin 4095", "4095"),
+            ("--pid 4194304", "4194304"),
+            ("--source 192.0.2.1", "192.0.2.1"),
+            ("-H nonsense", "nonsense"),
+            ("-H X:{{nope}}", "nope"),
+            ("--expect-hash xyz", "xyz"),
+            ("--require p99<5", "unit"),
+            ("--http2 -m 4 --conn-rate 10", "--streams"),
+            ("--http2 -m 4 --think 1s", "--streams"),
+        ] {
+            let why = plan(&format!("http://127.0.0.1:1/ {options}")).unwrap_err();
+            assert!(why.contains(word), "{options}: {why}");
+        }
+        assert!(plan("https://127.0.0.1:1/ --tls 1.4").unwrap_err().contains("1.4"));
+    }
+}

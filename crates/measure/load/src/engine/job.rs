@@ -1,0 +1,171 @@
+//! A run as data: requests, target, loop and length. Sent to workers as JSON.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::profile::{Arrivals, Profile};
+use super::request::RequestSpec;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    pub target: Target,
+    pub requests: Vec<RequestSpec>,
+    /// Requests are the steps of a session, each sent after the previous answer.
+    #[serde(default)]
+    pub session: bool,
+    pub headers: Vec<String>,
+    pub model: Model,
+    /// Connections or users (closed loop), requests per second (open loop), or connections per second.
+    pub profile: Profile,
+    /// Connections at most in an open loop or connection-rate run.
+    pub connections_max: usize,
+    /// Requests per connection; 0 for no limit.
+    pub calls: u32,
+    /// Requests in flight per connection: a pipeline or streams.
+    pub pipeline: usize,
+    #[serde(default)]
+    pub http2: Option<Http2>,
+    /// Unmeasured seconds before the profile, at its first value.
+    pub warmup: f64,
+    /// Seconds until a request or connection attempt fails.
+    pub timeout: f64,
+    pub connect_timeout: f64,
+    pub budget: Option<u64>,
+    pub threads: usize,
+    /// Cores to pin threads to, in rotation.
+    pub cores: Vec<usize>,
+    pub seed: u64,
+    pub reset: bool,
+    pub spin: bool,
+    /// Seconds per interval of the time series.
+    pub interval: f64,
+    pub share: (usize, usize),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    pub host: String,
+    pub port: u16,
+    pub address: SocketAddr,
+    pub tls: Option<Tls>,
+    /// Unix socket to connect to instead of `address`.
+    #[serde(default)]
+    pub unix: Option<std::path::PathBuf>,
+    /// Local addresses to connect from, in rotation; each adds ports.
+    pub sources: Vec<std::net::IpAddr>,
+}
+
+impl Target {
+    /// Host field: with the port unless it is the scheme's default.
+    pub fn authority(&self) -> String {
+        let usual = if self.tls.is_some() { 443 } else { 80 };
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        if self.port == usual { host } else { format!("{host}:{}", self.port) }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Http2 {
+    /// Flow-control windows in octets: per stream, and per connection.
+    pub stream_window: u32,
+    pub connection_window: u32,
+    /// Octets of the HPACK table offered to servers.
+    pub table: u32,
+}
+
+impl Default for Http2 {
+    /// Windows too large for any response, so that servers are measured and not windows; the protocol's table size.
+    fn default() -> Self {
+        Http2 { stream_window: 1 << 30, connection_window: 1 << 30, table: 4096 }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tls {
+    /// CA certificates (PEM); without them nothing is verified.
+    pub ca: Option<String>,
+    pub resume: bool,
+    /// `1.2` or `1.3`; both when empty.
+    pub version: String,
+    /// Cipher suites, as `ECDHE-ECDSA-AES256-GCM-SHA384` or `TLS13_AES_128_GCM_SHA256`; all when empty.
+    pub ciphers: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Model {
+    Closed {
+        think: Think,
+    },
+    Open {
+        arrivals: Arrivals,
+    },
+    /// Connections by schedule, each with `calls` requests and pauses between them.
+    Connections {
+        arrivals: Arrivals,
+        #[serde(default)]
+        think: Think,
+    },
+    /// Requests at given times (seconds from the start).
+    Replay {
+        at: Vec<(f64, u32)>,
+    },
+}
+
+impl Model {
+    pub fn is_open(&self) -> bool {
+        !matches!(self, Model::Closed { .. })
+    }
+    pub fn is_pooled(&self) -> bool {
+        matches!(self, Model::Open { .. } | Model::Replay { .. })
+    }
+    pub fn quantity(&self) -> &'static str {
+        match self {
+            Model::Closed { .. } => "connections",
+            Model::Open { .. } | Model::Replay { .. } => "requests/s offered",
+            Model::Connections { .. } => "connections/s offered",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Think {
+    pub mean: f64,
+    pub random: bool,
+}
+
+impl Job {
+    /// Closed loop of `connections` on `/` for `seconds`; the base of the command line and the tests.
+    pub fn closed(target: Target, connections: usize, seconds: f64) -> Job {
+        Job {
+            target,
+            requests: vec![RequestSpec::get("/")],
+            session: false,
+            headers: Vec::new(),
+            model: Model::Closed { think: Think::default() },
+            profile: Profile::constant(connections as f64, seconds),
+            connections_max: connections,
+            calls: 0,
+            pipeline: 1,
+            http2: None,
+            warmup: 0.0,
+            timeout: 5.0,
+            connect_timeout: 5.0,
+            budget: None,
+            threads: 1,
+            cores: Vec::new(),
+            seed: 1,
+            reset: false,
+            spin: false,
+            interval: 1.0,
+            share: (0, 1),
+        }
+    }
+
+    /// Index of world `world` among the worlds of all machines, and their number.
+    pub fn world_number(&self, world: usize) -> (usize, usize) {
+        let threads = self.threads.max(1);
+        (self.share.0 * threads + world, self.share.1.max(1) * threads)
+    }
+}

@@ -1,0 +1,378 @@
+//! Requests and their expected answers: weights, headers, bodies, templates.
+
+use std::collections::BTreeMap;
+
+use figures::rng::Rng;
+use http_types::Method;
+use serde::{Deserialize, Serialize};
+use wire_h1::RequestWriter;
+
+use super::session::{Extractor, Variables};
+use super::template::Template;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequestSpec {
+    #[serde(default = "get")]
+    pub method: String,
+    /// Path and query; may contain templates.
+    pub path: String,
+    #[serde(default = "one")]
+    pub weight: f64,
+    /// Header fields, `Name: value`; values may contain templates.
+    #[serde(default)]
+    pub headers: Vec<String>,
+    /// Body; may contain templates. `Content-Length` is added.
+    #[serde(default)]
+    pub body: String,
+    #[serde(default)]
+    pub expect: Expect,
+    /// In a session: variables for later requests and their sources in the answer (see [`Extractor::parse`]).
+    #[serde(default)]
+    pub extract: BTreeMap<String, String>,
+    /// In a session: pause after the answer, as `200ms`.
+    #[serde(default)]
+    pub think: String,
+}
+
+fn get() -> String {
+    "GET".into()
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl RequestSpec {
+    pub fn get(path: &str) -> RequestSpec {
+        RequestSpec {
+            method: get(),
+            path: path.into(),
+            weight: 1.0,
+            headers: Vec::new(),
+            body: String::new(),
+            expect: Expect::default(),
+            extract: BTreeMap::new(),
+            think: String::new(),
+        }
+    }
+}
+
+/// Conditions of a right answer. An expected 404 is right.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Expect {
+    /// Statuses; empty means 200 to 399.
+    pub status: Vec<u16>,
+    pub length: Option<u64>,
+    pub contains: Option<String>,
+    /// FNV-1a hash (64 bits, hexadecimal) of the body, as `bench --show` prints it.
+    pub hash: Option<String>,
+}
+
+impl Expect {
+    pub fn wants_body(&self) -> bool {
+        self.contains.is_some() || self.hash.is_some()
+    }
+
+    #[inline]
+    pub fn allows(&self, status: u16) -> bool {
+        if self.status.is_empty() { (200..400).contains(&status) } else { self.status.contains(&status) }
+    }
+}
+
+/// FNV-1a, 64 bits; not cryptographic.
+#[derive(Clone, Copy, Debug)]
+pub struct Fnv(pub u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    pub fn update(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.0 = (self.0 ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub method: Method,
+    pub expect: Expect,
+    pub expect_hash: Option<u64>,
+    /// Values extracted for later requests, and the pause in seconds.
+    pub extract: Vec<(String, Extractor)>,
+    pub think: f64,
+    constant: Option<Vec<u8>>,
+    /// HTTP/2: scheme, and header block and body of a constant request.
+    scheme: &'static str,
+    constant_streamed: Option<(Vec<u8>, Vec<u8>)>,
+    target: Template,
+    headers: Vec<(Vec<u8>, Template)>,
+    body: Template,
+    method_name: Vec<u8>,
+}
+
+impl Prepared {
+    /// Compiles a description; `host` is the default Host field, `close` asks the server to close. Fails on invalid
+    /// templates, headers and methods.
+    pub fn new(spec: &RequestSpec, host: &str, common: &[String], close: bool) -> Result<Prepared, String> {
+        let mut headers: Vec<(Vec<u8>, Template)> = Vec::new();
+        for line in common.iter().chain(&spec.headers) {
+            let (name, value) = line.split_once(':').ok_or_else(|| format!("header `{line}` has no colon"))?;
+            headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name.trim().as_bytes()));
+            headers.push((name.trim().into(), Template::parse(value.trim())?));
+        }
+        let has = |name: &[u8]| headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+        let mut first: Vec<(Vec<u8>, Template)> = Vec::new();
+        if !has(b"host") {
+            first.push((b"Host".to_vec(), Template::parse(host)?));
+        }
+        if close && !has(b"connection") {
+            first.push((b"Connection".to_vec(), Template::parse("close")?));
+        }
+        first.extend(headers);
+        let expect_hash = match &spec.expect.hash {
+            Some(text) => Some(u64::from_str_radix(text, 16).map_err(|_| format!("hash `{text}` is not hexadecimal"))?),
+            None => None,
+        };
+        let extract = spec.extract.iter().map(|(name, from)| Ok((name.clone(), Extractor::parse(from)?)));
+        let extract: Vec<(String, Extractor)> = extract.collect::<Result<_, String>>()?;
+        let think = match spec.think.as_str() {
+            "" => 0.0,
+            text => figures::units::parse_seconds(text).ok_or_else(|| format!("think = \"{text}\" is not a time"))?,
+        };
+        let mut prepared = Prepared {
+            extract,
+            think,
+            method: method(&spec.method),
+            expect: spec.expect.clone(),
+            expect_hash,
+            constant: None,
+            scheme: "http",
+            constant_streamed: None,
+            target: Template::parse(if spec.path.is_empty() { "/" } else { &spec.path })?,
+            headers: first,
+            body: Template::parse(&spec.body)?,
+            method_name: spec.method.as_bytes().to_vec(),
+        };
+        let mut bytes = Vec::new();
+        let mut some = Variables::default();
+        prepared.variables().for_each(|name| some.set(name, b"x".to_vec()));
+        if !prepared.write(0, &some, &mut Rng::new(0), &mut bytes) {
+            return Err(format!("the request `{} {}` cannot be written as given", spec.method, spec.path));
+        }
+        let fixed = prepared.target.constant().is_some()
+            && prepared.body.constant().is_some()
+            && prepared.headers.iter().all(|(_, v)| v.constant().is_some());
+        prepared.constant = fixed.then_some(bytes);
+        Ok(prepared)
+    }
+
+    pub fn for_http2(mut self, tls: bool) -> Prepared {
+        self.scheme = if tls { "https" } else { "http" };
+        if self.constant.is_some() {
+            let (mut block, mut body) = (Vec::new(), Vec::new());
+            self.write_streamed(0, &Variables::default(), &mut Rng::new(0), &mut block, &mut body);
+            self.constant_streamed = Some((block, body));
+        }
+        self
+    }
+
+    /// HTTP/2 header block and body, if constant.
+    #[inline]
+    pub fn constant_streamed(&self) -> Option<(&[u8], &[u8])> {
+        self.constant_streamed.as_ref().map(|(block, body)| (block.as_slice(), body.as_slice()))
+    }
+
+    /// Appends header block and body for HTTP/2, without connection-specific fields and with `Host` as `:authority`
+    /// (RFC 9113, 8.2.2 and 8.3.1).
+    pub fn write_streamed(
+        &self,
+        sequence: u64,
+        variables: &Variables,
+        rng: &mut Rng,
+        block: &mut Vec<u8>,
+        body: &mut Vec<u8>,
+    ) {
+        self.body.fill(sequence, variables, rng, body);
+        let mut encoder = wire_h2::Encoder::stateless();
+        let mut text = Vec::new();
+        encoder.field(b":method", &self.method_name, block);
+        encoder.field(b":scheme", self.scheme.as_bytes(), block);
+        self.target.fill(sequence, variables, rng, &mut text);
+        encoder.field(b":path", &text, block);
+        let is = |name: &[u8], other: &[u8]| name.eq_ignore_ascii_case(other);
+        if let Some((_, host)) = self.headers.iter().find(|(name, _)| is(name, b"host")) {
+            text.clear();
+            host.fill(sequence, variables, rng, &mut text);
+            encoder.field(b":authority", &text, block);
+        }
+        for (name, value) in &self.headers {
+            let lower = name.to_ascii_lowercase();
+            text.clear();
+            value.fill(sequence, variables, rng, &mut text);
+            if lower == b"host" || http_types::is_connection_field(&lower, &text) {
+                continue;
+            }
+            encoder.field(&lower, &text, block);
+        }
+        let framed = self.headers.iter().any(|(name, _)| is(name, b"content-length"));
+        if !framed && (!body.is_empty() || matches!(self.method, Method::Post | Method::Put | Method::Patch)) {
+            encoder.field(b"content-length", body.len().to_string().as_bytes(), block);
+        }
+    }
+
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        let values = self.headers.iter().map(|(_, value)| value);
+        values.chain([&self.target, &self.body]).flat_map(Template::variables)
+    }
+
+    pub fn wants_body(&self) -> bool {
+        self.expect.wants_body() || self.extract.iter().any(|(_, from)| from.wants_body())
+    }
+    pub fn wants_head(&self) -> bool {
+        self.extract.iter().any(|(_, from)| !from.wants_body())
+    }
+
+    #[inline]
+    pub fn constant(&self) -> Option<&[u8]> {
+        self.constant.as_deref()
+    }
+
+    /// Appends one filled request. False when a filling made it unsendable (a constant part was checked).
+    pub fn write(&self, sequence: u64, variables: &Variables, rng: &mut Rng, out: &mut Vec<u8>) -> bool {
+        let mut body = Vec::new();
+        self.body.fill(sequence, variables, rng, &mut body);
+        let mut text = Vec::new();
+        self.target.fill(sequence, variables, rng, &mut text);
+        let mut writer = RequestWriter::new(out, &self.method_name, &text, 1);
+        for (name, value) in &self.headers {
+            text.clear();
+            value.fill(sequence, variables, rng, &mut text);
+            writer.field(name, &text);
+        }
+        let framed = self.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(b"content-length"));
+        if !framed && (!body.is_empty() || matches!(self.method, Method::Post | Method::Put | Method::Patch)) {
+            writer.field(b"Content-Length", body.len().to_string().as_bytes());
+        }
+        let clean = writer.end();
+        out.extend_from_slice(&body);
+        clean
+    }
+}
+
+fn method(name: &str) -> Method {
+    match name {
+        "GET" => Method::Get,
+        "HEAD" => Method::Head,
+        "POST" => Method::Post,
+        "PUT" => Method::Put,
+        "DELETE" => Method::Delete,
+        "OPTIONS" => Method::Options,
+        "PATCH" => Method::Patch,
+        _ => Method::Other,
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Chooser {
+    cumulative: Vec<f64>,
+}
+
+impl Chooser {
+    /// Negative weights count as 0; if all are 0 the choice is uniform.
+    pub fn new(weights: impl Iterator<Item = f64>) -> Chooser {
+        let mut sum = 0.0;
+        let cumulative: Vec<f64> = weights
+            .map(|w| {
+                sum += w.max(0.0);
+                sum
+            })
+            .collect();
+        let equal = sum <= 0.0;
+        let n = cumulative.len();
+        Chooser { cumulative: if equal { (1..=n).map(|i| i as f64).collect() } else { cumulative } }
+    }
+
+    #[inline]
+    pub fn choose(&self, rng: &mut Rng) -> u32 {
+        if self.cumulative.len() < 2 {
+            return 0;
+        }
+        let at = rng.unit() * self.cumulative[self.cumulative.len() - 1];
+        self.cumulative.partition_point(|c| *c <= at) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_get_is_one_ready_buffer() {
+        let p = Prepared::new(&RequestSpec::get("/index.html"), "h:80", &[], false).unwrap();
+        assert_eq!(p.constant().unwrap(), b"GET /index.html HTTP/1.1\r\nHost: h:80\r\n\r\n");
+        let close = Prepared::new(&RequestSpec::get(""), "h", &["host: other".into()], true).unwrap();
+        assert_eq!(close.constant().unwrap(), b"GET / HTTP/1.1\r\nConnection: close\r\nhost: other\r\n\r\n");
+    }
+
+    #[test]
+    fn bodies_are_framed_and_templates_filled() {
+        let mut spec = RequestSpec::get("/a/{{seq}}");
+        spec.method = "POST".into();
+        spec.body = "n={{seq}}".into();
+        let p = Prepared::new(&spec, "h", &[], false).unwrap();
+        assert!(p.constant().is_none());
+        let mut out = Vec::new();
+        assert!(p.write(123, &Variables::default(), &mut Rng::new(1), &mut out));
+        assert_eq!(out, b"POST /a/123 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nn=123");
+    }
+
+    #[test]
+    fn over_http2_fields_are_those_of_http2() {
+        let mut spec = RequestSpec::get("/a");
+        spec.method = "POST".into();
+        spec.body = "12345".into();
+        let headers = ["X-Upper: V".to_string(), "Connection: x".into(), "Transfer-Encoding: chunked".into()];
+        let p = Prepared::new(&spec, "h:80", &headers, true).unwrap().for_http2(true);
+        let (block, body) = p.constant_streamed().unwrap();
+        let limits = http_types::ListLimits { bytes_max: 1000, fields_max: 20, field_max: 100 };
+        let list = wire_h2::hpack::Decoder::default().decode(block, &limits).unwrap();
+        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+        let fields: Vec<String> = list.iter().map(|(n, v)| format!("{}={}", text(n), text(v))).collect();
+        assert_eq!(
+            fields,
+            [":method=POST", ":scheme=https", ":path=/a", ":authority=h:80", "x-upper=V", "content-length=5"]
+        );
+        assert_eq!(body, b"12345");
+    }
+
+    #[test]
+    fn nothing_gets_smuggled() {
+        assert!(Prepared::new(&RequestSpec::get("/a b"), "h", &[], false).is_err());
+        assert!(Prepared::new(&RequestSpec::get("/"), "h", &["X: a\r\nY: b".into()], false).is_err());
+        assert!(Prepared::new(&RequestSpec::get("/"), "h", &["no colon".into()], false).is_err());
+    }
+
+    #[test]
+    fn a_wanted_404_is_right_and_an_unwanted_one_is_not() {
+        assert!(!Expect::default().allows(404));
+        assert!(Expect { status: vec![404], ..Expect::default() }.allows(404));
+        assert!(!Expect { status: vec![404], ..Expect::default() }.allows(200));
+    }
+
+    #[test]
+    fn weights_are_kept() {
+        let c = Chooser::new([1.0, 3.0, 0.0].into_iter());
+        let mut rng = Rng::new(2);
+        let mut counts = [0u32; 3];
+        (0..40_000).for_each(|_| counts[c.choose(&mut rng) as usize] += 1);
+        assert!((9_500..10_500).contains(&counts[0]) && counts[2] == 0, "{counts:?}");
+        assert_eq!(Chooser::new([0.0, 0.0].into_iter()).cumulative, [1.0, 2.0]);
+    }
+}

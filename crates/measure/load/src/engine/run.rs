@@ -1,0 +1,247 @@
+//! Runs a job on this machine: one thread per world; merges intervals into moments and an outcome.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, OnceLock, mpsc};
+use std::thread;
+use std::time::Instant;
+
+use super::epoll::Epoll;
+use super::job::Job;
+use super::ports::Ports;
+use super::record::{Interval, Record};
+use super::request::Prepared;
+use super::timeline::{Kinds, Timeline};
+use super::world::{Done, World};
+use crate::protocol::Protocol;
+use crate::protocol::h1::H1;
+use crate::protocol::h2::H2;
+
+/// Start and stop signals between the caller and a run.
+#[derive(Clone, Debug, Default)]
+pub struct Control {
+    /// Set by the caller to end early, in good order.
+    pub stop: Arc<AtomicBool>,
+    /// Set by the run when its warm-up begins, after a closed loop has connected.
+    pub began: Arc<OnceLock<Instant>>,
+}
+
+impl Control {
+    pub fn until(stop: Arc<AtomicBool>) -> Control {
+        Control { stop, began: Arc::default() }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// End of the interval in seconds from the measured start.
+    pub at: f64,
+    pub seconds: f64,
+    /// Settled; after the run only the counts remain.
+    pub record: Record,
+    pub open: usize,
+    pub pending: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    pub total: Record,
+    pub moments: Vec<Moment>,
+    pub seconds: f64,
+    /// Share of the measured time that each client thread was on a processor.
+    pub busy: Vec<f64>,
+    /// CPU seconds of all client threads in the measured part.
+    pub client_cpu: f64,
+    /// Share of the measured time that each client thread waited for an occupied processor.
+    pub waited: Vec<f64>,
+    /// Latency by due time, in intervals of `interval` seconds.
+    pub timeline: Timeline,
+    pub kinds: Kinds,
+    pub interval: f64,
+    pub ports: u64,
+    /// Users of a closed loop, and those who waited in vain for over half of the run.
+    pub users: u64,
+    pub starved: u64,
+    pub tls_error: Option<String>,
+}
+
+impl Outcome {
+    pub fn rps(&self) -> f64 {
+        self.total.answers as f64 / self.seconds.max(1e-9)
+    }
+    pub fn good_rps(&self) -> f64 {
+        self.total.good as f64 / self.seconds.max(1e-9)
+    }
+
+    /// Adds a simultaneous outcome of another machine. Intervals match by number, not by clock.
+    pub fn merge(&mut self, other: Outcome) {
+        self.total.merge(&other.total);
+        for (i, moment) in other.moments.into_iter().enumerate() {
+            match self.moments.get_mut(i) {
+                Some(mine) => {
+                    mine.record.merge(&moment.record);
+                    mine.open += moment.open;
+                    mine.pending += moment.pending;
+                }
+                None => self.moments.push(moment),
+            }
+        }
+        self.seconds = self.seconds.max(other.seconds);
+        self.busy.extend(other.busy);
+        self.client_cpu += other.client_cpu;
+        self.waited.extend(other.waited);
+        self.timeline.merge(&other.timeline);
+        self.kinds.merge(&other.kinds);
+        self.interval = self.interval.max(other.interval);
+        self.ports += other.ports;
+        self.users += other.users;
+        self.starved += other.starved;
+        self.tls_error = self.tls_error.take().or(other.tls_error);
+    }
+}
+
+pub fn prepare(job: &Job) -> Result<Arc<[Prepared]>, String> {
+    if job.requests.is_empty() {
+        return Err("there is no request to send".into());
+    }
+    let authority = job.target.authority();
+    let close = job.calls == 1;
+    let prepared = job.requests.iter().map(|r| {
+        let prepared = Prepared::new(r, &authority, &job.headers, close)?;
+        Ok(if job.http2.is_some() { prepared.for_http2(job.target.tls.is_some()) } else { prepared })
+    });
+    prepared.collect()
+}
+
+/// Runs a job; calls `live` with each interval once all worlds have reported it. Fails on invalid requests or TLS
+/// settings and on system limits.
+pub fn run(job: &Job, control: &Control, mut live: impl FnMut(&Moment)) -> Result<Outcome, String> {
+    let requests = prepare(job)?;
+    let job = Arc::new(job.clone());
+    let threads = job.threads.max(1);
+    let (sender, intervals) = mpsc::channel::<Interval>();
+    let (ready, go) = (Arc::new(Barrier::new(threads + 1)), Arc::new(AtomicBool::new(true)));
+    let mut handles = Vec::new();
+    for world in 0..threads {
+        let (job, requests, sender) = (job.clone(), requests.clone(), sender.clone());
+        let (control, ready, go) = (control.clone(), ready.clone(), go.clone());
+        let place = WorldThread { job, requests, sender, control, ready, go, world };
+        let body = move || match place.job.http2 {
+            None => place.run::<H1>(),
+            Some(_) => place.run::<H2>(),
+        };
+        let handle = thread::Builder::new().name(format!("load-{world}")).spawn(body);
+        handles.push(handle.map_err(|e| format!("cannot start a thread: {e}"))?);
+    }
+    drop(sender);
+    ready.wait();
+    let mut collector = Collector::new(threads, job.interval);
+    for interval in intervals {
+        collector.add(interval, &mut live);
+    }
+    let mut outcome = collector.finish(&mut live);
+    outcome.ports = Ports::of(&job).available;
+    outcome.interval = job.interval.max(0.001);
+    for handle in handles {
+        let done = handle.join().map_err(|_| "a client thread panicked".to_string())??;
+        outcome.seconds = outcome.seconds.max(done.measured as f64 * 1e-9);
+        outcome.busy.push(done.cpu.saturating_sub(done.spun) as f64 / done.measured.max(1) as f64);
+        outcome.client_cpu += done.cpu as f64 * 1e-9;
+        outcome.waited.push(done.waited as f64 / done.measured.max(1) as f64);
+        outcome.timeline.merge(&done.timeline);
+        outcome.kinds.merge(&done.kinds);
+        outcome.users += done.users;
+        outcome.starved += done.starved;
+        outcome.tls_error = outcome.tls_error.or(done.tls_error);
+    }
+    if let Some(last) = outcome.moments.last_mut() {
+        last.seconds = (outcome.seconds - (last.at - last.seconds)).clamp(1e-3, last.seconds.max(1e-3));
+        last.at = outcome.seconds;
+    }
+    Ok(outcome)
+}
+
+struct WorldThread {
+    job: Arc<Job>,
+    requests: Arc<[Prepared]>,
+    sender: mpsc::Sender<Interval>,
+    control: Control,
+    ready: Arc<Barrier>,
+    go: Arc<AtomicBool>,
+    world: usize,
+}
+
+impl WorldThread {
+    fn run<P: Protocol>(self) -> Result<Done, String> {
+        let WorldThread { job, requests, sender, control, ready, go, world } = self;
+        pin(&job, world);
+        let made = Epoll::new(&job, world).map_err(|e| format!("epoll: {e}")).and_then(|net| {
+            let sink = Box::new(move |interval| drop(sender.send(interval)));
+            World::<Epoll, P>::new(net, job, requests, world, sink, control.stop.clone())
+        });
+        let made = made.map(|mut world| {
+            world.prepare();
+            world
+        });
+        if made.is_err() {
+            go.store(false, Ordering::Relaxed);
+        }
+        ready.wait();
+        let world = made?;
+        control.began.get_or_init(Instant::now);
+        if go.load(Ordering::Relaxed) { Ok(world.run()) } else { Ok(Done::default()) }
+    }
+}
+
+fn pin(job: &Job, world: usize) {
+    if let Some(core) = job.cores.get(world % job.cores.len().max(1)) {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(*core);
+        // Without permission to pin, measures unpinned; the report shows the requested cores.
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}
+
+struct Collector {
+    worlds: usize,
+    seconds: f64,
+    parts: BTreeMap<usize, (usize, Moment)>,
+    outcome: Outcome,
+}
+
+impl Collector {
+    fn new(worlds: usize, seconds: f64) -> Self {
+        Collector { worlds, seconds, parts: BTreeMap::new(), outcome: Outcome::default() }
+    }
+
+    fn add(&mut self, interval: Interval, live: &mut impl FnMut(&Moment)) {
+        let at = (interval.index + 1) as f64 * self.seconds;
+        let empty = || Moment { at, seconds: self.seconds, record: Record::default(), open: 0, pending: 0 };
+        let (count, moment) = self.parts.entry(interval.index).or_insert_with(|| (0, empty()));
+        *count += 1;
+        moment.record.merge(&interval.record);
+        moment.open += interval.open;
+        moment.pending += interval.pending;
+        while let Some(entry) = self.parts.first_entry()
+            && entry.get().0 >= self.worlds
+        {
+            let (_, moment) = entry.remove();
+            self.take(moment, live);
+        }
+    }
+
+    fn take(&mut self, mut moment: Moment, live: &mut impl FnMut(&Moment)) {
+        moment.record.settle();
+        self.outcome.total.merge(&moment.record);
+        live(&moment);
+        moment.record.slim();
+        self.outcome.moments.push(moment);
+    }
+
+    fn finish(mut self, live: &mut impl FnMut(&Moment)) -> Outcome {
+        for (_, (_, moment)) in std::mem::take(&mut self.parts) {
+            self.take(moment, live);
+        }
+        self.outcome
+    }
+}

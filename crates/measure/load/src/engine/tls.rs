@@ -1,0 +1,184 @@
+//! TLS client: rustls with aws-lc-rs, full or resumed handshakes, verification on request.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, SupportedProtocolVersion};
+
+use super::job::Tls;
+
+/// Handshake settings of a world's connections.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    pub config: Arc<ClientConfig>,
+    pub name: ServerName<'static>,
+}
+
+/// Builds the configuration for a host. One per world: worlds share no session cache and no lock.
+pub fn client(spec: &Tls, host: &str, alpn: &[&[u8]]) -> Result<ClientTls, String> {
+    let mut provider = aws_lc_rs::default_provider();
+    if !spec.ciphers.is_empty() {
+        let all = provider.cipher_suites.clone();
+        provider.cipher_suites = Vec::new();
+        for name in &spec.ciphers {
+            let wanted = rustls_name(name);
+            let suite = all.iter().find(|s| format!("{:?}", s.suite()) == wanted);
+            provider.cipher_suites.push(*suite.ok_or_else(|| format!("cipher suite `{name}` is not known"))?);
+        }
+    }
+    let versions: &[&SupportedProtocolVersion] = match spec.version.as_str() {
+        "" => rustls::DEFAULT_VERSIONS,
+        "1.2" => &[&rustls::version::TLS12],
+        "1.3" => &[&rustls::version::TLS13],
+        other => return Err(format!("TLS version `{other}` is not 1.2 or 1.3")),
+    };
+    let provider = Arc::new(provider);
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions)
+        .map_err(|e| format!("TLS: {e}"))?;
+    let verifier: Arc<dyn ServerCertVerifier> = match &spec.ca {
+        None => Arc::new(AnyServer { provider }),
+        Some(pem) => {
+            let mut roots = RootCertStore::empty();
+            let mut known = Vec::new();
+            for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+                let certificate = certificate.map_err(|e| format!("CA file: {e}"))?;
+                known.push(certificate.clone());
+                roots.add(certificate).map_err(|e| format!("CA file: {e}"))?;
+            }
+            let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(|e| format!("CA file: {e}"))?;
+            Arc::new(KnownServer { chains, known })
+        }
+    };
+    let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
+    if !spec.resume {
+        config.resumption = Resumption::disabled();
+    }
+    let name = ServerName::try_from(host.to_string()).map_err(|_| format!("`{host}` is not a host name for TLS"))?;
+    Ok(ClientTls { config: Arc::new(config), name })
+}
+
+fn rustls_name(name: &str) -> String {
+    let upper = name.to_ascii_uppercase().replace('-', "_");
+    match upper.split_once("_AES") {
+        Some((exchange @ ("ECDHE_ECDSA" | "ECDHE_RSA"), rest)) => {
+            let rest = rest.replace("128_GCM", "_128_GCM").replace("256_GCM", "_256_GCM");
+            format!("TLS_{exchange}_WITH_AES{}", rest.replace("__", "_"))
+        }
+        _ => upper.replace("TLS_AES", "TLS13_AES").replace("TLS_CHACHA20", "TLS13_CHACHA20"),
+    }
+}
+
+/// Accepts chains to the given certificates, and these certificates themselves (self-signed test servers).
+#[derive(Debug)]
+struct KnownServer {
+    chains: Arc<WebPkiServerVerifier>,
+    known: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for KnownServer {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.known.iter().any(|known| known == certificate) {
+            verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+            return Ok(ServerCertVerified::assertion());
+        }
+        self.chains.verify_server_cert(certificate, between, name, ocsp, now)
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chains.verify_tls12_signature(message, certificate, signature)
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.chains.verify_tls13_signature(message, certificate, signature)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chains.supported_verify_schemes()
+    }
+}
+
+/// Accepts any certificate, but checks the handshake's signature: equal work, and no secrets are sent.
+#[derive(Debug)]
+struct AnyServer {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_are_found_under_both_names() {
+        for name in [
+            "ECDHE-ECDSA-AES256-GCM-SHA384",
+            "ECDHE-RSA-AES128-GCM-SHA256",
+            "TLS_AES_256_GCM_SHA384",
+            "TLS13_CHACHA20_POLY1305_SHA256",
+        ] {
+            let spec = Tls { ciphers: vec![name.into()], ..Tls::default() };
+            let version = if name.starts_with("ECDHE") { "1.2" } else { "1.3" };
+            let made = client(&Tls { version: version.into(), ..spec }, "localhost", &[]);
+            assert!(made.is_ok(), "{name}: {:?}", made.err());
+        }
+        assert!(client(&Tls { ciphers: vec!["RC4-MD5".into()], ..Tls::default() }, "h", &[]).is_err());
+        assert!(client(&Tls { version: "1.1".into(), ..Tls::default() }, "h", &[]).is_err());
+        assert!(client(&Tls { ca: Some("no PEM".into()), ..Tls::default() }, "h", &[]).is_err());
+    }
+}

@@ -1,0 +1,54 @@
+//! Interface to a network and a clock, with a real and a virtual implementation.
+
+use super::failure::Failure;
+
+pub type Slot = usize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Io {
+    /// Bytes transferred; a read of 0 is the peer's end.
+    Done(usize),
+    Wait,
+    Failed(Failure),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Timed calls, and their CPU time in nanoseconds.
+    pub calls: u64,
+    pub cpu: u64,
+    pub sources: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    pub slot: Slot,
+    pub readable: bool,
+    pub writable: bool,
+    /// End or reset: reading must continue until it is reported.
+    pub ended: bool,
+}
+
+/// Non-blocking connections in numbered slots, and time. Edge-triggered: after an event, reads until a short read or
+/// [`Io::Wait`].
+pub trait Transport {
+    fn now(&self) -> u64;
+    /// Starts a connection in a free slot; an event reports success or failure.
+    fn connect(&mut self, slot: Slot) -> Result<(), Failure>;
+    /// Result of connecting, after the first event.
+    fn established(&mut self, slot: Slot) -> Result<(), Failure>;
+    fn receive(&mut self, slot: Slot, buffer: &mut [u8]) -> Io;
+    /// Discards up to `buffer.len()` bytes; may overwrite `buffer`.
+    fn discard(&mut self, slot: Slot, buffer: &mut [u8]) -> Io;
+    fn send(&mut self, slot: Slot, bytes: &[u8]) -> Io;
+    /// Closes; `reset` sends an RST, which leaves no port in TIME_WAIT.
+    fn close(&mut self, slot: Slot, reset: bool);
+    fn connect_cost(&mut self) -> Cost;
+    fn cpu(&self) -> u64;
+    /// Part of [`Transport::cpu`] spent polling in vain.
+    fn spun(&self) -> u64;
+    /// Nanoseconds that this thread waited for an occupied processor.
+    fn waited(&self) -> u64;
+    /// Waits for events until `deadline` and puts them into `ready` (cleared first).
+    fn wait(&mut self, deadline: u64, ready: &mut Vec<Ready>);
+}

@@ -1,0 +1,464 @@
+//! Life of requests: choosing a connection, sending, judging, recording, continuing.
+
+use std::cmp::Reverse;
+
+use super::connection::Connection;
+use super::{AGAIN_MAX, BACKOFF, Due, Flight, MADE_AT_ONCE, PENDING_MAX, World};
+use crate::engine::failure::Failure;
+use crate::engine::job::Model;
+use crate::engine::request::{Fnv, Prepared};
+use crate::engine::transport::{Slot, Transport};
+use crate::protocol::{Answer, Encoded, Protocol};
+
+impl<T: Transport, P: Protocol> World<T, P> {
+    /// Open loop: gives a due request to an idle connection, a new one, or the queue.
+    #[inline]
+    pub(super) fn serve(&mut self, due: Due, now: u64) {
+        if !matches!(self.job.model, Model::Connections { .. }) {
+            while let Some((slot, epoch)) = self.idle.pop_front() {
+                let connection = &mut self.connections[slot];
+                if connection.epoch != epoch {
+                    continue;
+                }
+                connection.listed = false;
+                let usable = if P::MULTIPLEXED { connection.is_open() } else { connection.is_idle() };
+                if usable && connection.has_room(self.job.calls) {
+                    self.send(slot, due, now);
+                    return self.list(slot);
+                }
+            }
+        }
+        if let Some(slot) = self.opening() {
+            self.connections[slot].waiting.push_back(due);
+            self.waiting += 1;
+        } else if self.may_connect()
+            && let Some(slot) = self.free.pop()
+        {
+            self.connections[slot].restart();
+            self.connections[slot].waiting.push_back(due);
+            self.waiting += 1;
+            self.connect(slot, now);
+            self.opening = (slot, self.connections[slot].epoch);
+            if !P::MULTIPLEXED && self.job.model.is_pooled() {
+                while self.openings.front().is_some_and(|o| !self.waits_at(o)) {
+                    self.openings.pop_front();
+                }
+                self.openings.push_back(self.opening);
+            }
+        } else if self.pending.len() < PENDING_MAX {
+            self.pending.push_back(due);
+        } else {
+            self.fail(due, None, Failure::Unsent, now);
+        }
+    }
+
+    /// A connecting multiplexed connection with room: a burst needs connections for its streams, not one per request.
+    fn opening(&self) -> Option<Slot> {
+        if !P::MULTIPLEXED || matches!(self.job.model, Model::Connections { .. }) {
+            return None;
+        }
+        let (slot, epoch) = self.opening;
+        let connection = self.connections.get(slot)?;
+        let waits = connection.epoch == epoch && connection.is_live() && !connection.is_open();
+        let calls = self.job.calls as usize;
+        let most = if calls > 0 { self.job.pipeline.min(calls) } else { self.job.pipeline };
+        (waits && connection.waiting.len() < most).then_some(slot)
+    }
+
+    /// Tells whether another connection may start: pooled, at most as many as are open, or [`MADE_AT_ONCE`].
+    #[inline]
+    fn may_connect(&self) -> bool {
+        !self.job.model.is_pooled() || self.making < self.open.max(MADE_AT_ONCE)
+    }
+
+    /// Open loop: a free connection takes the longest waiting request, even one that waits for a connecting connection;
+    /// else it is listed.
+    pub(super) fn take_waiting(&mut self, slot: Slot, now: u64) {
+        if let Some(due) = self.steal() {
+            return self.send(slot, due, now);
+        }
+        match self.pending.pop_front() {
+            Some(due) => self.send(slot, due, now),
+            None => self.list(slot),
+        }
+    }
+
+    fn steal(&mut self) -> Option<Due> {
+        while let Some(opening) = self.openings.pop_front() {
+            if self.waits_at(&opening) {
+                self.waiting -= 1;
+                return self.connections[opening.0].waiting.pop_front();
+            }
+        }
+        None
+    }
+
+    fn waits_at(&self, (slot, epoch): &(Slot, u32)) -> bool {
+        self.connections.get(*slot).is_some_and(|c| c.epoch == *epoch && !c.waiting.is_empty())
+    }
+
+    /// Open loop: gives waiting requests to freed slots.
+    #[inline]
+    pub(super) fn serve_pending(&mut self, now: u64) {
+        while !self.free.is_empty()
+            && self.may_connect()
+            && let Some(due) = self.pending.pop_front()
+        {
+            self.serve(due, now);
+        }
+    }
+
+    pub(super) fn fill(&mut self, slot: Slot, planned: u64, now: u64) {
+        if !self.connections[slot].is_live() && !self.connections[slot].waiting.is_empty() && now < self.to {
+            self.connect(slot, now);
+        }
+        // A connection needs no more requests than its calls.
+        let calls = if self.job.calls > 0 { self.job.calls as usize } else { usize::MAX };
+        let most = self.job.pipeline.clamp(1, calls);
+        loop {
+            let connection = &self.connections[slot];
+            let busy = connection.flights.len() + connection.waiting.len();
+            let counted = planned >= self.from;
+            if !connection.active || busy >= most || now >= self.to || (counted && self.budget == 0) {
+                return;
+            }
+            if connection.is_open() && !connection.has_room(self.job.calls) {
+                return;
+            }
+            let (open, live) = (connection.is_open(), connection.is_live());
+            let request = self.next_request(slot);
+            let due = Due { planned, request, counted, again: 0 };
+            if counted {
+                self.budget -= 1;
+                self.record.due += 1;
+            }
+            if open {
+                self.send(slot, due, now);
+            } else {
+                self.connections[slot].waiting.push_back(due);
+                self.waiting += 1;
+                if !live {
+                    self.connect(slot, now);
+                    if !self.connections[slot].is_live() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn next_request(&mut self, slot: Slot) -> u32 {
+        if self.job.session { self.connections[slot].step } else { self.chooser.choose(&mut self.rng) }
+    }
+
+    pub(super) fn call_again(&mut self, slot: Slot, planned: u64, now: u64) {
+        if now >= self.to || !self.connections[slot].is_idle() {
+            return;
+        }
+        let request = self.next_request(slot);
+        let counted = planned >= self.from;
+        self.record.due += u64::from(counted);
+        self.send(slot, Due { planned, request, counted, again: 0 }, now);
+    }
+
+    #[inline]
+    pub(super) fn send(&mut self, slot: Slot, due: Due, now: u64) {
+        let requests = self.requests.clone();
+        let request = &requests[due.request as usize % requests.len()];
+        let mut output = Vec::new();
+        let connection = &mut self.connections[slot];
+        connection.flights.push_back(Flight { due, sent: now, first: 0 });
+        self.in_flight += 1;
+        if now >= self.from && now < self.to {
+            self.record.sent += 1;
+        }
+        let sequence = self.sequence;
+        self.sequence += self.place.1 as u64;
+        match connection.protocol.submit(request, sequence, &connection.variables, &mut self.rng, &mut output) {
+            Encoded::Ready(bytes) => self.write(slot, bytes),
+            Encoded::Written => self.write(slot, &output),
+            Encoded::Kept => self.soil(slot),
+        }
+    }
+
+    #[inline]
+    pub(super) fn answered(&mut self, slot: Slot, answer: Answer, now: u64) {
+        let connection = &mut self.connections[slot];
+        let Some(flight) = connection.flights.remove(answer.lane) else { return };
+        self.in_flight -= 1;
+        connection.calls += 1;
+        let request = &self.requests[flight.due.request as usize % self.requests.len()];
+        let mut failure = judge(request, &answer, &connection.body);
+        if self.job.session {
+            failure = failure.or_else(|| proceed(request, connection, self.requests.len()));
+            if failure.is_some() {
+                connection.restart();
+            }
+        }
+        connection.think = request.think;
+        connection.body.clear();
+        let record = &mut self.record;
+        if now >= self.from && now < self.to {
+            connection.served = true;
+            record.answers += 1;
+            record.good += u64::from(failure.is_none());
+            record.body_bytes += answer.body;
+            record.other_bytes += answer.overhead;
+            record.statuses.add(answer.status);
+        }
+        let planned = flight.due.planned;
+        if flight.due.counted {
+            match failure {
+                Some(class) => record.failures.add(class),
+                None if now < self.to => record.in_time += 1,
+                None => record.late += 1,
+            }
+            // Without a separate first byte, uses the last byte's time.
+            let first = if flight.first == 0 { now } else { flight.first };
+            if flight.sent == planned && first == now {
+                record.both(now - planned);
+            } else {
+                record.apart(now - planned, now - flight.sent);
+                record.first_byte.record(first - planned);
+            }
+            self.timeline.record((planned - self.from) / self.interval, now - planned);
+            self.kinds.answered(flight.due.request, now - planned, failure.is_none());
+        }
+        let used_up = self.job.calls > 0 && self.connections[slot].calls >= self.job.calls;
+        if (answer.reusable && !used_up) || (P::MULTIPLEXED && !self.connections[slot].flights.is_empty()) {
+            self.go_on(slot, now);
+        } else {
+            self.give_up_connection(slot, now);
+        }
+    }
+
+    /// Closes a used-up connection; pipelined requests behind are unanswered.
+    fn give_up_connection(&mut self, slot: Slot, now: u64) {
+        let left: Vec<Flight> = self.connections[slot].flights.drain(..).collect();
+        self.in_flight -= left.len();
+        self.close(slot);
+        left.into_iter().for_each(|f| self.fail(f.due, Some(f.sent), Failure::ClosedEarly, now));
+        self.after_close(slot, now);
+    }
+
+    #[inline]
+    fn go_on(&mut self, slot: Slot, now: u64) {
+        if P::MULTIPLEXED {
+            self.send_waiting(slot, now);
+        }
+        if now >= self.to {
+            return;
+        }
+        match self.job.model {
+            Model::Closed { think } if think.mean > 0.0 || self.connections[slot].think > 0.0 => self.pause(slot, now),
+            Model::Closed { .. } => {
+                if self.connections[slot].active {
+                    self.fill(slot, now, now);
+                } else if self.connections[slot].is_idle() {
+                    self.close(slot);
+                }
+            }
+            // Only a session's first request follows the plan; others follow the answer.
+            Model::Connections { think, .. } if think.mean > 0.0 || self.connections[slot].think > 0.0 => {
+                self.pause(slot, now);
+            }
+            Model::Connections { .. } => self.call_again(slot, now, now),
+            Model::Open { .. } | Model::Replay { .. } if P::MULTIPLEXED => self.room(slot, now),
+            Model::Open { .. } | Model::Replay { .. } => self.take_waiting(slot, now),
+        }
+    }
+
+    #[inline]
+    fn list(&mut self, slot: Slot) {
+        let connection = &mut self.connections[slot];
+        let can = if P::MULTIPLEXED { connection.is_open() } else { connection.is_idle() };
+        if can && connection.has_room(self.job.calls) && !std::mem::replace(&mut connection.listed, true) {
+            self.idle.push_back((slot, connection.epoch));
+        }
+    }
+
+    fn send_waiting(&mut self, slot: Slot, now: u64) {
+        while self.connections[slot].is_open()
+            && self.connections[slot].has_room(self.job.calls)
+            && let Some(due) = self.connections[slot].waiting.pop_front()
+        {
+            self.waiting -= 1;
+            self.send(slot, due, now);
+        }
+    }
+
+    pub(super) fn room(&mut self, slot: Slot, now: u64) {
+        if !self.connections[slot].is_open() {
+            return;
+        }
+        if self.connections[slot].protocol.is_going() && self.connections[slot].is_idle() {
+            self.record.idle_closed += u64::from(now >= self.from && now < self.to);
+            self.close(slot);
+            return self.after_close(slot, now);
+        }
+        self.send_waiting(slot, now);
+        if now >= self.to {
+            return;
+        }
+        match self.job.model {
+            Model::Closed { think } if think.mean > 0.0 || self.job.session => {}
+            Model::Closed { .. } => self.fill(slot, now, now),
+            Model::Connections { .. } => {}
+            Model::Open { .. } | Model::Replay { .. } => {
+                while self.connections[slot].is_open()
+                    && self.connections[slot].has_room(self.job.calls)
+                    && let Some(due) = self.pending.pop_front()
+                {
+                    self.send(slot, due, now);
+                }
+                self.list(slot);
+            }
+        }
+    }
+
+    /// Fails one stream; its connection continues.
+    pub(super) fn stream_failed(&mut self, slot: Slot, lane: usize, class: Failure, code: Option<u16>, now: u64) {
+        let connection = &mut self.connections[slot];
+        let Some(flight) = connection.flights.remove(lane) else { return };
+        self.in_flight -= 1;
+        connection.calls += 1;
+        if self.job.session {
+            connection.restart();
+        }
+        if let (Some(code), true) = (code, flight.due.counted) {
+            self.record.resets.add(code);
+        }
+        self.fail(flight.due, Some(flight.sent), class, now);
+        self.after_stream(slot, now);
+    }
+
+    /// Sends an unprocessed request again, up to a limit; its wait continues.
+    pub(super) fn unprocessed(&mut self, slot: Slot, lane: usize, now: u64) {
+        let connection = &mut self.connections[slot];
+        let Some(flight) = connection.flights.remove(lane) else { return };
+        self.in_flight -= 1;
+        let mut due = flight.due;
+        due.again += 1;
+        if due.again > AGAIN_MAX || now >= self.to {
+            self.fail(due, Some(flight.sent), Failure::Refused, now);
+        } else {
+            self.record.again += u64::from(due.counted);
+            match self.job.model {
+                Model::Open { .. } | Model::Replay { .. } => self.pending.push_front(due),
+                Model::Closed { .. } | Model::Connections { .. } => {
+                    connection.waiting.push_back(due);
+                    self.waiting += 1;
+                }
+            }
+        }
+        self.after_stream(slot, now);
+    }
+
+    fn after_stream(&mut self, slot: Slot, now: u64) {
+        let connection = &self.connections[slot];
+        let used_up = self.job.calls > 0 && connection.calls >= self.job.calls;
+        if (used_up || connection.protocol.is_going()) && connection.is_idle() {
+            self.close(slot);
+            return self.after_close(slot, now);
+        }
+        match self.job.model {
+            Model::Closed { think } if (think.mean > 0.0 || self.job.session) && now < self.to => {
+                if self.connections[slot].waiting.is_empty() {
+                    self.go_on(slot, now);
+                } else {
+                    self.send_waiting(slot, now);
+                }
+            }
+            Model::Connections { .. } if self.connections[slot].waiting.is_empty() => self.go_on(slot, now),
+            _ => self.room(slot, now),
+        }
+    }
+
+    /// Continues a slot after an orderly close.
+    pub(super) fn after_close(&mut self, slot: Slot, now: u64) {
+        if now >= self.to {
+            // No other connection follows for these requests.
+            while let Some(due) = self.connections[slot].waiting.pop_front() {
+                self.waiting -= 1;
+                self.fail(due, None, Failure::Unsent, now);
+            }
+            return;
+        }
+        // Unprocessed requests move to the next connection.
+        if P::MULTIPLEXED && !self.connections[slot].waiting.is_empty() {
+            if self.connections[slot].calls == 0 && !self.job.model.is_open() {
+                self.wake.push(Reverse((now + BACKOFF, slot, 0)));
+                return;
+            }
+            return self.connect(slot, now);
+        }
+        match self.job.model {
+            Model::Closed { think } if think.mean > 0.0 => self.pause(slot, now),
+            Model::Closed { .. } => self.fill(slot, now, now),
+            // The loop serves waiting requests: connecting here could recurse on immediate failures.
+            _ => self.free.push(slot),
+        }
+    }
+
+    fn pause(&mut self, slot: Slot, now: u64) {
+        let (Model::Closed { think } | Model::Connections { think, .. }) = self.job.model else { return };
+        let own = self.connections[slot].think;
+        let mean = if own > 0.0 { own } else { think.mean } * 1e9;
+        let pause = if think.random { mean * self.rng.exponential() } else { mean };
+        self.wake.push(Reverse((now + pause as u64, slot, self.connections[slot].epoch)));
+    }
+
+    /// Counts an unanswered request. A timeout is recorded with its wait: leaving it out would cut the tail.
+    pub(super) fn fail(&mut self, due: Due, sent: Option<u64>, class: Failure, until: u64) {
+        if !due.counted {
+            return;
+        }
+        self.record.failures.add(class);
+        self.kinds.failed(due.request);
+        if matches!(class, Failure::Timeout | Failure::Unfinished | Failure::Unsent | Failure::ConnectTimeout) {
+            let waited = until.saturating_sub(due.planned);
+            match sent {
+                Some(sent) => self.record.apart(waited, until.saturating_sub(sent)),
+                None => self.record.corrected.record(waited),
+            }
+            self.timeline.record((due.planned - self.from) / self.interval, waited);
+        }
+    }
+}
+
+/// Extracts values for later requests of the session and advances it.
+fn proceed<P: Protocol>(request: &Prepared, connection: &mut Connection<P>, steps: usize) -> Option<Failure> {
+    for (name, from) in &request.extract {
+        match from.extract(connection.protocol.head(), &connection.body) {
+            Some(value) => connection.variables.set(name, value),
+            None => return Some(Failure::Extract),
+        }
+    }
+    connection.step += 1;
+    if connection.step as usize >= steps {
+        connection.restart();
+    }
+    None
+}
+
+#[inline]
+fn judge(request: &Prepared, answer: &Answer, body: &[u8]) -> Option<Failure> {
+    let expect = &request.expect;
+    if !expect.allows(answer.status) {
+        return Some(Failure::Status);
+    }
+    if expect.length.is_some_and(|l| l != answer.body) {
+        return Some(Failure::Body);
+    }
+    if !expect.wants_body() {
+        return None;
+    }
+    let holds = |text: &String| memchr::memmem::find(body, text.as_bytes()).is_some();
+    let hash = request.expect_hash.is_none_or(|wanted| {
+        let mut fnv = Fnv::default();
+        fnv.update(body);
+        fnv.0 == wanted
+    });
+    let right = hash && expect.contains.as_ref().is_none_or(holds);
+    if right { None } else { Some(Failure::Body) }
+}

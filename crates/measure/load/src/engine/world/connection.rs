@@ -1,0 +1,528 @@
+//! Life of one connection: connect, TLS handshake, transfer, close.
+
+use std::collections::VecDeque;
+use std::io::{Read as _, Write as _};
+
+use rustls::ClientConnection;
+
+use super::{BACKOFF, Due, Flight, World};
+use crate::engine::failure::Failure;
+use crate::engine::session::Variables;
+use crate::engine::transport::{Io, Ready, Slot, Transport};
+use crate::protocol::{Event, Protocol};
+use std::cmp::Reverse;
+
+/// Kept bytes of inspected bodies at most.
+const BODY_MAX: usize = 64 * 1024 * 1024;
+/// Remaining body bytes from which the kernel discards them.
+const DISCARD_FROM: u64 = 8 * 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ConnectionState {
+    Closed,
+    Connecting,
+    Handshaking,
+    Open,
+}
+
+pub(super) struct Connection<P> {
+    state: ConnectionState,
+    pub(super) protocol: P,
+    tls: Option<Box<ClientConnection>>,
+    output: Vec<u8>,
+    pub(super) flights: VecDeque<Flight>,
+    pub(super) waiting: VecDeque<Due>,
+    pub(super) epoch: u32,
+    started: u64,
+    pub(super) calls: u32,
+    /// The slot has a user (closed loop).
+    pub(super) active: bool,
+    pub(super) served: bool,
+    pub(super) body: Vec<u8>,
+    /// Next step of the session, and its values.
+    pub(super) step: u32,
+    pub(super) think: f64,
+    pub(super) variables: Variables,
+    /// Membership in the world's lists of connections with output, and with room.
+    dirty: bool,
+    pub(super) listed: bool,
+}
+
+impl<P: Protocol> Connection<P> {
+    pub(super) fn new(shared: &P::Shared) -> Self {
+        Connection {
+            state: ConnectionState::Closed,
+            protocol: P::new(shared),
+            tls: None,
+            output: Vec::new(),
+            flights: VecDeque::new(),
+            waiting: VecDeque::new(),
+            epoch: 0,
+            started: 0,
+            calls: 0,
+            active: false,
+            served: false,
+            body: Vec::new(),
+            step: 0,
+            think: 0.0,
+            variables: Variables::default(),
+            dirty: false,
+            listed: false,
+        }
+    }
+
+    pub(super) fn restart(&mut self) {
+        self.step = 0;
+        self.variables.clear();
+    }
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.state == ConnectionState::Open
+    }
+    pub(super) fn is_live(&self) -> bool {
+        self.state != ConnectionState::Closed
+    }
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_open() && self.flights.is_empty()
+    }
+    /// Tells whether the connection is established and settled.
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_open() && self.protocol.is_settled()
+    }
+    /// Tells whether a request can be sent; `calls` is the total per connection (0: unlimited).
+    #[inline]
+    pub(super) fn has_room(&self, calls: u32) -> bool {
+        self.protocol.has_room() && (calls == 0 || (self.calls as usize + self.flights.len()) < calls as usize)
+    }
+}
+
+impl<T: Transport, P: Protocol> World<T, P> {
+    /// Opens a connection in a closed slot; waiting requests follow once it is established.
+    pub(super) fn connect(&mut self, slot: Slot, now: u64) {
+        let connection = &mut self.connections[slot];
+        connection.protocol = P::new(&self.shared);
+        connection.listed = false;
+        connection.output.clear();
+        connection.body.clear();
+        connection.epoch = connection.epoch.wrapping_add(1);
+        connection.calls = 0;
+        connection.started = now;
+        connection.state = ConnectionState::Connecting;
+        self.making += 1;
+        if let Err(class) = self.net.connect(slot) {
+            self.break_off(slot, class, now);
+        }
+    }
+
+    #[inline]
+    pub(super) fn handle(&mut self, ready: Ready) {
+        let slot = ready.slot;
+        match self.connections[slot].state {
+            ConnectionState::Closed => return,
+            ConnectionState::Connecting => {
+                let now = self.net.now();
+                match self.net.established(slot) {
+                    Ok(()) => self.established(slot, now),
+                    Err(class) => return self.break_off(slot, class, now),
+                }
+                // A TLS server's first bytes may have arrived already; the edge will not repeat.
+                if !ready.readable {
+                    return;
+                }
+            }
+            ConnectionState::Handshaking | ConnectionState::Open => {}
+        }
+        if ready.writable && !self.connections[slot].output.is_empty() {
+            self.push(slot);
+        } else if P::MULTIPLEXED && ready.writable {
+            self.soil(slot);
+        }
+        if ready.readable || ready.ended {
+            self.pull(slot, ready.ended);
+        }
+        self.flush_output();
+    }
+
+    /// Marks output of the core, which [`World::flush_output`] sends together.
+    #[inline]
+    pub(super) fn soil(&mut self, slot: Slot) {
+        if P::MULTIPLEXED && !std::mem::replace(&mut self.connections[slot].dirty, true) {
+            self.dirty.push(slot);
+        }
+    }
+
+    #[inline]
+    pub(super) fn flush_output(&mut self) {
+        while let Some(slot) = self.dirty.pop() {
+            self.connections[slot].dirty = false;
+            self.flush_connection(slot);
+        }
+    }
+
+    fn flush_connection(&mut self, slot: Slot) {
+        let connection = &mut self.connections[slot];
+        if connection.state != ConnectionState::Open {
+            return;
+        }
+        if let Some(tls) = &mut connection.tls {
+            let length = connection.protocol.output().len();
+            if length > 0 {
+                // Writing into rustls' unlimited buffer cannot fail.
+                let _ = tls.writer().write_all(connection.protocol.output());
+                connection.protocol.advance(length);
+                self.push_tls(slot);
+            }
+            return;
+        }
+        while !connection.protocol.output().is_empty() {
+            match self.net.send(slot, connection.protocol.output()) {
+                Io::Done(n) => connection.protocol.advance(n),
+                Io::Wait => return,
+                Io::Failed(class) => {
+                    let now = self.net.now();
+                    return self.failed(slot, class, now);
+                }
+            }
+        }
+    }
+
+    fn established(&mut self, slot: Slot, now: u64) {
+        let connection = &mut self.connections[slot];
+        // Includes connects before the measured part, since kept connections are made once.
+        self.record.connect.record(now - connection.started);
+        let Some(client) = &self.tls else {
+            connection.state = ConnectionState::Open;
+            return self.opened(slot, now);
+        };
+        connection.started = now;
+        connection.state = ConnectionState::Handshaking;
+        match ClientConnection::new(client.config.clone(), client.name.clone()) {
+            Ok(mut tls) => {
+                // Unsent bytes stay in `output`; rustls must never block.
+                tls.set_buffer_limit(None);
+                connection.tls = Some(Box::new(tls));
+                self.push_tls(slot);
+            }
+            Err(_) => self.break_off(slot, Failure::Tls, now),
+        }
+    }
+
+    fn opened(&mut self, slot: Slot, now: u64) {
+        self.open += 1;
+        self.making -= 1;
+        if now >= self.from && now < self.to {
+            self.record.connections += 1;
+        }
+        self.soil(slot);
+        let epoch = self.connections[slot].epoch;
+        while self.connections[slot].has_room(self.job.calls)
+            && let Some(due) = self.connections[slot].waiting.pop_front()
+        {
+            self.waiting -= 1;
+            self.send(slot, due, now);
+            if self.connections[slot].epoch != epoch || !self.connections[slot].is_open() {
+                return;
+            }
+        }
+        if P::MULTIPLEXED {
+            self.room(slot, now);
+        } else if self.job.model.is_pooled() && now < self.to && self.connections[slot].is_idle() {
+            // An earlier free connection took the request.
+            self.take_waiting(slot, now);
+        }
+    }
+
+    #[inline]
+    pub(super) fn write(&mut self, slot: Slot, bytes: &[u8]) {
+        let connection = &mut self.connections[slot];
+        if let Some(tls) = &mut connection.tls {
+            let _ = tls.writer().write_all(bytes);
+            return self.push_tls(slot);
+        }
+        if !connection.output.is_empty() {
+            connection.output.extend_from_slice(bytes);
+            return;
+        }
+        match self.net.send(slot, bytes) {
+            Io::Done(n) if n == bytes.len() => {}
+            Io::Done(n) => connection.output.extend_from_slice(&bytes[n..]),
+            Io::Wait => connection.output.extend_from_slice(bytes),
+            Io::Failed(class) => {
+                let now = self.net.now();
+                self.break_off(slot, class, now);
+            }
+        }
+    }
+
+    fn push_tls(&mut self, slot: Slot) {
+        let connection = &mut self.connections[slot];
+        if let Some(tls) = &mut connection.tls {
+            while tls.wants_write() {
+                if tls.write_tls(&mut connection.output).is_err() {
+                    break;
+                }
+            }
+        }
+        self.push(slot);
+    }
+
+    fn push(&mut self, slot: Slot) {
+        let connection = &mut self.connections[slot];
+        while !connection.output.is_empty() {
+            match self.net.send(slot, &connection.output) {
+                Io::Done(n) => drop(connection.output.drain(..n)),
+                Io::Wait => return,
+                Io::Failed(class) => {
+                    let now = self.net.now();
+                    return self.break_off(slot, class, now);
+                }
+            }
+        }
+    }
+
+    /// Reads until the socket is empty.
+    fn pull(&mut self, slot: Slot, ended: bool) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let epoch = self.connections[slot].epoch;
+        loop {
+            let connection = &mut self.connections[slot];
+            if connection.epoch != epoch || connection.state == ConnectionState::Closed {
+                break;
+            }
+            let skippable = if connection.tls.is_some() { 0 } else { connection.protocol.skippable() };
+            let skipping = skippable >= DISCARD_FROM;
+            let room = if skipping { (skippable as usize).min(buffer.len()) } else { buffer.len() };
+            let io = match skipping {
+                true => self.net.discard(slot, &mut buffer[..room]),
+                false => self.net.receive(slot, &mut buffer[..room]),
+            };
+            let now = self.net.now();
+            match io {
+                Io::Done(0) => {
+                    self.ended(slot, now);
+                    break;
+                }
+                Io::Done(n) => {
+                    if skipping {
+                        let event = self.connections[slot].protocol.skip(n as u64);
+                        if let Event::Answer(answer) = event {
+                            self.answered(slot, answer, now);
+                        }
+                    } else if self.connections[slot].tls.is_some() {
+                        self.decrypt(slot, &buffer[..n], now);
+                    } else {
+                        self.feed(slot, &buffer[..n], now);
+                    }
+                    // A short read has emptied the socket; new bytes make a new edge.
+                    if n < room && !ended {
+                        break;
+                    }
+                }
+                Io::Wait => break,
+                Io::Failed(class) => {
+                    self.failed(slot, class, now);
+                    break;
+                }
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    fn decrypt(&mut self, slot: Slot, mut bytes: &[u8], now: u64) {
+        let mut plain = std::mem::take(&mut self.plain);
+        let epoch = self.connections[slot].epoch;
+        while !bytes.is_empty() {
+            let connection = &mut self.connections[slot];
+            if connection.epoch != epoch {
+                break;
+            }
+            let Some(tls) = &mut connection.tls else { break };
+            let read = tls.read_tls(&mut bytes).map_err(|e| e.to_string());
+            if let Err(why) = read.and_then(|_| tls.process_new_packets().map_err(|e| e.to_string())) {
+                self.tls_error.get_or_insert(why);
+                self.break_off(slot, Failure::Tls, now);
+                break;
+            }
+            let shaken = connection.state == ConnectionState::Handshaking && !tls.is_handshaking();
+            if shaken && P::MULTIPLEXED && tls.alpn_protocol() != Some(P::NAME) {
+                let name = String::from_utf8_lossy(P::NAME);
+                self.tls_error.get_or_insert(format!("the server did not choose {name} (ALPN)"));
+                self.break_off(slot, Failure::Tls, now);
+                break;
+            }
+            plain.clear();
+            // `WouldBlock` and a clean end both mean that no plain text is left.
+            let _ = tls.reader().read_to_end(&mut plain);
+            if tls.wants_write() {
+                self.push_tls(slot);
+            }
+            if shaken && self.connections[slot].epoch == epoch {
+                let connection = &mut self.connections[slot];
+                connection.state = ConnectionState::Open;
+                self.record.handshake.record(now - connection.started);
+                self.opened(slot, now);
+            }
+            if !plain.is_empty() && self.connections[slot].epoch == epoch {
+                self.feed(slot, &plain, now);
+            }
+        }
+        self.plain = plain;
+    }
+
+    #[inline]
+    fn feed(&mut self, slot: Slot, bytes: &[u8], now: u64) {
+        let epoch = self.connections[slot].epoch;
+        let mut at = 0;
+        loop {
+            let connection = &mut self.connections[slot];
+            if connection.epoch != epoch || (at >= bytes.len() && !connection.protocol.is_due()) {
+                return;
+            }
+            if !P::MULTIPLEXED
+                && let Some(flight) = connection.flights.front_mut()
+                && flight.first == 0
+            {
+                flight.first = now;
+            }
+            match connection.protocol.receive(&bytes[at..], &mut self.shared) {
+                Ok(step) => {
+                    let input = &bytes[at..];
+                    at += step.consumed;
+                    match step.event {
+                        Event::More => {}
+                        Event::Body { range, .. } => {
+                            if connection.body.len() < BODY_MAX {
+                                connection.body.extend_from_slice(&input[range]);
+                            }
+                        }
+                        Event::Began { lane } => {
+                            if let Some(flight) = connection.flights.get_mut(lane) {
+                                flight.first = now;
+                            }
+                        }
+                        Event::Answer(answer) => {
+                            connection.protocol.take_body(&mut connection.body);
+                            self.answered(slot, answer, now);
+                        }
+                        Event::Failed { lane, class, code } => self.stream_failed(slot, lane, class, code, now),
+                        Event::Unprocessed { lane } => self.unprocessed(slot, lane, now),
+                        Event::Room => self.room(slot, now),
+                    }
+                    if P::MULTIPLEXED && !self.connections[slot].protocol.output().is_empty() {
+                        self.soil(slot);
+                    }
+                }
+                Err(class) => return self.break_off(slot, class, now),
+            }
+        }
+    }
+
+    fn ended(&mut self, slot: Slot, now: u64) {
+        let connection = &mut self.connections[slot];
+        if connection.state == ConnectionState::Handshaking {
+            return self.break_off(slot, Failure::Tls, now);
+        }
+        match connection.protocol.end_of_input() {
+            Ok(Some(answer)) => self.answered(slot, answer, now),
+            Ok(None) => self.lost_idle(slot, now),
+            Err(class) => self.break_off(slot, class, now),
+        }
+    }
+
+    /// Handles a failed read; harmless on an idle connection.
+    fn failed(&mut self, slot: Slot, class: Failure, now: u64) {
+        if self.connections[slot].is_idle() { self.lost_idle(slot, now) } else { self.break_off(slot, class, now) }
+    }
+
+    fn lost_idle(&mut self, slot: Slot, now: u64) {
+        self.record.idle_closed += u64::from(now >= self.from && now < self.to);
+        self.close(slot);
+        self.after_close(slot, now);
+    }
+
+    /// Fails a connection with all its requests.
+    pub(super) fn break_off(&mut self, slot: Slot, class: Failure, now: u64) {
+        self.break_off_at(slot, class, now, now);
+    }
+
+    /// [`World::break_off`] as of `until`: timeouts are checked in steps.
+    fn break_off_at(&mut self, slot: Slot, class: Failure, now: u64, until: u64) {
+        let connection = &mut self.connections[slot];
+        let fresh = connection.calls == 0;
+        connection.restart();
+        let flights: Vec<Flight> = connection.flights.drain(..).collect();
+        let waiting: Vec<Due> = connection.waiting.drain(..).collect();
+        self.close(slot);
+        self.in_flight -= flights.len();
+        self.waiting -= waiting.len();
+        let limit = (self.job.timeout * 1e9) as u64;
+        for f in flights {
+            // Later streams have later limits.
+            let until = if P::MULTIPLEXED && class == Failure::Timeout { f.sent + limit } else { until };
+            self.fail(f.due, Some(f.sent), class, until);
+        }
+        waiting.into_iter().for_each(|d| self.fail(d, None, class, until));
+        if fresh && !self.job.model.is_open() {
+            self.wake.push(Reverse((now + BACKOFF, slot, 0)));
+        } else {
+            self.after_close(slot, now);
+        }
+    }
+
+    pub(super) fn close(&mut self, slot: Slot) {
+        let connection = &mut self.connections[slot];
+        if connection.state == ConnectionState::Closed {
+            return;
+        }
+        match connection.state {
+            ConnectionState::Open => self.open -= 1,
+            _ => self.making -= 1,
+        }
+        connection.state = ConnectionState::Closed;
+        connection.tls = None;
+        connection.epoch = connection.epoch.wrapping_add(1);
+        self.net.close(slot, self.job.reset);
+    }
+
+    /// Fails connections and requests beyond their timeout.
+    pub(super) fn check_timeouts(&mut self, now: u64) {
+        let (timeout, connect) = ((self.job.timeout * 1e9) as u64, (self.job.connect_timeout * 1e9) as u64);
+        for slot in 0..self.connections.len() {
+            let connection = &self.connections[slot];
+            match connection.state {
+                ConnectionState::Connecting | ConnectionState::Handshaking if now - connection.started >= connect => {
+                    let class = if connection.tls.is_some() { Failure::Tls } else { Failure::ConnectTimeout };
+                    let until = connection.started + connect;
+                    self.break_off_at(slot, class, now, until);
+                }
+                ConnectionState::Open => {
+                    let late = |flight: &&Flight| now - flight.sent >= timeout;
+                    let Some(sent) = connection.flights.front().filter(late).map(|f| f.sent) else { continue };
+                    // Gives up one stream alone; the connection only when all streams are late.
+                    let all = connection.flights.back().is_some_and(|last| late(&last));
+                    if all || !P::MULTIPLEXED {
+                        self.break_off_at(slot, Failure::Timeout, now, sent + timeout);
+                        continue;
+                    }
+                    let number = connection.flights.iter().take_while(late).count();
+                    for _ in 0..number {
+                        self.give_up_stream(slot, timeout);
+                    }
+                    self.room(slot, now);
+                }
+                _ => {}
+            }
+        }
+        self.flush_output();
+    }
+
+    /// Gives up the oldest request; the connection stays.
+    fn give_up_stream(&mut self, slot: Slot, timeout: u64) {
+        let connection = &mut self.connections[slot];
+        let Some(flight) = connection.flights.pop_front() else { return };
+        connection.protocol.cancel(0);
+        self.in_flight -= 1;
+        self.soil(slot);
+        self.fail(flight.due, Some(flight.sent), Failure::Timeout, flight.sent + timeout);
+    }
+}

@@ -1,0 +1,491 @@
+//! One world: a thread's share of a run, with its own connections, schedule and records.
+//! This file is the loop and the plan; [`connection`] is the life of a connection, [`conduct`] that of requests. All
+//! times count from the plan; the world's own lateness is recorded separately.
+
+mod conduct;
+mod connection;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use figures::rng::Rng;
+
+use self::connection::Connection;
+use super::failure::Failure;
+use super::job::{Job, Model};
+use super::profile::{Profile, Schedule, Stage};
+use super::record::{Interval, Record};
+use super::request::{Chooser, Prepared};
+use super::timeline::{Kinds, Timeline};
+use super::tls;
+use super::transport::{Slot, Transport};
+use crate::protocol::Protocol;
+
+/// Waiting requests at most; further ones count as never sent.
+pub const PENDING_MAX: usize = 1_000_000;
+/// Due requests taken up before answers are read again.
+const TAKEN_AT_ONCE: usize = 256;
+/// Nanoseconds until a user retries after a failed connection.
+const BACKOFF: u64 = 20_000_000;
+/// Retries of an unprocessed request.
+const AGAIN_MAX: u8 = 3;
+const READ: usize = 64 * 1024;
+/// Simultaneous connects before a closed loop, and in an open loop beyond the established ones: more would overrun
+/// accept queues and occupy the server with handshakes.
+const MADE_AT_ONCE: usize = 128;
+/// Nanoseconds until a closed loop starts despite missing connections.
+const PREPARATION_MAX: u64 = 10_000_000_000;
+
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    planned: u64,
+    request: u32,
+    counted: bool,
+    /// Retries after the server left it unprocessed.
+    again: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    due: Due,
+    sent: u64,
+    /// Arrival of the first byte; 0 before.
+    first: u64,
+}
+
+enum Source {
+    Answers,
+    Schedule(Schedule),
+    /// (time in ns, request), ascending.
+    List {
+        at: Vec<(u64, u32)>,
+        next: usize,
+    },
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Done {
+    /// Nanoseconds of the measured part (shorter when a budget ran out), and this thread's CPU time in it.
+    pub measured: u64,
+    pub cpu: u64,
+    /// Part of the CPU time spent polling in vain.
+    pub spun: u64,
+    /// Time that this thread waited for an occupied processor.
+    pub waited: u64,
+    pub timeline: Timeline,
+    pub kinds: Kinds,
+    /// Users of a closed loop at the end, and those who waited in vain for over half of the measured part.
+    pub users: u64,
+    pub starved: u64,
+    pub tls_error: Option<String>,
+}
+
+pub struct World<T: Transport, P: Protocol> {
+    net: T,
+    job: Arc<Job>,
+    requests: Arc<[Prepared]>,
+    chooser: Chooser,
+    shared: P::Shared,
+    tls: Option<tls::ClientTls>,
+    connections: Vec<Connection<P>>,
+    /// Idle connections, longest first; stale epochs are skipped.
+    idle: VecDeque<(Slot, u32)>,
+    free: Vec<Slot>,
+    pending: VecDeque<Due>,
+    source: Source,
+    /// Pausing users and sessions by time, with their connection's epoch.
+    wake: BinaryHeap<Reverse<(u64, Slot, u32)>>,
+    profile: Profile,
+    place: (usize, usize),
+    users: usize,
+    rng: Rng,
+    sequence: u64,
+    budget: u64,
+    in_flight: usize,
+    waiting: usize,
+    origin: u64,
+    from: u64,
+    to: u64,
+    record: Record,
+    timeline: Timeline,
+    kinds: Kinds,
+    interval: u64,
+    index: usize,
+    sink: Box<dyn FnMut(Interval) + Send>,
+    stop: Arc<AtomicBool>,
+    buffer: Vec<u8>,
+    plain: Vec<u8>,
+    /// Connections with output in their cores.
+    dirty: Vec<Slot>,
+    /// Latest connection of an open loop, with its epoch.
+    opening: (Slot, u32),
+    /// Connections made for requests of an open loop, which any free connection may take (HTTP/1).
+    openings: VecDeque<(Slot, u32)>,
+    open: usize,
+    making: usize,
+    tls_error: Option<String>,
+}
+
+impl<T: Transport, P: Protocol> World<T, P> {
+    /// World `world` of the job's threads on this machine; intervals go to `sink`. Fails on unusable requests or TLS
+    /// settings.
+    pub fn new(
+        net: T,
+        job: Arc<Job>,
+        requests: Arc<[Prepared]>,
+        world: usize,
+        sink: Box<dyn FnMut(Interval) + Send>,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, String> {
+        let (number, of) = job.world_number(world);
+        let mut profile = job.profile.clone();
+        if job.warmup > 0.0 {
+            let value = profile.value(0.0);
+            profile.stages.insert(0, Stage { from: value, to: value, seconds: job.warmup });
+        }
+        let seed = job.seed.wrapping_add(number as u64);
+        let source = match &job.model {
+            Model::Closed { .. } => Source::Answers,
+            Model::Open { arrivals } | Model::Connections { arrivals, .. } => {
+                Source::Schedule(Schedule::new(profile.clone(), *arrivals, number, of, job.seed))
+            }
+            Model::Replay { at } => {
+                let mine = at.iter().skip(number).step_by(of);
+                Source::List { at: mine.map(|(t, r)| (((t + job.warmup) * 1e9) as u64, *r)).collect(), next: 0 }
+            }
+        };
+        let slots = match job.model {
+            Model::Closed { .. } => part(profile.highest().ceil() as usize, number, of),
+            _ => part(job.connections_max, number, of).max(1),
+        };
+        let tls = match &job.target.tls {
+            Some(spec) => Some(tls::client(spec, &job.target.host, &[P::NAME])?),
+            None => None,
+        };
+        let shared = P::shared(&job, &requests);
+        Ok(World {
+            net,
+            chooser: Chooser::new(job.requests.iter().map(|r| r.weight)),
+            requests,
+            tls,
+            connections: (0..slots).map(|_| Connection::new(&shared)).collect(),
+            shared,
+            idle: VecDeque::new(),
+            free: (0..slots).rev().collect(),
+            pending: VecDeque::new(),
+            source,
+            wake: BinaryHeap::new(),
+            profile,
+            place: (number, of),
+            users: 0,
+            rng: Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)),
+            sequence: number as u64,
+            budget: job.budget.map_or(u64::MAX, |b| part(b as usize, number, of) as u64),
+            in_flight: 0,
+            waiting: 0,
+            origin: 0,
+            from: 0,
+            to: 0,
+            record: Record::default(),
+            timeline: Timeline::default(),
+            kinds: Kinds::new(job.requests.len()),
+            interval: (job.interval.max(0.001) * 1e9) as u64,
+            index: 0,
+            sink,
+            stop,
+            buffer: vec![0; READ],
+            plain: Vec::new(),
+            dirty: Vec::new(),
+            opening: (usize::MAX, 0),
+            openings: VecDeque::new(),
+            open: 0,
+            making: 0,
+            tls_error: None,
+            job,
+        })
+    }
+
+    /// Connects the users of a closed loop before the measurement. Failed connects are retried, and counted, in the
+    /// run.
+    pub fn prepare(&mut self) {
+        if !matches!(self.source, Source::Answers) || self.job.calls == 1 {
+            return;
+        }
+        let users = part(self.profile.value(0.0).round() as usize, self.place.0, self.place.1);
+        let wanted = users.min(self.connections.len()).min(self.budget.min(usize::MAX as u64) as usize);
+        let limit = self.net.now() + ((self.job.connect_timeout * 1e9) as u64).min(PREPARATION_MAX);
+        let (mut begun, mut ready) = (0, Vec::with_capacity(256));
+        loop {
+            let now = self.net.now();
+            let making = self.connections[..begun].iter().filter(|c| c.is_live() && !c.is_ready()).count();
+            if (begun == wanted && making == 0) || now >= limit || self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let next = wanted.min(begun + MADE_AT_ONCE.saturating_sub(making));
+            for slot in begun..next {
+                self.connect(slot, now);
+            }
+            begun = next.max(begun);
+            self.check_timeouts(now);
+            self.net.wait(limit.min(now + 20_000_000), &mut ready);
+            for event in &ready {
+                self.handle(*event);
+            }
+        }
+        self.wake.clear();
+    }
+
+    /// Runs warm-up and measured part, then waits for requests in flight.
+    pub fn run(mut self) -> Done {
+        self.origin = self.net.now();
+        self.from = self.origin + (self.job.warmup * 1e9) as u64;
+        self.to = self.origin + (self.profile.seconds() * 1e9) as u64;
+        let tick = ((self.job.timeout.min(self.job.connect_timeout) * 1e8) as u64).clamp(1_000_000, 50_000_000);
+        let ramping = matches!(self.source, Source::Answers);
+        let (mut next_tick, mut warm) = (self.origin, self.from == self.origin);
+        let (mut cpu, mut spun, mut waited) = (self.net.cpu(), self.net.spun(), self.net.waited());
+        let mut ready = Vec::with_capacity(256);
+        self.admit_users(self.origin);
+        loop {
+            let mut now = self.net.now();
+            if !warm && now >= self.from {
+                (warm, cpu, spun, waited) = (true, self.net.cpu(), self.net.spun(), self.net.waited());
+            }
+            if now >= next_tick {
+                next_tick = now + tick;
+                self.check_timeouts(now);
+                if ramping {
+                    self.admit_users(now);
+                }
+                if self.stop.load(Ordering::Relaxed) {
+                    self.to = self.to.min(now);
+                }
+            }
+            self.turn_interval(now);
+            if now >= self.to || self.budget_is_used_up() {
+                break;
+            }
+            self.take_up(now);
+            let deadline = self.next_time().min(next_tick).min(self.to).min(self.boundary());
+            self.net.wait(deadline, &mut ready);
+            for event in &ready {
+                self.handle(*event);
+                // A long batch must not delay newly due requests.
+                if self.next_time() != u64::MAX {
+                    now = self.net.now();
+                    self.take_up(now);
+                }
+            }
+        }
+        if !self.stop.load(Ordering::Relaxed) {
+            self.take_up(self.net.now());
+        }
+        let ended = self.net.now().min(self.to);
+        let mut done = Done {
+            measured: ended.saturating_sub(self.from),
+            cpu: self.net.cpu() - cpu,
+            spun: self.net.spun() - spun,
+            waited: self.net.waited().saturating_sub(waited),
+            timeline: Timeline::default(),
+            kinds: Kinds::default(),
+            users: self.users as u64,
+            starved: self.starved(ended),
+            tls_error: None,
+        };
+        self.to = ended;
+        self.drain();
+        done.tls_error = self.tls_error.take();
+        done.timeline = std::mem::take(&mut self.timeline);
+        done.kinds = std::mem::take(&mut self.kinds);
+        done
+    }
+
+    /// Users without an answer for over half of the measured part.
+    fn starved(&self, ended: u64) -> u64 {
+        let half = ended.saturating_sub(self.from) / 2;
+        let waits = |connection: &&Connection<P>| {
+            let flight = connection.flights.front().map(|f| f.due.planned);
+            let oldest = flight.or(connection.waiting.front().map(|d| d.planned));
+            !connection.served && oldest.is_some_and(|planned| ended - planned > half)
+        };
+        self.connections[..self.users].iter().filter(waits).count() as u64
+    }
+
+    /// Waits for owed answers, including those of connecting connections; then writes the last record.
+    fn drain(&mut self) {
+        let limit = self.net.now() + (self.job.timeout * 1e9) as u64 + 100_000_000;
+        let mut ready = Vec::new();
+        while self.in_flight + self.waiting > 0 {
+            let now = self.net.now();
+            if now >= limit || self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            self.check_timeouts(now);
+            self.net.wait(limit.min(now + 20_000_000), &mut ready);
+            for event in std::mem::take(&mut ready) {
+                self.handle(event);
+            }
+        }
+        let now = self.net.now();
+        for slot in 0..self.connections.len() {
+            let connection = &mut self.connections[slot];
+            let flights: Vec<Flight> = connection.flights.drain(..).collect();
+            let waiting: Vec<Due> = connection.waiting.drain(..).collect();
+            flights.into_iter().for_each(|f| self.fail(f.due, Some(f.sent), Failure::Unfinished, now));
+            waiting.into_iter().for_each(|d| self.fail(d, None, Failure::Unsent, now));
+            if self.connections[slot].is_live() {
+                self.net.close(slot, self.job.reset);
+            }
+        }
+        for due in std::mem::take(&mut self.pending) {
+            self.fail(due, None, Failure::Unsent, now);
+        }
+        if let (Source::Schedule(schedule), true) = (&self.source, self.budget > 0) {
+            // Due requests that were not even taken up.
+            let left = schedule.left(self.to - self.origin);
+            self.record.due += left;
+            self.record.failures.add_many(Failure::Unsent, left);
+        }
+        self.flush();
+    }
+
+    fn budget_is_used_up(&self) -> bool {
+        let owed = self.in_flight + self.waiting + self.pending.len();
+        self.budget == 0 && owed == 0 && self.wake.is_empty()
+    }
+
+    /// Takes up planned requests and users whose pause is over.
+    #[inline]
+    fn plan(&mut self, mut now: u64) {
+        self.serve_pending(now);
+        while let Some(Reverse((at, slot, epoch))) = self.wake.peek().copied() {
+            if at > now {
+                break;
+            }
+            self.wake.pop();
+            match self.source {
+                Source::Answers => self.fill(slot, at, now),
+                _ if self.connections[slot].epoch == epoch => self.call_again(slot, at, now),
+                // The server closed the connection in the pause: ends the session.
+                _ => {}
+            }
+        }
+        // At impossible rates something is always due; answers need their turn.
+        for _ in 0..TAKEN_AT_ONCE {
+            let (planned, request) = match &mut self.source {
+                Source::Answers => return,
+                Source::Schedule(s) => match s.peek() {
+                    Some(t) if self.origin + t <= now => {
+                        s.take();
+                        // A session starts with its first step.
+                        let request = if self.job.session { 0 } else { self.chooser.choose(&mut self.rng) };
+                        (self.origin + t, request)
+                    }
+                    _ => return,
+                },
+                Source::List { at, next } => match at.get(*next) {
+                    Some((t, request)) if self.origin + t <= now => {
+                        *next += 1;
+                        (self.origin + t, *request)
+                    }
+                    _ => return,
+                },
+            };
+            let counted = planned >= self.from;
+            if planned >= self.to || (counted && self.budget == 0) {
+                return;
+            }
+            if counted {
+                self.budget -= 1;
+                self.record.due += 1;
+                self.record.lag.record(now - planned);
+            }
+            self.serve(Due { planned, request, counted, again: 0 }, now);
+            // Sending takes time, which must show as lateness of the next request.
+            now = self.net.now();
+        }
+    }
+
+    #[inline]
+    fn take_up(&mut self, now: u64) {
+        self.plan(now);
+        self.flush_output();
+    }
+
+    /// Next due time; `u64::MAX` for never.
+    #[inline]
+    fn next_time(&self) -> u64 {
+        let planned = match &self.source {
+            _ if self.budget == 0 => None,
+            Source::Answers => None,
+            Source::Schedule(s) => s.peek(),
+            Source::List { at, next } => at.get(*next).map(|x| x.0),
+        };
+        let planned = planned.map_or(u64::MAX, |t| self.origin + t);
+        self.wake.peek().map_or(planned, |w| planned.min(w.0.0))
+    }
+
+    /// Closed loop: starts or stops users to match the profile.
+    fn admit_users(&mut self, now: u64) {
+        if !matches!(self.source, Source::Answers) {
+            return;
+        }
+        let value = self.profile.value((now - self.origin) as f64 * 1e-9);
+        let wanted = part(value.round() as usize, self.place.0, self.place.1).min(self.connections.len());
+        for slot in self.users..wanted {
+            let connection = &mut self.connections[slot];
+            if !std::mem::replace(&mut connection.active, true) && connection.flights.is_empty() {
+                self.fill(slot, now, now);
+            }
+        }
+        self.flush_output();
+        for slot in wanted..self.users {
+            self.connections[slot].active = false;
+            if self.connections[slot].is_idle() {
+                self.close(slot);
+            }
+        }
+        self.users = wanted;
+    }
+
+    fn boundary(&self) -> u64 {
+        self.from + (self.index as u64 + 1) * self.interval
+    }
+
+    /// Hands over finished intervals. The last stays open for late answers.
+    #[inline]
+    fn turn_interval(&mut self, now: u64) {
+        while now >= self.boundary() && self.boundary() < self.to {
+            self.flush();
+            self.index += 1;
+        }
+    }
+
+    fn flush(&mut self) {
+        let mut record = std::mem::take(&mut self.record);
+        record.connect_cost = self.net.connect_cost();
+        let interval =
+            Interval { world: self.place.0, index: self.index, record, open: self.open, pending: self.pending.len() };
+        (self.sink)(interval);
+    }
+}
+
+fn part(total: usize, number: usize, of: usize) -> usize {
+    (total + of - 1 - number.min(of - 1)) / of
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn parts_add_up() {
+        for total in [0, 1, 7, 100] {
+            for of in 1..9 {
+                assert_eq!((0..of).map(|n| part(total, n, of)).sum::<usize>(), total);
+            }
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! Runs an experiment: in every round and level each server has a turn, in random order, so that drift affects all
+//! alike and figures pair up.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use figures::rng::Rng;
+use figures::units::parse_seconds;
+use serde::{Deserialize, Serialize};
+
+use super::Options;
+use super::compare::{self, Comparison};
+use super::dry;
+use super::file::{Lab, Server, Workload};
+use super::probe::{self, Seen};
+use super::servers::{self, Ground, Running, installed, split};
+use crate::bench::execute::watched;
+use crate::engine::job::{Http2, Job, Model, Target, Think, Tls};
+use crate::engine::profile::{Arrivals, Profile};
+use crate::engine::run::{Control, run};
+use crate::interrupt;
+use crate::observe::machine::Machine;
+use crate::observe::processes::Group;
+use crate::report::build;
+use crate::report::model::{Capacity, Point, Round, Verdict};
+use crate::report::verdict::judge;
+
+/// Outcome of an experiment; `report.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results {
+    pub title: String,
+    pub about: String,
+    pub machine: Machine,
+    pub server_cpus: Vec<usize>,
+    pub client_cpus: Vec<usize>,
+    pub rounds: usize,
+    pub seconds: f64,
+    pub base: String,
+    pub servers: Vec<ServerResult>,
+    pub workloads: Vec<WorkloadResult>,
+    pub missing: Vec<String>,
+    pub differences: Vec<String>,
+    #[serde(default)]
+    pub interrupted: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServerResult {
+    pub name: String,
+    pub version: String,
+    pub note: String,
+    pub command: String,
+    pub capacity: Option<Capacity>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorkloadResult {
+    pub name: String,
+    pub quantity: String,
+    pub open_loop: bool,
+    pub requests: Vec<String>,
+    /// One line per server, in the order of [`Results::servers`].
+    pub lines: Vec<Line>,
+    pub comparisons: Vec<Comparison>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Line {
+    pub server: String,
+    pub seen: Option<Seen>,
+    pub points: Vec<Point>,
+    pub bottleneck: String,
+}
+
+/// Processors of servers and client: by option, or the two halves of the machine.
+fn processors(options: &Options, machine: &Machine) -> (Vec<usize>, Vec<usize>) {
+    let half = machine.cpus.div_ceil(2);
+    let or = |given: &[usize], other: Vec<usize>| if given.is_empty() { other } else { given.to_vec() };
+    let client: Vec<usize> = if machine.cpus > 1 { (half..machine.cpus).collect() } else { vec![0] };
+    (or(&options.server_cpus, (0..half).collect()), or(&options.client_cpus, client))
+}
+
+/// Runs or (dry run) describes an experiment; writes to `out`, resolves files from `base`. Fails when it cannot start.
+pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<Option<Results>, String> {
+    let machine = Machine::read();
+    let (server_cpus, client_cpus) = processors(options, &machine);
+    let clash = server_cpus.iter().any(|a| client_cpus.iter().any(|b| machine.share_a_core(*a, *b)));
+    if clash {
+        eprintln!("tidegate lab: servers and client are on threads of the same cores; they will disturb each other");
+    }
+    let ground = Ground::prepare(lab, &out.join("work"), base, &server_cpus)?;
+    if options.dry_run {
+        print!("{}", dry::plan(lab, &ground, &server_cpus, &client_cpus));
+        return Ok(None);
+    }
+    fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
+    ground.build(lab)?;
+    let mut missing = Vec::new();
+    let mut present: Vec<&Server> = Vec::new();
+    for server in &lab.servers {
+        if !server.backend.is_empty() || installed(&ground.fill(&server.command, &server.name)) {
+            present.push(server);
+        } else {
+            missing.push(format!("{}: its program is not installed", server.name));
+        }
+    }
+    let mut backends = Vec::new();
+    for backend in &lab.backends {
+        match ground.start(backend) {
+            Ok(running) => backends.push(running),
+            Err(_) if interrupt::told() => break,
+            Err(why) => return Err(why),
+        }
+    }
+    let mut bench = Bench {
+        lab,
+        ground: &ground,
+        client_cpus: client_cpus.clone(),
+        backends: &backends,
+        rng: Rng::new(options.seed),
+        seed: options.seed,
+    };
+    // Starts each once, to see which servers work and whether their answers agree.
+    let mut seen: Vec<Vec<Option<Seen>>> = Vec::new();
+    present.retain(|server| match bench.look(server) {
+        Ok(answers) => {
+            seen.push(answers);
+            true
+        }
+        Err(why) => {
+            missing.push(format!("{}: {why}", server.name));
+            false
+        }
+    });
+    if present.is_empty() && !interrupt::told() {
+        return Err(format!("no server can be measured: {}", missing.join("; ")));
+    }
+    if interrupt::told() {
+        missing.clear();
+    }
+    missing.iter().for_each(|m| eprintln!("tidegate lab: left out {m}"));
+    let greatest = bench.greatest(&present)?;
+    let rounds = bench.rounds(&present, &greatest)?;
+    drop(backends);
+    Ok(Some(assemble(lab, &ground, &present, &seen, rounds, missing, machine, server_cpus, client_cpus)))
+}
+
+/// Rounds by workload, server and level.
+type Rounds = Vec<Vec<Vec<(f64, Vec<Round>)>>>;
+
+struct Bench<'a> {
+    lab: &'a Lab,
+    ground: &'a Ground,
+    client_cpus: Vec<usize>,
+    backends: &'a [Running],
+    rng: Rng,
+    seed: u64,
+}
+
+impl Bench<'_> {
+    fn start(&self, server: &Server) -> Result<Running, String> {
+        match self.backends.iter().find(|b| b.name == server.backend) {
+            Some(backend) => Ok(Running::backend(&server.name, backend)),
+            None => self.ground.start(server),
+        }
+    }
+
+    fn target(&self, server: &Server, workload: &Workload) -> Target {
+        let port = self.ground.port(&server.name);
+        Target {
+            host: "localhost".into(),
+            port,
+            address: SocketAddr::from(([127, 0, 0, 1], port)),
+            tls: server.tls.then(|| Tls { resume: workload.resume, ..Tls::default() }),
+            unix: None,
+            sources: Vec::new(),
+        }
+    }
+
+    fn job(&self, server: &Server, workload: &Workload, value: f64, seconds: f64, round: usize) -> Job {
+        let arrivals = if workload.arrivals == "fixed" { Arrivals::Fixed } else { Arrivals::Poisson };
+        let think = workload.think.split_once(',').map_or((workload.think.as_str(), false), |(t, _)| (t, true));
+        let think = Think { mean: parse_seconds(think.0).unwrap_or(0.0), random: think.1 };
+        let model = match workload.load.as_str() {
+            "connections" | "users" => Model::Closed { think },
+            "rate" => Model::Open { arrivals },
+            _ => Model::Connections { arrivals, think },
+        };
+        let calls = workload.calls.unwrap_or(u32::from(workload.load == "connection-rate"));
+        let threads = if self.lab.threads == 0 { self.client_cpus.len() } else { self.lab.threads };
+        let timeout = parse_seconds(&workload.timeout).unwrap_or(5.0);
+        let (_, warmup) = self.lab.times();
+        Job {
+            requests: workload.specs(),
+            headers: workload.headers.clone(),
+            model,
+            connections_max: workload.connections,
+            calls,
+            pipeline: workload.streams.unwrap_or(1),
+            http2: workload.streams.map(|_| Http2::default()),
+            warmup,
+            timeout,
+            connect_timeout: timeout,
+            threads: threads.max(1),
+            cores: self.client_cpus.clone(),
+            seed: self.seed.wrapping_add(round as u64 * 7919),
+            interval: (seconds / 20.0).clamp(0.1, 1.0),
+            profile: Profile::constant(value, seconds),
+            ..Job::closed(self.target(server, workload), 1, 1.0)
+        }
+    }
+
+    /// Starts a server, sends each workload's first request once, and stops it.
+    fn look(&self, server: &Server) -> Result<Vec<Option<Seen>>, String> {
+        let running = self.start(server)?;
+        let mut answers = Vec::new();
+        for workload in &self.lab.workloads {
+            if !workload.includes(&server.name) {
+                answers.push(None);
+                continue;
+            }
+            let spec = workload.specs().remove(0);
+            let seen = probe::ask(&self.job(server, workload, 1.0, 1.0, 0), &spec);
+            let seen = seen.map_err(|e| format!("workload `{}`: {e}", workload.name))?;
+            if !spec.expect.allows(seen.status) {
+                return Err(format!("workload `{}`: status {} is not what is expected", workload.name, seen.status));
+            }
+            answers.push(Some(seen));
+        }
+        drop(running);
+        Ok(answers)
+    }
+
+    /// For levels in per cent: the greatest rate of any server in a short closed loop.
+    fn greatest(&self, present: &[&Server]) -> Result<Vec<f64>, String> {
+        let mut out = Vec::new();
+        for workload in &self.lab.workloads {
+            let mut most: f64 = 0.0;
+            if workload.values.iter().any(|v| v.is_share()) {
+                for server in present.iter().filter(|s| workload.includes(&s.name)) {
+                    if interrupt::told() {
+                        break;
+                    }
+                    let _running = match self.start(server) {
+                        Ok(running) => running,
+                        Err(_) if interrupt::told() => break,
+                        Err(why) => return Err(why),
+                    };
+                    let mut job = self.job(server, workload, 64.0, 0.7, 0);
+                    job.model = Model::Closed { think: Think::default() };
+                    let outcome = run(&job, &Control::until(interrupt::flag()), |_| ())?;
+                    let per_second = if workload.load == "connection-rate" {
+                        outcome.total.connections as f64 / outcome.seconds.max(1e-9)
+                    } else {
+                        outcome.rps()
+                    };
+                    most = most.max(per_second);
+                }
+            }
+            out.push(most);
+        }
+        Ok(out)
+    }
+
+    fn rounds(&mut self, present: &[&Server], greatest: &[f64]) -> Result<Rounds, String> {
+        let levels: Vec<Vec<f64>> = self
+            .lab
+            .workloads
+            .iter()
+            .zip(greatest)
+            .map(|(w, g)| w.values.iter().filter_map(|v| v.value(*g)).collect())
+            .collect();
+        let empty = |w: usize| levels[w].iter().map(|v| (*v, Vec::new())).collect::<Vec<_>>();
+        let mut all: Rounds = (0..levels.len()).map(|w| present.iter().map(|_| empty(w)).collect()).collect();
+        let turns: usize = levels.iter().map(Vec::len).sum::<usize>() * present.len() * self.lab.rounds;
+        let mut turn = 0;
+        'all: for round in 0..self.lab.rounds {
+            if interrupt::told() {
+                break;
+            }
+            // Restarts servers every round, so that effects of a start (memory layout, distribution of connections) are
+            // part of the spread.
+            let mut running: Vec<Option<Running>> = present.iter().map(|_| None).collect();
+            if !self.lab.isolate {
+                for (slot, server) in running.iter_mut().zip(present) {
+                    match self.start(server) {
+                        Ok(started) => *slot = Some(started),
+                        Err(_) if interrupt::told() => break 'all,
+                        Err(why) => return Err(why),
+                    }
+                }
+            }
+            for w in 0..levels.len() {
+                let workload = &self.lab.workloads[w];
+                for (l, value) in levels[w].iter().enumerate() {
+                    let mut order: Vec<usize> =
+                        (0..present.len()).filter(|s| workload.includes(&present[*s].name)).collect();
+                    self.rng.shuffle(&mut order);
+                    for s in order {
+                        turn += 1;
+                        progress(turn, turns, &format!("{} {} {}", present[s].name, workload.name, value));
+                        let alone = match &running[s] {
+                            Some(_) => None,
+                            None => match self.start(present[s]) {
+                                Err(_) if interrupt::told() => break 'all,
+                                started => Some(started?),
+                            },
+                        };
+                        let server = alone.as_ref().or(running[s].as_ref()).map_or(0, Running::pid);
+                        let result = self.measure(present[s], workload, *value, round, server)?;
+                        if interrupt::told() {
+                            break 'all;
+                        }
+                        all[w][s][l].1.push(result);
+                    }
+                }
+            }
+        }
+        progress(0, 0, "");
+        Ok(all)
+    }
+
+    fn measure(
+        &self,
+        server: &Server,
+        workload: &Workload,
+        value: f64,
+        round: usize,
+        pid: u32,
+    ) -> Result<Round, String> {
+        let (seconds, _) = self.lab.times();
+        let job = self.job(server, workload, value, seconds, round);
+        let group = Group::by_pids(&[pid]);
+        // A directly addressed backend counts as the server.
+        let pids: Vec<u32> = self.backends.iter().map(Running::pid).filter(|backend| *backend != pid).collect();
+        let mut behind = Group::by_pids(&pids);
+        let before = behind.look(false).cpu;
+        let control = Control::until(interrupt::flag());
+        let seen = watched(Some(group), None, &job, &control.began, || run(&job, &control, |_| ()))?;
+        let used = (behind.look(false).cpu - before) / (seconds + job.warmup).max(1e-9);
+        let mut round = build::round(&seen.outcome, workload.is_open(), &seen.watch, seen.kernel);
+        round.backend_processors = (!pids.is_empty()).then_some(used);
+        round.settle_others(seen.wall);
+        round.interrupted = interrupt::told();
+        Ok(round)
+    }
+}
+
+fn progress(turn: usize, turns: usize, what: &str) {
+    use std::io::IsTerminal as _;
+    if std::io::stderr().is_terminal() {
+        let text = if turns == 0 { "\r\x1b[2K".to_string() } else { format!("\r\x1b[2K{turn}/{turns}  {what}") };
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+}
+
+fn version(server: &Server) -> String {
+    let words = split(&server.version);
+    let Some((program, args)) = words.split_first() else { return String::new() };
+    let Ok(output) = servers::program(program, args).output() else { return String::new() };
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&text).lines().next().unwrap_or("").trim().to_string()
+}
+
+fn assemble(
+    lab: &Lab,
+    ground: &Ground,
+    present: &[&Server],
+    seen: &[Vec<Option<Seen>>],
+    rounds: Rounds,
+    missing: Vec<String>,
+    machine: Machine,
+    server_cpus: Vec<usize>,
+    client_cpus: Vec<usize>,
+) -> Results {
+    let first = present.first().map_or(lab.base.clone(), |s| s.name.clone());
+    let base = if present.iter().any(|s| s.name == lab.base) { lab.base.clone() } else { first };
+    let mut workloads = Vec::new();
+    for (w, (workload, by_server)) in lab.workloads.iter().zip(rounds).enumerate() {
+        let mut lines: Vec<Line> = Vec::new();
+        for (s, levels) in by_server.into_iter().enumerate().filter(|(s, _)| workload.includes(&present[*s].name)) {
+            let points: Vec<Point> = levels
+                .into_iter()
+                .filter(|(_, rounds)| !rounds.is_empty())
+                .map(|(value, rounds)| Point { value, verdict: judge(&rounds, workload.is_open()), rounds })
+                .collect();
+            let bottleneck = compare::bottleneck(&points, server_cpus.len(), &machine);
+            lines.push(Line { server: present[s].name.clone(), seen: seen[s][w].clone(), points, bottleneck });
+        }
+        let comparisons = compare::pairs(&lines, &base, workload.is_open());
+        workloads.push(WorkloadResult {
+            name: workload.name.clone(),
+            quantity: workload.quantity().into(),
+            open_loop: workload.is_open(),
+            requests: workload.specs().iter().map(|r| format!("{} {}", r.method, r.path)).collect(),
+            lines,
+            comparisons,
+        });
+    }
+    let capacity = |name: &str| {
+        let line = workloads.first()?.lines.iter().find(|l: &&Line| l.server == name)?;
+        build::greatest(&line.points)
+    };
+    Results {
+        title: lab.title.clone(),
+        about: lab.about.trim().to_string(),
+        rounds: lab.rounds,
+        seconds: lab.times().0,
+        servers: present
+            .iter()
+            .map(|s| ServerResult {
+                name: s.name.clone(),
+                version: version(s),
+                note: s.note.clone(),
+                command: if s.backend.is_empty() {
+                    ground.fill(&s.command, &s.name)
+                } else {
+                    format!("(the backend {} itself)", s.backend)
+                }
+                .replace(&ground.directory.display().to_string(), "@DIR@"),
+                capacity: capacity(&s.name),
+            })
+            .collect(),
+        differences: compare::differences(&workloads, &base),
+        base,
+        workloads,
+        missing,
+        machine,
+        server_cpus,
+        client_cpus,
+        interrupted: interrupt::told(),
+    }
+}
+
+pub fn line_verdict(line: &Line) -> Option<&Verdict> {
+    line.points.iter().map(|p| &p.verdict).find(|v| v.word != "valid").or(line.points.first().map(|p| &p.verdict))
+}

@@ -1,0 +1,105 @@
+//! `tidegate lab FILE`: experiments with servers, workloads, sweeps and rounds from one file.
+//! [`file`] is the format, [`servers`] starts and stops processes, [`conduct`] runs the turns, [`compare`] judges
+//! pairs, [`report`] draws.
+
+pub mod answer;
+pub mod compare;
+pub mod conduct;
+pub mod dry;
+pub mod file;
+pub mod probe;
+pub mod report;
+pub mod servers;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+
+use crate::bench::{FAILED, OK, USAGE};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate lab examples/lab/requests-against-connections.toml
+  tidegate lab examples/lab/static-servers.toml --rounds 5 --duration 3s --out results
+  tidegate lab examples/lab/static-servers.toml --only nginx,h2o --quick
+
+The output directory contains report.html, report.json, report.csv and every plot as an SVG file. Servers that are not installed are
+skipped with a message. All servers listen on 127.0.0.1 only and are stopped at the end.
+
+Exit status: 0 success; 2 wrong arguments; 4 the experiment failed; 130, 143 stopped by INT or TERM, with a report of the results
+so far.";
+
+/// See `--help`.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "tidegate lab", about = "Runs experiments: servers, workloads, sweeps, paired rounds", after_help = EXAMPLES)]
+pub struct Options {
+    /// Lab file (TOML).
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Output directory [default: the file's name with `-results`].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Run only these servers, by name or words of it.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Run only these workloads, by name or words of it.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub workloads: Vec<String>,
+    /// Override the file's number of rounds.
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<usize>,
+    /// Override the file's duration of a point.
+    #[arg(long, value_name = "TIME", value_parser = crate::bench::cli::time)]
+    pub duration: Option<f64>,
+    /// CPUs of the servers and of the client [default: the first half and the second half].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub server_cpus: Vec<usize>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub client_cpus: Vec<usize>,
+    /// Print commands, files, ports and the estimated duration; start and write nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Run one short round, to test the lab file.
+    #[arg(long)]
+    pub quick: bool,
+    /// Random seed for the order of turns.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Runs `tidegate lab` with the arguments after the subcommand's name; returns the exit status.
+pub fn main(args: Vec<OsString>) -> i32 {
+    let args = std::iter::once(OsString::from("tidegate lab")).chain(args);
+    let options = match Options::try_parse_from(args) {
+        Ok(options) => options,
+        Err(e) => {
+            let _ = e.print();
+            return if e.use_stderr() { USAGE } else { OK };
+        }
+    };
+    crate::interrupt::watch();
+    match run(&options) {
+        Ok(()) => crate::interrupt::status().unwrap_or(OK),
+        Err(message) => {
+            eprintln!("tidegate lab: {message}");
+            FAILED
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<(), String> {
+    let text = crate::bench::requests::read(&options.file)?;
+    let mut lab = file::read(&text).map_err(|e| format!("{}: {e}", options.file.display()))?;
+    file::adapt(&mut lab, options)?;
+    let out = options.out.clone().unwrap_or_else(|| {
+        let stem = options.file.file_stem().map_or("lab".into(), |s| s.to_string_lossy().into_owned());
+        PathBuf::from(format!("{stem}-results"))
+    });
+    let base = options.file.parent().unwrap_or(Path::new("."));
+    let Some(results) = conduct::conduct(&lab, options, &out, base)? else { return Ok(()) };
+    report::write(&results, &out)?;
+    let page = out.join("report.html");
+    crate::bench::say(&format!("{}\n{}\n", report::text(&results), page.display()));
+    Ok(())
+}

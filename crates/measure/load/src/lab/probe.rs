@@ -1,0 +1,124 @@
+//! One request to a server, to check before timing that all serve equal content.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use figures::rng::Rng;
+use rustls::{ClientConnection, StreamOwned};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::job::Job;
+use crate::engine::request::{Expect, Fnv, Prepared, RequestSpec};
+use crate::engine::session::Variables;
+use crate::engine::tls;
+use crate::protocol::h1::H1;
+use crate::protocol::h2::H2;
+use crate::protocol::{Encoded, Event, Protocol};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    pub status: u16,
+    /// Bytes of the body, its FNV-1a hash, bytes of the head.
+    pub length: u64,
+    pub hash: String,
+    pub head: u64,
+}
+
+/// Requests once over a fresh connection in the job's protocol. Fails without a complete answer within five seconds.
+pub fn ask(job: &Job, spec: &RequestSpec) -> Result<Seen, String> {
+    fetch(job, spec).map(|(seen, _)| seen)
+}
+
+/// [`ask`] with the start of the body.
+pub fn fetch(job: &Job, spec: &RequestSpec) -> Result<(Seen, Vec<u8>), String> {
+    let limit = Some(LIMIT);
+    // An expectation makes the protocol show the body, for its hash.
+    let shown = RequestSpec { expect: Expect { contains: Some(String::new()), ..Expect::default() }, ..spec.clone() };
+    let request = Prepared::new(&shown, &job.target.authority(), &job.headers, false)?;
+    if let Some(path) = &job.target.unix {
+        let stream = UnixStream::connect(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let limits = stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit));
+        return limits.map_err(|e| e.to_string()).and_then(|()| speak(stream, request, job));
+    }
+    let stream = TcpStream::connect_timeout(&job.target.address, LIMIT).map_err(|e| e.to_string())?;
+    let limits = stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit));
+    limits.map_err(|e| e.to_string()).and_then(|()| speak(stream, request, job))
+}
+
+fn speak<S: Read + Write>(stream: S, request: Prepared, job: &Job) -> Result<(Seen, Vec<u8>), String> {
+    match job.http2 {
+        None => secure::<H1, S>(stream, &request, job),
+        Some(_) => secure::<H2, S>(stream, &request.for_http2(job.target.tls.is_some()), job),
+    }
+}
+
+fn secure<P: Protocol, S: Read + Write>(stream: S, request: &Prepared, job: &Job) -> Result<(Seen, Vec<u8>), String> {
+    let Some(spec) = &job.target.tls else { return exchange::<P>(stream, request, job) };
+    let client = tls::client(spec, &job.target.host, &[P::NAME])?;
+    let connection = ClientConnection::new(client.config, client.name).map_err(|e| e.to_string())?;
+    exchange::<P>(StreamOwned::new(connection, stream), request, job)
+}
+
+const LIMIT: Duration = Duration::from_secs(5);
+const BODY_MAX: usize = 4 * 1024 * 1024;
+
+fn exchange<P: Protocol>(
+    mut stream: impl Read + Write,
+    request: &Prepared,
+    job: &Job,
+) -> Result<(Seen, Vec<u8>), String> {
+    let mut body = Vec::new();
+    let mut shared = P::shared(job, std::slice::from_ref(request));
+    let (mut core, mut output) = (P::new(&shared), Vec::new());
+    let bytes = match core.submit(request, 0, &Variables::default(), &mut Rng::new(1), &mut output) {
+        Encoded::Ready(bytes) => bytes.to_vec(),
+        Encoded::Written => output,
+        Encoded::Kept => Vec::new(),
+    };
+    stream.write_all(&bytes).and_then(|()| stream.flush()).map_err(|e| e.to_string())?;
+    let (mut buffer, mut fnv) = (vec![0; 65536], Fnv::default());
+    let seen = |a: crate::protocol::Answer, fnv: Fnv| Seen {
+        status: a.status,
+        length: a.body,
+        hash: format!("{:016x}", fnv.0),
+        head: a.overhead,
+    };
+    loop {
+        while !core.output().is_empty() {
+            let n = stream.write(core.output()).map_err(|e| e.to_string())?;
+            core.advance(n);
+        }
+        stream.flush().map_err(|e| e.to_string())?;
+        let n = stream.read(&mut buffer).map_err(|e| e.to_string())?;
+        if n == 0 {
+            let answer = core.end_of_input().map_err(|c| c.word().to_string())?;
+            return answer.map(|a| (seen(a, fnv), body)).ok_or_else(|| "no answer".into());
+        }
+        let mut at = 0;
+        while at < n || core.is_due() {
+            let step = core.receive(&buffer[at..n], &mut shared).map_err(|c| c.word().to_string())?;
+            match step.event {
+                Event::More => {}
+                Event::Body { range, .. } => {
+                    let bytes = &buffer[at..n][range];
+                    fnv.update(bytes);
+                    body.extend_from_slice(&bytes[..bytes.len().min(BODY_MAX - body.len().min(BODY_MAX))]);
+                }
+                Event::Answer(answer) => {
+                    if P::MULTIPLEXED {
+                        core.take_body(&mut body);
+                        fnv.update(&body);
+                        body.truncate(BODY_MAX);
+                    }
+                    return Ok((seen(answer, fnv), body));
+                }
+                Event::Failed { class, .. } => return Err(class.word().into()),
+                Event::Unprocessed { .. } => return Err("the server did not process the request".into()),
+                Event::Began { .. } | Event::Room => {}
+            }
+            at += step.consumed;
+        }
+    }
+}

@@ -1,0 +1,539 @@
+//! Report of an experiment: page, text, table and plots.
+
+use std::fs;
+use std::path::Path;
+
+use figures::page::{Page, Tone};
+use figures::plot::{Axis, Mark, Plot, Point as Dot, Series};
+use figures::table::Table;
+use figures::units::{Unit, bytes, count, seconds, significant};
+
+use super::answer;
+use super::conduct::{Line, Results, WorkloadResult, line_verdict};
+use crate::report::html::tone;
+use crate::report::model::{Point, Round, Times};
+use crate::report::plots;
+use crate::report::text::{grouped, middle};
+
+/// Writes report.html, report.json, report.csv and the plots. Errors name the file.
+pub fn write(results: &Results, out: &Path) -> Result<(), String> {
+    let save = |name: &str, content: String| {
+        let path = out.join(name);
+        fs::write(&path, content).map_err(|e| format!("{}: {e}", path.display()))
+    };
+    save("report.html", page(results))?;
+    save("report.json", serde_json::to_string(results).unwrap_or_default() + "\n")?;
+    save("report.csv", csv(results))?;
+    for workload in &results.workloads {
+        save(&format!("{}-answer.svg", slug(&workload.name)), answer::picture(workload).svg_file())?;
+        for (name, plot, _) in figures(workload, results.rounds) {
+            save(&format!("{}-{name}.svg", slug(&workload.name)), plot.svg_file())?;
+        }
+    }
+    Ok(())
+}
+
+fn slug(name: &str) -> String {
+    let text: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    text.split('-').filter(|p| !p.is_empty()).collect::<Vec<_>>().join("-")
+}
+
+pub fn text(results: &Results) -> String {
+    let mut out = format!("{}\n", results.title);
+    if results.interrupted {
+        out.push_str("stopped before the end: the figures cover the time until then\n");
+    }
+    for w in &results.workloads {
+        out.push_str(&format!("\n{}: {}\n", w.name, answer::sentence(w)));
+    }
+    if let Some(state) = answer::machine(results) {
+        out.push_str(&format!("\n{state}\n"));
+    }
+    for w in &results.workloads {
+        out.push_str(&format!("\n{} ({})\n", w.name, w.quantity));
+        out.push_str(&level_table(w).text());
+        for line in &w.lines {
+            out.push_str(&format!("  {}: {}\n", line.server, line.bottleneck));
+        }
+        for c in w.comparisons.iter().filter(|c| c.value.is_none()) {
+            out.push_str(&format!("  {}: {}\n", c.server, c.sentence));
+        }
+    }
+    for d in &results.differences {
+        out.push_str(&format!("differs: {d}\n"));
+    }
+    out
+}
+
+fn interval(point: &Point, of: fn(&Round) -> Option<f64>, write: impl Fn(f64) -> String) -> String {
+    point.interval(of).map_or("–".into(), |i| write(i.mid))
+}
+
+fn level_table(w: &WorkloadResult) -> Table {
+    let mut table = Table::new(&[
+        "<server",
+        &w.quantity,
+        "requests/s",
+        "± 95 %",
+        "mean",
+        "deviation",
+        "p50",
+        "p99",
+        "max",
+        "errors",
+        "CPU/request",
+        "processors",
+        "memory",
+        "<verdict",
+    ]);
+    for line in &w.lines {
+        for p in &line.points {
+            let time = |f: fn(&Round) -> Option<f64>| interval(p, f, seconds);
+            table.row([
+                line.server.clone(),
+                grouped(p.value),
+                grouped(p.rps().mid),
+                if p.rounds.len() > 1 { Unit::Share.write(p.rps().relative_half_width()) } else { "–".into() },
+                time(|r| r.latency.as_ref().map(|t| t.mean)),
+                time(|r| r.latency.as_ref().map(|t| t.deviation)),
+                time(|r| r.latency.as_ref().map(|t| t.p50)),
+                time(|r| r.latency.as_ref().map(|t| t.p99)),
+                time(|r| r.latency.as_ref().map(|t| t.max)),
+                interval(p, |r| Some(r.error_share()), |v| Unit::Share.write(v)),
+                time(|r| r.server.as_ref()?.cpu_per_request),
+                interval(p, |r| r.server.as_ref().map(|s| s.processors), |v| format!("{v:.2}")),
+                interval(p, |r| r.server.as_ref().map(|s| s.memory_peak), bytes),
+                p.verdict.word.clone(),
+            ]);
+        }
+    }
+    table
+}
+
+fn page(results: &Results) -> String {
+    let mut page = Page::new(&results.title);
+    if results.interrupted {
+        page.note(Tone::Warning, "Stopped before the end.", "The figures cover the time until then.");
+    }
+    let many = results.workloads.len() > 1;
+    for w in &results.workloads {
+        if many {
+            page.subheading(&w.name);
+        }
+        page.answer(&answer::sentence(w));
+        if is_line(w) {
+            let plot = answer::picture(w);
+            page.picture(&plot.first_figure(), &plots::caption(&plot, results.rounds));
+        } else if let Some((_, plot, caption)) = figures(w, results.rounds).into_iter().next() {
+            page.picture(&plot.first_figure(), &caption);
+        }
+    }
+    if let Some(state) = answer::machine(results) {
+        page.note(Tone::Warning, "The machine was not quiet.", &state);
+    }
+    for paragraph in results.about.split("\n\n").filter(|p| !p.trim().is_empty()) {
+        page.paragraph(paragraph.trim());
+    }
+    for w in &results.workloads {
+        page.heading(&w.name);
+        page.paragraph(&w.requests.join(", "));
+        let skip = usize::from(!is_line(w));
+        let list: Vec<(String, String)> = figures(w, results.rounds)
+            .into_iter()
+            .skip(skip)
+            .map(|(_, plot, caption)| (plot.figure(), caption))
+            .collect();
+        page.figures(&list);
+        let table = level_table(w);
+        let words: Vec<&Point> = w.lines.iter().flat_map(|l| &l.points).collect();
+        let last = table.heads.len() - 1;
+        page.table_with(&table, |r, c| (c == last).then(|| tone(&words[r].verdict)));
+        let overall = comparison_table(w, false);
+        if !overall.rows.is_empty() {
+            page.subheading("In pairs, over all levels");
+            page.table_with(&overall, |r, c| {
+                (c + 1 == overall.heads.len()).then(|| ranked(&overall.rows[r][c])).flatten()
+            });
+        }
+        let comparisons = comparison_table(w, true);
+        if !comparisons.rows.is_empty() {
+            page.fold("In pairs, level by level", |page| page.table(&comparisons));
+        }
+    }
+    page.heading("Doubts");
+    for w in &results.workloads {
+        if many {
+            page.subheading(&w.name);
+        }
+        for line in &w.lines {
+            let tone = line_verdict(line).map_or(Tone::Neutral, tone);
+            page.note(tone, &format!("{}.", line.server), &line.bottleneck);
+        }
+        reasons(&mut page, w);
+    }
+    for m in &results.missing {
+        page.note(Tone::Neutral, "Left out.", m);
+    }
+    for d in &results.differences {
+        page.note(Tone::Warning, "Different answers.", d);
+    }
+    environment(&mut page, results);
+    page.html()
+}
+
+fn is_line(w: &WorkloadResult) -> bool {
+    w.lines.len() == 1 || w.lines.iter().any(|l| l.points.len() != 1)
+}
+
+fn ranked(word: &str) -> Option<Tone> {
+    match word {
+        "better" => Some(Tone::Good),
+        "worse" => Some(Tone::Bad),
+        _ => None,
+    }
+}
+
+fn reasons(page: &mut Page, w: &WorkloadResult) {
+    let mut text = String::new();
+    for line in &w.lines {
+        for p in line.points.iter().filter(|p| p.verdict.word != "valid") {
+            text.push_str(&format!("{} at {}: {}\n", line.server, grouped(p.value), p.verdict.reasons.join("; ")));
+        }
+    }
+    if !text.is_empty() {
+        page.details("Points that are not valid, and why", text.trim_end());
+    }
+}
+
+fn comparison_table(w: &WorkloadResult, levels: bool) -> Table {
+    let mut table = Table::new(&[
+        "<server",
+        "<against",
+        "<figure",
+        &w.quantity,
+        "ratio",
+        "95 % from",
+        "to",
+        "robust",
+        "pairs",
+        "<so",
+    ]);
+    for c in w.comparisons.iter().filter(|c| levels == c.value.is_some()) {
+        let end = |value: f64| if c.has_interval() { significant(value) } else { "–".into() };
+        table.row([
+            c.server.clone(),
+            c.base.clone(),
+            c.figure.clone(),
+            c.value.map_or("all".into(), grouped),
+            significant(c.ratio.mid),
+            end(c.ratio.low),
+            end(c.ratio.high),
+            significant(c.robust),
+            c.pairs.to_string(),
+            c.so.clone(),
+        ]);
+    }
+    table
+}
+
+fn environment(page: &mut Page, results: &Results) {
+    page.heading("How it was measured");
+    page.paragraph(&format!(
+        "{}. Servers on processors {:?}, client on {:?}, over loopback: no network card, no interrupts, segments of up to 64 kB; figures \
+         of this kind compare servers with each other and say nothing about a network.",
+        results.machine.sentence(),
+        results.server_cpus,
+        results.client_cpus
+    ));
+    page.paragraph(&format!(
+        "{} rounds of {} a point. In each round the servers were started afresh; at each level they took turns in random order. \
+         Intervals are over rounds, ratios over pairs of neighbouring turns. Answers were compared before the first round.",
+        results.rounds,
+        seconds(results.seconds)
+    ));
+    let mut table = Table::new(&["<server", "<version", "<command", "<note"]);
+    for s in &results.servers {
+        table.row([s.name.clone(), s.version.clone(), s.command.clone(), s.note.clone()]);
+    }
+    page.table(&table);
+    let mut table = Table::new(&["<workload", "<server", "status", "body bytes", "<hash", "head bytes"]);
+    for w in &results.workloads {
+        for l in &w.lines {
+            if let Some(s) = &l.seen {
+                table.row([
+                    w.name.clone(),
+                    l.server.clone(),
+                    s.status.to_string(),
+                    s.length.to_string(),
+                    s.hash.clone(),
+                    s.head.to_string(),
+                ]);
+            }
+        }
+    }
+    page.subheading("Responses");
+    page.table(&table);
+}
+
+fn csv(results: &Results) -> String {
+    let mut table = Table::new(&[
+        "<workload",
+        "<server",
+        "value",
+        "round",
+        "<verdict",
+        "rps",
+        "good_rps",
+        "offered",
+        "connections_per_s",
+        "mean_s",
+        "deviation_s",
+        "p50_s",
+        "p90_s",
+        "p99_s",
+        "p999_s",
+        "max_s",
+        "errors",
+        "server_cpu_per_request_s",
+        "server_processors",
+        "server_memory_peak_bytes",
+        "backend_processors",
+        "client_busy",
+    ]);
+    for w in &results.workloads {
+        for l in &w.lines {
+            for p in &l.points {
+                for (i, r) in p.rounds.iter().enumerate() {
+                    table.row(csv_row(w, l, p, i, r));
+                }
+            }
+        }
+    }
+    table.csv()
+}
+
+fn csv_row(w: &WorkloadResult, l: &Line, p: &Point, i: usize, r: &Round) -> Vec<String> {
+    let time = |f: fn(&Times) -> f64| r.latency.as_ref().map_or(String::new(), |t| format!("{:.9}", f(t)));
+    let server = |f: fn(&crate::report::model::ServerUse) -> f64| {
+        r.server.as_ref().map_or(String::new(), |s| format!("{:.9}", f(s)))
+    };
+    vec![
+        w.name.clone(),
+        l.server.clone(),
+        p.value.to_string(),
+        (i + 1).to_string(),
+        p.verdict.word.clone(),
+        format!("{:.1}", r.rps),
+        format!("{:.1}", r.good_rps),
+        format!("{:.1}", r.offered),
+        format!("{:.1}", r.connections_per_second),
+        time(|t| t.mean),
+        time(|t| t.deviation),
+        time(|t| t.p50),
+        time(|t| t.p90),
+        time(|t| t.p99),
+        time(|t| t.p999),
+        time(|t| t.max),
+        r.failures.values().sum::<u64>().to_string(),
+        r.server.as_ref().and_then(|s| s.cpu_per_request).map_or(String::new(), |c| format!("{c:.9}")),
+        server(|s| s.processors),
+        server(|s| s.memory_peak),
+        r.backend_processors.map_or(String::new(), |b| format!("{b:.3}")),
+        format!("{:.3}", r.client_busy.iter().copied().fold(0.0, f64::max)),
+    ]
+}
+
+fn figures(w: &WorkloadResult, rounds: usize) -> Vec<(&'static str, Plot, String)> {
+    let bars = match rounds {
+        0 | 1 => "One round.".to_string(),
+        2 => "Means of 2 rounds.".to_string(),
+        n => format!("Means of {n} rounds; bars are 95 % intervals."),
+    };
+    let mut out = Vec::new();
+    let single = w.lines.len() == 1;
+    let rate = |r: &Round| Some(r.good_rps);
+    let mean = |r: &Round| r.latency.as_ref().map(|t| t.mean);
+    let p99 = |r: &Round| r.latency.as_ref().map(|t| t.p99);
+    let deviation = |r: &Round| r.latency.as_ref().map(|t| t.deviation);
+    if !single && w.lines.iter().all(|l| l.points.len() == 1) {
+        return bar_figures(w, &bars);
+    }
+    if single {
+        let mut plot = lines(
+            w,
+            &format!("Requests/s and latency against {}", w.quantity),
+            "requests per second",
+            Unit::PerSecond,
+            rate,
+            false,
+        );
+        plot.y2 = Some(Axis::linear("latency", Unit::Seconds));
+        plot.series[0].name = "requests/s".into();
+        plot.series.push(Series::new("mean latency", Mark::Line, dots(&w.lines[0], mean)).right());
+        plot.series.push(Series::new("p99", Mark::Line, dots(&w.lines[0], p99)).right().dashed());
+        out.push(("rate-and-latency", plot, bars.clone()));
+    } else {
+        out.push((
+            "rate",
+            lines(
+                w,
+                &format!("Right answers/s against {}", w.quantity),
+                "requests per second",
+                Unit::PerSecond,
+                rate,
+                false,
+            ),
+            bars.clone(),
+        ));
+        out.push((
+            "latency",
+            lines(w, &format!("Mean latency against {}", w.quantity), "latency", Unit::Seconds, mean, true),
+            bars.clone(),
+        ));
+        out.push((
+            "p99",
+            lines(w, &format!("p99 against {}", w.quantity), "latency", Unit::Seconds, p99, true),
+            bars.clone(),
+        ));
+    }
+    if w.open_loop {
+        let samples: u64 = w
+            .lines
+            .iter()
+            .flat_map(|l| &l.points)
+            .flat_map(|p| &p.rounds)
+            .filter_map(|r| r.latency.as_ref())
+            .map(|t| t.count)
+            .sum();
+        let caption = format!(
+            "Standard deviation of the reply time; it grows with saturation. {} samples in total.",
+            count(samples as f64)
+        );
+        out.push((
+            "deviation",
+            lines(
+                w,
+                &format!("Deviation of reply time against {}", w.quantity),
+                "deviation",
+                Unit::Seconds,
+                deviation,
+                true,
+            ),
+            caption,
+        ));
+    }
+    let memory = |r: &Round| r.server.as_ref().map(|s| s.memory_peak);
+    let cpu = |r: &Round| r.server.as_ref()?.cpu_per_request;
+    if w.lines.iter().any(|l| l.points.iter().any(|p| p.interval(memory).is_some())) {
+        out.push((
+            "memory",
+            lines(
+                w,
+                &format!("Server's memory against {}", w.quantity),
+                "memory",
+                Unit::Bytes,
+                memory,
+                spans(w, memory, 8.0),
+            ),
+            "Peak of the proportional set size of all its processes.".into(),
+        ));
+        out.push((
+            "cpu",
+            lines(
+                w,
+                &format!("Server's CPU time a request against {}", w.quantity),
+                "CPU time",
+                Unit::Seconds,
+                cpu,
+                // A server with hardly any answers has an enormous value.
+                spans(w, cpu, 8.0),
+            ),
+            "User and system time of all its processes.".into(),
+        ));
+    }
+    let curves: Vec<(String, &Times)> = w
+        .lines
+        .iter()
+        .filter_map(|l| {
+            let point = l.points.get(l.points.len() / 2)?;
+            Some((l.server.clone(), middle(point)?.latency.as_ref()?))
+        })
+        .collect();
+    let at = w.lines.first().and_then(|l| l.points.get(l.points.len() / 2)).map_or(0.0, |p| p.value);
+    out.push((
+        "percentiles",
+        plots::percentiles(&curves),
+        format!("At {} {}, the round of the median rate.", grouped(at), w.quantity),
+    ));
+    out
+}
+
+fn bar_figures(w: &WorkloadResult, caption: &str) -> Vec<(&'static str, Plot, String)> {
+    let level = w.lines.first().and_then(|l| l.points.first()).map_or(0.0, |p| p.value);
+    let figures: [(&str, &str, Unit, fn(&Round) -> Option<f64>); 4] = [
+        ("rate", "Right answers/s", Unit::PerSecond, |r| Some(r.good_rps)),
+        ("cpu", "Server's CPU time a request", Unit::Seconds, |r| r.server.as_ref()?.cpu_per_request),
+        ("p99", "Latency at p99", Unit::Seconds, |r| r.latency.as_ref().map(|t| t.p99)),
+        ("memory", "Server's memory", Unit::Bytes, |r| r.server.as_ref().map(|s| s.memory_peak)),
+    ];
+    figures
+        .into_iter()
+        .map(|(name, title, unit, of)| {
+            let names = w.lines.iter().map(|l| l.server.clone()).collect();
+            let title = format!("{title} at {} {}", grouped(level), w.quantity);
+            let mut plot = Plot::new(&title, Axis::names("", names), Axis::linear(unit_word(unit), unit));
+            plot.height = 300.0;
+            let bar = |(i, line)| dots(line, of).into_iter().map(move |d| Dot { x: i as f64, ..d });
+            plot.series.push(Series::new("", Mark::Bars, w.lines.iter().enumerate().flat_map(bar).collect()));
+            (name, plot, caption.to_string())
+        })
+        .collect()
+}
+
+fn unit_word(unit: Unit) -> &'static str {
+    match unit {
+        Unit::PerSecond => "requests per second",
+        Unit::Bytes => "memory",
+        _ => "time",
+    }
+}
+
+fn dots(line: &Line, of: impl Fn(&Round) -> Option<f64>) -> Vec<Dot> {
+    line.points.iter().filter_map(|p| plots::dot(p, &of)).collect()
+}
+
+/// Tells whether the figure spans more than `factor` and needs a logarithmic axis.
+fn spans(w: &WorkloadResult, of: impl Fn(&Round) -> Option<f64>, factor: f64) -> bool {
+    let values: Vec<f64> = w.lines.iter().flat_map(|l| dots(l, &of)).map(|d| d.y).filter(|v| *v > 0.0).collect();
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    values.iter().copied().fold(0.0, f64::max) / low > factor
+}
+
+fn lines(
+    w: &WorkloadResult,
+    title: &str,
+    label: &str,
+    unit: Unit,
+    of: impl Fn(&Round) -> Option<f64> + Copy,
+    log: bool,
+) -> Plot {
+    let values: Vec<f64> = w.lines.iter().flat_map(|l| l.points.iter().map(|p| p.value)).collect();
+    let (low, high) = values.iter().fold((f64::INFINITY, 0.0f64), |(a, b), v| (a.min(*v), b.max(*v)));
+    let x = if low > 0.0 && high / low > 20.0 {
+        Axis::log(&w.quantity, Unit::Count)
+    } else {
+        Axis::linear(&w.quantity, Unit::Count)
+    };
+    let y = if log { Axis::log(label, unit) } else { Axis::linear(label, unit) };
+    let mut plot = Plot::new(title, x, y);
+    for line in &w.lines {
+        let mut points = dots(line, of);
+        if log {
+            // A logarithmic axis cannot show an interval's end at zero.
+            points.iter_mut().for_each(|p| p.low = p.low.max(p.y * 0.1));
+        }
+        plot.series.push(Series::new(&line.server, Mark::Line, points));
+    }
+    plot
+}

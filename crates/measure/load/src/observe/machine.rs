@@ -1,0 +1,91 @@
+//! Description of the measuring machine.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    pub kernel: String,
+    pub processor: String,
+    pub cpus: usize,
+    /// Processors that share a core, as the system lists them.
+    pub siblings: Vec<String>,
+    pub memory: f64,
+    pub ports: usize,
+}
+
+impl Machine {
+    pub fn read() -> Machine {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let cpuinfo = read("/proc/cpuinfo");
+        let processor = cpuinfo.lines().find_map(|l| l.strip_prefix("model name")?.split_once(':').map(|x| x.1.trim()));
+        let cpus = cpuinfo.lines().filter(|l| l.starts_with("processor")).count();
+        let mut siblings: Vec<String> = (0..cpus)
+            .map(|c| read(&format!("/sys/devices/system/cpu/cpu{c}/topology/thread_siblings_list")).trim().to_string())
+            .filter(|s| !s.is_empty())
+            .collect();
+        siblings.dedup();
+        siblings.sort();
+        siblings.dedup();
+        let memory = read("/proc/meminfo")
+            .lines()
+            .find_map(|l| l.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<f64>().ok());
+        let range: Vec<usize> =
+            read("/proc/sys/net/ipv4/ip_local_port_range").split_whitespace().filter_map(|t| t.parse().ok()).collect();
+        Machine {
+            kernel: read("/proc/sys/kernel/osrelease").trim().into(),
+            processor: processor.unwrap_or("unknown processor").into(),
+            cpus: cpus.max(1),
+            siblings,
+            memory: memory.unwrap_or(0.0) * 1024.0,
+            ports: match range[..] {
+                [low, high] => high.saturating_sub(low) + 1,
+                _ => 28_232,
+            },
+        }
+    }
+
+    pub fn sentence(&self) -> String {
+        let shared = self.siblings.iter().filter(|s| s.contains([',', '-'])).count();
+        let smt = if shared > 0 { format!(", {shared} cores with two threads") } else { String::new() };
+        format!(
+            "{} × {}{smt}, {} of memory, Linux {}",
+            self.cpus,
+            self.processor,
+            figures::units::bytes(self.memory),
+            self.kernel
+        )
+    }
+
+    /// Tells whether two processors are threads of one core, where pinned sides of a test would compete.
+    pub fn share_a_core(&self, a: usize, b: usize) -> bool {
+        a != b && self.siblings.iter().any(|s| in_list(s, a) && in_list(s, b))
+    }
+}
+
+fn in_list(list: &str, cpu: usize) -> bool {
+    list.split(',').any(|part| match part.split_once('-') {
+        Some((low, high)) => low.parse().is_ok_and(|l: usize| l <= cpu) && high.parse().is_ok_and(|h: usize| cpu <= h),
+        None => part.parse() == Ok(cpu),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_processors() {
+        let m = Machine::read();
+        assert!(m.cpus >= 1 && m.memory > 1e6 && m.ports > 100);
+        assert!(m.sentence().contains("Linux"));
+    }
+
+    #[test]
+    fn siblings() {
+        let m = Machine { siblings: vec!["0,4".into(), "1-2".into()], ..Machine::default() };
+        assert!(m.share_a_core(0, 4) && m.share_a_core(1, 2));
+        assert!(!m.share_a_core(0, 1) && !m.share_a_core(0, 0));
+    }
+}

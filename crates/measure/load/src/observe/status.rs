@@ -1,0 +1,197 @@
+//! Status of a server: nginx's `stub_status` page (ngx_http_stub_status_module), or Prometheus metrics.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bench::requests::Url;
+use crate::engine::job::{Job, Target, Tls};
+use crate::engine::request::RequestSpec;
+use crate::lab::probe;
+
+/// Counters since the server's start, and present values; `None` if not on the page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Accepted and handled connections, and requests.
+    pub accepted: Option<f64>,
+    pub handled: Option<f64>,
+    pub requests: Option<f64>,
+    /// Present connections: all, and by state.
+    pub active: Option<f64>,
+    pub reading: Option<f64>,
+    pub writing: Option<f64>,
+    pub waiting: Option<f64>,
+    /// CPU seconds and resident bytes (metrics only).
+    pub cpu: Option<f64>,
+    pub memory: Option<f64>,
+}
+
+/// Metric names of each figure: of the nginx exporter, client libraries, and others.
+const NAMES: [(&str, &[&str]); 9] = [
+    (
+        "accepted",
+        &["tidegate_connections_accepted_total", "nginx_connections_accepted", "nginx_connections_accepted_total"],
+    ),
+    (
+        "handled",
+        &["tidegate_connections_handled_total", "nginx_connections_handled", "nginx_connections_handled_total"],
+    ),
+    (
+        "requests",
+        &[
+            "tidegate_http_requests_total",
+            "nginx_http_requests_total",
+            "http_requests_total",
+            "haproxy_process_requests_total",
+        ],
+    ),
+    ("active", &["tidegate_connections_active", "nginx_connections_active"]),
+    ("reading", &["tidegate_connections_reading", "nginx_connections_reading"]),
+    ("writing", &["tidegate_connections_writing", "nginx_connections_writing"]),
+    ("waiting", &["tidegate_connections_waiting", "nginx_connections_waiting"]),
+    ("cpu", &["process_cpu_seconds_total"]),
+    ("memory", &["process_resident_memory_bytes"]),
+];
+
+impl Status {
+    pub fn parse(text: &str) -> Result<Status, String> {
+        let status = if text.starts_with("Active connections:") { Status::stub(text) } else { Status::metrics(text) };
+        if status == Status::default() {
+            return Err("the page is neither stub_status nor metrics (location = /status { stub_status; })".into());
+        }
+        Ok(status)
+    }
+
+    fn stub(text: &str) -> Status {
+        let mut status = Status::default();
+        let mut lines = text.lines();
+        let number = |word: Option<&str>| word.and_then(|w| w.parse::<f64>().ok());
+        while let Some(line) = lines.next() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                ["Active", "connections:", n] => status.active = number(Some(n)),
+                ["server", "accepts", "handled", "requests", ..] => {
+                    let mut counts = lines.next().unwrap_or("").split_whitespace();
+                    status.accepted = number(counts.next());
+                    status.handled = number(counts.next());
+                    status.requests = number(counts.next());
+                }
+                ["Reading:", reading, "Writing:", writing, "Waiting:", waiting] => {
+                    status.reading = number(Some(reading));
+                    status.writing = number(Some(writing));
+                    status.waiting = number(Some(waiting));
+                }
+                _ => {}
+            }
+        }
+        status
+    }
+
+    fn metrics(text: &str) -> Status {
+        let mut status = Status::default();
+        for line in text.lines().filter(|l| !l.starts_with('#')) {
+            let name = &line[..line.find(['{', ' ', '\t']).unwrap_or(line.len())];
+            let rest = line.rfind('}').map_or(&line[name.len()..], |at| &line[at + 1..]);
+            let Some(value) = rest.split_whitespace().next().and_then(|v| v.parse::<f64>().ok()) else { continue };
+            let Some((figure, _)) = NAMES.iter().find(|(_, names)| names.contains(&name)) else { continue };
+            let slot = match *figure {
+                "accepted" => &mut status.accepted,
+                "handled" => &mut status.handled,
+                "requests" => &mut status.requests,
+                "active" => &mut status.active,
+                "reading" => &mut status.reading,
+                "writing" => &mut status.writing,
+                "waiting" => &mut status.waiting,
+                "cpu" => &mut status.cpu,
+                _ => &mut status.memory,
+            };
+            *slot = Some(slot.unwrap_or(0.0) + value);
+        }
+        status
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Page {
+    url: Url,
+    address: std::net::SocketAddr,
+    tls: Option<Tls>,
+    begin: Instant,
+}
+
+impl Page {
+    /// Fails when the URL is invalid or its host does not resolve.
+    pub fn new(url: &str) -> Result<Page, String> {
+        let url = Url::parse(url)?;
+        let address = crate::bench::requests::resolve(&url.host, url.port)?;
+        let tls = url.tls.then(Tls::default);
+        Ok(Page { url, address, tls, begin: Instant::now() })
+    }
+
+    pub fn address(&self) -> std::net::SocketAddr {
+        self.address
+    }
+
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Seconds since creation, and the page's present values.
+    pub fn read(&self) -> Result<(f64, Status), String> {
+        let target = Target {
+            host: self.url.host.clone(),
+            port: self.url.port,
+            address: self.address,
+            tls: self.tls.clone(),
+            unix: None,
+            sources: Vec::new(),
+        };
+        let host = target.authority();
+        let (seen, body) = probe::fetch(&Job::closed(target, 1, 1.0), &RequestSpec::get(&self.url.path))?;
+        if seen.status != 200 {
+            return Err(format!("{}{} answers {}", host, self.url.path, seen.status));
+        }
+        Ok((self.begin.elapsed().as_secs_f64(), Status::parse(&String::from_utf8_lossy(&body))?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_as_tidegate_writes_them() {
+        let text = "# TYPE tidegate_connections_handled_total counter\n\
+                    tidegate_connections_accepted_total 9\n\
+                    tidegate_connections_handled_total{area=\"http\"} 7\n\
+                    tidegate_connections_handled_total{area=\"stream\"} 1\n\
+                    tidegate_connections_active 4\ntidegate_connections_waiting 3\n\
+                    tidegate_http_requests_total{version=\"1.1\"} 20\ntidegate_http_requests_total{version=\"2\"} 5\n";
+        let status = Status::parse(text).expect("metrics");
+        assert_eq!((status.accepted, status.handled, status.requests), (Some(9.0), Some(8.0), Some(25.0)));
+        assert_eq!((status.active, status.waiting, status.reading), (Some(4.0), Some(3.0), None));
+    }
+
+    #[test]
+    fn stub_status_as_nginx_writes_it() {
+        let text = "Active connections: 291 \nserver accepts handled requests\n 16630948 16630946 31070465 \n\
+                    Reading: 6 Writing: 179 Waiting: 106 \n";
+        let s = Status::parse(text).unwrap();
+        assert_eq!((s.active, s.accepted, s.handled), (Some(291.0), Some(16_630_948.0), Some(16_630_946.0)));
+        assert_eq!(
+            (s.requests, s.reading, s.writing, s.waiting),
+            (Some(31_070_465.0), Some(6.0), Some(179.0), Some(106.0))
+        );
+        assert_eq!(s.cpu, None);
+    }
+
+    #[test]
+    fn metrics_of_exporters() {
+        let text = "# HELP nginx_http_requests_total x\n# TYPE nginx_http_requests_total counter\nnginx_http_requests_total 12\n\
+                    http_requests_total{code=\"200\",path=\"/a b}\"} 5 1700000000\nhttp_requests_total{code=\"500\"} 2\n\
+                    process_cpu_seconds_total 1.5e1\nother 3\n";
+        let s = Status::parse(text).unwrap();
+        assert_eq!((s.requests, s.cpu, s.active), (Some(19.0), Some(15.0), None));
+        assert!(Status::parse("<html>hello</html>").is_err() && Status::parse("").is_err());
+    }
+}

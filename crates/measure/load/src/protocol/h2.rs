@@ -1,0 +1,327 @@
+//! HTTP/2 client over `wire-h2`. Requests are kept in the order of their streams, which is the engine's order.
+
+use std::collections::VecDeque;
+
+use figures::rng::Rng;
+use http_types::{List, Method};
+use wire_h2::{Client, ClientEvent, ClientLimits};
+
+use super::{Answer, Encoded, Event, Protocol, Step};
+use crate::engine::failure::Failure;
+use crate::engine::job::Job;
+use crate::engine::request::Prepared;
+use crate::engine::session::Variables;
+
+/// Streams before the server's SETTINGS (RFC 9113, 6.5.2 recommends at least 100).
+const UNSETTLED_MAX: usize = 100;
+/// Kept bytes of inspected bodies at most.
+const BODY_MAX: usize = 64 * 1024 * 1024;
+
+pub struct H2 {
+    client: Client,
+    /// Unanswered requests, oldest first.
+    lanes: VecDeque<Lane>,
+    /// Failure of the connection, reported after earlier events.
+    broken: Option<Failure>,
+    more: bool,
+    streams_max: usize,
+    head: Vec<u8>,
+    body: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub struct Settings {
+    limits: ClientLimits,
+    /// The server's limit of streams on earlier connections, so that new ones need not wait for SETTINGS.
+    learned: Option<usize>,
+}
+
+struct Lane {
+    stream: u32,
+    status: u16,
+    method: Method,
+    wants_head: bool,
+    answered: bool,
+    body: u64,
+    overhead: u64,
+    /// Declared content length.
+    promised: Option<u64>,
+    /// Unsent request body, and the response body if inspected.
+    unsent: Vec<u8>,
+    kept: Option<Vec<u8>>,
+    head: Vec<u8>,
+}
+
+fn status(value: &[u8]) -> Option<u16> {
+    std::str::from_utf8(value).ok().filter(|v| v.len() == 3)?.parse().ok()
+}
+
+impl H2 {
+    fn lane(&self, stream: u32) -> Option<usize> {
+        match self.lanes.front() {
+            Some(front) if front.stream == stream => Some(0),
+            _ => self.lanes.binary_search_by_key(&stream, |lane| lane.stream).ok(),
+        }
+    }
+
+    fn begin(&mut self, lane: usize, list: &List, octets: usize) -> Result<bool, Failure> {
+        let Some(request) = self.lanes.get_mut(lane) else { return Ok(false) };
+        request.overhead += octets as u64;
+        let first = list.iter().next().filter(|(name, _)| *name == b":status");
+        let code = first.and_then(|(_, value)| status(value)).ok_or(Failure::Protocol)?;
+        if (100..200).contains(&code) {
+            return Ok(false);
+        }
+        (request.status, request.answered) = (code, true);
+        for (name, value) in list.iter() {
+            if name == b"content-length" {
+                let length = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
+                request.promised = Some(length.ok_or(Failure::Protocol)?);
+            }
+        }
+        if request.method == Method::Head || code == 304 {
+            request.promised = None;
+        }
+        if request.wants_head {
+            request.head.extend_from_slice(b"HTTP/2\n");
+            for (name, value) in list.iter().skip(1) {
+                [name, b": ", value, b"\n"].iter().for_each(|part| request.head.extend_from_slice(part));
+            }
+        }
+        Ok(true)
+    }
+
+    fn finish(&mut self, lane: usize) -> Event {
+        let Some(request) = self.lanes.remove(lane) else { return Event::More };
+        self.client.forget(request.stream);
+        if request.promised.is_some_and(|length| length != request.body) {
+            return Event::Failed { lane, class: Failure::Truncated, code: None };
+        }
+        self.head = request.head;
+        self.body = request.kept.unwrap_or_default();
+        Event::Answer(Answer {
+            lane,
+            status: request.status,
+            body: request.body,
+            overhead: request.overhead,
+            reusable: !self.client.is_going() || !self.lanes.is_empty(),
+        })
+    }
+
+    fn drop_lane(&mut self, lane: usize) {
+        if let Some(request) = self.lanes.remove(lane) {
+            self.client.forget(request.stream);
+        }
+    }
+
+    fn malformed(&mut self, lane: usize) -> Event {
+        self.drop_lane(lane);
+        Event::Failed { lane, class: Failure::Protocol, code: None }
+    }
+
+    fn send_rest(&mut self, lane: usize) {
+        if let Some(request) = self.lanes.get_mut(lane) {
+            let sent = self.client.send_body(request.stream, &request.unsent, true);
+            request.unsent.drain(..sent);
+        }
+    }
+
+    /// Translates a core event; `None` if irrelevant to the engine.
+    fn translate(&mut self, event: ClientEvent) -> Option<Event> {
+        match event {
+            ClientEvent::Head { stream, list, end, octets } => {
+                let lane = self.lane(stream)?;
+                match self.begin(lane, &list, octets) {
+                    Ok(false) => None,
+                    Ok(true) if end => Some(self.finish(lane)),
+                    Ok(true) => Some(Event::Began { lane }),
+                    Err(_) => Some(self.malformed(lane)),
+                }
+            }
+            ClientEvent::Body { stream, bytes, end, octets } => {
+                self.client.consumed(stream, bytes.len());
+                let lane = self.lane(stream)?;
+                let request = self.lanes.get_mut(lane)?;
+                if let Some(kept) = &mut request.kept
+                    && kept.len() < BODY_MAX
+                {
+                    kept.extend_from_slice(&bytes);
+                }
+                self.grown(lane, bytes.len(), octets, end)
+            }
+            ClientEvent::Counted { stream, length, end, octets } => {
+                let lane = self.lane(stream)?;
+                self.grown(lane, length, octets, end)
+            }
+            ClientEvent::Trailers { stream, octets, .. } => {
+                let lane = self.lane(stream)?;
+                self.grown(lane, 0, octets, true)
+            }
+            ClientEvent::Reset { stream, unprocessed, code } => {
+                let lane = self.lane(stream)?;
+                self.drop_lane(lane);
+                Some(match unprocessed {
+                    true => Event::Unprocessed { lane },
+                    false => {
+                        let code = Some(u16::try_from(code).unwrap_or(u16::MAX));
+                        Event::Failed { lane, class: Failure::StreamReset, code }
+                    }
+                })
+            }
+            ClientEvent::Capacity(stream) => {
+                let lane = self.lane(stream)?;
+                self.send_rest(lane);
+                None
+            }
+            ClientEvent::Goaway => Some(Event::Room),
+        }
+    }
+
+    fn grown(&mut self, lane: usize, length: usize, octets: usize, end: bool) -> Option<Event> {
+        let request = self.lanes.get_mut(lane)?;
+        request.body += length as u64;
+        request.overhead += octets.saturating_sub(length) as u64;
+        if end { Some(self.finish(lane)) } else { None }
+    }
+}
+
+impl Protocol for H2 {
+    type Shared = Settings;
+
+    const NAME: &'static [u8] = b"h2";
+    const MULTIPLEXED: bool = true;
+
+    fn shared(job: &Job, requests: &[Prepared]) -> Settings {
+        let own = job.http2.clone().unwrap_or_default();
+        let limits = ClientLimits {
+            streams_max: job.pipeline.max(1),
+            stream_window: own.stream_window,
+            connection_window: own.connection_window,
+            table: own.table,
+            count_bodies: !requests.iter().any(Prepared::wants_body),
+            ..ClientLimits::default()
+        };
+        Settings { limits, learned: None }
+    }
+
+    fn new(shared: &Settings) -> Self {
+        H2 {
+            client: Client::new(shared.limits),
+            lanes: VecDeque::new(),
+            broken: None,
+            more: false,
+            streams_max: shared.learned.unwrap_or(UNSETTLED_MAX),
+            head: Vec::new(),
+            body: Vec::new(),
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.client.has_room() && (self.client.is_settled() || self.lanes.len() < self.streams_max)
+    }
+    fn is_settled(&self) -> bool {
+        self.client.is_settled()
+    }
+    fn is_going(&self) -> bool {
+        self.client.is_going()
+    }
+    fn output(&self) -> &[u8] {
+        self.client.output()
+    }
+    fn advance(&mut self, count: usize) {
+        self.client.advance(count);
+    }
+    fn cancel(&mut self, lane: usize) -> bool {
+        self.drop_lane(lane);
+        true
+    }
+    fn take_body(&mut self, body: &mut Vec<u8>) {
+        std::mem::swap(body, &mut self.body);
+        self.body.clear();
+    }
+
+    fn submit<'a>(
+        &mut self,
+        request: &'a Prepared,
+        sequence: u64,
+        variables: &Variables,
+        rng: &mut Rng,
+        _: &mut Vec<u8>,
+    ) -> Encoded<'a> {
+        let (mut own_block, mut own_body) = (Vec::new(), Vec::new());
+        let (block, body) = match request.constant_streamed() {
+            Some(both) => both,
+            None => {
+                request.write_streamed(sequence, variables, rng, &mut own_block, &mut own_body);
+                (own_block.as_slice(), own_body.as_slice())
+            }
+        };
+        // The engine has checked for room; if there is none, the lane is never answered.
+        let stream = self.client.open(block, body.is_empty()).unwrap_or(u32::MAX);
+        let sent = if body.is_empty() { 0 } else { self.client.send_body(stream, body, true) };
+        self.lanes.push_back(Lane {
+            stream,
+            status: 0,
+            method: request.method,
+            wants_head: request.wants_head(),
+            answered: false,
+            body: 0,
+            overhead: 0,
+            promised: None,
+            unsent: body.get(sent..).unwrap_or_default().to_vec(),
+            kept: request.wants_body().then(Vec::new),
+            head: Vec::new(),
+        });
+        Encoded::Kept
+    }
+
+    fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    fn receive(&mut self, input: &[u8], shared: &mut Settings) -> Result<Step, Failure> {
+        if !input.is_empty() && self.broken.is_none() {
+            let settled = self.client.is_settled();
+            if self.client.receive(input).is_err() {
+                self.broken = Some(Failure::Protocol);
+            }
+            self.more = true;
+            if !settled && self.client.is_settled() {
+                shared.learned = Some(self.client.streams_max());
+                return Ok(Step { consumed: input.len(), event: Event::Room });
+            }
+        }
+        while let Some(event) = self.client.poll_event() {
+            if let Some(event) = self.translate(event) {
+                return Ok(Step { consumed: input.len(), event });
+            }
+        }
+        self.more = false;
+        match self.broken {
+            Some(class) => Err(class),
+            None => Ok(Step { consumed: input.len(), event: Event::More }),
+        }
+    }
+
+    #[inline]
+    fn is_due(&self) -> bool {
+        self.more
+    }
+
+    fn end_of_input(&mut self) -> Result<Option<Answer>, Failure> {
+        if self.lanes.is_empty() {
+            return Ok(None);
+        }
+        match self.lanes.iter().any(|lane| lane.answered) {
+            true => Err(Failure::Truncated),
+            false => Err(Failure::ClosedEarly),
+        }
+    }
+
+    fn skippable(&self) -> u64 {
+        0
+    }
+    fn skip(&mut self, _: u64) -> Event {
+        Event::More
+    }
+}

@@ -1,0 +1,134 @@
+//! Protocol cores in the client role, behind one interface: HTTP/1.1 ([`h1`]) and multiplexing HTTP/2 ([`h2`]), whose
+//! output gathers until the engine takes it.
+
+pub mod h1;
+pub mod h2;
+
+use std::ops::Range;
+
+use figures::rng::Rng;
+
+use crate::engine::failure::Failure;
+use crate::engine::job::Job;
+use crate::engine::request::Prepared;
+use crate::engine::session::Variables;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Index of the answered request in flight, counted from the oldest.
+    pub lane: usize,
+    pub status: u16,
+    /// Bytes of the decoded body, and of head and framing.
+    pub body: u64,
+    pub overhead: u64,
+    /// The connection may carry another request.
+    pub reusable: bool,
+}
+
+/// Event in a piece of input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// All input is consumed; nothing is complete.
+    More,
+    /// Body bytes (a range of the input) of inspected requests.
+    Body {
+        lane: usize,
+        range: Range<usize>,
+    },
+    Began {
+        lane: usize,
+    },
+    Answer(Answer),
+    /// Request without an answer on a live connection; `code` of its reset.
+    Failed {
+        lane: usize,
+        class: Failure,
+        code: Option<u16>,
+    },
+    /// The server did not process the request: it may be sent again.
+    Unprocessed {
+        lane: usize,
+    },
+    Room,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub consumed: usize,
+    pub event: Event,
+}
+
+#[derive(Debug)]
+pub enum Encoded<'a> {
+    Ready(&'a [u8]),
+    /// Appended to the output.
+    Written,
+    /// The core's own output ([`Protocol::output`]).
+    Kept,
+}
+
+/// One end of a connection. Sans-I/O: bytes in, bytes out, no clock.
+pub trait Protocol: Sized {
+    /// Data of a world's connections (caches, tables).
+    type Shared;
+
+    const NAME: &'static [u8];
+    /// Answers come in any order; a request can fail alone.
+    const MULTIPLEXED: bool;
+
+    fn shared(job: &Job, requests: &[Prepared]) -> Self::Shared;
+
+    fn new(shared: &Self::Shared) -> Self;
+
+    fn has_room(&self) -> bool {
+        true
+    }
+    fn is_settled(&self) -> bool {
+        true
+    }
+    /// Tells whether the connection takes no more requests; those in flight may still be answered.
+    fn is_going(&self) -> bool {
+        false
+    }
+    /// Bytes to send; [`Protocol::advance`] consumes them.
+    fn output(&self) -> &[u8] {
+        &[]
+    }
+    fn advance(&mut self, _count: usize) {}
+    /// Cancels request `lane`. False: needs the whole connection closed.
+    fn cancel(&mut self, _lane: usize) -> bool {
+        false
+    }
+    /// Body of the last answer, unless reported by [`Event::Body`].
+    fn take_body(&mut self, _body: &mut Vec<u8>) {}
+
+    /// Encodes a request. `lane` counts from the oldest unanswered request.
+    fn submit<'a>(
+        &mut self,
+        request: &'a Prepared,
+        sequence: u64,
+        variables: &Variables,
+        rng: &mut Rng,
+        output: &mut Vec<u8>,
+    ) -> Encoded<'a>;
+
+    /// Head of the last answer, for [`Prepared::wants_head`].
+    fn head(&self) -> &[u8];
+
+    /// Consumes a prefix of the input, at least one byte or with an event. Fails with [`Failure::Protocol`], which ends
+    /// the connection.
+    fn receive(&mut self, input: &[u8], shared: &mut Self::Shared) -> Result<Step, Failure>;
+
+    /// Tells whether an answer is complete but unreported: then [`Protocol::receive`] needs a call even without input.
+    fn is_due(&self) -> bool;
+
+    /// Handles the peer's end; returns the answer that it completes. Fails with [`Failure::ClosedEarly`] or
+    /// [`Failure::Truncated`].
+    fn end_of_input(&mut self) -> Result<Option<Answer>, Failure>;
+
+    /// Body bytes that the transport may discard unread; reported by [`Protocol::skip`].
+    fn skippable(&self) -> u64;
+
+    /// Reports `count` discarded bytes, at most [`Protocol::skippable`].
+    fn skip(&mut self, count: u64) -> Event;
+}

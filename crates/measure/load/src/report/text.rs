@@ -1,0 +1,232 @@
+//! Terminal summary.
+
+use std::fmt::Write as _;
+
+use figures::table::Table;
+use figures::units::{Unit, bytes, seconds};
+
+use super::model::{Point, Report, Round, Times};
+
+/// Summarizes one point in full, several as a table.
+pub fn summary(report: &Report) -> String {
+    let mut out = format!("{}\n{}\n", report.load, report.target.url);
+    if !report.points.is_empty() {
+        let _ = writeln!(out, "\n{}", super::answer::sentence(report));
+    }
+    match report.points.as_slice() {
+        [] => out.push_str("nothing was measured\n"),
+        [point] => one(report, point, &mut out),
+        points => many(report, points, &mut out),
+    }
+    for note in &report.notes {
+        let _ = writeln!(out, "\nnote: {note}");
+    }
+    if report.interrupted {
+        out.push_str("\nstopped before the end: the figures cover the time until then\n");
+    }
+    out
+}
+
+fn one(report: &Report, point: &Point, out: &mut String) {
+    let Some(r) = middle(point) else { return };
+    let rps = point.rps();
+    let spread = match point.rounds.len() {
+        1 => String::new(),
+        n => format!("   ± {} over {n} rounds", Unit::Share.write(rps.relative_half_width())),
+    };
+    let _ = writeln!(out, "\n  {} requests/s{spread}", grouped(rps.mid));
+    // Otherwise the sum of the due requests would seem to contradict it.
+    let before = r.good.saturating_sub(r.in_time);
+    let before = match before * 100 > r.answers {
+        true => format!(", {} of them to requests due in the warm-up", grouped(before as f64)),
+        false => String::new(),
+    };
+    let _ = writeln!(
+        out,
+        "  {} answers{before} in {}, {}/s received",
+        grouped(r.answers as f64),
+        seconds(r.seconds),
+        bytes(r.bytes_per_second)
+    );
+    if report.open_loop {
+        let _ = writeln!(out, "  offered {}/s", grouped(r.offered));
+    }
+    if r.connections_per_second >= 1.0 {
+        let _ = writeln!(out, "  {} new connections/s", grouped(r.connections_per_second));
+    }
+    let mut table = Table::new(&["<", "mean", "dev", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
+    let mut add = |name: &str, times: &Option<Times>| {
+        if let Some(t) = times {
+            let cells = [t.mean, t.deviation, t.p50, t.p90, t.p99, t.p999, t.p9999, t.max].map(seconds);
+            table.row(std::iter::once(format!("  {name}")).chain(cells));
+        }
+    };
+    add(if report.open_loop { "latency, from the plan" } else { "latency" }, &r.latency);
+    add("latency, from the send", &r.service);
+    add("generator's lateness", &r.lag);
+    add("first byte", &r.first_byte);
+    add("connect", &r.connect);
+    add("TLS handshake", &r.handshake);
+    if !table.rows.is_empty() {
+        let _ = write!(out, "\n{}", table.text());
+    }
+    if !r.requests.is_empty() {
+        let _ = write!(out, "\n{}", requests(report, r).text());
+    }
+    out.push('\n');
+    let statuses: Vec<String> = r.statuses.iter().map(|(s, n)| format!("{s}: {}", grouped(*n as f64))).collect();
+    if !statuses.is_empty() {
+        let _ = writeln!(out, "  status  {}", statuses.join("   "));
+    }
+    for (class, n) in r.failure_words() {
+        let _ = writeln!(out, "  failed  {class}: {}", grouped(n as f64));
+    }
+    if r.again > 0 {
+        let _ = writeln!(out, "  again   {} requests that the server had not processed", grouped(r.again as f64));
+    }
+    let _ = writeln!(out, "  sum     {}", r.account());
+    if let Some(s) = &r.server {
+        let _ = writeln!(
+            out,
+            "  server  {} CPU a request, {:.2} processors, {} at its peak ({} processes, {} threads)",
+            s.cpu_per_request.map_or("–".into(), seconds),
+            s.processors,
+            bytes(s.memory_peak),
+            s.processes,
+            s.threads
+        );
+    }
+    if let Some(s) = &r.status {
+        let _ = writeln!(out, "  status page  {}", s.words());
+    }
+    let busy: Vec<String> = r.client_busy.iter().map(|b| format!("{:.0} %", b * 100.0)).collect();
+    let from = if r.ports.sources > 1 { format!(", from {} local addresses", r.ports.sources) } else { String::new() };
+    let _ = writeln!(
+        out,
+        "  client  {} CPU a request, threads busy {}{from}",
+        r.client_cpu_per_request.map_or("–".into(), seconds),
+        busy.join(" ")
+    );
+    verdict(point, out);
+}
+
+fn many(report: &Report, points: &[Point], out: &mut String) {
+    let mut table = Table::new(&[
+        &report.quantity,
+        "requests/s",
+        "± 95 %",
+        "mean",
+        "p50",
+        "p99",
+        "p99.9",
+        "errors",
+        "CPU/request",
+        "memory",
+        "<verdict",
+    ]);
+    for point in points {
+        let Some(r) = middle(point) else { continue };
+        let time = |f: fn(&Times) -> f64| {
+            point.interval(|r| r.latency.as_ref().map(f)).map_or("–".into(), |i| seconds(i.mid))
+        };
+        let spread =
+            if point.rounds.len() > 1 { Unit::Share.write(point.rps().relative_half_width()) } else { String::new() };
+        let server = |f: fn(&super::model::ServerUse) -> Option<f64>| {
+            point.interval(|r| r.server.as_ref().and_then(f)).map(|i| i.mid)
+        };
+        table.row([
+            grouped(point.value),
+            grouped(point.rps().mid),
+            spread,
+            time(|t| t.mean),
+            time(|t| t.p50),
+            time(|t| t.p99),
+            time(|t| t.p999),
+            Unit::Share.write(r.error_share()),
+            server(|s| s.cpu_per_request).map_or("–".into(), seconds),
+            server(|s| Some(s.memory_peak)).map_or("–".into(), bytes),
+            point.verdict.word.clone(),
+        ]);
+    }
+    let _ = write!(out, "\n{}", table.text());
+    // Merges equal verdicts of several points.
+    let mut said: Vec<&str> = vec!["valid"];
+    for point in points {
+        let word = point.verdict.word.as_str();
+        if said.contains(&word) {
+            continue;
+        }
+        said.push(word);
+        let same = points.iter().filter(|p| p.verdict.word == word).count();
+        let more = if same > 1 { format!(" (and {} more)", same - 1) } else { String::new() };
+        let reason = point.verdict.reasons.first().map_or("", |r| r.as_str());
+        let _ = writeln!(out, "  {word} at {}{more}: {reason}", grouped(point.value));
+    }
+}
+
+fn verdict(point: &Point, out: &mut String) {
+    let _ = writeln!(out, "\n  verdict: {}", point.verdict.word);
+    for reason in &point.verdict.reasons {
+        let _ = writeln!(out, "    {reason}");
+    }
+}
+
+pub fn requests(report: &Report, round: &Round) -> Table {
+    let mut table = Table::new(&["<  request", "answers", "failed", "mean", "p50", "p99", "max"]);
+    let time = |v: Option<f64>| v.map_or("–".into(), seconds);
+    for (i, r) in round.requests.iter().enumerate() {
+        let name = report.target.requests.get(i).map_or("?", String::as_str);
+        table.row([
+            format!("  {name}"),
+            grouped(r.answers as f64),
+            grouped(r.failed as f64),
+            time(r.mean),
+            time(r.p50),
+            time(r.p99),
+            time(r.max),
+        ]);
+    }
+    table
+}
+
+/// Distributions of all points in the text form of HdrHistogram's tools (as in wrk2): milliseconds, share, count,
+/// reciprocal of the remainder.
+pub fn spectra(report: &Report) -> String {
+    let mut out = String::new();
+    for point in &report.points {
+        let Some(r) = middle(point) else { continue };
+        let from_send = if report.open_loop { &r.service } else { &None };
+        for (name, times) in [("from the plan", &r.latency), ("from the send, uncorrected", from_send)] {
+            let Some(times) = times else { continue };
+            let Ok(latency) = crate::engine::latency::Latency::decode(&times.histogram) else { continue };
+            let _ = writeln!(out, "\n{} {}, {name}", grouped(point.value), report.quantity);
+            let _ =
+                writeln!(out, "{:>12} {:>14} {:>10} {:>14}", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
+            for (q, value) in latency.curve() {
+                let count = (q * times.count as f64).round();
+                let beyond = if q < 1.0 { format!("{:.2}", 1.0 / (1.0 - q)) } else { "inf".into() };
+                let _ = writeln!(out, "{:>12.3} {q:>14.6} {count:>10} {beyond:>14}", value * 1e3);
+            }
+            let (mean, deviation, max) = (times.mean * 1e3, times.deviation * 1e3, times.max * 1e3);
+            let _ = writeln!(out, "#[Mean    = {mean:>12.3}, StdDeviation   = {deviation:>12.3}]");
+            let _ = writeln!(out, "#[Max     = {max:>12.3}, Total count    = {:>12}]", times.count);
+        }
+    }
+    out
+}
+
+/// Round with the median rate: a consistent set of figures.
+pub fn middle(point: &Point) -> Option<&Round> {
+    let mut rounds: Vec<&Round> = point.rounds.iter().collect();
+    rounds.sort_by(|a, b| a.rps.total_cmp(&b.rps));
+    rounds.get(rounds.len().saturating_sub(1) / 2).copied()
+}
+
+/// Writes a rate with grouped thousands; small ones with a fraction.
+pub fn grouped(value: f64) -> String {
+    if value.abs() >= 100.0 || value.fract() == 0.0 {
+        figures::units::grouped(value.round() as i64)
+    } else {
+        figures::units::significant(value)
+    }
+}

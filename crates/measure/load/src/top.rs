@@ -1,0 +1,373 @@
+//! `tidegate top`: live view of a running server: its status page, latency probes, and its processes.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use clap::Parser;
+use figures::units::{Unit, bytes, grouped, seconds};
+use serde::Serialize;
+
+use crate::bench::{FAILED, OK, USAGE};
+use crate::engine::job::{Job, Model, Target, Think, Tls};
+use crate::engine::latency::Latency;
+use crate::engine::profile::Profile;
+use crate::engine::request::{Expect, RequestSpec};
+use crate::engine::run::{Control, run};
+use crate::interrupt;
+use crate::observe::processes::{Group, Look, is_local};
+use crate::observe::status::{Page, Status};
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate top http://127.0.0.1:8080/status                      a stub_status page of Tidegate or nginx
+  tidegate top http://10.0.0.5/status --probe /                  also measure the latency of /
+  tidegate top http://127.0.0.1:8080/status --json -n 10         ten intervals as JSON
+
+Status page: location = /status { stub_status; allow 127.0.0.1; deny all; }, or metrics in Prometheus' text format. CPU time and
+memory are those of the local processes that listen on the port, or of --pid.";
+
+/// See `--help`.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "tidegate top", about = "Monitors a running server", after_help = EXAMPLES)]
+struct Options {
+    /// URL of the status page.
+    #[arg(value_name = "URL")]
+    page: String,
+    /// Path of the latency probes on the same server [default: the status page].
+    #[arg(long, value_name = "PATH")]
+    probe: Option<String>,
+    /// Probes per second; 0 disables them.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    probes: u32,
+    /// Refresh interval.
+    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = crate::bench::cli::time)]
+    interval: f64,
+    /// Exit after N intervals.
+    #[arg(short = 'n', long, value_name = "N")]
+    count: Option<usize>,
+    /// Server processes [default: local processes that listen on the port].
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pid: Vec<u32>,
+    /// Print one line of JSON per interval.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Sample {
+    /// Seconds since the start.
+    pub at: f64,
+    /// Server's count without this tool's requests.
+    pub requests_per_second: Option<f64>,
+    pub connections_per_second: Option<f64>,
+    /// Accepted but unhandled connections (`worker_connections` exceeded).
+    pub dropped: Option<f64>,
+    pub status: Status,
+    /// Probes, their latency in seconds, and failures.
+    pub probes: u64,
+    pub p50: Option<f64>,
+    pub p99: Option<f64>,
+    pub max: Option<f64>,
+    pub failed: u64,
+    pub processors: Option<f64>,
+    pub cpu_per_request: Option<f64>,
+    pub memory: Option<f64>,
+    pub processes: usize,
+    /// The server's counters were reset.
+    pub restarted: bool,
+}
+
+/// Computes an interval from the looks at its ends; `own` are this tool's requests.
+pub fn sample(before: &(f64, Status, Look), after: &(f64, Status, Look), own: f64) -> Sample {
+    let span = (after.0 - before.0).max(1e-3);
+    let (a, b) = (&before.1, &after.1);
+    let grown = |of: fn(&Status) -> Option<f64>| Some(of(b)? - of(a)?);
+    let restarted = grown(|s| s.requests).is_some_and(|n| n < 0.0) || grown(|s| s.accepted).is_some_and(|n| n < 0.0);
+    let grown = |of: fn(&Status) -> Option<f64>| grown(of).filter(|_| !restarted);
+    let requests = grown(|s| s.requests).map(|n| (n - own).max(0.0));
+    let local = after.2.processes > 0 && before.2.processes > 0;
+    let cpu = if local { Some((after.2.cpu - before.2.cpu).max(0.0)) } else { grown(|s| s.cpu) };
+    let all = grown(|s| s.requests).filter(|n| *n > 0.0);
+    Sample {
+        at: after.0,
+        requests_per_second: requests.map(|n| n / span),
+        connections_per_second: grown(|s| s.accepted).map(|n| n / span),
+        dropped: grown(|s| s.accepted)
+            .zip(grown(|s| s.handled))
+            .map(|(accepted, handled)| (accepted - handled).max(0.0)),
+        status: *b,
+        processors: cpu.map(|cpu| cpu / span),
+        // Over all requests: the processes served this tool's as well.
+        cpu_per_request: cpu.zip(all).map(|(cpu, n)| cpu / n),
+        memory: if local { Some(after.2.memory) } else { b.memory },
+        processes: after.2.processes,
+        restarted,
+        ..Sample::default()
+    }
+}
+
+/// Runs `tidegate top` with the arguments after the subcommand's name; returns the exit status.
+pub fn main(args: Vec<OsString>) -> i32 {
+    let args = std::iter::once(OsString::from("tidegate top")).chain(args);
+    let options = match Options::try_parse_from(args) {
+        Ok(options) => options,
+        Err(e) => {
+            let _ = e.print();
+            return if e.use_stderr() { USAGE } else { OK };
+        }
+    };
+    let page = match Page::new(&options.page) {
+        Ok(page) if options.interval >= 0.05 => page,
+        Ok(_) => {
+            eprintln!("tidegate top: --interval is 50 ms or more");
+            return USAGE;
+        }
+        Err(message) => {
+            eprintln!("tidegate top: {message}");
+            return USAGE;
+        }
+    };
+    interrupt::watch();
+    match watch(&options, &page) {
+        Ok(()) => OK,
+        Err(message) => {
+            eprintln!("tidegate top: {message}");
+            FAILED
+        }
+    }
+}
+
+fn watch(options: &Options, page: &Page) -> Result<(), String> {
+    let mut group = match (options.pid.as_slice(), is_local(&page.address())) {
+        ([], true) => Some(Group::by_port(page.address().port())),
+        ([], false) => None,
+        (pids, _) => Some(Group::by_pids(pids)),
+    };
+    let mut look = |page: &Page| -> Result<(f64, Status, Look), String> {
+        let (at, status) = page.read()?;
+        Ok((at, status, group.as_mut().map(|g| g.look(true)).unwrap_or_default()))
+    };
+    let mut before = look(page)?;
+    let mut screen = Screen::new(options, page);
+    let mut number = 0;
+    while options.count.is_none_or(|count| number < count) && !interrupt::told() {
+        let (probes, failed) = probe(options, page)?;
+        // Tolerates a restart; reports a server that stays away.
+        let after = match look(page) {
+            Ok(after) => after,
+            Err(why) => {
+                screen.lost(&why);
+                number += 1;
+                continue;
+            }
+        };
+        // Counts the page's request and all probes.
+        let own = probes.count() as f64 + failed as f64 + 1.0;
+        let time = |q: f64| Some(probes.quantile(q)).filter(|v| v.is_finite());
+        let sample = Sample {
+            probes: probes.count(),
+            p50: time(0.5),
+            p99: time(0.99),
+            max: time(1.0),
+            failed,
+            ..sample(&before, &after, own)
+        };
+        screen.show(&sample);
+        before = after;
+        number += 1;
+    }
+    Ok(())
+}
+
+/// Probes for one interval, with pauses on a kept connection, to build no queue; returns latencies and failures.
+fn probe(options: &Options, page: &Page) -> Result<(Latency, u64), String> {
+    if options.probes == 0 {
+        let until = std::time::Instant::now() + Duration::from_secs_f64(options.interval);
+        while std::time::Instant::now() < until && !interrupt::told() {
+            std::thread::sleep(
+                Duration::from_millis(20).min(until.saturating_duration_since(std::time::Instant::now())),
+            );
+        }
+        return Ok((Latency::default(), 0));
+    }
+    let url = page.url();
+    let path = options.probe.as_deref().unwrap_or(&url.path);
+    let target = Target {
+        host: url.host.clone(),
+        port: url.port,
+        address: page.address(),
+        tls: url.tls.then(Tls::default),
+        unix: None,
+        sources: Vec::new(),
+    };
+    let expect = Expect { status: Vec::new(), ..Expect::default() };
+    let job = Job {
+        requests: vec![RequestSpec { expect, ..RequestSpec::get(path) }],
+        model: Model::Closed { think: Think { mean: 1.0 / f64::from(options.probes), random: true } },
+        profile: Profile::constant(1.0, options.interval),
+        timeout: options.interval.max(1.0),
+        connect_timeout: 1.0,
+        ..Job::closed(target, 1, options.interval)
+    };
+    let outcome = run(&job, &Control::until(interrupt::flag()), |_| ())?;
+    Ok((outcome.total.corrected.clone(), outcome.total.failures.total()))
+}
+
+/// Columns of the spark line.
+const SPARKS: usize = 60;
+
+/// Pictures on a terminal, lines elsewhere.
+struct Screen {
+    json: bool,
+    terminal: bool,
+    title: String,
+    rates: Vec<f64>,
+    lines: usize,
+}
+
+impl Screen {
+    fn new(options: &Options, page: &Page) -> Screen {
+        let terminal = std::io::stdout().is_terminal() && !options.json;
+        let title = format!("tidegate top  {}", options.page);
+        if terminal {
+            // Uses the alternate screen, so that the previous one returns at the end.
+            print!("\x1b[?1049h\x1b[?25l");
+        } else if !options.json {
+            println!("{title} ({})", page.address());
+        }
+        Screen { json: options.json, terminal, title, rates: Vec::new(), lines: 0 }
+    }
+
+    fn show(&mut self, s: &Sample) {
+        if self.json {
+            println!("{}", serde_json::to_string(s).unwrap_or_default());
+        } else if self.terminal {
+            self.rates.push(s.requests_per_second.unwrap_or(0.0));
+            let text = picture(&self.title, s, &self.rates);
+            print!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"));
+        } else {
+            if self.lines.is_multiple_of(20) {
+                println!("{}", HEADS.map(|h| format!("{h:>13}")).concat());
+            }
+            println!("{}", line(s));
+        }
+        self.lines += 1;
+        let _ = std::io::stdout().flush();
+    }
+
+    fn lost(&mut self, why: &str) {
+        match self.terminal {
+            true => print!("\x1b[H{}\x1b[K\n\n  no answer: {why}\x1b[K\n\x1b[J", self.title),
+            false if self.json => println!("{}", serde_json::json!({ "lost": why })),
+            false => println!("no answer: {why}"),
+        }
+        let _ = std::io::stdout().flush();
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if self.terminal {
+            print!("\x1b[?25h\x1b[?1049l");
+            let _ = std::io::stdout().flush();
+        }
+    }
+}
+
+const HEADS: [&str; 8] = ["requests/s", "new/s", "connections", "p50", "p99", "CPU/request", "processors", "memory"];
+
+fn or_dash(value: Option<f64>, write: impl Fn(f64) -> String) -> String {
+    value.map_or("–".into(), write)
+}
+
+fn line(s: &Sample) -> String {
+    let whole = |v: f64| grouped(v.round() as i64);
+    let cells = [
+        or_dash(s.requests_per_second, whole),
+        or_dash(s.connections_per_second, whole),
+        or_dash(s.status.active, whole),
+        or_dash(s.p50, seconds),
+        or_dash(s.p99, seconds),
+        or_dash(s.cpu_per_request, seconds),
+        or_dash(s.processors, |v| format!("{v:.2}")),
+        or_dash(s.memory, bytes),
+    ];
+    let mut text: String = cells.map(|c| format!("{c:>13}")).concat();
+    if s.restarted {
+        text += "  restarted";
+    }
+    if s.failed > 0 {
+        text += &format!("  {} probes failed", s.failed);
+    }
+    text
+}
+
+/// Draws an interval as eight lines.
+fn picture(title: &str, s: &Sample, rates: &[f64]) -> String {
+    let whole = |v: f64| grouped(v.round() as i64);
+    let shown = &rates[rates.len().saturating_sub(SPARKS)..];
+    let detail = [("reading", s.status.reading), ("writing", s.status.writing), ("waiting", s.status.waiting)];
+    let detail: Vec<String> = detail.iter().filter_map(|(name, n)| Some(format!("{} {name}", whole((*n)?)))).collect();
+    let dropped = s.dropped.filter(|n| *n > 0.0).map_or(String::new(), |n| format!("   {} dropped", whole(n)));
+    let failed = if s.failed > 0 { format!("   {} of {} failed", s.failed, s.probes) } else { String::new() };
+    let restarted = if s.restarted { "   restarted" } else { "" };
+    format!(
+        "{title}   {}\n\n  requests/s   {:>10}{restarted}\n               {}\n  connections  {:>10}   {}   {}/s new{dropped}\n  \
+         latency      {:>10} p50   {} p99   {} max   ({} probes){failed}\n  CPU          {:>10} a request   {} processors\n  \
+         memory       {:>10}   {} processes\n",
+        seconds(s.at),
+        or_dash(s.requests_per_second, whole),
+        crate::bench::live::sparks(shown, SPARKS),
+        or_dash(s.status.active, whole),
+        detail.join(", "),
+        or_dash(s.connections_per_second, |v| Unit::Count.write(v)),
+        or_dash(s.p50, seconds),
+        or_dash(s.p99, seconds),
+        or_dash(s.max, seconds),
+        s.probes,
+        or_dash(s.cpu_per_request, seconds),
+        or_dash(s.processors, |v| format!("{v:.2}")),
+        or_dash(s.memory, bytes),
+        s.processes
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn status(accepted: f64, requests: f64) -> Status {
+        Status {
+            accepted: Some(accepted),
+            handled: Some(accepted - 1.0),
+            requests: Some(requests),
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn rates_are_without_our_own_requests() {
+        Options::command().debug_assert();
+        let look = |cpu| Look { cpu, memory: 5e6, processes: 2, threads: 3, ..Look::default() };
+        let s = sample(&(1.0, status(10.0, 100.0), look(1.0)), &(3.0, status(14.0, 1121.0), look(1.5)), 21.0);
+        assert_eq!((s.requests_per_second, s.connections_per_second), (Some(500.0), Some(2.0)));
+        assert_eq!((s.processors, s.dropped, s.restarted), (Some(0.25), Some(0.0), false));
+        assert!((s.cpu_per_request.unwrap() - 0.5 / 1021.0).abs() < 1e-12);
+        let text = picture("t", &Sample { p50: Some(0.001), ..s.clone() }, &[1.0, 500.0]);
+        assert!(text.contains("500") && text.contains("1 ms p50") && text.contains("5 MB"), "{text}");
+        assert_eq!(line(&s).split_whitespace().next(), Some("500"));
+    }
+
+    #[test]
+    fn a_restart_is_no_negative_rate() {
+        let none = Look::default();
+        let s = sample(&(1.0, status(10.0, 100.0), none), &(2.0, status(1.0, 3.0), none), 1.0);
+        assert!(s.restarted && s.requests_per_second.is_none() && s.processors.is_none());
+        assert!(line(&s).ends_with("restarted"));
+        let remote = |cpu| Status { cpu: Some(cpu), ..status(1.0, cpu * 1000.0) };
+        let s = sample(&(1.0, remote(1.0), none), &(2.0, remote(1.5), none), 0.0);
+        assert_eq!((s.processors, s.cpu_per_request), (Some(0.5), Some(0.001)), "what metrics say of a remote one");
+    }
+}

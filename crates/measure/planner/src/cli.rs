@@ -1,0 +1,311 @@
+//! The command line of `tidegate plan`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+use figures::units::{parse_count, parse_seconds, parse_share};
+
+use crate::capacity::{self, Machine};
+use crate::cluster::{Extras, NODES_MAX, Rule};
+use crate::{compare, cost_report, day, day_report, fit_report, regions, regions_report, usl};
+
+pub const OK: i32 = 0;
+/// Unreadable or unwritable file, or invalid content.
+pub const FAILED: i32 = 1;
+/// Invalid command line.
+pub const USAGE: i32 = 2;
+/// `--check` found contradicting cells, or a fit was refused.
+pub const DISAGREES: i32 = 3;
+
+#[derive(Parser)]
+#[command(name = "tidegate plan", about = "Computes machines and costs from measured capacity", after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate plan cost capacity.csv --loads 1k,10k,100k --nodes 3 --utilisation 66%
+  tidegate plan cost --measured bench.json --prices prices.csv --loads 50k --tolerate 1 --after 80%
+  tidegate plan cost capacity.csv --loads 25k --check published.csv --html costs.html
+  tidegate plan fit sweep.json --html fit.html
+  tidegate plan regions world.toml
+  tidegate plan day monday.toml --html day.html
+
+Exit status: 0 success; 1 unusable file; 2 wrong arguments; 3 a checked table or a fit is not valid.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Computes machines and dollars per hour for a list of loads.
+    Cost(Box<CostArgs>),
+    /// Fits the universal scalability law to a sweep and checks the fit.
+    Fit {
+        /// A bench report (JSON, from `bench --sweep`) or a table with columns n and rps, one line per run.
+        file: PathBuf,
+        #[command(flatten)]
+        out: OutArgs,
+    },
+    /// Simulates users and sites in several regions, their routing, and site outages.
+    Regions {
+        /// Scenario (TOML); see docs/plan.md.
+        file: PathBuf,
+        #[command(flatten)]
+        out: OutArgs,
+    },
+    /// Simulates autoscaling over a day.
+    Day {
+        /// Scenario (TOML); see docs/plan.md.
+        file: PathBuf,
+        #[command(flatten)]
+        out: OutArgs,
+    },
+}
+
+#[derive(Args)]
+struct OutArgs {
+    /// Write the report as one self-contained HTML page.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the results as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct CostArgs {
+    /// Capacity table: columns name, vcpu, rps, and optionally rps_low, rps_high, family, price, licence, link_gbit, usable_rps.
+    #[arg(value_name = "CAPACITY", required_unless_present = "measured")]
+    capacity: Option<PathBuf>,
+    /// Price list: columns name, price, and optionally vcpu, threads_per_core, licence, link_gbit, speed.
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+    /// Bench or lab report; projects the types of the price list from it by CPU time per request.
+    #[arg(long, value_name = "REPORT", requires = "prices", conflicts_with = "capacity")]
+    measured: Option<PathBuf>,
+    /// Server to use from a lab report.
+    #[arg(long, value_name = "NAME")]
+    server: Option<String>,
+    /// Cores per hardware thread: 0.65 makes two threads 1.3 cores.
+    #[arg(long, value_name = "SHARE", default_value = "0.65", value_parser = share)]
+    sibling_yield: f64,
+    /// Loads in requests per second.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', required = true, value_parser = count)]
+    loads: Vec<f64>,
+    /// Number of machines: `3` for exactly three, `3..` for three or more.
+    #[arg(long, value_name = "N", value_parser = nodes)]
+    nodes: Option<(u32, u32)>,
+    /// Maximum utilisation with all machines up.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    utilisation: Option<f64>,
+    /// Number of machines that may fail (N + k).
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    tolerate: u32,
+    /// Maximum utilisation of the remaining machines after the failures.
+    #[arg(long, value_name = "SHARE", default_value = "100%", value_parser = share)]
+    after: f64,
+    /// Cost of a load balancer in dollars per hour.
+    #[arg(long, value_name = "USD", default_value_t = 0.0)]
+    balancer: f64,
+    /// Cost of outgoing traffic in dollars per gigabyte (needs --response-bytes or a report).
+    #[arg(long, value_name = "USD", default_value_t = 0.0)]
+    traffic: f64,
+    /// Size of a response on the wire in bytes, for traffic and link limits.
+    #[arg(long, value_name = "BYTES", value_parser = count)]
+    response_bytes: Option<f64>,
+    /// Mean time between two requests of a user, for the price per user: `10s`.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    user_cycle: Option<f64>,
+    /// Published price table to recompute: the first column is the load, then one column per family, in dollars per hour.
+    #[arg(long, value_name = "TABLE")]
+    check: Option<PathBuf>,
+    /// Write CSV with one line per load and family.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    #[command(flatten)]
+    out: OutArgs,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    parse_share(text)
+        .filter(|v| *v > 0.0 && *v <= 1.0)
+        .ok_or_else(|| format!("`{text}` is not a share such as 66% or 0.66"))
+}
+
+fn count(text: &str) -> Result<f64, String> {
+    parse_count(text)
+        .filter(|v| *v > 0.0)
+        .ok_or_else(|| format!("`{text}` is not a positive number such as 200, 20k or 1.5M"))
+}
+
+fn time(text: &str) -> Result<f64, String> {
+    parse_seconds(text).ok_or_else(|| format!("`{text}` is not a time such as 500ms or 10s"))
+}
+
+fn nodes(text: &str) -> Result<(u32, u32), String> {
+    let wrong = || format!("`{text}` is not a number of machines such as `3` or `3..`");
+    let (min, max) = match text.split_once("..") {
+        Some((min, "")) => (min.parse().map_err(|_| wrong())?, NODES_MAX),
+        Some((min, max)) => (min.parse().map_err(|_| wrong())?, max.parse().map_err(|_| wrong())?),
+        None => text.parse().map(|n| (n, n)).map_err(|_| wrong())?,
+    };
+    if min == 0 || min > max || max > NODES_MAX { Err(wrong()) } else { Ok((min, max)) }
+}
+
+/// Runs `tidegate plan` with the arguments after the subcommand's name; returns the exit status.
+pub fn plan_main(args: Vec<OsString>) -> i32 {
+    let args = std::iter::once(OsString::from("tidegate plan")).chain(args);
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return if e.use_stderr() { USAGE } else { OK };
+        }
+    };
+    let done = match cli.command {
+        Command::Cost(args) => cost(&args),
+        Command::Fit { file, out } => fit(&file, &out),
+        Command::Regions { file, out } => run_regions(&file, &out),
+        Command::Day { file, out } => run_day(&file, &out),
+    };
+    done.unwrap_or_else(|message| {
+        eprintln!("tidegate plan: {message}");
+        FAILED
+    })
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn in_file<T>(path: &Path, result: Result<T, String>) -> Result<T, String> {
+    result.map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn write(path: &Option<PathBuf>, content: impl FnOnce() -> String) -> Result<(), String> {
+    match path {
+        Some(path) => fs::write(path, content()).map_err(|e| format!("{}: {e}", path.display())),
+        None => Ok(()),
+    }
+}
+
+fn pretty(value: &serde_json::Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}
+
+fn cost(args: &CostArgs) -> Result<i32, String> {
+    let prices = match &args.prices {
+        Some(path) => in_file(path, capacity::read_prices(&read(path)?))?,
+        None => Vec::new(),
+    };
+    let mut remarks = Vec::new();
+    let mut bytes = args.response_bytes.unwrap_or(0.0);
+    let mut machines: Vec<Machine> = match (&args.measured, &args.capacity) {
+        (Some(path), _) => {
+            let measured = in_file(path, capacity::read_report(&read(path)?, args.server.as_deref()))?;
+            bytes = args.response_bytes.unwrap_or(measured.bytes_per_response);
+            let objective =
+                if measured.objective.is_empty() { String::new() } else { format!(" within {}", measured.objective) };
+            remarks.push(format!(
+                "Projected from {}: {} requests/s{objective}, {} of CPU time a request.",
+                path.display(),
+                figures::units::grouped(measured.rps.mid as i64),
+                figures::units::seconds(measured.cpu_per_request)
+            ));
+            in_file(path, capacity::project(&measured, &prices, args.sibling_yield))?
+        }
+        (None, Some(path)) => in_file(path, capacity::read_capacity(&read(path)?))?,
+        (None, None) => return Err("a capacity table or --measured is needed".into()),
+    };
+    capacity::join(&mut machines, &prices)?;
+    let bound = capacity::cap_by_link(&mut machines, bytes);
+    if !bound.is_empty() {
+        remarks.push(format!("The network link, not the processor, limits {}.", bound.join(", ")));
+    }
+    let (nodes_min, nodes_max) = args.nodes.unwrap_or((args.tolerate + 1, NODES_MAX));
+    let rule = Rule {
+        nodes_min,
+        nodes_max,
+        utilisation: args.utilisation.unwrap_or(1.0),
+        losses: args.tolerate,
+        utilisation_after: args.after,
+    };
+    let extras = Extras {
+        balancer: args.balancer,
+        per_gigabyte: args.traffic,
+        bytes_per_response: bytes,
+        user_cycle: args.user_cycle.unwrap_or(0.0),
+    };
+    let question = cost_report::Question { machines, loads: args.loads.clone(), rule, extras, remarks };
+    let mut answer = cost_report::answer(&question);
+    if let Some(path) = &args.check {
+        let foreign = in_file(path, compare::read(&read(path)?))?;
+        answer.disagreements = Some(compare::disagreements(&foreign, &question.machines, &rule));
+    }
+    print!("{}", cost_report::text(&question, &answer));
+    write(&args.csv, || cost_report::csv(&answer))?;
+    write(&args.out.json, || pretty(&cost_report::to_json(&question, &answer)))?;
+    write(&args.out.html, || cost_report::html(&question, &answer))?;
+    Ok(if answer.disagreements.is_some_and(|d| !d.is_empty()) { DISAGREES } else { OK })
+}
+
+fn fit(file: &Path, out: &OutArgs) -> Result<i32, String> {
+    let text = read(file)?;
+    let levels = if text.trim_start().starts_with('{') {
+        fit_report::read_report(&text)
+    } else {
+        fit_report::read_levels(&text).map(|levels| (levels, String::new()))
+    };
+    let (levels, left_out) = in_file(file, levels)?;
+    if !left_out.is_empty() {
+        eprintln!("tidegate plan: {}: {left_out}", file.display());
+    }
+    let fit = in_file(file, usl::fit(&levels, 1))?;
+    print!("{}", fit_report::text(&levels, &fit));
+    write(&out.json, || pretty(&fit_report::to_json(&levels, &fit)))?;
+    write(&out.html, || fit_report::html(&levels, &fit))?;
+    Ok(if fit.refusals.is_empty() { OK } else { DISAGREES })
+}
+
+fn run_regions(file: &Path, out: &OutArgs) -> Result<i32, String> {
+    let scenario = in_file(file, regions::read(&read(file)?))?;
+    let outcome = regions::simulate(&scenario);
+    print!("{}", regions_report::text(&scenario, &outcome));
+    write(&out.json, || pretty(&regions_report::to_json(&outcome)))?;
+    write(&out.html, || regions_report::html(&scenario, &outcome))?;
+    Ok(OK)
+}
+
+fn run_day(file: &Path, out: &OutArgs) -> Result<i32, String> {
+    let day = in_file(file, day::read(&read(file)?))?;
+    let outcome = day::simulate(&day);
+    print!("{}", day_report::text(&outcome));
+    write(&out.json, || pretty(&day_report::to_json(&outcome)))?;
+    write(&out.html, || day_report::html(&day, &outcome))?;
+    Ok(OK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        assert_eq!(nodes("3"), Ok((3, 3)));
+        assert_eq!(nodes("3.."), Ok((3, NODES_MAX)));
+        assert_eq!(nodes("3..5"), Ok((3, 5)));
+        assert!(nodes("0").is_err() && nodes("5..3").is_err() && nodes("x").is_err());
+    }
+
+    #[test]
+    fn exit_status_tells_help_from_mistakes() {
+        let run = |args: &[&str]| plan_main(args.iter().map(OsString::from).collect());
+        assert_eq!(run(&["--help"]), OK);
+        assert_eq!(run(&["cost"]), USAGE);
+        assert_eq!(run(&["fit", "/nonexistent/file"]), FAILED);
+    }
+}

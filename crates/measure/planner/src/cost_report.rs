@@ -1,0 +1,386 @@
+//! The cost table as terminal text, CSV, JSON and an HTML heat map.
+
+use std::fmt::Write as _;
+
+use figures::page::{Page, Tone};
+use figures::plot::{Axis, Mark, Plot, Point, Series};
+use figures::table::Table;
+use figures::units::{Unit, dollars, grouped, significant};
+use serde_json::{Value, json};
+
+use crate::capacity::Machine;
+use crate::cluster::{Extras, Offer, Rule, Sureness, cheapest_of, families, ranked};
+use crate::compare::Disagreement;
+use crate::warnings::{self, Warning};
+
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub machines: Vec<Machine>,
+    pub loads: Vec<f64>,
+    pub rule: Rule,
+    pub extras: Extras,
+    /// Sentences on the origin of the capacities (source, projection, link ceilings).
+    pub remarks: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct CostAnswer {
+    pub families: Vec<String>,
+    pub rows: Vec<Row>,
+    pub warnings: Vec<Warning>,
+    /// Contradicting cells of the table to check; `None` without one.
+    pub disagreements: Option<Vec<Disagreement>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub load: f64,
+    /// Cheapest offer of each family, in the order of [`CostAnswer::families`].
+    pub cells: Vec<Option<Offer>>,
+    /// Cheapest offer of all and up to three next ones, of differing types.
+    pub best: Vec<Offer>,
+}
+
+pub fn answer(q: &Question) -> CostAnswer {
+    let families = families(&q.machines);
+    let rows: Vec<Row> = q
+        .loads
+        .iter()
+        .map(|load| Row {
+            load: *load,
+            cells: families
+                .iter()
+                .map(|f| cheapest_of(q.machines.iter().filter(|m| m.family == *f), *load, &q.rule, &q.extras))
+                .collect(),
+            best: ranked(q.machines.iter(), *load, &q.rule, &q.extras).into_iter().take(4).collect(),
+        })
+        .collect();
+    let chosen: Vec<Offer> = rows.iter().filter_map(|r| r.best.first().cloned()).collect();
+    let mut warnings = warnings::input(&q.machines, q.rule.utilisation);
+    warnings.extend(warnings::scaling(&q.machines));
+    warnings.extend(warnings::flips(&q.machines, &q.loads, &q.rule));
+    warnings.extend(warnings::failure(&q.rule, &chosen));
+    warnings.extend(warnings::dear(&q.machines, &q.loads, &q.rule, &q.extras));
+    CostAnswer { families, rows, warnings, disagreements: None }
+}
+
+impl Row {
+    fn is_cheapest(&self, offer: &Offer) -> bool {
+        self.cells.iter().flatten().all(|o| offer.per_hour <= o.per_hour + 1e-9)
+    }
+}
+
+fn sign(offer: &Offer) -> &'static str {
+    match offer.sureness {
+        Sureness::Sure => "",
+        Sureness::Risky => " ~",
+        Sureness::Projected => " ?",
+    }
+}
+
+fn rule_sentence(rule: &Rule) -> String {
+    let nodes = match (rule.nodes_min, rule.nodes_max) {
+        (a, b) if a == b => format!("exactly {a} machines of one type"),
+        (1, _) => "as many machines of one type as are needed".into(),
+        (a, _) => format!("{a} or more machines of one type"),
+    };
+    let loss = match rule.losses {
+        0 => String::new(),
+        k => format!(", {} at most after losing {k}", Unit::Share.write(rule.utilisation_after)),
+    };
+    format!("Rule: {nodes}, each used up to {}{loss}.", Unit::Share.write(rule.utilisation))
+}
+
+/// Explains why a family has no offer: the rule does not allow enough of its machines.
+fn no_offer(rule: &Rule) -> String {
+    match rule.nodes_max {
+        n if n <= rule.losses => format!("none left of {n}"),
+        n => format!("{n} too few"),
+    }
+}
+
+/// Dollars per hour: one row per load, one column per family.
+pub fn price_table(q: &Question, a: &CostAnswer) -> Table {
+    let heads: Vec<String> =
+        std::iter::once("requests/s".to_string()).chain(a.families.iter().map(|f| format!("{f} $/h"))).collect();
+    let mut table = Table::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    for row in &a.rows {
+        let cells = row.cells.iter().map(|c| match c {
+            Some(o) => format!("{:.3}{}{}", o.per_hour, if row.is_cheapest(o) { " *" } else { "" }, sign(o)),
+            None => no_offer(&q.rule),
+        });
+        table.row(std::iter::once(grouped(row.load as i64)).chain(cells));
+    }
+    table
+}
+
+pub fn choice_table(q: &Question, a: &CostAnswer) -> Table {
+    let mut heads =
+        vec!["requests/s", "<choice", "$/h", "$/M requests", "used", "after a loss", "slower then", "<next best"];
+    if q.extras.user_cycle > 0.0 {
+        heads.insert(4, "$/1000 users·h");
+    }
+    let mut table = Table::new(&heads);
+    for row in &a.rows {
+        let Some(best) = row.best.first() else {
+            table.row([grouped(row.load as i64), format!("no machine type has the capacity: {}", no_offer(&q.rule))]);
+            continue;
+        };
+        let others: Vec<String> =
+            row.best[1..].iter().map(|o| format!("{} × {} {}", o.nodes, o.machine, dollars(o.per_hour))).collect();
+        let used = if best.utilisation.high > best.utilisation.low {
+            format!(
+                "{} ({}–{})",
+                Unit::Share.write(best.utilisation.mid),
+                significant(best.utilisation.low * 100.0),
+                significant(best.utilisation.high * 100.0)
+            )
+        } else {
+            Unit::Share.write(best.utilisation.mid)
+        };
+        let slower = match best.stretch_after_loss {
+            s if s.is_finite() => format!("{} ×", significant(s)),
+            _ => "overload".into(),
+        };
+        let mut cells = vec![
+            grouped(row.load as i64),
+            format!("{} × {}{}", best.nodes, best.machine, sign(best)),
+            dollars(best.per_hour),
+            dollars(best.per_million),
+            used,
+            Unit::Share.write(best.after_loss),
+            slower,
+            others.join(", "),
+        ];
+        if q.extras.user_cycle > 0.0 {
+            cells.insert(4, dollars(best.per_user * 1000.0));
+        }
+        table.row(cells);
+    }
+    table
+}
+
+const LEGEND: &str = "* cheapest of its row;   ~ one more run may flip it (fits by less than 5 %, or not at the low end of the \
+                      measured interval);   ? projected, not measured on this type";
+
+fn sentence(q: &Question, a: &CostAnswer) -> String {
+    let mut rows: Vec<&Row> = a.rows.iter().collect();
+    if let [first, .., last] = a.rows.as_slice()
+        && a.rows.len() > 3
+    {
+        rows = vec![first, &a.rows[a.rows.len() / 2], last];
+    }
+    let each: Vec<String> = rows
+        .iter()
+        .map(|row| {
+            let load = grouped(row.load as i64);
+            match row.best.first() {
+                Some(o) => {
+                    format!("{load} requests/s: {} × {} for {} an hour", o.nodes, o.machine, dollars(o.per_hour))
+                }
+                None => format!("{load} requests/s: no machine type has the capacity ({})", no_offer(&q.rule)),
+            }
+        })
+        .collect();
+    format!("{}.", each.join("; "))
+}
+
+fn checked(list: &[Disagreement]) -> String {
+    match list.len() {
+        0 => "Every cell of the checked table follows from its own data by the rule.".into(),
+        1 => "One cell of the checked table does not follow from its own data.".into(),
+        n => format!("{n} cells of the checked table do not follow from its own data."),
+    }
+}
+
+pub fn text(q: &Question, a: &CostAnswer) -> String {
+    let first = a.disagreements.as_ref().map(|list| checked(list) + "\n").unwrap_or_default();
+    let mut out = first + &sentence(q, a) + "\n" + &rule_sentence(&q.rule) + "\n";
+    for remark in &q.remarks {
+        let _ = writeln!(out, "{remark}");
+    }
+    let _ = write!(out, "\n{}{LEGEND}\n\n{}", price_table(q, a).text(), choice_table(q, a).text());
+    if let Some(list) = &a.disagreements {
+        let _ = writeln!(out, "\nCells of the checked table that its own data contradict: {}", list.len());
+        for d in list {
+            let _ = writeln!(out, "  {}", d.sentence());
+        }
+    }
+    if !a.warnings.is_empty() {
+        let _ = writeln!(out, "\nWarnings");
+        for w in &a.warnings {
+            let _ = writeln!(out, "  [{}] {}", w.kind.word(), w.text);
+        }
+    }
+    out
+}
+
+pub fn csv(a: &CostAnswer) -> String {
+    let mut table = Table::new(&[
+        "requests_per_s",
+        "<family",
+        "<machine",
+        "nodes",
+        "usd_per_hour",
+        "usd_per_million_requests",
+        "usd_per_user_hour",
+        "utilisation",
+        "utilisation_low",
+        "utilisation_high",
+        "utilisation_after_loss",
+        "<sureness",
+    ]);
+    for row in &a.rows {
+        for o in row.cells.iter().flatten() {
+            table.row([
+                row.load.to_string(),
+                o.family.clone(),
+                o.machine.clone(),
+                o.nodes.to_string(),
+                format!("{:.6}", o.per_hour),
+                format!("{:.6}", o.per_million),
+                if o.per_user.is_nan() { String::new() } else { format!("{:.9}", o.per_user) },
+                format!("{:.4}", o.utilisation.mid),
+                format!("{:.4}", o.utilisation.low),
+                format!("{:.4}", o.utilisation.high),
+                format!("{:.4}", o.after_loss),
+                sureness_word(o.sureness).into(),
+            ]);
+        }
+    }
+    table.csv()
+}
+
+fn sureness_word(s: Sureness) -> &'static str {
+    match s {
+        Sureness::Sure => "sure",
+        Sureness::Risky => "risky",
+        Sureness::Projected => "projected",
+    }
+}
+
+pub fn to_json(q: &Question, a: &CostAnswer) -> Value {
+    let finite = |v: f64| if v.is_finite() { json!(v) } else { Value::Null };
+    let offer = |o: &Offer| {
+        json!({
+            "machine": o.machine, "family": o.family, "nodes": o.nodes, "usd_per_hour": finite(o.per_hour),
+            "usd_per_million_requests": finite(o.per_million), "usd_per_user_hour": finite(o.per_user),
+            "utilisation": {"low": finite(o.utilisation.low), "mid": finite(o.utilisation.mid), "high": finite(o.utilisation.high)},
+            "utilisation_after_loss": finite(o.after_loss), "slower_after_loss": finite(o.stretch_after_loss),
+            "spare": finite(o.spare), "sureness": sureness_word(o.sureness),
+        })
+    };
+    json!({
+        "rule": {
+            "nodes_min": q.rule.nodes_min, "nodes_max": q.rule.nodes_max, "utilisation": q.rule.utilisation,
+            "losses": q.rule.losses, "utilisation_after": q.rule.utilisation_after,
+        },
+        "remarks": q.remarks,
+        "rows": a.rows.iter().map(|r| json!({
+            "requests_per_s": r.load,
+            "families": r.cells.iter().zip(&a.families).map(|(c, f)| json!({"family": f, "offer": c.as_ref().map(offer)}))
+                .collect::<Vec<_>>(),
+            "best": r.best.iter().map(offer).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+        "warnings": a.warnings.iter().map(|w| json!({"kind": w.kind.word(), "text": w.text})).collect::<Vec<_>>(),
+        "disagreements": a.disagreements.as_ref().map(|list| list.iter().map(|d| json!({
+            "requests_per_s": d.load, "family": d.family, "printed": d.printed,
+            "computed": d.computed.as_ref().map(|c| c.0), "machine": d.computed.as_ref().map(|c| c.1.clone()),
+        })).collect::<Vec<_>>()),
+    })
+}
+
+pub fn html(q: &Question, a: &CostAnswer) -> String {
+    let mut page = Page::new("Machines and dollars");
+    if let Some(list) = &a.disagreements {
+        page.answer(&checked(list));
+    }
+    page.answer(&sentence(q, a));
+    let caption = "The cheapest cluster of each family over the load, under the rule below.";
+    match a.rows.as_slice() {
+        [only] => page
+            .picture(&price_bars(a, only).first_figure(), "The cheapest cluster of each family, under the rule below."),
+        _ => page.picture(&price_plot(a).first_figure(), caption),
+    }
+    page.paragraph(&rule_sentence(&q.rule));
+    for remark in &q.remarks {
+        page.paragraph(remark);
+    }
+    page.heading("Dollars per hour");
+    let table = price_table(q, a);
+    page.table_with(&table, |r, c| {
+        let row = a.rows.get(r)?;
+        let offer = row.cells.get(c.checked_sub(1)?)?.as_ref()?;
+        let cheapest = row.cells.iter().flatten().map(|o| o.per_hour).fold(f64::INFINITY, f64::min);
+        Some(match () {
+            () if row.is_cheapest(offer) && offer.sureness == Sureness::Sure => Tone::Good,
+            () if offer.per_hour <= cheapest * 1.25 => Tone::Warning,
+            () => Tone::Bad,
+        })
+    });
+    page.paragraph(LEGEND);
+    page.paragraph(
+        "Green: cheapest with certainty. Yellow: within 25 % of the cheapest, or cheapest without certainty. Red: more expensive.",
+    );
+    page.heading("The choice for each load");
+    page.table(&choice_table(q, a));
+    page.paragraph(
+        "“Used” is the share of the measured capacity with all machines up (with its interval where one was measured), “after a \
+         loss” that of the survivors, “slower then” how many times slower than idle they answer if requests queue as in M/M/m with \
+         one server a vCPU.",
+    );
+    if let Some(list) = &a.disagreements {
+        page.heading("The checked table against its own data");
+        if list.is_empty() {
+            page.note(Tone::Good, "Agrees.", "Every cell follows from the data by the rule.");
+        }
+        for d in list {
+            page.note(Tone::Bad, "Differs.", &d.sentence());
+        }
+    }
+    page.heading("Warnings");
+    for w in &a.warnings {
+        page.note(Tone::Warning, w.kind.word(), &w.text);
+    }
+    if a.warnings.is_empty() {
+        page.paragraph("None.");
+    }
+    page.heading("Capacities used");
+    let mut table = Table::new(&["<type", "vCPU", "requests/s", "low", "high", "$/h", "<source"]);
+    for m in &q.machines {
+        table.row([
+            m.name.clone(),
+            m.vcpu.to_string(),
+            grouped(m.rps.mid as i64),
+            grouped(m.rps.low as i64),
+            grouped(m.rps.high as i64),
+            dollars(m.price),
+            if m.projected { "projected" } else { "measured" }.into(),
+        ]);
+    }
+    page.table(&table);
+    page.html()
+}
+
+fn price_bars(a: &CostAnswer, row: &Row) -> Plot {
+    let offers = || a.families.iter().zip(&row.cells).filter_map(|(f, cell)| Some((f, cell.as_ref()?)));
+    let names = offers().map(|(f, o)| if o.machine == *f { f.clone() } else { format!("{} × {}", o.nodes, o.machine) });
+    let title = format!("Price of the cheapest cluster for {} requests/s", grouped(row.load as i64));
+    let mut plot = Plot::new(&title, Axis::names("", names.collect()), Axis::linear("dollars per hour", Unit::Dollars));
+    let points = offers().enumerate().map(|(i, (_, o))| Point::new(i as f64, o.per_hour)).collect();
+    plot.series.push(Series::new("dollars per hour", Mark::Bars, points));
+    plot
+}
+
+fn price_plot(a: &CostAnswer) -> Plot {
+    let mut plot = Plot::new(
+        "Price of the cheapest cluster",
+        Axis::log("requests per second", Unit::Count),
+        Axis::log("dollars per hour", Unit::Dollars),
+    );
+    for (f, family) in a.families.iter().enumerate() {
+        let points = a.rows.iter().filter_map(|r| r.cells[f].as_ref().map(|o| Point::new(r.load, o.per_hour)));
+        plot.series.push(Series::new(family, Mark::Line, points.collect()));
+    }
+    plot
+}

@@ -1,0 +1,143 @@
+//! Cached time of a thread: read once per turn of its event loop and constant within the turn.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Microseconds of the monotonic clock since the process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(pub u64);
+
+impl Instant {
+    pub fn micros_since(self, earlier: Instant) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+    pub fn millis_since(self, earlier: Instant) -> u64 {
+        self.micros_since(earlier) / 1000
+    }
+    /// Adds a duration, saturating.
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Instant {
+        Instant(self.0.saturating_add(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)))
+    }
+    #[must_use]
+    pub fn plus_millis(self, millis: u64) -> Instant {
+        Instant(self.0.saturating_add(millis.saturating_mul(1000)))
+    }
+}
+
+thread_local! {
+    static NOW: Cell<Reading> =
+        const { Cell::new(Reading { mono: Instant(0), wall: 0, compared: Instant(0), frozen: false }) };
+}
+
+#[derive(Clone, Copy)]
+struct Reading {
+    mono: Instant,
+    /// Milliseconds since 1970.
+    wall: u64,
+    /// Time of the last comparison with the wall clock.
+    compared: Instant,
+    frozen: bool,
+}
+
+/// Microseconds since 1970 at [`Instant`] 0, shared by all threads, so that their times are comparable.
+static EPOCH: AtomicU64 = AtomicU64::new(0);
+/// Interval between comparisons with the wall clock, which may be set.
+const COMPARED_MICROS: u64 = 10_000;
+/// Deviations up to this are caused by the comparison itself.
+const JITTER_MICROS: u64 = 200;
+
+fn start() -> std::time::Instant {
+    static START: OnceLock<std::time::Instant> = OnceLock::new();
+    *START.get_or_init(std::time::Instant::now)
+}
+
+pub fn update() {
+    if NOW.get().frozen {
+        return;
+    }
+    let mono = Instant(start().elapsed().as_micros() as u64 + 1);
+    let mut now = NOW.get();
+    if now.wall == 0 || mono.micros_since(now.compared) >= COMPARED_MICROS {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64);
+        let epoch = wall.saturating_sub(mono.0);
+        if epoch.abs_diff(EPOCH.load(Ordering::Relaxed)) > JITTER_MICROS {
+            EPOCH.store(epoch, Ordering::Relaxed);
+        }
+        now.compared = mono;
+    }
+    now.mono = mono;
+    now.wall = (EPOCH.load(Ordering::Relaxed) + mono.0) / 1000;
+    NOW.set(now);
+}
+
+/// Stops the time of this thread, for tests, until [`set_frozen`] or [`thaw`].
+pub fn freeze() {
+    thaw();
+    NOW.set(Reading { frozen: true, ..NOW.get() });
+}
+
+pub fn set_frozen(to: Instant) {
+    let now = NOW.get();
+    if now.frozen && to > now.mono {
+        let wall = now.wall + to.millis_since(now.mono);
+        NOW.set(Reading { mono: to, wall, ..now });
+    }
+}
+
+/// Restarts the time after [`freeze`], for tests.
+pub fn thaw() {
+    NOW.set(Reading { frozen: false, ..NOW.get() });
+    update();
+}
+
+#[inline]
+pub fn now() -> Instant {
+    let now = NOW.get().mono;
+    if now.0 == 0 {
+        update();
+        return NOW.get().mono;
+    }
+    now
+}
+
+pub fn as_std(at: Instant) -> std::time::Instant {
+    start() + Duration::from_micros(at.0.saturating_sub(1))
+}
+
+#[inline]
+pub fn unix_millis() -> u64 {
+    if NOW.get().wall == 0 {
+        update();
+    }
+    NOW.get().wall
+}
+
+#[inline]
+pub fn unix_seconds() -> i64 {
+    (unix_millis() / 1000) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wall_clock_of_all_threads_is_one() {
+        let read = || {
+            update();
+            (now(), unix_millis())
+        };
+        for _ in 0..100 {
+            let (first, first_wall) = read();
+            let (second, second_wall) = std::thread::spawn(read).join().expect("read");
+            assert!(second >= first && second_wall >= first_wall);
+        }
+        let system = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        update();
+        assert!(unix_millis().abs_diff(system) < 1000 * 60, "it is the system's");
+        assert_eq!(as_std(Instant(now().0 + 5)) - as_std(now()), Duration::from_micros(5));
+    }
+}

@@ -1,0 +1,284 @@
+//! Tokens: parsing, verification, claims.
+
+use crate::base64url;
+use crate::encryption::{Content, Management, Parts, decrypt};
+use crate::key::{Key, KeySet, Purpose, candidates};
+use crate::signature::Algorithm;
+use serde_json::{Map, Value};
+
+/// Maximum length of a token in bytes.
+pub const TOKEN_BYTES_MAX: usize = 65_536;
+/// Maximum number of keys that are tried for a token: a token without `kid` could use any.
+pub const KEYS_TRIED_MAX: usize = 32;
+/// Maximum number of private RSA keys that are tried: an attempt takes milliseconds.
+pub const SLOW_KEYS_TRIED_MAX: usize = 2;
+
+/// `auth_jwt_type`: the structure that a token must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Expected {
+    Signed,
+    Encrypted,
+    /// A signed token within an encrypted one.
+    Nested,
+}
+
+/// The reason why a token is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    Malformed(&'static str),
+    /// `alg` or `enc` are unknown, or belong to the other type of token; `none`.
+    Algorithm,
+    /// No key of the sets may serve this token.
+    NoKey,
+    /// No key verifies or decrypts the token.
+    Invalid,
+    Expired,
+    NotYet,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Failure::Malformed(why) => why,
+            Failure::Algorithm => "unsupported algorithm",
+            Failure::NoKey => "no key of the set fits the token",
+            Failure::Invalid => "signature or decryption failed",
+            Failure::Expired => "token is expired",
+            Failure::NotYet => "token is not valid yet",
+        })
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The JOSE header.
+#[derive(Debug)]
+pub struct Header(Map<String, Value>);
+
+impl Header {
+    fn parse(encoded: &[u8]) -> Result<Header, Failure> {
+        Ok(Header(object(encoded).ok_or(Failure::Malformed("invalid JOSE header"))?))
+    }
+    pub fn members(&self) -> &Map<String, Value> {
+        &self.0
+    }
+    fn name(&self, name: &str) -> Option<&str> {
+        member(&self.0, name)
+    }
+    /// Refuses what the recipient would have to understand (RFC 7515, 4.1.11), and compression, whose result has no limit.
+    fn check(&self) -> Result<(), Failure> {
+        if self.0.contains_key("crit") || self.0.get("b64").is_some_and(|b64| *b64 != Value::Bool(true)) {
+            return Err(Failure::Malformed("unsupported critical header parameter"));
+        }
+        if self.0.contains_key("zip") {
+            return Err(Failure::Malformed("compressed token"));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn member<'a>(members: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    members.get(name).and_then(Value::as_str)
+}
+
+fn object(encoded: &[u8]) -> Option<Map<String, Value>> {
+    match serde_json::from_slice(&base64url(encoded)?).ok()? {
+        Value::Object(members) => Some(members),
+        _ => None,
+    }
+}
+
+/// Times of a token in seconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Times {
+    pub exp: Option<f64>,
+    pub nbf: Option<f64>,
+}
+
+impl Times {
+    fn of(claims: &Map<String, Value>) -> Result<Times, Failure> {
+        let time = |name| match claims.get(name) {
+            None => Ok(None),
+            Some(value) => value.as_f64().map(Some).ok_or(Failure::Malformed("\"exp\" or \"nbf\" is no number")),
+        };
+        Ok(Times { exp: time("exp")?, nbf: time("nbf")? })
+    }
+    /// Judges the times; `leeway` in seconds.
+    ///
+    /// # Errors
+    /// [`Failure::Expired`], [`Failure::NotYet`].
+    pub fn check(&self, now: f64, leeway: f64) -> Result<(), Failure> {
+        if self.exp.is_some_and(|exp| now >= exp + leeway) {
+            return Err(Failure::Expired);
+        }
+        if self.nbf.is_some_and(|nbf| now + leeway < nbf) {
+            return Err(Failure::NotYet);
+        }
+        Ok(())
+    }
+}
+
+/// A verified token.
+#[derive(Debug)]
+pub struct Token {
+    /// The JOSE header, the outer one of a nested token.
+    pub header: Map<String, Value>,
+    pub claims: Map<String, Value>,
+    /// The decrypted content: claims, or the signed token of a nested one.
+    pub payload: Option<Vec<u8>>,
+    pub times: Times,
+}
+
+impl Token {
+    /// Verifies a token with the keys of these sets. Judges no times.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn verify(text: &[u8], expected: Expected, sets: &[&KeySet]) -> Result<Token, Failure> {
+        if text.len() > TOKEN_BYTES_MAX {
+            return Err(Failure::Malformed("token is too long"));
+        }
+        match expected {
+            Expected::Signed => {
+                let (header, payload) = signed(text, sets)?;
+                Token::new(header, object(payload).ok_or(CLAIMS)?, None)
+            }
+            Expected::Encrypted => {
+                let (header, payload) = encrypted(text, sets)?;
+                let claims = serde_json::from_slice(&payload).map_err(|_| CLAIMS)?;
+                Token::new(header, claims, Some(payload))
+            }
+            Expected::Nested => {
+                let (header, payload) = encrypted(text, sets)?;
+                let claims = object(signed(&payload, sets)?.1).ok_or(CLAIMS)?;
+                Token::new(header, claims, Some(payload))
+            }
+        }
+    }
+    fn new(header: Header, claims: Map<String, Value>, payload: Option<Vec<u8>>) -> Result<Token, Failure> {
+        let times = Times::of(&claims)?;
+        Ok(Token { header: header.0, claims, payload, times })
+    }
+    /// Tells whether verification of this token is slow: milliseconds.
+    pub fn is_slow(text: &[u8], expected: Expected) -> bool {
+        expected != Expected::Signed
+            && Unverified::parse(text).is_some_and(|token| {
+                member(&token.header, "alg").and_then(Management::named).is_some_and(Management::is_slow)
+            })
+    }
+}
+
+const CLAIMS: Failure = Failure::Malformed("claims are no JSON object");
+
+/// Splits a compact serialization into exactly this many parts.
+fn parts<const N: usize>(text: &[u8]) -> Option<[&[u8]; N]> {
+    let mut all = text.split(|byte| *byte == b'.');
+    let mut out = [b"".as_slice(); N];
+    for part in &mut out {
+        *part = all.next()?;
+    }
+    all.next().is_none().then_some(out)
+}
+
+/// Verifies a signature. Returns the encoded payload.
+pub(crate) fn signed<'a>(text: &'a [u8], sets: &[&KeySet]) -> Result<(Header, &'a [u8]), Failure> {
+    let [protected, payload, signature] = parts(text).ok_or(Failure::Malformed("not a signed token"))?;
+    let header = Header::parse(protected)?;
+    header.check()?;
+    let name = header.name("alg").ok_or(Failure::Algorithm)?;
+    let algorithm = Algorithm::named(name).ok_or(Failure::Algorithm)?;
+    let signature = base64url(signature).ok_or(Failure::Malformed("invalid base64url"))?;
+    let message = text.get(..protected.len() + 1 + payload.len()).unwrap_or_default();
+    let names = if matches!(algorithm, Algorithm::Ed25519) { ["EdDSA", "Ed25519"] } else { [name, name] };
+    let keys = candidates(sets, header.name("kid"), Purpose::Verify, names).filter(|key| algorithm.fits(key));
+    let verified = first(keys.take(KEYS_TRIED_MAX), |key| algorithm.verify(key, message, &signature).then_some(()));
+    verified.map(|()| (header, payload))
+}
+
+/// Decrypts the content.
+pub(crate) fn encrypted(text: &[u8], sets: &[&KeySet]) -> Result<(Header, Vec<u8>), Failure> {
+    let [protected, wrapped, iv, ciphertext, tag] = parts(text).ok_or(Failure::Malformed("not an encrypted token"))?;
+    let header = Header::parse(protected)?;
+    header.check()?;
+    let (alg, enc) = (header.name("alg").ok_or(Failure::Algorithm)?, header.name("enc").ok_or(Failure::Algorithm)?);
+    let management = Management::named(alg).ok_or(Failure::Algorithm)?;
+    let content = Content::named(enc).ok_or(Failure::Algorithm)?;
+    let decoded = |part| base64url(part).ok_or(Failure::Malformed("invalid base64url"));
+    let (wrapped, iv, ciphertext, tag) = (decoded(wrapped)?, decoded(iv)?, decoded(ciphertext)?, decoded(tag)?);
+    let parts = Parts { protected, wrapped, iv, ciphertext, tag };
+    // A key that encrypts the content directly may name that encryption as its algorithm.
+    let names = [alg, if matches!(management, Management::Direct) { enc } else { alg }];
+    let keys = candidates(sets, header.name("kid"), Purpose::Decrypt, names).filter(|key| management.fits(key));
+    let tried = if management.is_slow() { SLOW_KEYS_TRIED_MAX } else { KEYS_TRIED_MAX };
+    let payload = first(keys.take(tried), |key| decrypt(management, content, key, &header, &parts));
+    payload.map(|payload| (header, payload))
+}
+
+/// Returns the first result of a key.
+fn first<'a, T>(keys: impl Iterator<Item = &'a Key>, attempt: impl Fn(&Key) -> Option<T>) -> Result<T, Failure> {
+    let mut failure = Failure::NoKey;
+    for key in keys {
+        if let Some(done) = attempt(key) {
+            return Ok(done);
+        }
+        failure = Failure::Invalid;
+    }
+    Err(failure)
+}
+
+/// A token's readable parts, before verification: for the choice of keys by variables.
+#[derive(Debug)]
+pub struct Unverified {
+    pub header: Map<String, Value>,
+    /// Claims of a signed token.
+    pub claims: Option<Map<String, Value>>,
+}
+
+impl Unverified {
+    pub fn parse(text: &[u8]) -> Option<Unverified> {
+        if text.len() > TOKEN_BYTES_MAX {
+            return None;
+        }
+        let header = object(text.split(|byte| *byte == b'.').next()?)?;
+        let claims = parts::<3>(text).and_then(|[_, payload, _]| object(payload));
+        Some(Unverified { header, claims })
+    }
+}
+
+/// Finds a member by the names of a path. A name of letters in lower case also finds one that differs in case, as
+/// variables have names without case.
+pub fn field<'a>(members: &'a Map<String, Value>, path: &[impl AsRef<str>], any_case: bool) -> Option<&'a Value> {
+    let (first, rest) = path.split_first()?;
+    let first = first.as_ref();
+    let found = members.get(first).or_else(|| {
+        let mut alike = members.iter().filter(|(name, _)| any_case && name.eq_ignore_ascii_case(first));
+        alike.next().map(|(_, value)| value)
+    })?;
+    match (rest.is_empty(), found) {
+        (true, found) => Some(found),
+        (false, Value::Object(inner)) => field(inner, rest, any_case),
+        _ => None,
+    }
+}
+
+/// Appends a value as text: strings as they are, elements of arrays separated by commas, other values as JSON. Objects and
+/// `null` have no text.
+pub fn text(value: &Value, out: &mut Vec<u8>) -> bool {
+    match value {
+        Value::Null | Value::Object(_) => return false,
+        Value::String(text) => out.extend_from_slice(text.as_bytes()),
+        Value::Array(all) => {
+            for (index, one) in all.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                match one {
+                    Value::String(text) => out.extend_from_slice(text.as_bytes()),
+                    other => out.extend_from_slice(other.to_string().as_bytes()),
+                }
+            }
+        }
+        other => out.extend_from_slice(other.to_string().as_bytes()),
+    }
+    true
+}

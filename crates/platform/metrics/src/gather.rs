@@ -1,0 +1,91 @@
+//! Sums the cells into families of samples for the exposition formats.
+
+use crate::cells;
+use crate::table::{BOUNDS_MICROS, MetricKind, Row, Set, Unit, offset};
+use crate::{SETS, process, zone};
+
+#[derive(Debug)]
+pub struct Family {
+    pub row: &'static Row,
+    pub samples: Vec<Sample>,
+}
+
+#[derive(Debug)]
+pub struct Sample {
+    pub labels: Vec<(&'static str, String)>,
+    pub value: Value,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// In the row's unit; seconds as microseconds.
+    Number(u64),
+    /// Counts per bucket, the last one unbounded, and the sum in microseconds.
+    Times { buckets: Vec<u64>, sum: u64 },
+}
+
+/// Collects all metrics in the table's order; omits sets without objects.
+pub fn gather() -> Vec<Family> {
+    let zones = zone::all();
+    let mut families = Vec::new();
+    for set in SETS {
+        let things: Vec<(&[String], Vec<u64>)> = if set.name == process::SET.name {
+            vec![(&[], with_waiting(&cells::sums()))]
+        } else {
+            zones.iter().filter(|zone| zone.set.name == set.name).map(|zone| (&*zone.labels, zone.sums())).collect()
+        };
+        if things.is_empty() {
+            continue;
+        }
+        for (index, row) in set.rows.iter().enumerate() {
+            let at = offset(set.rows, index);
+            let samples =
+                things.iter().flat_map(|(names, sums)| of_row(set, row, names, sums.get(at..).unwrap_or(&[])));
+            families.push(Family { row, samples: samples.collect() });
+        }
+    }
+    families
+}
+
+/// Adds waiting connections: those neither read nor written.
+fn with_waiting(sums: &[u64]) -> Vec<u64> {
+    let mut sums = sums.to_vec();
+    let busy = process::CONNECTIONS_READING.sum() + process::CONNECTIONS_WRITING.sum();
+    if let Some(waiting) = sums.get_mut(process::CONNECTIONS_WAITING.at) {
+        *waiting = process::CONNECTIONS_ACTIVE.sum().saturating_sub(busy);
+    }
+    sums
+}
+
+fn of_row(set: &Set, row: &'static Row, names: &[String], cells: &[u64]) -> Vec<Sample> {
+    let labels: Vec<(&'static str, String)> = set.labels.iter().copied().zip(names.iter().cloned()).collect();
+    if row.kind == MetricKind::Histogram {
+        let buckets = cells.get(..=BOUNDS_MICROS.len()).unwrap_or_default().to_vec();
+        let sum = cells.get(row.width() - 1).copied().unwrap_or_default();
+        return vec![Sample { labels, value: Value::Times { buckets, sum } }];
+    }
+    let values = (0..row.width()).map(|index| {
+        let mut labels = labels.clone();
+        if let Some(value) = row.values.get(index) {
+            labels.push((row.label, (*value).to_string()));
+        }
+        let number = cells.get(index).copied().unwrap_or_default();
+        let number = if row.kind == MetricKind::Gauge { cells::floor(number) } else { number };
+        Sample { labels, value: Value::Number(number) }
+    });
+    values.collect()
+}
+
+pub(crate) fn told(unit: Unit, number: u64) -> String {
+    match unit {
+        Unit::Seconds => seconds(number),
+        Unit::None | Unit::Bytes => number.to_string(),
+    }
+}
+
+/// Writes microseconds as exact seconds.
+pub(crate) fn seconds(micros: u64) -> String {
+    let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+    let short = text.trim_end_matches('0');
+    if short.ends_with('.') { format!("{short}0") } else { short.to_string() }
+}

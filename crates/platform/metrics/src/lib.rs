@@ -1,0 +1,26 @@
+//! Metrics; `tables.rs` lists them with name, kind, unit and documentation.
+//! Every thread changes its own cells with plain loads and stores; readers sum over threads. A [`Zone`] is a set of
+//! cells for a configured object (server, location, cache). No name or label value comes from a peer: the configuration
+//! bounds the samples.
+
+#![forbid(unsafe_code)]
+
+#[macro_use]
+mod table;
+mod cells;
+mod gather;
+mod nginx;
+mod reference;
+mod render;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod zone;
+
+pub use gather::{Family, Sample, Value, gather};
+pub use nginx::nginx;
+pub use reference::reference;
+pub use render::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, json, openmetrics, prometheus};
+pub use table::{BOUNDS_MICROS, Counter, Gauge, Histogram, MetricKind, Row, Set, Tabled, Unit};
+pub use tables::*;
+pub use zone::{Lease, Values, Zone, prepare_thread};

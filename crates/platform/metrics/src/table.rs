@@ -1,0 +1,185 @@
+//! The type of a row of the table, and the macro that declares rows.
+
+use std::marker::PhantomData;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// It only grows.
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl MetricKind {
+    pub fn word(self) -> &'static str {
+        match self {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    None,
+    /// Exposed in seconds; cells hold microseconds.
+    Seconds,
+    Bytes,
+}
+
+impl Unit {
+    pub fn word(self) -> &'static str {
+        match self {
+            Unit::None => "",
+            Unit::Seconds => "seconds",
+            Unit::Bytes => "bytes",
+        }
+    }
+}
+
+/// Upper bounds of histogram buckets in microseconds (5 ms to 10 s), as in nginx's API; one more bucket is unbounded.
+pub const BOUNDS_MICROS: [u64; 14] = [
+    5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000, 2_500_000, 5_000_000,
+    7_500_000, 10_000_000,
+];
+/// Cells of a histogram: buckets, the unbounded one, and the sum.
+pub(crate) const HISTOGRAM_CELLS: usize = BOUNDS_MICROS.len() + 2;
+
+#[derive(Debug)]
+pub struct Row {
+    /// Name without the `_total` of counters.
+    pub name: &'static str,
+    pub kind: MetricKind,
+    pub unit: Unit,
+    pub doc: &'static str,
+    /// Label with all its values; empty: none.
+    pub label: &'static str,
+    pub values: &'static [&'static str],
+}
+
+impl Row {
+    pub const fn width(&self) -> usize {
+        match self.kind {
+            MetricKind::Histogram => HISTOGRAM_CELLS,
+            _ if self.values.is_empty() => 1,
+            _ => self.values.len(),
+        }
+    }
+    /// Name of samples: counters end with `_total`.
+    pub fn sample_name(&self) -> String {
+        match self.kind {
+            MetricKind::Counter => format!("{}_total", self.name),
+            _ => self.name.to_string(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Set {
+    pub name: &'static str,
+    pub doc: &'static str,
+    /// Labels that identify an object; their values come from the configuration.
+    pub labels: &'static [&'static str],
+    pub rows: &'static [Row],
+}
+
+impl Set {
+    pub const fn width(&self) -> usize {
+        offset(self.rows, self.rows.len())
+    }
+}
+
+pub(crate) const fn offset(rows: &[Row], index: usize) -> usize {
+    let (mut at, mut sum) = (0, 0);
+    while at < index {
+        sum += rows[at].width();
+        at += 1;
+    }
+    sum
+}
+
+pub trait Tabled: 'static {
+    const SET: &'static Set;
+}
+
+macro_rules! places {
+    ($($(#[$doc:meta])* $name:ident)+) => {$(
+        $(#[$doc])*
+        pub struct $name<S> {
+            pub(crate) at: usize,
+            pub(crate) width: usize,
+            of: PhantomData<fn() -> S>,
+        }
+        impl<S> $name<S> {
+            pub(crate) const fn new(rows: &[Row], index: usize) -> Self {
+                $name { at: offset(rows, index), width: rows[index].width(), of: PhantomData }
+            }
+        }
+        impl<S> Clone for $name<S> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+        impl<S> Copy for $name<S> {}
+    )+};
+}
+
+places! {
+    Counter
+    Gauge
+    Histogram
+}
+
+/// Declares the table. A module is a set, with its identifying labels in brackets; each row has documentation,
+/// constant, kind, unit, name and label values.
+macro_rules! metrics {
+    ($(
+        $(#[doc = $set_doc:literal])+
+        pub mod $set:ident [$($zone_label:literal),*] {
+            $(
+                $(#[doc = $doc:literal])+
+                $row:ident: $kind:ident $unit:ident $name:literal $(by $label:literal [$($value:literal),+ $(,)?])?;
+            )+
+        }
+    )+) => {
+        $(
+            $(#[doc = $set_doc])+
+            pub mod $set {
+                use $crate::table::{self, Row, Set, Tabled};
+
+                #[derive(Clone, Copy, Debug)]
+                pub struct Of;
+
+                #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+                enum Index { $($row),+ }
+
+                const ROWS: &[Row] = &[$(Row {
+                    name: $name,
+                    kind: table::MetricKind::$kind,
+                    unit: table::Unit::$unit,
+                    doc: concat!($($doc),+),
+                    label: concat!($($label)?),
+                    values: &[$($($value),+)?],
+                }),+];
+
+                pub static SET: Set = Set {
+                    name: stringify!($set),
+                    doc: concat!($($set_doc),+),
+                    labels: &[$($zone_label),*],
+                    rows: ROWS,
+                };
+
+                impl Tabled for Of {
+                    const SET: &'static Set = &SET;
+                }
+
+                $(
+                    $(#[doc = $doc])+
+                    pub const $row: table::$kind<Of> = table::$kind::new(ROWS, Index::$row as usize);
+                )+
+            }
+        )+
+        pub static SETS: &[&$crate::table::Set] = &[$(&$set::SET),+];
+    };
+}

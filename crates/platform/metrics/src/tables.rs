@@ -1,0 +1,218 @@
+//! The table of all metrics. Names follow Prometheus's conventions: base units, the unit last, `_total` (added on
+//! output) for counters.
+
+metrics! {
+    /// The process
+    pub mod process [] {
+        /// Accepted client connections.
+        CONNECTIONS_ACCEPTED: Counter None "tidegate_connections_accepted";
+        /// Accepted connections that were not closed immediately because `worker_connections` was exhausted, by area.
+        CONNECTIONS_HANDLED: Counter None "tidegate_connections_handled" by "area" ["http", "stream", "mail"];
+        /// Open HTTP client connections.
+        CONNECTIONS_ACTIVE: Gauge None "tidegate_connections_active";
+        /// HTTP client connections with a request being read.
+        CONNECTIONS_READING: Gauge None "tidegate_connections_reading";
+        /// HTTP client requests handled by a task. Requests answered on the inline path are not counted.
+        CONNECTIONS_WRITING: Gauge None "tidegate_connections_writing";
+        /// Idle HTTP client connections waiting for a request.
+        CONNECTIONS_WAITING: Gauge None "tidegate_connections_waiting";
+        /// HTTP client requests by protocol version. A malformed request head counts as 1.1.
+        HTTP_REQUESTS: Counter None "tidegate_http_requests" by "version" ["0.9", "1.0", "1.1", "2"];
+        /// HTTP client requests with a response, complete or partial, by status class.
+        HTTP_RESPONSES: Counter None "tidegate_http_responses" by "class" ["1xx", "2xx", "3xx", "4xx", "5xx"];
+        /// HTTP client requests that ended without a byte of a response.
+        HTTP_DISCARDED: Counter None "tidegate_http_discarded";
+        /// Request bytes received, heads and bodies, as counted by `$request_length`.
+        HTTP_RECEIVED: Counter Bytes "tidegate_http_received_bytes";
+        /// Response bytes sent, as counted by `$bytes_sent`.
+        HTTP_SENT: Counter Bytes "tidegate_http_sent_bytes";
+        /// Completed TLS handshakes with clients, by area.
+        TLS_HANDSHAKES: Counter None "tidegate_tls_handshakes" by "area" ["http", "stream", "mail"];
+        /// Failed TLS handshakes with clients, by area.
+        TLS_HANDSHAKES_FAILED: Counter None "tidegate_tls_handshakes_failed" by "area" ["http", "stream", "mail"];
+        /// TLS handshakes with clients that resumed a session, by area.
+        TLS_SESSION_REUSES: Counter None "tidegate_tls_session_reuses" by "area" ["http", "stream", "mail"];
+        /// Client requests with a cache lookup, by result (`$upstream_cache_status`).
+        CACHE_RESPONSES: Counter None "tidegate_cache_responses"
+            by "status" ["hit", "miss", "expired", "bypass", "stale", "updating", "revalidated"];
+        /// Requests sent to upstream servers, including retries.
+        UPSTREAM_REQUESTS: Counter None "tidegate_upstream_requests";
+        /// Requests retried on another upstream server.
+        UPSTREAM_RETRIES: Counter None "tidegate_upstream_retries";
+        /// Upstream requests that failed by an error, a timeout or a status listed in `next_upstream`.
+        UPSTREAM_FAILURES: Counter None "tidegate_upstream_failures";
+        /// Time to connect to an upstream server, in seconds. Reused connections are not counted.
+        UPSTREAM_CONNECT: Histogram Seconds "tidegate_upstream_connect_seconds";
+        /// Time to the response head of an upstream server, in seconds.
+        UPSTREAM_HEADER: Histogram Seconds "tidegate_upstream_header_seconds";
+        /// Time to the end of an upstream server's response, in seconds.
+        UPSTREAM_RESPONSE: Histogram Seconds "tidegate_upstream_response_seconds";
+        /// Requests checked by limit_req, by result.
+        LIMIT_REQ: Counter None "tidegate_limit_req_requests"
+            by "verdict" ["passed", "delayed", "rejected", "delayed_dry_run", "rejected_dry_run"];
+        /// Requests and sessions checked by limit_conn, by result.
+        LIMIT_CONN: Counter None "tidegate_limit_conn_requests" by "verdict" ["passed", "rejected", "rejected_dry_run"];
+        /// DNS queries by kind.
+        RESOLVER_REQUESTS: Counter None "tidegate_resolver_requests" by "kind" ["name", "srv", "addr"];
+        /// DNS responses by code, and queries that timed out.
+        RESOLVER_RESPONSES: Counter None "tidegate_resolver_responses"
+            by "code" ["noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "timedout", "unknown"];
+        /// Files whose contents or metadata are cached in memory, over all threads.
+        FILE_CACHE_FILES: Gauge None "tidegate_file_cache_files";
+        /// Active stream sessions.
+        STREAM_SESSIONS: Gauge None "tidegate_stream_sessions_active";
+        /// Finished stream sessions by status class.
+        STREAM_SESSIONS_ENDED: Counter None "tidegate_stream_sessions" by "class" ["2xx", "4xx", "5xx"];
+        /// Active mail sessions.
+        MAIL_SESSIONS: Gauge None "tidegate_mail_sessions_active";
+        /// Spawned tasks.
+        TASKS_STARTED: Counter None "tidegate_tasks_started";
+        /// Live tasks.
+        TASKS: Gauge None "tidegate_tasks_active";
+        /// Caught panics. Each one terminated a request and its connection, and is in the error log.
+        PANICS: Counter None "tidegate_panics";
+        /// Event loop iterations of the worker threads.
+        LOOP_TURNS: Counter None "tidegate_loop_turns";
+        /// Event loop iterations longer than 1 millisecond, which delayed all other connections of the thread.
+        LOOP_TURNS_LONG: Counter None "tidegate_loop_turns_long";
+        /// Time the worker threads were busy, in seconds; they slept for the rest.
+        LOOP_BUSY: Counter Seconds "tidegate_loop_busy_seconds";
+    }
+    /// Servers of the http block with `status_zone`
+    pub mod server_zone ["server_zone"] {
+        /// Requests being processed.
+        PROCESSING: Gauge None "tidegate_server_zone_processing";
+        /// Requests received by the server.
+        REQUESTS: Counter None "tidegate_server_zone_requests";
+        /// Requests with a response, complete or partial, by status class.
+        RESPONSES: Counter None "tidegate_server_zone_responses" by "class" ["1xx", "2xx", "3xx", "4xx", "5xx"];
+        /// Requests that ended without a byte of a response.
+        DISCARDED: Counter None "tidegate_server_zone_discarded";
+        /// Request bytes received.
+        RECEIVED: Counter Bytes "tidegate_server_zone_received_bytes";
+        /// Response bytes sent.
+        SENT: Counter Bytes "tidegate_server_zone_sent_bytes";
+    }
+    /// Locations with `status_zone`
+    pub mod location_zone ["location_zone"] {
+        /// Requests that ended in the location.
+        REQUESTS: Counter None "tidegate_location_zone_requests";
+        /// Requests with a response, complete or partial, by status class.
+        RESPONSES: Counter None "tidegate_location_zone_responses" by "class" ["1xx", "2xx", "3xx", "4xx", "5xx"];
+        /// Requests that ended without a byte of a response.
+        DISCARDED: Counter None "tidegate_location_zone_discarded";
+        /// Request bytes received.
+        RECEIVED: Counter Bytes "tidegate_location_zone_received_bytes";
+        /// Response bytes sent.
+        SENT: Counter Bytes "tidegate_location_zone_sent_bytes";
+    }
+    /// Upstream servers in groups with `zone`
+    pub mod peer ["upstream", "peer"] {
+        /// Active requests, or active stream connections, of the server.
+        ACTIVE: Gauge None "tidegate_upstream_peer_active";
+        /// Requests, or stream connections, passed to the server.
+        REQUESTS: Counter None "tidegate_upstream_peer_requests";
+        /// Responses by status class.
+        RESPONSES: Counter None "tidegate_upstream_peer_responses" by "class" ["1xx", "2xx", "3xx", "4xx", "5xx"];
+        /// Failures counted for `max_fails`.
+        FAILS: Counter None "tidegate_upstream_peer_fails";
+        /// Times the server became unavailable because of failures.
+        UNAVAILABLE: Counter None "tidegate_upstream_peer_unavailable";
+        /// Time to the response head, or to the established connection for stream, in seconds.
+        HEADER: Histogram Seconds "tidegate_upstream_peer_header_seconds";
+        /// Time to the end of the response, or of the stream connection, in seconds.
+        RESPONSE: Histogram Seconds "tidegate_upstream_peer_response_seconds";
+        /// 1 if the server receives requests; 0 if it is down, draining, failing, full or unhealthy.
+        UP: Gauge None "tidegate_upstream_peer_up";
+        /// 1 for a backup server.
+        BACKUP: Gauge None "tidegate_upstream_peer_backup";
+        /// The server's weight.
+        WEIGHT: Gauge None "tidegate_upstream_peer_weight";
+    }
+    /// Caches
+    pub mod cache ["cache"] {
+        /// Responses of locations that use the cache, by lookup result (`$upstream_cache_status`).
+        RESPONSES: Counter None "tidegate_cache_zone_responses"
+            by "status" ["hit", "miss", "expired", "bypass", "stale", "updating", "revalidated"];
+        /// Entries in the index.
+        ENTRIES: Gauge None "tidegate_cache_zone_entries";
+        /// Size on disk, in bytes.
+        SIZE: Gauge Bytes "tidegate_cache_zone_size_bytes";
+        /// Maximum size on disk (`max_size`), in bytes; 0 means no limit.
+        SIZE_MAX: Gauge Bytes "tidegate_cache_zone_size_limit_bytes";
+        /// Size of entries held in memory, in bytes.
+        MEMORY: Gauge Bytes "tidegate_cache_zone_memory_bytes";
+        /// 1 until the cache loader has scanned the whole directory.
+        COLD: Gauge None "tidegate_cache_zone_cold";
+    }
+    /// Zones of limit_req
+    pub mod limit_req ["zone"] {
+        /// Requests checked by the zone, by result.
+        REQUESTS: Counter None "tidegate_limit_req_zone_requests"
+            by "verdict" ["passed", "delayed", "rejected", "delayed_dry_run", "rejected_dry_run"];
+    }
+    /// Zones of limit_conn
+    pub mod limit_conn ["zone"] {
+        /// Requests and sessions checked by the zone, by result.
+        REQUESTS: Counter None "tidegate_limit_conn_zone_requests"
+            by "verdict" ["passed", "rejected", "rejected_dry_run"];
+    }
+    /// Resolvers with `status_zone=`
+    pub mod resolver ["resolver"] {
+        /// DNS queries by kind.
+        REQUESTS: Counter None "tidegate_resolver_zone_requests" by "kind" ["name", "srv", "addr"];
+        /// DNS responses by code, and queries that timed out.
+        RESPONSES: Counter None "tidegate_resolver_zone_responses"
+            by "code" ["noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "timedout", "unknown"];
+    }
+    /// Servers of the stream block with `status_zone`
+    pub mod stream_zone ["server_zone"] {
+        /// Active sessions.
+        PROCESSING: Gauge None "tidegate_stream_zone_processing";
+        /// Sessions received: TCP connections and first datagrams of UDP clients.
+        CONNECTIONS: Counter None "tidegate_stream_zone_connections";
+        /// Finished sessions by status class.
+        SESSIONS: Counter None "tidegate_stream_zone_sessions" by "class" ["2xx", "4xx", "5xx"];
+        /// Bytes received from clients.
+        RECEIVED: Counter Bytes "tidegate_stream_zone_received_bytes";
+        /// Bytes sent to clients.
+        SENT: Counter Bytes "tidegate_stream_zone_sent_bytes";
+    }
+}
+
+/// Index of a status in the classes of responses.
+#[inline]
+pub fn class(status: u16) -> usize {
+    (status / 100).clamp(1, 5) as usize - 1
+}
+
+/// Index of a status in the classes of sessions.
+pub fn session_class(status: u16) -> usize {
+    match status / 100 {
+        4 => 1,
+        5 => 2,
+        _ => 0,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Area {
+    Http = 0,
+    Stream = 1,
+    Mail = 2,
+}
+
+/// Index of a `$upstream_cache_status`.
+pub fn cache_status(status: &str) -> Option<usize> {
+    let row = cache::SET.rows.first()?;
+    row.values.iter().position(|value| value.eq_ignore_ascii_case(status))
+}
+
+/// Counts a client's handshake: `Some(true)` resumed, `Some(false)` new session, `None` failed.
+pub fn count_handshake(area: Area, resumed: Option<bool>) {
+    let Some(resumed) = resumed else { return process::TLS_HANDSHAKES_FAILED.up_at(area as usize) };
+    process::TLS_HANDSHAKES.up_at(area as usize);
+    if resumed {
+        process::TLS_SESSION_REUSES.up_at(area as usize);
+    }
+}

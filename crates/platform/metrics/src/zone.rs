@@ -1,0 +1,210 @@
+//! Zones: cells of configured objects. A zone lives while a configuration refers to it; an equal zone of a new
+//! configuration gets its cells.
+
+use crate::cells::{bucket, change, own};
+use crate::table::{Counter, Gauge, Histogram, Set, Tabled};
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+/// Cells per line: two cache lines, which are fetched as a pair.
+const LINE_CELLS: usize = 16;
+/// Threads per group of cells.
+const GROUP_THREADS: usize = 16;
+/// Maximum number of groups; further threads share cells.
+const GROUPS_MAX: usize = 64;
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Line([AtomicU64; LINE_CELLS]);
+
+type Lines = Box<[Line]>;
+type Group = Box<[OnceLock<Lines>; GROUP_THREADS]>;
+
+fn lines(set: &Set) -> Lines {
+    (0..set.width().div_ceil(LINE_CELLS)).map(|_| Line::default()).collect()
+}
+
+/// Reads values that the owner of an object knows without counting; called when metrics are gathered.
+type Source = Box<dyn Fn(&mut Values<'_>) + Send + Sync>;
+
+pub(crate) struct Cells {
+    pub(crate) set: &'static Set,
+    pub(crate) labels: Box<[String]>,
+    groups: [OnceLock<Group>; GROUPS_MAX],
+    shared: OnceLock<Lines>,
+    source: Mutex<Option<Source>>,
+}
+
+impl Cells {
+    fn new(set: &'static Set, labels: Box<[String]>) -> Cells {
+        Cells {
+            set,
+            labels,
+            groups: [const { OnceLock::new() }; GROUPS_MAX],
+            shared: OnceLock::new(),
+            source: Mutex::new(None),
+        }
+    }
+    #[inline]
+    fn of(&self, number: usize) -> Option<&Lines> {
+        let group = self.groups.get(number / GROUP_THREADS)?;
+        let group = group.get_or_init(|| Box::new([const { OnceLock::new() }; GROUP_THREADS]));
+        Some(group.get(number % GROUP_THREADS)?.get_or_init(|| lines(self.set)))
+    }
+    #[inline]
+    fn add(&self, at: usize, by: u64) {
+        let own = self.of(own().number);
+        let lines = own.unwrap_or_else(|| self.shared.get_or_init(|| lines(self.set)));
+        let Some(cell) = lines.get(at / LINE_CELLS).and_then(|line| line.0.get(at % LINE_CELLS)) else { return };
+        match own {
+            Some(_) => change(cell, by),
+            None => _ = cell.fetch_add(by, Ordering::Relaxed),
+        }
+    }
+    /// Returns the sums over all threads, cell by cell, with the source's values.
+    pub(crate) fn sums(&self) -> Vec<u64> {
+        let mut sums = vec![0_u64; self.set.width()];
+        let groups = self.groups.iter().filter_map(OnceLock::get);
+        let own = groups.flat_map(|group| group.iter().filter_map(OnceLock::get)).chain(self.shared.get());
+        for lines in own {
+            let cells = lines.iter().flat_map(|line| &line.0);
+            for (sum, cell) in sums.iter_mut().zip(cells) {
+                *sum = sum.wrapping_add(cell.load(Ordering::Relaxed));
+            }
+        }
+        let source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(source) = &*source {
+            source(&mut Values { sums: &mut sums });
+        }
+        sums
+    }
+}
+
+pub struct Values<'a> {
+    sums: &'a mut [u64],
+}
+
+impl Values<'_> {
+    pub fn set<S: Tabled>(&mut self, gauge: Gauge<S>, value: u64) {
+        self.set_at(gauge, 0, value);
+    }
+    pub fn set_at<S: Tabled>(&mut self, gauge: Gauge<S>, index: usize, value: u64) {
+        if let Some(sum) = self.sums.get_mut(gauge.at + index.min(gauge.width - 1)) {
+            *sum = value;
+        }
+    }
+    /// Sets a counter that its owner keeps.
+    pub fn set_count<S: Tabled>(&mut self, counter: Counter<S>, value: u64) {
+        if let Some(sum) = self.sums.get_mut(counter.at) {
+            *sum = value;
+        }
+    }
+}
+
+type Zones = BTreeMap<(&'static str, Box<[String]>), Weak<Cells>>;
+static ZONES: Mutex<Zones> = Mutex::new(BTreeMap::new());
+
+pub(crate) fn all() -> Vec<Arc<Cells>> {
+    ZONES.lock().unwrap_or_else(PoisonError::into_inner).values().filter_map(Weak::upgrade).collect()
+}
+
+/// Creates this thread's cells in all zones, before requests need them; called by serving threads at start and after a
+/// reload.
+pub fn prepare_thread() {
+    let number = own().number;
+    for cells in all() {
+        let _ = cells.of(number);
+    }
+}
+
+pub struct Zone<S> {
+    cells: Arc<Cells>,
+    of: PhantomData<fn() -> S>,
+}
+
+impl<S> Clone for Zone<S> {
+    fn clone(&self) -> Self {
+        Zone { cells: self.cells.clone(), of: PhantomData }
+    }
+}
+
+impl<S> std::fmt::Debug for Zone<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Zone({} {:?})", self.cells.set.name, self.cells.labels)
+    }
+}
+
+impl<S: Tabled> Zone<S> {
+    /// Returns the zone with these label values, existing or new.
+    pub fn named(labels: &[&str]) -> Zone<S> {
+        debug_assert_eq!(labels.len(), S::SET.labels.len());
+        let labels: Box<[String]> = labels.iter().map(ToString::to_string).collect();
+        let mut zones = ZONES.lock().unwrap_or_else(PoisonError::into_inner);
+        zones.retain(|_, cells| cells.strong_count() > 0);
+        let key = (S::SET.name, labels.clone());
+        if let Some(cells) = zones.get(&key).and_then(Weak::upgrade) {
+            return Zone { cells, of: PhantomData };
+        }
+        let cells = Arc::new(Cells::new(S::SET, labels));
+        zones.insert(key, Arc::downgrade(&cells));
+        Zone { cells, of: PhantomData }
+    }
+    /// Calls `source` for values when metrics are gathered. It must not hold the zone itself.
+    pub fn ask(&self, source: impl Fn(&mut Values<'_>) + Send + Sync + 'static) {
+        *self.cells.source.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(source));
+    }
+    #[inline]
+    pub fn up(&self, counter: Counter<S>) {
+        self.cells.add(counter.at, 1);
+    }
+    #[inline]
+    pub fn add(&self, counter: Counter<S>, by: u64) {
+        self.cells.add(counter.at, by);
+    }
+    /// Adds one to a label value; indices beyond the last count as the last.
+    #[inline]
+    pub fn up_at(&self, counter: Counter<S>, index: usize) {
+        self.add_at(counter, index, 1);
+    }
+    #[inline]
+    pub fn add_at(&self, counter: Counter<S>, index: usize, by: u64) {
+        self.cells.add(counter.at + index.min(counter.width - 1), by);
+    }
+    pub fn note(&self, histogram: Histogram<S>, micros: u64) {
+        self.cells.add(histogram.at + bucket(micros), 1);
+        self.cells.add(histogram.at + histogram.width - 1, micros);
+    }
+    #[inline]
+    pub fn rise(&self, gauge: Gauge<S>) {
+        self.cells.add(gauge.at, 1);
+    }
+    /// Decrements the gauge, possibly on another thread than the increment.
+    #[inline]
+    pub fn down(&self, gauge: Gauge<S>) {
+        self.cells.add(gauge.at, u64::MAX);
+    }
+    /// Increments the gauge until the lease is dropped.
+    pub fn lease(&self, gauge: Gauge<S>) -> Lease {
+        self.cells.add(gauge.at, 1);
+        Lease { cells: self.cells.clone(), at: gauge.at }
+    }
+    pub fn sum(&self, counter: Counter<S>) -> u64 {
+        self.cells.sums().iter().skip(counter.at).take(counter.width).fold(0, |sum, n| sum.wrapping_add(*n))
+    }
+    pub fn level(&self, gauge: Gauge<S>) -> u64 {
+        crate::cells::floor(self.cells.sums().get(gauge.at).copied().unwrap_or_default())
+    }
+}
+
+pub struct Lease {
+    cells: Arc<Cells>,
+    at: usize,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.cells.add(self.at, u64::MAX);
+    }
+}

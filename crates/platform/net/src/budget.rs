@@ -1,0 +1,82 @@
+//! Budget of a task before others run, renewed with each poll by the executor.
+//! Without it a task would keep its thread while its peers are fast, or while it is told of readiness and finds
+//! nothing. Every socket call ([`crate::poller`], [`crate::outbound`]) costs its bytes and [`PASS`], even if it moved
+//! nothing, as does every completed wait. Waits and loops over ready data ask [`poll_proceed`].
+
+use std::cell::{Cell, RefCell};
+use std::task::{Context, Poll, Waker};
+
+/// Bytes of a turn: less than a millisecond's work on any transport, including TLS.
+pub const BYTES: u32 = 256 * 1024;
+/// Cost of a small step (a request, an event): 64 per turn.
+pub const STEP: u32 = BYTES / 64;
+/// Cost of a socket call, successful or not: 512 per turn.
+pub const PASS: u32 = BYTES / 512;
+
+thread_local! {
+    static LEFT: Cell<u32> = const { Cell::new(BYTES) };
+    /// Tasks out of budget, woken after the next look at the sockets.
+    static GAVE_WAY: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Charges the current task.
+#[inline]
+pub fn spend(bytes: usize) {
+    LEFT.set(LEFT.get().saturating_sub(u32::try_from(bytes).unwrap_or(u32::MAX)));
+}
+
+/// Charges a socket call and its bytes.
+#[inline]
+pub fn pass(bytes: usize) {
+    spend(bytes.saturating_add(PASS as usize));
+}
+
+/// Renews the budget at the start of a task's turn.
+#[inline]
+pub fn renew() {
+    LEFT.set(BYTES);
+    #[cfg(debug_assertions)]
+    crate::faults::renew();
+}
+
+#[inline]
+pub fn is_left() -> bool {
+    LEFT.get() > 0
+}
+
+/// Ready while budget is left; otherwise wakes the task in the next turn.
+#[inline]
+pub fn poll_proceed(cx: &mut Context<'_>) -> Poll<()> {
+    if is_left() {
+        return Poll::Ready(());
+    }
+    give_way(cx.waker());
+    Poll::Pending
+}
+
+pub async fn proceed() {
+    std::future::poll_fn(poll_proceed).await;
+}
+
+/// Wakes this waker in the next turn.
+pub fn give_way(waker: &Waker) {
+    GAVE_WAY.with_borrow_mut(|all| all.push(waker.clone()));
+}
+
+pub fn any_gave_way() -> bool {
+    GAVE_WAY.with_borrow(|all| !all.is_empty())
+}
+
+/// Wakes the tasks out of budget, once per turn.
+pub fn wake_all() {
+    let mut gave_way = GAVE_WAY.with_borrow_mut(std::mem::take);
+    if gave_way.is_empty() {
+        return;
+    }
+    gave_way.drain(..).for_each(Waker::wake);
+    GAVE_WAY.with_borrow_mut(|all| {
+        if all.is_empty() {
+            *all = gave_way;
+        }
+    });
+}

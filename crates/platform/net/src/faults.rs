@@ -1,0 +1,81 @@
+//! Faulty sockets of this thread, for tests (debug assertions only): each call meets an endless fault, and every socket
+//! is ready. A loop that does not yield panics instead of hanging its test.
+
+use std::cell::Cell;
+use std::io;
+
+/// Socket calls per poll of a task above which its loop does not yield; a budget allows 512.
+const CALLS_MAX: u32 = 8 * 1024;
+
+/// Outcome of every socket call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// EAGAIN despite readiness.
+    Again,
+    Error(i32),
+    /// A peer that sends this octet and accepts data without end.
+    Endless(u8),
+}
+
+thread_local! {
+    static FAULT: Cell<Option<Fault>> = const { Cell::new(None) };
+    static CALLS: Cell<u32> = const { Cell::new(0) };
+    static RUNAWAYS: Cell<u32> = const { Cell::new(0) };
+}
+
+#[derive(Debug)]
+pub struct Injected(());
+
+impl Drop for Injected {
+    fn drop(&mut self) {
+        FAULT.set(None);
+    }
+}
+
+/// Sets the outcome of this thread's socket calls.
+pub fn inject(fault: Fault) -> Injected {
+    FAULT.set(Some(fault));
+    CALLS.set(0);
+    Injected(())
+}
+
+/// Makes sockets ready; counts as a call.
+pub(crate) fn is_ready() -> bool {
+    if FAULT.get().is_none() {
+        return false;
+    }
+    count();
+    true
+}
+
+fn count() {
+    CALLS.set(CALLS.get() + 1);
+    if CALLS.get() > CALLS_MAX {
+        RUNAWAYS.set(RUNAWAYS.get() + 1);
+        panic!("{CALLS_MAX} calls on sockets, and the loop has not yielded");
+    }
+}
+
+/// Loops of this thread that did not yield, including those whose panic was caught.
+pub fn runaways() -> u32 {
+    RUNAWAYS.get()
+}
+
+/// A task's turn begins.
+pub(crate) fn renew() {
+    CALLS.set(0);
+}
+
+/// Applies the fault to a call. `room`: octets that it could move; `fill` produces them.
+pub(crate) fn meet(room: usize, fill: impl FnOnce(u8, usize)) -> Option<io::Result<usize>> {
+    let fault = FAULT.get()?;
+    count();
+    Some(match fault {
+        Fault::Again => Err(io::ErrorKind::WouldBlock.into()),
+        Fault::Error(number) => Err(io::Error::from_raw_os_error(number)),
+        Fault::Endless(octet) => {
+            fill(octet, room);
+            Ok(room)
+        }
+    })
+}

@@ -1,0 +1,144 @@
+//! Batched datagrams for QUIC (quinn-udp): `recvmmsg` with GRO, GSO, ECN and local addresses.
+
+use crate::budget;
+use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use socket2::SockRef;
+use std::cell::RefCell;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+/// Octets of the receive buffer without `rcvbuf` in `listen`: simultaneous clients overflow the kernel's default.
+pub const RECEIVE_BUFFER: usize = 2 * 1024 * 1024;
+/// Messages per `recvmmsg`; with GRO each may hold several datagrams of a peer.
+const MESSAGES: usize = 8;
+const MESSAGE_BYTES: usize = 65_536;
+
+#[derive(Debug)]
+pub struct Packet<'a> {
+    pub bytes: &'a [u8],
+    pub from: SocketAddr,
+    pub to: Option<IpAddr>,
+    /// ECN bits of the IP header.
+    pub ecn: u8,
+}
+
+/// Datagrams to send: one, or several of `segment` octets (GSO).
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    pub bytes: &'a [u8],
+    pub to: SocketAddr,
+    /// Local source.
+    pub from: Option<IpAddr>,
+    pub ecn: u8,
+    pub segment: Option<usize>,
+}
+
+/// Datagram socket shared by a listener's clients.
+#[derive(Debug)]
+pub struct PacketSocket {
+    fd: OwnedFd,
+    state: UdpSocketState,
+}
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl PacketSocket {
+    /// Prepares a bound socket. `sized`: the configuration sets the receive buffer.
+    pub fn new(fd: OwnedFd, sized: bool) -> io::Result<PacketSocket> {
+        let state = UdpSocketState::new((&fd).into())?;
+        if !sized {
+            // Best effort: the system's limit may be lower.
+            let _ = SockRef::from(&fd).set_recv_buffer_size(RECEIVE_BUFFER);
+        }
+        Ok(PacketSocket { fd, state })
+    }
+
+    /// Datagrams per call at most.
+    pub fn segments_max(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+
+    /// Passes the datagrams of one `recvmmsg` to `take`. Fails with `WouldBlock` when there are none.
+    pub fn receive(&self, mut take: impl FnMut(Packet<'_>)) -> io::Result<()> {
+        let mut buffer = BUFFER.take();
+        buffer.resize(MESSAGES * MESSAGE_BYTES, 0);
+        let mut metas = [RecvMeta::default(); MESSAGES];
+        let received = {
+            let mut parts = buffer.chunks_exact_mut(MESSAGE_BYTES);
+            let mut slices: [IoSliceMut<'_>; MESSAGES] =
+                std::array::from_fn(|_| IoSliceMut::new(parts.next().unwrap_or_default()));
+            self.state.recv((&self.fd).into(), &mut slices, &mut metas)
+        };
+        let octets = received.as_ref().map_or(0, |n| metas.iter().take(*n).map(|meta| meta.len).sum());
+        budget::pass(octets);
+        if let Ok(n) = &received {
+            for (meta, message) in metas.iter().take(*n).zip(buffer.chunks_exact(MESSAGE_BYTES)) {
+                let message = message.get(..meta.len).unwrap_or_default();
+                for bytes in message.chunks(meta.stride.max(1)) {
+                    let ecn = meta.ecn.map_or(0, |ecn| ecn as u8);
+                    take(Packet { bytes, from: meta.addr, to: meta.dst_ip, ecn });
+                }
+            }
+        }
+        BUFFER.set(buffer);
+        received.map(|_| ())
+    }
+
+    /// Sends datagrams; those that the network refuses are lost. Fails with `WouldBlock` without room.
+    pub fn send(&self, outgoing: &Outgoing<'_>) -> io::Result<()> {
+        let transmit = Transmit {
+            destination: outgoing.to,
+            ecn: EcnCodepoint::from_bits(outgoing.ecn),
+            contents: outgoing.bytes,
+            segment_size: outgoing.segment,
+            src_ip: outgoing.from,
+        };
+        budget::pass(outgoing.bytes.len());
+        match self.state.try_send((&self.fd).into(), &transmit) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(e),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn datagrams_come_and_go_in_batches() {
+        let server = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        let at = server.local_addr().expect("address");
+        let server = PacketSocket::new(server.into(), false).expect("prepared");
+        let nothing = server.receive(|_| panic!("nothing was sent")).expect_err("nothing is there");
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        let client = UdpSocket::bind("127.0.0.1:0").expect("bind");
+        for text in [&b"one"[..], b"three", b""] {
+            client.send_to(text, at).expect("sent");
+        }
+        let mut all = Vec::new();
+        let mut from = None;
+        while all.len() < 3 {
+            let took = server.receive(|packet| {
+                assert_eq!(packet.to, Some(at.ip()));
+                from = Some(packet.from);
+                all.push(packet.bytes.to_vec());
+            });
+            if took.is_err() || all.len() == 2 {
+                break;
+            }
+        }
+        assert_eq!(all, [b"one".to_vec(), b"three".to_vec()]);
+        let bytes: Vec<u8> = (0..30).collect();
+        let segment = (server.segments_max() > 1).then_some(10);
+        let to = from.expect("an address");
+        server.send(&Outgoing { bytes: &bytes, to, from: Some(at.ip()), ecn: 2, segment }).expect("sent");
+        let mut buf = [0; 64];
+        let n = client.recv(&mut buf).expect("a datagram");
+        assert_eq!(&buf[..n], &bytes[..segment.unwrap_or(30)]);
+    }
+}

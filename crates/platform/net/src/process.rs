@@ -1,0 +1,263 @@
+//! Processes: fork, signals, accounts, environment, inherited sockets: calls without a safe function in `rustix`. Most
+//! require a single thread, which [`single_threaded`] checks.
+
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fork {
+    /// The parent, with the child's id.
+    Parent(i32),
+    Child,
+}
+
+/// Tells whether the process has a single thread.
+pub fn single_threaded() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
+}
+
+/// Forks. Fails in a process with several threads.
+pub fn fork() -> io::Result<Fork> {
+    if !single_threaded() {
+        return Err(io::Error::other("fork of a process with several threads"));
+    }
+    // SAFETY: the process has this one thread (checked above), so that no lock can be held by a thread that the child
+    // lacks, and the child may go on to run any code.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        pid => Ok(Fork::Parent(pid)),
+    }
+}
+
+/// Signals read from a descriptor; blocked in all threads started later.
+#[derive(Debug)]
+pub struct Signals {
+    fd: OwnedFd,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    pub signal: i32,
+    /// Sending process; 0 for the kernel.
+    pub sender: u32,
+}
+
+impl Signals {
+    /// Blocks signals in this thread (and later ones), and opens the descriptor.
+    pub fn block(signals: &[i32]) -> io::Result<Signals> {
+        let set = signal_set(signals);
+        // SAFETY: `set` is initialised and outlives both calls; a null old set is allowed; the descriptor that signalfd
+        // returns is new and has no other owner.
+        unsafe {
+            let error = libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            if error != 0 {
+                return Err(io::Error::from_raw_os_error(error));
+            }
+            let fd = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Signals { fd: OwnedFd::from_raw_fd(fd) })
+        }
+    }
+
+    /// Next pending signal.
+    pub fn next(&self) -> Option<Received> {
+        let mut bytes = [0u8; size_of::<libc::signalfd_siginfo>()];
+        loop {
+            match rustix::io::read(&self.fd, &mut bytes) {
+                Ok(n) if n == bytes.len() => break,
+                Err(rustix::io::Errno::INTR) => {}
+                _ => return None,
+            }
+        }
+        // Kernel interface: ssi_signo at 0, ssi_pid at 12.
+        let word = |at: usize| {
+            let mut four = [0; 4];
+            four.copy_from_slice(&bytes[at..at + 4]);
+            u32::from_ne_bytes(four)
+        };
+        Some(Received { signal: word(0) as i32, sender: word(12) })
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn signal_set(signals: &[i32]) -> libc::sigset_t {
+    // SAFETY: sigemptyset initialises the set, which is plain data; sigaddset only sets bits of it, and refuses numbers
+    // that are no signals.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in signals {
+            libc::sigaddset(&mut set, *signal);
+        }
+        set
+    }
+}
+
+/// Sends TERM to a command's process when the starting thread ends, so that helpers never outlive the program. The
+/// thread must live as long as the process.
+pub fn end_with_parent(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt as _;
+    let parent = std::process::id() as i32;
+    // SAFETY: between fork and exec only prctl and getppid are called, both async-signal-safe, and no memory is allocated
+    // (an error without message is made of a number).
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // The parent may have ended before the call.
+            if libc::getppid() != parent { Err(io::Error::from_raw_os_error(libc::ESRCH)) } else { Ok(()) }
+        });
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    pub name: String,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// Looks a user up (`getpwnam`).
+pub fn user(name: &str) -> io::Result<Option<Account>> {
+    let Ok(text) = CString::new(name) else { return Ok(None) };
+    let mut buffer = vec![0 as libc::c_char; 16 * 1024];
+    // SAFETY: all pointers point to live, writable memory of the sizes given; the entry's own pointers (into `buffer`) are
+    // not kept.
+    unsafe {
+        let mut entry: libc::passwd = std::mem::zeroed();
+        let mut found = std::ptr::null_mut();
+        match libc::getpwnam_r(text.as_ptr(), &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found) {
+            0 if found.is_null() => Ok(None),
+            0 => Ok(Some(Account { name: name.into(), uid: entry.pw_uid, gid: entry.pw_gid })),
+            libc::ENOENT | libc::ESRCH => Ok(None),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+/// Looks a group up (`getgrnam`).
+pub fn group(name: &str) -> io::Result<Option<u32>> {
+    let Ok(text) = CString::new(name) else { return Ok(None) };
+    let mut buffer = vec![0 as libc::c_char; 64 * 1024];
+    // SAFETY: as in `user`.
+    unsafe {
+        let mut entry: libc::group = std::mem::zeroed();
+        let mut found = std::ptr::null_mut();
+        match libc::getgrnam_r(text.as_ptr(), &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found) {
+            0 if found.is_null() => Ok(None),
+            0 => Ok(Some(entry.gr_gid)),
+            libc::ENOENT | libc::ESRCH => Ok(None),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+/// Becomes a user permanently: supplementary groups of `name`, group, user. Errors name the call.
+pub fn become_user(name: &str, uid: u32, gid: u32) -> Result<(), (&'static str, io::Error)> {
+    let text = CString::new(name).map_err(|e| ("initgroups()", io::Error::other(e)))?;
+    // SAFETY: `text` is a C string that outlives the call; the other two take numbers.
+    unsafe {
+        if libc::setgid(gid) != 0 {
+            return Err(("setgid()", io::Error::last_os_error()));
+        }
+        if libc::initgroups(text.as_ptr(), gid) != 0 {
+            return Err(("initgroups()", io::Error::last_os_error()));
+        }
+        if libc::setuid(uid) != 0 {
+            return Err(("setuid()", io::Error::last_os_error()));
+        }
+    }
+    Ok(())
+}
+
+/// Replaces the environment. Fails in a process with several threads.
+pub fn set_environment(variables: &[(OsString, OsString)]) -> io::Result<()> {
+    if !single_threaded() {
+        return Err(io::Error::other("the environment of a process with several threads"));
+    }
+    let old: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
+    let bad = |name: &OsStr| name.is_empty() || name.as_encoded_bytes().contains(&b'=');
+    // SAFETY: the process has only this thread (checked above), so that no other thread reads the environment.
+    unsafe {
+        for name in old.iter().filter(|name| !bad(name)) {
+            std::env::remove_var(name);
+        }
+        for (name, value) in variables.iter().filter(|(name, _)| !bad(name)) {
+            std::env::set_var(name, value);
+        }
+    }
+    Ok(())
+}
+
+/// Takes a descriptor inherited from an earlier program (`NGINX` variable). Fails if it is not open or taken twice.
+pub fn inherit(fd: RawFd) -> io::Result<OwnedFd> {
+    static TAKEN: [AtomicBool; 1024] = [const { AtomicBool::new(false) }; 1024];
+    let slot = usize::try_from(fd).ok().filter(|fd| *fd > 2).and_then(|fd| TAKEN.get(fd));
+    let Some(slot) = slot else {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    };
+    // SAFETY: F_GETFD takes no pointer and fails on a number that is not open.
+    if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if slot.swap(true, Ordering::Relaxed) {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: the descriptor is open, is none of the standard three, and is handed out once only (TAKEN). The caller calls
+    // this at start, for numbers that the environment names, before the program has opened descriptors of its own.
+    let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+    rustix::io::fcntl_setfd(&owned, rustix::io::FdFlags::CLOEXEC)?;
+    Ok(owned)
+}
+
+/// Names the process in `ps` and `top` (15 bytes).
+pub fn set_name(name: &CStr) {
+    let _ = rustix::thread::set_name(name);
+}
+
+/// Host name in lower case.
+pub fn host_name() -> &'static [u8] {
+    static NAME: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+    NAME.get_or_init(|| {
+        std::fs::read("/proc/sys/kernel/hostname").map(|n| n.trim_ascii().to_ascii_lowercase()).unwrap_or_default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_known_and_strangers_are_not() {
+        let root = user("root").expect("look-up").expect("root exists");
+        assert_eq!((root.uid, root.gid), (0, 0));
+        assert_eq!(group("root").expect("look-up"), Some(0));
+        assert_eq!(user("no-such-user-here").expect("look-up"), None);
+        assert_eq!(group("no-such-group-here").expect("look-up"), None);
+    }
+
+    #[test]
+    fn a_process_with_threads_is_not_forked() {
+        // The test runner has several threads.
+        assert!(fork().is_err());
+        assert!(set_environment(&[]).is_err());
+    }
+
+    #[test]
+    fn standard_and_closed_descriptors_are_not_inherited() {
+        assert!(inherit(0).is_err());
+        assert!(inherit(-1).is_err());
+        assert!(inherit(1000).is_err());
+    }
+}

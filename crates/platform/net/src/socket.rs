@@ -1,0 +1,215 @@
+//! Non-blocking system calls on sockets, without signals. Each borrows its descriptor, so that no number outlives it:
+//! clients' belong to poller entries (`poller/traffic.rs`), upstream ones to [`Outbound`](crate::outbound::Outbound).
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Reads; `Ok(0)` is the end. Fails with `WouldBlock` without data.
+pub(crate) fn recv(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(buf.len(), |octet, n| buf[..n].fill(octet)) {
+        return met;
+    }
+    loop {
+        match rustix::net::recv(fd, &mut *buf, rustix::net::RecvFlags::empty()) {
+            Ok((n, _)) => return Ok(n),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// [`recv`] into a vector's spare room.
+pub(crate) fn recv_spare(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(buf.capacity() - buf.len(), |octet, n| buf.resize(buf.len() + n, octet)) {
+        return met;
+    }
+    loop {
+        match rustix::net::recv(fd, rustix::buffer::spare_capacity(buf), rustix::net::RecvFlags::empty()) {
+            Ok((n, _)) => return Ok(n),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// [`recv_spare`] that leaves the bytes in the socket (MSG_PEEK).
+pub(crate) fn peek_spare(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(buf.capacity() - buf.len(), |octet, n| buf.resize(buf.len() + n, octet)) {
+        return met;
+    }
+    loop {
+        match rustix::net::recv(fd, rustix::buffer::spare_capacity(buf), rustix::net::RecvFlags::PEEK) {
+            Ok((n, _)) => return Ok(n),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Receives a datagram with its sender (`None` without an address).
+pub(crate) fn recv_from(fd: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<(usize, Option<SocketAddr>)> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(buf.len(), |octet, n| buf[..n].fill(octet)) {
+        return met.map(|n| (n, None));
+    }
+    loop {
+        match rustix::net::recvfrom(fd, &mut *buf, rustix::net::RecvFlags::empty()) {
+            Ok((n, _, from)) => return Ok((n, from.and_then(|from| SocketAddr::try_from(from).ok()))),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Sends a datagram to an address.
+pub(crate) fn send_to(fd: BorrowedFd<'_>, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(bytes.len(), |_, _| {}) {
+        return met;
+    }
+    loop {
+        match rustix::net::sendto(fd, bytes, rustix::net::SendFlags::NOSIGNAL, &to) {
+            Err(rustix::io::Errno::INTR) => {}
+            done => return Ok(done?),
+        }
+    }
+}
+
+/// Writes as much as fits. `more`: another write follows at once (MSG_MORE).
+pub(crate) fn send(fd: BorrowedFd<'_>, buf: &[u8], more: bool) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(buf.len(), |_, _| {}) {
+        return met;
+    }
+    let flags = if more {
+        rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::MORE
+    } else {
+        rustix::net::SendFlags::NOSIGNAL
+    };
+    loop {
+        match rustix::net::send(fd, buf, flags) {
+            Ok(n) => return Ok(n),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// [`send`] for several buffers.
+pub(crate) fn send_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(bufs.iter().map(|buf| buf.len()).sum(), |_, _| {}) {
+        return met;
+    }
+    // Cheaper than a message of parts.
+    if let [one] = bufs {
+        return send(fd, one, more);
+    }
+    let flags = if more {
+        rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::MORE
+    } else {
+        rustix::net::SendFlags::NOSIGNAL
+    };
+    loop {
+        match rustix::net::sendmsg(fd, bufs, &mut rustix::net::SendAncillaryBuffer::default(), flags) {
+            Ok(n) => return Ok(n),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Sends a part of a file; advances `offset`. `Ok(0)`: the file was truncated.
+pub(crate) fn sendfile(fd: BorrowedFd<'_>, file: &std::fs::File, offset: &mut u64, length: usize) -> io::Result<usize> {
+    #[cfg(debug_assertions)]
+    if let Some(met) = crate::faults::meet(length, |_, _| {}) {
+        *offset += *met.as_ref().unwrap_or(&0) as u64;
+        return met;
+    }
+    loop {
+        match rustix::fs::sendfile(fd, file, Some(offset), length) {
+            Ok(n) => return Ok(n),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Accepted connection with its peer (`None` for UNIX-domain sockets).
+#[derive(Debug)]
+pub struct Accepted {
+    pub fd: OwnedFd,
+    pub peer: Option<std::net::SocketAddr>,
+}
+
+/// Accepts a connection, non-blocking and close-on-exec. Fails with `WouldBlock` when none is pending; callers wait on
+/// EMFILE and similar errors.
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Accepted> {
+    let flags = rustix::net::SocketFlags::NONBLOCK | rustix::net::SocketFlags::CLOEXEC;
+    loop {
+        match rustix::net::acceptfrom_with(listener, flags) {
+            Ok((fd, address)) => {
+                let peer = address.and_then(|a| std::net::SocketAddr::try_from(a).ok());
+                return Ok(Accepted { fd, peer });
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+pub fn local_address(fd: &OwnedFd) -> Option<std::net::SocketAddr> {
+    rustix::net::getsockname(fd).ok().and_then(|a| std::net::SocketAddr::try_from(a).ok())
+}
+
+pub(crate) fn set_nodelay(fd: BorrowedFd<'_>) {
+    // Fails, irrelevantly, on UNIX-domain sockets.
+    let _ = rustix::net::sockopt::set_tcp_nodelay(fd, true);
+}
+
+/// Makes the next close send RST, which frees kernel memory at once.
+pub(crate) fn set_reset_on_close(fd: BorrowedFd<'_>) {
+    let _ = rustix::net::sockopt::set_socket_linger(fd, Some(std::time::Duration::ZERO));
+}
+
+pub(crate) fn shutdown_write(fd: BorrowedFd<'_>) {
+    let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
+}
+
+/// Lets `connect` choose the port of a socket bound to port 0, so that one port serves connections to different peers.
+pub fn set_bind_address_no_port(fd: &impl AsFd) {
+    let on: libc::c_int = 1;
+    // SAFETY: the pointer is to a live integer of the length that is given. A kernel that does not know the option chooses
+    // the port at `bind`, as without it.
+    unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            std::ptr::from_ref(&on).cast(),
+            std::mem::size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
+}
+
+/// Round-trip time and deviation (microseconds), congestion window (segments), receive space (bytes).
+pub(crate) fn tcp_info(fd: BorrowedFd<'_>) -> Option<[u32; 4]> {
+    // SAFETY: `tcp_info` is plain integers, for which all zeroes is a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = std::mem::size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the pointers are to a live struct of the length that is given.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            std::ptr::from_mut(&mut info).cast(),
+            &mut length,
+        )
+    };
+    (result == 0).then_some([info.tcpi_rtt, info.tcpi_rttvar, info.tcpi_snd_cwnd, info.tcpi_rcv_space])
+}

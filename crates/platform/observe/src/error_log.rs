@@ -1,0 +1,242 @@
+//! The error log: levels, targets, lines (nginx: `ngx_log.c`). `error_log_value.rs` parses the directive.
+
+use crate::clock;
+use crate::log_file::LogFile;
+use crate::ring::Ring;
+use crate::syslog::SyslogTarget;
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
+use std::sync::Arc;
+
+/// Maximum length of a line, line break included (nginx: `NGX_MAX_ERROR_STR`).
+pub const LINE_BYTES_MAX: usize = 2048;
+
+/// Severity, most severe first (nginx: `NGX_LOG_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    Stderr = 0,
+    Emerg,
+    Alert,
+    Crit,
+    Error,
+    Warn,
+    Notice,
+    Info,
+    Debug,
+}
+
+impl Level {
+    pub const ALL: [Level; 8] =
+        [Level::Emerg, Level::Alert, Level::Crit, Level::Error, Level::Warn, Level::Notice, Level::Info, Level::Debug];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Stderr => "",
+            Level::Emerg => "emerg",
+            Level::Alert => "alert",
+            Level::Crit => "crit",
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Notice => "notice",
+            Level::Info => "info",
+            Level::Debug => "debug",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub enum Sink {
+    File(Arc<LogFile>),
+    Stderr,
+    Syslog(Arc<SyslogTarget>),
+    Memory(Arc<Ring>),
+}
+
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub level: Level,
+    pub sink: Sink,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ErrorLog {
+    targets: Vec<Target>,
+    /// Lowest severity that any target records.
+    most: Option<Level>,
+}
+
+impl ErrorLog {
+    pub fn new(targets: Vec<Target>) -> ErrorLog {
+        let most = targets.iter().map(|t| t.level).max();
+        ErrorLog { targets, most }
+    }
+
+    pub fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// Tells whether any target records this level. Ask before building an expensive message.
+    #[inline]
+    pub fn wants(&self, level: Level) -> bool {
+        self.most.is_some_and(|most| level <= most)
+    }
+
+    /// Writes one line; `connection` is printed as `*N` unless it is 0.
+    pub fn log(&self, level: Level, connection: u64, words: fmt::Arguments<'_>) {
+        if !self.wants(level) {
+            return;
+        }
+        let line = Line::new(level, connection, words);
+        for target in self.targets.iter().filter(|t| level <= t.level) {
+            if let Err((e, syslog)) = target.write(level, line.bytes()) {
+                self.syslog_failed(&e, syslog);
+            }
+        }
+    }
+
+    /// Reports an unreachable syslog server to the other targets.
+    pub fn syslog_failed(&self, e: &io::Error, target: &SyslogTarget) {
+        let level = match e.kind() {
+            io::ErrorKind::WouldBlock => Level::Warn,
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotConnected => Level::Error,
+            _ => Level::Alert,
+        };
+        let words = format_args!("send() failed {} while logging to syslog, server: {}", os(e), target.server());
+        let line = Line::new(level, 0, words);
+        for target in self.targets.iter().filter(|t| level <= t.level && !matches!(t.sink, Sink::Syslog(_))) {
+            let _ = target.write(level, line.bytes());
+        }
+    }
+}
+
+impl Target {
+    /// Failures of files and terminals cannot be reported anywhere: only those of syslog are returned.
+    fn write(&self, level: Level, line: &[u8]) -> Result<(), (io::Error, &SyslogTarget)> {
+        match &self.sink {
+            Sink::File(file) => {
+                let _ = file.append(line);
+            }
+            Sink::Stderr => {
+                let _ = io::stderr().write_all(line);
+            }
+            Sink::Syslog(target) => {
+                let message = line.strip_suffix(b"\n").unwrap_or(line);
+                target.send((level as u8).saturating_sub(1), message).map_err(|e| (e, &**target))?;
+            }
+            Sink::Memory(ring) => ring.write(line),
+        }
+        Ok(())
+    }
+}
+
+/// Formats an error of the operating system as nginx does: `(2: No such file or directory)`.
+pub fn os(e: &io::Error) -> impl fmt::Display + '_ {
+    struct Words<'a>(&'a io::Error);
+    impl fmt::Display for Words<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match self.0.raw_os_error() {
+                Some(code) => {
+                    let text = self.0.to_string();
+                    write!(f, "({code}: {})", text.split(" (os error").next().unwrap_or_default())
+                }
+                None => write!(f, "({})", self.0),
+            }
+        }
+    }
+    Words(e)
+}
+
+/// One line in a fixed buffer: truncates, and escapes line breaks.
+struct Line {
+    buffer: [u8; LINE_BYTES_MAX],
+    length: usize,
+}
+
+impl Line {
+    fn new(level: Level, connection: u64, words: fmt::Arguments<'_>) -> Line {
+        let mut line = Line { buffer: [0; LINE_BYTES_MAX], length: 0 };
+        clock::cached(|strings| line.put(&strings.error_log));
+        let (pid, tid) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero());
+        let _ = write!(line, " [{}] {pid}#{tid}: ", level.name());
+        if connection != 0 {
+            let _ = write!(line, "*{connection} ");
+        }
+        let _ = line.write_fmt(words);
+        line.buffer[line.length] = b'\n';
+        line.length += 1;
+        line
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+
+    /// Appends bytes that fit; the last byte is reserved for the line break.
+    fn put(&mut self, bytes: &[u8]) {
+        let room = LINE_BYTES_MAX - 1 - self.length;
+        let bytes = &bytes[..bytes.len().min(room)];
+        self.buffer[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let is_control = |c: &u8| (*c < 0x20 && *c != b'\t') || *c == 0x7f;
+        let mut rest = text.as_bytes();
+        while let Some(at) = rest.iter().position(is_control) {
+            self.put(&rest[..at]);
+            let hex = b"0123456789ABCDEF";
+            let c = rest[at];
+            self.put(&[b'\\', b'x', hex[usize::from(c >> 4)], hex[usize::from(c & 15)]]);
+            rest = &rest[at + 1..];
+        }
+        self.put(rest);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring(level: Level) -> (ErrorLog, Arc<Ring>) {
+        let ring = Arc::new(Ring::new(8192));
+        (ErrorLog::new(vec![Target { level, sink: Sink::Memory(ring.clone()) }]), ring)
+    }
+
+    #[test]
+    fn a_line_as_nginx_writes_it() {
+        let (log, ring) = ring(Level::Warn);
+        assert!(log.wants(Level::Error) && log.wants(Level::Warn) && !log.wants(Level::Notice));
+        log.log(Level::Error, 7, format_args!("open() \"{}\" failed", "/x\r\n[alert] forged"));
+        log.log(Level::Notice, 7, format_args!("not wanted"));
+        let text = String::from_utf8(ring.contents()).expect("text");
+        let (time, rest) = text.split_at(19);
+        assert_eq!(time.len(), 19);
+        let pid = std::process::id();
+        let head = format!(" [error] {pid}#");
+        assert!(rest.starts_with(&head), "{rest}");
+        assert!(rest.ends_with(": *7 open() \"/x\\x0D\\x0A[alert] forged\" failed\n"), "{rest}");
+    }
+
+    #[test]
+    fn a_long_line_is_cut() {
+        let (log, ring) = ring(Level::Info);
+        log.log(Level::Info, 0, format_args!("{}", "x".repeat(5000)));
+        let text = ring.contents();
+        assert_eq!(text.len(), LINE_BYTES_MAX);
+        assert!(text.ends_with(b"x\n"));
+    }
+
+    #[test]
+    fn without_targets_nothing_is_wanted() {
+        assert!(!ErrorLog::default().wants(Level::Emerg));
+    }
+
+    #[test]
+    fn system_errors_have_number_and_words() {
+        assert_eq!(os(&io::Error::from_raw_os_error(98)).to_string(), "(98: Address already in use)");
+    }
+}

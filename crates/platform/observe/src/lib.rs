@@ -1,0 +1,15 @@
+//! Error log, log files, syslog, and times as text.
+
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod error_log;
+pub mod error_log_value;
+pub mod log_file;
+pub mod ring;
+pub mod syslog;
+
+pub use error_log::{ErrorLog, Level, Sink, Target, os};
+pub use error_log_value::{ErrorLogLines, MainLog, STDERR_USED};
+pub use log_file::{DefaultAccessLog, LogFile, LogFiles};
+pub use syslog::SyslogTarget;

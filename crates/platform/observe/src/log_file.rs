@@ -1,0 +1,81 @@
+//! Log files by path: registered while the configuration is read, opened by the master, reopened on USR1.
+
+use arc_swap::ArcSwapOption;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file opened with `O_APPEND`; reopening logs replaces its descriptor.
+#[derive(Debug)]
+pub struct LogFile {
+    pub path: PathBuf,
+    fd: ArcSwapOption<OwnedFd>,
+}
+
+impl LogFile {
+    pub fn set(&self, fd: OwnedFd) {
+        self.fd.store(Some(Arc::new(fd)));
+    }
+    /// Returns the descriptor; `None` before the file is opened.
+    pub fn fd(&self) -> Option<Arc<OwnedFd>> {
+        self.fd.load_full()
+    }
+    pub fn open(&self) -> std::io::Result<()> {
+        self.set(open(&self.path)?);
+        Ok(())
+    }
+    /// Appends complete lines with one write. The caller reports errors.
+    pub fn append(&self, bytes: &[u8]) -> std::io::Result<()> {
+        let fd = self.fd.load();
+        let Some(fd) = fd.as_ref() else { return Ok(()) };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match rustix::io::write(fd.as_ref(), rest) {
+                Ok(n) => rest = rest.get(n..).unwrap_or(&[]),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct LogFiles {
+    files: BTreeMap<PathBuf, Arc<LogFile>>,
+}
+
+impl LogFiles {
+    /// Returns the file of an absolute path, shared by all directives that name it.
+    pub fn file(&mut self, path: &Path) -> Arc<LogFile> {
+        self.files
+            .entry(path.to_path_buf())
+            .or_insert_with(|| Arc::new(LogFile { path: path.to_path_buf(), fd: ArcSwapOption::empty() }))
+            .clone()
+    }
+    pub fn forget_unused(&mut self) {
+        self.files.retain(|_, file| Arc::strong_count(file) > 1);
+    }
+    pub fn all(&self) -> impl Iterator<Item = &Arc<LogFile>> {
+        self.files.values()
+    }
+}
+
+/// Default path of the access log, in `Cx`. `None`: `logs/access.log` below the prefix.
+#[derive(Clone, Debug, Default)]
+pub struct DefaultAccessLog(pub Option<PathBuf>);
+
+/// Opens a log file for appending, with mode 0644 less the umask as in nginx. Names of the standard streams mean the
+/// process's own streams: by name, sockets cannot be opened, and a plain file would be written at two offsets.
+pub fn open(path: &Path) -> std::io::Result<OwnedFd> {
+    use rustix::fs::{Mode, OFlags};
+    use std::os::fd::AsFd;
+    match path.to_str() {
+        Some("/dev/stdout") => return std::io::stdout().as_fd().try_clone_to_owned(),
+        Some("/dev/stderr") => return std::io::stderr().as_fd().try_clone_to_owned(),
+        _ => {}
+    }
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?)
+}

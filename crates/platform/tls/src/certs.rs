@@ -1,0 +1,249 @@
+//! Certificates with keys: loading, mutual checks, selection by what a client can verify.
+
+use crate::key::{self, KeyError};
+use crate::pem;
+use crate::x509::Certificate;
+use rustls::client::ResolvesClientCert;
+use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::{CertifiedKey, Signer, SigningKey};
+use rustls::{SignatureAlgorithm, SignatureScheme, SupportedCipherSuite};
+use std::sync::Arc;
+
+/// Certificates per chain at most.
+const CHAIN_MAX: usize = 64;
+
+/// Reason of a failure, after `cannot load certificate "..."`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadError {
+    Certificate(String),
+    Key(KeyError),
+    Mismatch,
+}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LoadError::Certificate(why) => f.write_str(why),
+            LoadError::Key(why) => why.fmt(f),
+            LoadError::Mismatch => f.write_str("key values mismatch"),
+        }
+    }
+}
+
+/// Parses PEM certificates: `CERTIFICATE`, `X509 CERTIFICATE` and OpenSSL's `TRUSTED CERTIFICATE`. Fails with OpenSSL's
+/// message.
+pub fn certificates(text: &[u8]) -> Result<Vec<Certificate>, String> {
+    let mut all = Vec::new();
+    for block in pem::blocks(text).map_err(|why| why.to_string())? {
+        let bytes = match block.label.as_str() {
+            "CERTIFICATE" | "X509 CERTIFICATE" => block.bytes,
+            // Trust settings of OpenSSL follow the certificate.
+            "TRUSTED CERTIFICATE" => {
+                let first = crate::der::Reader::new(&block.bytes).next().map(|e| e.whole.to_vec());
+                first.ok_or("not enough data")?
+            }
+            _ => continue,
+        };
+        if all.len() >= 16_384 {
+            return Err("too many certificates".into());
+        }
+        all.push(Certificate::parse(CertificateDer::from(bytes)).map_err(str::to_string)?);
+    }
+    Ok(all)
+}
+
+#[derive(Clone, Debug)]
+pub struct KeyPair {
+    pub chain: Arc<Vec<Certificate>>,
+    key: Arc<dyn SigningKey>,
+    /// Stapled OCSP response in DER.
+    ocsp: Option<Vec<u8>>,
+    certified: Arc<CertifiedKey>,
+}
+
+impl KeyPair {
+    pub fn load(certificate: &[u8], key: &[u8], passwords: &[Vec<u8>]) -> Result<KeyPair, LoadError> {
+        let chain = Self::chain(certificate)?;
+        let key = key::load(key, passwords).map_err(LoadError::Key)?;
+        Self::join(chain, key)
+    }
+
+    pub fn chain(text: &[u8]) -> Result<Vec<Certificate>, LoadError> {
+        let chain = certificates(text).map_err(LoadError::Certificate)?;
+        if chain.is_empty() {
+            return Err(LoadError::Certificate("no start line:Expecting: TRUSTED CERTIFICATE".into()));
+        }
+        if chain.len() > CHAIN_MAX {
+            return Err(LoadError::Certificate("too many certificates in a chain".into()));
+        }
+        Ok(chain)
+    }
+
+    /// Fails when the key is not the leaf's.
+    pub fn join(chain: Vec<Certificate>, key: Arc<dyn SigningKey>) -> Result<KeyPair, LoadError> {
+        let leaf = chain.first().ok_or(LoadError::Mismatch)?;
+        if let Some(public) = key.public_key()
+            && key_bits(public.as_ref()) != key_bits(leaf.spki())
+        {
+            return Err(LoadError::Mismatch);
+        }
+        let certified = certified(&chain, &key, None);
+        Ok(KeyPair { chain: Arc::new(chain), key, ocsp: None, certified })
+    }
+
+    #[must_use]
+    pub fn with_ocsp(&self, response: Option<Vec<u8>>) -> KeyPair {
+        let certified = certified(&self.chain, &self.key, response.clone());
+        KeyPair { ocsp: response, certified, ..self.clone() }
+    }
+
+    pub fn ocsp(&self) -> Option<&[u8]> {
+        self.ocsp.as_deref()
+    }
+
+    pub fn leaf(&self) -> Option<&Certificate> {
+        self.chain.first()
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        self.key.algorithm()
+    }
+}
+
+fn certified(chain: &[Certificate], key: &Arc<dyn SigningKey>, ocsp: Option<Vec<u8>>) -> Arc<CertifiedKey> {
+    let ders = chain.iter().map(|c| c.der().clone()).collect();
+    let mut certified = CertifiedKey::new(ders, Arc::new(ReportingKey(Arc::clone(key))));
+    certified.ocsp = ocsp;
+    Arc::new(certified)
+}
+
+/// A key that reports its signature scheme.
+#[derive(Debug)]
+struct ReportingKey(Arc<dyn SigningKey>);
+
+impl SigningKey for ReportingKey {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        let signer = self.0.choose_scheme(offered)?;
+        crate::current::signature(signer.scheme());
+        Some(signer)
+    }
+    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'_>> {
+        self.0.public_key()
+    }
+    fn algorithm(&self) -> SignatureAlgorithm {
+        self.0.algorithm()
+    }
+}
+
+/// Bits of the key without its algorithm, which has several encodings.
+fn key_bits(spki: &[u8]) -> &[u8] {
+    let mut outer = crate::der::Reader::new(spki);
+    let mut inner = match outer.enter(crate::der::SEQUENCE) {
+        Some(inner) => inner,
+        None => return spki,
+    };
+    inner.next();
+    inner.body(crate::der::BIT_STRING).unwrap_or(spki)
+}
+
+/// Certificates of a server: the last one of each kind of key.
+#[derive(Clone, Debug, Default)]
+pub struct CertificateSet {
+    pairs: Vec<KeyPair>,
+}
+
+impl CertificateSet {
+    pub fn new(pairs: Vec<KeyPair>) -> CertificateSet {
+        let mut set = CertificateSet::default();
+        for pair in pairs {
+            set.pairs.retain(|p| p.algorithm() != pair.algorithm());
+            set.pairs.push(pair);
+        }
+        // ECDSA and Ed25519 are cheaper and shorter; RSA is the fallback.
+        set.pairs.sort_by_key(|p| match p.algorithm() {
+            SignatureAlgorithm::ECDSA => 0,
+            SignatureAlgorithm::ED25519 => 1,
+            _ => 2,
+        });
+        set
+    }
+
+    pub fn pairs(&self) -> &[KeyPair] {
+        &self.pairs
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+}
+
+/// Certificates with the server's TLS 1.2 suites: a key must fit a suite as well as a scheme.
+#[derive(Debug)]
+pub(crate) struct Resolver {
+    pub set: Arc<CertificateSet>,
+    pub suites: Arc<[SupportedCipherSuite]>,
+}
+
+impl ResolvesServerCert for Resolver {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let offered = hello.signature_schemes();
+        let fits = |p: &&KeyPair| {
+            let shared = self.suites.iter().filter(|s| hello.cipher_suites().contains(&s.suite()));
+            p.key.choose_scheme(offered).is_some()
+                && shared.into_iter().any(|s| match s {
+                    SupportedCipherSuite::Tls12(suite) => p.key.choose_scheme(suite.sign).is_some(),
+                    SupportedCipherSuite::Tls13(_) => true,
+                })
+        };
+        // Without a match rustls reports the error at the right step.
+        self.set.pairs.iter().find(fits).or(self.set.pairs.first()).map(|p| Arc::clone(&p.certified))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct ClientCertificate(pub KeyPair);
+
+impl ResolvesClientCert for ClientCertificate {
+    fn resolve(&self, _roots: &[&[u8]], offered: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.0.key.choose_scheme(offered).map(|_| Arc::clone(&self.0.certified))
+    }
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Authority, openssl_v1};
+
+    #[test]
+    fn a_key_of_another_certificate_is_refused() {
+        let authority = Authority::new("root");
+        let (a, b) = (authority.server(&["a"]), authority.server(&["b"]));
+        assert!(KeyPair::load(a.certificate.as_bytes(), a.key.as_bytes(), &[]).is_ok());
+        assert_eq!(KeyPair::load(a.certificate.as_bytes(), b.key.as_bytes(), &[]).err(), Some(LoadError::Mismatch));
+        assert!(matches!(KeyPair::load(b"", a.key.as_bytes(), &[]), Err(LoadError::Certificate(_))));
+        assert!(matches!(KeyPair::load(a.certificate.as_bytes(), b"", &[]), Err(LoadError::Key(KeyError::NoKey))));
+    }
+
+    #[test]
+    fn version_1_certificates_load() {
+        let Some(pair) = openssl_v1("old") else { return };
+        let loaded = KeyPair::load(pair.certificate.as_bytes(), pair.key.as_bytes(), &[]).expect("loads");
+        assert_eq!(loaded.leaf().map(|c| c.version), Some(1));
+    }
+
+    #[test]
+    fn the_last_of_a_kind_stays() {
+        let authority = Authority::new("root");
+        let load = |name: &str| {
+            let pair = authority.server(&[name]);
+            KeyPair::load(pair.certificate.as_bytes(), pair.key.as_bytes(), &[]).expect("loads")
+        };
+        let set = CertificateSet::new(vec![load("a"), load("b")]);
+        assert_eq!(set.pairs().len(), 1);
+        assert_eq!(set.pairs()[0].leaf().map(|c| c.extensions.dns_names.clone()), Some(vec![b"b".to_vec()]));
+    }
+}

@@ -1,0 +1,173 @@
+//! TLS facts after the handshake, for the `$ssl_*` variables.
+
+use crate::verify::Verdict;
+use crate::x509::{Certificate, name, time};
+use crate::{ciphers, groups, pem};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Facts of a connection; small, since they live as long.
+#[derive(Debug, Default)]
+pub struct Facts {
+    /// OpenSSL's names: `TLSv1.2`, `TLSv1.3`.
+    pub protocol: &'static str,
+    pub cipher: &'static str,
+    /// OpenSSL's name of the key exchange group.
+    pub curve: Option<String>,
+    pub server_name: Option<Box<str>>,
+    pub alpn: Option<Box<[u8]>>,
+    pub resumed: bool,
+    pub session_id: Box<[u8]>,
+    pub client_ciphers: Box<[u16]>,
+    pub client_groups: Box<[u16]>,
+    pub client_signature_schemes: Box<[u16]>,
+    /// Scheme of the server's signature; none for a resumed session.
+    pub signature: Option<u16>,
+    pub peer_signature: Option<u16>,
+    pub peer: Option<Box<PeerCertificate>>,
+    /// The handshake has not ended: data may be replayed (`$ssl_early_data`).
+    pub early: AtomicBool,
+    /// [`crate::ServerRules::asks`]: this certificate does not count for servers with other requirements.
+    pub rules: crate::Scope,
+    /// Cached server of `server_name`; opaque, 0 when empty.
+    pub server: AtomicU64,
+}
+
+#[derive(Clone, Debug)]
+pub struct PeerCertificate {
+    pub certificate: Certificate,
+    pub verdict: Verdict,
+    /// Path from leaf to anchor, kept for `ssl_ocsp`.
+    pub path: Vec<Certificate>,
+    /// Result of the OCSP check; `Some`: reason for refusal.
+    pub asked: OnceLock<Option<&'static str>>,
+}
+
+/// A number as OpenSSL shows it, including GREASE (RFC 8701).
+fn number(id: u16) -> String {
+    format!("0x{id:04x}")
+}
+
+/// Name of a signature scheme (IANA), or its number.
+pub fn scheme_name(id: u16) -> String {
+    let known = match id {
+        0x0201 => "rsa_pkcs1_sha1",
+        0x0203 => "ecdsa_sha1",
+        0x0401 => "rsa_pkcs1_sha256",
+        0x0403 => "ecdsa_secp256r1_sha256",
+        0x0501 => "rsa_pkcs1_sha384",
+        0x0503 => "ecdsa_secp384r1_sha384",
+        0x0601 => "rsa_pkcs1_sha512",
+        0x0603 => "ecdsa_secp521r1_sha512",
+        0x0804 => "rsa_pss_rsae_sha256",
+        0x0805 => "rsa_pss_rsae_sha384",
+        0x0806 => "rsa_pss_rsae_sha512",
+        0x0807 => "ed25519",
+        0x0808 => "ed448",
+        0x0809 => "rsa_pss_pss_sha256",
+        0x080a => "rsa_pss_pss_sha384",
+        0x080b => "rsa_pss_pss_sha512",
+        0x0904 => "mldsa44",
+        0x0905 => "mldsa65",
+        0x0906 => "mldsa87",
+        _ => return number(id),
+    };
+    known.into()
+}
+
+impl Facts {
+    pub fn is_early(&self) -> bool {
+        self.early.load(Ordering::Relaxed)
+    }
+
+    pub fn ciphers(&self) -> String {
+        let names: Vec<String> = self
+            .client_ciphers
+            .iter()
+            .map(|id| ciphers::name(*id).map_or_else(|| number(*id), str::to_string))
+            .collect();
+        names.join(":")
+    }
+
+    pub fn curves(&self) -> String {
+        let names: Vec<String> = self.client_groups.iter().map(|id| groups::name(*id)).collect();
+        names.join(":")
+    }
+
+    pub fn signature_schemes(&self) -> String {
+        let names: Vec<String> = self.client_signature_schemes.iter().map(|id| scheme_name(*id)).collect();
+        names.join(":")
+    }
+
+    pub fn session_id_hex(&self) -> String {
+        crate::hex_lower(&self.session_id)
+    }
+
+    /// `$ssl_client_verify`: `NONE`, `SUCCESS` or `FAILED:reason`.
+    pub fn client_verify(&self) -> String {
+        match &self.peer {
+            None => "NONE".into(),
+            Some(peer) => match peer.fault() {
+                None => "SUCCESS".into(),
+                Some(reason) => format!("FAILED:{reason}"),
+            },
+        }
+    }
+}
+
+impl PeerCertificate {
+    pub fn fault(&self) -> Option<&'static str> {
+        if !self.verdict.is_ok() {
+            return Some(self.verdict.reason());
+        }
+        self.asked.get().copied().flatten()
+    }
+
+    pub fn raw(&self) -> String {
+        pem::encode("CERTIFICATE", self.certificate.der())
+    }
+
+    /// `$ssl_client_cert`: later lines begin with a tab, for header fields.
+    pub fn folded(&self) -> String {
+        self.raw().trim_end().replace('\n', "\n\t")
+    }
+
+    /// `$ssl_client_escaped_cert`: percent-encoded, with the last line end.
+    pub fn escaped(&self) -> String {
+        let text = pem::encode("CERTIFICATE", self.certificate.der());
+        let mut out = String::with_capacity(text.len() * 3 / 2);
+        for byte in text.bytes() {
+            // Unreserved characters (`NGX_ESCAPE_URI_COMPONENT`).
+            if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+                out.push(char::from(byte));
+            } else {
+                out.push('%');
+                out.push_str(&crate::hex_upper(&[byte]));
+            }
+        }
+        out
+    }
+
+    pub fn subject(&self) -> String {
+        name::rfc2253(self.certificate.subject())
+    }
+    pub fn issuer(&self) -> String {
+        name::rfc2253(self.certificate.issuer())
+    }
+    pub fn subject_legacy(&self) -> String {
+        name::oneline(self.certificate.subject())
+    }
+    pub fn issuer_legacy(&self) -> String {
+        name::oneline(self.certificate.issuer())
+    }
+    pub fn valid_from(&self) -> String {
+        time::print(self.certificate.not_before)
+    }
+    pub fn valid_to(&self) -> String {
+        time::print(self.certificate.not_after)
+    }
+    /// `$ssl_client_v_remain`: whole days, 0 after the end. `now`: seconds since 1970.
+    pub fn days_left(&self, now: i64) -> i64 {
+        ((self.certificate.not_after - now) / 86_400).max(0)
+    }
+}

@@ -1,0 +1,353 @@
+//! TLS of QUIC: `quinn-proto`'s handshake under the configuration's rules; the ClientHello selects the server, by
+//! [`with_chooser`] while a datagram is processed. `quic/path.rs` observes path validation, `quic/token.rs` has address validation tokens.
+
+mod path;
+mod token;
+
+use crate::current::{self, HandshakeRecord};
+use crate::hello::{ClientHello, HELLO_MAX, Peek, peek_message};
+use crate::stream::facts_of;
+use crate::{Choice, Facts, ServerRules, TlsError, VerifyClient};
+use aws_lc_rs::{hkdf, hmac};
+use path::{Watched, varint};
+use quinn_proto::crypto::rustls::QuicServerConfig;
+use quinn_proto::crypto::{
+    self, ExportKeyingMaterialError, HandshakeTokenKey, HeaderKey, HmacKey, KeyPair, Keys, PacketKey, Session,
+    UnsupportedVersion,
+};
+use quinn_proto::transport_parameters::TransportParameters;
+use quinn_proto::{ConnectionId, Side, TransportError, TransportErrorCode};
+use rustls::quic::{self, KeyChange, Secrets, ServerConnection, Suite};
+use std::any::Any;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use token::TokenKey;
+
+pub use path::PathWatch;
+pub use token::UsedTokens;
+
+const UNRECOGNIZED_NAME: u8 = 112;
+const INTERNAL_ERROR: u8 = 80;
+const DECODE_ERROR: u8 = 50;
+const NO_APPLICATION_PROTOCOL: u8 = 120;
+const UNSUPPORTED_CERTIFICATE: u8 = 43;
+
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    pub choice: Choice,
+    pub h3: bool,
+}
+
+pub type Chooser = Rc<dyn Fn(&ClientHello) -> Chosen>;
+
+thread_local! {
+    static CHOOSER: RefCell<Option<Chooser>> = const { RefCell::new(None) };
+}
+
+/// Lets `chooser` decide about ClientHellos read by `work`.
+pub fn with_chooser<R>(chooser: Chooser, work: impl FnOnce() -> R) -> R {
+    struct Ends;
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            CHOOSER.with_borrow_mut(|chooser| *chooser = None);
+        }
+    }
+    CHOOSER.with_borrow_mut(|slot| *slot = Some(chooser));
+    let _ends = Ends;
+    work()
+}
+
+/// Secrets of an endpoint: stateless resets and address validation tokens.
+#[derive(Clone)]
+pub struct EndpointKeys {
+    pub reset: Arc<dyn HmacKey>,
+    pub token: Arc<dyn HandshakeTokenKey>,
+}
+
+impl EndpointKeys {
+    pub fn derive(secret: &[u8]) -> EndpointKeys {
+        let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, b"tidegate quic").extract(secret);
+        let mut reset = [0; 32];
+        if let Ok(okm) = prk.expand(&[b"stateless reset"], hkdf::HKDF_SHA256) {
+            let _ = okm.fill(&mut reset);
+        }
+        let token = hkdf::Salt::new(hkdf::HKDF_SHA256, b"tidegate quic token").extract(secret);
+        EndpointKeys { reset: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &reset)), token: Arc::new(TokenKey(token)) }
+    }
+
+    pub fn of_process() -> EndpointKeys {
+        static SECRET: OnceLock<[u8; 32]> = OnceLock::new();
+        let secret = SECRET.get_or_init(|| {
+            let mut secret = [0; 32];
+            assert!(aws_lc_rs::rand::fill(&mut secret).is_ok(), "the system gives no random numbers");
+            secret
+        });
+        EndpointKeys::derive(secret)
+    }
+}
+
+pub struct QuicServer {
+    /// Keys of Initial and Retry packets, which are public.
+    public: Arc<QuicServerConfig>,
+    initial: Suite,
+    /// Connection ids that a client may have us keep; `quinn-proto` keeps up to 5.
+    active_ids: u8,
+}
+
+/// Connection ids of a client that `quinn-proto` keeps.
+const ACTIVE_IDS_MAX: u8 = 5;
+/// Transport parameter of that number (RFC 9000, 18.2).
+const ACTIVE_CONNECTION_ID_LIMIT: u64 = 0x0e;
+
+impl QuicServer {
+    /// `active_ids`: `quic_active_connection_id_limit`, clamped to 2 to 5. Fails when the Initial packets' cipher suite is unavailable.
+    pub fn new(active_ids: u64) -> Result<QuicServer, String> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|why| why.to_string())?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new()));
+        let public = QuicServerConfig::try_from(config).map_err(|why| why.to_string())?;
+        let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
+        let initial = suite.tls13().and_then(|suite| suite.quic_suite()).ok_or("no suite for QUIC")?;
+        let active_ids = active_ids.clamp(2, ACTIVE_IDS_MAX.into()) as u8;
+        Ok(QuicServer { public: Arc::new(public), initial, active_ids })
+    }
+}
+
+impl crypto::ServerConfig for QuicServer {
+    fn initial_keys(&self, version: u32, dst_cid: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
+        self.public.initial_keys(version, dst_cid)
+    }
+    fn retry_tag(&self, version: u32, orig_dst_cid: &ConnectionId, packet: &[u8]) -> [u8; 16] {
+        self.public.retry_tag(version, orig_dst_cid, packet)
+    }
+    fn start_session(self: Arc<Self>, version: u32, params: &TransportParameters) -> Box<dyn Session> {
+        // Drafts 29 to 32 share their keys.
+        let version =
+            if (0xff00_001d..=0xff00_0020).contains(&version) { quic::Version::V1Draft } else { quic::Version::V1 };
+        let mut parameters = Vec::new();
+        params.write(&mut parameters);
+        limit_active_ids(&mut parameters, self.active_ids);
+        Box::new(Handshake {
+            version,
+            parameters,
+            initial: self.initial,
+            hello: Vec::new(),
+            read: None,
+            inner: None,
+            rules: None,
+            next: None,
+            told: HandshakeRecord::default(),
+            facts: None,
+            is_told: false,
+            path: Arc::default(),
+        })
+    }
+}
+
+/// Replaces the value of `active_connection_id_limit` among encoded transport parameters.
+fn limit_active_ids(parameters: &mut [u8], active_ids: u8) {
+    let mut rest = &parameters[..];
+    loop {
+        let before = rest.len();
+        let (Some(id), Some(length)) = (varint(&mut rest), varint(&mut rest)) else { return };
+        let at = parameters.len() - rest.len();
+        if id == ACTIVE_CONNECTION_ID_LIMIT && length == 1 {
+            // A number below 64 is one octet.
+            if let Some(value) = parameters.get_mut(at) {
+                *value = active_ids;
+            }
+            return;
+        }
+        let Some(next) = rest.get(usize::try_from(length).unwrap_or(usize::MAX)..) else { return };
+        rest = next;
+        debug_assert!(rest.len() < before);
+    }
+}
+
+struct Handshake {
+    version: quic::Version,
+    parameters: Vec<u8>,
+    initial: Suite,
+    hello: Vec<u8>,
+    read: Option<Box<ClientHello>>,
+    /// `None` until the ClientHello is complete.
+    inner: Option<ServerConnection>,
+    rules: Option<Arc<ServerRules>>,
+    next: Option<Secrets>,
+    told: HandshakeRecord,
+    facts: Option<Arc<Facts>>,
+    is_told: bool,
+    path: Arc<PathWatch>,
+}
+
+/// Facts of a connection that [`Session::handshake_data`] gives, in a box.
+#[derive(Debug)]
+pub struct Known {
+    pub facts: Arc<Facts>,
+    pub path: Arc<PathWatch>,
+}
+
+fn alert(description: u8, reason: impl Into<String>) -> TransportError {
+    TransportError { code: TransportErrorCode::crypto(description), frame: None, reason: reason.into() }
+}
+
+impl Handshake {
+    fn choose(&mut self, hello: Box<ClientHello>) -> Result<(), TransportError> {
+        let chosen = CHOOSER.with_borrow(Clone::clone).map(|chooser| chooser(&hello));
+        let Some(Chosen { choice, h3 }) = chosen else {
+            return Err(alert(INTERNAL_ERROR, "nothing decides about the handshake"));
+        };
+        if !h3 {
+            return Err(alert(NO_APPLICATION_PROTOCOL, TlsError::NoApplicationProtocol.to_string()));
+        }
+        let (rules, config) = match choice {
+            Choice::Rules(rules) => {
+                let config = rules.config_quic(None);
+                (rules, config)
+            }
+            Choice::WithCertificates(rules, set) => {
+                let config = rules.config_quic(Some(set));
+                (rules, config)
+            }
+            Choice::Reject => return Err(alert(UNRECOGNIZED_NAME, TlsError::Rejected.to_string())),
+            Choice::Fail => return Err(alert(INTERNAL_ERROR, "no certificate could be loaded")),
+        };
+        if rules.reject {
+            return Err(alert(UNRECOGNIZED_NAME, TlsError::Rejected.to_string()));
+        }
+        let inner = ServerConnection::new(config, self.version, std::mem::take(&mut self.parameters))
+            .map_err(|why| alert(INTERNAL_ERROR, why.to_string()))?;
+        self.inner = Some(inner);
+        self.rules = Some(rules);
+        self.read = Some(hello);
+        Ok(())
+    }
+
+    fn watched(&self, keys: KeyPair<Box<dyn PacketKey>>) -> KeyPair<Box<dyn PacketKey>> {
+        let watched = |key| Box::new(Watched { key, watch: self.path.clone() }) as Box<dyn PacketKey>;
+        KeyPair { local: watched(keys.local), remote: watched(keys.remote) }
+    }
+
+    fn work(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
+        let Some(inner) = &mut self.inner else { return Ok(()) };
+        current::begin();
+        let result = inner.read_hs(bytes);
+        let told = current::end();
+        self.told.session_id = told.session_id.or(self.told.session_id.take());
+        self.told.signature = told.signature.or(self.told.signature);
+        self.told.peer_signature = told.peer_signature.or(self.told.peer_signature);
+        result.map_err(|why| {
+            let reason = TlsError::from(&why).to_string();
+            match inner.alert() {
+                Some(description) => alert(description.into(), reason),
+                None => alert(INTERNAL_ERROR, reason),
+            }
+        })
+    }
+
+    /// Stores the facts once early data or the handshake's end provides them; the client's certificate comes at the
+    /// end.
+    fn learn(&mut self) -> Result<(), TransportError> {
+        let Some(inner) = &self.inner else { return Ok(()) };
+        let is_done = !inner.is_handshaking();
+        let is_early = !is_done
+            && inner.zero_rtt_keys().is_some()
+            && self.rules.as_ref().is_some_and(|rules| rules.verify == VerifyClient::Off);
+        if self.facts.is_none() && (is_done || is_early) {
+            let facts = facts_of(inner, &self.told, self.read.as_deref(), self.rules.as_ref(), is_early);
+            let facts = facts.map_err(|why| alert(UNSUPPORTED_CERTIFICATE, why.to_string()))?;
+            self.facts = Some(Arc::new(facts));
+        }
+        if let (true, Some(facts)) = (is_done, &self.facts) {
+            facts.early.store(false, Ordering::Relaxed);
+            self.read = None;
+        }
+        Ok(())
+    }
+}
+
+impl Session for Handshake {
+    fn initial_keys(&self, dst_cid: &ConnectionId, side: Side) -> Keys {
+        let side = match side {
+            Side::Client => rustls::Side::Client,
+            Side::Server => rustls::Side::Server,
+        };
+        keys(self.initial.keys(dst_cid, side, self.version))
+    }
+    /// Returns [`Known`], once there are facts.
+    fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        Some(Box::new(Known { facts: self.facts.clone()?, path: self.path.clone() }))
+    }
+    fn peer_identity(&self) -> Option<Box<dyn Any>> {
+        None
+    }
+    fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
+        let keys = self.inner.as_ref()?.zero_rtt_keys()?;
+        Some((Box::new(keys.header), Box::new(keys.packet)))
+    }
+    fn early_data_accepted(&self) -> Option<bool> {
+        None
+    }
+    fn is_handshaking(&self) -> bool {
+        self.inner.as_ref().is_none_or(|inner| inner.is_handshaking())
+    }
+    fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
+        if self.inner.is_some() {
+            self.work(buf)?;
+        } else {
+            self.hello.extend_from_slice(buf);
+            match peek_message(&self.hello) {
+                Peek::More(_) if self.hello.len() <= HELLO_MAX => return Ok(false),
+                Peek::More(_) | Peek::NotTls => return Err(alert(DECODE_ERROR, "the ClientHello is too long")),
+                Peek::Broken(description) => return Err(alert(description, "the ClientHello cannot be read")),
+                Peek::Hello(hello) => self.choose(hello)?,
+            }
+            let hello = std::mem::take(&mut self.hello);
+            self.work(&hello)?;
+        }
+        self.learn()?;
+        Ok(self.facts.is_some() && !std::mem::replace(&mut self.is_told, true))
+    }
+    fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
+        let Some(mut bytes) = self.inner.as_ref().and_then(|inner| inner.quic_transport_parameters()) else {
+            return Ok(None);
+        };
+        TransportParameters::read(Side::Server, &mut bytes).map(Some).map_err(TransportError::from)
+    }
+    fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
+        match self.inner.as_mut()?.write_hs(buf)? {
+            KeyChange::Handshake { keys: new } => Some(keys(new)),
+            KeyChange::OneRtt { keys: new, next } => {
+                self.next = Some(next);
+                let Keys { header, packet } = keys(new);
+                Some(Keys { header, packet: self.watched(packet) })
+            }
+        }
+    }
+    fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
+        let new = self.next.as_mut()?.next_packet_keys();
+        Some(self.watched(KeyPair { local: Box::new(new.local), remote: Box::new(new.remote) }))
+    }
+    /// Servers receive no Retry.
+    fn is_valid_retry(&self, _: &ConnectionId, _: &[u8], _: &[u8]) -> bool {
+        false
+    }
+    fn export_keying_material(&self, _: &mut [u8], _: &[u8], _: &[u8]) -> Result<(), ExportKeyingMaterialError> {
+        Err(ExportKeyingMaterialError)
+    }
+}
+
+fn keys(new: quic::Keys) -> Keys {
+    Keys {
+        header: KeyPair { local: Box::new(new.local.header), remote: Box::new(new.remote.header) },
+        packet: KeyPair { local: Box::new(new.local.packet), remote: Box::new(new.remote.packet) },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Doubts about a loadable certificate: validity, names, chain.
+
+use crate::certs::KeyPair;
+use crate::verify::matches_host;
+use crate::x509::{Certificate, name, time};
+
+/// Days before expiry by which a certificate should be replaced.
+const SOON_DAYS: i64 = 14;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Concern {
+    Expired {
+        subject: String,
+        end: String,
+    },
+    NotYetValid {
+        subject: String,
+        start: String,
+    },
+    /// Expires within days, although it is not short-lived.
+    EndsSoon {
+        subject: String,
+        end: String,
+        days: i64,
+    },
+    /// Server names that it does not cover.
+    OtherNames {
+        subject: String,
+        names: Vec<String>,
+    },
+    /// Not self-signed, and sent without a chain.
+    Alone {
+        subject: String,
+        issuer: String,
+    },
+    /// A chain certificate did not issue the preceding one.
+    Disordered {
+        subject: String,
+        after: String,
+    },
+}
+
+impl std::fmt::Display for Concern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Concern::Expired { subject, end } => write!(f, "the certificate of \"{subject}\" has expired on {end}"),
+            Concern::NotYetValid { subject, start } => {
+                write!(f, "the certificate of \"{subject}\" is not valid before {start}")
+            }
+            Concern::EndsSoon { subject, end, days } => {
+                write!(f, "the certificate of \"{subject}\" expires in {days} days, on {end}")
+            }
+            Concern::OtherNames { subject, names } => {
+                write!(f, "the certificate of \"{subject}\" is not for {}", names.join(", "))
+            }
+            Concern::Alone { subject, issuer } => write!(
+                f,
+                "the certificate of \"{subject}\" is sent without its chain: clients that do not have \"{issuer}\" reject it"
+            ),
+            Concern::Disordered { subject, after } => {
+                write!(f, "\"{subject}\" follows \"{after}\" in the chain, but has not issued it")
+            }
+        }
+    }
+}
+
+impl Concern {
+    /// Depends on time: reported with every reading of the configuration.
+    pub fn is_of_time(&self) -> bool {
+        matches!(self, Concern::Expired { .. } | Concern::NotYetValid { .. } | Concern::EndsSoon { .. })
+    }
+    pub fn is_fatal(&self) -> bool {
+        matches!(self, Concern::Expired { .. } | Concern::NotYetValid { .. })
+    }
+}
+
+fn subject(certificate: &Certificate) -> String {
+    name::rfc2253(certificate.subject())
+}
+
+/// All doubts. `hosts`: served names; `now`: seconds since 1970.
+pub fn review(pair: &KeyPair, hosts: &[String], now: i64) -> Vec<Concern> {
+    let mut all = Vec::new();
+    let Some(leaf) = pair.leaf() else { return all };
+    let days = (leaf.not_after - now).div_euclid(86_400);
+    let life = (leaf.not_after - leaf.not_before) / 86_400;
+    if leaf.not_after < now {
+        all.push(Concern::Expired { subject: subject(leaf), end: time::print(leaf.not_after) });
+    } else if leaf.not_before > now {
+        all.push(Concern::NotYetValid { subject: subject(leaf), start: time::print(leaf.not_before) });
+    } else if days < SOON_DAYS && life > 2 * SOON_DAYS {
+        all.push(Concern::EndsSoon { subject: subject(leaf), end: time::print(leaf.not_after), days });
+    }
+    let names: Vec<String> = hosts.iter().filter(|host| !matches_host(leaf, host)).cloned().collect();
+    if !names.is_empty() {
+        all.push(Concern::OtherNames { subject: subject(leaf), names });
+    }
+    if pair.chain.len() == 1 && !leaf.self_issued() {
+        all.push(Concern::Alone { subject: subject(leaf), issuer: name::rfc2253(leaf.issuer()) });
+    }
+    for (lower, upper) in pair.chain.iter().zip(pair.chain.iter().skip(1)) {
+        if !name::same(lower.issuer(), upper.subject()) {
+            all.push(Concern::Disordered { subject: subject(upper), after: subject(lower) });
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Authority, Issued, authority_params};
+
+    #[test]
+    fn doubts_are_named() {
+        let root = Authority::new("root");
+        let mut params = rcgen::CertificateParams::new(vec!["a.example".to_string()]).expect("names");
+        params.not_before = rcgen::date_time_ymd(2026, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2026, 6, 1);
+        let leaf = root.issue(params);
+        let with = |more: &str| {
+            let certificate = format!("{}{more}", leaf.certificate);
+            Issued { certificate, key: leaf.key.clone() }.pair()
+        };
+        let at = |month: u8, day: u8| rcgen::date_time_ymd(2026, month, day).unix_timestamp();
+        let hosts = ["a.example".to_string()];
+        let fine = with(&root.pem);
+        assert_eq!(review(&fine, &hosts, at(3, 1)), []);
+        assert!(matches!(&review(&fine, &hosts, at(5, 25))[..], [Concern::EndsSoon { days: 7, .. }]));
+        assert!(matches!(&review(&fine, &hosts, at(6, 2))[..], [Concern::Expired { .. }]));
+        assert!(matches!(&review(&fine, &hosts, at(1, 1) - 9)[..], [Concern::NotYetValid { .. }]));
+        assert!(matches!(&review(&with(""), &hosts, at(3, 1))[..], [Concern::Alone { .. }]));
+        let other = Authority::new("other");
+        assert!(matches!(&review(&with(&other.pem), &hosts, at(3, 1))[..], [Concern::Disordered { .. }]));
+        let found = review(&fine, &["b.example".to_string()], at(3, 1));
+        assert!(matches!(&found[..], [Concern::OtherNames { names, .. }] if names == &["b.example"]));
+        let _ = root.intermediate(authority_params("int"));
+    }
+}

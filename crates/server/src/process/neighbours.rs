@@ -1,0 +1,86 @@
+//! Socket pairs between each worker process and the next, over which they hand datagrams of QUIC to each other
+//! (`conn::relay`): over a binary upgrade, and where a worker process is replaced.
+
+use crate::say;
+use conn::relay::Relay;
+use observe::os;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Names the descriptor of the pair for the next program's first worker.
+pub const VARIABLE: &str = "TIDEGATE_QUIC";
+/// Generations that this program's next worker is ahead of the one that a new binary starts with: both may live at the same time.
+const AHEAD: u8 = 64;
+const KEY_BYTES: usize = 16;
+
+/// Place of the next worker process.
+#[derive(Debug)]
+pub struct Neighbours {
+    generation: u8,
+    key: [u8; KEY_BYTES],
+    /// To the worker before. Its first message is the generation and the key, for a new binary.
+    older: Option<OwnedFd>,
+}
+
+impl Neighbours {
+    /// Takes over the sockets that the previous program has left, if any.
+    pub fn inherited() -> Neighbours {
+        let alone = || Neighbours { generation: 0, key: net::random::bytes16(), older: None };
+        let Ok(number) = std::env::var(VARIABLE) else { return alone() };
+        let found = number.parse().ok().and_then(|number| net::process::inherit(number).ok());
+        let Some(older) = found else {
+            say!(Warn, "invalid socket number \"{number}\" in {VARIABLE} environment variable, ignored");
+            return alone();
+        };
+        match read_place(&older) {
+            Some((generation, key)) => Neighbours { generation, key, older: Some(older) },
+            None => {
+                say!(Warn, "the socket #{number} in {VARIABLE} environment variable is no worker's, ignored");
+                alone()
+            }
+        }
+    }
+
+    /// The place of the worker process that is started now; `self` becomes that of the next one.
+    pub fn place(&mut self) -> Relay {
+        let (generation, key) = (self.generation, self.key);
+        let older = self.older.take();
+        if let Some(older) = &older {
+            // The message for a new binary; this program knows what it says.
+            let _ = read_place(older);
+        }
+        self.generation = generation.wrapping_add(1);
+        let flags = SocketFlags::CLOEXEC;
+        let newer = match socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None) {
+            Ok((newer, theirs)) => {
+                let message = [&[self.generation][..], &key].concat();
+                if rustix::net::send(&newer, &message, rustix::net::SendFlags::NOSIGNAL).is_ok() {
+                    self.older = Some(theirs);
+                }
+                Some(newer)
+            }
+            Err(e) => {
+                say!(Alert, "socketpair() failed {}, QUIC connections end with their worker process", os(&e.into()));
+                None
+            }
+        };
+        Relay { generation, key, older, newer }
+    }
+
+    /// The socket for a new binary's first worker.
+    pub fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.older.as_ref().map(AsFd::as_fd)
+    }
+    /// A new binary has the socket; workers that this one starts are no neighbours of its workers.
+    pub fn hand_over(&mut self) {
+        self.older = None;
+        self.generation = self.generation.wrapping_add(AHEAD);
+    }
+}
+
+fn read_place(socket: &OwnedFd) -> Option<(u8, [u8; KEY_BYTES])> {
+    let mut message = [0; 1 + KEY_BYTES];
+    let (_, length) = rustix::net::recv(socket, &mut message[..], rustix::net::RecvFlags::DONTWAIT).ok()?;
+    let (generation, key) = message.get(..length)?.split_first()?;
+    Some((*generation, *key.first_chunk()?))
+}

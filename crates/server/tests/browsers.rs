@@ -1,0 +1,97 @@
+//! A real browser as the client: Chromium opens a WebSocket over HTTP/2, talks, and sees it closed cleanly (RFC 8441, 5). Skipped, with
+//! a message, where no Chromium is installed.
+
+mod support;
+
+use std::process::{Command, Stdio};
+use support::origin::{Origin, Talk};
+use support::{Site, free_port, wait};
+
+const PAGE: &str = r#"<!doctype html><title>waiting</title><body>waiting<script>
+const socket = new WebSocket("wss://" + location.host + "/socket");
+let heard = "";
+socket.onopen = () => socket.send("there and back");
+socket.onmessage = (event) => { heard = event.data; socket.close(1000, "done"); };
+socket.onclose = (event) => {
+  fetch(`/over?heard=${encodeURIComponent(heard)}&clean=${event.wasClean}&code=${event.code}`);
+};
+</script>"#;
+
+/// Echoes text frames, answers a Close frame by one, and ends (RFC 6455, 5).
+fn echo(talk: &mut Talk<'_>) {
+    talk.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
+    loop {
+        // Short frames of a browser: two octets, a mask of four, at most 125 of payload.
+        let whole = |bytes: &[u8]| Some(6 + usize::from(bytes.get(1)? & 0x7f)).filter(|n| bytes.len() >= *n);
+        let Some(frame) = talk.until(whole) else { return };
+        let (opcode, mask) = (frame[0] & 0x0f, &frame[2..6]);
+        let payload: Vec<u8> = frame[6..].iter().zip(mask.iter().cycle()).map(|(octet, key)| octet ^ key).collect();
+        let mut answer = vec![0x80 | opcode, payload.len() as u8];
+        answer.extend_from_slice(&payload);
+        talk.send(&answer);
+        if opcode == 8 {
+            return;
+        }
+    }
+}
+
+fn chromium() -> Option<&'static str> {
+    let runs = |name: &&str| {
+        let status = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    ["chromium", "chromium-browser", "google-chrome"].into_iter().find(runs)
+}
+
+#[test]
+fn a_websocket_over_http2_closes_clean() {
+    let Some(browser) = chromium() else {
+        return eprintln!("skipped: no Chromium is installed (Debian's package chromium)");
+    };
+    let origin = Origin::new(|mut talk| {
+        if talk.request().is_some() {
+            echo(&mut talk);
+        }
+    });
+    let port = free_port();
+    let site = Site::new(
+        "daemon off;",
+        &format!(
+            "http {{ log_format own '$server_protocol $request_method $request_uri $status'; access_log logs/access.log own;
+              map $http_upgrade $connection_upgrade {{ default upgrade; '' close; }}
+              server {{ listen 127.0.0.1:{port} ssl; http2 on; ssl_certificate cert.pem; ssl_certificate_key key.pem;
+               location / {{ root html; default_type text/html; }} location = /over {{ return 204; }}
+               location /socket {{ proxy_pass http://127.0.0.1:{}; proxy_http_version 1.1;
+                proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $connection_upgrade; }} }} }}",
+            origin.port
+        ),
+    );
+    let key = rcgen::generate_simple_self_signed(["localhost".to_string()]).expect("a certificate");
+    site.write("conf/cert.pem", &key.cert.pem());
+    site.write("conf/key.pem", &key.signing_key.serialize_pem());
+    site.write("html/index.html", PAGE);
+    let running = site.start();
+    let profile = site.path("profile");
+    let mut child = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
+        .args(["--ignore-certificate-errors", "--remote-debugging-port=0"])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg(format!("https://localhost:{port}/"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the browser starts");
+    wait("the socket's end in the access log", || {
+        let log = site.read("logs/access.log");
+        (log.contains("/over?") && log.contains("/socket")).then_some(()).ok_or(log)
+    });
+    child.kill().expect("the browser is stopped");
+    child.wait().expect("it ends");
+    let log = site.read("logs/access.log");
+    assert!(log.contains("HTTP/2.0 GET / 200"), "{log}");
+    assert!(log.contains("/over?heard=there%20and%20back&clean=true&code=1000 204"), "{log}");
+    assert!(log.contains("HTTP/2.0 GET /socket 200"), "the WebSocket has a stream of the page's connection: {log}");
+    running.quit();
+    site.assert_no_alerts();
+}

@@ -1,0 +1,242 @@
+//! The bounds of SECURITY.md for QUIC and HTTP/3, from outside: what a connection holds while it is idle or its handshake is unfinished,
+//! and what floods of packets and frames cost. `wire-h3/tests/bounds.rs` has the bounds of the protocol core.
+
+mod support;
+
+#[path = "support/crafted.rs"]
+mod crafted;
+
+use crafted::{Contents, number};
+use quinn_proto::{Endpoint, EndpointConfig};
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::time::Instant;
+use support::http3::{Client, config};
+use support::{Running, Site, resident_kb};
+
+const TLS: &str = "ssl_certificate a.crt; ssl_certificate_key a.key;";
+
+/// Kilobytes of an idle connection and of an unfinished handshake, of which `quinn-proto` and TLS take most; a goal of 12 KB needs
+/// streams that are not allocated before they are opened.
+const IDLE_KB: f64 = 48.0;
+const UNFINISHED_KB: f64 = 56.0;
+
+/// A port where nothing listens, neither for datagrams nor for connections.
+fn free_port() -> u16 {
+    loop {
+        let port = support::free_port();
+        if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+fn site(port: u16, connections: u32, more: &str) -> Site {
+    let site = Site::new("", "");
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).expect("a certificate");
+    site.write("conf/a.crt", &made.cert.pem());
+    site.write("conf/a.key", &made.signing_key.serialize_pem());
+    site.write(
+        "conf/nginx.conf",
+        &format!(
+            "error_log logs/error.log crit; daemon off; worker_processes 1; events {{ worker_connections {connections}; }}
+            http {{ {TLS} access_log off; server {{ listen 127.0.0.1:{port} quic; {more} location / {{ return 200 ok; }} }} }}"
+        ),
+    );
+    site
+}
+
+/// Connections that are idle behind a request.
+fn idle(port: u16, count: usize) -> Vec<Client> {
+    let config = config();
+    let mut all: Vec<Client> = (0..count)
+        .map(|_| {
+            let mut client = Client::connect(port, "localhost", &config);
+            let stream = client.get_when_connected("/");
+            assert_eq!(client.answer(stream).text(), "ok");
+            client
+        })
+        .collect();
+    // Acknowledgments, and packets that look for the path's size.
+    for _ in 0..3 {
+        all.iter_mut().for_each(Client::step);
+    }
+    all
+}
+
+/// Kilobytes that the worker holds for each of some things, as a difference: the allocator's first chunks do not count.
+fn each_kb<T>(running: &Running<'_>, count: usize, mut make: impl FnMut(usize) -> T) -> (f64, Vec<T>) {
+    let mut kept = vec![make(count)];
+    let before = resident_kb(running.worker());
+    kept.push(make(count));
+    kept.push(make(count));
+    let after = resident_kb(running.worker());
+    (after.saturating_sub(before) as f64 / (2 * count) as f64, kept)
+}
+
+#[test]
+fn an_idle_connection_holds_little() {
+    let port = free_port();
+    let site = site(port, 4096, "");
+    let running = site.start();
+    let (kb, clients) = each_kb(&running, 80, |count| idle(port, count));
+    println!("an idle connection: {kb:.1} KB");
+    assert!(kb <= IDLE_KB, "{kb:.1} KB");
+    drop(clients);
+    running.signal("TERM");
+}
+
+/// First datagrams of clients that say nothing more.
+fn begun(port: u16, count: usize) -> Vec<UdpSocket> {
+    let config = config();
+    let to = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let begin = |_| {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None);
+        let (_, mut quic) = endpoint.connect(Instant::now(), config.clone(), to, "localhost").expect("a connection");
+        let mut buf = Vec::new();
+        while let Some(transmit) = quic.poll_transmit(Instant::now(), 1, &mut buf) {
+            socket.send_to(&buf[..transmit.size], to).expect("sent");
+            buf.clear();
+        }
+        // The server has begun to answer.
+        socket.recv(&mut [0; 2048]).expect("an answer");
+        socket
+    };
+    (0..count).map(begin).collect()
+}
+
+#[test]
+fn an_unfinished_handshake_holds_little_and_ends() {
+    let port = free_port();
+    let site = site(port, 4096, "client_header_timeout 20s;");
+    let running = site.start();
+    let (kb, sockets) = each_kb(&running, 80, |count| begun(port, count));
+    println!("an unfinished handshake: {kb:.1} KB");
+    assert!(kb <= UNFINISHED_KB, "{kb:.1} KB");
+    drop(sockets);
+    running.signal("TERM");
+}
+
+/// The server answers another client, and its worker is the one of the beginning.
+fn answers(port: u16, running: &Running<'_>, worker: u32) {
+    let mut client = Client::connect(port, "localhost", &config());
+    let stream = client.get_when_connected("/");
+    assert_eq!(client.answer(stream).text(), "ok");
+    client.close();
+    assert_eq!(running.worker(), worker);
+}
+
+/// Sends packets of these frames; the kilobytes that the worker holds more afterwards, and the client.
+fn flood(port: u16, running: &Running<'_>, packets: impl Iterator<Item = Vec<u8>>) -> (u64, Client) {
+    let contents = Contents::default();
+    let worker = running.worker();
+    answers(port, running, worker);
+    let mut client = Client::connect(port, "localhost", &crafted::config(support::http3::crypto(), &contents));
+    let stream = client.get_when_connected("/");
+    assert_eq!(client.answer(stream).text(), "ok");
+    let before = resident_kb(worker);
+    for packet in packets {
+        contents.push(packet);
+    }
+    for _ in 0..1000 {
+        let waiting = contents.waiting();
+        if waiting == 0 || client.lost.is_some() {
+            break;
+        }
+        client.fill((waiting * 1000).min(60_000));
+    }
+    assert!(contents.waiting() == 0 || client.lost.is_some(), "all of it was sent, or the server has ended it");
+    let held = resident_kb(worker).saturating_sub(before);
+    answers(port, running, worker);
+    (held, client)
+}
+
+#[test]
+fn gaps_in_streams_end_the_connection() {
+    let port = free_port();
+    let site = site(port, 4096, "");
+    let running = site.start();
+    // Every second octet of a stream's window, a STREAM frame each: 130 of them in a packet.
+    let packets = (0..250u32).map(|packet| {
+        let frame = |n: u32| [&[0x0e, 0x04][..], &number((packet * 130 + n) * 2), &[1, b'x']].concat();
+        (0..130).flat_map(frame).collect()
+    });
+    let (held, mut client) = flood(port, &running, packets);
+    client.until("the connection's end", |client| client.lost.is_some());
+    println!("gaps of a stream: {held} KB");
+    assert!(held < 4096, "{held} KB, {:?}", client.lost);
+    running.signal("TERM");
+}
+
+#[test]
+fn floods_of_connection_ids_hold_little() {
+    let port = free_port();
+    let site = site(port, 4096, "");
+    let running = site.start();
+    // NEW_CONNECTION_ID, each of which retires all before it: RETIRE_CONNECTION_ID is due for each.
+    let packets = (0..300u32).map(|packet| {
+        let frame = |n: u32| {
+            let number = number(1 + packet * 30 + n);
+            let id = [&number[..], b"abcd"].concat();
+            [&[0x18][..], &number, &number, &[8], &id, &[n as u8; 12], &number].concat()
+        };
+        (0..30).flat_map(frame).collect()
+    });
+    let (held, mut client) = flood(port, &running, packets);
+    client.until("the connection's end", |client| client.lost.is_some());
+    println!("connection ids: {held} KB");
+    assert!(held < 2048, "{held} KB");
+    running.signal("TERM");
+}
+
+#[test]
+fn acknowledgments_of_what_was_not_sent_end_the_connection() {
+    let port = free_port();
+    let site = site(port, 4096, "");
+    let running = site.start();
+    // Of packets far ahead, and with ranges below the first packet.
+    for largest in [1_000_000, 20] {
+        let ranges: Vec<u8> = [[0u8, 0]; 250].concat();
+        let frame = [&[0x02][..], &number(largest), &[0], &number(250), &[0], &ranges].concat();
+        let (held, mut client) = flood(port, &running, std::iter::once(frame));
+        client.until("the connection's end", |client| client.lost.is_some());
+        assert!(held < 1024, "{held} KB");
+    }
+    running.signal("TERM");
+}
+
+#[test]
+fn floods_of_first_packets_leave_connections_and_room() {
+    let port = free_port();
+    let site = site(port, 64, "client_header_timeout 2s;");
+    let running = site.start();
+    let worker = running.worker();
+    let mut client = Client::connect(port, "localhost", &config());
+    let stream = client.get_when_connected("/");
+    assert_eq!(client.answer(stream).text(), "ok");
+    let before = resident_kb(worker);
+    // Most of these are not answered: the limit is reached.
+    let to = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let shared = config();
+    for _ in 0..1000 {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None);
+        let (_, mut quic) = endpoint.connect(Instant::now(), shared.clone(), to, "localhost").expect("a connection");
+        let mut buf = Vec::new();
+        while let Some(transmit) = quic.poll_transmit(Instant::now(), 1, &mut buf) {
+            let _ = socket.send_to(&buf[..transmit.size], to);
+            buf.clear();
+        }
+        client.step();
+    }
+    let held = resident_kb(worker).saturating_sub(before);
+    println!("1,000 first packets: {held} KB");
+    assert!(held < 12 * 1024, "{held} KB");
+    if client.lost.is_none() {
+        client.close();
+    }
+    // Unfinished handshakes end, and others have room.
+    answers(port, &running, worker);
+    running.signal("TERM");
+}

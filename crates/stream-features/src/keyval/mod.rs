@@ -1,0 +1,41 @@
+//! keyval (nginx: `ngx_stream_keyval_module`): variables with values that change at run time; see
+//! `session_engine::keyval`.
+
+use crate::build::{Feature, StreamBuild};
+use crate::session::StreamSession;
+use conf_schema::{Area, Problem, Table, directives};
+use session_engine::keyval::{self, Keeping};
+use std::any::Any;
+use std::sync::Arc;
+
+type Lookups = keyval::Lookups<StreamSession>;
+type Zones = keyval::Zones<StreamSession>;
+
+directives! {
+    pub struct KeyvalConf from KeyvalInput {
+        /// Defines a variable by looking up a key in a zone of key-value pairs. Each use of the variable looks the key
+        /// up anew.
+        keyval: Lookups,
+        /// Defines a zone of key-value pairs: the size of its memory, the file that keeps the pairs over restarts, their
+        /// lifetime, and the rule of matching. `sync` is accepted with a warning: zones are not shared between servers.
+        keyval_zone: Zones,
+    }
+}
+
+/// The feature.
+pub struct KeyvalFeature;
+
+impl Feature for KeyvalFeature {
+    fn table(&self) -> Table {
+        KeyvalConf::table("keyval", Area::Stream)
+    }
+    fn plan_stream(&self, _: &Arc<dyn Any + Send + Sync>, stream: &mut StreamBuild<'_>) -> Result<(), Problem> {
+        let zones = keyval::connect::<StreamSession>(stream.cx)?;
+        if !zones.is_empty() {
+            let keeping = Arc::new(Keeping(zones));
+            stream.extensions.push(keeping.clone());
+            stream.background.push(keeping);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,23 @@
+//! An ACME client (RFC 8555): accounts with external bindings, orders with profiles, http-01 and tls-alpn-01 challenges
+//! (RFC 8737), IP identifiers (RFC 8738), renewal information (RFC 9773).
+//!
+//! [`Session`] speaks to one server; a [`Solver`] makes challenges answerable. Listeners, configuration and storage belong to
+//! the caller. Futures run on the control thread: nothing here blocks it.
+
+#![forbid(unsafe_code)]
+
+mod certificate;
+mod error;
+mod identifier;
+mod jws;
+mod key;
+mod messages;
+mod renewal;
+mod session;
+
+pub use certificate::{Issued, challenge_certificate, placeholder};
+pub use error::Error;
+pub use identifier::Identifier;
+pub use key::{AccountKey, Algorithm};
+pub use renewal::{Schedule, certificate_id};
+pub use session::{Account, Binding, ChallengeKind, Order, Profile, Session, Solver};

@@ -1,0 +1,488 @@
+//! Requests to one server: directory, nonces, account, orders.
+
+use crate::certificate::{self, Issued};
+use crate::error::Error;
+use crate::identifier::Identifier;
+use crate::jws;
+use crate::key::{AccountKey, Algorithm};
+use crate::messages::{AccountState, Authorization, Challenge, Directory, OrderState, Problem, RenewalInfo};
+use crate::renewal;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http_client::{Client, Request, Response, Url};
+use runtime::time::sleep;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Redirects that a request without a signature follows.
+const REDIRECTS_MAX: usize = 10;
+/// Tries of a signed request, after network errors, used nonces and rate limits.
+const TRIES_MAX: usize = 4;
+/// Longer waits that a server asks for end the order.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Pauses between two looks at a state: the first, and the longest.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(8);
+/// Looks at an authorization or an order; with their pauses about a minute and a half.
+const LOOKS_MAX: usize = 15;
+/// Unused nonces that are kept.
+const NONCES_MAX: usize = 8;
+/// Authorizations of an order: an authority limits identifiers to 100.
+const AUTHORIZATIONS_MAX: usize = 1000;
+/// Other chains that are looked at for the preferred one.
+const ALTERNATES_MAX: usize = 10;
+
+/// A kind of challenge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChallengeKind {
+    #[default]
+    Http01,
+    TlsAlpn01,
+}
+
+impl ChallengeKind {
+    /// Parses a name, with or without its version.
+    pub fn parse(text: &str) -> Option<ChallengeKind> {
+        match text {
+            "http" | "http-01" => Some(ChallengeKind::Http01),
+            "tls-alpn" | "tls-alpn-01" => Some(ChallengeKind::TlsAlpn01),
+            _ => None,
+        }
+    }
+    pub fn name(self) -> &'static str {
+        match self {
+            ChallengeKind::Http01 => "http-01",
+            ChallengeKind::TlsAlpn01 => "tls-alpn-01",
+        }
+    }
+}
+
+/// Makes challenges answerable.
+pub trait Solver {
+    /// Answers from now on.
+    ///
+    /// # Errors
+    /// A description; the order fails.
+    fn present(&self, identifier: &Identifier, token: &str, authorization: &str) -> Result<(), String>;
+    /// Stops answering.
+    fn remove(&self, identifier: &Identifier, token: &str);
+}
+
+/// Ends an answer when the wait for it ends, whatever the reason.
+struct Presented<'a>(&'a dyn Solver, &'a Identifier, &'a str);
+
+impl Drop for Presented<'_> {
+    fn drop(&mut self) {
+        self.0.remove(self.1, self.2);
+    }
+}
+
+/// An external account: key identifier and secret (RFC 8555, section 7.3.4).
+#[derive(Clone)]
+pub struct Binding {
+    pub id: String,
+    pub secret: Vec<u8>,
+}
+
+/// A certificate profile; `required`: an order without it fails.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    pub name: String,
+    pub required: bool,
+}
+
+/// Everything that a server must know of an account.
+#[derive(Clone, Default)]
+pub struct Account {
+    /// URLs, with their schemes.
+    pub contacts: Vec<String>,
+    pub agreed: bool,
+    pub binding: Option<Binding>,
+}
+
+/// An order.
+#[derive(Clone, Debug)]
+pub struct Order {
+    pub identifiers: Vec<Identifier>,
+    pub key: Algorithm,
+    pub challenge: ChallengeKind,
+    pub profile: Option<Profile>,
+    pub common_name: bool,
+    /// Common name of the issuer of the topmost certificate.
+    pub preferred_chain: Option<String>,
+    /// Identifier of the certificate that the new one replaces (RFC 9773, section 5).
+    pub replaces: Option<String>,
+}
+
+/// Requests to one server with one account.
+pub struct Session<'a> {
+    http: Client,
+    url: &'a Url,
+    key: &'a AccountKey,
+    directory: Option<Directory>,
+    nonces: Vec<String>,
+    account: Option<String>,
+}
+
+fn json_of<T: DeserializeOwned>(response: &Response) -> Result<T, Error> {
+    serde_json::from_slice(&response.body).map_err(|e| Error::Protocol(format!("invalid JSON of the server: {e}")))
+}
+
+fn url(text: &str) -> Result<Url, Error> {
+    Url::parse(text).map_err(|why| Error::Protocol(format!("invalid URL of the server: {why}")))
+}
+
+/// `Retry-After` in seconds; dates are not evaluated.
+fn retry_after(response: &Response) -> Option<Duration> {
+    response.text("retry-after")?.trim().parse().ok().map(Duration::from_secs)
+}
+
+fn refusal(response: &Response) -> Error {
+    match serde_json::from_slice::<Problem>(&response.body) {
+        Ok(problem) if !problem.kind.is_empty() => Error::Refused { problem, after: retry_after(response) },
+        _ => Error::Status(response.status()),
+    }
+}
+
+fn succeeded(response: &Response) -> bool {
+    (200..300).contains(&response.status())
+}
+
+impl<'a> Session<'a> {
+    /// `url`: of the directory. `account`: the account's URL, if it is known.
+    pub fn new(http: Client, url: &'a Url, key: &'a AccountKey, account: Option<String>) -> Session<'a> {
+        Session { http, url, key, directory: None, nonces: Vec::new(), account }
+    }
+
+    /// Returns the account's URL, once it is known.
+    pub fn account(&self) -> Option<&str> {
+        self.account.as_deref()
+    }
+
+    /// Returns the URL of the terms of service.
+    pub fn terms(&self) -> Option<&str> {
+        self.directory.as_ref()?.meta.terms_of_service.as_deref()
+    }
+
+    async fn get(&mut self, from: &Url) -> Result<Response, Error> {
+        let mut from = from.clone();
+        for _ in 0..REDIRECTS_MAX {
+            let request = Request::new("GET", from.clone()).field("User-Agent", AGENT).map_err(bad_field)?;
+            let response = self.http.ask(&request).await?;
+            self.keep_nonce(&response);
+            match response.status() {
+                301 | 302 | 303 | 307 | 308 => {
+                    let to =
+                        response.text("location").ok_or_else(|| Error::Protocol("a redirect to nowhere".into()))?;
+                    from = from.join(to).map_err(|why| Error::Protocol(format!("invalid redirect: {why}")))?;
+                }
+                _ if succeeded(&response) => return Ok(response),
+                _ => return Err(refusal(&response)),
+            }
+        }
+        Err(Error::Protocol("too many redirects".into()))
+    }
+
+    fn keep_nonce(&mut self, response: &Response) {
+        if let Some(nonce) = response.text("replay-nonce").filter(|_| self.nonces.len() < NONCES_MAX) {
+            self.nonces.push(nonce.to_string());
+        }
+    }
+
+    async fn directory(&mut self) -> Result<Directory, Error> {
+        if let Some(directory) = &self.directory {
+            return Ok(directory.clone());
+        }
+        let response = self.get(self.url).await?;
+        let directory: Directory = json_of(&response)?;
+        self.directory = Some(directory.clone());
+        Ok(directory)
+    }
+
+    async fn nonce(&mut self) -> Result<String, Error> {
+        if let Some(nonce) = self.nonces.pop() {
+            return Ok(nonce);
+        }
+        let from = url(&self.directory().await?.new_nonce)?;
+        self.get(&from).await?;
+        self.nonces.pop().ok_or_else(|| Error::Protocol("the server sends no nonce".into()))
+    }
+
+    /// Sends a signed request; the empty payload is a POST-as-GET.
+    async fn post(&mut self, to: &str, payload: &str) -> Result<Response, Error> {
+        let target = url(to)?;
+        let mut pause = PAUSE;
+        let mut left = TRIES_MAX;
+        loop {
+            left -= 1;
+            let nonce = self.nonce().await?;
+            let body = jws::sign(self.key, self.account.as_deref(), &nonce, to, payload).map_err(Error::Local)?;
+            let request = Request::new("POST", target.clone()).field("User-Agent", AGENT).map_err(bad_field)?;
+            let request = request.body("application/jose+json", body.into_bytes()).map_err(bad_field)?;
+            let wait = match self.http.ask(&request).await {
+                Ok(response) => {
+                    self.keep_nonce(&response);
+                    if succeeded(&response) {
+                        return Ok(response);
+                    }
+                    let refused = refusal(&response);
+                    let Error::Refused { problem, after } = &refused else { return Err(refused) };
+                    let again = match () {
+                        () if problem.is("badNonce") => Some(Duration::ZERO),
+                        () if problem.is("rateLimited") => {
+                            Some(after.unwrap_or(pause)).filter(|wait| *wait <= WAIT_MAX)
+                        }
+                        () => None,
+                    };
+                    match again.filter(|_| left > 0) {
+                        Some(wait) => wait,
+                        None => return Err(refused),
+                    }
+                }
+                Err(failure) if left == 0 => return Err(failure.into()),
+                Err(_) => pause,
+            };
+            sleep(wait).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Finds the account of the key, or makes it. `true`: it is new.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn open_account(&mut self, account: &Account) -> Result<bool, Error> {
+        let directory = self.directory().await?;
+        if directory.meta.external_account_required && account.binding.is_none() {
+            return Err(Error::ExternalAccount);
+        }
+        let mut payload = json!({});
+        if account.agreed {
+            payload["termsOfServiceAgreed"] = true.into();
+        }
+        if !account.contacts.is_empty() {
+            payload["contact"] = account.contacts.clone().into();
+        }
+        if let Some(Binding { id, secret }) = &account.binding {
+            payload["externalAccountBinding"] = jws::bind(self.key, id, secret, &directory.new_account);
+        }
+        self.account = None;
+        let response = self.post(&directory.new_account, &payload.to_string()).await?;
+        let state: AccountState = json_of(&response)?;
+        if state.status != "valid" {
+            return Err(Error::Account(state.status));
+        }
+        let location = response.text("location").ok_or_else(|| Error::Protocol("an account without a URL".into()))?;
+        self.account = Some(location.to_string());
+        Ok(response.status() == 201)
+    }
+
+    /// Returns the window in which a certificate should be renewed, and the time until the next question. `None`: the server does not
+    /// tell.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn renewal_window(&mut self, id: &str) -> Result<Option<(i64, i64, Option<Duration>)>, Error> {
+        let Some(from) = self.directory().await?.renewal_info else { return Ok(None) };
+        let from = url(&format!("{}/{id}", from.trim_end_matches('/')))?;
+        let response = self.get(&from).await?;
+        let info: RenewalInfo = json_of(&response)?;
+        let window = (renewal::seconds(&info.suggested_window.start), renewal::seconds(&info.suggested_window.end));
+        match window {
+            (Some(start), Some(end)) if start <= end => Ok(Some((start, end, retry_after(&response)))),
+            _ => Err(Error::Protocol("an invalid renewal window".into())),
+        }
+    }
+
+    /// Orders a certificate. Its key is made on a thread of the default pool.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn order(&mut self, order: &Order, solver: &dyn Solver) -> Result<Issued, Error> {
+        let directory = self.directory().await?;
+        let identifiers: Vec<Value> =
+            order.identifiers.iter().map(|id| json!({ "type": id.kind(), "value": id.to_string() })).collect();
+        let mut payload = json!({ "identifiers": identifiers });
+        match &order.profile {
+            Some(profile) if directory.meta.profiles.contains_key(&profile.name) => {
+                payload["profile"] = profile.name.clone().into();
+            }
+            Some(profile) if profile.required => return Err(Error::Profile(profile.name.clone())),
+            _ => {}
+        }
+        if let Some(replaces) = order.replaces.as_ref().filter(|_| directory.renewal_info.is_some()) {
+            payload["replaces"] = replaces.clone().into();
+        }
+        let made = match self.post(&directory.new_order, &payload.to_string()).await {
+            // Its order has been made by another node, or is unknown to the server.
+            Err(Error::Refused { problem, .. })
+                if payload.get("replaces").is_some() && (problem.is("alreadyReplaced") || problem.is("malformed")) =>
+            {
+                payload["replaces"] = Value::Null;
+                if let Some(fields) = payload.as_object_mut() {
+                    fields.remove("replaces");
+                }
+                self.post(&directory.new_order, &payload.to_string()).await?
+            }
+            made => made?,
+        };
+        let place = made.text("location").ok_or_else(|| Error::Protocol("an order without a URL".into()))?.to_string();
+        let mut state: OrderState = json_of(&made)?;
+        if state.authorizations.len() > AUTHORIZATIONS_MAX {
+            return Err(Error::Protocol("too many authorizations".into()));
+        }
+        for authorization in std::mem::take(&mut state.authorizations) {
+            self.authorize(&authorization, order.challenge, solver).await?;
+        }
+        let key = generated(order.key).await?;
+        let request = certificate::request(&order.identifiers, &key, order.common_name).map_err(Error::Local)?;
+        let state = self.settled(&place, state, &["ready", "valid"]).await?;
+        let state = if state.status == "valid" {
+            return Err(Error::Protocol("the order is valid before its request".into()));
+        } else {
+            let payload = json!({ "csr": URL_SAFE_NO_PAD.encode(request) }).to_string();
+            let response = self.post(&state.finalize, &payload).await?;
+            self.settled(&place, json_of(&response)?, &["valid"]).await?
+        };
+        let from = state.certificate.ok_or_else(|| Error::Protocol("a valid order without a certificate".into()))?;
+        let chain = self.chain(&from, order.preferred_chain.as_deref()).await?;
+        let key = key.serialize_pem();
+        match tls::certs::KeyPair::load(chain.as_bytes(), key.as_bytes(), &[]) {
+            Ok(_) => Ok(Issued { chain, key }),
+            Err(why) => Err(Error::Protocol(format!("the server sent an unusable certificate: {why}"))),
+        }
+    }
+
+    /// Waits until an order has one of the statuses.
+    async fn settled(&mut self, place: &str, mut state: OrderState, wanted: &[&str]) -> Result<OrderState, Error> {
+        let mut pause = PAUSE;
+        for _ in 0..LOOKS_MAX {
+            if wanted.contains(&state.status.as_str()) {
+                return Ok(state);
+            }
+            if state.status == "invalid" {
+                let why = state.error.map_or_else(|| "the order is invalid".into(), |problem| problem.to_string());
+                return Err(Error::Order(why));
+            }
+            sleep(pause).await;
+            let response = self.post(place, "").await?;
+            pause = retry_after(&response).unwrap_or(pause * 2).clamp(PAUSE, PAUSE_MAX);
+            state = json_of(&response)?;
+        }
+        Err(Error::TimedOut("the order"))
+    }
+
+    async fn authorize(&mut self, place: &str, kind: ChallengeKind, solver: &dyn Solver) -> Result<(), Error> {
+        let found: Authorization = json_of(&self.post(place, "").await?)?;
+        match found.status.as_str() {
+            "valid" => return Ok(()),
+            "pending" => {}
+            other => return Err(Error::Authorization(format!("unexpected authorization status \"{other}\""))),
+        }
+        let name = &found.identifier.value;
+        let identifier = Identifier::parse(name).ok_or_else(|| Error::Protocol("an unknown identifier".into()))?;
+        let challenge = found.challenges.iter().find(|challenge| challenge.kind == kind.name());
+        let Challenge { url, token, .. } = challenge.ok_or_else(|| Error::Challenge(name.clone()))?;
+        // Tokens become paths and keys: base64url only (section 8.3).
+        if token.is_empty()
+            || token.len() > 256
+            || !token.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_".contains(&c))
+        {
+            return Err(Error::Protocol("an invalid token".into()));
+        }
+        let authorization = format!("{token}.{}", self.key.thumbprint());
+        solver.present(&identifier, token, &authorization).map_err(Error::Local)?;
+        let presented = Presented(solver, &identifier, token);
+        self.post(url, "{}").await?;
+        let mut pause = PAUSE;
+        for _ in 0..LOOKS_MAX {
+            sleep(pause).await;
+            let response = self.post(place, "").await?;
+            let state: Authorization = json_of(&response)?;
+            match state.status.as_str() {
+                "valid" => {
+                    drop(presented);
+                    return Ok(());
+                }
+                "pending" => {}
+                other => {
+                    let problem = state.challenges.into_iter().find(|challenge| challenge.error.is_some());
+                    let why = problem.and_then(|challenge| challenge.error).map(|problem| format!(": {problem}"));
+                    let why = why.unwrap_or_default();
+                    return Err(Error::Authorization(format!("authorization of \"{name}\" is {other}{why}")));
+                }
+            }
+            pause = retry_after(&response).unwrap_or(pause * 2).clamp(PAUSE, PAUSE_MAX);
+        }
+        Err(Error::TimedOut("the authorization"))
+    }
+
+    /// Downloads a certificate, or the chain whose topmost certificate has this issuer.
+    async fn chain(&mut self, from: &str, preferred: Option<&str>) -> Result<String, Error> {
+        let response = self.post(from, "").await?;
+        let text = |response: &Response| {
+            String::from_utf8(response.body.clone()).map_err(|_| Error::Protocol("a certificate that is no PEM".into()))
+        };
+        let first = text(&response)?;
+        let Some(preferred) = preferred.filter(|name| !is_issued_by(&first, name)) else { return Ok(first) };
+        let links = response.fields("link").into_iter().filter_map(alternate).map(String::from);
+        for link in links.take(ALTERNATES_MAX).collect::<Vec<_>>() {
+            let link = url(from)?.join(&link).map_err(|why| Error::Protocol(format!("invalid link: {why}")))?;
+            let other = text(&self.post(&link.to_string(), "").await?)?;
+            if is_issued_by(&other, preferred) {
+                return Ok(other);
+            }
+        }
+        Ok(first)
+    }
+}
+
+const AGENT: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
+
+fn bad_field(field: http_client::BadField) -> Error {
+    Error::Local(format!("invalid field \"{}\"", field.0))
+}
+
+/// The target of a `Link` field with the relation `alternate`.
+fn alternate(value: &[u8]) -> Option<&str> {
+    let value = std::str::from_utf8(value).ok()?;
+    let (target, parameters) = value.trim().strip_prefix('<')?.split_once('>')?;
+    let relation = parameters.split(';').map(str::trim).find_map(|one| one.strip_prefix("rel="))?;
+    (relation.trim_matches('"') == "alternate").then_some(target)
+}
+
+/// Tells whether the topmost certificate of a chain has an issuer with this common name.
+fn is_issued_by(chain: &str, name: &str) -> bool {
+    let chain = tls::certs::certificates(chain.as_bytes()).unwrap_or_default();
+    let names = chain.last().map(|top| tls::x509::name::common_names(top.issuer())).unwrap_or_default();
+    names.iter().any(|one| one == name)
+}
+
+/// Generates a certificate's key without holding up the thread.
+async fn generated(algorithm: Algorithm) -> Result<rcgen::KeyPair, Error> {
+    let pool = net::pool::named(net::pool::DEFAULT).ok_or_else(|| Error::Local("no thread pool".into()))?;
+    let job = pool.run(move || algorithm.generate()).map_err(|_| Error::Local("the thread pool is full".into()))?;
+    job.await.map_err(|_| Error::Local("key generation failed".into()))?.map_err(Error::Local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_to_other_chains() {
+        assert_eq!(alternate(b"<https://a/1>;rel=\"alternate\""), Some("https://a/1"));
+        assert_eq!(alternate(b" </1> ; title=x; rel=alternate"), Some("/1"));
+        assert_eq!(alternate(b"<https://a/1>;rel=\"up\""), None);
+        assert_eq!(alternate(b"https://a/1;rel=alternate"), None);
+    }
+
+    #[test]
+    fn names_of_challenges() {
+        for (text, kind) in [("http", ChallengeKind::Http01), ("tls-alpn-01", ChallengeKind::TlsAlpn01)] {
+            assert_eq!(ChallengeKind::parse(text), Some(kind));
+        }
+        assert_eq!(ChallengeKind::parse("dns-01"), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! Accepts and counts connections, and reads them at once.
+
+use crate::intake;
+use crate::mail_area;
+use crate::serving::ListenSocket;
+use crate::stream_area;
+use crate::worker::{Carrier, Worker};
+use base::clock;
+use metrics::process;
+use net::poller::Key;
+use observe::Level;
+use runtime::budget;
+use std::io;
+use std::rc::Rc;
+
+/// Connections accepted at once with a single listener; `multi_accept` lifts it.
+const ACCEPTS_MAX: usize = 32;
+/// Milliseconds that a listener pauses without resources (nginx: `accept_mutex_delay`).
+const ACCEPT_REST_MS: u64 = 500;
+/// Idle connections closed for new ones: maximum, and share of all (nginx: `ngx_drain_connections`).
+const DRAINED_MAX: usize = 32;
+const DRAINED_PART: usize = 8;
+/// Interval of the log message about it.
+const REUSE_LOG_MS: u64 = 1000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// No connection waits.
+    Empty,
+    /// This connection failed; the next may succeed.
+    ThatOne,
+    /// Out of descriptors: closing connections makes room.
+    Descriptors,
+    /// Persistent: pauses the listener.
+    Lasting,
+}
+
+fn judge(e: &io::Error) -> Failure {
+    match e.raw_os_error().unwrap_or(0) {
+        libc::EAGAIN => Failure::Empty,
+        // accept(2): network errors of the new connection, equal to its absence.
+        libc::ECONNABORTED
+        | libc::EPROTO
+        | libc::ENETDOWN
+        | libc::ENOPROTOOPT
+        | libc::EHOSTDOWN
+        | libc::ENONET
+        | libc::EHOSTUNREACH
+        | libc::EOPNOTSUPP
+        | libc::ENETUNREACH
+        | libc::EPERM => Failure::ThatOne,
+        libc::EMFILE | libc::ENFILE => Failure::Descriptors,
+        _ => Failure::Lasting,
+    }
+}
+
+impl Carrier for ListenSocket {
+    fn ready(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
+        accept(worker, key, &self);
+    }
+}
+
+fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
+    let (limit, multi) = {
+        let serving = worker.serving.borrow();
+        (serving.connections_max, serving.multi_accept)
+    };
+    // With several listeners, epoll's order decides: one at a time, so that no later connection precedes an earlier
+    // one.
+    let most = if worker.listening.borrow().len() > 1 { 1 } else { ACCEPTS_MAX };
+    let mut count = 0;
+    loop {
+        if (!multi && count == most) || !budget::is_left() {
+            // epoll reports listeners again in the next turn.
+            return;
+        }
+        count += 1;
+        let Some(accepted) = worker.poller.accept(listen_key) else { return };
+        let accepted = match accepted {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                let failure = judge(&e);
+                let level = match failure {
+                    Failure::Empty => return,
+                    Failure::ThatOne => Level::Error,
+                    Failure::Descriptors => Level::Crit,
+                    Failure::Lasting => Level::Alert,
+                };
+                worker.log(level, 0, format_args!("accept4() failed {}", observe::os(&e)));
+                if failure == Failure::ThatOne {
+                    continue;
+                }
+                if failure == Failure::Descriptors {
+                    make_room(worker);
+                }
+                return pause(worker, listen_key, listen_socket);
+            }
+        };
+        process::CONNECTIONS_ACCEPTED.up();
+        // Upstream connections do not count: closing idle clients makes no room among them.
+        if worker.connections() >= limit && !make_room(worker) {
+            worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+            return pause(worker, listen_key, listen_socket);
+        }
+        if let Some((plan, place)) = worker.stream.place(listen_socket) {
+            stream_area::begin(worker, accepted, &listen_socket.listener, &plan, place);
+        } else if let Some((plan, place)) = worker.mail.place(listen_socket) {
+            mail_area::begin(worker, accepted, &listen_socket.listener, &plan, place);
+        } else {
+            intake::take_in(worker, accepted, &listen_socket.listener);
+        }
+    }
+}
+
+/// Closes idle connections, nearest to their deadline first.
+fn make_room(worker: &Rc<Worker>) -> bool {
+    let most = (worker.poller.registered() / DRAINED_PART).clamp(1, DRAINED_MAX);
+    let mut closed = 0;
+    while closed < most {
+        let idle = worker.poller.nearest_idle(|carrier| carrier.is_idle());
+        let Some(key) = idle else { break };
+        worker.close(key);
+        closed += 1;
+    }
+    let now = clock::now();
+    if closed > 0 && worker.reuse_logged.get().is_none_or(|at| now.millis_since(at) >= REUSE_LOG_MS) {
+        worker.reuse_logged.set(Some(now));
+        let limit = worker.serving.borrow().connections_max;
+        worker.log(Level::Warn, 0, format_args!("{limit} worker_connections are not enough, reusing connections"));
+    }
+    closed > 0
+}
+
+fn pause(worker: &Worker, key: Key, listen_socket: &ListenSocket) {
+    if !listen_socket.paused.replace(true) {
+        let _ = worker.poller.listen(key, false, listen_socket.shared);
+        worker.paused_until.set(Some(clock::now().plus_millis(ACCEPT_REST_MS)));
+    }
+}
+
+pub fn resume(worker: &Worker) {
+    for listening in worker.listening.borrow().iter() {
+        if let Some(listen_socket) = &listening.accepting
+            && listen_socket.paused.replace(false)
+            && let Err(e) = worker.poller.listen(listening.key, true, listen_socket.shared)
+        {
+            worker.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_that_lasts_is_not_asked_about_again_at_once() {
+        let of = |code| judge(&io::Error::from_raw_os_error(code));
+        for code in [libc::ENOBUFS, libc::ENOMEM, libc::EINVAL, libc::EBADF] {
+            assert_eq!(of(code), Failure::Lasting);
+        }
+        assert_eq!((of(libc::EMFILE), of(libc::ENFILE)), (Failure::Descriptors, Failure::Descriptors));
+        assert_eq!((of(libc::ECONNABORTED), of(libc::EPROTO)), (Failure::ThatOne, Failure::ThatOne));
+        assert_eq!(of(libc::EAGAIN), Failure::Empty);
+    }
+}

@@ -1,0 +1,76 @@
+//! The stream and mail areas on a worker thread: their plans and their sessions.
+
+use crate::serving::{ListenPlace, ListenSocket};
+use mail_features::MailPlan;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use stream_features::{Sessions, StreamPlan};
+
+/// In an `Rc`, so that sessions' references are not counted across threads.
+#[allow(clippy::redundant_allocation)]
+pub type StreamPlanRef = Rc<Arc<StreamPlan>>;
+#[allow(clippy::redundant_allocation)]
+pub type MailPlanRef = Rc<Arc<MailPlan>>;
+
+pub struct StreamArea {
+    plan: RefCell<Option<StreamPlanRef>>,
+    pub sessions: Rc<Sessions>,
+}
+
+impl StreamArea {
+    pub fn new(plan: Option<Arc<StreamPlan>>) -> StreamArea {
+        StreamArea { plan: RefCell::new(plan.map(Rc::new)), sessions: Rc::default() }
+    }
+    pub fn replan(&self, plan: Option<Arc<StreamPlan>>) {
+        *self.plan.borrow_mut() = plan.map(Rc::new);
+        self.sessions.replan();
+    }
+    pub fn plan(&self) -> Option<StreamPlanRef> {
+        self.plan.borrow().clone()
+    }
+    /// The plan and the listener's index in it, if of this area.
+    #[inline]
+    pub fn place(&self, listen_socket: &ListenSocket) -> Option<(StreamPlanRef, usize)> {
+        let plan = self.plan.borrow();
+        let plan = plan.as_ref()?;
+        let find = || plan.place(listen_socket.listener.address(), false);
+        Some((plan.clone(), cached(&listen_socket.stream, plan.generation, find)?))
+    }
+}
+
+pub struct MailArea {
+    plan: RefCell<Option<MailPlanRef>>,
+    pub sessions: mail_features::Mails,
+}
+
+impl MailArea {
+    pub fn new(plan: Option<Arc<MailPlan>>) -> MailArea {
+        MailArea { plan: RefCell::new(plan.map(Rc::new)), sessions: mail_features::Mails::default() }
+    }
+    pub fn replan(&self, plan: Option<Arc<MailPlan>>) {
+        *self.plan.borrow_mut() = plan.map(Rc::new);
+    }
+    pub fn plan(&self) -> Option<MailPlanRef> {
+        self.plan.borrow().clone()
+    }
+    /// The plan and the listener's index in it, if of this area.
+    #[inline]
+    pub fn place(&self, listen_socket: &ListenSocket) -> Option<(MailPlanRef, usize)> {
+        let plan = self.plan.borrow();
+        let plan = plan.as_ref()?;
+        let find = || plan.place(listen_socket.listener.address());
+        Some((plan.clone(), cached(&listen_socket.mail, plan.generation, find)?))
+    }
+}
+
+/// Caches a listener's index per plan.
+fn cached(cache: &ListenPlace, generation: u32, find: impl FnOnce() -> Option<usize>) -> Option<usize> {
+    let (known, place) = cache.get();
+    if known == generation {
+        return place;
+    }
+    let found = find();
+    cache.set((generation, found));
+    found
+}

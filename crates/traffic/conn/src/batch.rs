@@ -1,0 +1,191 @@
+//! Responses of a connection that leave with one write, and its continuation: idle, closed, or a task.
+
+use crate::head_in;
+use crate::linger;
+use crate::link::Link;
+use crate::presence::Presence;
+use crate::send_plan::SendPlan;
+use crate::task::{self, Start};
+use base::clock;
+use bytes::Bytes;
+use http_engine::{Body, Connection, Request, head_out};
+use http_types::Version;
+use std::cell::RefMut;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+
+/// Bodies up to this size are copied behind their head; larger ones join the write.
+const COPY_BYTES_MAX: usize = 1024;
+/// Largest body sent without a task.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+/// Pipelined requests per write.
+const REQUESTS_MAX: usize = 64;
+
+pub struct Batch<'a> {
+    pub link: Link,
+    pub connection: &'a Rc<Connection>,
+    /// Requests with their responses' ends in the output.
+    done: smallvec::SmallVec<[(Box<Request>, usize); 4]>,
+    /// Body of the last response, if too large to copy.
+    body: Option<Bytes>,
+    pub presence: Option<Rc<Presence>>,
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        if let Some(presence) = self.presence.take() {
+            presence.recycle(&self.link.worker);
+        }
+    }
+}
+
+impl<'a> Batch<'a> {
+    pub fn new(link: Link, connection: &'a Rc<Connection>) -> Batch<'a> {
+        Batch { link, connection, done: smallvec::SmallVec::new(), body: None, presence: None }
+    }
+    /// Appends a response that can be sent at once; otherwise returns it.
+    pub fn add(&mut self, mut r: Box<Request>, body: Body, out: &mut Vec<u8>) -> Option<(Box<Request>, Body)> {
+        let is_whole = matches!(SendPlan::of(&r, &body, BODY_BYTES_MAX), SendPlan::Whole(_));
+        if !is_whole || self.body.is_some() {
+            return Some((r, body));
+        }
+        let start = out.len();
+        head_out::write(&mut r, self.link.worker.quitting.get(), out);
+        let head = out.len() - start;
+        r.accounting.body_bytes_sent = 0;
+        match body {
+            Body::Bytes(b) if b.len() <= COPY_BYTES_MAX => {
+                r.accounting.body_bytes_sent = b.len() as u64;
+                out.extend_from_slice(&b);
+            }
+            Body::Bytes(b) => {
+                r.accounting.body_bytes_sent = b.len() as u64;
+                self.body = Some(b);
+            }
+            _ => {}
+        }
+        r.accounting.bytes_sent = head as u64 + r.accounting.body_bytes_sent;
+        if r.target.version == Version::Http09 {
+            r.reply.keep_alive = false;
+        }
+        self.done.push((r, out.len()));
+        None
+    }
+    /// Ends the batch: the last response closes the connection, or the batch is full.
+    pub fn is_full(&self) -> bool {
+        let last = self.done.last().is_none_or(|(r, ..)| !r.reply.keep_alive || r.incoming.alone);
+        last || self.done.len() >= REQUESTS_MAX || self.body.is_some()
+    }
+    pub fn is_empty(&self) -> bool {
+        self.done.is_empty()
+    }
+    pub fn send_then(&mut self, out: &mut Vec<u8>, start: Start) {
+        let start = match self.send(out, false) {
+            Sent::All => start,
+            Sent::Part(part) => part.start(Some(Box::new(start))),
+            Sent::Gone => return,
+        };
+        task::spawn(&self.link.worker, self.link.key, self.connection, start);
+    }
+    fn all_sent(&mut self) {
+        for (mut r, _) in self.done.drain(..) {
+            r.accounting.completed = true;
+            self.link.worker.finished(r);
+        }
+    }
+    /// Writes the batch. `closed_next`: the close follows, so the last segment may carry the FIN.
+    fn send(&mut self, out: &mut Vec<u8>, closed_next: bool) -> Sent {
+        if out.is_empty() {
+            // HTTP/0.9 without a body has nothing to send.
+            self.all_sent();
+            return Sent::All;
+        }
+        let body = self.body.take().unwrap_or_default();
+        let result = if body.is_empty() {
+            self.link.send(&[IoSlice::new(out)], closed_next)
+        } else {
+            self.link.send(&[IoSlice::new(out), IoSlice::new(&body)], closed_next)
+        };
+        let sent = match result {
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(_) => {
+                for (mut r, _) in self.done.drain(..) {
+                    (r.accounting.bytes_sent, r.accounting.body_bytes_sent) = (0, 0);
+                    self.link.worker.finished(r);
+                }
+                self.link.worker.close(self.link.key);
+                return Sent::Gone;
+            }
+        };
+        if sent == out.len() + body.len() && !self.link.has_unsent() {
+            out.clear();
+            self.all_sent();
+            return Sent::All;
+        }
+        let mut requests: Vec<Box<Request>> = self.done.drain(..).map(|(r, _)| r).collect();
+        let Some(last) = requests.pop() else { return Sent::Gone };
+        for mut r in requests {
+            r.accounting.completed = true;
+            self.link.worker.finished(r);
+        }
+        let head = out.get(sent..).unwrap_or_default().to_vec();
+        let body = body.slice(sent.saturating_sub(out.len())..);
+        Sent::Part(Part { head, body, last })
+    }
+}
+
+enum Sent {
+    All,
+    Gone,
+    Part(Part),
+}
+
+/// Unsent rest, for a task.
+struct Part {
+    head: Vec<u8>,
+    body: Bytes,
+    last: Box<Request>,
+}
+
+impl Part {
+    fn start(self, then: Option<Box<Start>>) -> Start {
+        Start::Unsent { head: self.head, body: self.body, last: self.last, then }
+    }
+}
+
+/// Writes the batch; the connection becomes idle, closed, or a task. `rest`: bytes behind the requests; `is_partial`:
+/// the start of a head.
+pub fn conclude(mut batch: Batch<'_>, mut out: RefMut<'_, Vec<u8>>, rest: &[u8], is_partial: bool) {
+    let (worker, key, connection) = (batch.link.worker.clone(), batch.link.key, batch.connection);
+    let worker = &worker;
+    let closing = batch.done.last().is_none_or(|(r, ..)| !r.reply.keep_alive);
+    let conf = batch.done.last().map(|(r, ..)| &r.loc().core.conf);
+    let (idle, nodelay) = conf.map_or((0, false), |c| (c.keepalive_timeout.millis, c.tcp_nodelay));
+    let close_at_once = closing && rest.is_empty() && !worker.poller.readable_now(key);
+    match batch.send(&mut out, close_at_once) {
+        Sent::All => {}
+        Sent::Gone => return,
+        Sent::Part(part) => {
+            let then = (!closing && !rest.is_empty()).then(|| Box::new(Start::Bytes(rest.to_vec())));
+            return task::spawn(worker, key, connection, part.start(then));
+        }
+    }
+    if closing {
+        if close_at_once {
+            return worker.close(key);
+        }
+        return linger::spawn(worker, key, connection);
+    }
+    if nodelay {
+        worker.no_delay(key, connection);
+    }
+    if is_partial {
+        head_in::keep(worker, key, connection, rest, true);
+        return;
+    }
+    if !rest.is_empty() {
+        return task::spawn(worker, key, connection, Start::Bytes(rest.to_vec()));
+    }
+    worker.poller.stay_idle(key, clock::now().plus_millis(idle));
+}

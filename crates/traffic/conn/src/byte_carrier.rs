@@ -1,0 +1,302 @@
+//! Carrier of a byte stream with concurrent requests (HTTP/2), optionally over TLS. The connection stays idle: octets
+//! go to the core on arrival, and all streams' output leaves with one write at the turn's end.
+
+use crate::linger;
+use crate::link::Link;
+use crate::secure::Secure;
+use crate::streams::{StreamLink, Streams, UNSENT_BYTES_MAX};
+use crate::worker::{Carrier, Worker};
+use base::clock;
+use http_engine::{Connection, Request};
+use http_types::{ByteCore, ProtocolError, Version};
+use net::poller::Key;
+use observe::Level;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+pub struct ByteCarrier {
+    link: Link,
+    core: Rc<RefCell<dyn ByteCore>>,
+    streams: Rc<Streams>,
+    own: Weak<ByteCarrier>,
+    /// A task writes.
+    writing: Cell<bool>,
+    dirty: Cell<bool>,
+    /// Lingering or about to close.
+    lost: Cell<bool>,
+    /// A head is incomplete, with an armed deadline.
+    heading: Cell<bool>,
+}
+
+impl Carrier for ByteCarrier {
+    fn ready(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
+        let Ok(mut buf) = worker.read_buf.try_borrow_mut() else { return };
+        buf.clear();
+        match self.link.recv(&mut buf) {
+            Ok(n) if n > 0 => self.receive(&buf),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            _ => return worker.close(key),
+        }
+        drop(buf);
+        self.mark();
+        worker.poller.again_if_readable(key);
+    }
+    fn timed_out(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
+        if self.core.borrow_mut().give_up_head() {
+            self.heading.set(false);
+            return self.mark();
+        }
+        self.core.borrow_mut().begin_shutdown();
+        let _ = self.write();
+        worker.close(key);
+    }
+    fn end_of_turn(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
+        self.dirty.set(false);
+        if self.lost.get() || !worker.poller.contains(key) {
+            return;
+        }
+        match self.write() {
+            Ok(()) => self.streams.make_room(),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.wait_for_socket(),
+            Err(_) => return worker.close(key),
+        }
+        self.set_deadline();
+    }
+    fn closing(&self, worker: &Worker, key: Key) {
+        self.streams.cut_off();
+        if let Some(secure) = &self.link.secure {
+            secure.say_goodbye(worker, key);
+        }
+    }
+    fn cut_off(&self, _: &Worker) {
+        self.streams.cut_off();
+    }
+    fn begin_quit(self: Rc<Self>, _: &Rc<Worker>, _: Key) -> bool {
+        self.streams.begin_quit();
+        true
+    }
+    fn is_idle(&self) -> bool {
+        self.streams.is_empty()
+    }
+    fn client(self: Rc<Self>) -> Option<Rc<Connection>> {
+        Some(self.streams.connection())
+    }
+    fn tls(self: Rc<Self>) -> Option<Rc<Secure>> {
+        self.link.secure.clone()
+    }
+}
+
+impl StreamLink for ByteCarrier {
+    fn touch(self: Rc<Self>) {
+        self.mark();
+    }
+    fn unsent(&self) -> usize {
+        self.core.borrow().unsent()
+    }
+}
+
+impl ByteCarrier {
+    pub fn begin<C: ByteCore + 'static>(
+        worker: &Rc<Worker>,
+        key: Key,
+        connection: &Rc<Connection>,
+        secure: Option<&Rc<Secure>>,
+        core: C,
+    ) -> Rc<ByteCarrier> {
+        let core = Rc::new(RefCell::new(core));
+        let carrier = Rc::new_cyclic(|own: &Weak<ByteCarrier>| ByteCarrier {
+            link: Link { worker: worker.clone(), key, secure: secure.cloned() },
+            streams: Streams::new(worker, connection, own.clone(), core.clone()),
+            core,
+            own: own.clone(),
+            writing: Cell::new(false),
+            dirty: Cell::new(false),
+            lost: Cell::new(false),
+            heading: Cell::new(false),
+        });
+        worker.poller.set_registration(key, carrier.clone());
+        // Small frames must not wait for acknowledgements of others (TCP_NODELAY).
+        worker.no_delay(key, connection);
+        carrier
+    }
+    /// Processes octets read before the core started.
+    pub fn begin_with(&self, bytes: &[u8]) {
+        self.receive(bytes);
+        self.mark();
+        self.link.worker.poller.again_if_readable(self.link.key);
+    }
+    /// Starts with the upgrading request; `rest` followed it.
+    pub fn begin_upgraded(&self, r: Box<Request>, settled: Result<(), ProtocolError>, rest: &[u8]) {
+        if let Err(error) = settled {
+            self.link.worker.recycle(r);
+            return self.fail(&error);
+        }
+        self.streams.set_first(r);
+        self.begin_with(rest);
+    }
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    fn receive(&self, bytes: &[u8]) {
+        let result = self.core.borrow_mut().receive(bytes);
+        if result.is_ok() && self.streams.is_upgrading() && self.core.borrow().has_preface() {
+            self.streams.answer_first();
+        }
+        self.streams.act();
+        if let Err(error) = result {
+            self.fail(&error);
+        }
+    }
+
+    /// Closes after a protocol violation; the core has queued the reason.
+    fn fail(&self, error: &ProtocolError) {
+        let connection = self.streams.connection();
+        let client = connection.peer_text();
+        let (words, local, name) = (error.words, &connection.local, short_name(self.core.borrow().version()));
+        self.link.worker.log(
+            Level::Info,
+            connection.number,
+            format_args!("{words} while processing {name} connection, client: {client}, server: {local}"),
+        );
+        let _ = self.write();
+        self.streams.cut_off();
+        self.linger();
+    }
+    /// Shuts the write side down but reads, so that the client sees why.
+    fn linger(&self) {
+        if !self.lost.replace(true) {
+            linger::spawn(&self.link.worker, self.link.key, &self.streams.connection());
+        }
+    }
+
+    fn mark(&self) {
+        if !self.dirty.replace(true)
+            && let Some(own) = self.own.upgrade()
+        {
+            self.link.worker.touch(self.link.key, own);
+        }
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let mut core = self.core.borrow_mut();
+        while !core.output().is_empty() {
+            let n = self.link.send(&[IoSlice::new(core.output())], false)?;
+            core.advance(n);
+        }
+        drop(core);
+        self.link.flush()
+    }
+
+    fn wait_for_socket(&self) {
+        let Some(own) = self.own.upgrade() else { return };
+        if self.writing.replace(true) {
+            return;
+        }
+        runtime::task::spawn_local(async move {
+            let guard = CloseOnPanic(own);
+            let carrier = &guard.0;
+            let is_written = carrier.written().await;
+            carrier.writing.set(false);
+            if is_written {
+                carrier.streams.make_room();
+                carrier.mark();
+            } else {
+                carrier.link.worker.close(carrier.link.key);
+            }
+        });
+    }
+    async fn written(&self) -> bool {
+        let timeout = self.send_timeout();
+        loop {
+            match runtime::time::timeout(timeout, poll_fn(|cx| self.link.poll_writable(cx))).await {
+                Ok(true) => {}
+                Ok(false) => return false,
+                Err(_) => {
+                    let number = self.streams.connection().number;
+                    self.link.worker.log(Level::Info, number, format_args!("client timed out"));
+                    return false;
+                }
+            }
+            match self.write() {
+                Ok(()) => return true,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if self.unsent() < UNSENT_BYTES_MAX / 2 {
+                        self.streams.make_room();
+                    }
+                }
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn send_timeout(&self) -> Duration {
+        let conf = self.link.worker.default_conf(&self.streams.connection());
+        conf.map_or(Duration::from_secs(60), |core| core.conf.send_timeout.duration())
+    }
+
+    /// Arms the idle or header deadline, or closes a finished connection.
+    fn set_deadline(&self) {
+        let (worker, key) = (&self.link.worker, self.link.key);
+        let (is_idle, within, going, has_begun) = {
+            let core = self.core.borrow();
+            (core.is_idle(), core.is_within_head(), core.is_going(), core.has_begun())
+        };
+        if self.streams.is_upgrading() && self.unsent() == 0 {
+            // The preface has a head's time.
+            return self.wait_for_head();
+        }
+        if !is_idle || !self.streams.is_empty() || self.unsent() > 0 || self.link.has_unsent() {
+            self.heading.set(false);
+            // Streams have their own deadlines.
+            worker.poller.set_deadline(key, clock::Instant(u64::MAX));
+            return;
+        }
+        if going || self.streams.peer_goes() || worker.quitting.get() {
+            self.core.borrow_mut().begin_shutdown();
+            let _ = self.write();
+            return self.linger();
+        }
+        if within || !has_begun {
+            self.wait_for_head();
+        } else {
+            let conf = worker.default_conf(&self.streams.connection());
+            let millis = conf.map_or(75_000, |core| core.conf.keepalive_timeout.millis);
+            worker.poller.set_deadline(key, clock::now().plus_millis(millis));
+            self.heading.set(false);
+        }
+        self.core.borrow_mut().shrink();
+        self.link.shrink();
+    }
+
+    /// Arms `client_header_timeout` at a head's start; later octets do not extend it.
+    fn wait_for_head(&self) {
+        if !self.heading.replace(true) {
+            let worker = &self.link.worker;
+            let conf = worker.default_conf(&self.streams.connection());
+            let millis = conf.map_or(60_000, |core| core.conf.client_header_timeout.0);
+            worker.poller.set_deadline(self.link.key, clock::now().plus_millis(millis));
+        }
+    }
+}
+
+/// Closes the connection when the writing task panics, since the sent part is unknown.
+struct CloseOnPanic(Rc<ByteCarrier>);
+
+impl Drop for CloseOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.link.worker.close(self.0.link.key);
+        }
+    }
+}
+
+fn short_name(version: Version) -> &'static str {
+    match version {
+        Version::Http20 => "HTTP/2",
+        version => version.name(),
+    }
+}

@@ -1,0 +1,61 @@
+//! Panics and ends of drivers, each of which costs only its own connection.
+
+use crate::worker::Worker;
+use metrics::process;
+use net::poller::Key;
+use std::cell::Cell;
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+
+/// Calls a driver. A panic (logged by the process's hook) closes the connection, but never a listener. The executor
+/// guards tasks likewise.
+pub fn guarded(worker: &Rc<Worker>, key: Key, act: impl FnOnce(&Rc<Worker>, Key)) {
+    if std::panic::catch_unwind(AssertUnwindSafe(|| act(worker, key))).is_ok() {
+        return;
+    }
+    process::PANICS.up();
+    if worker.poller.registration(key).is_some_and(|carrier| carrier.client().is_some()) {
+        worker.close(key);
+    }
+}
+
+/// Counts a connection's task; on drop closes the connection, unless it became idle.
+pub struct TaskGuard {
+    worker: Rc<Worker>,
+    key: Key,
+    closes: Cell<bool>,
+}
+
+impl TaskGuard {
+    pub fn new(worker: &Rc<Worker>, key: Key) -> TaskGuard {
+        worker.tasks.set(worker.tasks.get() + 1);
+        TaskGuard { worker: worker.clone(), key, closes: Cell::new(true) }
+    }
+    pub fn disarm(&self) {
+        self.closes.set(false);
+    }
+}
+
+impl Drop for TaskGuard {
+    fn drop(&mut self) {
+        if self.closes.get() {
+            self.worker.close(self.key);
+        }
+        self.worker.tasks.set(self.worker.tasks.get() - 1);
+    }
+}
+
+pub struct Writing(());
+
+impl Writing {
+    pub fn begin() -> Writing {
+        process::CONNECTIONS_WRITING.up();
+        Writing(())
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        process::CONNECTIONS_WRITING.down();
+    }
+}

@@ -1,0 +1,102 @@
+//! New connections of the http area: their poller entry and immediate first read.
+
+use crate::guard::guarded;
+use crate::secure::Secure;
+use crate::worker::{Carrier, Worker};
+use base::clock;
+use http_engine::{Begun, Connection, ListenerRef};
+use metrics::process;
+use net::Address;
+use net::poller::Key;
+use net::socket;
+use observe::Level;
+use std::cell::Cell;
+use std::rc::Rc;
+use stream_features::sessions::ProxyHeader;
+
+/// Takes in a listener's connection, which may be answered and closed on return.
+pub fn take_in(worker: &Rc<Worker>, accepted: socket::Accepted, listener: &ListenerRef) -> Option<Key> {
+    let local = local_of(&accepted, listener.address());
+    take_in_as(
+        worker,
+        accepted,
+        listener,
+        As { local, proxy: None, established: None::<fn(Rc<Connection>) -> Rc<Secure>> },
+    )
+}
+
+/// Local address of a client; on the wildcard address asked for once.
+pub fn local_of(accepted: &socket::Accepted, address: &Rc<Address>) -> Rc<Address> {
+    match &**address {
+        Address::Ip(ip) if ip.ip().is_unspecified() => {
+            socket::local_address(&accepted.fd).map_or_else(|| address.clone(), |local| Rc::new(Address::Ip(local)))
+        }
+        _ => address.clone(),
+    }
+}
+
+/// Facts known from another listener or area.
+pub struct As<F> {
+    pub local: Rc<Address>,
+    pub proxy: Option<ProxyHeader>,
+    /// TLS after its handshake.
+    pub established: Option<F>,
+}
+
+pub fn take_in_as(
+    worker: &Rc<Worker>,
+    accepted: socket::Accepted,
+    listener: &ListenerRef,
+    known: As<impl FnOnce(Rc<Connection>) -> Rc<Secure>>,
+) -> Option<Key> {
+    let As { local, proxy, established } = known;
+    let address = listener.address();
+    let reads_header = |l: &http_engine::Listener| l.spec.address == **address && l.proxy_protocol;
+    let proxy = proxy.filter(|_| worker.plan.borrow().as_ref().is_some_and(|p| !p.listeners.iter().any(reads_header)));
+    let (core, is_secure) = {
+        let plan = worker.plan.borrow();
+        let plan = plan.as_ref()?;
+        let found = plan.listener(listener)?;
+        // A PROXY protocol header precedes the handshake.
+        (plan.default_conf(found)?, found.ssl && !found.proxy_protocol)
+    };
+    let timeout = core.conf.client_header_timeout.0;
+    let known = |key| {
+        Rc::new(Connection {
+            number: Worker::next_number(),
+            peer: accepted.peer,
+            local,
+            listener: listener.clone(),
+            requests: Cell::new(0),
+            nodelay: Cell::new(false),
+            started: clock::now(),
+            proxy,
+            socket: Some(key),
+            tls: None,
+            begun: Begun::default(),
+        })
+    };
+    let key = worker.poller.add_unwatched(accepted.fd, |key| -> Rc<dyn Carrier> {
+        match established {
+            Some(established) => established(known(key)),
+            None if is_secure => Rc::new(Secure::new(known(key), &[])),
+            None => known(key),
+        }
+    });
+    process::CONNECTIONS_HANDLED.up_at(metrics::Area::Http as usize);
+    process::CONNECTIONS_ACTIVE.up();
+    worker.poller.set_deadline(key, clock::now().plus_millis(timeout));
+    // The request mostly follows at once: a connection answered and closed here needs no epoll. A fault costs only the
+    // connection.
+    let waits = worker.handshakes_wait.get() && worker.is_handshaking(key);
+    // A delayed handshake has its event later, in order.
+    if !waits && let Some(carrier) = worker.poller.registration(key) {
+        guarded(worker, key, |worker, key| carrier.ready(worker, key));
+    }
+    if let Err(e) = worker.poller.watch_now(key) {
+        worker.close(key);
+        worker.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
+        return None;
+    }
+    Some(key)
+}

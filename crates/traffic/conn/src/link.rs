@@ -1,0 +1,126 @@
+//! Bytes between a client's socket and its protocol, optionally over TLS.
+
+use crate::secure::Secure;
+use crate::worker::{READ_BYTES, Worker};
+use net::poller::Key;
+use runtime::budget;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+const READ_BYTES_MIN: usize = 8 * 1024;
+
+#[derive(Clone)]
+pub struct Link {
+    pub worker: Rc<Worker>,
+    pub key: Key,
+    /// `None`: cleartext.
+    pub secure: Option<Rc<Secure>>,
+}
+
+impl Link {
+    pub fn of(worker: &Rc<Worker>, key: Key) -> Link {
+        let secure = worker.poller.registration(key).and_then(|carrier| carrier.tls());
+        Link { worker: worker.clone(), key, secure }
+    }
+
+    /// Appends received bytes without waiting; `Ok(0)` is the end. `WouldBlock` also without budget.
+    pub fn recv(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        if !budget::is_left() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        if let Some(secure) = &self.secure {
+            return secure.recv(&self.worker, self.key, buf);
+        }
+        if buf.capacity() - buf.len() < READ_BYTES_MIN {
+            buf.reserve(READ_BYTES);
+        }
+        let room = buf.capacity() - buf.len();
+        let got = self.worker.poller.recv_spare(self.key, buf);
+        self.worker.note_read(self.key, &got, room);
+        got
+    }
+
+    /// Writes without waiting. `more`: another write follows at once.
+    pub fn send(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        let poller = &self.worker.poller;
+        let sent = match (&self.secure, pieces) {
+            (Some(secure), _) => secure.send(&self.worker, self.key, pieces),
+            (None, [one]) => poller.send(self.key, one, more),
+            (None, many) => poller.send_vectored(self.key, many, more),
+        };
+        self.note_written(&sent);
+        sent
+    }
+
+    /// Sends a part of a file (only with [`Link::has_sendfile`]); advances `offset`.
+    pub fn sendfile(&self, file: &std::fs::File, offset: &mut u64, length: usize) -> io::Result<usize> {
+        let sent = self.worker.poller.sendfile(self.key, file, offset, length.min(SENDFILE_BYTES_MAX));
+        self.note_written(&sent);
+        sent
+    }
+    pub fn has_sendfile(&self) -> bool {
+        self.secure.is_none()
+    }
+
+    fn note_written(&self, sent: &io::Result<usize>) {
+        self.worker.step();
+        if matches!(sent, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
+            self.worker.poller.blocked(self.key);
+        }
+    }
+
+    /// Tells whether accepted output is not yet in the socket.
+    pub fn has_unsent(&self) -> bool {
+        self.secure.as_ref().is_some_and(|secure| secure.has_unsent())
+    }
+
+    pub fn flush(&self) -> io::Result<()> {
+        let Some(secure) = &self.secure else { return Ok(()) };
+        let flushed = secure.flush(&self.worker, self.key);
+        self.note_written(&flushed.as_ref().map(|()| 0).map_err(|e| e.kind().into()));
+        flushed
+    }
+
+    pub async fn flushed(&self) -> io::Result<()> {
+        loop {
+            match self.flush() {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if !poll_fn(|cx| self.poll_writable(cx)).await {
+                        return Err(io::ErrorKind::NotConnected.into());
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+
+    pub fn shrink(&self) {
+        if let Some(secure) = &self.secure {
+            secure.shrink();
+        }
+    }
+
+    /// Ends output; the peer may still send.
+    pub fn shutdown_write(&self) {
+        if let Some(secure) = &self.secure {
+            secure.say_goodbye(&self.worker, self.key);
+        }
+        self.worker.poller.shutdown_write(self.key);
+    }
+
+    /// Waits for input; `false` if the connection is gone. Yields without budget.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.worker.poller.poll_readable(self.key, cx)
+    }
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.worker.poller.poll_writable(self.key, cx)
+    }
+    pub fn poll_closing(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        self.worker.poller.poll_closing(self.key, cx)
+    }
+}
+
+/// Bytes per `sendfile`, so that other connections get a turn.
+const SENDFILE_BYTES_MAX: usize = 2 * budget::BYTES as usize;

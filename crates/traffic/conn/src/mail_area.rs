@@ -1,0 +1,40 @@
+//! Drivers of the mail area: accepted connections, and those passed from the stream area; sessions are in
+//! `mail-features`.
+
+use crate::areas::MailPlanRef;
+use crate::intake;
+use crate::worker::Worker;
+use http_engine::ListenerRef;
+use mail_features::sessions::{Accepted, Passed};
+use metrics::process;
+use net::Address;
+use net::socket;
+use std::rc::Rc;
+
+/// Takes a connection from the stream area; `takes` selects the listener. Returns it if there is none.
+pub fn pass(
+    worker: &Worker,
+    passed: stream_features::sessions::Passed,
+    to: &Address,
+    takes: impl Fn(&Address) -> bool,
+) -> Result<(), stream_features::sessions::Passed> {
+    let plan = worker.mail.plan();
+    let place = plan.as_ref().and_then(|plan| plan.listeners.iter().position(|l| takes(&l.spec.address)));
+    let (Some(plan), Some(listener)) = (plan, place) else { return Err(passed) };
+    let stream_features::sessions::Passed { stream, peer, proxy, .. } = passed;
+    let (local, number) = (Rc::new(to.clone()), Worker::next_number());
+    worker.mail.sessions.resume(&plan, Passed { stream, peer, proxy, local, listener, number });
+    Ok(())
+}
+pub fn begin(
+    worker: &Worker,
+    accepted: socket::Accepted,
+    listen_socket: &ListenerRef,
+    plan: &MailPlanRef,
+    listener: usize,
+) {
+    let local = intake::local_of(&accepted, listen_socket.address());
+    process::CONNECTIONS_HANDLED.up_at(metrics::Area::Mail as usize);
+    let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: Worker::next_number() };
+    worker.mail.sessions.begin(plan, accepted);
+}

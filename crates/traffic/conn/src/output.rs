@@ -1,0 +1,359 @@
+//! Sends a response from a task, at the client's pace, with few writes.
+
+use crate::file_out::FileOut;
+use crate::link::Link;
+use crate::pace::Pace;
+use crate::send_plan::{Promised, SendPlan};
+use bytes::{Buf, Bytes};
+use http_engine::{Body, FilePart, Piece, Request, head_out};
+use observe::Level;
+use runtime::budget;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    Gone,
+    /// No progress for `send_timeout`.
+    TimedOut,
+    /// The body's source failed, or a file was truncated.
+    Truncated,
+}
+
+/// Bytes of pieces gathered before a write.
+const GATHER_BYTES: usize = 64 * 1024;
+const GATHER_PIECES: usize = 32;
+
+pub struct Sender {
+    link: Link,
+    queue: VecDeque<Piece>,
+    queued: u64,
+    files: FileOut,
+    timeout: Duration,
+    /// Bytes sent by this sender.
+    pub sent: u64,
+}
+
+impl Sender {
+    pub fn new(link: Link, timeout_ms: u64) -> Sender {
+        Sender {
+            link,
+            queue: VecDeque::new(),
+            queued: 0,
+            files: FileOut::default(),
+            timeout: Duration::from_millis(timeout_ms),
+            sent: 0,
+        }
+    }
+    pub fn push(&mut self, piece: Piece) {
+        if !piece.is_empty() {
+            self.queued += piece.len();
+            self.queue.push_back(piece);
+        }
+    }
+    fn full(&self) -> bool {
+        self.queued as usize >= GATHER_BYTES || self.queue.len() >= GATHER_PIECES
+    }
+    pub async fn flush(&mut self, more: bool) -> Result<(), SendError> {
+        self.flush_while(more, |_| {}).await
+    }
+    /// [`Sender::flush`] that polls `meanwhile` while the client does not read.
+    pub async fn flush_while(
+        &mut self,
+        more: bool,
+        mut meanwhile: impl FnMut(&mut Context<'_>),
+    ) -> Result<(), SendError> {
+        while !self.queue.is_empty() || self.link.has_unsent() {
+            // A fast client must not keep the thread.
+            budget::proceed().await;
+            if !self.files.kernel_alone() {
+                self.read_ahead_of_write().await?;
+            }
+            let written =
+                if self.queue.is_empty() { self.link.flush().map(|()| None) } else { self.write_some(more).map(Some) };
+            match written {
+                Ok(Some(0)) => return Err(SendError::Truncated),
+                Ok(Some(n)) => {
+                    self.sent += n as u64;
+                    self.queued = self.queued.saturating_sub(n as u64);
+                }
+                Ok(None) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    let writable = poll_fn(|cx| {
+                        meanwhile(cx);
+                        self.link.poll_writable(cx)
+                    });
+                    match runtime::time::timeout(self.timeout, writable).await {
+                        Ok(true) => {}
+                        Ok(false) => return Err(SendError::Gone),
+                        Err(_) => return Err(SendError::TimedOut),
+                    }
+                }
+                Err(_) => return Err(SendError::Gone),
+            }
+        }
+        Ok(())
+    }
+    /// Prepares a file part at the front of the queue: reads it, or loads it into the page cache.
+    async fn read_ahead_of_write(&mut self) -> Result<(), SendError> {
+        let Some(Piece::File(part)) = self.queue.front() else { return Ok(()) };
+        let mut part = part.clone();
+        let mut read = Vec::with_capacity(self.files.buffers);
+        while read.len() < self.files.buffers && part.length > 0 {
+            match self.files.prepare(&part).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(bytes)) => {
+                    if bytes.is_empty() {
+                        break;
+                    }
+                    part.start += bytes.len() as u64;
+                    part.length -= bytes.len() as u64;
+                    read.push(Piece::Bytes(bytes));
+                }
+                Err(e) => {
+                    self.files.trouble = Some(format!("read() failed {}", observe::os(&e)));
+                    return Err(SendError::Truncated);
+                }
+            }
+        }
+        if read.is_empty() {
+            return Err(SendError::Truncated);
+        }
+        self.queue.pop_front();
+        if part.length > 0 {
+            self.queue.push_front(Piece::File(part));
+        }
+        read.into_iter().rev().for_each(|piece| self.queue.push_front(piece));
+        Ok(())
+    }
+    fn write_some(&mut self, more: bool) -> io::Result<usize> {
+        match self.queue.front_mut() {
+            None => Ok(0),
+            Some(Piece::File(part)) => {
+                let mut offset = part.start;
+                let length = self.files.chunk(part);
+                let n = self.link.sendfile(&part.file.file, &mut offset, length)?;
+                part.start += n as u64;
+                part.length -= n as u64;
+                if part.length == 0 {
+                    self.queue.pop_front();
+                }
+                Ok(n)
+            }
+            Some(_) => {
+                let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(self.queue.len().min(GATHER_PIECES));
+                let mut file_follows = false;
+                for piece in &self.queue {
+                    match piece {
+                        Piece::Bytes(b) => slices.push(IoSlice::new(b)),
+                        _ => {
+                            file_follows = true;
+                            break;
+                        }
+                    }
+                    if slices.len() == GATHER_PIECES {
+                        break;
+                    }
+                }
+                let n = self.link.send(&slices, more || file_follows)?;
+                drop(slices);
+                let mut left = n;
+                while left > 0 {
+                    let Some(Piece::Bytes(b)) = self.queue.front_mut() else { break };
+                    let step = left.min(b.len());
+                    b.advance(step);
+                    left -= step;
+                    if b.is_empty() {
+                        self.queue.pop_front();
+                    }
+                }
+                Ok(n)
+            }
+        }
+    }
+}
+
+/// Bodies up to this size are copied behind their head, for one write.
+const COPY_BYTES_MAX: usize = 16 * 1024;
+
+/// Sends head and body. After an error the connection is unusable.
+pub async fn response(link: &Link, r: &mut Request, body: Body) -> Result<(), SendError> {
+    let timeout_ms = r.loc().core.conf.send_timeout.0;
+    if SendPlan::of(r, &body, COPY_BYTES_MAX) != SendPlan::Pieces {
+        let Some((rest, sent)) = at_once(link, r, &body)? else { return Ok(()) };
+        let mut sender = Sender::new(link.clone(), timeout_ms);
+        sender.push(Piece::Bytes(rest));
+        let result = Box::pin(sender.flush(false)).await;
+        note_sent(r, sent + sender.sent, r.accounting.header_size);
+        return result;
+    }
+    // Boxed: large and rare.
+    Box::pin(in_pieces(link, r, body, timeout_ms)).await
+}
+
+async fn in_pieces(link: &Link, r: &mut Request, mut body: Body, timeout_ms: u64) -> Result<(), SendError> {
+    let mut sender = Sender::new(link.clone(), timeout_ms);
+    sender.files = FileOut::of(r, link.has_sendfile());
+    let mut head = Vec::with_capacity(512);
+    head_out::write(r, link.worker.quitting.get(), &mut head);
+    let head_size = head.len() as u64;
+    let result = send_all(&mut sender, r, Piece::Bytes(Bytes::from(head)), &mut body).await;
+    if let Some(words) = sender.files.trouble.take() {
+        r.log(Level::Alert, format_args!("{words}"));
+    }
+    note_sent(r, sender.sent, head_size);
+    result
+}
+
+fn note_sent(r: &mut Request, sent: u64, head_size: u64) {
+    r.accounting.bytes_sent += sent;
+    r.accounting.body_bytes_sent = sent.saturating_sub(head_size);
+}
+
+/// Tries one system call; returns the unsent part and the sent length.
+fn at_once(link: &Link, r: &mut Request, body: &Body) -> Result<Option<(Bytes, u64)>, SendError> {
+    let worker = &link.worker;
+    let mut out = worker.out_buf.borrow_mut();
+    out.clear();
+    head_out::write(r, worker.quitting.get(), &mut out);
+    let head_size = out.len() as u64;
+    if let Body::Bytes(bytes) = body {
+        out.extend_from_slice(bytes);
+    }
+    let sent = match link.send(&[IoSlice::new(&out)], false) {
+        Ok(sent) => sent,
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
+        Err(_) => return Err(SendError::Gone),
+    };
+    if sent == out.len() && !link.has_unsent() {
+        note_sent(r, sent as u64, head_size);
+        return Ok(None);
+    }
+    Ok(Some((Bytes::copy_from_slice(out.get(sent..).unwrap_or_default()), sent as u64)))
+}
+
+async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut Body) -> Result<(), SendError> {
+    let core = r.loc().core.clone();
+    let mut limiter = None;
+    if core.rate_limited || r.reply.limit_rate.is_some() {
+        limiter = Pace::new(r);
+        // The head counts, too.
+        push(sender, false, head, &mut limiter).await?;
+    } else {
+        sender.push(head);
+    }
+    let mut promised = Promised::of(r);
+    loop {
+        let piece = {
+            let mut polled = std::future::poll_fn(|cx| {
+                sender.link.worker.step();
+                match body.poll_piece(cx, r) {
+                    // Sends what the source produced while it is silent.
+                    Poll::Pending if !sender.queue.is_empty() && !r.reply.hold_output => Poll::Ready(None),
+                    Poll::Pending => Poll::Pending,
+                    Poll::Ready(piece) => Poll::Ready(Some(piece)),
+                }
+            });
+            (&mut polled).await
+        };
+        match piece {
+            None => sender.flush_while(false, |cx| body.poll_ahead(cx, r)).await?,
+            Some(None) => break,
+            Some(Some(Err(_))) => {
+                if !r.reply.abandoned {
+                    let _ = sender.flush(false).await;
+                }
+                return Err(SendError::Truncated);
+            }
+            Some(Some(Ok(Piece::Flush))) => sender.flush(false).await?,
+            Some(Some(Ok(piece))) => {
+                if !promised.take(piece.len()) {
+                    let _ = sender.flush(false).await;
+                    return Err(SendError::Truncated);
+                }
+                push(sender, r.reply.chunked, piece, &mut limiter).await?;
+                if sender.full() {
+                    sender.flush_while(true, |cx| body.poll_ahead(cx, r)).await?;
+                }
+            }
+        }
+    }
+    if promised.is_short() {
+        let _ = sender.flush(false).await;
+        return Err(SendError::Truncated);
+    }
+    if r.reply.chunked && !r.reply.head_only {
+        let mut last = b"0\r\n".to_vec();
+        for field in &r.out.trailers {
+            last.extend_from_slice(field.name.bytes());
+            last.extend_from_slice(b": ");
+            last.extend_from_slice(field.value.bytes());
+            last.extend_from_slice(b"\r\n");
+        }
+        last.extend_from_slice(b"\r\n");
+        sender.push(Piece::Bytes(Bytes::from(last)));
+    }
+    sender.flush(false).await
+}
+
+/// Queues a framed piece; under a rate limit in portions.
+async fn push(
+    sender: &mut Sender,
+    chunked: bool,
+    mut piece: Piece,
+    limiter: &mut Option<Pace>,
+) -> Result<(), SendError> {
+    if chunked {
+        let mut head = Vec::with_capacity(18);
+        wire_h1::encode_chunk_head(piece.len() as usize, &mut head);
+        sender.push(Piece::Bytes(Bytes::from(head)));
+    }
+    if let Some(limiter) = limiter {
+        while !piece.is_empty() {
+            let allowed = wait(limiter, sender).await?;
+            let portion = split(&mut piece, allowed);
+            limiter.sent += portion.len();
+            sender.push(portion);
+            sender.flush(false).await?;
+        }
+    } else {
+        sender.push(piece);
+    }
+    if chunked {
+        sender.push(Piece::Bytes(Bytes::from_static(b"\r\n")));
+    }
+    Ok(())
+}
+
+fn split(piece: &mut Piece, length: u64) -> Piece {
+    match piece {
+        Piece::Bytes(b) => Piece::Bytes(b.split_to(b.len().min(length as usize))),
+        Piece::File(part) => {
+            let take = part.length.min(length);
+            let front = FilePart { file: part.file.clone(), start: part.start, length: take };
+            part.start += take;
+            part.length -= take;
+            Piece::File(front)
+        }
+        Piece::Flush => Piece::Flush,
+    }
+}
+
+/// Waits for, and returns, the bytes that may be sent.
+async fn wait(pace: &Pace, sender: &mut Sender) -> Result<u64, SendError> {
+    loop {
+        let pause = match pace.allowed() {
+            Ok(allowed) => return Ok(allowed),
+            Err(pause) => pause,
+        };
+        sender.flush(false).await?;
+        tokio::select! {
+            biased;
+            () = runtime::time::sleep(pause) => {}
+            _ = poll_fn(|cx| sender.link.poll_closing(cx)) => return Err(SendError::Gone),
+        }
+    }
+}

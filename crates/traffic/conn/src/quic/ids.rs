@@ -1,0 +1,257 @@
+//! Connection ids that name the process and the socket which has the connection. A datagram that reaches another socket of the address,
+//! because the client's address or the number of sockets has changed, is handed over (the purpose of nginx's `quic_bpf`); `relay.rs` hands it
+//! to other processes.
+//!
+//! An id is a nonce of six octets, the process's generation, the socket's slot of two octets and an octet that tells ids of ours from
+//! others, masked by a keyed hash of the nonce: observers cannot tell two ids of one connection from others.
+
+use super::relay;
+use quinn_proto::{ConnectionId, ConnectionIdGenerator};
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+/// Octets of an id.
+const ID_BYTES: usize = 10;
+const NONCE_BYTES: usize = 6;
+/// Datagrams that wait for another thread; more are lost, as the network may lose them.
+const WAITING_MAX: usize = 256;
+
+const LONG: u8 = 0x80;
+const TYPE: u8 = 0x30;
+
+static NEXT: AtomicU16 = AtomicU16::new(1);
+static INBOXES: RwLock<BTreeMap<u16, Inbox>> = RwLock::new(BTreeMap::new());
+
+/// A datagram that has reached another socket than its connection's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Strayed {
+    pub bytes: Vec<u8>,
+    pub from: SocketAddr,
+    pub to: Option<IpAddr>,
+    pub ecn: u8,
+}
+
+struct Inbox {
+    listener: SocketAddr,
+    sender: Sender<Strayed>,
+    /// Takes no new clients.
+    leaving: Arc<AtomicBool>,
+}
+
+/// A socket's number within the process. Dropped, it receives no more.
+#[derive(Debug)]
+pub struct Slot {
+    number: u16,
+    listener: SocketAddr,
+    leaving: Arc<AtomicBool>,
+}
+
+impl Slot {
+    /// Takes a number that no other socket has, with the inbox of its datagrams.
+    pub fn take(listener: SocketAddr) -> (Slot, Receiver<Strayed>) {
+        let (sender, receiver) = channel(WAITING_MAX);
+        let leaving = Arc::<AtomicBool>::default();
+        let mut inboxes = INBOXES.write().unwrap_or_else(PoisonError::into_inner);
+        // Numbers come again after 65,535 sockets; those in use are passed over.
+        let mut number = NEXT.fetch_add(1, Ordering::Relaxed);
+        while inboxes.contains_key(&number) && inboxes.len() < usize::from(u16::MAX) {
+            number = NEXT.fetch_add(1, Ordering::Relaxed);
+        }
+        inboxes.insert(number, Inbox { listener, sender, leaving: leaving.clone() });
+        (Slot { number, listener, leaving }, receiver)
+    }
+    pub fn ids(&self) -> Ids {
+        Ids { generation: relay::this().generation, slot: self.number }
+    }
+    /// The socket takes no new clients.
+    pub fn leave(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+    }
+    /// Hands a datagram over to the socket that has its connection, or, while this one leaves, to one that takes new clients. `false`: this
+    /// socket has its connection, or none.
+    pub fn pass_on(&self, bytes: &[u8], strayed: impl FnOnce() -> Strayed) -> bool {
+        match name_of(bytes) {
+            Some(name) if name.generation == relay::this().generation => {
+                name.slot != self.number && has_inbox(name.slot) && put(name.slot, strayed())
+            }
+            Some(name) => relay::to_generation(name.generation, name.slot, self.listener, &strayed()),
+            None if self.leaving.load(Ordering::Relaxed) && is_first(bytes) => {
+                let strayed = strayed();
+                put_first(self.listener, Some(self.number), strayed.clone()) || relay::to_newer(self.listener, &strayed)
+            }
+            None => false,
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        INBOXES.write().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+    }
+}
+
+fn has_inbox(slot: u16) -> bool {
+    INBOXES.read().unwrap_or_else(PoisonError::into_inner).contains_key(&slot)
+}
+
+/// Puts a datagram into a slot's inbox, where a full one loses it; `false`: there is none.
+pub fn put(slot: u16, strayed: Strayed) -> bool {
+    let inboxes = INBOXES.read().unwrap_or_else(PoisonError::into_inner);
+    let Some(inbox) = inboxes.get(&slot) else { return false };
+    let _ = inbox.sender.try_send(strayed);
+    true
+}
+
+/// Puts a client's first datagram into the inbox of a socket of the listener that takes new clients, which is the same for all
+/// datagrams of the client; `but`: not into this one's. `false`: there is none.
+pub fn put_first(listener: SocketAddr, but: Option<u16>, strayed: Strayed) -> bool {
+    let inboxes = INBOXES.read().unwrap_or_else(PoisonError::into_inner);
+    let takes = |number: &u16, inbox: &Inbox| {
+        inbox.listener == listener && Some(*number) != but && !inbox.leaving.load(Ordering::Relaxed)
+    };
+    let open: Vec<&Inbox> =
+        inboxes.iter().filter(|(number, inbox)| takes(number, inbox)).map(|(_, inbox)| inbox).collect();
+    let chosen = usize::from(strayed.from.port()).checked_rem(open.len()).and_then(|at| open.get(at));
+    let Some(inbox) = chosen else { return false };
+    let _ = inbox.sender.try_send(strayed);
+    true
+}
+
+/// Makes ids that name a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ids {
+    pub generation: u8,
+    pub slot: u16,
+}
+
+impl ConnectionIdGenerator for Ids {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut id = [0; ID_BYTES];
+        for (to, from) in id.iter_mut().zip(net::random::bytes16()) {
+            *to = from;
+        }
+        let [high, low] = self.slot.to_be_bytes();
+        let (nonce, place) = id.split_at_mut(NONCE_BYTES);
+        for (to, (plain, mask)) in place.iter_mut().zip([self.generation, high, low, 0].into_iter().zip(mask(nonce))) {
+            *to = plain ^ mask;
+        }
+        ConnectionId::new(&id)
+    }
+    fn cid_len(&self) -> usize {
+        ID_BYTES
+    }
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+#[allow(deprecated, reason = "the standard library's only hash with a key that can be given")]
+fn mask(nonce: &[u8]) -> [u8; 8] {
+    let (high, low) = relay::this().key.split_at(8);
+    let key = |half: &[u8]| half.first_chunk().map_or(0, |octets| u64::from_be_bytes(*octets));
+    let mut hasher = std::hash::SipHasher::new_with_keys(key(high), key(low));
+    hasher.write(nonce);
+    hasher.finish().to_be_bytes()
+}
+
+/// A client begins a connection with such a packet: a long header of the type Initial.
+pub fn is_first(datagram: &[u8]) -> bool {
+    datagram.first().is_some_and(|first| first & (LONG | TYPE) == LONG)
+}
+
+/// The process and the slot in a datagram's destination id, if it is one of ours. Ids of a client's own choice pass for one of ours
+/// with a probability of 1 in 256; their first datagrams begin the connection at another socket then.
+fn name_of(datagram: &[u8]) -> Option<Ids> {
+    let first = *datagram.first()?;
+    let id = match first & LONG {
+        0 => datagram.get(1..1 + ID_BYTES)?,
+        _ if datagram.get(5) == Some(&(ID_BYTES as u8)) => datagram.get(6..6 + ID_BYTES)?,
+        _ => return None,
+    };
+    let (nonce, place) = id.split_at_checked(NONCE_BYTES)?;
+    let mask = mask(nonce);
+    let mut plain = place.iter().zip(mask).map(|(octet, mask)| octet ^ mask);
+    let (generation, high, low, check) = (plain.next()?, plain.next()?, plain.next()?, plain.next()?);
+    (check == 0).then_some(Ids { generation, slot: u16::from_be_bytes([high, low]) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn short(id: &ConnectionId) -> Vec<u8> {
+        [&[0x40], &id[..], b"payload"].concat()
+    }
+    fn listener(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+    fn strayed(bytes: &[u8]) -> Strayed {
+        Strayed { bytes: bytes.to_vec(), from: listener(1), to: None, ecn: 0 }
+    }
+
+    #[test]
+    fn ids_name_their_socket() {
+        let ((one, mut inbox), (other, mut others)) = (Slot::take(listener(1)), Slot::take(listener(1)));
+        let (a, b) = (one.ids().generate_cid(), one.ids().generate_cid());
+        assert_ne!(a, b);
+        for id in [a, b] {
+            let datagram = short(&id);
+            assert_eq!(name_of(&datagram), Some(one.ids()));
+            assert!(!one.pass_on(&datagram, || strayed(&datagram)), "its own");
+            assert!(other.pass_on(&datagram, || strayed(&datagram)));
+            assert_eq!(inbox.try_recv().map(|strayed| strayed.bytes).ok(), Some(datagram));
+        }
+        for first in [0xe0, 0xc0, 0xd0] {
+            let long = [&[first, 0, 0, 0, 1, 10], &a[..], b"rest"].concat();
+            assert!(other.pass_on(&long, || strayed(&long)), "{first:x}");
+        }
+        let chosen = [&[0xc0, 0, 0, 0, 1, 8], &a[..8], b"rest"].concat();
+        assert!(!other.pass_on(&chosen, || strayed(&chosen)), "the client's own choice");
+        for cut in [&b""[..], b"\x40", b"\x40123", b"\xe0\0\0\0\x01\x0a123"] {
+            assert!(!other.pass_on(cut, || strayed(cut)));
+        }
+        assert!(others.try_recv().is_err());
+    }
+
+    #[test]
+    fn ids_of_others_are_hardly_ever_taken_for_ours() {
+        let taken = (0..20_000u32).filter(|n| {
+            let id = [&n.to_be_bytes()[..], b"random"].concat();
+            name_of(&short(&ConnectionId::new(&id))).is_some()
+        });
+        assert!(taken.count() < 400);
+    }
+
+    #[test]
+    fn an_inbox_has_a_bound_and_ends_with_its_socket() {
+        let ((one, mut inbox), (other, _others)) = (Slot::take(listener(2)), Slot::take(listener(2)));
+        let datagram = short(&one.ids().generate_cid());
+        for _ in 0..2 * WAITING_MAX {
+            assert!(other.pass_on(&datagram, || strayed(b"")));
+        }
+        let waiting = std::iter::from_fn(|| inbox.try_recv().ok()).count();
+        assert_eq!(waiting, WAITING_MAX);
+        drop(one);
+        assert!(!other.pass_on(&datagram, || strayed(b"")));
+    }
+
+    #[test]
+    fn new_clients_of_a_socket_that_leaves_go_to_another_of_its_address() {
+        let first = b"\xc0\0\0\0\x01\x08a client's choice";
+        let ((one, _), (other, mut others), (third, mut thirds)) =
+            (Slot::take(listener(3)), Slot::take(listener(3)), Slot::take(listener(4)));
+        assert!(!one.pass_on(first, || strayed(first)), "it takes them itself");
+        one.leave();
+        assert!(one.pass_on(first, || strayed(first)));
+        assert!(others.try_recv().is_ok() && thirds.try_recv().is_err());
+        assert!(!one.pass_on(b"\xd0\0\0\0\x01\x08no first one", || strayed(b"")));
+        other.leave();
+        assert!(!one.pass_on(first, || strayed(first)), "none is left");
+        drop(third);
+    }
+}

@@ -1,0 +1,523 @@
+//! The carrier of HTTP/3: one endpoint of QUIC for each `listen ... quic` and thread. Datagrams are received in batches and given to
+//! their connections (`client.rs`); what those have to send leaves at the end of the turn. Connections outlive reloads: the plan of the
+//! moment answers their requests. `ids.rs` brings datagrams of clients that have moved to the thread that knows them, `relay.rs` to the
+//! process.
+
+mod client;
+mod ids;
+pub mod relay;
+
+use crate::worker::{Carrier, Worker};
+use base::clock;
+use bytes::BytesMut;
+use client::{Client, chooser, now};
+use http_engine::{Begun, Connection, HttpPlan, ListenerRef};
+use ids::{Slot, Strayed};
+use metrics::process;
+use net::Address;
+use net::listen::ListenSpec;
+use net::packets::{Outgoing, Packet, PacketSocket};
+use net::poller::Key;
+use observe::Level;
+use quinn_proto::{
+    AcceptError, ConnectionError, ConnectionEvent, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig,
+    EndpointEvent, Incoming, ServerConfig, Transmit, ValidationTokenConfig,
+};
+use runtime::budget;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::panic::AssertUnwindSafe;
+use std::rc::{Rc, Weak};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+use tls::quic::{EndpointKeys, QuicServer, UsedTokens, with_chooser};
+use wire_h3::{Limits, Server};
+
+/// When sending is tried again to a socket without room.
+const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
+/// A handshake's arithmetic, of a turn's share (a signature and a key exchange: a good half of a millisecond).
+const HANDSHAKE_COST: usize = budget::BYTES as usize / 2;
+
+/// Validity of a token for a later connection (nginx: `NGX_QUIC_NEW_TOKEN_LIFETIME`).
+const TOKEN_LIFETIME: Duration = Duration::from_secs(600);
+
+/// Settings of this listener in a plan.
+struct Settings {
+    /// The plan's generation; 0: none was asked.
+    generation: u32,
+    limits: Limits,
+    retry: bool,
+    active_ids: u64,
+    segments: usize,
+}
+
+/// A datagram, or several for one GSO send, that the socket did not take.
+struct Blocked {
+    transmit: Transmit,
+    bytes: Vec<u8>,
+}
+
+/// See the module's documentation.
+pub struct QuicListener {
+    worker: Rc<Worker>,
+    key: Cell<Option<Key>>,
+    socket: PacketSocket,
+    address: Rc<Address>,
+    listener: ListenerRef,
+    slot: Slot,
+    endpoint: RefCell<Endpoint>,
+    settings: RefCell<Settings>,
+    clients: RefCell<HashMap<ConnectionHandle, Rc<Client>>>,
+    timers: RefCell<BTreeSet<(Instant, ConnectionHandle)>>,
+    /// Clients that datagrams have come for, in the batch that is being read.
+    heard: RefCell<Vec<Rc<Client>>>,
+    /// Clients with something to send at the end of the turn.
+    touched: RefCell<Vec<Rc<Client>>>,
+    /// [`Carrier::end_of_turn`] follows.
+    dirty: Cell<bool>,
+    blocked: RefCell<Option<Blocked>>,
+    transmit_buf: RefCell<Vec<u8>>,
+    /// No new clients: QUIT, or the address was given up.
+    leaving: Cell<bool>,
+    own: Weak<QuicListener>,
+}
+
+impl QuicListener {
+    /// Opens the endpoint of a socket, and has the poller watch it.
+    ///
+    /// # Errors
+    /// As the system gives them.
+    pub fn open(worker: &Rc<Worker>, fd: OwnedFd, spec: &ListenSpec) -> io::Result<Key> {
+        let socket = PacketSocket::new(fd.try_clone()?, spec.receive_buffer.is_some())?;
+        let address = Rc::new(spec.address.clone());
+        let listener = ListenerRef::datagrams(address.clone());
+        let Address::Ip(own) = spec.address else { return Err(io::ErrorKind::Unsupported.into()) };
+        relay::start();
+        let (slot, mut strayed) = Slot::take(own);
+        let keys = worker.plan.borrow().as_ref().map_or_else(EndpointKeys::of_process, |plan| keys(plan, &listener));
+        let mut config = EndpointConfig::new(keys.reset);
+        let ids = slot.ids();
+        config.cid_generator(move || Box::new(ids));
+        let endpoint = Endpoint::new(Arc::new(config), None, true, None);
+        let own = Rc::new_cyclic(|own| QuicListener {
+            worker: worker.clone(),
+            key: Cell::new(None),
+            socket,
+            address,
+            listener,
+            slot,
+            endpoint: RefCell::new(endpoint),
+            settings: RefCell::new(Settings {
+                generation: 0,
+                limits: Limits::default(),
+                retry: false,
+                active_ids: 0,
+                segments: 1,
+            }),
+            clients: RefCell::default(),
+            timers: RefCell::default(),
+            heard: RefCell::default(),
+            touched: RefCell::default(),
+            dirty: Cell::new(false),
+            blocked: RefCell::default(),
+            transmit_buf: RefCell::default(),
+            leaving: Cell::new(false),
+            own: own.clone(),
+        });
+        let key = worker.poller.add_listener(fd, own.clone(), false)?;
+        own.key.set(Some(key));
+        let weak = own.own.clone();
+        runtime::task::spawn_local(async move {
+            while let Some(packet) = strayed.recv().await {
+                let Some(own) = weak.upgrade() else { return };
+                own.take_strayed(&packet);
+            }
+        });
+        Ok(key)
+    }
+
+    pub fn worker(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+
+    /// Reads the plan again, if there is another.
+    fn configure(&self) {
+        let plan = self.worker.plan.borrow().clone();
+        let Some(plan) = plan else { return };
+        if self.settings.borrow().generation == plan.generation {
+            return;
+        }
+        let settings = settings(&plan, &self.listener, self.socket.segments_max());
+        let config = settings.as_ref().and_then(|settings| {
+            static USED_TOKENS: LazyLock<Arc<UsedTokens>> = LazyLock::new(Arc::default);
+            let crypto = Arc::new(QuicServer::new(settings.active_ids).ok()?);
+            let mut config = ServerConfig::new(crypto, keys(&plan, &self.listener).token);
+            config.transport_config(Arc::new(settings.limits.transport()));
+            let mut tokens = ValidationTokenConfig::default();
+            // nginx: tokens for later connections spare their clients a Retry.
+            tokens.lifetime(TOKEN_LIFETIME).sent(settings.retry.into()).log(USED_TOKENS.clone());
+            config.validation_token_config(tokens);
+            Some(Arc::new(config))
+        });
+        // Without one, the endpoint refuses new clients.
+        self.endpoint.borrow_mut().set_server_config(config);
+        let mut own = self.settings.borrow_mut();
+        match settings {
+            Some(settings) => *own = settings,
+            None => own.generation = plan.generation,
+        }
+    }
+
+    fn take(&self, packet: &Packet<'_>) {
+        let strayed = || Strayed { bytes: packet.bytes.to_vec(), from: packet.from, to: packet.to, ecn: packet.ecn };
+        if !self.slot.pass_on(packet.bytes, strayed) {
+            self.handle(packet.bytes, packet.from, packet.to, packet.ecn);
+        }
+    }
+    /// Takes in a datagram that another thread has received.
+    fn take_strayed(&self, packet: &Strayed) {
+        self.handle(&packet.bytes, packet.from, packet.to, packet.ecn);
+        self.act_on_heard();
+    }
+
+    fn handle(&self, bytes: &[u8], from: SocketAddr, to: Option<IpAddr>, ecn: u8) {
+        let ecn = quinn_proto::EcnCodepoint::from_bits(ecn);
+        let mut reply = Vec::new();
+        let event = self.endpoint.borrow_mut().handle(now(), from, to, ecn, BytesMut::from(bytes), &mut reply);
+        match event {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => self.hear(handle, event),
+            Some(DatagramEvent::NewConnection(incoming)) => self.meet(incoming),
+            Some(DatagramEvent::Response(transmit)) => self.send_now(transmit, reply),
+            None => {}
+        }
+    }
+
+    fn hear(&self, handle: ConnectionHandle, event: ConnectionEvent) {
+        let client = self.clients.borrow().get(&handle).cloned();
+        let Some(client) = client else { return };
+        let plan = self.worker.plan.borrow().clone();
+        let is_handshaking = client.core.borrow().is_early();
+        let heard = || client.core.borrow_mut().quic().handle_event(event);
+        match plan.filter(|_| is_handshaking) {
+            Some(plan) => with_chooser(chooser(&plan, &client.connection()), heard),
+            None => heard(),
+        }
+        client.follow(self);
+        let mut all = self.heard.borrow_mut();
+        if !all.iter().any(|known| Rc::ptr_eq(known, &client)) {
+            all.push(client);
+        }
+    }
+
+    /// A client's first datagram.
+    fn meet(&self, incoming: Incoming) {
+        let mut reply = Vec::new();
+        let plan = self.worker.plan.borrow().clone();
+        let (retry, limits) = {
+            let settings = self.settings.borrow();
+            (settings.retry, settings.limits)
+        };
+        if self.leaving.get() || plan.is_none() {
+            let transmit = self.endpoint.borrow_mut().refuse(incoming, &mut reply);
+            return self.send_now(transmit, reply);
+        }
+        let Some(plan) = plan else { return };
+        if retry && !incoming.remote_address_validated() {
+            let retried = self.endpoint.borrow_mut().retry(incoming, &mut reply);
+            if let Ok(transmit) = retried {
+                self.send_now(transmit, reply);
+            }
+            return;
+        }
+        process::CONNECTIONS_ACCEPTED.up();
+        let limit = self.worker.serving.borrow().connections_max;
+        if self.worker.connections() >= limit && !self.make_room() {
+            self.worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+            return self.endpoint.borrow_mut().ignore(incoming);
+        }
+        budget::spend(HANDSHAKE_COST);
+        let local = match (&*self.address, incoming.local_ip()) {
+            (Address::Ip(own), Some(ip)) if own.ip().is_unspecified() => {
+                Rc::new(Address::Ip(SocketAddr::new(ip, own.port())))
+            }
+            _ => self.address.clone(),
+        };
+        let connection = Rc::new(Connection {
+            number: Worker::next_number(),
+            peer: Some(incoming.remote_address()),
+            local,
+            listener: self.listener.clone(),
+            requests: Cell::new(0),
+            nodelay: Cell::new(true),
+            started: clock::now(),
+            proxy: None,
+            socket: None,
+            tls: None,
+            begun: Begun::default(),
+        });
+        #[allow(clippy::result_large_err, reason = "quinn-proto's")]
+        let accept = || self.endpoint.borrow_mut().accept(incoming, now(), &mut reply, None);
+        match with_chooser(chooser(&plan, &connection), accept) {
+            Ok((handle, quic)) => {
+                process::CONNECTIONS_HANDLED.up_at(metrics::Area::Http as usize);
+                process::CONNECTIONS_ACTIVE.up();
+                self.worker.datagram_clients.set(self.worker.datagram_clients.get() + 1);
+                let client = Client::new(&self.own, handle, Server::new(quic, limits), connection);
+                self.clients.borrow_mut().insert(handle, client.clone());
+                self.heard.borrow_mut().push(client);
+            }
+            Err(AcceptError { cause, response }) => {
+                metrics::count_handshake(metrics::Area::Http, None);
+                if let ConnectionError::TransportError(error) = &cause {
+                    let client = connection.peer_text();
+                    self.worker.log(
+                        Level::Info,
+                        connection.number,
+                        format_args!(
+                            "SSL_do_handshake() failed (SSL: {}) while SSL handshaking, client: {client}, server: {}",
+                            error.reason, connection.local
+                        ),
+                    );
+                }
+                if let Some(transmit) = response {
+                    self.send_now(transmit, reply);
+                }
+            }
+        }
+    }
+
+    /// Closes one idle client of this listener.
+    fn make_room(&self) -> bool {
+        let idle = self.clients.borrow().values().find(|client| client.is_idle() && !client.is_over()).cloned();
+        if let Some(client) = &idle {
+            client.close();
+        }
+        idle.is_some()
+    }
+
+    fn act_on_heard(&self) {
+        let heard = self.heard.take();
+        for client in heard {
+            self.guarded(&client, |client| client.act(self));
+        }
+    }
+
+    /// Calls a client's driver. A panic ends that client, and no other.
+    fn guarded(&self, client: &Rc<Client>, act: impl FnOnce(&Client)) {
+        if std::panic::catch_unwind(AssertUnwindSafe(|| act(client))).is_ok() {
+            return;
+        }
+        process::PANICS.up();
+        let _ = std::panic::catch_unwind(AssertUnwindSafe(|| client.end()));
+        self.endpoint.borrow_mut().handle_event(client.handle, EndpointEvent::drained());
+        self.forget(client);
+    }
+
+    /// Has a client flushed at the end of the turn.
+    pub fn touch(&self, client: Rc<Client>) {
+        if !client.dirty.replace(true) {
+            self.touched.borrow_mut().push(client);
+        }
+        self.mark();
+    }
+    fn mark(&self) {
+        if let (Some(key), Some(own)) = (self.key.get(), self.own.upgrade())
+            && !self.dirty.replace(true)
+        {
+            self.worker.touch(key, own);
+        }
+    }
+
+    /// Tells the endpoint of a connection's event; its answer is for the connection.
+    pub fn tell_endpoint(&self, handle: ConnectionHandle, event: EndpointEvent) -> Option<ConnectionEvent> {
+        self.endpoint.borrow_mut().handle_event(handle, event)
+    }
+    /// Forgets a client whose connection is drained.
+    pub fn forget(&self, client: &Client) {
+        self.set_timer(client, None);
+        self.clients.borrow_mut().remove(&client.handle);
+    }
+    /// Moves a client among the deadlines.
+    pub fn set_timer(&self, client: &Client, at: Option<Instant>) {
+        let old = client.timer.replace(at);
+        if old == at {
+            return;
+        }
+        let mut timers = self.timers.borrow_mut();
+        if let Some(old) = old {
+            timers.remove(&(old, client.handle));
+        }
+        if let Some(at) = at {
+            timers.insert((at, client.handle));
+        }
+    }
+
+    /// Sends what `poll` has; `false`: nothing.
+    ///
+    /// # Errors
+    /// `WouldBlock`: it is kept, and leaves first.
+    pub fn transmit(&self, poll: impl FnOnce(usize, &mut Vec<u8>) -> Option<Transmit>) -> io::Result<bool> {
+        if self.blocked.borrow().is_some() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut buf = self.transmit_buf.borrow_mut();
+        buf.clear();
+        let Some(transmit) = poll(self.settings.borrow().segments, &mut buf) else { return Ok(false) };
+        let bytes = buf.get(..transmit.size).unwrap_or_default();
+        if let Err(e) = self.send(&transmit, bytes) {
+            *self.blocked.borrow_mut() = Some(Blocked { transmit, bytes: bytes.to_vec() });
+            return Err(e);
+        }
+        Ok(true)
+    }
+    fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
+        self.socket.send(&Outgoing {
+            bytes,
+            to: transmit.destination,
+            from: transmit.src_ip,
+            ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
+            segment: transmit.segment_size,
+        })
+    }
+    /// Answers of the endpoint itself; a socket without room loses them.
+    fn send_now(&self, transmit: Transmit, mut bytes: Vec<u8>) {
+        bytes.truncate(transmit.size);
+        let _ = self.send(&transmit, &bytes);
+    }
+    /// Sends what the socket had no room for; `false`: it still has none.
+    fn unblock(&self) -> bool {
+        let blocked = self.blocked.take();
+        let Some(blocked) = blocked else { return true };
+        if self.send(&blocked.transmit, &blocked.bytes).is_ok() {
+            return true;
+        }
+        *self.blocked.borrow_mut() = Some(blocked);
+        false
+    }
+
+    fn all(&self) -> Vec<Rc<Client>> {
+        self.clients.borrow().values().cloned().collect()
+    }
+
+    /// Arms the poller's deadline: the nearest of all clients.
+    fn arm(&self, key: Key) {
+        let nearest = self.timers.borrow().first().map(|(at, _)| *at);
+        let pause = self.blocked.borrow().is_some().then(|| now() + BLOCKED_PAUSE);
+        let at = [nearest, pause].into_iter().flatten().min();
+        let deadline = at.map_or(clock::Instant(u64::MAX), |at| clock::now().plus(at.saturating_duration_since(now())));
+        self.worker.poller.set_deadline(key, deadline);
+    }
+
+    /// Takes no more clients, and leaves when the last one has.
+    fn leave(&self) {
+        self.leaving.set(true);
+        self.slot.leave();
+        for client in self.all() {
+            client.begin_quit();
+        }
+        self.mark();
+    }
+}
+
+impl Carrier for QuicListener {
+    fn ready(self: Rc<Self>, worker: &Rc<Worker>, _: Key) {
+        self.configure();
+        while budget::is_left() {
+            match self.socket.receive(|packet| self.take(&packet)) {
+                Ok(()) => self.act_on_heard(),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) => {
+                    worker.log(Level::Alert, 0, format_args!("recvmmsg() failed {}", observe::os(&e)));
+                    break;
+                }
+            }
+        }
+        self.mark();
+    }
+    fn timed_out(self: Rc<Self>, _: &Rc<Worker>, _: Key) {
+        let now = now();
+        let due: Vec<ConnectionHandle> = {
+            let timers = self.timers.borrow();
+            timers.iter().take_while(|(at, _)| *at <= now).map(|(_, handle)| *handle).collect()
+        };
+        for handle in due {
+            let client = self.clients.borrow().get(&handle).cloned();
+            if let Some(client) = client {
+                self.guarded(&client, |client| client.timed_out(&self));
+            }
+        }
+        self.mark();
+    }
+    fn end_of_turn(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
+        self.dirty.set(false);
+        if !worker.poller.contains(key) {
+            return;
+        }
+        if self.unblock() {
+            for client in self.touched.take() {
+                client.dirty.set(false);
+                let mut is_done = true;
+                self.guarded(&client, |client| is_done = client.flush(&self));
+                if !is_done {
+                    self.touch(client);
+                }
+            }
+        }
+        self.arm(key);
+        let has_words = self.blocked.borrow().is_some() || !self.touched.borrow().is_empty();
+        if self.leaving.get() && !has_words && self.clients.borrow().values().all(|client| client.is_over()) {
+            worker.poller.remove(key);
+        }
+    }
+    fn closing(&self, _: &Worker, _: Key) {
+        for client in self.all() {
+            if !client.is_over() {
+                client.close();
+                client.flush(self);
+            }
+        }
+    }
+    fn cut_off(&self, _: &Worker) {
+        for client in self.all() {
+            client.close();
+        }
+    }
+    fn begin_quit(self: Rc<Self>, _: &Rc<Worker>, _: Key) -> bool {
+        self.leave();
+        true
+    }
+}
+
+/// The secrets that the listener's default server names.
+fn keys(plan: &HttpPlan, listener: &ListenerRef) -> EndpointKeys {
+    let server = plan.listener(listener).and_then(|listener| plan.servers.get(listener.default_server));
+    match server.and_then(|server| server.http3.host_key.as_ref()) {
+        Some(secret) => EndpointKeys::derive(secret),
+        None => EndpointKeys::of_process(),
+    }
+}
+
+/// The settings of a listener: those of its default server, because no other is known before the handshake.
+fn settings(plan: &HttpPlan, listener: &ListenerRef, segments_max: usize) -> Option<Settings> {
+    let found = plan.listener(listener)?;
+    let server = plan.servers.get(found.default_server)?;
+    let core = plan.default_conf(found)?;
+    let buffers = core.conf.large_client_header_buffers;
+    let limits = Limits {
+        streams_max: server.http3.streams_max,
+        stream_window: server.http3.stream_buffer,
+        list_max: (buffers.size * buffers.count) as usize,
+        field_max: buffers.size as usize,
+        fields_max: server.limits.fields_max,
+        underscores: server.limits.underscores,
+        ignore_invalid: server.limits.ignore_invalid,
+        extended_connect: server.http2.websockets,
+        idle_timeout: Duration::from_millis(core.conf.keepalive_timeout.millis),
+    };
+    let segments = if server.http3.gso { segments_max } else { 1 };
+    let (retry, active_ids) = (server.http3.retry, server.http3.active_ids);
+    Some(Settings { generation: plan.generation, limits, retry, active_ids, segments })
+}

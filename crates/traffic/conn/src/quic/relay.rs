@@ -1,0 +1,196 @@
+//! Datagrams that another process has received: while a worker process is replaced (a new binary, or a setting of the process), both read
+//! the same sockets. Connection ids tell the generation of the process that has the connection; its datagrams go there through a socket
+//! pair between each process and the next. First datagrams that a process receives while it ends go to the next process.
+
+use super::ids::{self, Strayed};
+use base::bug;
+use rustix::net::SendFlags;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Octets in front of a datagram: kind, generation, slot, ECN, the sender's address, our address, the listener's address.
+const HEAD: usize = 1 + 1 + 2 + 1 + ADDRESS + ADDRESS + ADDRESS;
+/// Octets of an address: family, IP address, port.
+const ADDRESS: usize = 1 + 16 + 2;
+const DATAGRAM_MAX: usize = 65_536;
+
+/// The next process has begun to read.
+const HELLO: u8 = 0;
+/// A datagram of a connection of a generation.
+const KNOWN: u8 = 1;
+/// A client's first datagram.
+const FIRST: u8 = 2;
+
+/// A worker process among those before and after it.
+#[derive(Debug)]
+pub struct Relay {
+    /// Distinguishes processes that live at the same time; that of the next process is greater by less than 128, modulo 256.
+    pub generation: u8,
+    /// Masks connection ids; all processes have it.
+    pub key: [u8; 16],
+    /// Sockets to the process before and to the one that may follow.
+    pub older: Option<OwnedFd>,
+    pub newer: Option<OwnedFd>,
+}
+
+static RELAY: OnceLock<Relay> = OnceLock::new();
+/// The next process reads the sockets, too.
+static IS_FOLLOWED: AtomicBool = AtomicBool::new(false);
+
+/// Names this process's place, before its threads begin. Without it, the process has no neighbours.
+pub fn set(relay: Relay) {
+    if RELAY.set(relay).is_err() {
+        bug!("the process has a place already");
+    }
+}
+
+pub fn this() -> &'static Relay {
+    RELAY.get_or_init(|| Relay { generation: 0, key: net::random::bytes16(), older: None, newer: None })
+}
+
+/// Reads what the neighbours send, from the first socket for QUIC on.
+pub fn start() {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    if STARTED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let relay = this();
+    for socket in [&relay.older, &relay.newer].into_iter().flatten() {
+        // Lives as long as the neighbour, or the process.
+        let reader = move || read(socket);
+        if std::thread::Builder::new().name("quic relay".into()).spawn(reader).is_err() {
+            return;
+        }
+    }
+    if let Some(older) = &relay.older {
+        let _ = send(older, &[HELLO]);
+    }
+}
+
+fn read(socket: &OwnedFd) {
+    let mut buf = vec![0; HEAD + DATAGRAM_MAX];
+    loop {
+        match rustix::net::recv(socket, &mut buf[..], rustix::net::RecvFlags::empty()) {
+            Err(rustix::io::Errno::INTR) => {}
+            // The neighbour has ended.
+            Ok((_, 0)) | Err(_) => return,
+            Ok((_, length)) => take(buf.get(..length).unwrap_or_default()),
+        }
+    }
+}
+
+fn take(message: &[u8]) {
+    let Some((kind, generation, slot, listener, strayed)) = decode(message) else {
+        if message == [HELLO] {
+            IS_FOLLOWED.store(true, Ordering::Relaxed);
+        }
+        return;
+    };
+    let is_delivered = match kind {
+        KNOWN if generation == this().generation => ids::put(slot, strayed.clone()),
+        KNOWN => to_generation(generation, slot, listener, &strayed),
+        _ => false,
+    };
+    // Ids of a client's own choice may have looked like ours.
+    if !is_delivered && ids::is_first(&strayed.bytes) && !ids::put_first(listener, None, strayed.clone()) {
+        to_newer(listener, &strayed);
+    }
+}
+
+/// Sends a datagram towards the process of a generation; `false`: there is none.
+pub fn to_generation(generation: u8, slot: u16, listener: SocketAddr, strayed: &Strayed) -> bool {
+    let relay = this();
+    let is_newer = generation.wrapping_sub(relay.generation) < 128;
+    let socket = if is_newer { &relay.newer } else { &relay.older };
+    let Some(socket) = socket.as_ref().filter(|_| !is_newer || IS_FOLLOWED.load(Ordering::Relaxed)) else {
+        return false;
+    };
+    send(socket, &encode(KNOWN, generation, slot, listener, strayed))
+}
+
+/// Sends a client's first datagram to the next process; `false`: there is none.
+pub fn to_newer(listener: SocketAddr, strayed: &Strayed) -> bool {
+    let Some(newer) = this().newer.as_ref().filter(|_| IS_FOLLOWED.load(Ordering::Relaxed)) else { return false };
+    send(newer, &encode(FIRST, 0, 0, listener, strayed))
+}
+
+/// A neighbour that does not read loses the datagram, as the network may. `false`: it has ended.
+fn send(socket: impl AsFd, message: &[u8]) -> bool {
+    match rustix::net::send(socket, message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        Ok(_) => true,
+        Err(e) => e == rustix::io::Errno::AGAIN,
+    }
+}
+
+fn put_address(address: Option<SocketAddr>, out: &mut Vec<u8>) {
+    let octets = match address.map(|address| address.ip()) {
+        Some(IpAddr::V4(ip)) => ip.to_ipv6_mapped().octets(),
+        Some(IpAddr::V6(ip)) => ip.octets(),
+        None => [0; 16],
+    };
+    out.push(match address {
+        None => 0,
+        Some(SocketAddr::V4(_)) => 4,
+        Some(SocketAddr::V6(_)) => 6,
+    });
+    out.extend_from_slice(&octets);
+    out.extend_from_slice(&address.map_or(0, |address| address.port()).to_be_bytes());
+}
+
+fn read_address(bytes: &[u8]) -> Option<SocketAddr> {
+    let (family, rest) = bytes.split_first()?;
+    let octets: [u8; 16] = *rest.first_chunk()?;
+    let port = u16::from_be_bytes(*rest.get(16..)?.first_chunk()?);
+    let ip = std::net::Ipv6Addr::from(octets);
+    match family {
+        4 => Some((ip.to_ipv4_mapped()?, port).into()),
+        6 => Some((ip, port).into()),
+        _ => None,
+    }
+}
+
+fn encode(kind: u8, generation: u8, slot: u16, listener: SocketAddr, strayed: &Strayed) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD + strayed.bytes.len());
+    out.extend_from_slice(&[kind, generation]);
+    out.extend_from_slice(&slot.to_be_bytes());
+    out.push(strayed.ecn);
+    put_address(Some(strayed.from), &mut out);
+    put_address(strayed.to.map(|ip| (ip, 0).into()), &mut out);
+    put_address(Some(listener), &mut out);
+    out.extend_from_slice(&strayed.bytes);
+    out
+}
+
+fn decode(message: &[u8]) -> Option<(u8, u8, u16, SocketAddr, Strayed)> {
+    let (head, bytes) = message.split_at_checked(HEAD)?;
+    let (first, addresses) = head.split_first_chunk::<5>()?;
+    let [kind, generation, high, low, ecn] = *first;
+    let address = |at: usize| read_address(addresses.get(at * ADDRESS..)?);
+    let strayed = Strayed { bytes: bytes.to_vec(), from: address(0)?, to: address(1).map(|to| to.ip()), ecn };
+    Some((kind, generation, u16::from_be_bytes([high, low]), address(2)?, strayed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_as_they_were_sent() {
+        for (from, to) in
+            [("192.0.2.1:443", Some("192.0.2.9")), ("[2001:db8::1]:5", Some("2001:db8::9")), ("1.2.3.4:5", None)]
+        {
+            let strayed = Strayed {
+                bytes: b"octets".to_vec(),
+                from: from.parse().expect("an address"),
+                to: to.map(|to| to.parse().expect("an address")),
+                ecn: 2,
+            };
+            let listener = "0.0.0.0:443".parse().expect("an address");
+            let message = encode(KNOWN, 200, 515, listener, &strayed);
+            assert_eq!(decode(&message), Some((KNOWN, 200, 515, listener, strayed)));
+            assert!((0..HEAD).all(|cut| decode(&message[..cut]).is_none()));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Runs a made-up request through the engine for `tidegate explain URL`, without passing on, counting or changing
+//! anything (`http_engine::trace`).
+
+use crate::head_in::{self, Head};
+use http_engine::trace::Trace;
+use http_engine::{Begun, Body, Connection, HttpPlan, ListenerRef, Request, engine};
+use net::Address;
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use wire_h1::{HeadLimits, HeadParser};
+
+pub struct Client {
+    pub listener: usize,
+    /// Local address; `None`: the listener's.
+    pub local: Option<SocketAddr>,
+    pub peer: Option<SocketAddr>,
+    pub tls: Option<String>,
+}
+
+/// Runs a request with this head; the request then has trace, location and response head. `None`: incomplete head, or
+/// no such listener.
+pub fn run(plan: &Arc<HttpPlan>, client: &Client, bytes: &[u8]) -> Option<(Box<Request>, Option<Body>)> {
+    runtime::run(rehearse(plan.clone(), client, bytes)).ok().flatten()
+}
+
+async fn rehearse(plan: Arc<HttpPlan>, client: &Client, bytes: &[u8]) -> Option<(Box<Request>, Option<Body>)> {
+    base::clock::update();
+    let address = Rc::new(plan.listeners.get(client.listener)?.spec.address.clone());
+    let quic = plan.listeners.get(client.listener).is_some_and(|listener| listener.quic);
+    let limits = plan.listeners.get(client.listener).and_then(|listener| plan.servers.get(listener.default_server));
+    let limits = limits.map_or_else(HeadLimits::default, |server| server.limits);
+    let connection = |tls: Option<Arc<tls::Facts>>| {
+        Rc::new(Connection {
+            number: 1,
+            peer: client.peer,
+            local: client.local.map_or_else(|| address.clone(), |local| Rc::new(Address::Ip(local))),
+            listener: if quic { ListenerRef::datagrams(address.clone()) } else { ListenerRef::new(address.clone()) },
+            requests: Cell::new(0),
+            nodelay: Cell::new(true),
+            started: base::clock::now(),
+            proxy: None,
+            socket: None,
+            tls,
+            begun: Begun::default(),
+        })
+    };
+    let request = |connection: &Rc<Connection>| {
+        let mut r = Box::<Request>::default();
+        r.scope.plan = Some(Rc::new(plan.clone()));
+        r.scope.connection = Some(connection.clone());
+        r.accounting.started = base::clock::now();
+        r.set_trace(Some(Box::new(Trace::rehearsal())));
+        r
+    };
+    let mut facts = None;
+    if let Some(name) = &client.tls {
+        // The handshake follows the finally selected server.
+        let plain = connection(None);
+        let rules = match head_in::read(&mut HeadParser::default(), &limits, bytes, request(&plain), &plain).0 {
+            Head::Request(r, _) | Head::Refused(r, _) => {
+                r.srv().tls.as_ref().and_then(|tls| Some(tls.rules.as_ref()?.asks))
+            }
+            Head::Partial => None,
+        };
+        facts = Some(Arc::new(tls::Facts {
+            protocol: "TLSv1.3",
+            cipher: "TLS_AES_256_GCM_SHA384",
+            server_name: Some(name.as_str().into()),
+            rules: rules.unwrap_or_default(),
+            ..tls::Facts::default()
+        }));
+    }
+    let connection = connection(facts);
+    let r = request(&connection);
+    let outcome = match head_in::read(&mut HeadParser::default(), &limits, bytes, r, &connection).0 {
+        Head::Partial => return None,
+        Head::Request(mut r, _) => {
+            if quic {
+                r.target.version = http_types::Version::Http30;
+            }
+            engine::start(r)
+        }
+        Head::Refused(r, status) => engine::fail(r, status),
+    };
+    Some(engine::finish(outcome).await)
+}

@@ -1,0 +1,74 @@
+//! Decides how responses leave, for every protocol, and enforces promised body lengths.
+
+use http_engine::{Body, Request};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendPlan {
+    /// Head and a body of this length are in memory: one write ends the request.
+    Whole(usize),
+    /// [`SendPlan::Whole`] with later work: tunnel, background work, `post_action`.
+    Followed(usize),
+    Pieces,
+}
+
+impl SendPlan {
+    /// `max`: body octets per write.
+    #[inline]
+    pub fn of(r: &Request, body: &Body, max: usize) -> SendPlan {
+        let length = match body {
+            Body::Empty => 0,
+            Body::Bytes(bytes) if bytes.len() <= max => bytes.len(),
+            _ => return SendPlan::Pieces,
+        };
+        let core = &r.loc().core;
+        let is_short = !r.reply.head_only && r.out.content_length.is_some_and(|promised| promised != length as u64);
+        let is_paced = r.reply.limit_rate.is_some() || (core.rate_limited && length > 0);
+        if r.reply.chunked || is_short || is_paced || r.reply.expect_trailers || !r.out.trailers.is_empty() {
+            return SendPlan::Pieces;
+        }
+        if r.reply.tunnel.is_some() || r.has_background() || core.conf.post_action.is_some() {
+            return SendPlan::Followed(length);
+        }
+        SendPlan::Whole(length)
+    }
+}
+
+/// Promised body length less sent octets.
+pub struct Promised(Option<u64>);
+
+impl Promised {
+    pub fn of(r: &Request) -> Promised {
+        Promised(r.out.content_length.filter(|_| !r.reply.head_only))
+    }
+    /// Subtracts a piece. False: exceeds the promise, which an HTTP/1 client would read as its next response.
+    #[must_use]
+    pub fn take(&mut self, length: u64) -> bool {
+        let Some(left) = &mut self.0 else { return true };
+        let fits = length <= *left;
+        *left = left.saturating_sub(length);
+        fits
+    }
+    /// Tells whether octets are missing.
+    pub fn is_short(&self) -> bool {
+        self.0.is_some_and(|left| left > 0)
+    }
+    pub fn is_kept(&self) -> bool {
+        self.0 == Some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promise_is_kept_to_the_octet() {
+        let mut promised = Promised(Some(5));
+        assert!(promised.take(3) && promised.is_short() && !promised.is_kept());
+        assert!(!promised.take(3), "one more than was promised");
+        let mut promised = Promised(Some(5));
+        assert!(promised.take(5) && promised.is_kept() && !promised.is_short());
+        let mut unknown = Promised(None);
+        assert!(unknown.take(u64::MAX) && !unknown.is_short() && !unknown.is_kept());
+    }
+}

@@ -1,0 +1,61 @@
+//! A thread's configuration and listening sockets.
+
+use http_engine::{HttpPlan, ListenerRef};
+use mail_features::MailPlan;
+use net::Address;
+use net::listen::ListenSpec;
+use net::poller::Key;
+use observe::ErrorLog;
+use std::cell::Cell;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use stream_features::StreamPlan;
+
+#[derive(Debug)]
+pub struct Bound {
+    pub spec: ListenSpec,
+    pub fd: OwnedFd,
+    /// Shared by several threads (UNIX-domain sockets): wakes one at a time (EPOLLEXCLUSIVE).
+    pub shared: bool,
+}
+
+/// Configuration since start or reload; requests in flight keep their plan.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    pub http: Option<Arc<HttpPlan>>,
+    pub stream: Option<Arc<StreamPlan>>,
+    pub mail: Option<Arc<MailPlan>>,
+    pub error_log: Arc<ErrorLog>,
+    pub connections_max: usize,
+    pub multi_accept: bool,
+    /// `worker_shutdown_timeout` in milliseconds: how long older connections may stay after a reload; 0: forever.
+    pub shutdown_timeout_ms: u64,
+}
+
+/// Cached listener index, with its plan's generation.
+pub type ListenPlace = Cell<(u32, Option<usize>)>;
+
+pub struct ListenSocket {
+    pub listener: ListenerRef,
+    pub shared: bool,
+    /// Paused until [`Worker::paused_until`](crate::worker::Worker::paused_until), for lack of descriptors.
+    pub paused: Cell<bool>,
+    pub stream: ListenPlace,
+    pub mail: ListenPlace,
+}
+
+/// An open socket, found at reload by address and kind.
+pub struct Listening {
+    pub key: Key,
+    pub address: Address,
+    /// `None`: datagrams.
+    pub accepting: Option<Rc<ListenSocket>>,
+}
+
+impl Listening {
+    /// Address; true for datagrams.
+    pub fn place(&self) -> (Address, bool) {
+        (self.address.clone(), self.accepting.is_none())
+    }
+}

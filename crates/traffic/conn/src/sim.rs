@@ -1,0 +1,167 @@
+//! Steps a worker's loop in tests, with simulated time.
+//! Connections are socket pairs, which the kernel transfers at once: equal steps have equal results.
+
+use crate::byte_carrier::ByteCarrier;
+use crate::command::{Command, ThreadInit};
+use crate::intake;
+use crate::serving::Serving;
+use crate::turn::{Progress, Turns};
+use base::clock::{self, Instant};
+use http_engine::ListenerRef;
+use http_types::ByteCore;
+use net::Address;
+use net::poller::Key;
+use net::socket::Accepted;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+/// Turns after which the loop counts as restless.
+const TURNS_MAX: usize = 100_000;
+
+pub struct Sim {
+    turns: Turns,
+    commands: UnboundedSender<Command>,
+    ended: bool,
+    /// Step at which the planned event happens.
+    step: u64,
+}
+
+impl Sim {
+    pub fn new(serving: Serving) -> io::Result<Sim> {
+        clock::freeze();
+        let (commands, receiver) = unbounded_channel();
+        let init = ThreadInit { index: 0, serving, listeners: Vec::new(), commands: receiver, cpus: None };
+        Ok(Sim { turns: Turns::begin(init)?, commands, ended: false, step: 0 })
+    }
+
+    pub fn connect(&mut self, address: &Address) -> io::Result<UnixStream> {
+        self.take_in(address).map(|(_, theirs)| theirs)
+    }
+    fn take_in(&mut self, address: &Address) -> io::Result<(Option<Key>, UnixStream)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        theirs.set_nonblocking(true)?;
+        let listener = ListenerRef::new(Rc::new(address.clone()));
+        runtime::budget::renew();
+        let key = intake::take_in(&self.turns.worker, Accepted { fd: ours.into(), peer: None }, &listener);
+        Ok((key, theirs))
+    }
+
+    pub fn connect_speaking(&mut self, address: &Address, core: impl ByteCore + 'static) -> io::Result<UnixStream> {
+        let (key, theirs) = self.take_in(address)?;
+        let worker = &self.turns.worker;
+        if let Some((key, owner)) = key.and_then(|key| Some((key, worker.poller.registration(key)?.client()?))) {
+            ByteCarrier::begin(worker, key, &owner, None, core);
+        }
+        Ok(theirs)
+    }
+
+    /// Sends a command, received in the next turn.
+    pub fn tell(&mut self, command: Command) {
+        let _ = self.commands.send(command);
+    }
+
+    /// Turns until nothing is left to do now; returns the turns. Fails when the loop does not rest.
+    pub fn settle(&mut self) -> io::Result<usize> {
+        for turns in 0..TURNS_MAX {
+            if self.ended {
+                return Ok(turns);
+            }
+            match self.turns.turn(false)? {
+                Progress::None => return Ok(turns),
+                Progress::Some => {}
+                Progress::Ended => self.ended = true,
+            }
+        }
+        Err(io::Error::other("the loop does not come to rest"))
+    }
+
+    pub fn turn(&mut self) -> io::Result<()> {
+        self.ended |= self.turns.turn(false)? == Progress::Ended;
+        Ok(())
+    }
+
+    /// Advances time by deadlines, settling at each.
+    pub fn pass(&mut self, millis: u64) -> io::Result<()> {
+        let end = clock::now().plus_millis(millis);
+        loop {
+            self.settle()?;
+            if self.ended {
+                clock::set_frozen(end);
+                return Ok(());
+            }
+            // A moved deadline is visited in vain, then again.
+            let next = self.turns.next_due().map_or(end, |due| due.max(Instant(clock::now().0 + 1000)).min(end));
+            clock::set_frozen(next);
+            self.settle()?;
+            if next >= end {
+                return Ok(());
+            }
+        }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+    pub fn tasks(&self) -> usize {
+        self.turns.worker.tasks.get()
+    }
+    /// Poller entries except outbound connections.
+    pub fn owned(&self) -> usize {
+        self.turns.worker.poller.registered()
+    }
+    /// Ends the thread as TERM; tells whether its state was freed, which tasks and connections might hold.
+    #[must_use]
+    pub fn end(self) -> bool {
+        let worker = Rc::downgrade(&self.turns.worker);
+        drop(self);
+        worker.upgrade().is_none()
+    }
+    pub fn clients(&self) -> usize {
+        let worker = &self.turns.worker;
+        worker
+            .poller
+            .keys()
+            .into_iter()
+            .filter(|key| worker.poller.registration(*key).is_some_and(|carrier| carrier.client().is_some()))
+            .count()
+    }
+    /// Panics at this step, see [`Worker::step`](crate::worker::Worker::step). 0: never.
+    pub fn panic_at(&mut self, step: u64) {
+        self.at_step(step, || panic!("a test's panic"));
+    }
+    /// Sends a command at this step, received in the next turn.
+    pub fn tell_at(&mut self, step: u64, command: Command) {
+        let commands = self.commands.clone();
+        self.at_step(step, move || {
+            let _ = commands.send(command);
+        });
+    }
+    pub fn count_steps(&mut self) {
+        self.at_step(u64::MAX, || {});
+    }
+    pub fn forget_step(&mut self) {
+        self.panic_at(0);
+    }
+    fn at_step(&mut self, step: u64, happening: impl FnOnce() + 'static) {
+        self.step = step;
+        self.turns.worker.happening.replace(Some(Box::new(happening)));
+        self.turns.worker.at_step.set(step);
+    }
+    /// Steps since, up to the event.
+    pub fn steps_made(&self) -> u64 {
+        self.step - self.turns.worker.at_step.get()
+    }
+    /// Advances time while the thread is busy and looks at nothing.
+    pub fn stall(&mut self, millis: u64) {
+        clock::set_frozen(clock::now().plus_millis(millis));
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        clock::thaw();
+    }
+}

@@ -1,0 +1,142 @@
+//! Drivers of the stream area: connections, datagram sockets, connections passed between areas; sessions are in
+//! `stream-features`.
+
+use crate::areas::StreamPlanRef;
+use crate::intake;
+use crate::mail_area;
+use crate::secure::Secure;
+use crate::worker::{Carrier, Worker};
+use http_engine::ListenerRef;
+use metrics::process;
+use net::Address;
+use net::poller::Key;
+use net::socket;
+use observe::Level;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+use stream_features::Host;
+use stream_features::sessions::{Accepted, Passed};
+use stream_features::udp::{Socket, Taking, receive};
+
+pub struct DatagramSocket {
+    socket: Rc<Socket>,
+}
+
+impl DatagramSocket {
+    pub fn new(fd: &OwnedFd, address: Address) -> io::Result<DatagramSocket> {
+        Ok(DatagramSocket { socket: Socket::new(fd.try_clone()?, address)? })
+    }
+}
+
+impl Carrier for DatagramSocket {
+    fn ready(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
+        let taking = Taking { sessions: &worker.stream.sessions, host: &host(worker) };
+        match receive(&taking, &self.socket) {
+            Ok(true) => worker.poller.again(key),
+            Ok(false) => {}
+            Err(e) => worker.log(Level::Alert, 0, format_args!("recvmsg() failed {}", observe::os(&e))),
+        }
+    }
+}
+
+pub fn begin(
+    worker: &Rc<Worker>,
+    accepted: socket::Accepted,
+    listen_socket: &ListenerRef,
+    plan: &StreamPlanRef,
+    listener: usize,
+) {
+    let local = intake::local_of(&accepted, listen_socket.address());
+    process::CONNECTIONS_HANDLED.up_at(metrics::Area::Stream as usize);
+    let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: Worker::next_number() };
+    worker.stream.sessions.begin(plan, accepted, &host(worker));
+}
+
+fn host(worker: &Rc<Worker>) -> Rc<dyn Host> {
+    let mut host = worker.host.borrow_mut();
+    host.get_or_insert_with(|| Rc::new(WorkerHost(Rc::downgrade(worker)))).clone()
+}
+
+struct WorkerHost(Weak<Worker>);
+
+/// Tells whether a listener accepts connections to an address: its own, or (`wildcard`) any of its port.
+fn takes(listener: &Address, to: &Address, wildcard: bool) -> bool {
+    match (listener, to) {
+        (Address::Ip(own), Address::Ip(to)) if wildcard => {
+            own.ip().is_unspecified() && own.is_ipv4() == to.is_ipv4() && own.port() == to.port()
+        }
+        (own, to) => !wildcard && own == to,
+    }
+}
+
+impl Host for WorkerHost {
+    fn plan(&self) -> Option<StreamPlanRef> {
+        self.0.upgrade()?.stream.plan()
+    }
+    fn number(&self) -> Option<u64> {
+        let worker = self.0.upgrade()?;
+        let limit = worker.serving.borrow().connections_max;
+        if worker.connections() >= limit {
+            worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+            return None;
+        }
+        Some(Worker::next_number())
+    }
+    fn pass(&self, mut passed: Passed, to: &Address) -> Result<(), Passed> {
+        let Some(worker) = self.0.upgrade() else { return Err(passed) };
+        for wildcard in [false, true] {
+            let stream = worker.stream.plan();
+            let found = stream.as_ref().and_then(|plan| {
+                plan.listeners.iter().position(|l| !l.spec.datagram && takes(&l.spec.address, to, wildcard))
+            });
+            if let (Some(plan), Some(listener)) = (&stream, found) {
+                let number = Worker::next_number();
+                worker.stream.sessions.resume(plan, passed, listener, Rc::new(to.clone()), number, &host(&worker));
+                return Ok(());
+            }
+            passed = match mail_area::pass(&worker, passed, to, |listener| takes(listener, to, wildcard)) {
+                Ok(()) => return Ok(()),
+                Err(passed) => passed,
+            };
+            let http = worker.plan.borrow().clone();
+            let found = http.as_ref().and_then(|plan| {
+                plan.listeners
+                    .iter()
+                    .find(|l| !l.quic && takes(&l.spec.address, to, wildcard))
+                    .map(|l| l.spec.address.clone())
+            });
+            if let Some(address) = found {
+                take_in(&worker, passed, address, to);
+                return Ok(());
+            }
+        }
+        Err(passed)
+    }
+}
+
+fn take_in(worker: &Rc<Worker>, passed: Passed, listener: Address, to: &Address) {
+    let Passed { stream, peer, proxy, .. } = passed;
+    let Ok((fd, tls)) = stream.into_parts() else { return };
+    let listener = ListenerRef::new(Rc::new(listener));
+    let accepted = socket::Accepted { fd, peer };
+    let tls = tls.map(|(tls, plain)| move |connection| Rc::new(Secure::established(connection, tls, plain)));
+    let as_passed = intake::As { local: Rc::new(to.clone()), proxy, established: tls };
+    intake::take_in_as(worker, accepted, &listener, as_passed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    #[test]
+    fn the_listener_of_an_address() {
+        let ip = |text: &str| Address::Ip(text.parse::<SocketAddr>().expect(text));
+        let any = ip("0.0.0.0:80");
+        assert!(takes(&ip("127.0.0.1:80"), &ip("127.0.0.1:80"), false));
+        assert!(!takes(&any, &ip("127.0.0.1:80"), false) && takes(&any, &ip("127.0.0.1:80"), true));
+        assert!(!takes(&any, &ip("127.0.0.1:81"), true) && !takes(&any, &ip("[::1]:80"), true));
+        assert!(takes(&Address::Unix("/s".into()), &Address::Unix("/s".into()), false));
+    }
+}

@@ -1,0 +1,230 @@
+//! Turns a header list into a request.
+
+use super::body::{Body, Watch};
+use super::{Shared, Streams};
+use super::{stream, tunnel};
+use crate::head_in;
+use http_engine::engine::{self, Outcome};
+use http_engine::{Request, RequestBody, counting};
+use http_types::{
+    BodyLength, Field, Known, List, Malformed, Message, Method, Place, Span, StreamId, Version, Why, known,
+};
+use observe::Level;
+use std::rc::Rc;
+
+impl Streams {
+    pub(super) fn request(
+        self: &Rc<Self>,
+        id: StreamId,
+        list: List,
+        message: Result<Message, Malformed>,
+        end: bool,
+        octets: usize,
+    ) {
+        let Some(mut r) = self.worker.request(&self.connection()) else {
+            return self.core.borrow_mut().reset(id, Why::Refused);
+        };
+        let shared = Rc::new(Shared::default());
+        self.open.borrow_mut().insert(id, shared.clone());
+        self.connection().count_request();
+        self.limit_requests(&r);
+        let count = message.as_ref().map_or(0, |message| message.fields.len() + message.ignored.len());
+        let too_many = list.too_many || count > head_in::limits(&self.worker, &self.connection()).fields_max;
+        let too_large = list.too_large;
+        let is_websocket = message.as_ref().is_ok_and(|message| message.protocol.is_some());
+        let (version, offered) = (self.core.borrow().version(), self.core.borrow().offers_connect());
+        let filled = fill(&mut r, list, &message, version, offered);
+        r.incoming.length = octets as u64;
+        let judged = match filled {
+            Ok(()) if too_large => {
+                head_in::use_initial_server(&mut r);
+                r.log(Level::Info, format_args!("client sent too large header"));
+                Err(494)
+            }
+            Ok(()) if too_many => {
+                head_in::use_initial_server(&mut r);
+                r.log(Level::Info, format_args!("client sent too many header lines"));
+                Err(400)
+            }
+            Ok(()) => match head_in::begin(&mut r) {
+                Ok(()) if !is_on(&r) => {
+                    let words =
+                        "client attempted to request the server name for which the negotiated protocol is disabled";
+                    r.log(Level::Info, format_args!("{words}"));
+                    Err(421)
+                }
+                judged => judged,
+            },
+            Err((status, words)) => {
+                head_in::use_initial_server(&mut r);
+                r.log(Level::Info, format_args!("{words}"));
+                Err(status)
+            }
+        };
+        counting::begun(&mut r);
+        let outcome = match judged {
+            Ok(()) => {
+                shared.websocket.set(is_websocket);
+                self.start(id, r, &shared, end)
+            }
+            Err(status) => engine::fail(r, status),
+        };
+        stream::answer(self, id, outcome);
+    }
+
+    fn limit_requests(&self, r: &Request) {
+        let Some(core) = self.worker.default_conf(&self.connection()) else { return };
+        if !self.connection().has_requests_left(
+            core.conf.keepalive_requests.0,
+            core.conf.keepalive_time.0,
+            r.accounting.started,
+        ) {
+            self.core.borrow_mut().begin_shutdown();
+        }
+    }
+
+    fn start(self: &Rc<Self>, id: StreamId, mut r: Box<Request>, shared: &Rc<Shared>, end: bool) -> Outcome {
+        r.incoming.watch = Some(Rc::new(Watch::new(self.clone(), id, shared.clone())));
+        if r.target.method == Method::Connect || shared.websocket.get() {
+            // Octets behind the head belong to a tunnel.
+            r.incoming.body_length = None;
+        } else if !end {
+            match r.incoming.body_length {
+                Some(BodyLength::Exact(length)) => self.core.borrow_mut().promise(id, length),
+                // Ends with the stream.
+                _ => r.incoming.body_length = Some(BodyLength::Chunked),
+            }
+            let timeout = r.loc().core.conf.client_body_timeout.duration();
+            r.incoming.body = RequestBody::Unread(Box::new(Body::new(self.clone(), id, shared.clone(), timeout)));
+        } else if matches!(r.incoming.body_length, Some(BodyLength::Exact(1..))) {
+            r.log(
+                Level::Info,
+                format_args!("client prematurely closed stream: no body came of the length that was said"),
+            );
+            return engine::fail(r, 400);
+        }
+        self.worker.step();
+        engine::start(r)
+    }
+}
+
+fn is_on(r: &Request) -> bool {
+    if r.target.version == Version::Http30 {
+        return r.srv().http3.on;
+    }
+    r.target.version != Version::Http20
+        || r.srv().http2.on
+        || r.plan().listener_of(r.connection()).is_some_and(|listener| listener.http2_listen)
+}
+
+fn span(place: Place) -> Span {
+    Span { start: place.start as u32, end: place.end as u32 }
+}
+
+pub(super) fn append(r: &mut Request, text: &[u8]) -> Span {
+    let start = r.buf.len() as u32;
+    r.buf.extend_from_slice(text);
+    Span { start, end: r.buf.len() as u32 }
+}
+
+/// Fills the request; its text stays in the arena. `offered`: extended CONNECT is allowed. `Err`: status and log
+/// message.
+fn fill(
+    r: &mut Request,
+    list: List,
+    message: &Result<Message, Malformed>,
+    version: Version,
+    offered: bool,
+) -> Result<(), (u16, &'static str)> {
+    r.buf = list.arena;
+    r.head.clear();
+    r.head.version = version;
+    (r.target.version, r.reply.keep_alive) = (version, true);
+    let Ok(message) = message else {
+        let why = message.as_ref().err().map_or("", |why| why.words());
+        line(r, b"", b"");
+        return Err((400, why));
+    };
+    let method = message.method.of(&r.buf).to_vec();
+    r.head.method = Method::of(&method);
+    let path = message.path.of(&r.buf).to_vec();
+    line(r, &method, &path);
+    r.target.method = r.head.method;
+    if let Some(protocol) = message.protocol {
+        if method != b"CONNECT" || !offered {
+            return Err((400, "client sent \":protocol\", which was not offered"));
+        }
+        if protocol.of(&r.buf) != tunnel::WEBSOCKET {
+            return Err((501, "client sent \":protocol\" that is not supported"));
+        }
+        line(r, b"GET", &path);
+    }
+    let mut cookies: Vec<Span> = Vec::new();
+    let mut host: Option<Span> = None;
+    for index in &message.fields {
+        let Some((name, value)) = list.fields.get(*index) else { continue };
+        let field = Field { name: span(*name), value: span(*value), known: known(name.of(&r.buf)) };
+        match field.known {
+            Known::Cookie => cookies.push(field.value),
+            Known::Host if host.replace(field.value).is_some() => {
+                return Err((400, "client sent duplicate \"host\" header"));
+            }
+            Known::Host => {}
+            _ => r.head.fields.push(field),
+        }
+        if field.known == Known::Cookie && cookies.len() == 1 {
+            r.head.fields.push(field);
+        }
+    }
+    for index in &message.ignored {
+        let Some((name, _)) = list.fields.get(*index) else { continue };
+        let name = String::from_utf8_lossy(name.of(&r.buf)).into_owned();
+        r.log(Level::Info, format_args!("client sent invalid header: \"{name}\""));
+    }
+    match (message.authority.filter(|a| a.start < a.end).map(span), host) {
+        (None, None) => return Err((400, "client sent neither \":authority\" nor \"Host\" header")),
+        (Some(authority), Some(host)) if authority.of(&r.buf) != host.of(&r.buf) => {
+            return Err((400, "client sent \":authority\" and \"Host\" headers with different values"));
+        }
+        (authority, host) => {
+            let name = append(r, b"host");
+            let value = authority.or(host).unwrap_or_default();
+            r.head.fields.push(Field { name, value, known: Known::Host });
+        }
+    }
+    if message.protocol.is_some() {
+        tunnel::as_upgrade(r);
+    }
+    // Joins split cookies (8.2.3).
+    if cookies.len() > 1 {
+        let joined = cookies.iter().map(|c| c.of(&r.buf)).collect::<Vec<_>>().join(&b"; "[..]);
+        let value = append(r, &joined);
+        let first = r.head.fields.all.iter_mut().find(|field| field.known == Known::Cookie);
+        if let Some(field) = first {
+            field.value = value;
+        }
+    }
+    Ok(())
+}
+
+/// Request line in HTTP/1 form, for `$request`.
+fn line(r: &mut Request, method: &[u8], target: &[u8]) {
+    let start = r.buf.len() as u32;
+    r.head.method_span = append(r, method);
+    r.buf.push(b' ');
+    r.head.target = append(r, target);
+    r.buf.push(b' ');
+    r.head.protocol = append(r, r.target.version.name().as_bytes());
+    r.head.line = Span { start, end: r.buf.len() as u32 };
+    let from = r.head.target.start;
+    let at = |place: Option<usize>| place.map(|at| from + at as u32);
+    let fragment = at(target.iter().position(|c| *c == b'#')).unwrap_or(r.head.target.end);
+    let query = at(target.iter().position(|c| *c == b'?')).filter(|query| *query < fragment);
+    r.head.path = Span { start: from, end: query.unwrap_or(fragment) };
+    r.head.args = query.map_or(Span::default(), |query| Span { start: query + 1, end: fragment });
+    let path = r.head.path.of(&r.buf);
+    r.head.complex = target.contains(&b'#')
+        || path.is_empty()
+        || path.contains(&b'%')
+        || path.windows(2).any(|two| matches!(two, b"//" | b"/."));
+}

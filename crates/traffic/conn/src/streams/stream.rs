@@ -1,0 +1,334 @@
+//! A stream's response: at once where possible, otherwise by a task.
+
+use super::tunnel::RawStream;
+use super::{Shared, Streams};
+use crate::file_out::FileOut;
+use crate::guard::Writing;
+use crate::pace::Pace;
+use crate::send_plan::{Promised, SendPlan};
+use bytes::{Buf, Bytes};
+use http_engine::engine::{self, Outcome};
+use http_engine::{Body, FilePart, Piece, Request, head_out};
+use http_types::{StreamId, Why};
+use observe::Level;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Largest body sent without a task.
+const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
+
+pub fn answer(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
+    let outcome = match outcome {
+        Outcome::Ready(r, body) => match at_once(streams, id, r, body) {
+            Some((r, body)) => Outcome::Ready(r, body),
+            None => return,
+        },
+        outcome => outcome,
+    };
+    streams.worker.tasks.set(streams.worker.tasks.get() + 1);
+    let guard = Guard { streams: streams.clone(), id };
+    runtime::task::spawn_local(Box::pin(async move {
+        run(&guard.streams, id, outcome).await;
+        drop(guard);
+    }));
+}
+
+struct Guard {
+    streams: Rc<Streams>,
+    id: StreamId,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.streams.finished(self.id);
+        let worker = &self.streams.worker;
+        worker.tasks.set(worker.tasks.get() - 1);
+    }
+}
+
+fn at_once(streams: &Rc<Streams>, id: StreamId, mut r: Box<Request>, body: Body) -> Option<(Box<Request>, Body)> {
+    let SendPlan::Whole(length) = SendPlan::of(&r, &body, AT_ONCE_BYTES_MAX) else { return Some((r, body)) };
+    let room = streams.core.borrow_mut().capacity(id).unwrap_or(usize::MAX);
+    if length > room || streams.unsent() + length > 2 * super::UNSENT_BYTES_MAX || wants_tunnel(streams, id) {
+        return Some((r, body));
+    }
+    let bytes = match body {
+        Body::Bytes(bytes) if !r.reply.head_only => bytes,
+        _ => Bytes::new(),
+    };
+    send_head(streams, id, &mut r, bytes.is_empty());
+    r.accounting.bytes_sent = r.accounting.header_size;
+    if !bytes.is_empty() {
+        let chunk = r.loc().http2_chunk;
+        r.accounting.bytes_sent += streams.core.borrow_mut().send_body(id, &bytes, chunk, true).octets as u64;
+    }
+    r.accounting.body_bytes_sent = bytes.len() as u64;
+    r.accounting.completed = true;
+    r.incoming.length += streams.core.borrow().taken(id);
+    streams.worker.finished(r);
+    streams.finished(id);
+    None
+}
+
+fn wants_tunnel(streams: &Streams, id: StreamId) -> bool {
+    streams.open.borrow().get(&id).is_some_and(|shared| shared.websocket.get())
+}
+
+/// Sends the head: HTTP/1's fields in lower case without connection-specific ones.
+fn send_head(streams: &Rc<Streams>, id: StreamId, r: &mut Request, end: bool) {
+    head_out::prepare(r, streams.worker.quitting.get());
+    let mut arena: Vec<u8> = Vec::with_capacity(512);
+    let mut places: smallvec::SmallVec<[(usize, usize, usize); 16]> = smallvec::SmallVec::new();
+    head_out::fields(r, false, &mut |name: &[u8], value: &[u8]| {
+        let start = arena.len();
+        arena.extend(name.iter().map(u8::to_ascii_lowercase));
+        let middle = arena.len();
+        arena.extend_from_slice(value);
+        // An application's connection-specific fields do not concern the client.
+        if http_types::is_connection_field(arena.get(start..middle).unwrap_or_default(), value) {
+            arena.truncate(start);
+        } else {
+            places.push((start, middle, arena.len()));
+        }
+    });
+    let part = |from: usize, to: usize| arena.get(from..to).unwrap_or_default();
+    let mut fields = places.iter().map(|(start, middle, end)| (part(*start, *middle), part(*middle, *end)));
+    let sent = streams.core.borrow_mut().send_head(id, r.out.status, &mut fields, end);
+    r.accounting.header_size = sent as u64;
+    streams.touch();
+}
+
+async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
+    let _writing = Writing::begin();
+    let shared = streams.open.borrow().get(&id).cloned().unwrap_or_default();
+    let (mut r, body) = engine::finish(outcome).await;
+    r.accounting.counted = true;
+    let Some(body) = body else {
+        // Without a response (444 and similar).
+        if r.out.status == 0 {
+            r.out.status = 444;
+        }
+        // A slow client or a request without response is the client's fault (nginx: `ngx_http_v2_close_stream`).
+        let code = if matches!(r.out.status, 408 | 444) { Why::Protocol } else { Why::Internal };
+        streams.core.borrow_mut().reset(id, code);
+        return streams.worker.finished(r);
+    };
+    let websocket = wants_tunnel(streams, id);
+    let timeout = r.loc().core.conf.send_timeout.duration();
+    let room = poll_fn(|cx| streams.poll_room(id, cx));
+    let has_room = matches!(runtime::time::timeout(timeout, room).await, Ok(true));
+    let sent = if !has_room {
+        // The client reads nothing or is gone: head-only responses must not pile up.
+        false
+    } else if let Some(tunnel) = r.reply.tunnel.take() {
+        // 101 becomes 200 (RFC 8441, 4).
+        if r.out.status == 101 {
+            r.out.status = 200;
+            r.out.remove(b"Sec-WebSocket-Accept");
+        }
+        send_head(streams, id, &mut r, false);
+        match RawStream::new(streams, id) {
+            Some(client) => {
+                let (received, sent) = tunnel.run(Box::new(client)).await;
+                r.accounting.body_bytes_sent = sent;
+                r.accounting.tunnelled = (received, sent);
+                end_now(streams, id, &shared);
+                true
+            }
+            None => false,
+        }
+    } else if websocket && (200..300).contains(&r.out.status) {
+        // The client would take it for a tunnel.
+        r.log(Level::Error, format_args!("a WebSocket was asked for, and the answer is {}", r.out.status));
+        streams.core.borrow_mut().reset(id, Why::Connect);
+        false
+    } else {
+        send(streams, id, &mut r, body, &shared).await
+    };
+    r.accounting.bytes_sent = shared.octets.get() + r.accounting.header_size;
+    r.incoming.length += streams.core.borrow().taken(id);
+    r.accounting.completed = sent;
+    if !sent {
+        streams.core.borrow_mut().reset(id, Why::Internal);
+    }
+    if r.loc().core.needs_task || !sent {
+        r = engine::post_action(r).await;
+    }
+    if r.has_background() {
+        poll_fn(|cx| r.poll_background(cx)).await;
+    }
+    streams.worker.finished(r);
+}
+
+/// Sends head and body; false if incomplete.
+async fn send(streams: &Rc<Streams>, id: StreamId, r: &mut Request, mut body: Body, shared: &Shared) -> bool {
+    let bodiless = r.reply.head_only || (matches!(body, Body::Empty) && r.out.trailers.is_empty());
+    send_head(streams, id, r, bodiless);
+    if bodiless {
+        return true;
+    }
+    let core = r.loc().core.clone();
+    let mut out = Out {
+        streams,
+        id,
+        timeout: core.conf.send_timeout.duration(),
+        files: FileOut::of(r, false),
+        pace: if core.rate_limited || r.reply.limit_rate.is_some() { Pace::new(r) } else { None },
+        sent: 0,
+        chunk: r.loc().http2_chunk,
+        ended: false,
+    };
+    if let Some(pace) = &mut out.pace {
+        pace.sent += r.accounting.header_size;
+    }
+    let mut promised = Promised::of(r);
+    let whole = loop {
+        let piece = poll_fn(|cx| {
+            streams.worker.step();
+            body.poll_piece(cx, r)
+        });
+        match piece.await {
+            None => break !promised.is_short(),
+            Some(Err(_)) => break false,
+            Some(Ok(Piece::Flush)) => {}
+            Some(Ok(piece)) => {
+                if !promised.take(piece.len()) {
+                    break false;
+                }
+                // A known last piece ends the stream.
+                let last = promised.is_kept() && r.out.trailers.is_empty() && !r.reply.expect_trailers;
+                if !out.piece(piece, last, &mut body, r).await {
+                    break false;
+                }
+            }
+        }
+    };
+    if let Some(words) = out.files.trouble.take() {
+        r.log(Level::Alert, format_args!("{words}"));
+    }
+    let sent = out.sent;
+    let ended = whole
+        && if out.ended {
+            true
+        } else if r.out.trailers.is_empty() {
+            out.end().await
+        } else {
+            send_trailers(streams, id, r, shared)
+        };
+    r.accounting.body_bytes_sent = sent;
+    ended
+}
+
+fn send_trailers(streams: &Rc<Streams>, id: StreamId, r: &Request, shared: &Shared) -> bool {
+    let fields: Vec<_> =
+        r.out.trailers.iter().map(|f| (f.name.bytes().to_ascii_lowercase(), f.value.bytes())).collect();
+    let mut fields = fields.iter().map(|(name, value)| (name.as_slice(), *value));
+    let sent = streams.core.borrow_mut().send_trailers(id, &mut fields);
+    shared.octets.set(shared.octets.get() + sent as u64);
+    streams.touch();
+    sent > 0
+}
+
+pub fn end_now(streams: &Streams, id: StreamId, shared: &Shared) {
+    let sent = streams.core.borrow_mut().send_body(id, b"", 1, true);
+    shared.octets.set(shared.octets.get() + sent.octets as u64);
+    streams.touch();
+}
+
+struct Out<'a> {
+    streams: &'a Rc<Streams>,
+    id: StreamId,
+    timeout: Duration,
+    files: FileOut,
+    pace: Option<Pace>,
+    sent: u64,
+    chunk: usize,
+    ended: bool,
+}
+
+impl Out<'_> {
+    /// Sends a piece at the client's pace; `false` if the stream is gone.
+    async fn piece(&mut self, piece: Piece, last: bool, body: &mut Body, r: &mut Request) -> bool {
+        match piece {
+            Piece::Bytes(bytes) => self.bytes(bytes, last, body, r).await,
+            Piece::File(mut part) => {
+                while part.length > 0 {
+                    // Reads no more than may be sent.
+                    let Some(room) = self.room().await else { return false };
+                    let now = FilePart { length: part.length.min(room as u64), ..part.clone() };
+                    let read = match self.files.prepare(&now).await {
+                        Ok(Some(bytes)) if !bytes.is_empty() => bytes,
+                        Ok(_) => return false,
+                        Err(e) => {
+                            self.files.trouble = Some(format!("read() failed {}", observe::os(&e)));
+                            return false;
+                        }
+                    };
+                    part.start += read.len() as u64;
+                    part.length -= (read.len() as u64).min(part.length);
+                    let last = last && part.length == 0;
+                    if !self.bytes(read, last, body, r).await {
+                        return false;
+                    }
+                }
+                true
+            }
+            Piece::Flush => true,
+        }
+    }
+
+    async fn bytes(&mut self, mut bytes: Bytes, last: bool, body: &mut Body, r: &mut Request) -> bool {
+        while !bytes.is_empty() {
+            let mut most = bytes.len();
+            if let Some(pace) = &mut self.pace {
+                loop {
+                    match pace.allowed() {
+                        Ok(allowed) => {
+                            most = most.min(usize::try_from(allowed).unwrap_or(usize::MAX));
+                            break;
+                        }
+                        Err(pause) => {
+                            let watch = r.incoming.watch.clone();
+                            let gone = poll_fn(|cx| match &watch {
+                                Some(watch) => watch.poll_gone(cx),
+                                None => std::task::Poll::Pending,
+                            });
+                            if runtime::time::timeout(pause, gone).await.is_ok() {
+                                return false;
+                            }
+                        }
+                    }
+                }
+            }
+            let part = bytes.get(..most).unwrap_or_default();
+            let ends = last && part.len() == bytes.len();
+            let sending = poll_fn(|cx| {
+                let sent = self.streams.poll_send(self.id, part, self.chunk, ends, cx);
+                if sent.is_pending() {
+                    body.poll_ahead(cx, r);
+                }
+                sent
+            });
+            let Ok(Some(n)) = runtime::time::timeout(self.timeout, sending).await else { return false };
+            bytes.advance(n);
+            self.ended |= ends && bytes.is_empty();
+            self.sent += n as u64;
+            if let Some(pace) = &mut self.pace {
+                pace.sent += n as u64;
+            }
+        }
+        true
+    }
+
+    /// Waits for room; `None` if the stream is gone.
+    async fn room(&mut self) -> Option<usize> {
+        let room = poll_fn(|cx| self.streams.poll_capacity(self.id, cx));
+        runtime::time::timeout(self.timeout, room).await.ok().flatten()
+    }
+
+    async fn end(&mut self) -> bool {
+        let ending = poll_fn(|cx| self.streams.poll_send(self.id, b"", self.chunk, true, cx));
+        matches!(runtime::time::timeout(self.timeout, ending).await, Ok(Some(_)))
+    }
+}

@@ -1,0 +1,474 @@
+//! A connection's task, for everything that waits; ends by closing the connection or making it idle.
+
+use crate::guard::{TaskGuard, Writing};
+use crate::h2;
+use crate::head_in::{self, Head};
+use crate::input::{BodyState, Input, Reader};
+use crate::linger;
+use crate::link::Link;
+use crate::output::{self, SendError, Sender};
+use crate::presence::Presence;
+use crate::raw::Raw;
+use crate::secure::Secure;
+use crate::worker::Worker;
+use base::clock;
+use bytes::Bytes;
+use http_engine::engine::{self, Outcome};
+use http_engine::values::LingeringClose;
+use http_engine::{Begun, Connection, Piece, Request, RequestBody, counting};
+use http_types::Known;
+use metrics::process;
+use net::poller::Key;
+use observe::Level;
+use runtime::budget;
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+use wire_h1::HeadParser;
+
+pub enum Start {
+    /// Read bytes: part of a head, several requests, or none.
+    Bytes(Vec<u8>),
+    /// Request whose body starts with these bytes.
+    Request(Box<Request>, Vec<u8>),
+    /// Waiting request, and the bytes after it.
+    Outcome(Outcome, Vec<u8>),
+    /// Refused head with its bytes.
+    Refused(Box<Request>, u16, Vec<u8>),
+    /// Unsent rest of a response, its request, and what follows.
+    Unsent { head: Vec<u8>, body: Bytes, last: Box<Request>, then: Option<Box<Start>> },
+    /// Writes TLS output until this time.
+    Flush(clock::Instant),
+}
+
+pub fn spawn(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, start: Start) {
+    worker.poller.set_busy(key);
+    let (worker, connection) = (worker.clone(), connection.clone());
+    let work = async move {
+        let guard = TaskGuard::new(&worker, key);
+        let mut client = Client {
+            worker: worker.clone(),
+            key,
+            link: Link::of(&worker, key),
+            connection,
+            input: Rc::new(RefCell::new(Input::default())),
+        };
+        let end = client.run(start).await;
+        match end {
+            End::Close => {}
+            End::Park(idle_ms) => {
+                guard.disarm();
+                client.link.shrink();
+                worker.poller.set_idle(key, clock::now().plus_millis(idle_ms));
+            }
+            End::ParkUntil(until) => {
+                guard.disarm();
+                worker.poller.set_idle(key, until);
+            }
+            End::Http2 => {
+                guard.disarm();
+                worker.poller.set_idle(key, clock::Instant(u64::MAX));
+                h2::begin(&worker, key, &client.connection, None, client.input.borrow().bytes());
+            }
+            End::Begun => {
+                guard.disarm();
+                let connection = &client.connection;
+                let began = connection.started;
+                worker.poller.set_idle(key, began.plus_millis(u64::MAX / 1000));
+                head_in::keep(&worker, key, connection, client.input.borrow().bytes(), true);
+            }
+            End::Linger => Box::pin(linger::drain(&client.link, &client.connection, &client.input)).await,
+        }
+        drop(guard);
+    };
+    // Boxed: the executor moves its argument.
+    runtime::task::spawn_local(Box::pin(work));
+}
+
+enum End {
+    Close,
+    /// Idle, with a timeout in milliseconds.
+    Park(u64),
+    ParkUntil(clock::Instant),
+    /// HTTP/2 starts with the read bytes.
+    Http2,
+    /// Idle with an incomplete head.
+    Begun,
+    Linger,
+}
+
+struct Client {
+    worker: Rc<Worker>,
+    key: Key,
+    link: Link,
+    connection: Rc<Connection>,
+    input: Rc<RefCell<Input>>,
+}
+
+impl Client {
+    async fn run(&mut self, start: Start) -> End {
+        let mut next = None;
+        match start {
+            Start::Bytes(bytes) => {
+                self.input.borrow_mut().buf = bytes;
+                if let Err(end) = Box::pin(self.proxy_header()).await {
+                    return end;
+                }
+            }
+            Start::Request(r, bytes) => {
+                self.input.borrow_mut().buf = bytes;
+                next = Some(Ok(r));
+            }
+            Start::Refused(r, status, bytes) => {
+                self.input.borrow_mut().buf = bytes;
+                next = Some(Err((r, status)));
+            }
+            Start::Outcome(outcome, bytes) => {
+                self.input.borrow_mut().buf = bytes;
+                let state = Rc::new(BodyState::new(http_types::BodyLength::None, false));
+                if let Some(end) = self.answer(outcome, &state).await {
+                    return end;
+                }
+            }
+            Start::Unsent { head, body, last, then } => match (Box::pin(self.tail(head, body, last)).await, then) {
+                (End::Park(_), Some(then)) => return Box::pin(self.run(*then)).await,
+                (end, _) => return end,
+            },
+            Start::Flush(until) => {
+                return match runtime::time::timeout_at(until, self.link.flushed()).await {
+                    Ok(Ok(())) => End::ParkUntil(until),
+                    _ => End::Close,
+                };
+            }
+        }
+        loop {
+            // A client that sends requests without end must not keep the thread.
+            budget::spend(budget::STEP as usize);
+            budget::proceed().await;
+            let request = match next.take() {
+                Some(request) => request,
+                None => match self.head().await {
+                    Ok(request) => request,
+                    Err(end) => return end,
+                },
+            };
+            let end = match request {
+                Ok(r) => self.request(r).await,
+                Err((mut r, status)) => {
+                    // Nothing after a broken head is trustworthy.
+                    r.reply.keep_alive = false;
+                    let state = Rc::new(BodyState::new(http_types::BodyLength::None, false));
+                    self.answer(engine::fail(r, status), &state).await
+                }
+            };
+            if let Some(end) = end {
+                return end;
+            }
+        }
+    }
+
+    /// Reads a head; `Err` when the connection ends or becomes idle.
+    async fn head(&mut self) -> Result<Result<Box<Request>, (Box<Request>, u16)>, End> {
+        let Some(core) = self.worker.default_conf(&self.connection) else { return Err(End::Close) };
+        let deadline = clock::now().plus(core.conf.client_header_timeout.duration());
+        let mut limits = head_in::limits(&self.worker, &self.connection);
+        let mut parser = HeadParser::default();
+        let Some(mut r) = self.worker.request(&self.connection) else { return Err(End::Close) };
+        let mut reading = None;
+        loop {
+            if !self.input.borrow().bytes().is_empty() {
+                let (head, spare) = {
+                    let input = self.input.borrow();
+                    head_in::read(&mut parser, &limits, input.bytes(), r, &self.connection)
+                };
+                match (head, spare) {
+                    (Head::Request(mut r, used), _) => {
+                        self.input.borrow_mut().use_up(used);
+                        counting::begun(&mut r);
+                        return Ok(Ok(r));
+                    }
+                    (Head::Refused(mut r, status), _) => {
+                        counting::begun(&mut r);
+                        return Ok(Err((r, status)));
+                    }
+                    (Head::Partial, Some(same)) => r = same,
+                    (Head::Partial, None) => return Err(End::Close),
+                }
+            }
+            if self.input.borrow().bytes().len() <= head_in::BEGUN_BYTES_MAX {
+                self.worker.recycle(r);
+                return Err(End::Begun);
+            }
+            reading.get_or_insert_with(Reading::begin);
+            let got = Input::read(&self.input, &self.link, runtime::time::sleep_until(deadline)).await;
+            match got {
+                Ok(0) => {
+                    self.note(r, 400, "client prematurely closed connection");
+                    return Err(End::Close);
+                }
+                Ok(_) => {
+                    // After a reload, the plan of the head's last byte applies.
+                    let is_current =
+                        self.worker.plan.borrow().as_ref().is_some_and(|plan| Rc::ptr_eq(plan, &r.plan_rc()));
+                    if !is_current {
+                        self.worker.recycle(r);
+                        limits = head_in::limits(&self.worker, &self.connection);
+                        parser = HeadParser::default();
+                        let Some(renewed) = self.worker.request(&self.connection) else { return Err(End::Close) };
+                        r = renewed;
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                    self.note(r, 408, "client timed out");
+                    self.reset_timed_out();
+                    return Err(End::Close);
+                }
+                Err(_) => {
+                    self.worker.recycle(r);
+                    return Err(End::Close);
+                }
+            }
+        }
+    }
+
+    fn note(&self, r: Box<Request>, status: u16, words: &str) {
+        self.worker.recycle(r);
+        head_in::never_came(&self.worker, &self.connection, self.input.borrow().bytes(), status, words);
+    }
+
+    async fn request(&mut self, mut r: Box<Request>) -> Option<End> {
+        r.incoming.watch = Some(Rc::new(Presence { link: self.link.clone() }));
+        let expects = r.header(Known::Expect).is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"))
+            && r.target.version >= http_types::Version::Http11;
+        let length = r.incoming.body_length.unwrap_or(http_types::BodyLength::None);
+        let state = Rc::new(BodyState::new(length, expects));
+        // The body's reader sends an expected 100, even for an empty body; without a body it precedes the response.
+        if !state.done() || (expects && length == http_types::BodyLength::Exact(0)) {
+            let conf = &r.loc().core.conf;
+            r.incoming.body = RequestBody::Unread(Box::new(Reader {
+                link: self.link.clone(),
+                input: self.input.clone(),
+                state: state.clone(),
+                timeout: conf.client_body_timeout.duration(),
+                sleep: None,
+                limit: 0,
+                taken: 0,
+            }));
+        }
+        if !state.in_order(self.input.borrow().bytes()) {
+            (r.reply.keep_alive, r.incoming.broken_body) = (false, true);
+            r.log(Level::Error, format_args!("client sent invalid chunked body"));
+        }
+        self.worker.step();
+        self.answer(engine::start(r), &state).await
+    }
+
+    /// Sends a response and drains the body; `None`: continue with the next request.
+    async fn answer(&mut self, outcome: Outcome, state: &Rc<BodyState>) -> Option<End> {
+        let writing = Writing::begin();
+        let (mut r, body) = engine::finish(outcome).await;
+        r.accounting.counted = true;
+        let Some(body) = body else {
+            r.incoming.length += state.read.get();
+            let timed_out = r.out.status == 408;
+            if state.cut.get() {
+                r.out.status = 400;
+                r.log(Level::Info, format_args!("client prematurely closed connection"));
+            }
+            if r.out.status == 0 {
+                r.out.status = 444;
+            } else {
+                r = engine::post_action(r).await;
+            }
+            self.worker.finished(r);
+            if timed_out {
+                self.reset_timed_out();
+            }
+            return Some(End::Close);
+        };
+        if !r.incoming.expect_tested {
+            Reader::say_continue_even_if_empty(&self.link, state);
+        }
+        // A multi-write response must not wait for acknowledgements.
+        if r.loc().core.conf.tcp_nodelay {
+            self.worker.no_delay(self.key, &self.connection);
+        }
+        let sent = output::response(&self.link, &mut r, body).await;
+        r.incoming.length += state.read.get();
+        r.accounting.bytes_sent += state.sent.get();
+        r.accounting.completed = sent.is_ok();
+        if let Err(e) = sent {
+            if e == SendError::TimedOut {
+                r.log(Level::Info, format_args!("client timed out"));
+                self.reset_timed_out();
+            }
+            self.worker.finished(engine::post_action(r).await);
+            return Some(End::Close);
+        }
+        if let Some(tunnel) = r.reply.tunnel.take() {
+            let raw = Raw { link: self.link.clone(), input: self.input.clone() };
+            let (received, sent) = tunnel.run(Box::new(raw)).await;
+            r.incoming.length += received;
+            r.accounting.bytes_sent += sent;
+            r.accounting.body_bytes_sent += sent;
+            r.accounting.tunnelled = (received, sent);
+            self.worker.finished(r);
+            return Some(End::Close);
+        }
+        if r.loc().core.needs_task {
+            r = engine::post_action(r).await;
+        }
+        if r.has_background() {
+            std::future::poll_fn(|cx| r.poll_background(cx)).await;
+        }
+        drop(writing);
+        let conf = r.loc().core.clone();
+        let keep_alive = r.reply.keep_alive && !self.worker.quitting.get();
+        let has_body = !state.done();
+        self.worker.finished(r);
+        if !keep_alive {
+            let more = has_body || !self.input.borrow().bytes().is_empty() || self.worker.poller.readable_now(self.key);
+            return Some(match conf.conf.lingering_close {
+                LingeringClose::Off => End::Close,
+                LingeringClose::Always => End::Linger,
+                LingeringClose::On if more => End::Linger,
+                LingeringClose::On => End::Close,
+            });
+        }
+        if has_body && let Some(end) = Box::pin(self.discard(state, &conf)).await {
+            return Some(end);
+        }
+        if !self.input.borrow().bytes().is_empty() {
+            return None;
+        }
+        Some(End::Park(conf.conf.keepalive_timeout.millis))
+    }
+
+    /// Drains an unused body before the next request.
+    async fn discard(&mut self, state: &Rc<BodyState>, core: &http_engine::plan::Core) -> Option<End> {
+        let deadline = clock::now().plus(core.conf.lingering_time.duration());
+        loop {
+            match state.take(&self.input) {
+                Ok(Some(_)) => continue,
+                Ok(None) if state.done() => return None,
+                Ok(None) => {}
+                Err(_) => return Some(End::Close),
+            }
+            let wait = core.conf.lingering_timeout.duration().max(Duration::from_millis(1));
+            let until = deadline.min(clock::now().plus(wait));
+            match Input::read(&self.input, &self.link, runtime::time::sleep_until(until)).await {
+                Ok(n) if n > 0 => {}
+                _ => return Some(End::Close),
+            }
+        }
+    }
+
+    async fn tail(&mut self, head: Vec<u8>, body: Bytes, mut last: Box<Request>) -> End {
+        let conf = last.loc().core.clone();
+        let mut sender = Sender::new(self.link.clone(), conf.conf.send_timeout.0);
+        let unsent = (head.len() + body.len()) as u64;
+        sender.push(Piece::Bytes(Bytes::from(head)));
+        sender.push(Piece::Bytes(body));
+        let sent = sender.flush(false).await;
+        last.accounting.completed = sent.is_ok();
+        if sent.is_err() {
+            last.accounting.bytes_sent = last.accounting.bytes_sent.saturating_sub(unsent - sender.sent);
+            last.accounting.body_bytes_sent = last.accounting.bytes_sent.saturating_sub(last.accounting.header_size);
+        }
+        let keep_alive = last.reply.keep_alive && !self.worker.quitting.get();
+        self.worker.finished(last);
+        match (sent, keep_alive) {
+            (Ok(()), true) => End::Park(conf.conf.keepalive_timeout.millis),
+            (Ok(()), false) => End::Linger,
+            (Err(e), _) => {
+                if e == SendError::TimedOut {
+                    self.reset_timed_out();
+                }
+                End::Close
+            }
+        }
+    }
+
+    fn reset_timed_out(&self) {
+        head_in::reset_timed_out(&self.worker, self.key, &self.connection);
+    }
+
+    async fn proxy_header(&mut self) -> Result<(), End> {
+        let (expected, has_ssl, has_http2) = {
+            let plan = self.worker.plan.borrow();
+            let Some(listener) = plan.as_ref().and_then(|plan| plan.listener_of(&self.connection)) else {
+                return Err(End::Close);
+            };
+            let is_first = self.connection.proxy.is_none() && self.connection.requests.get() == 0;
+            (listener.proxy_protocol && is_first, listener.ssl, listener.http2)
+        };
+        if expected {
+            let parsed = wire_proxy::parse(self.input.borrow().bytes());
+            match parsed {
+                Ok(Some((header, used))) => {
+                    let bytes = self.input.borrow().bytes().get(..used).unwrap_or_default().to_vec();
+                    self.input.borrow_mut().use_up(used);
+                    let old = &self.connection;
+                    let connection = Rc::new(Connection {
+                        number: old.number,
+                        peer: old.peer,
+                        local: old.local.clone(),
+                        listener: old.listener.clone(),
+                        requests: old.requests.clone(),
+                        nodelay: old.nodelay.clone(),
+                        started: old.started,
+                        proxy: Some(Box::new((header, bytes))),
+                        socket: old.socket,
+                        tls: old.tls.clone(),
+                        begun: Begun::default(),
+                    });
+                    self.connection = connection.clone();
+                    if has_ssl {
+                        let secure = Secure::new(connection, self.input.borrow().bytes());
+                        self.worker.poller.set_registration(self.key, Rc::new(secure));
+                        self.worker.poller.note_readable(self.key);
+                        return Err(End::ParkUntil(self.worker.poller.deadline(self.key)));
+                    }
+                    self.worker.poller.set_registration(self.key, connection);
+                    let bytes = self.input.borrow();
+                    return match has_http2.then(|| h2::is_preface(bytes.bytes())) {
+                        Some(Some(true)) => Err(End::Http2),
+                        Some(None) => Err(End::Begun),
+                        _ => Ok(()),
+                    };
+                }
+                Ok(None) => return Err(End::Begun),
+                Err(e) => {
+                    let mut words = Vec::new();
+                    e.log(&mut words);
+                    let client = self.connection.peer_text();
+                    self.worker.log(
+                        Level::Error,
+                        self.connection.number,
+                        format_args!(
+                            "{} while reading PROXY protocol, client: {client}, server: {}",
+                            String::from_utf8_lossy(&words),
+                            self.connection.local
+                        ),
+                    );
+                    return Err(End::Close);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Reading;
+impl Reading {
+    fn begin() -> Reading {
+        process::CONNECTIONS_READING.up();
+        Reading
+    }
+}
+impl Drop for Reading {
+    fn drop(&mut self) {
+        process::CONNECTIONS_READING.down();
+    }
+}

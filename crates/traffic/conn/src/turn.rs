@@ -1,0 +1,332 @@
+//! A worker's loop. A turn: commands; one wait for all events or the next deadline; clock; readable connections and
+//! listeners; deadlines (after events, so that timely input is never late); tasks.
+//! Events and tasks each have a share of a turn, so that neither delays the other or the commands.
+
+use crate::accept;
+use crate::command::{Command, ThreadInit, begin_quit, open, reload, watch_files};
+use crate::guard::guarded;
+use crate::worker::Worker;
+use base::clock::{self, Instant};
+use http_engine::counting;
+use metrics::process;
+use net::poller::Key;
+use runtime::{LoopWaker, budget, task, time, wake};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// Microseconds of events, and of tasks, before the other's share.
+const SHARE_MICROS: u64 = 1000;
+/// Handshakes per turn within their share: a flood of them costs others a millisecond per turn.
+const HANDSHAKES_MAX: usize = 4;
+/// Slices of work between readings of the clock.
+const CLOCK_SLICES: u32 = 16;
+
+/// Microseconds above which a turn counts as long.
+const TURN_MICROS_MAX: u64 = 1000;
+
+struct Share {
+    until: Instant,
+    slices: u32,
+}
+
+impl Share {
+    fn begin() -> Share {
+        Share { until: Instant(clock::now().0 + SHARE_MICROS), slices: 0 }
+    }
+    /// After a slice of work: tells whether the share is used up.
+    fn is_over(&mut self) -> bool {
+        self.slices += 1;
+        if !self.slices.is_multiple_of(CLOCK_SLICES) && budget::is_left() {
+            return false;
+        }
+        clock::update();
+        clock::now() >= self.until
+    }
+}
+
+struct Measured(Instant);
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        // Cheaper than `clock::update`, which follows the wait.
+        let micros = clock::as_std(self.0).elapsed().as_micros() as u64;
+        process::LOOP_TURNS.up();
+        process::LOOP_BUSY.add(micros);
+        if micros > TURN_MICROS_MAX {
+            process::LOOP_TURNS_LONG.up();
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    None,
+    Some,
+    Ended,
+}
+
+pub struct Turns {
+    thread: Option<runtime::Thread>,
+    pub worker: Rc<Worker>,
+    commands: tokio::sync::mpsc::UnboundedReceiver<Command>,
+    told: Arc<LoopWaker>,
+    waker: Waker,
+    found: Vec<Key>,
+    /// Readable connections and listeners, in order.
+    ready: VecDeque<Key>,
+    /// Readable connections in TLS handshakes, processed last.
+    handshakes: VecDeque<Key>,
+    due: Vec<Key>,
+    stop_at: Option<Instant>,
+    stopping: bool,
+    before: Option<net::outbound::Before>,
+}
+
+impl Turns {
+    pub fn begin(init: ThreadInit) -> std::io::Result<Turns> {
+        clock::update();
+        metrics::prepare_thread();
+        let thread = runtime::Thread::enter()?;
+        let worker = Rc::new(Worker::new(init.serving)?);
+        let before = net::outbound::watch_with(&worker.poller);
+        worker.poller.add_copy(thread.remote().event().try_clone()?)?;
+        watch_files(&worker)?;
+        for bound in init.listeners {
+            open(&worker, bound)?;
+        }
+        let told = thread.loop_waker();
+        Ok(Turns {
+            waker: told.waker(),
+            told,
+            thread: Some(thread),
+            worker,
+            commands: init.commands,
+            found: Vec::with_capacity(net::poller::EVENTS_MAX),
+            ready: VecDeque::with_capacity(net::poller::EVENTS_MAX),
+            handshakes: VecDeque::new(),
+            due: Vec::new(),
+            stop_at: None,
+            stopping: false,
+            before: Some(before),
+        })
+    }
+
+    pub fn next_due(&self) -> Option<Instant> {
+        let worker = &self.worker;
+        let nearer = |one: Option<Instant>, other: Option<Instant>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        let seldom = nearer(self.stop_at, nearer(worker.paused_until.get(), worker.next_cutoff()));
+        nearer(worker.poller.next_due(), nearer(time::next(), seldom))
+    }
+
+    /// Runs a turn. `waits`: may sleep when idle.
+    pub fn turn(&mut self, waits: bool) -> std::io::Result<Progress> {
+        let mut progress = Progress::None;
+        if self.told.take() {
+            while let Poll::Ready(command) = self.commands.poll_recv(&mut Context::from_waker(&self.waker)) {
+                progress = Progress::Some;
+                clock::update();
+                if self.obey(command) {
+                    return Ok(Progress::Ended);
+                }
+            }
+        }
+        let Some(thread) = &self.thread else { return Ok(Progress::Ended) };
+        let worker = &self.worker;
+        // A command may have caused output (GOAWAY), which leaves at this turn's end.
+        let has_words = !worker.dirty.borrow().is_empty();
+        let left = !waits
+            || !self.ready.is_empty()
+            || !self.handshakes.is_empty()
+            || has_words
+            || task::any_ready()
+            || is_done(worker);
+        let until = if left || !thread.remote().begin_sleep() { Some(Instant::default()) } else { self.next_due() };
+        worker.poller.wait(until, &mut self.found)?;
+        thread.remote().end_sleep();
+        // After the wait: events must not lie in the future.
+        clock::update();
+        let _turn = Measured(clock::now());
+        // Before any request: changed files must not be served stale.
+        if let Some(files) = worker.files.get()
+            && let Some(at) = self.found.iter().position(|key| *key == files)
+        {
+            // Keeps the order of arrival.
+            guarded(worker, self.found.remove(at), act);
+        }
+        self.ready.extend(self.found.drain(..));
+        wake::take(&mut self.ready);
+        let mut share = Share::begin();
+        while let Some(key) = self.ready.pop_front() {
+            progress = Progress::Some;
+            budget::renew();
+            if worker.is_handshaking(key) {
+                self.handshakes.push_back(key);
+                worker.handshakes_wait.set(true);
+                continue;
+            }
+            guarded(worker, key, act);
+            if share.is_over() {
+                break;
+            }
+        }
+        let mut share = Share::begin();
+        for _ in 0..HANDSHAKES_MAX {
+            let Some(key) = self.handshakes.pop_front() else { break };
+            progress = Progress::Some;
+            budget::renew();
+            guarded(worker, key, act);
+            if share.is_over() {
+                break;
+            }
+        }
+        worker.handshakes_wait.set(!self.handshakes.is_empty());
+        if self.stop_at.is_some_and(|at| at <= clock::now()) {
+            // Sessions and streams announce their end; those that do not end in this turn are cut.
+            let sessions = worker.stream.sessions.count() + worker.mail.sessions.count();
+            let is_empty = sessions == 0 && worker.tasks.get() == 0;
+            if is_empty || self.stopping {
+                flush_logs(worker);
+                return Ok(Progress::Ended);
+            }
+            self.stopping = true;
+            worker.stream.sessions.cut_off(u64::MAX);
+            worker.mail.sessions.cut_off(u64::MAX);
+            for key in worker.poller.keys() {
+                if let Some(carrier) = worker.poller.registration(key) {
+                    carrier.cut_off(worker);
+                }
+            }
+        }
+        if self.deadlines() {
+            progress = Progress::Some;
+        }
+        let (Some(thread), worker) = (&self.thread, &self.worker) else { return Ok(Progress::Ended) };
+        thread.begin_turn();
+        let mut share = Share::begin();
+        while task::run_one() {
+            progress = Progress::Some;
+            if share.is_over() {
+                break;
+            }
+        }
+        // Writes all streams' output, once per connection.
+        for (key, carrier) in worker.dirty.take() {
+            progress = Progress::Some;
+            guarded(worker, key, |worker, key| carrier.end_of_turn(worker, key));
+        }
+        if counting::has_lost() {
+            worker.log_lost();
+        }
+        if is_done(worker) {
+            flush_logs(worker);
+            return Ok(Progress::Ended);
+        }
+        if task::any_ready() || worker.poller.has_pending() || !self.ready.is_empty() || !self.handshakes.is_empty() {
+            progress = Progress::Some;
+        }
+        Ok(progress)
+    }
+
+    /// Executes a command; tells whether the thread ends at once.
+    fn obey(&mut self, command: Option<Command>) -> bool {
+        let worker = &self.worker;
+        match command {
+            Some(Command::Serve { serving, listeners, keep }) => reload(worker, serving, listeners, &keep),
+            Some(Command::Quit { timeout_ms }) => {
+                begin_quit(worker);
+                if timeout_ms > 0 {
+                    self.stop_at = Some(clock::now().plus_millis(timeout_ms));
+                }
+            }
+            Some(Command::Flush(done)) => {
+                flush_logs(worker);
+                drop(done);
+            }
+            Some(Command::Terminate) | None => return true,
+        }
+        false
+    }
+
+    /// Closes expired connections and resumes listeners; tells whether there were any.
+    fn deadlines(&mut self) -> bool {
+        let (worker, now) = (&self.worker, clock::now());
+        let mut any = false;
+        if worker.paused_until.get().is_some_and(|at| at <= now) {
+            worker.paused_until.set(None);
+            accept::resume(worker);
+            any = true;
+        }
+        worker.cut_off(now);
+        if worker.poller.next_due().is_some_and(|at| at <= now) {
+            worker.poller.due(now, &mut self.due);
+            for key in self.due.drain(..) {
+                any = true;
+                if let Some(carrier) = worker.poller.registration(key) {
+                    guarded(worker, key, |worker, key| carrier.timed_out(worker, key));
+                }
+            }
+        }
+        any
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        if let Some(before) = self.before.take() {
+            net::outbound::watch_again(before);
+        }
+        self.worker.stream.sessions.begin_quit();
+        for key in self.worker.poller.keys() {
+            self.worker.close(key);
+        }
+        self.worker.poller.forget_all_wakers();
+        self.worker.spares.clear();
+        drop(self.thread.take());
+    }
+}
+
+fn act(worker: &Rc<Worker>, key: Key) {
+    let is_event = worker.poller.begin(key);
+    if let Some(carrier) = worker.poller.registration(key)
+        && (is_event || carrier.has_wakeups())
+    {
+        carrier.ready(worker, key);
+    }
+}
+
+fn flush_logs(worker: &Worker) {
+    if let Some(plan) = worker.plan.borrow().as_ref() {
+        http_engine::flush_logs(plan);
+    }
+    if worker.serving.borrow().stream.is_some() {
+        session_engine::log::flush_thread();
+    }
+}
+
+/// After QUIT: tells whether no client is left.
+fn is_done(worker: &Worker) -> bool {
+    let sessions = worker.stream.sessions.count() + worker.mail.sessions.count();
+    worker.quitting.get() && worker.tasks.get() == 0 && worker.poller.has_no_registered() && sessions == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_turns_are_counted_apart() {
+        clock::update();
+        while clock::now().0 < 2 * TURN_MICROS_MAX {
+            clock::update();
+        }
+        let (turns, long) = (process::LOOP_TURNS.sum(), process::LOOP_TURNS_LONG.sum());
+        let began = Instant(clock::now().0 - TURN_MICROS_MAX - 1);
+        drop(Measured(began));
+        assert!(process::LOOP_TURNS.sum() > turns && process::LOOP_TURNS_LONG.sum() > long);
+    }
+}

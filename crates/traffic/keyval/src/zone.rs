@@ -1,0 +1,490 @@
+//! A zone: pairs by key, the rules of matching, the limit of its memory, and expiry.
+
+use crate::address::Network;
+use crate::state_file;
+use arc_swap::ArcSwap;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Bytes of a zone that a pair takes besides its key and value: the pair, its place in a table and in the order of expiry.
+pub const ENTRY_BYTES: u64 = 192;
+/// Additional bytes of a pair in a zone of type `ip` or `prefix`.
+const INDEX_BYTES: u64 = 64;
+/// Maximum length of a key or a value in bytes.
+pub const VALUE_BYTES_MAX: usize = 65_535;
+/// Pairs of a table in a full zone of short pairs: a change copies so many references.
+const TABLE_PAIRS: u64 = 32;
+/// Maximum number of tables.
+const TABLES_MAX: u64 = 1 << 16;
+
+/// `type=`: the rule by which a search key matches the key of a pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Matching {
+    /// Equal bytes.
+    #[default]
+    String,
+    /// The search key is an address or a network within the pair's; the smallest such network wins.
+    Ip,
+    /// The pair's key is a prefix of the search key; the longest one wins.
+    Prefix,
+}
+
+/// The reason why a change was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A pair with this key exists; for [`Zone::fill`], any pair.
+    Exists,
+    /// No pair has this key.
+    Missing,
+    /// The zone's memory is exhausted.
+    Full,
+    /// Key or value are longer than [`VALUE_BYTES_MAX`], or the pair is larger than the zone.
+    TooLarge,
+    /// The key is no address or network, in a zone of type `ip`.
+    BadKey,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Refusal::Exists => "key already exists",
+            Refusal::Missing => "key not found",
+            Refusal::Full => "no memory in the zone",
+            Refusal::TooLarge => "key or value is too large",
+            Refusal::BadKey => "invalid key format",
+        })
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// A pair, as changed and listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    pub key: Box<str>,
+    pub value: Box<str>,
+    /// Milliseconds since 1970 when the pair is removed.
+    pub expires: Option<u64>,
+}
+
+impl Pair {
+    pub fn new(key: &str, value: &str, expires: Option<u64>) -> Pair {
+        Pair { key: key.into(), value: value.into(), expires }
+    }
+}
+
+/// A change of a pair; `None` keeps what it has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Change<'a> {
+    pub value: Option<&'a str>,
+    /// Milliseconds since 1970.
+    pub expires: Option<u64>,
+}
+
+/// A pair in its table.
+struct Entry {
+    pair: Pair,
+    /// A key of type `ip`, without regard to its spelling.
+    network: Option<Box<[u8; 18]>>,
+    /// Distinguishes pairs with equal times of expiry.
+    number: u64,
+}
+
+impl Entry {
+    /// Returns the identity of the key: its bytes, or those of its network.
+    fn id(&self) -> &[u8] {
+        match &self.network {
+            Some(network) => &network[..],
+            None => self.pair.key.as_bytes(),
+        }
+    }
+    fn alive(&self, now: u64) -> bool {
+        self.pair.expires.is_none_or(|at| now < at)
+    }
+}
+
+/// Pairs sorted by hash.
+type Slots = Vec<(u64, Arc<Entry>)>;
+
+/// See the crate's documentation.
+pub struct Zone {
+    matching: Matching,
+    bytes_max: u64,
+    hasher: RandomState,
+    /// A power of two of tables, selected by the low bits of the hash.
+    tables: Box<[ArcSwap<Slots>]>,
+    /// Lengths of existing keys (`Prefix`), or families and prefix lengths of networks (`Ip`), longest first.
+    classes: ArcSwap<Vec<u32>>,
+    books: Mutex<Books>,
+    changes: AtomicU64,
+    changed: Notify,
+    saved: Mutex<Option<Saved>>,
+}
+
+/// The state file that has the zone's pairs, up to a number of changes.
+struct Saved {
+    path: PathBuf,
+    changes: u64,
+}
+
+/// Accounts of the pairs, for changes.
+#[derive(Default)]
+struct Books {
+    bytes: u64,
+    pairs: usize,
+    next_number: u64,
+    by_class: BTreeMap<u32, u64>,
+    expiring: BTreeMap<(u64, u64), Arc<Entry>>,
+}
+
+impl Zone {
+    /// Creates an empty zone of this many bytes.
+    pub fn new(bytes_max: u64, matching: Matching) -> Zone {
+        let tables = (bytes_max / ENTRY_BYTES / TABLE_PAIRS).clamp(1, TABLES_MAX).next_power_of_two();
+        Zone {
+            matching,
+            bytes_max,
+            hasher: RandomState::new(),
+            tables: (0..tables).map(|_| ArcSwap::default()).collect(),
+            classes: ArcSwap::default(),
+            books: Mutex::default(),
+            changes: AtomicU64::new(0),
+            changed: Notify::new(),
+            saved: Mutex::default(),
+        }
+    }
+    pub fn matching(&self) -> Matching {
+        self.matching
+    }
+
+    /// Finds the pair that matches a search key, and passes its value to `then`. Takes no lock.
+    pub fn find<R>(&self, search: &[u8], now: u64, then: impl FnOnce(&str) -> R) -> Option<R> {
+        match self.matching {
+            Matching::String => self.look_up(search, now, then),
+            Matching::Prefix => {
+                let classes = self.classes.load();
+                let mut prefixes = classes.iter().filter_map(|length| search.get(..*length as usize));
+                let id = prefixes.find(|id| self.look_up(id, now, |_| ()).is_some())?;
+                self.look_up(id, now, then)
+            }
+            Matching::Ip => {
+                let network = Network::parse(search)?;
+                let classes = self.classes.load();
+                let fits = |class: &&u32| (**class > 0xff) == network.v6 && **class as u8 <= network.length;
+                let mut ids = classes.iter().filter(fits).map(|class| network.within(*class as u8).id());
+                let id = ids.find(|id| self.look_up(id, now, |_| ()).is_some())?;
+                self.look_up(&id, now, then)
+            }
+        }
+    }
+
+    fn table(&self, hash: u64) -> Option<&ArcSwap<Slots>> {
+        self.tables.get(hash as usize & (self.tables.len() - 1))
+    }
+
+    fn look_up<R>(&self, id: &[u8], now: u64, then: impl FnOnce(&str) -> R) -> Option<R> {
+        let hash = self.hasher.hash_one(id);
+        let slots = self.table(hash)?.load();
+        let (_, entry) = slots.get(place(&slots, hash, id).ok()?)?;
+        entry.alive(now).then(|| then(&entry.pair.value))
+    }
+
+    /// Returns the pair with this very key.
+    pub fn get(&self, key: &str, now: u64) -> Option<Pair> {
+        let network = self.network(key).ok()?;
+        let id = network.as_ref().map_or(key.as_bytes(), |network| &network[..]);
+        let hash = self.hasher.hash_one(id);
+        let slots = self.table(hash)?.load();
+        let (_, entry) = slots.get(place(&slots, hash, id).ok()?)?;
+        entry.alive(now).then(|| entry.pair.clone())
+    }
+
+    /// Returns all pairs, sorted by key. Changes made meanwhile may be among them or not.
+    pub fn list(&self, now: u64) -> Vec<Pair> {
+        let mut all = Vec::new();
+        for table in &self.tables {
+            all.extend(table.load().iter().filter(|(_, e)| e.alive(now)).map(|(_, entry)| entry.pair.clone()));
+        }
+        all.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        all
+    }
+
+    /// Adds a pair.
+    ///
+    /// # Errors
+    /// [`Refusal::Exists`], `Full`, `TooLarge`, `BadKey`.
+    pub fn add(&self, pair: Pair, now: u64) -> Result<(), Refusal> {
+        let mut books = self.books();
+        self.sweep_locked(&mut books, now);
+        self.insert(&mut books, pair, now)?;
+        self.note_change();
+        Ok(())
+    }
+
+    /// Adds several pairs to an empty zone: all or none.
+    ///
+    /// # Errors
+    /// As [`Zone::add`]; [`Refusal::Exists`] also if the zone has any pair.
+    pub fn fill(&self, pairs: Vec<Pair>, now: u64) -> Result<(), Refusal> {
+        let mut books = self.books();
+        self.sweep_locked(&mut books, now);
+        if books.pairs > 0 {
+            return Err(Refusal::Exists);
+        }
+        for pair in pairs {
+            if let Err(refusal) = self.insert(&mut books, pair, now) {
+                self.empty(&mut books);
+                return Err(refusal);
+            }
+        }
+        self.note_change();
+        Ok(())
+    }
+
+    /// Changes the value or the time of expiry of a pair.
+    ///
+    /// # Errors
+    /// [`Refusal::Missing`], `Full`, `TooLarge`, `BadKey`.
+    pub fn change(&self, key: &str, change: Change<'_>, now: u64) -> Result<(), Refusal> {
+        let mut books = self.books();
+        self.sweep_locked(&mut books, now);
+        let Some(old) = self.take_key(&mut books, key)? else { return Err(Refusal::Missing) };
+        let mut pair = old.pair.clone();
+        if let Some(value) = change.value {
+            pair.value = value.into();
+        }
+        pair.expires = change.expires.or(pair.expires);
+        if let Err(refusal) = self.insert(&mut books, pair, now) {
+            // The old pair fits, as it did before.
+            let _ = self.insert(&mut books, old.pair.clone(), now);
+            return Err(refusal);
+        }
+        self.note_change();
+        Ok(())
+    }
+
+    /// Removes a pair.
+    ///
+    /// # Errors
+    /// [`Refusal::Missing`], `BadKey`.
+    pub fn remove(&self, key: &str, now: u64) -> Result<(), Refusal> {
+        let mut books = self.books();
+        self.sweep_locked(&mut books, now);
+        self.take_key(&mut books, key)?.ok_or(Refusal::Missing)?;
+        self.note_change();
+        Ok(())
+    }
+
+    /// Removes all pairs.
+    pub fn clear(&self) {
+        let mut books = self.books();
+        self.empty(&mut books);
+        self.note_change();
+    }
+
+    /// Removes expired pairs. Returns the next time of expiry.
+    pub fn sweep(&self, now: u64) -> Option<u64> {
+        let mut books = self.books();
+        if self.sweep_locked(&mut books, now) {
+            self.note_change();
+        }
+        books.expiring.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Returns the bytes in use and the number of pairs, expired ones included.
+    pub fn usage(&self) -> (u64, usize) {
+        let books = self.books();
+        (books.bytes, books.pairs)
+    }
+
+    /// Returns a number that grows with every change.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+    /// Waits for a change after `seen`, a number of [`Zone::changes`].
+    pub async fn changed_since(&self, seen: u64) {
+        loop {
+            let changed = self.changed.notified();
+            if self.changes() != seen {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Reads the pairs of a state file, given as text, unless the zone has pairs or was read before.
+    ///
+    /// # Errors
+    /// The pairs do not fit the zone.
+    pub fn load<E: From<Refusal>>(
+        &self,
+        path: &Path,
+        now: u64,
+        read: impl FnOnce() -> Result<Vec<Pair>, E>,
+    ) -> Result<(), E> {
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        if saved.is_none() && self.usage().1 == 0 {
+            self.fill(read()?, now)?;
+            *saved = Some(Saved { path: path.to_path_buf(), changes: self.changes() });
+        }
+        Ok(())
+    }
+    /// Tells whether the file has all changes up to this number.
+    pub fn is_saved(&self, path: &Path, changes: u64) -> bool {
+        let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        saved.as_ref().is_some_and(|saved| saved.path == path && saved.changes >= changes)
+    }
+    /// Writes all pairs to the file. Blocks; simultaneous calls take turns.
+    ///
+    /// # Errors
+    /// See [`state_file::replace`].
+    pub fn save(&self, path: &Path, now: u64) -> Result<(), (&'static str, std::io::Error)> {
+        let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        // Later changes may be in the list, too, and are written again.
+        let changes = self.changes();
+        state_file::replace(path, &state_file::format(&self.list(now)))?;
+        *saved = Some(Saved { path: path.to_path_buf(), changes });
+        Ok(())
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.changed.notify_waiters();
+    }
+    fn network(&self, key: &str) -> Result<Option<Box<[u8; 18]>>, Refusal> {
+        match self.matching {
+            Matching::Ip => {
+                let network = Network::parse(key.as_bytes()).ok_or(Refusal::BadKey)?;
+                Ok(Some(Box::new(network.id())))
+            }
+            _ => Ok(None),
+        }
+    }
+    fn class(&self, id: &[u8]) -> Option<u32> {
+        match self.matching {
+            Matching::String => None,
+            Matching::Prefix => Some(id.len() as u32),
+            Matching::Ip => Some(u32::from(*id.first()?) << 8 | u32::from(*id.get(1)?)),
+        }
+    }
+    fn cost(&self, pair: &Pair) -> u64 {
+        let index = if self.matching == Matching::String { 0 } else { INDEX_BYTES };
+        let text = |text: &str| (text.len() as u64).next_multiple_of(16);
+        ENTRY_BYTES + index + text(&pair.key) + text(&pair.value)
+    }
+
+    fn insert(&self, books: &mut Books, pair: Pair, now: u64) -> Result<(), Refusal> {
+        let cost = self.cost(&pair);
+        if pair.key.len() > VALUE_BYTES_MAX || pair.value.len() > VALUE_BYTES_MAX || cost > self.bytes_max {
+            return Err(Refusal::TooLarge);
+        }
+        let entry = Entry { network: self.network(&pair.key)?, pair, number: books.next_number };
+        let (pair, id) = (&entry.pair, entry.id());
+        let hash = self.hasher.hash_one(id);
+        let table = self.table(hash).ok_or(Refusal::Full)?;
+        let slots = table.load_full();
+        let Err(at) = place(&slots, hash, id) else { return Err(Refusal::Exists) };
+        if pair.expires.is_some_and(|at| at <= now) {
+            return Ok(());
+        }
+        if books.bytes + cost > self.bytes_max {
+            return Err(Refusal::Full);
+        }
+        books.next_number += 1;
+        let entry = Arc::new(entry);
+        books.bytes += cost;
+        books.pairs += 1;
+        if let Some(expires) = entry.pair.expires {
+            books.expiring.insert((expires, entry.number), entry.clone());
+        }
+        let mut copy = Vec::with_capacity(slots.len() + 1);
+        copy.extend_from_slice(&slots);
+        let class = self.class(entry.id());
+        copy.insert(at, (hash, entry));
+        table.store(Arc::new(copy));
+        if let Some(class) = class {
+            let count = books.by_class.entry(class).or_default();
+            *count += 1;
+            if *count == 1 {
+                self.publish_classes(books);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_key(&self, books: &mut Books, key: &str) -> Result<Option<Arc<Entry>>, Refusal> {
+        let network = self.network(key)?;
+        Ok(self.take(books, network.as_ref().map_or(key.as_bytes(), |network| &network[..])))
+    }
+
+    fn take(&self, books: &mut Books, id: &[u8]) -> Option<Arc<Entry>> {
+        let hash = self.hasher.hash_one(id);
+        let table = self.table(hash)?;
+        let mut copy = Vec::clone(&table.load());
+        let (_, entry) = copy.remove(place(&copy, hash, id).ok()?);
+        table.store(Arc::new(copy));
+        books.bytes -= self.cost(&entry.pair);
+        books.pairs -= 1;
+        if let Some(expires) = entry.pair.expires {
+            books.expiring.remove(&(expires, entry.number));
+        }
+        if let Some(class) = self.class(id)
+            && let Some(count) = books.by_class.get_mut(&class)
+        {
+            *count -= 1;
+            if *count == 0 {
+                books.by_class.remove(&class);
+                self.publish_classes(books);
+            }
+        }
+        Some(entry)
+    }
+
+    fn publish_classes(&self, books: &Books) {
+        self.classes.store(Arc::new(books.by_class.keys().rev().copied().collect()));
+    }
+
+    fn empty(&self, books: &mut Books) {
+        for table in &self.tables {
+            table.store(Arc::default());
+        }
+        *books = Books { next_number: books.next_number, ..Books::default() };
+        self.publish_classes(books);
+    }
+
+    /// Tells whether a pair was removed.
+    fn sweep_locked(&self, books: &mut Books, now: u64) -> bool {
+        let mut swept = false;
+        while let Some(((at, _), entry)) = books.expiring.first_key_value()
+            && *at <= now
+        {
+            let entry = entry.clone();
+            swept |= self.take(books, entry.id()).is_some();
+        }
+        swept
+    }
+}
+
+/// Finds the index of a key, or where to insert it.
+fn place(slots: &Slots, hash: u64, id: &[u8]) -> Result<usize, usize> {
+    let start = slots.partition_point(|(other, _)| *other < hash);
+    let equal = slots.get(start..).unwrap_or_default().iter().take_while(|(other, _)| *other == hash);
+    match equal.enumerate().find(|(_, (_, entry))| entry.id() == id) {
+        Some((offset, _)) => Ok(start + offset),
+        None => Err(start),
+    }
+}
+
+impl std::fmt::Debug for Zone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (bytes, pairs) = self.usage();
+        write!(f, "Zone({:?}, {pairs} pairs, {bytes} of {} bytes)", self.matching, self.bytes_max)
+    }
+}

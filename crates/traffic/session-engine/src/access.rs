@@ -1,0 +1,156 @@
+//! allow, deny (nginx: `ngx_http_access_module`, `ngx_stream_access_module`): the first matching rule decides.
+
+use conf_schema::value::{Cidr, cidr};
+use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use std::any::Any;
+use std::net::IpAddr;
+
+directives! {
+    pub struct AccessConf from AccessInput {
+        /// Allows clients by address or network, clients of UNIX-domain sockets, or all clients.
+        allow: Rules,
+        /// Denies clients by address or network, clients of UNIX-domain sockets, or all clients.
+        deny: Rules,
+    }
+}
+
+/// Rules of one kind, each with its position among all.
+#[derive(Clone)]
+pub struct Rules(Vec<Rule>);
+
+#[derive(Clone, Copy, Debug)]
+struct Rule {
+    place: usize,
+    deny: bool,
+    who: Who,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Who {
+    All,
+    Unix,
+    Network(Cidr),
+}
+
+/// Number of rules so far, in `Cx`: `allow` and `deny` lines form one list.
+#[derive(Default)]
+struct Places(usize);
+
+impl Value for Rules {
+    const SYNTAX: &'static str = "address | CIDR | unix: | all";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let text = d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default();
+        let who = match text {
+            b"all" => Who::All,
+            b"unix:" => Who::Unix,
+            text => Who::Network(Cidr::word(cx, d, text).map_err(|p| p.at(0))?),
+        };
+        let places = cx.get::<Places>();
+        places.0 += 1;
+        Ok(Rules(vec![Rule { place: places.0, deny: d.name.bytes == b"deny", who }]))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+/// The table of an area's feature: a block with own rules inherits none.
+pub fn table(area: Area) -> Table {
+    let mut table = AccessConf::table("access", area);
+    table.inherit = |inner, outer| {
+        if let (Some(inner), Some(outer)) = (inner.downcast_mut::<AccessInput>(), outer.downcast_ref())
+            && inner.allow.is_none()
+            && inner.deny.is_none()
+        {
+            inner.inherit(outer);
+        }
+    };
+    table
+}
+
+pub fn list(conf: &(dyn Any + Send + Sync)) -> Option<List> {
+    let conf = conf.downcast_ref::<AccessConf>()?;
+    let mut rules: Vec<Rule> =
+        [&conf.allow, &conf.deny].into_iter().flatten().flat_map(|rules| rules.0.iter().copied()).collect();
+    rules.sort_by_key(|rule| rule.place);
+    (!rules.is_empty()).then(|| List(rules.into()))
+}
+
+pub struct List(Box<[Rule]>);
+
+impl List {
+    /// Tells whether the first matching rule denies a client (`None`: a UNIX-domain socket); `None` if none matches.
+    pub fn refuses(&self, peer: Option<IpAddr>) -> Option<bool> {
+        // An IPv4 client of a dual-stack socket is matched as IPv4.
+        let peer = match peer {
+            Some(IpAddr::V6(v6)) => v6.to_ipv4_mapped().map(IpAddr::V4).or(peer),
+            other => other,
+        };
+        let fits = |rule: &&Rule| match (rule.who, peer) {
+            (Who::All, _) | (Who::Unix, None) => true,
+            (Who::Network(network), Some(address)) => {
+                let (v6, number) = cidr::number(address);
+                network.contains(v6, number)
+            }
+            _ => false,
+        };
+        self.0.iter().find(fits).map(|rule| rule.deny)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_schema::table::synthetic;
+
+    fn list(lines: &[(&str, &str)]) -> List {
+        let mut cx = Cx::default();
+        let rules = lines.iter().map(|(name, text)| Rules::parse(&mut cx, &synthetic(name, text)).expect(text).0[0]);
+        List(rules.collect())
+    }
+
+    #[test]
+    fn the_first_rule_decides() {
+        let list = list(&[
+            ("deny", "192.0.2.1"),
+            ("allow", "192.0.2.0/24"),
+            ("allow", "2001:db8::/32"),
+            ("allow", "unix:"),
+            ("deny", "all"),
+        ]);
+        let refuses = |a: &str| list.refuses(Some(a.parse().expect(a)));
+        assert_eq!(refuses("192.0.2.1"), Some(true));
+        assert_eq!(refuses("192.0.2.2"), Some(false));
+        assert_eq!(refuses("2001:db8::7"), Some(false));
+        assert_eq!(refuses("::1"), Some(true));
+        assert_eq!(list.refuses(None), Some(false));
+    }
+
+    #[test]
+    fn without_a_rule_that_fits_nothing_is_said() {
+        let list = list(&[("deny", "192.0.2.1")]);
+        assert_eq!(list.refuses(Some("192.0.2.2".parse().expect("address"))), None);
+        assert_eq!(list.refuses(None), None);
+    }
+
+    #[test]
+    fn an_outer_list_is_taken_whole_or_not_at_all() {
+        let mut cx = Cx::default();
+        let mut input = |lines: &[(&str, &str)]| -> Box<dyn Any> {
+            let mut input: Box<dyn Any> = Box::new(AccessInput::default());
+            for (name, text) in lines {
+                let row = AccessConf::ROWS.iter().find(|row| row.name == *name).expect("a row");
+                (row.set)(input.as_mut(), &mut cx, &synthetic(name, text)).expect("parses");
+            }
+            input
+        };
+        let outer = input(&[("allow", "192.0.2.1"), ("deny", "all")]);
+        let (mut own, mut none) = (input(&[("allow", "192.0.2.2")]), input(&[]));
+        let inherit = table(Area::Http).inherit;
+        inherit(own.as_mut(), outer.as_ref());
+        inherit(none.as_mut(), outer.as_ref());
+        let denies = |input: &dyn Any| input.downcast_ref::<AccessInput>().expect("its type").deny.is_some();
+        assert!(!denies(own.as_ref()) && denies(none.as_ref()));
+    }
+}

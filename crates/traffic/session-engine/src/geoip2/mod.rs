@@ -1,0 +1,178 @@
+//! geoip2 (third-party modules): variables from MaxMind's databases (`.mmdb`) by client address ([`Client`]).
+
+pub mod fuzzing;
+mod mmdb;
+mod source;
+
+use crate::variable::{Compute, Variables};
+use crate::{Session, Template};
+use conf_schema::value::parse_sec;
+use conf_schema::{Cx, Directive, Problem, Value};
+use source::Source;
+use std::marker::PhantomData;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub trait Client: 'static {
+    type Of: Session;
+    /// Returns the address to look up; `None`: a UNIX-domain socket.
+    fn address(s: &Self::Of) -> Option<IpAddr>;
+}
+
+/// Files of an area's `geoip2` lines, in the [`Cx`].
+struct Seen<C>(Vec<PathBuf>, PhantomData<fn() -> C>);
+
+impl<C> Default for Seen<C> {
+    fn default() -> Self {
+        Seen(Vec::new(), PhantomData)
+    }
+}
+
+/// A `geoip2` block; its variables hold their database.
+pub struct Databases<C>(PhantomData<fn() -> C>);
+
+impl<C> Clone for Databases<C> {
+    fn clone(&self) -> Self {
+        Databases(PhantomData)
+    }
+}
+
+impl<C: Client> Value for Databases<C> {
+    const SYNTAX: &'static str = "file { ... }";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let Some(word) = d.args.first() else { return Err(Problem::invalid()) };
+        let path = cx.full_name(&word.text());
+        let shown = path.display().to_string();
+        let seen = &mut cx.get::<Seen<C>>().0;
+        if seen.contains(&path) {
+            return Err(Problem::says(format!("Duplicate GeoIP2 mmdb - {shown}")).at(0));
+        }
+        seen.push(path.clone());
+        let mut interval = 0;
+        let lines = conf_syntax::directives(d.block.as_deref().unwrap_or_default());
+        for line in lines.iter().filter(|line| line.name.bytes == b"auto_reload") {
+            let [time] = line.args.as_slice() else {
+                return Err(Problem::says("invalid number of arguments for auto_reload").on(line));
+            };
+            let text = time.text();
+            let wrong = || Problem::says(format!("invalid interval for auto_reload \"{text}\"")).on(line);
+            interval = parse_sec(&time.bytes).ok_or_else(wrong)?;
+        }
+        let source = Source::open(path, interval)
+            .map_err(|why| Problem::says(format!("MMDB_open(\"{shown}\") failed - {why}")).at(0))?;
+        let source = Arc::new(source);
+        for line in lines.into_iter().filter(|line| line.name.bytes != b"auto_reload") {
+            let name = line.name.text();
+            let Some(name) = name.strip_prefix('$').filter(|name| !name.is_empty()) else {
+                return Err(Problem::says(format!("invalid setting \"{name}\"")).on(line));
+            };
+            let by = variable::<C>(cx, line, name, &source).map_err(|p| p.on(line))?;
+            cx.get::<Variables<C::Of>>().computed(name, by, false).map_err(|p| p.on(line))?;
+        }
+        Ok(Databases(PhantomData))
+    }
+}
+
+fn variable<C: Client>(
+    cx: &mut Cx,
+    line: &Directive,
+    name: &str,
+    source: &Arc<Source>,
+) -> Result<Arc<dyn Compute<C::Of>>, Problem> {
+    let mut words = line.args.iter().peekable();
+    if words.next_if(|word| word.bytes == b"metadata").is_some() {
+        let field = match words.next().map(|word| word.text().into_owned()).as_deref() {
+            Some("build_epoch") => Field::Built,
+            Some("last_check") => Field::Checked,
+            Some("last_change") => Field::Changed,
+            other => {
+                let other = other.unwrap_or_default();
+                return Err(Problem::says(format!("invalid metadata field \"{other}\" for \"${name}\""))
+                    .hint("one of: build_epoch, last_check, last_change"));
+            }
+        };
+        return Ok(Arc::new(Metadata { source: source.clone(), field }));
+    }
+    let mut found = Lookup::<C> { source: source.clone(), address: None, default: None, path: Vec::new() };
+    while let Some(word) = words.next_if(|word| word.bytes.contains(&b'=')) {
+        let text = word.text();
+        if let Some(value) = word.bytes.strip_prefix(b"default=").filter(|value| !value.is_empty()) {
+            if found.default.replace(value.to_vec()).is_some() {
+                return Err(Problem::says(format!("default has already been declared for  \"${name}\"")));
+            }
+        } else if let Some(value) = word.bytes.strip_prefix(b"source=").filter(|value| !value.is_empty()) {
+            if found.address.is_some() {
+                return Err(Problem::says(format!("source has already been declared for  \"${name}\"")));
+            }
+            if !value.starts_with(b"$") {
+                let shown = String::from_utf8_lossy(value);
+                return Err(Problem::says(format!("invalid source variable name \"{shown}\"")));
+            }
+            found.address = Some(Template::compile(cx, line, value)?);
+        } else {
+            return Err(Problem::says(format!("invalid setting \"{text}\" for \"${name}\"")));
+        }
+    }
+    found.path = words.map(|word| word.bytes.clone()).collect();
+    Ok(Arc::new(found))
+}
+
+struct Lookup<C: Client> {
+    source: Arc<Source>,
+    /// `None`: the client's.
+    address: Option<Template<C::Of>>,
+    default: Option<Vec<u8>>,
+    path: Vec<Vec<u8>>,
+}
+
+impl<C: Client> Lookup<C> {
+    fn address(&self, s: &mut C::Of) -> Option<IpAddr> {
+        match &self.address {
+            Some(template) => {
+                let text = template.eval(s);
+                std::str::from_utf8(&text).ok()?.parse().ok()
+            }
+            None => C::address(s),
+        }
+    }
+}
+
+impl<C: Client> Compute<C::Of> for Lookup<C> {
+    fn get(&self, s: &mut C::Of, out: &mut Vec<u8>) -> bool {
+        let database = self.source.current();
+        let found = self.address(s).is_some_and(|address| database.value(address, &self.path, out));
+        match &self.default {
+            Some(default) if !found => {
+                out.extend_from_slice(default);
+                true
+            }
+            _ => found,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Field {
+    Built,
+    Checked,
+    Changed,
+}
+
+struct Metadata {
+    source: Arc<Source>,
+    field: Field,
+}
+
+impl<S: Session> Compute<S> for Metadata {
+    fn get(&self, _: &mut S, out: &mut Vec<u8>) -> bool {
+        let number = match self.field {
+            Field::Built => self.source.current().built.cast_signed(),
+            Field::Checked => self.source.checked(),
+            Field::Changed => self.source.changed(),
+        };
+        out.extend_from_slice(number.to_string().as_bytes());
+        true
+    }
+}

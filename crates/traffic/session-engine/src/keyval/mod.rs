@@ -1,0 +1,289 @@
+//! keyval (nginx: `ngx_http_keyval_module`, `ngx_stream_keyval_module`): variables by lookup of a key in a zone of pairs
+//! that change at run time; the zones themselves are the crate `keyval`.
+//!
+//! Zones outlive reloads. Only a zone that is new to the process reads its state file.
+
+mod keeping;
+#[cfg(test)]
+mod tests;
+
+pub use keeping::Keeping;
+
+use crate::variable::{Compute, Variables};
+use crate::zones;
+use crate::{Session, Template};
+use conf_schema::value::parse_msec;
+use conf_schema::{At, Cx, Directive, Problem, Value};
+use keyval::{Change, Matching, Pair, Refusal, Zone, state_file};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+const KIND: &str = "keyval";
+
+/// A zone as a configuration declares it: the interface of an API, which adds, changes and lists pairs.
+pub struct Keyval {
+    pub name: String,
+    pub zone: Arc<Zone>,
+    /// Default lifetime of a pair in milliseconds. Without it no pair may have a lifetime.
+    pub timeout: Option<u64>,
+    pub state: Option<PathBuf>,
+}
+
+/// The reason why a zone did not take a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    Refused(Refusal),
+    /// A lifetime was given, and the zone has no `timeout`.
+    NoTimeout,
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        Failure::Refused(refusal)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Refused(refusal) => refusal.fmt(f),
+            Failure::NoTimeout => f.write_str("keyval timeout is not enabled"),
+        }
+    }
+}
+
+/// A pair to add, with its lifetime in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Addition<'a> {
+    pub key: &'a str,
+    pub value: &'a str,
+    pub lifetime: Option<u64>,
+}
+
+impl Keyval {
+    fn expires(&self, lifetime: Option<u64>, now: u64) -> Result<Option<u64>, Failure> {
+        match (self.timeout, lifetime) {
+            (None, Some(_)) => Err(Failure::NoTimeout),
+            (None, None) => Ok(None),
+            (Some(timeout), lifetime) => Ok(Some(now.saturating_add(lifetime.unwrap_or(timeout)))),
+        }
+    }
+    fn pair(&self, addition: &Addition<'_>, now: u64) -> Result<Pair, Failure> {
+        Ok(Pair::new(addition.key, addition.value, self.expires(addition.lifetime, now)?))
+    }
+    /// Adds a pair.
+    ///
+    /// # Errors
+    /// See [`Zone::add`] and [`Failure`].
+    pub fn add(&self, addition: &Addition<'_>) -> Result<(), Failure> {
+        let now = base::clock::unix_millis();
+        Ok(self.zone.add(self.pair(addition, now)?, now)?)
+    }
+    /// Adds several pairs to an empty zone, all or none.
+    ///
+    /// # Errors
+    /// See [`Zone::fill`] and [`Failure`].
+    pub fn fill(&self, additions: &[Addition<'_>]) -> Result<(), Failure> {
+        let now = base::clock::unix_millis();
+        let pairs = additions.iter().map(|addition| self.pair(addition, now)).collect::<Result<_, _>>()?;
+        Ok(self.zone.fill(pairs, now)?)
+    }
+    /// Changes a pair's value, its lifetime, or both. A new value starts the zone's timeout anew.
+    ///
+    /// # Errors
+    /// See [`Zone::change`] and [`Failure`].
+    pub fn change(&self, key: &str, value: Option<&str>, lifetime: Option<u64>) -> Result<(), Failure> {
+        let now = base::clock::unix_millis();
+        Ok(self.zone.change(key, Change { value, expires: self.expires(lifetime, now)? }, now)?)
+    }
+    /// Removes a pair.
+    ///
+    /// # Errors
+    /// See [`Zone::remove`].
+    pub fn remove(&self, key: &str) -> Result<(), Failure> {
+        Ok(self.zone.remove(key, base::clock::unix_millis())?)
+    }
+    pub fn get(&self, key: &str) -> Option<Pair> {
+        self.zone.get(key, base::clock::unix_millis())
+    }
+    /// Returns all pairs, sorted by key.
+    pub fn list(&self) -> Vec<Pair> {
+        self.zone.list(base::clock::unix_millis())
+    }
+}
+
+/// `keyval_zone`; zones are found by name.
+pub struct Zones<S>(PhantomData<fn(&mut S)>);
+
+impl<S> Clone for Zones<S> {
+    fn clone(&self) -> Self {
+        Zones(PhantomData)
+    }
+}
+
+/// Zones of an area, in the order of their declaration.
+pub struct Declared<S> {
+    all: Vec<Arc<Keyval>>,
+    area: PhantomData<fn(&mut S)>,
+}
+
+impl<S> Default for Declared<S> {
+    fn default() -> Self {
+        Declared { all: Vec::new(), area: PhantomData }
+    }
+}
+
+impl<S: Session> Value for Zones<S> {
+    const SYNTAX: &'static str = "zone=name:size [state=file] [timeout=time] [type=string | ip | prefix] [sync]";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let (mut zone, mut state, mut timeout, mut matching) = (None, None, None, None);
+        let mut sync = None;
+        for (index, word) in d.args.iter().enumerate() {
+            let text = word.text();
+            let invalid = || Problem::says(format!("invalid parameter \"{text}\"")).at(index);
+            if text.starts_with("zone=") && zone.is_none() {
+                zone = Some(zones::name_and_size(d, index)?);
+            } else if let Some(path) = text.strip_prefix("state=").filter(|path| !path.is_empty() && state.is_none()) {
+                state = Some((cx.full_name(path), index));
+            } else if let Some(time) = text.strip_prefix("timeout=").filter(|_| timeout.is_none()) {
+                let wrong = || Problem::says(format!("invalid timeout value \"{time}\"")).at(index);
+                timeout = Some(parse_msec(time.as_bytes()).filter(|ms| *ms > 0).ok_or_else(wrong)?);
+            } else if let Some(name) = text.strip_prefix("type=").filter(|_| matching.is_none()) {
+                matching = Some(match name {
+                    "string" => Matching::String,
+                    "ip" => Matching::Ip,
+                    "prefix" => Matching::Prefix,
+                    _ => return Err(invalid().hint("the types are string, ip and prefix")),
+                });
+            } else if text == "sync" && sync.is_none() {
+                sync = Some(index);
+            } else {
+                return Err(invalid());
+            }
+        }
+        let (name, size) = match zone {
+            Some((name, size)) if !name.is_empty() => (name, size),
+            _ => return Err(Problem::says("\"keyval_zone\" must have \"zone\" parameter")),
+        };
+        if let Some(index) = sync {
+            if timeout.is_none() {
+                let problem = Problem::says("\"sync\" requires the \"timeout\" parameter").at(index);
+                return Err(problem.hint("other servers remove pairs upon their timeout"));
+            }
+            cx.warn(
+                d,
+                format!("\"sync\" of keyval_zone \"{name}\" is ignored: the zone is not shared with other servers"),
+            );
+        }
+        let matching = matching.unwrap_or_default();
+        if let Some((path, index)) = &state
+            && !cx.store.replay
+            && !cx.store.elsewhere
+        {
+            check_state(path, size, matching, timeout).map_err(|problem| problem.at(*index))?;
+        }
+        let zone = zones::state(KIND, &name, size, &[matching as u8], || Zone::new(size, matching));
+        let state = state.map(|(path, _)| path);
+        let keyval = Arc::new(Keyval { name: name.clone(), zone, timeout, state });
+        zones::declare_named::<S, _>(cx, d, KIND, &name, keyval.clone())?;
+        cx.get::<Declared<S>>().all.push(keyval);
+        Ok(Zones(PhantomData))
+    }
+}
+
+/// Reads the pairs of a state file, none if the file does not exist.
+fn read_state(path: &Path, timeout: Option<u64>, now: u64) -> Result<Vec<Pair>, String> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(format!("open() \"{}\" failed {}", path.display(), observe::os(&e))),
+    };
+    state_file::parse(&text, timeout, now).map_err(|e| format!("invalid state file \"{}\": {e}", path.display()))
+}
+
+/// Finds out before the start whether the file can be read and its pairs fit into the zone.
+fn check_state(path: &Path, size: u64, matching: Matching, timeout: Option<u64>) -> Result<(), Problem> {
+    let now = base::clock::unix_millis();
+    let pairs = read_state(path, timeout, now).map_err(Problem::says)?;
+    Zone::new(size, matching).fill(pairs, now).map_err(|refusal| {
+        Problem::says(format!("the pairs of \"{}\" do not fit the zone: {refusal}", path.display()))
+            .hint("give the zone a larger size, or keep the type that the file was written with")
+    })
+}
+
+/// `keyval`
+pub struct Lookups<S>(PhantomData<fn(&mut S)>);
+
+impl<S> Clone for Lookups<S> {
+    fn clone(&self) -> Self {
+        Lookups(PhantomData)
+    }
+}
+
+/// A zone that may be declared after the lines that name it.
+type Named = Arc<OnceLock<Arc<Zone>>>;
+
+struct Pending<S> {
+    all: Vec<(String, At, Named)>,
+    area: PhantomData<fn(&mut S)>,
+}
+
+impl<S> Default for Pending<S> {
+    fn default() -> Self {
+        Pending { all: Vec::new(), area: PhantomData }
+    }
+}
+
+impl<S: Session> Value for Lookups<S> {
+    const SYNTAX: &'static str = "key $variable zone=name";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let [key, target, zone] = d.args.as_slice() else { return Err(Problem::invalid()) };
+        let key = Template::<S>::compile(cx, d, &key.bytes).map_err(|p| p.at(0))?;
+        let name = target.text().into_owned();
+        let Some(name) = name.strip_prefix('$').filter(|n| !n.is_empty()) else {
+            return Err(Problem::says(format!("invalid variable name \"{name}\"")).at(1).hint("it begins with \"$\""));
+        };
+        let text = zone.text();
+        let Some(zone_name) = text.strip_prefix("zone=").filter(|zone| !zone.is_empty()) else {
+            return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(2).hint("write zone=NAME"));
+        };
+        let zone = Named::default();
+        let lookup = Lookup { key, zone: zone.clone() };
+        // Not kept with the request: a token's claims, say, are known only from the access phase on.
+        cx.get::<Variables<S>>().computed(name, Arc::new(lookup), true).map_err(|p| p.at(1))?;
+        let at = At { span: d.span, line: d.line };
+        cx.get::<Pending<S>>().all.push((zone_name.to_string(), at, zone));
+        Ok(Lookups(PhantomData))
+    }
+}
+
+/// Connects variables with their zones, after the whole configuration was read. Returns the area's zones.
+///
+/// # Errors
+/// A zone that is not declared, or of another kind.
+pub fn connect<S: Session>(cx: &mut Cx) -> Result<Vec<Arc<Keyval>>, Problem> {
+    for (name, at, named) in cx.take::<Pending<S>>().all {
+        let found = zones::find_named::<S, Keyval>(cx, KIND, &name).map_err(|mut problem| {
+            problem.inner = Some(at);
+            problem.hint(format!("declare it: keyval_zone zone={name}:1m;"))
+        })?;
+        let _ = named.set(found.zone.clone());
+    }
+    Ok(cx.take::<Declared<S>>().all)
+}
+
+struct Lookup<S: Session> {
+    key: Template<S>,
+    zone: Named,
+}
+
+impl<S: Session> Compute<S> for Lookup<S> {
+    fn get(&self, s: &mut S, out: &mut Vec<u8>) -> bool {
+        let Some(zone) = self.zone.get() else { return false };
+        let key = self.key.eval(s);
+        zone.find(&key, base::clock::unix_millis(), |value| out.extend_from_slice(value.as_bytes())).is_some()
+    }
+}

@@ -1,0 +1,110 @@
+//! Inheritance: the input of each table at a level of blocks, merged with the enclosing levels.
+
+use conf_schema::{Block, Cx, Table};
+use std::any::Any;
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A table's input at a level, shared with inner blocks that add nothing.
+pub struct Level {
+    pub input: Box<dyn Any>,
+    /// The resolved plan of the table's type.
+    pub plan: Arc<dyn Any + Send + Sync>,
+    /// Level shared by all inner blocks without input, created on demand; `None`: this level.
+    silent: OnceCell<Option<Rc<Level>>>,
+}
+
+impl Level {
+    fn new(table: &Table, input: Box<dyn Any>) -> Rc<Level> {
+        let plan = (table.resolve)(&*input);
+        Rc::new(Level { input, plan, silent: OnceCell::new() })
+    }
+
+    fn of_silent(self: &Rc<Level>, table: &Table) -> Rc<Level> {
+        let inner = self.silent.get_or_init(|| {
+            // Directives that are not inherited must not leak in: compares with an input that inherits nothing.
+            let mut blank = (table.blank)();
+            (table.inherit)(&mut *blank, &*self.input);
+            let whole = (table.given)(&*blank).len() == (table.given)(&*self.input).len();
+            (!whole).then(|| Level::new(table, blank))
+        });
+        inner.as_ref().unwrap_or(self).clone()
+    }
+}
+
+/// Levels of a block, one per table with its index. `outer`: the enclosing block's; the outermost takes defaults.
+pub fn of(
+    tables: &[(Table, usize)],
+    cx: &mut Cx,
+    block: &mut Block<'_>,
+    outer: Option<&[Rc<Level>]>,
+) -> Vec<Rc<Level>> {
+    let level = |(i, (table, index)): (usize, &(Table, usize))| {
+        let own = block.take_any(*index);
+        match (outer.and_then(|outer| outer.get(i)), own) {
+            (Some(outer), None) => outer.of_silent(table),
+            (Some(outer), Some(mut own)) => {
+                (table.inherit)(&mut *own, &*outer.input);
+                Level::new(table, own)
+            }
+            (None, own) => {
+                let mut own = own.unwrap_or_else(|| (table.blank)());
+                (table.fill)(&mut *own, cx);
+                Level::new(table, own)
+            }
+        }
+    };
+    tables.iter().enumerate().map(level).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_schema::value::Flag;
+    use conf_schema::{Area, Contexts, Directive, Problem, Schema, Value, check, directives};
+    use conf_syntax::{FileId, parse};
+
+    #[derive(Clone)]
+    struct Own;
+
+    impl Value for Own {
+        const SYNTAX: &'static str = "";
+        const INHERITS: bool = false;
+        fn parse(_: &mut Cx, _: &Directive) -> Result<Self, Problem> {
+            Ok(Own)
+        }
+    }
+
+    directives! {
+        /// An inherited flag, and a mark that is not inherited.
+        pub struct Example from ExampleInput {
+            gzip: Flag = "off",
+            internal: Own,
+        }
+    }
+
+    #[test]
+    fn blocks_that_say_nothing_share_what_is_inherited() {
+        let text = b"location / { internal; gzip on; location /a { location /aa {} } location /b {} location /c { gzip off; } }";
+        let (items, mut cx) = (parse(FileId(0), text), Cx::default());
+        let schema = Schema::new(vec![Example::table("example", Area::Http)], "a test");
+        let mut root = check(&schema, &mut cx, &items, Contexts::server).root;
+        let tables = [(Example::table("example", Area::Http), 0)];
+        let outermost = of(&tables, &mut cx, &mut root, None);
+        let block = &mut root.children[0];
+        let outer = of(&tables, &mut cx, block, Some(&outermost));
+        let mut inner = |at: usize| of(&tables, &mut cx, &mut block.children[at], Some(&outer)).remove(0);
+        let (a, b, c) = (inner(0), inner(1), inner(2));
+        let aa = of(&tables, &mut cx, &mut block.children[0].children[0], Some(std::slice::from_ref(&a))).remove(0);
+        let said = |level: &Level| {
+            let plan = level.plan.downcast_ref::<Example>().expect("its plan");
+            (plan.gzip, plan.internal.is_some())
+        };
+        assert_eq!(said(&outermost[0]), (false, false));
+        assert_eq!(said(&outer[0]), (true, true));
+        assert_eq!([&a, &b, &aa].map(|level| said(level)), [(true, false); 3]);
+        assert_eq!(said(&c), (false, false));
+        assert!(Rc::ptr_eq(&a, &b) && Rc::ptr_eq(&a, &aa));
+    }
+}

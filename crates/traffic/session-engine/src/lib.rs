@@ -1,0 +1,42 @@
+//! Shared by the areas (http, stream, mail): variables, templates, regular expressions, maps, limits, access rules,
+//! logs, listeners, upstream groups and TLS as configured.
+//! Generic over the [`Session`] (request or connection), without dynamic dispatch; an area names its types once (`type
+//! Template = session_engine::Template<Request>`), so that they cannot mix.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
+pub mod access;
+pub mod background;
+pub mod first_bytes;
+pub mod forwarded;
+pub mod geo;
+pub mod geoip;
+pub mod geoip2;
+pub mod hosts;
+pub mod keyval;
+pub mod levels;
+pub mod limit_conn;
+pub mod listen;
+pub mod log;
+pub mod map;
+pub mod names;
+pub mod real_ip;
+pub mod regex;
+pub mod relay;
+pub mod session;
+pub mod sessions;
+pub mod split_clients;
+pub mod template;
+#[cfg(test)]
+mod testing;
+pub mod tls;
+pub mod upstreams;
+pub mod variable;
+pub mod zones;
+
+/// Version of nginx whose configuration language and behaviour apply.
+pub const NGINX_VERSION: &str = "1.31.4";
+
+pub use session::{Session, Slot};
+pub use template::Template;

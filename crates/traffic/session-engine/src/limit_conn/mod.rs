@@ -1,0 +1,217 @@
+//! limit_conn (nginx: `ngx_http_limit_conn_module`, `ngx_stream_limit_conn_module`): maximum concurrent sessions per
+//! key.
+
+#[cfg(test)]
+mod tests;
+
+use crate::zones::{self, Declared};
+use crate::{Session, Template};
+use conf_schema::value::List;
+use conf_schema::{Cx, Directive, Problem, Value, words};
+use metrics::{limit_conn as row, process};
+use observe::Level;
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
+
+words! {
+    pub enum LogLevel { Info = "info", Notice = "notice", Warn = "warn", Error = "error" }
+}
+
+const KIND: &str = "limit_conn";
+const KEY_BYTES_MAX: usize = 255;
+
+impl LogLevel {
+    pub fn level(self) -> Level {
+        match self {
+            LogLevel::Info => Level::Info,
+            LogLevel::Notice => Level::Notice,
+            LogLevel::Warn => Level::Warn,
+            LogLevel::Error => Level::Error,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Limit {
+    zone: String,
+    most: u32,
+}
+
+impl Value for Limit {
+    const SYNTAX: &'static str = "zone number";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let (Some(zone), Some(number)) = (d.args.first(), d.args.get(1)) else { return Err(Problem::invalid()) };
+        let text = number.text();
+        let most = text.parse::<u32>().ok().filter(|n| *n > 0);
+        let Some(most) = most else {
+            return Err(Problem::says(format!("invalid number of connections \"{text}\"")).at(1));
+        };
+        if most > 65_535 {
+            return Err(Problem::says("connection limit must be less 65536").at(1));
+        }
+        Ok(Limit { zone: zone.text().into_owned(), most })
+    }
+}
+
+/// `limit_conn_zone`; zones are found by name.
+pub struct Zone<S>(PhantomData<fn(&mut S)>);
+
+impl<S> Clone for Zone<S> {
+    fn clone(&self) -> Self {
+        Zone(PhantomData)
+    }
+}
+
+impl<S: Session> Value for Zone<S> {
+    const SYNTAX: &'static str = "key zone=name:size";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let key_text = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
+        let key = Template::<S>::compile(cx, d, &key_text).map_err(|p| p.at(0))?;
+        let word = d.args.get(1).map(|w| w.text().into_owned()).unwrap_or_default();
+        if !word.starts_with("zone=") {
+            return Err(Problem::says(format!("invalid parameter \"{word}\"")).at(1));
+        }
+        let (name, size) = zones::name_and_size(d, 1)?;
+        if name.is_empty() {
+            return Err(Problem::says("\"limit_conn_zone\" must have \"zone\" parameter"));
+        }
+        let state = zones::state(KIND, &name, size, &key_text, || Counts::new(&name, size));
+        zones::declare(cx, d, KIND, Declared { name, key, key_text, state })?;
+        Ok(Zone(PhantomData))
+    }
+}
+
+pub struct Counts {
+    entries_max: usize,
+    zone: metrics::Zone<row::Of>,
+    by_key: Mutex<HashMap<Box<[u8]>, u32>>,
+}
+
+impl Counts {
+    fn new(name: &str, size: u64) -> Counts {
+        // 64 bytes per entry with a short key, as in nginx.
+        let zone = metrics::Zone::named(&[name]);
+        Counts { entries_max: (size / 64) as usize, zone, by_key: Mutex::default() }
+    }
+    fn take(self: &Arc<Self>, key: &[u8], most: u32) -> Outcome {
+        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = by_key.len() >= self.entries_max;
+        match by_key.get_mut(key) {
+            Some(count) if *count >= most => return Outcome::Many,
+            Some(count) => *count += 1,
+            None if full => return Outcome::Full,
+            None => {
+                by_key.insert(key.into(), 1);
+            }
+        }
+        Outcome::Taken(Place { counts: self.clone(), key: key.into() })
+    }
+}
+
+enum Outcome {
+    Taken(Place),
+    Many,
+    Full,
+}
+
+/// One count of a session; released on drop.
+struct Place {
+    counts: Arc<Counts>,
+    key: Box<[u8]>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut by_key = self.counts.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = by_key.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                by_key.remove(&self.key);
+            }
+        }
+    }
+}
+
+/// Result of counting a session; dropping it frees its places.
+pub struct Counted {
+    pub status: &'static str,
+    #[allow(dead_code)]
+    places: Vec<Place>,
+}
+
+pub struct Check<S: Session> {
+    limits: Vec<(Arc<Declared<S, Counts>>, u32)>,
+    dry_run: bool,
+    level: Level,
+}
+
+pub enum Verdict {
+    /// No key had a value.
+    NotCounted,
+    Passed(Counted),
+    /// Above the limit; with `dry_run` the session continues.
+    Refused(Counted),
+}
+
+impl<S: Session> Check<S> {
+    /// Finds the zones of a block's limits. Fails on an unknown or repeated zone.
+    pub fn new(cx: &mut Cx, limits: &List<Limit>, dry_run: bool, level: LogLevel) -> Result<Self, Problem> {
+        let mut resolved: Vec<(Arc<Declared<S, Counts>>, u32)> = Vec::new();
+        for limit in &limits.0 {
+            let zone: Arc<Declared<S, Counts>> = zones::find(cx, KIND, &limit.zone)?;
+            if resolved.iter().any(|(known, _)| known.name == zone.name) {
+                return Err(Problem::says("\"limit_conn\" directive is duplicate"));
+            }
+            resolved.push((zone, limit.most));
+        }
+        Ok(Check { limits: resolved, dry_run, level: level.level() })
+    }
+    pub fn dry_run(&self) -> bool {
+        self.dry_run
+    }
+    /// Counts a session by all its limits, or by none.
+    pub fn count(&self, s: &mut S) -> Verdict {
+        let mut places = Vec::new();
+        let mut key = Vec::new();
+        let mut looked = false;
+        for (zone, most) in &self.limits {
+            key.clear();
+            zone.key.write(s, &mut key);
+            if key.is_empty() {
+                continue;
+            }
+            if key.len() > KEY_BYTES_MAX {
+                let (name, shown) = (String::from_utf8_lossy(&zone.key_text), String::from_utf8_lossy(&key));
+                s.log(
+                    Level::Error,
+                    format_args!("the value of the \"{name}\" key is more than 255 bytes: \"{shown}\""),
+                );
+                continue;
+            }
+            looked = true;
+            match zone.state.take(&key, *most) {
+                Outcome::Taken(place) => {
+                    zone.state.zone.up_at(row::REQUESTS, 0);
+                    places.push(place);
+                }
+                outcome => {
+                    if matches!(outcome, Outcome::Many) {
+                        let dry = if self.dry_run { ", dry run," } else { "" };
+                        s.log(self.level, format_args!("limiting connections{dry} by zone \"{}\"", zone.name));
+                    }
+                    let (status, verdict) = if self.dry_run { ("REJECTED_DRY_RUN", 2) } else { ("REJECTED", 1) };
+                    zone.state.zone.up_at(row::REQUESTS, verdict);
+                    process::LIMIT_CONN.up_at(verdict);
+                    return Verdict::Refused(Counted { status, places: Vec::new() });
+                }
+            }
+        }
+        if !looked {
+            return Verdict::NotCounted;
+        }
+        process::LIMIT_CONN.up_at(0);
+        Verdict::Passed(Counted { status: "PASSED", places })
+    }
+}

@@ -1,0 +1,195 @@
+//! Regular expressions in nginx's dialect (PCRE2 with JIT), with a match limit.
+
+use pcre2::bytes::{CaptureLocations, Regex, RegexBuilder};
+
+use crate::Session;
+use crate::variable::{VarId, Variables};
+use conf_schema::{Cx, Problem};
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// Match steps at most: `(a+)+$` must not block a thread. Exceeding it is an error, so that expensive input cannot pass
+/// an access rule.
+pub const MATCH_STEPS_MAX: u32 = 1_000_000;
+
+/// A failed match, with nginx's message, which names the pattern's file and line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchFailed(pub String);
+
+/// Compiled patterns of a configuration by text and case sensitivity; servers share many.
+#[derive(Default)]
+struct Compiled(HashMap<(Box<[u8]>, bool), Arc<Regex>>);
+
+/// A compiled pattern; named groups set variables.
+pub struct Pattern<S> {
+    regex: Arc<Regex>,
+    text: Box<[u8]>,
+    /// `FILE:LINE` in the configuration; empty for patterns of requests.
+    place: Box<str>,
+    /// Group number and variable of every named group.
+    names: Vec<(usize, VarId)>,
+    of: PhantomData<fn(&mut S)>,
+}
+
+impl<S> std::fmt::Debug for Pattern<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "/{}/", String::from_utf8_lossy(&self.text))
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Captures {
+    pub subject: Vec<u8>,
+    /// Start and end of each group; group 0 is the whole match. `u32::MAX` marks an unused group.
+    pub groups: Vec<(u32, u32)>,
+}
+
+impl Captures {
+    pub fn get(&self, group: usize) -> Option<&[u8]> {
+        let (start, end) = *self.groups.get(group)?;
+        self.subject.get(start as usize..end as usize)
+    }
+    pub fn clear(&mut self) {
+        self.groups.clear();
+        self.subject.clear();
+    }
+}
+
+impl<S: Session> Pattern<S> {
+    /// Compiles a pattern of a request (SSI); returns its named groups.
+    pub fn at_run_time(text: &[u8]) -> Result<(Self, Vec<(usize, String)>), String> {
+        let limited = format!("(*LIMIT_MATCH={MATCH_STEPS_MAX}){}", String::from_utf8_lossy(text));
+        let regex = RegexBuilder::new().jit_if_available(true).build(&limited).map_err(|e| e.to_string())?;
+        let names = regex.capture_names().iter().enumerate();
+        let names = names.filter_map(|(group, name)| Some((group, name.clone()?))).collect();
+        let regex = Arc::new(regex);
+        Ok((Pattern { regex, text: text.into(), place: Box::default(), names: Vec::new(), of: PhantomData }, names))
+    }
+    /// Compiles a pattern and declares its named groups' variables; fails with nginx's message.
+    pub fn new(cx: &mut Cx, text: &[u8], caseless: bool) -> Result<Self, Problem> {
+        let key = (Box::from(text), caseless);
+        if let Some(known) = cx.get::<Compiled>().0.get(&key).cloned() {
+            return Pattern::of(cx, known, text);
+        }
+        let shown = String::from_utf8_lossy(text).into_owned();
+        let limited = format!("(*LIMIT_MATCH={MATCH_STEPS_MAX}){shown}");
+        let regex = RegexBuilder::new().caseless(caseless).jit_if_available(true).build(&limited).map_err(|e| {
+            let words = e.to_string();
+            let words = words.split(": ").last().unwrap_or("error").to_string();
+            let at = e.offset().map_or(0, |o| o.saturating_sub(limited.len() - shown.len()));
+            let rest = shown.get(at..).unwrap_or("");
+            if rest.is_empty() {
+                Problem::says(format!("pcre2_compile() failed: {words} in \"{shown}\""))
+            } else {
+                Problem::says(format!("pcre2_compile() failed: {words} in \"{shown}\" at \"{rest}\""))
+            }
+        })?;
+        let regex = Arc::new(regex);
+        cx.get::<Compiled>().0.insert(key, regex.clone());
+        Pattern::of(cx, regex, text)
+    }
+    /// Returns the pattern for this position of the configuration, with the variables of its named groups.
+    fn of(cx: &mut Cx, regex: Arc<Regex>, text: &[u8]) -> Result<Self, Problem> {
+        let place = cx.place().into_boxed_str();
+        let variables = cx.get::<Variables<S>>();
+        let mut names = Vec::new();
+        for (group, name) in regex.capture_names().iter().enumerate() {
+            if let Some(name) = name {
+                names.push((group, variables.group(name)?));
+            }
+        }
+        Ok(Pattern { regex, text: text.into(), place, names, of: PhantomData })
+    }
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+    pub fn groups(&self) -> usize {
+        self.regex.captures_len() - 1
+    }
+    /// Matches without captures. Fails beyond the limit.
+    pub fn is_match(&self, subject: &[u8]) -> Result<bool, MatchFailed> {
+        self.regex.is_match(subject).map_err(|e| self.failed(subject, &e))
+    }
+    /// Matches with captures. Fails beyond the limit.
+    pub fn captures(&self, subject: &[u8], into: &mut Captures) -> Result<bool, MatchFailed> {
+        let mut places: CaptureLocations = self.regex.capture_locations();
+        if self.regex.captures_read(&mut places, subject).map_err(|e| self.failed(subject, &e))?.is_none() {
+            return Ok(false);
+        }
+        into.subject.clear();
+        into.subject.extend_from_slice(subject);
+        into.groups.clear();
+        into.groups.extend((0..places.len()).map(|i| match places.get(i) {
+            Some((start, end)) => (start as u32, end as u32),
+            None => (u32::MAX, u32::MAX),
+        }));
+        Ok(true)
+    }
+    /// Matches for a session and sets `$1`... and named groups. Fails, logged, beyond the limit.
+    pub fn run(&self, r: &mut S, subject: &[u8]) -> Result<bool, MatchFailed> {
+        self.try_run(r, subject).inspect_err(|MatchFailed(words)| r.log(observe::Level::Error, format_args!("{words}")))
+    }
+    fn try_run(&self, r: &mut S, subject: &[u8]) -> Result<bool, MatchFailed> {
+        // Skips captures that no variable refers to.
+        if self.names.is_empty() && (self.groups() == 0 || !r.groups_used()) {
+            let matched = self.is_match(subject)?;
+            if matched {
+                r.captures().clear();
+            }
+            return Ok(matched);
+        }
+        if !self.is_match(subject)? {
+            // Most patterns of locations do not match, which is cheaper to detect without captures.
+            return Ok(false);
+        }
+        let mut captures = std::mem::take(r.captures());
+        let matched = self.captures(subject, &mut captures);
+        if matched == Ok(true) {
+            for (group, id) in &self.names {
+                r.set_slot(*id, captures.get(*group).unwrap_or(b"").into());
+            }
+        }
+        *r.captures() = captures;
+        matched
+    }
+    #[cold]
+    fn failed(&self, subject: &[u8], e: &pcre2::Error) -> MatchFailed {
+        let (subject, pattern) = (String::from_utf8_lossy(subject), String::from_utf8_lossy(&self.text));
+        let place = if self.place.is_empty() { String::new() } else { format!(" in {}", self.place) };
+        MatchFailed(format!("pcre2_match() failed: {} on \"{subject}\" using \"{pattern}\"{place}", e.code()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_patterns_are_compiled_once() {
+        let mut cx = Cx::default();
+        let mut pattern =
+            |text: &[u8], caseless| Pattern::<crate::testing::Nobody>::new(&mut cx, text, caseless).expect("a pattern");
+        let (one, other, caseless) =
+            (pattern(b"^/(?<a>x)$", false), pattern(b"^/(?<a>x)$", false), pattern(b"^/(?<a>x)$", true));
+        assert!(Arc::ptr_eq(&one.regex, &other.regex) && !Arc::ptr_eq(&one.regex, &caseless.regex));
+        assert_eq!(one.names, other.names, "each sets its variables");
+        assert_eq!([&one, &caseless].map(|p| p.is_match(b"/X")), [Ok(false), Ok(true)]);
+    }
+
+    #[test]
+    fn a_pattern_that_explodes_is_cut_off() {
+        let (pattern, _) = Pattern::<crate::testing::Nobody>::at_run_time(br"^(a+)+$").expect("a pattern");
+        assert_eq!(pattern.is_match(b"aaaa"), Ok(true));
+        assert_eq!(pattern.is_match(b"b"), Ok(false));
+        // 2^60 ways to fail: without a limit this test would not end.
+        let subject = [&[b'a'; 60][..], b"!"].concat();
+        let MatchFailed(words) = pattern.is_match(&subject).expect_err("neither a match nor none");
+        // PCRE2_ERROR_MATCHLIMIT
+        assert!(
+            words.starts_with("pcre2_match() failed: -47 on \"aaaa") && words.contains("using \"^(a+)+$\""),
+            "{words}"
+        );
+        assert!(pattern.captures(&subject, &mut Captures::default()).is_err());
+    }
+}

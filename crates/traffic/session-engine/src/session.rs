@@ -1,0 +1,76 @@
+//! Interface of sessions for variables, templates, rules and logs.
+
+use crate::forwarded::Trusted;
+use crate::regex::Captures;
+use crate::variable::VarId;
+use observe::{ErrorLog, Level};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+#[derive(Clone, Debug, Default)]
+pub enum Slot {
+    #[default]
+    Unset,
+    /// Computed, without a value.
+    Missing,
+    Value(Box<[u8]>),
+}
+
+impl Slot {
+    #[inline]
+    pub fn read(&self, out: &mut Vec<u8>) -> Option<bool> {
+        match self {
+            Slot::Unset => None,
+            Slot::Missing => Some(false),
+            Slot::Value(value) => {
+                out.extend_from_slice(value);
+                Some(true)
+            }
+        }
+    }
+    pub fn write(slots: &mut Vec<Slot>, slot: u32, value: Slot) {
+        let slot = slot as usize;
+        if slots.len() <= slot {
+            slots.resize(slot + 1, Slot::Unset);
+        }
+        if let Some(place) = slots.get_mut(slot) {
+            *place = value;
+        }
+    }
+}
+
+/// The subject of variables and templates: a request, a TCP or UDP session.
+pub trait Session: Sized + 'static {
+    /// Built-in log format: name and text.
+    const LOG_FORMAT: Option<(&'static str, &'static str)>;
+    /// Sessions may come from proxies that name the client in a header (`proxy` of a `geo` block).
+    const FORWARDED: bool;
+
+    /// Appends a variable's value; `false` if there is none.
+    fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool;
+    /// Appends the value of a slot; `None` if nothing is stored.
+    fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool>;
+    fn write_slot(&mut self, slot: u32, value: Slot);
+    fn set_slot(&mut self, id: VarId, value: Box<[u8]>);
+    fn captures(&mut self) -> &mut Captures;
+    /// Tells whether a template of the plan uses captures of the last match (`$1`).
+    fn groups_used(&self) -> bool;
+    /// Returns the client's address for access rules; `None`: a UNIX-domain socket.
+    fn peer(&self) -> Option<SocketAddr>;
+    /// Returns the client named by trusted proxies; `None`: the client itself.
+    fn forwarded_for(&self, peer: Option<SocketAddr>, proxies: &[Trusted], recursive: bool) -> Option<SocketAddr> {
+        let _ = (peer, proxies, recursive);
+        None
+    }
+    /// Checks whether a log with variables in its name may be opened; logs the reason if not.
+    fn may_open_log(&mut self) -> bool {
+        true
+    }
+    /// Returns the TLS properties; `None` in cleartext.
+    fn tls(&self) -> Option<&tls::Facts> {
+        None
+    }
+    fn error_log(&self) -> &Arc<ErrorLog>;
+    /// Writes to the error log, with the session's details.
+    fn log(&self, level: Level, words: std::fmt::Arguments<'_>);
+}

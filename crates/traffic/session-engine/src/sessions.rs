@@ -1,0 +1,84 @@
+//! Sessions of a worker thread in any area: counting, and termination.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// `worker_shutdown_timeout` elapsed.
+    Timeout,
+    /// The worker ends, and the session has no further events.
+    Shutdown,
+}
+
+#[derive(Default)]
+pub struct Control {
+    closed: Cell<Option<Cause>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Control {
+    fn close(&self, cause: Cause) {
+        self.closed.set(Some(cause));
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+    /// Ready once the session must end.
+    pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<Cause> {
+        if let Some(cause) = self.closed.get() {
+            return Poll::Ready(cause);
+        }
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+    /// Runs a session's work; an error is the cause of its early end.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Cause> {
+        let mut work = pin!(work);
+        poll_fn(|cx| match self.poll_closed(cx) {
+            Poll::Ready(cause) => Poll::Ready(Err(cause)),
+            Poll::Pending => work.as_mut().poll(cx).map(Ok),
+        })
+        .await
+    }
+}
+
+#[derive(Default)]
+pub struct Sessions(RefCell<HashMap<u64, Rc<Control>>>);
+
+impl Sessions {
+    pub fn count(&self) -> usize {
+        self.0.borrow().len()
+    }
+    pub fn place(self: &Rc<Self>, number: u64) -> Place {
+        let control = Rc::<Control>::default();
+        self.0.borrow_mut().insert(number, control.clone());
+        Place { sessions: self.clone(), number, control }
+    }
+    pub fn close(&self, cause: Cause, which: impl Fn(u64) -> bool) {
+        let due: Vec<_> = self.0.borrow().iter().filter(|(n, _)| which(**n)).map(|(_, c)| c.clone()).collect();
+        for control in due {
+            control.close(cause);
+        }
+    }
+}
+
+/// Registration of a session; removed on drop.
+pub struct Place {
+    sessions: Rc<Sessions>,
+    number: u64,
+    pub control: Rc<Control>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.sessions.0.borrow_mut().remove(&self.number);
+    }
+}

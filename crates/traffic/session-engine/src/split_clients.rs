@@ -1,0 +1,152 @@
+//! split_clients (nginx: `ngx_http_split_clients_module` and the stream module): variables by share of clients, with
+//! nginx's hash, so that migrated clients keep their share.
+
+use crate::variable::{Compute, Variables};
+use crate::{Session, Template};
+use conf_schema::{Cx, Directive, Problem, Value};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A `split_clients` block; the variable holds its shares.
+pub struct Splits<S>(PhantomData<fn(&mut S)>);
+
+impl<S> Clone for Splits<S> {
+    fn clone(&self) -> Self {
+        Splits(PhantomData)
+    }
+}
+
+impl<S: Session> Value for Splits<S> {
+    const SYNTAX: &'static str = "string $variable { ... }";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let (Some(source), Some(target)) = (d.args.first(), d.args.get(1)) else { return Err(Problem::invalid()) };
+        let source = Template::compile(cx, d, &source.bytes).map_err(|p| p.at(0))?;
+        let name = target.text().into_owned();
+        let Some(name) = name.strip_prefix('$').filter(|n| !n.is_empty()) else {
+            return Err(Problem::says(format!("invalid variable name \"{name}\"")).at(1).hint("it begins with \"$\""));
+        };
+        let shares = shares(d)?;
+        cx.get::<Variables<S>>().computed(name, Arc::new(Split { source, shares }), false).map_err(|p| p.at(1))?;
+        Ok(Splits(PhantomData))
+    }
+}
+
+/// 100 % in hundredths of a percent.
+const WHOLE: u32 = 10_000;
+
+/// Parses the shares: each with its upper hash bound, or 0 for the rest.
+fn shares(d: &Directive) -> Result<Vec<(u32, Box<[u8]>)>, Problem> {
+    let mut shares = Vec::new();
+    let (mut sum, mut last) = (0u32, 0u32);
+    for line in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+        let text = line.name.text();
+        let value = line.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
+        let part = match text.strip_suffix('%').and_then(hundredths) {
+            Some(part) => part,
+            None if text == "*" => 0,
+            None => return Err(Problem::says(format!("invalid percent value \"{text}\"")).on(line)),
+        };
+        sum = if part == 0 { WHOLE } else { sum + part };
+        if sum > WHOLE {
+            return Err(Problem::says("percent total is greater than 100%"));
+        }
+        let end = if sum == WHOLE {
+            0
+        } else {
+            last = last.wrapping_add((u64::from(part) * 0xffff_ffff / u64::from(WHOLE)) as u32);
+            last
+        };
+        shares.push((end, value.into()));
+    }
+    Ok(shares)
+}
+
+/// Parses `12.5` as 1250: at most two decimals, above 0 and at most 100.
+fn hundredths(text: &str) -> Option<u32> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |t: &str| t.bytes().all(|c| c.is_ascii_digit());
+    if whole.is_empty() && fraction.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 2 {
+        return None;
+    }
+    let whole: u32 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let fraction: u32 = format!("{fraction:0<2}").parse().ok()?;
+    let value = whole.checked_mul(100)?.checked_add(fraction)?;
+    (value > 0).then_some(value.min(WHOLE + 1))
+}
+
+struct Split<S> {
+    source: Template<S>,
+    shares: Vec<(u32, Box<[u8]>)>,
+}
+
+impl<S: Session> Compute<S> for Split<S> {
+    fn get(&self, r: &mut S, out: &mut Vec<u8>) -> bool {
+        let hash = murmur2(&self.source.eval(r));
+        if let Some((_, value)) = self.shares.iter().find(|(end, _)| hash < *end || *end == 0) {
+            out.extend_from_slice(value);
+        }
+        true
+    }
+}
+
+/// MurmurHash2 with nginx's seed, the length.
+fn murmur2(data: &[u8]) -> u32 {
+    const M: u32 = 0x5bd1_e995;
+    let mut hash = data.len() as u32;
+    let (words, rest) = data.as_chunks::<4>();
+    for word in words {
+        let mut k = u32::from_le_bytes(*word).wrapping_mul(M);
+        k = (k ^ k >> 24).wrapping_mul(M);
+        hash = hash.wrapping_mul(M) ^ k;
+    }
+    if !rest.is_empty() {
+        for (index, byte) in rest.iter().enumerate() {
+            hash ^= u32::from(*byte) << (8 * index);
+        }
+        hash = hash.wrapping_mul(M);
+    }
+    hash = (hash ^ hash >> 13).wrapping_mul(M);
+    hash ^ hash >> 15
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_syntax::{FileId, Item, parse};
+
+    fn read(body: &str) -> Result<Vec<(u32, Box<[u8]>)>, String> {
+        let items = parse(FileId(0), format!("split_clients $x $y {{ {body} }}").as_bytes());
+        let Some(Item::Directive(d)) = items.into_iter().next() else { panic!("no block") };
+        shares(&d).map_err(|p| format!("{:?}", p.words))
+    }
+
+    #[test]
+    fn percents() {
+        for (text, want) in
+            [("0.5", Some(50)), ("51.2", Some(5120)), ("100", Some(10_000)), ("0.01", Some(1)), (".5", Some(50))]
+        {
+            assert_eq!(hundredths(text), want, "{text}");
+        }
+        for wrong in ["", ".", "0", "0.001", "x", "-1", "1x"] {
+            assert_eq!(hundredths(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shares_of_the_whole() {
+        let ends: Vec<u32> = read("50% a; 25.5% b; * c;").expect("parses").into_iter().map(|(end, _)| end).collect();
+        assert_eq!(ends, [2_147_483_647, 3_242_700_307, 0]);
+        assert_eq!(read("50% a; 50% b;").expect("parses")[1].0, 0);
+        assert!(read("60% a; 50% b;").expect_err("too much").contains("percent total is greater than 100%"));
+        assert!(read("60 a;").expect_err("no percent").contains("invalid percent value \\\"60\\\""));
+    }
+
+    /// Results of the reference implementation with the length as the seed.
+    #[test]
+    fn the_hash_is_murmur_2() {
+        assert_eq!(murmur2(b""), 0);
+        let spread: std::collections::HashSet<u32> = (0..1000u32).map(|i| murmur2(&i.to_le_bytes()) >> 22).collect();
+        assert!(spread.len() > 500, "{}", spread.len());
+    }
+}

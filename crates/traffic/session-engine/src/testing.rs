@@ -1,0 +1,46 @@
+//! A session for tests, without variables and peer.
+
+use crate::regex::Captures;
+use crate::variable::VarId;
+use crate::{Session, Slot};
+use observe::{ErrorLog, Level};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+#[derive(Default)]
+pub struct Nobody {
+    captures: Captures,
+    slots: Vec<Slot>,
+    log: Option<Arc<ErrorLog>>,
+}
+
+impl Session for Nobody {
+    const LOG_FORMAT: Option<(&'static str, &'static str)> = Some(("combined", "$remote_addr"));
+    const FORWARDED: bool = true;
+
+    fn variable(&mut self, _: VarId, _: &mut Vec<u8>) -> bool {
+        false
+    }
+    fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
+        self.slots.get(slot as usize)?.read(out)
+    }
+    fn write_slot(&mut self, slot: u32, value: Slot) {
+        Slot::write(&mut self.slots, slot, value);
+    }
+    fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
+        self.write_slot(id.0, Slot::Value(value));
+    }
+    fn captures(&mut self) -> &mut Captures {
+        &mut self.captures
+    }
+    fn groups_used(&self) -> bool {
+        true
+    }
+    fn peer(&self) -> Option<SocketAddr> {
+        None
+    }
+    fn error_log(&self) -> &Arc<ErrorLog> {
+        self.log.as_ref().expect("a test that logs has a log")
+    }
+    fn log(&self, _: Level, _: std::fmt::Arguments<'_>) {}
+}

@@ -1,0 +1,186 @@
+//! Certificates by variables: loaded per connection, optionally cached (nginx: `ngx_ssl_connection_certificate`,
+//! `ngx_ssl_cache_connection_fetch`).
+
+use super::files::{pem, sentence, stored, unavailable};
+use super::values::{CacheOf, Passwords, Pem};
+use crate::{Session, Template};
+use base::clock;
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use tls::certs::{KeyPair, LoadError};
+
+/// Longest certificate or key file in octets.
+const FILE_MAX: u64 = 1 << 20;
+
+/// Identifies a version of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    modified: i64,
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let found = std::fs::metadata(path).ok()?;
+    Some(Stamp { inode: found.ino(), modified: found.mtime() })
+}
+
+#[derive(Debug)]
+struct Kept {
+    pair: KeyPair,
+    /// Of certificate and key file; `None` for `data:`.
+    stamps: [Option<Stamp>; 2],
+    checked: i64,
+    used: i64,
+    /// Sequence number of uses, to order those of one second.
+    turn: u64,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_id: HashMap<Id, Kept>,
+    turn: u64,
+}
+
+struct Loaded {
+    pair: KeyPair,
+    encrypted: bool,
+}
+
+/// Absolute names of certificate and key.
+type Id = (Vec<u8>, Vec<u8>);
+
+#[derive(Debug)]
+pub struct CertificateCache {
+    /// Certificates and keys, counted together as in nginx.
+    pub max: usize,
+    /// Seconds without use until removal, and between checks of the file.
+    pub inactive: u64,
+    pub valid: u64,
+    kept: Mutex<Entries>,
+}
+
+impl CertificateCache {
+    pub fn new(max: usize, inactive: u64, valid: u64) -> CertificateCache {
+        CertificateCache { max, inactive, valid, kept: Mutex::default() }
+    }
+
+    fn get(&self, id: Id, load: impl FnOnce() -> Result<Loaded, String>) -> Result<KeyPair, String> {
+        let now = clock::unix_seconds();
+        let within = |seconds: u64, since: i64| now.saturating_sub(since) <= i64::try_from(seconds).unwrap_or(i64::MAX);
+        let mut entries = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.turn += 1;
+        let Entries { by_id: kept, turn } = &mut *entries;
+        let turn = *turn;
+        if let Some(entry) = kept.get_mut(&id) {
+            let fresh = within(self.valid, entry.checked) || entry.stamps == [None, None] || {
+                entry.checked = now;
+                entry.stamps == stamps(&id)
+            };
+            if fresh {
+                (entry.used, entry.turn) = (now, turn);
+                return Ok(entry.pair.clone());
+            }
+            kept.remove(&id);
+        }
+        let stamps = stamps(&id);
+        let Loaded { pair, encrypted } = load()?;
+        // Encrypted keys need their password every time.
+        if encrypted {
+            return Ok(pair);
+        }
+        kept.retain(|_, entry| within(self.inactive, entry.used));
+        // An entry is a certificate and a key.
+        while !kept.is_empty() && 2 * kept.len() + 2 > self.max {
+            let oldest = kept.iter().min_by_key(|(_, entry)| entry.turn).map(|(id, _)| id.clone());
+            let Some(oldest) = oldest else { break };
+            kept.remove(&oldest);
+        }
+        kept.insert(id, Kept { pair: pair.clone(), stamps, checked: now, used: now, turn });
+        Ok(pair)
+    }
+}
+
+fn stamps((certificate, key): &Id) -> [Option<Stamp>; 2] {
+    [certificate, key]
+        .map(|word| if word.starts_with(b"data:") { None } else { stamp(Path::new(&*String::from_utf8_lossy(word))) })
+}
+
+pub struct Dynamic<S> {
+    certificate: Template<S>,
+    key: Template<S>,
+    passwords: Passwords,
+    conf_prefix: PathBuf,
+    cache: CacheOf,
+}
+
+impl<S: Session> Dynamic<S> {
+    pub fn new(
+        certificate: &Pem<S>,
+        key: &Pem<S>,
+        passwords: Option<&Passwords>,
+        cache: &CacheOf,
+        conf_prefix: &Path,
+    ) -> Self {
+        Dynamic {
+            certificate: certificate.template.clone(),
+            key: key.template.clone(),
+            passwords: passwords.cloned().unwrap_or_default(),
+            conf_prefix: conf_prefix.to_path_buf(),
+            cache: cache.clone(),
+        }
+    }
+
+    /// Certificate for a session; `None` for an empty name. Fails with nginx's error log message.
+    pub fn load(&self, r: &mut S) -> Result<Option<KeyPair>, String> {
+        let certificate = self.full(self.certificate.eval(r));
+        let key = self.key.eval(r);
+        let key = self.full(stored(&String::from_utf8_lossy(&key)).as_bytes().to_vec());
+        if certificate.is_empty() {
+            return Ok(None);
+        }
+        let read = || self.read(&certificate, &key);
+        match &self.cache {
+            CacheOf::Off => read().map(|loaded| loaded.pair),
+            CacheOf::On(cache) => cache.get((certificate.clone(), key.clone()), read),
+        }
+        .map(Some)
+    }
+
+    /// Makes a name absolute.
+    fn full(&self, word: Vec<u8>) -> Vec<u8> {
+        if word.is_empty() || word.starts_with(b"/") || unavailable(&String::from_utf8_lossy(&word)).is_some() {
+            return word;
+        }
+        if word.starts_with(b"data:") {
+            return word;
+        }
+        self.conf_prefix.join(&*String::from_utf8_lossy(&word)).into_os_string().into_encoded_bytes()
+    }
+
+    fn read(&self, certificate: &[u8], key: &[u8]) -> Result<Loaded, String> {
+        let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+        let (c, k) = (text(certificate), text(key));
+        let file = |path: &str| {
+            let found = std::fs::metadata(path)?;
+            if !found.is_file() || found.len() > FILE_MAX {
+                return Err(std::io::Error::from_raw_os_error(EINVAL));
+            }
+            std::fs::read(path).map(Arc::from)
+        };
+        let chain = pem(&c, file).map_err(|why| format!("cannot load certificate \"{c}\": {why}"))?;
+        if let Some(why) = unavailable(&k) {
+            return Err(why);
+        }
+        let key = pem(&k, file).map_err(|why| format!("cannot load certificate key \"{k}\": {why}"))?;
+        let encrypted = tls::key::is_encrypted(&key);
+        let pair = KeyPair::load(&chain, &key, &self.passwords.0).map_err(|why| match why {
+            LoadError::Mismatch => format!("SSL_use_PrivateKey(\"{k}\") failed (SSL: error:05800074:x509 certificate routines::key values mismatch)"),
+            why => sentence(&why, &c, &k),
+        })?;
+        Ok(Loaded { pair, encrypted })
+    }
+}
+
+const EINVAL: i32 = 22;

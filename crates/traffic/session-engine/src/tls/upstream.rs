@@ -1,0 +1,200 @@
+//! TLS towards upstream servers: a location's settings under any prefix.
+
+use super::values::{CacheOf, Passwords, Pem, TlsProtocols};
+use super::{Command, Commanded, Dynamic, authorities, clock, crls, key_pair};
+use crate::{Session, Template};
+use conf_schema::value::Text;
+use conf_schema::{Complaint, Cx, Level, Problem};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, LazyLock};
+use tls::certs::KeyPair;
+use tls::{ClientRules, ClientSettings, Target, TlsError, TlsStream};
+
+pub struct Said<'a, S> {
+    pub prefix: &'static str,
+    pub certificate: Option<&'a Pem<S>>,
+    pub certificate_key: Option<&'a Pem<S>>,
+    pub certificate_cache: &'a CacheOf,
+    pub ciphers: &'a Text,
+    pub conf_command: &'a [Command],
+    pub crl: Option<&'a Text>,
+    pub name: Option<&'a Template<S>>,
+    pub password_file: Option<&'a Passwords>,
+    pub protocols: TlsProtocols,
+    pub server_name: bool,
+    pub session_reuse: bool,
+    pub trusted_certificate: Option<&'a Text>,
+    pub verify: bool,
+    pub verify_depth: u64,
+    /// Offered ALPN protocols, by preference; none: no ALPN.
+    pub alpn: &'static [&'static str],
+}
+
+/// TLS of a location's upstream connections.
+pub struct UpstreamTls<S> {
+    rules: Arc<ClientRules>,
+    /// `None`: the requested host.
+    name: Option<Template<S>>,
+    send_name: bool,
+    dynamic: Option<Dynamic<S>>,
+}
+
+/// Rules by settings: equal locations share them and their sessions.
+#[derive(Default)]
+struct Built(HashMap<String, Arc<ClientRules>>);
+
+fn word(text: Option<&Text>) -> Option<String> {
+    text.map(|t| t.str().into_owned()).filter(|t| !t.is_empty())
+}
+
+impl<S: Session> Said<'_, S> {
+    /// Key of the rules: equal keys have equal rules.
+    fn key(&self) -> String {
+        let pem = |p: Option<&Pem<S>>| p.map(|p| p.text.clone());
+        let commands: Vec<(&str, &str)> = self.conf_command.iter().map(|c| (&*c.name, &*c.value)).collect();
+        format!(
+            "{:?}",
+            (
+                (pem(self.certificate), pem(self.certificate_key), self.password_file),
+                (self.ciphers, commands, self.crl, self.protocols),
+                (self.session_reuse, self.trusted_certificate, self.verify, self.verify_depth, self.alpn),
+            )
+        )
+    }
+
+    /// Builds the settings; fails with nginx's message.
+    pub fn build(&self, cx: &mut Cx) -> Result<UpstreamTls<S>, Problem> {
+        let prefix = self.prefix;
+        let (mut fixed, mut dynamic) = (None, None);
+        if let Some(certificate) = self.certificate.filter(|c| !c.text.is_empty()) {
+            let Some(key) = self.certificate_key else {
+                let text =
+                    format!("no \"{prefix}_certificate_key\" is defined for certificate \"{}\"", certificate.text);
+                return Err(Problem::says(text));
+            };
+            if certificate.is_dynamic() || key.is_dynamic() {
+                let cache = self.certificate_cache;
+                dynamic = Some(Dynamic::new(certificate, key, self.password_file, cache, &cx.conf_prefix));
+            } else {
+                fixed = Some((certificate, key));
+            }
+        }
+        let trusted = word(self.trusted_certificate);
+        if self.verify && trusted.is_none() {
+            return Err(Problem::says(format!("no {prefix}_trusted_certificate for {prefix}_verify")));
+        }
+        let key = self.key();
+        let known = cx.get::<Built>().0.get(&key).cloned();
+        let rules = match known {
+            Some(rules) => rules,
+            None => {
+                let rules = self.rules(cx, fixed, trusted)?;
+                cx.get::<Built>().0.insert(key, Arc::clone(&rules));
+                rules
+            }
+        };
+        Ok(UpstreamTls { rules, name: self.name.cloned(), send_name: self.server_name, dynamic })
+    }
+
+    fn rules(
+        &self,
+        cx: &mut Cx,
+        certificate: Option<(&Pem<S>, &Pem<S>)>,
+        trusted: Option<String>,
+    ) -> Result<Arc<ClientRules>, Problem> {
+        let commanded = Commanded::<S>::read(cx, self.conf_command)?;
+        let mut settings = ClientSettings {
+            prefix: self.prefix,
+            protocols: self.protocols.settings(),
+            ciphers: commanded.ciphers.unwrap_or_else(|| self.ciphers.str().into_owned()),
+            ciphersuites: commanded.ciphersuites,
+            groups: commanded.groups.unwrap_or_else(|| "auto".into()),
+            verify: self.verify,
+            verify_depth: u32::try_from(self.verify_depth).unwrap_or(u32::MAX),
+            session_reuse: self.session_reuse,
+            alpn: self.alpn.iter().map(|name| name.as_bytes().to_vec()).collect(),
+            ..ClientSettings::default()
+        };
+        settings.protocols.tls12 = commanded.tls12.unwrap_or(settings.protocols.tls12);
+        settings.protocols.tls13 = commanded.tls13.unwrap_or(settings.protocols.tls13);
+        if let Some((certificate, key)) = certificate {
+            settings.certificate = Some(key_pair(cx, certificate, key, self.password_file)?);
+        }
+        if let (Some(certificate), Some(key)) = (&commanded.certificate, &commanded.key) {
+            settings.certificate = Some(key_pair(cx, certificate, key, self.password_file)?);
+        }
+        if self.verify {
+            if let Some(file) = trusted {
+                let of = format!("{}_trusted_certificate", self.prefix);
+                settings.trusted = authorities(cx, &file).map_err(|p| p.of(of))?;
+            }
+            if let Some(file) = word(self.crl) {
+                settings.revocations = crls(cx, &file)?;
+            }
+        }
+        let mut warnings = Vec::new();
+        let rules = ClientRules::build(&settings, &clock(), &mut warnings).map_err(Problem::says)?;
+        for text in warnings {
+            let complaint = Complaint { level: Level::Warn, ..Complaint::emerg(text) };
+            if !cx.warnings.contains(&complaint) {
+                cx.warnings.push(complaint);
+            }
+        }
+        Ok(rules)
+    }
+}
+
+pub struct Wanted {
+    target: Target,
+    certificate: Option<KeyPair>,
+    rules: Arc<ClientRules>,
+}
+
+impl<S: Session> UpstreamTls<S> {
+    /// Requirements of a session's connection. `host`: of the URL; `peer`: server's address. Fails when a certificate
+    /// cannot be loaded.
+    pub fn wanted(&self, r: &mut S, host: &str, peer: String) -> Result<Wanted, String> {
+        let name = match &self.name {
+            Some(template) => String::from_utf8_lossy(&template.eval(r)).into_owned(),
+            None => host.to_string(),
+        };
+        // Strips the port, and an address's brackets.
+        let name = match name.rsplit_once(':') {
+            Some((before, port)) if !before.contains(':') && port.bytes().all(|c| c.is_ascii_digit()) => {
+                before.to_string()
+            }
+            Some((before, _)) if before.ends_with(']') => before.trim_matches(['[', ']']).to_string(),
+            _ => name.trim_matches(['[', ']']).to_string(),
+        };
+        let certificate = match &self.dynamic {
+            Some(dynamic) => dynamic.load(r)?,
+            None => None,
+        };
+        let target = Target { peer, name, send_name: self.send_name, alpn: Vec::new() };
+        Ok(Wanted { target, certificate, rules: Arc::clone(&self.rules) })
+    }
+}
+
+impl Wanted {
+    pub fn offer(&mut self, alpn: Vec<Vec<u8>>) {
+        self.target.alpn = alpn;
+    }
+    /// Identifies interchangeable connections; never 0.
+    pub fn scope(&self) -> usize {
+        static HASH: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let leaf = self.certificate.as_ref().and_then(|c| c.leaf()).map(|leaf| leaf.der().as_ref().to_vec());
+        let hash = HASH.hash_one((self.rules.id, &self.target, leaf));
+        // Distinct from locations' numbers by the highest bit.
+        (hash as usize) | (1 << (usize::BITS - 1))
+    }
+
+    /// Fails when the rules allow no connection.
+    pub fn stream(&self) -> Result<TlsStream, TlsError> {
+        TlsStream::client(&self.rules, &self.target, self.certificate.as_ref())
+    }
+
+    pub fn name(&self) -> &str {
+        &self.target.name
+    }
+}

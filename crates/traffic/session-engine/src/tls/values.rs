@@ -1,0 +1,151 @@
+//! Value types.
+
+use super::dynamic::CertificateCache;
+use crate::{Session, Template};
+use conf_schema::value::{arg, parse_sec};
+use conf_schema::{At, Cx, Directive, Problem, Value};
+use std::sync::Arc;
+
+conf_schema::word_set! {
+    pub struct TlsProtocols {
+        SSL2 = 1 "SSLv2", SSL3 = 2 "SSLv3", TLS1 = 4 "TLSv1", TLS1_1 = 8 "TLSv1.1", TLS1_2 = 16 "TLSv1.2", TLS1_3 = 32 "TLSv1.3",
+    }
+}
+
+impl TlsProtocols {
+    pub fn settings(self) -> tls::Protocols {
+        let older = Self(Self::SSL2.0 | Self::SSL3.0 | Self::TLS1.0 | Self::TLS1_1.0);
+        tls::Protocols { tls12: self.has(Self::TLS1_2), tls13: self.has(Self::TLS1_3), older: self.has(older) }
+    }
+}
+
+/// Certificate or key: a file, `data:` with its text, or variables that evaluate to either.
+pub struct Pem<S> {
+    pub text: String,
+    pub template: Template<S>,
+    /// Position; the file is read with the server's plan.
+    pub at: At,
+}
+
+impl<S> Clone for Pem<S> {
+    fn clone(&self) -> Self {
+        Pem { text: self.text.clone(), template: self.template.clone(), at: self.at }
+    }
+}
+
+impl<S> Pem<S> {
+    /// Tells whether it is known only per connection.
+    pub fn is_dynamic(&self) -> bool {
+        self.template.as_literal().is_none()
+    }
+}
+
+impl<S: Session> Value for Pem<S> {
+    const SYNTAX: &'static str = "file";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = arg(d, 0)?;
+        let template = Template::compile(cx, d, &word.bytes).map_err(|p| p.at(0))?;
+        Ok(Pem { text: word.text().into_owned(), template, at: At { span: word.span, line: d.line } })
+    }
+}
+
+/// `ssl_ciphers`: OpenSSL's cipher string.
+#[derive(Clone, Debug)]
+pub struct Ciphers {
+    pub text: String,
+    /// Position; the default position for a default.
+    pub at: At,
+}
+
+impl Value for Ciphers {
+    const SYNTAX: &'static str = "ciphers";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let word = arg(d, 0)?;
+        let at = At { span: word.span, line: d.line };
+        let written = word.span.file.0 != u32::MAX;
+        Ok(Ciphers { text: word.text().into_owned(), at: if written { at } else { At::default() } })
+    }
+}
+
+/// `ssl_password_file`: passwords of keys, one per line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Passwords(pub Arc<Vec<Vec<u8>>>);
+
+/// Longest line (nginx: `NGX_SSL_PASSWORD_BUFFER_SIZE`).
+const LINE_MAX: usize = 4096;
+
+impl Value for Passwords {
+    const SYNTAX: &'static str = "file";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let path = cx.conf_full_name(&arg(d, 0)?.text());
+        let shown = path.display();
+        let bytes = cx
+            .store
+            .read(&path)
+            .map_err(|why| Problem::says(format!("open() \"{shown}\" failed {}", super::files::os(&why))).at(0))?;
+        let lines = bytes.split(|c| *c == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        let mut all: Vec<Vec<u8>> = lines.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect();
+        if all.iter().any(|line| line.len() >= LINE_MAX) {
+            return Err(Problem::says(format!("too long line in \"{shown}\"")).at(0));
+        }
+        if all.is_empty() {
+            all.push(Vec::new());
+        }
+        Ok(Passwords(Arc::new(all)))
+    }
+}
+
+/// `ssl_certificate_cache`; blocks that inherit it share it.
+#[derive(Clone, Debug)]
+pub enum CacheOf {
+    Off,
+    On(Arc<CertificateCache>),
+}
+
+impl Value for CacheOf {
+    const SYNTAX: &'static str = "off | max=N [inactive=time] [valid=time]";
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let (mut max, mut inactive, mut valid, mut off) = (0, 10, 60, false);
+        for (index, word) in d.args.iter().enumerate() {
+            let text = word.text();
+            let invalid = || Problem::says(format!("invalid parameter \"{text}\"")).at(index);
+            match text.split_once('=') {
+                None if text == "off" && d.args.len() == 1 => return Ok(CacheOf::Off),
+                None if text == "off" => off = true,
+                Some(("max", n)) => max = n.parse().ok().filter(|n| *n > 0).ok_or_else(invalid)?,
+                Some(("inactive", t)) => inactive = parse_sec(t.as_bytes()).ok_or_else(invalid)?,
+                Some(("valid", t)) => valid = parse_sec(t.as_bytes()).ok_or_else(invalid)?,
+                _ => return Err(invalid()),
+            }
+        }
+        if off {
+            return Ok(CacheOf::Off);
+        }
+        if max == 0 {
+            return Err(Problem::says(format!("\"{}\" must have the \"max\" parameter", d.name.text())));
+        }
+        Ok(CacheOf::On(Arc::new(CertificateCache::new(max, inactive, valid))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_schema::table::synthetic;
+
+    #[test]
+    fn caches_are_read_as_nginx_reads_them() {
+        let read = |text: &str| {
+            let read = CacheOf::parse(&mut Cx::default(), &synthetic("ssl_certificate_cache", text));
+            read.map_err(|p| format!("{:?}", p.words)).map(|cache| match cache {
+                CacheOf::Off => None,
+                CacheOf::On(cache) => Some((cache.max, cache.inactive, cache.valid)),
+            })
+        };
+        assert_eq!(read("off"), Ok(None));
+        assert_eq!(read("max=3"), Ok(Some((3, 10, 60))));
+        assert_eq!(read("max=3 inactive=1m valid=2s"), Ok(Some((3, 60, 2))));
+        assert!(read("valid=2s").expect_err("no max").contains("must have the \\\"max\\\" parameter"));
+        assert!(read("max=0").expect_err("none").contains("invalid parameter \\\"max=0\\\""));
+    }
+}

@@ -1,0 +1,85 @@
+//! Local address of connections to servers (`proxy_bind`, `tunnel_bind`).
+
+use crate::{Session, Template};
+use conf_schema::{Cx, Directive, Problem, Value};
+use observe::Level;
+use std::net::SocketAddr;
+
+pub struct BindTo<S>(Option<(Template<S>, bool)>);
+
+impl<S> Clone for BindTo<S> {
+    fn clone(&self) -> Self {
+        BindTo(self.0.clone())
+    }
+}
+
+/// Connections use foreign source addresses, for which workers need the capability. In `Cx`.
+#[derive(Default)]
+pub struct Transparent(pub bool);
+
+impl<S: Session> Value for BindTo<S> {
+    const SYNTAX: &'static str = "address [transparent] | off";
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let template = Template::parse(cx, d)?;
+        if d.args.len() == 1 && template.as_literal() == Some(b"off") {
+            return Ok(BindTo(None));
+        }
+        if let Some(text) = template.as_literal()
+            && address(text).is_none()
+        {
+            let shown = String::from_utf8_lossy(text);
+            return Err(Problem::says(format!("invalid address \"{shown}\"")).at(0));
+        }
+        let transparent = match d.args.get(1) {
+            None => false,
+            Some(word) if word.bytes == b"transparent" => {
+                cx.get::<Transparent>().0 = true;
+                true
+            }
+            Some(word) => return Err(Problem::says(format!("invalid parameter \"{}\"", word.text())).at(1)),
+        };
+        Ok(BindTo(Some((template, transparent))))
+    }
+}
+
+impl<S: Session> BindTo<S> {
+    /// Address for a session, and whether it may be foreign.
+    pub fn of(said: &Option<Self>, r: &mut S) -> (Option<SocketAddr>, bool) {
+        let Some(BindTo(Some((template, transparent)))) = said else { return (None, false) };
+        let text = template.eval(r);
+        let found = address(&text);
+        if found.is_none() && !text.is_empty() {
+            let shown = String::from_utf8_lossy(&text).into_owned();
+            r.log(Level::Error, format_args!("invalid local address \"{shown}\""));
+        }
+        (found, *transparent && found.is_some())
+    }
+}
+
+fn address(text: &[u8]) -> Option<std::net::SocketAddr> {
+    let text = std::str::from_utf8(text).ok()?;
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let ip: std::net::IpAddr = text.trim_matches(['[', ']']).parse().ok()?;
+    Some(std::net::SocketAddr::new(ip, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_schema::table::synthetic;
+
+    #[test]
+    fn what_may_be_said() {
+        let parse = |text: &str| {
+            BindTo::<crate::testing::Nobody>::parse(&mut Cx::default(), &synthetic("proxy_bind", text))
+                .map(|b| b.0.map(|b| b.1))
+        };
+        assert_eq!(parse("127.0.0.1").expect("an address"), Some(false));
+        assert_eq!(parse("[::1]:81 transparent").expect("an address"), Some(true));
+        assert_eq!(parse("$remote_addr transparent").expect("a variable"), Some(true));
+        assert_eq!(parse("off").expect("nothing"), None);
+        assert!(parse("127.0.0.1 opaque").is_err() && parse("localhost").is_err());
+    }
+}

@@ -1,0 +1,208 @@
+//! Groups of a configuration by name, in `Cx`.
+
+use crate::background::{Background, LocalFuture};
+use crate::listen;
+use conf_schema::Problem;
+use observe::{ErrorLog, Level};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use upstream::names::{Naming, Word};
+use upstream::{Group, Source};
+
+/// A group with the templates of its selection.
+pub struct UpstreamRef<R> {
+    pub group: Arc<Group>,
+    /// Templates evaluated per session: the key of `hash`, and the area's.
+    pub rules: Option<Arc<R>>,
+}
+
+impl<R> Clone for UpstreamRef<R> {
+    fn clone(&self) -> Self {
+        UpstreamRef { group: self.group.clone(), rules: self.rules.clone() }
+    }
+}
+
+impl<R> UpstreamRef<R> {
+    pub fn plain(group: Arc<Group>) -> Self {
+        UpstreamRef { group, rules: None }
+    }
+}
+
+pub struct Groups<R> {
+    blocks: HashMap<String, UpstreamRef<R>>,
+    /// Hosts of literal URLs; a URL with variables that names one uses its addresses.
+    implied: Arc<Mutex<HashMap<String, UpstreamRef<R>>>>,
+    /// Groups with names to resolve.
+    pub names: Arc<Names>,
+}
+
+impl<R> Clone for Groups<R> {
+    fn clone(&self) -> Self {
+        Groups { blocks: self.blocks.clone(), implied: self.implied.clone(), names: self.names.clone() }
+    }
+}
+
+impl<R> Default for Groups<R> {
+    fn default() -> Self {
+        Groups { blocks: HashMap::new(), implied: Arc::default(), names: Arc::default() }
+    }
+}
+
+impl<R> Groups<R> {
+    /// Fails on a duplicate.
+    pub fn add(&mut self, name: &str, named: UpstreamRef<R>) -> Result<(), Problem> {
+        if self.blocks.insert(name.to_ascii_lowercase(), named).is_some() {
+            return Err(Problem::says(format!("duplicate upstream \"{name}\"")));
+        }
+        Ok(())
+    }
+    pub fn get(&self, name: &str) -> Option<&UpstreamRef<R>> {
+        self.blocks.get(&name.to_ascii_lowercase())
+    }
+    /// Adds a host of a literal URL.
+    pub fn imply(&mut self, host: &str, named: &UpstreamRef<R>) {
+        let mut implied = self.implied.lock().unwrap_or_else(PoisonError::into_inner);
+        implied.entry(host.to_ascii_lowercase()).or_insert_with(|| named.clone());
+    }
+    pub fn implied(&self, host: &str) -> Option<UpstreamRef<R>> {
+        let implied = self.implied.lock().unwrap_or_else(PoisonError::into_inner);
+        implied.get(&host.to_ascii_lowercase()).cloned()
+    }
+}
+
+/// Name resolution of a configuration's groups, on the control thread.
+#[derive(Default)]
+pub struct Names(Mutex<Vec<Naming>>);
+
+impl Names {
+    /// Keeps a group's servers current with its names, if any.
+    pub fn keep(&self, naming: Naming) {
+        if Naming::is_needed(&naming.group) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(naming);
+        }
+    }
+    fn all(&self) -> Vec<Naming> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl<P: Send + Sync + 'static> Background<P> for Names {
+    fn prepare(self: Arc<Self>, _: Arc<P>) -> LocalFuture<()> {
+        Box::pin(async move {
+            let all: Vec<_> = self.all().into_iter().map(|n| runtime::task::spawn_local(n.prepare())).collect();
+            for one in all {
+                let _ = one.await;
+            }
+        })
+    }
+    fn run(self: Arc<Self>, _: Weak<P>, log: Arc<ErrorLog>) -> LocalFuture<()> {
+        Box::pin(async move {
+            let mut tasks = runtime::task::JoinSet::new();
+            for naming in self.all() {
+                for line in 0..naming.group.lines.len() {
+                    let log = log.clone();
+                    let say = move |word: Word<'_>| {
+                        let level = match word {
+                            Word::Down { .. } => Level::Warn,
+                            Word::Found { .. } => Level::Notice,
+                            Word::Failed { .. } | Word::Target { .. } => Level::Error,
+                        };
+                        log.log(level, 0, format_args!("{word}"));
+                    };
+                    tasks.spawn_local(naming.clone().keep(line, say));
+                }
+            }
+            while tasks.join_next().await.is_some() {}
+        })
+    }
+    fn unsettled(&self, _: &P) -> Vec<String> {
+        let mut words = Vec::new();
+        for naming in self.all() {
+            for (index, line) in naming.group.lines.iter().enumerate() {
+                if let Source::Named { host, .. } = &line.source
+                    && !naming.group.is_found(index)
+                {
+                    let why = "host not found";
+                    words.push(Word::Down { host, group: &naming.group.name, why }.to_string());
+                }
+            }
+        }
+        words
+    }
+}
+
+/// Splits a host and optional port; fails with nginx's message.
+pub fn host_and_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, _)) if host.starts_with('[') && !host.ends_with(']') => (text, None),
+        Some((host, port)) => (host, Some(port)),
+        None => (text, None),
+    };
+    let port = match port {
+        None => None,
+        Some(port) => Some(port.parse().ok().filter(|p| *p > 0).ok_or("invalid port")?),
+    };
+    if host.is_empty() { Err("no host") } else { Ok((host, port)) }
+}
+
+/// Source of a host's servers: an address, or a name for the system. Fails with nginx's message.
+pub fn source(text: &str) -> Result<Source, String> {
+    let is_address = text.starts_with("unix:") || text.starts_with('[') || {
+        let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
+        host.parse::<IpAddr>().is_ok()
+    };
+    if is_address {
+        // Only listeners have port ranges.
+        if !text.starts_with("unix:") && text.rsplit_once(':').is_some_and(|(_, port)| port.contains('-')) {
+            return Err("invalid port".into());
+        }
+        return Ok(Source::Fixed(listen::addresses(text, 80)?));
+    }
+    let (host, port) = host_and_port(text)?;
+    let fits = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_') || c >= 0x80;
+    if !host.bytes().all(fits) {
+        return Err("invalid host".into());
+    }
+    Ok(Source::Named { host: host.into(), port: port.unwrap_or(80) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use net::Address;
+
+    #[test]
+    fn hosts_and_ports() {
+        for (text, want) in [
+            ("a", Ok(("a", None))),
+            ("a:81", Ok(("a", Some(81)))),
+            ("[::1]", Ok(("[::1]", None))),
+            ("[::1]:82", Ok(("[::1]", Some(82)))),
+            ("a:", Err("invalid port")),
+            ("a:99999", Err("invalid port")),
+            (":80", Err("no host")),
+        ] {
+            assert_eq!(host_and_port(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn sources() {
+        let named = |host: &str, port| Ok(Source::Named { host: host.into(), port });
+        let fixed = |text: &str| Ok(Source::Fixed(vec![Address::Ip(text.parse().unwrap())]));
+        for (text, want) in [
+            ("a.example", named("a.example", 80)),
+            ("a:81", named("a", 81)),
+            ("127.0.0.1:81", fixed("127.0.0.1:81")),
+            ("127.0.0.1", fixed("127.0.0.1:80")),
+            ("[::1]:81", fixed("[::1]:81")),
+            ("unix:/s", Ok(Source::Fixed(vec![Address::Unix("/s".into())]))),
+            ("a:0", Err("invalid port".into())),
+            ("127.0.0.1:1-5", Err("invalid port".into())),
+            ("a b", Err("invalid host".into())),
+        ] {
+            assert_eq!(source(text), want, "{text}");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Configured server groups: `upstream` blocks and hosts, balancers, name servers, local addresses. The crate
+//! `upstream` implements them.
+
+pub mod binding;
+pub mod groups;
+pub mod hosts;
+pub mod methods;
+pub mod resolving;
+pub mod servers;
+
+pub use binding::{BindTo, Transparent};
+pub use groups::{Groups, UpstreamRef, host_and_port};
+pub use resolving::{AreaResolver, ResolverLine, Resolving};

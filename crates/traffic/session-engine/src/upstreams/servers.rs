@@ -1,0 +1,111 @@
+//! `server` lines.
+
+use super::groups::{host_and_port, source};
+use conf_schema::value::{parse_msec, parse_sec};
+use conf_schema::{Cx, Directive, Problem, Value};
+use net::Address;
+use upstream::{Line, PeerSpec, Source};
+
+/// Maximum length of sids and routes (nginx: `NGX_HTTP_UPSTREAM_SID_LEN`).
+const ROUTE_MAX: usize = 32;
+
+#[derive(Clone)]
+pub struct Servers(pub Vec<Line>);
+
+/// Servers of a stream group: port required, fewer parameters.
+#[derive(Clone)]
+pub struct StreamServers(pub Vec<Line>);
+
+/// Parameters that the stream area does not have.
+const HTTP_ALONE: &[&str] = &["slow_start", "drain", "route"];
+
+impl Value for StreamServers {
+    const SYNTAX: &'static str = "address [parameter ...]";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        for (index, word) in d.args.iter().enumerate().skip(1) {
+            let text = word.text();
+            if text.split('=').next().is_some_and(|name| HTTP_ALONE.contains(&name)) {
+                return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(index));
+            }
+        }
+        let Servers(lines) = Servers::parse(cx, d)?;
+        let name = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
+        let is_service = lines.iter().any(|line| matches!(&line.source, Source::Resolved { service: Some(_), .. }));
+        let has_port = name.starts_with("unix:") || host_and_port(&name).is_ok_and(|(_, port)| port.is_some());
+        if !has_port && !is_service {
+            return Err(Problem::says(format!("no port in upstream \"{name}\"")).at(0));
+        }
+        Ok(StreamServers(lines))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+impl Value for Servers {
+    const SYNTAX: &'static str = "address [parameter ...]";
+    const REPEATS: bool = true;
+    fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let name = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
+        let mut spec = PeerSpec::new(name.clone(), Address::Unix("".into()));
+        let (mut resolve, mut service) = (false, None);
+        for (index, word) in d.args.iter().enumerate().skip(1) {
+            match word.text().as_ref() {
+                "resolve" => resolve = true,
+                text => match text.strip_prefix("service=") {
+                    Some("") => return Err(Problem::says("service is empty").at(index)),
+                    Some(name) => service = Some(name.to_string()),
+                    None => parameter(&mut spec, text).map_err(|p| p.at(index))?,
+                },
+            }
+        }
+        let at = |why: &str| Problem::says(format!("{why} in upstream \"{name}\"")).at(0);
+        let mut source = source(&name).map_err(|why| at(&why))?;
+        match (&source, &service) {
+            (_, Some(_)) if !resolve => {
+                let words = format!("service upstream \"{name}\" requires \"resolve\" parameter");
+                return Err(Problem::says(words).at(0));
+            }
+            (_, Some(_)) if host_and_port(&name).is_ok_and(|(_, port)| port.is_some()) => {
+                return Err(Problem::says(format!("service upstream \"{name}\" may not have port")).at(0));
+            }
+            (Source::Fixed(_), Some(_)) => {
+                return Err(Problem::says(format!("service upstream \"{name}\" requires domain name")).at(0));
+            }
+            _ => {}
+        }
+        if let Source::Named { host, port } = &source
+            && resolve
+        {
+            source = Source::Resolved { host: host.clone(), port: *port, service };
+        }
+        Ok(Servers(vec![Line { spec, source }]))
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
+fn parameter(spec: &mut PeerSpec, text: &str) -> Result<(), Problem> {
+    let invalid = || Problem::says(format!("invalid parameter \"{text}\""));
+    let (name, value) = text.split_once('=').map_or((text, None), |(n, v)| (n, Some(v)));
+    let number = || value.and_then(|v| v.parse::<u32>().ok()).ok_or_else(invalid);
+    match (name, value) {
+        ("weight", Some(_)) => spec.weight = number().and_then(|n| if n > 0 { Ok(n) } else { Err(invalid()) })?,
+        ("max_conns", Some(_)) => spec.max_conns = number()?,
+        ("max_fails", Some(_)) => spec.max_fails = number()?,
+        ("fail_timeout", Some(v)) => spec.fail_timeout_ms = parse_sec(v.as_bytes()).ok_or_else(invalid)? * 1000,
+        ("slow_start", Some(v)) => spec.slow_start_ms = parse_msec(v.as_bytes()).ok_or_else(invalid)?,
+        ("backup", None) => spec.backup = true,
+        ("down", None) => (spec.down, spec.drain) = (true, false),
+        ("drain", None) => (spec.drain, spec.down) = (true, false),
+        ("route", Some("")) => return Err(Problem::says("route is empty")),
+        ("route", Some(v)) if v.len() > ROUTE_MAX => {
+            return Err(Problem::says(format!("route is longer than {ROUTE_MAX}")));
+        }
+        ("route", Some(v)) => spec.route = v.into(),
+        _ => return Err(invalid()),
+    }
+    Ok(())
+}

@@ -1,0 +1,329 @@
+//! Variables: declared in typed tables, indexed with the configuration, and not looked up by name afterwards.
+
+use crate::{Session, Slot};
+use conf_schema::{At, Complaint, Directive, Level, Problem};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Index of a variable in the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VarId(pub u32);
+
+/// Appends the value to `out`; `false` if there is none.
+pub type Get<S> = fn(&mut S, &mut Vec<u8>) -> bool;
+/// Getter of a family such as `$arg_NAME`; receives the rest of the name.
+pub type GetPrefixed<S> = fn(&mut S, &str, &mut Vec<u8>) -> bool;
+
+pub trait Compute<S>: Send + Sync {
+    fn get(&self, r: &mut S, out: &mut Vec<u8>) -> bool;
+}
+
+pub struct Builtin<S: Session> {
+    /// Ends with `_` for a family.
+    pub name: &'static str,
+    pub get: BuiltinGet<S>,
+    /// Setter for `set $name ...`, if the variable is settable.
+    pub set: Option<fn(&mut S, Vec<u8>)>,
+    /// `set` and similar directives may replace its value (nginx: `NGX_HTTP_VAR_CHANGEABLE`).
+    pub changeable: bool,
+    pub doc: &'static str,
+}
+
+pub enum BuiltinGet<S: Session> {
+    One(Get<S>),
+    Family(GetPrefixed<S>),
+}
+
+impl<S: Session> Builtin<S> {
+    pub const fn one(name: &'static str, get: Get<S>, doc: &'static str) -> Self {
+        Builtin { name, get: BuiltinGet::One(get), set: None, changeable: false, doc }
+    }
+    pub const fn family(name: &'static str, get: GetPrefixed<S>, doc: &'static str) -> Self {
+        Builtin { name, get: BuiltinGet::Family(get), set: None, changeable: false, doc }
+    }
+    #[must_use]
+    pub const fn changeable(mut self) -> Self {
+        self.changeable = true;
+        self
+    }
+    #[must_use]
+    pub const fn settable(mut self, set: fn(&mut S, Vec<u8>)) -> Self {
+        self.set = Some(set);
+        self
+    }
+}
+
+/// Source of a variable's value.
+pub enum Source<S: Session> {
+    /// Referenced and not defined yet.
+    Unknown,
+    One(Get<S>),
+    Family(GetPrefixed<S>, Box<str>),
+    /// Stored in the request: `set`, named groups, `auth_request_set`.
+    Slot(u32),
+    /// A slot with a fallback to the family's value while unset (`set $http_name`).
+    SlotOr(u32, GetPrefixed<S>, Box<str>),
+    /// A slot with a fallback to a built-in variable (`set $proxy_host`).
+    SlotOrOne(u32, Get<S>),
+    /// Computed once per request and stored in the slot, unless volatile.
+    Computed {
+        by: Arc<dyn Compute<S>>,
+        slot: Option<u32>,
+    },
+}
+
+pub struct Variable<S: Session> {
+    pub name: Box<str>,
+    pub source: Source<S>,
+    pub set: Option<fn(&mut S, Vec<u8>)>,
+}
+
+/// Variables of a configuration; kept in `Cx`.
+pub struct Variables<S: Session> {
+    all: Vec<Variable<S>>,
+    by_name: HashMap<Box<str>, VarId>,
+    first_use: Vec<Option<At>>,
+    builtins: HashMap<&'static str, &'static Builtin<S>>,
+    slots: u32,
+    /// A template uses captures of the last match (`$1`).
+    pub groups_used: bool,
+}
+
+#[allow(
+    clippy::indexing_slicing,
+    reason = "only a configuration comes here; `entry` makes the ids, one for each of `all` and `first_use`"
+)]
+impl<S: Session> Variables<S> {
+    pub fn offer(&mut self, rows: &'static [Builtin<S>]) {
+        self.builtins.extend(rows.iter().map(|row| (row.name, row)));
+    }
+    fn entry(&mut self, name: &str, at: Option<At>) -> VarId {
+        let name = name.to_ascii_lowercase();
+        if let Some(id) = self.by_name.get(name.as_str()) {
+            return *id;
+        }
+        let id = VarId(self.all.len() as u32);
+        self.all.push(Variable { name: name.as_str().into(), source: Source::Unknown, set: None });
+        self.first_use.push(at);
+        self.by_name.insert(name.into_boxed_str(), id);
+        id
+    }
+    /// Returns the index of a referenced variable, which may be defined later.
+    pub fn read(&mut self, name: &str, at: Option<At>) -> VarId {
+        self.entry(name, at)
+    }
+    fn builtin(&self, name: &str) -> Option<(&'static Builtin<S>, usize)> {
+        builtin(&self.builtins, name)
+    }
+    fn new_slot(&mut self) -> u32 {
+        self.slots += 1;
+        self.slots - 1
+    }
+    /// Creates or finds a variable stored in the request (a named group).
+    pub fn slot(&mut self, name: &str) -> VarId {
+        let id = self.entry(name, None);
+        if matches!(self.all[id.0 as usize].source, Source::Unknown) {
+            let slot = self.new_slot();
+            self.all[id.0 as usize].source = Source::Slot(slot);
+        }
+        id
+    }
+    /// Creates or finds a named group's variable; fails as [`Variables::writable`].
+    pub fn group(&mut self, name: &str) -> Result<VarId, Problem> {
+        match self.builtin(&name.to_ascii_lowercase()) {
+            Some((row, _)) if matches!(row.get, BuiltinGet::One(_)) && !row.changeable && row.set.is_none() => {
+                Err(Problem::says(format!("the duplicate \"{name}\" variable"))
+                    .hint("this variable is built in and cannot be changed; give the group another name"))
+            }
+            _ => Ok(self.slot(name)),
+        }
+    }
+    /// Creates or finds a variable for `set`. Fails with `the duplicate "name" variable` for other built-in ones.
+    pub fn writable(&mut self, name: &str) -> Result<VarId, Problem> {
+        let lower = name.to_ascii_lowercase();
+        if let Some((row, _)) = self.builtin(&lower)
+            && !self
+                .by_name
+                .get(lower.as_str())
+                .is_some_and(|id| matches!(self.all[id.0 as usize].source, Source::Slot(_)))
+        {
+            if row.set.is_none() && !row.changeable && matches!(row.get, BuiltinGet::One(_)) {
+                return Err(Problem::says(format!("the duplicate \"{name}\" variable"))
+                    .hint("this variable is built in and cannot be changed; choose another name"));
+            }
+            if let (Some(set), BuiltinGet::One(get)) = (row.set, &row.get) {
+                let id = self.entry(&lower, None);
+                self.all[id.0 as usize].source = Source::One(*get);
+                self.all[id.0 as usize].set = Some(set);
+                return Ok(id);
+            }
+        }
+        let id = self.entry(&lower, None);
+        if let Source::Computed { slot, .. } = &self.all[id.0 as usize].source
+            && slot.is_some()
+        {
+            return Ok(id);
+        }
+        Ok(self.slot(&lower))
+    }
+    /// Defines a computed variable; fails as [`Variables::writable`].
+    pub fn computed(&mut self, name: &str, by: Arc<dyn Compute<S>>, volatile: bool) -> Result<VarId, Problem> {
+        let lower = name.to_ascii_lowercase();
+        if let Some((row, _)) = self.builtin(&lower)
+            && matches!(row.get, BuiltinGet::One(_))
+            && row.set.is_none()
+            && !row.changeable
+        {
+            return Err(Problem::says(format!("the duplicate \"{name}\" variable")));
+        }
+        let id = self.entry(&lower, None);
+        let slot = if volatile { None } else { Some(self.new_slot()) };
+        self.all[id.0 as usize].source = Source::Computed { by, slot };
+        Ok(id)
+    }
+    /// Resolves built-in variables; unknown ones are errors.
+    pub fn finish(mut self) -> (Vec<Variable<S>>, Names<S>, Vec<Complaint>) {
+        let mut complaints = Vec::new();
+        for index in 0..self.all.len() {
+            if let Source::Slot(slot) = self.all[index].source
+                && let Some((row, end)) = self.builtin(&self.all[index].name)
+            {
+                self.all[index].source = match row.get {
+                    BuiltinGet::Family(get) => Source::SlotOr(slot, get, self.all[index].name[end..].into()),
+                    BuiltinGet::One(get) => Source::SlotOrOne(slot, get),
+                };
+            }
+            if !matches!(self.all[index].source, Source::Unknown) {
+                continue;
+            }
+            let name = self.all[index].name.clone();
+            match self.builtin(&name) {
+                Some((row, end)) => {
+                    self.all[index].source = match row.get {
+                        BuiltinGet::One(get) => Source::One(get),
+                        BuiltinGet::Family(get) => Source::Family(get, name[end..].into()),
+                    };
+                    self.all[index].set = row.set;
+                }
+                None => complaints.push(Complaint {
+                    level: Level::Emerg,
+                    text: format!("unknown \"{name}\" variable"),
+                    span: self.first_use[index].map(|at| at.span),
+                    line: 0,
+                    hint: match conf_schema::vocabulary::variables::nginx_has(&name) {
+                        true => Some("nginx has it, but it is not supported by this version".into()),
+                        false => conf_schema::suggest::nearest(&name, self.builtins.keys().copied())
+                            .map(|near| format!("did you mean \"${near}\"?")),
+                    },
+                }),
+            }
+        }
+        (self.all, Names { by_name: self.by_name, builtins: self.builtins }, complaints)
+    }
+}
+
+/// Finds the row of a name, and the start of its variable part.
+fn builtin<S: Session>(
+    rows: &HashMap<&'static str, &'static Builtin<S>>,
+    name: &str,
+) -> Option<(&'static Builtin<S>, usize)> {
+    if let Some(row) = rows.get(name).filter(|r| matches!(r.get, BuiltinGet::One(_))) {
+        return Some((row, name.len()));
+    }
+    name.match_indices('_').map(|(i, _)| i + 1).rev().find_map(|end| {
+        let row = rows.get(name.get(..end)?)?;
+        matches!(row.get, BuiltinGet::Family(_)).then_some((*row, end))
+    })
+}
+
+impl<S: Session> Default for Variables<S> {
+    fn default() -> Self {
+        Variables {
+            all: Vec::new(),
+            by_name: HashMap::new(),
+            first_use: Vec::new(),
+            builtins: HashMap::new(),
+            slots: 0,
+            groups_used: false,
+        }
+    }
+}
+
+impl<S: Session> Default for Names<S> {
+    fn default() -> Self {
+        Names { by_name: HashMap::new(), builtins: HashMap::new() }
+    }
+}
+
+/// All names, for lookups at run time (SSI).
+pub struct Names<S: Session> {
+    by_name: HashMap<Box<str>, VarId>,
+    builtins: HashMap<&'static str, &'static Builtin<S>>,
+}
+
+/// Appends the value of an entry of the plan's table, for [`Session::variable`].
+#[inline]
+pub fn value<S: Session>(s: &mut S, variable: &Variable<S>, out: &mut Vec<u8>) -> bool {
+    match &variable.source {
+        Source::One(get) => get(s, out),
+        Source::Family(get, rest) => get(s, rest, out),
+        Source::Slot(slot) => s.read_slot(*slot, out).unwrap_or(false),
+        Source::SlotOr(slot, get, rest) => match s.read_slot(*slot, out) {
+            Some(found) => found,
+            None => get(s, rest, out),
+        },
+        Source::SlotOrOne(slot, get) => match s.read_slot(*slot, out) {
+            Some(found) => found,
+            None => get(s, out),
+        },
+        Source::Computed { by, slot: None } => by.get(s, out),
+        Source::Computed { by, slot: Some(slot) } => {
+            if let Some(found) = s.read_slot(*slot, out) {
+                return found;
+            }
+            let start = out.len();
+            let found = by.get(s, out);
+            let value = match out.get(start..) {
+                Some(value) if found => Slot::Value(value.into()),
+                _ => Slot::Missing,
+            };
+            s.write_slot(*slot, value);
+            found
+        }
+        Source::Unknown => false,
+    }
+}
+
+impl<S: Session> Variable<S> {
+    /// Returns the slot of a stored variable.
+    pub fn slot(&self) -> Option<u32> {
+        match &self.source {
+            Source::Slot(slot)
+            | Source::SlotOr(slot, ..)
+            | Source::SlotOrOne(slot, _)
+            | Source::Computed { slot: Some(slot), .. } => Some(*slot),
+            _ => None,
+        }
+    }
+}
+
+impl<S: Session> Names<S> {
+    /// Appends the value of the variable with this lower-case name; `false` if there is none.
+    pub fn value(&self, s: &mut S, name: &str, out: &mut Vec<u8>) -> bool {
+        if let Some(id) = self.by_name.get(name) {
+            return s.variable(*id, out);
+        }
+        match builtin(&self.builtins, name) {
+            Some((Builtin { get: BuiltinGet::One(get), .. }, _)) => get(s, out),
+            Some((Builtin { get: BuiltinGet::Family(get), .. }, end)) => {
+                get(s, name.get(end..).unwrap_or_default(), out)
+            }
+            None => false,
+        }
+    }
+}
+
+/// Returns the position of a directive, for messages about its variables.
+pub fn place(d: &Directive) -> Option<At> {
+    Some(At { span: d.span, line: d.line })
+}

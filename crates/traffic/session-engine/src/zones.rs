@@ -1,0 +1,205 @@
+//! Zones: named state that all threads share and that outlives a reload.
+
+use crate::Template;
+use conf_schema::value::parse_size;
+use conf_schema::{At, Cx, Directive, Problem};
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Minimum size of a zone (nginx: 8 pages).
+pub const BYTES_MIN: u64 = 8 * 4096;
+
+/// State by kind, name, size and key. Reading a configuration drops unused state.
+type State = Arc<dyn Any + Send + Sync>;
+static STATES: Mutex<Option<HashMap<(&'static str, String, u64, Vec<u8>), State>>> = Mutex::new(None);
+
+/// Returns the state of a zone: an earlier configuration's if name, size and key are equal, else a new one.
+pub fn state<T: Send + Sync + 'static>(
+    kind: &'static str,
+    name: &str,
+    size: u64,
+    key: &[u8],
+    make: impl FnOnce() -> T,
+) -> Arc<T> {
+    let mut states = STATES.lock().unwrap_or_else(PoisonError::into_inner);
+    let states = states.get_or_insert_default();
+    let id = (kind, name.to_string(), size, key.to_vec());
+    states.retain(|known, state| *known == id || Arc::strong_count(state) > 1);
+    if let Some(state) = states.get(&id).and_then(|state| state.clone().downcast::<T>().ok()) {
+        return state;
+    }
+    let state = Arc::new(make());
+    states.insert(id, state.clone());
+    state
+}
+
+/// Parses `zone=name:size`; fails with nginx's message.
+pub fn name_and_size(d: &Directive, index: usize) -> Result<(String, u64), Problem> {
+    let word = d.args.get(index).map(|w| w.text().into_owned()).unwrap_or_default();
+    let invalid = || Problem::says(format!("invalid zone size \"{word}\"")).at(index);
+    let (name, size) = word.strip_prefix("zone=").and_then(|z| z.split_once(':')).ok_or_else(invalid)?;
+    let size = parse_size(size.as_bytes()).ok_or_else(invalid)?;
+    if size < BYTES_MIN {
+        return Err(Problem::says(format!("zone \"{word}\" is too small")).at(index).hint("at least 32k"));
+    }
+    Ok((name.to_string(), size))
+}
+
+pub struct Declared<S, T> {
+    pub name: String,
+    pub key: Template<S>,
+    pub key_text: Vec<u8>,
+    pub state: Arc<T>,
+}
+
+#[derive(Default)]
+struct Zones(HashMap<String, (&'static str, State)>);
+
+/// Declares a zone. Fails if the name is taken.
+pub fn declare<S: 'static, T: Send + Sync + 'static>(
+    cx: &mut Cx,
+    d: &Directive,
+    kind: &'static str,
+    zone: Declared<S, T>,
+) -> Result<(), Problem> {
+    let name = zone.name.clone();
+    if let Some((other, earlier)) = cx.get::<Zones>().0.get(&name) {
+        return Err(match earlier.downcast_ref::<Declared<S, T>>() {
+            Some(earlier) if *other == kind => {
+                let key = String::from_utf8_lossy(&earlier.key_text);
+                Problem::says(format!("{} \"{name}\" is already bound to key \"{key}\"", d.name.text()))
+            }
+            _ => taken(&name),
+        });
+    }
+    cx.get::<Zones>().0.insert(name, (kind, Arc::new(zone)));
+    Ok(())
+}
+
+/// A zone without a key, of the area whose sessions are `S`.
+struct Named<S, T>(Arc<T>, std::marker::PhantomData<fn(&mut S)>);
+
+/// Declares a zone without a key.
+///
+/// # Errors
+/// The name is taken.
+pub fn declare_named<S: 'static, T: Send + Sync + 'static>(
+    cx: &mut Cx,
+    d: &Directive,
+    kind: &'static str,
+    name: &str,
+    zone: Arc<T>,
+) -> Result<(), Problem> {
+    if let Some((other, earlier)) = cx.get::<Zones>().0.get(name) {
+        return Err(match earlier.is::<Named<S, T>>() && *other == kind {
+            true => Problem::says(format!("{} \"{name}\" is already declared", d.name.text())),
+            false => taken(name),
+        });
+    }
+    cx.get::<Zones>().0.insert(name.to_string(), (kind, Arc::new(Named::<S, T>(zone, std::marker::PhantomData))));
+    Ok(())
+}
+
+/// Finds a zone without a key, after the whole configuration was read.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_named<S: 'static, T: Send + Sync + 'static>(
+    cx: &mut Cx,
+    kind: &str,
+    name: &str,
+) -> Result<Arc<T>, Problem> {
+    match cx.get::<Zones>().0.get(name) {
+        None => Err(Problem::says(format!("{UNDECLARED} \"{name}\""))),
+        Some((known, zone)) => match zone.downcast_ref::<Named<S, T>>() {
+            Some(Named(zone, _)) if *known == kind => Ok(zone.clone()),
+            _ => Err(taken(name)),
+        },
+    }
+}
+
+fn taken(name: &str) -> Problem {
+    Problem::says(format!("the shared memory zone \"{name}\" is already declared for a different use"))
+}
+
+/// A zone named by several blocks, one of which sets its size.
+struct Shared {
+    bytes: u64,
+    at: At,
+}
+
+/// Registers a zone shared by several blocks; `bytes` 0: without a size. Fails on two sizes, or another kind's name.
+pub fn share(cx: &mut Cx, kind: &'static str, name: &str, bytes: u64) -> Result<(), Problem> {
+    let earlier = match cx.get::<Zones>().0.get(name) {
+        None => 0,
+        Some((known, zone)) => match zone.downcast_ref::<Shared>() {
+            Some(shared) if *known == kind => shared.bytes,
+            _ => return Err(taken(name)),
+        },
+    };
+    if bytes > 0 && earlier > 0 && bytes != earlier {
+        return Err(Problem::says(format!(
+            "the size {bytes} of shared memory zone \"{name}\" conflicts with already declared size {earlier}"
+        )));
+    }
+    let shared = Shared { bytes: bytes.max(earlier), at: cx.at };
+    cx.get::<Zones>().0.insert(name.to_string(), (kind, Arc::new(shared)));
+    Ok(())
+}
+
+/// Fails with nginx's message if a shared zone has no size, after the whole configuration.
+pub fn check_shares(cx: &mut Cx, kind: &str) -> Result<(), Problem> {
+    let zones = cx.get::<Zones>().0.iter().filter(|(_, (known, _))| *known == kind);
+    let mut blank = zones.filter_map(|(name, (_, zone))| Some((name, zone.downcast_ref::<Shared>()?)));
+    let first = blank.by_ref().filter(|(_, shared)| shared.bytes == 0).min_by_key(|(_, shared)| shared.at.span.start);
+    let Some((name, shared)) = first else { return Ok(()) };
+    let mut problem = Problem::says(format!("{UNDECLARED} \"{name}\"")).hint("write a size once: zone NAME 64k;");
+    problem.inner = Some(shared.at);
+    Err(problem)
+}
+
+/// Start of nginx's message for an undeclared zone, which it prints after all other checks.
+pub const UNDECLARED: &str = "zero size shared memory zone";
+
+/// Finds a declared zone, after the whole configuration. Fails if undeclared or of another kind.
+pub fn find<S: 'static, T: Send + Sync + 'static>(
+    cx: &mut Cx,
+    kind: &str,
+    name: &str,
+) -> Result<Arc<Declared<S, T>>, Problem> {
+    let Some((known, zone)) = cx.get::<Zones>().0.get(name) else {
+        return Err(Problem::says(format!("{UNDECLARED} \"{name}\"")).hint("no directive declares a zone of this name"));
+    };
+    match zone.clone().downcast() {
+        Ok(zone) if *known == kind => Ok(zone),
+        _ => Err(taken(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_schema::table::synthetic;
+
+    #[test]
+    fn state_outlives_its_configuration() {
+        let first = state("test", "one", 1, b"$key", || 7u32);
+        let second = state("test", "one", 1, b"$key", || 8u32);
+        let other = state("test", "one", 2, b"$key", || 9u32);
+        assert_eq!((*first, *second, *other), (7, 7, 9));
+        drop((first, second));
+        assert_eq!(*state("test", "two", 1, b"", || 1u32), 1);
+        assert_eq!(*state("test", "one", 1, b"$key", || 10u32), 10);
+    }
+
+    #[test]
+    fn names_and_sizes() {
+        let read =
+            |text: &str| name_and_size(&synthetic("limit_req_zone", text), 0).map_err(|p| format!("{:?}", p.words));
+        assert_eq!(read("zone=one:1m"), Ok(("one".into(), 1 << 20)));
+        assert!(read("zone=one").expect_err("no size").contains("invalid zone size \\\"zone=one\\\""));
+        assert!(read("zone=one:x").expect_err("no number").contains("invalid zone size"));
+        assert!(read("zone=one:1k").expect_err("small").contains("zone \\\"zone=one:1k\\\" is too small"));
+    }
+}

@@ -1,0 +1,397 @@
+//! Server selection: smooth weighted round robin, least_conn, ip_hash, hash, random, least_time; bound requests first.
+
+mod hash;
+mod least;
+mod random;
+pub(crate) mod rounds;
+#[cfg(test)]
+mod tests;
+
+use crate::group::{Group, Members};
+use crate::peer::{Peer, State};
+use base::clock::Instant;
+pub use hash::Crc32;
+use metrics::{peer as row, process};
+use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    #[default]
+    RoundRobin,
+    LeastConn,
+    IpHash,
+    /// Hash of a key; `true`: consistent (ketama).
+    Hash(bool),
+    Random,
+    /// `random two`: the better of two by connections or time.
+    Two(Option<Time>),
+    LeastTime {
+        time: Time,
+        inflight: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    Header,
+    LastByte,
+}
+
+impl Method {
+    pub fn is_random(self) -> bool {
+        matches!(self, Method::Random | Method::Two(_))
+    }
+    pub fn takes_backups(self) -> bool {
+        matches!(self, Method::RoundRobin | Method::LeastConn | Method::LeastTime { .. })
+    }
+}
+
+/// Unit of weights: fine enough for `slow_start`.
+pub(crate) const UNIT: i64 = 1000;
+
+/// Misses after which random methods fall back to round robin (nginx: 20).
+const MISSES_MAX: u32 = 20;
+
+#[derive(Debug)]
+pub struct Attempts {
+    members: Arc<Members>,
+    /// The primary servers are exhausted.
+    in_backup: bool,
+    tried: SmallVec<[bool; 16]>,
+    asked: usize,
+    /// Misses of random methods, and position of a hash.
+    misses: u32,
+    rehash: u32,
+    hash: Option<u32>,
+}
+
+impl Attempts {
+    pub(crate) fn new(members: Arc<Members>) -> Attempts {
+        Attempts { members, in_backup: false, tried: SmallVec::new(), asked: 0, misses: 0, rehash: 0, hash: None }
+    }
+    fn has(&self, index: usize) -> bool {
+        self.tried.get(index).copied().unwrap_or(false)
+    }
+    fn mark(&mut self, index: usize) {
+        if self.tried.len() <= index {
+            self.tried.resize(index + 1, false);
+        }
+        self.tried[index] = true;
+        self.asked += 1;
+    }
+    pub fn asked(&self) -> usize {
+        self.asked
+    }
+    pub fn tries(&self) -> usize {
+        self.members.tries()
+    }
+    pub fn renew(&mut self, group: &Group) {
+        *self = Attempts::new(group.members());
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Choice<'a> {
+    pub now: Instant,
+    /// Nonzero random number, for [`Method::is_random`].
+    pub random: u64,
+    /// Key of `hash`, or address bytes for `ip_hash` (3 of IPv4, 16 of IPv6).
+    pub key: &'a [u8],
+    /// Server that the request is bound to (`sticky`).
+    pub bound: Option<&'a [u8]>,
+}
+
+/// A server in use by one request, counted against its limits until dropped.
+pub struct PeerLease {
+    peer: Arc<Peer>,
+    group: Arc<Group>,
+    started: Instant,
+    header_ms: Option<u64>,
+    inflight: bool,
+    /// The outcome was reported.
+    over: bool,
+    single: bool,
+    /// Status of the response; 0: none.
+    status: u16,
+    at_end: Option<Box<dyn FnOnce()>>,
+}
+
+impl PeerLease {
+    /// Sets an action for the complete response, unless the server fails.
+    pub fn at_end(&mut self, act: Box<dyn FnOnce()>) {
+        self.at_end = Some(act);
+    }
+    pub fn peer(&self) -> &Arc<Peer> {
+        &self.peer
+    }
+    pub fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+    pub fn answered(&mut self, status: u16, micros: u64) {
+        self.status = status;
+        process::UPSTREAM_HEADER.note(micros);
+        if let Some(zone) = self.peer.zone.get() {
+            zone.up_at(row::RESPONSES, metrics::class(status));
+            zone.note(row::HEADER, micros);
+        }
+    }
+    pub fn header(&mut self, ms: u64) {
+        self.header_ms = Some(ms);
+        if let Method::LeastTime { time: Time::Header, .. } = self.group.method
+            && self.inflight
+        {
+            self.peer.with(|s| s.header_time = crate::peer::average(s.header_time, ms));
+            self.landed(ms);
+        }
+    }
+    /// Records a connection, which clears failures (nginx: `notify_round_robin_peer`).
+    pub fn connected(&self) {
+        if let Some(zone) = self.peer.zone.get() {
+            zone.note(row::HEADER, base::clock::now().micros_since(self.started));
+        }
+        if !self.single {
+            self.peer.succeeded(base::clock::now());
+        }
+    }
+    /// Records a failure; tells whether the server is unavailable now.
+    pub fn failed(&mut self, now: Instant) -> bool {
+        self.over = true;
+        // A single server always stays available.
+        let is_out = !self.single && self.peer.failed(now);
+        if let Some(zone) = self.peer.zone.get() {
+            zone.up(row::FAILS);
+            zone.add(row::UNAVAILABLE, u64::from(is_out));
+        }
+        is_out
+    }
+    /// Records that another server is tried without blame (403, 404).
+    pub fn passed_on(&mut self) {
+        self.over = true;
+        self.peer.succeeded(base::clock::now());
+    }
+    fn landed(&mut self, ms: u64) {
+        self.inflight = false;
+        let now = base::clock::now();
+        self.peer.with(|s| {
+            if s.inflight <= 1 {
+                s.inflight_last = 0;
+            } else {
+                let flown = now.millis_since(s.inflight_changed).saturating_mul(s.inflight);
+                s.inflight_last = s.inflight_last.saturating_add(flown).saturating_sub(ms);
+                s.inflight_changed = now;
+            }
+            s.inflight = s.inflight.saturating_sub(1);
+        });
+    }
+}
+
+impl Drop for PeerLease {
+    fn drop(&mut self) {
+        let now = base::clock::now();
+        let whole_ms = now.millis_since(self.started);
+        if self.status > 0 {
+            process::UPSTREAM_RESPONSE.note(now.micros_since(self.started));
+        }
+        if let Some(zone) = self.peer.zone.get() {
+            zone.down(row::ACTIVE);
+            zone.note(row::RESPONSE, now.micros_since(self.started));
+        }
+        if self.inflight {
+            self.landed(whole_ms);
+        }
+        if !self.over {
+            if let Some(act) = self.at_end.take() {
+                act();
+            }
+            if !self.single {
+                self.peer.succeeded(now);
+            }
+            if let (Some(header_ms), true) = (self.header_ms, self.group.method.keeps_times()) {
+                let counted = matches!(self.group.method, Method::LeastTime { time: Time::Header, inflight: true });
+                self.peer.with(|s| {
+                    s.response_time = crate::peer::average(s.response_time, whole_ms);
+                    if !counted {
+                        s.header_time = crate::peer::average(s.header_time, header_ms);
+                    }
+                });
+            }
+        }
+        self.peer.active.fetch_sub(1, Ordering::Relaxed);
+        if self.group.extras.queue.is_some() {
+            self.group.freed.notify_one();
+        }
+    }
+}
+
+impl Method {
+    fn keeps_times(self) -> bool {
+        matches!(self, Method::LeastTime { .. } | Method::Two(Some(_)))
+    }
+}
+
+impl Group {
+    /// Next server; `None` if none is left.
+    pub fn choose(self: &Arc<Self>, choice: &Choice<'_>, attempts: &mut Attempts) -> Option<PeerLease> {
+        let members = attempts.members.clone();
+        // Only connection limits need exclusion between threads.
+        let is_limited = members.all().any(|peer| peer.spec.max_conns > 0);
+        let _one_at_a_time = is_limited.then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        loop {
+            let list = if attempts.in_backup { &members.backup } else { &members.primary };
+            if let Some(index) = self.pick(list, &members, choice, attempts) {
+                attempts.mark(index);
+                return Some(self.taken(&list[index], members.single(), choice.now));
+            }
+            if attempts.in_backup || members.backup.is_empty() {
+                return None;
+            }
+            attempts.in_backup = true;
+            attempts.tried.clear();
+        }
+    }
+
+    fn pick(
+        &self,
+        list: &[Arc<Peer>],
+        members: &Members,
+        choice: &Choice<'_>,
+        attempts: &mut Attempts,
+    ) -> Option<usize> {
+        let bound = bound(list, choice, attempts);
+        if members.single() {
+            // Used even while failing: an error is no better than a try.
+            let peer = list.first()?;
+            let asked = !peer.spec.down && !peer.spec.drain && !peer.full() && peer.sound(choice.now);
+            return bound.or((asked && !attempts.has(0)).then_some(0));
+        }
+        let keyless = matches!(self.method, Method::Hash(_)) && choice.key.is_empty();
+        if attempts.misses > MISSES_MAX || keyless || (attempts.in_backup && !self.method.takes_backups()) {
+            return self.round_robin(list, choice, attempts, bound);
+        }
+        match self.method {
+            Method::RoundRobin => self.round_robin(list, choice, attempts, bound),
+            _ if bound.is_some() => bound,
+            Method::LeastConn => least::connections(self, list, choice, attempts),
+            Method::LeastTime { time, .. } => least::time(self, list, choice, attempts, time),
+            Method::IpHash => hash::by_address(self, list, choice, attempts),
+            Method::Hash(false) => hash::by_key(self, list, choice, attempts),
+            Method::Hash(true) => hash::consistent(self, list, members, choice, attempts),
+            Method::Random => random::one(self, list, choice, attempts),
+            Method::Two(time) => random::two(self, list, choice, attempts, time),
+        }
+    }
+
+    /// Smooth weighted round robin: every server gains its weight; the richest is selected and pays the sum.
+    fn round_robin(
+        &self,
+        list: &[Arc<Peer>],
+        choice: &Choice<'_>,
+        attempts: &Attempts,
+        bound: Option<usize>,
+    ) -> Option<usize> {
+        if let Some(index) = bound {
+            // Bound requests count as turns, up to a debt of one round.
+            let all: i64 = list.iter().map(|p| i64::from(p.spec.weight)).sum();
+            let lowest = (i64::from(list[index].spec.weight) - all) * UNIT;
+            if self.rounds.with(self.extras.counted, |accounts| accounts.of(list, attempts.in_backup).get(index))
+                <= lowest
+            {
+                return bound;
+            }
+        }
+        self.weighted(list, choice, attempts, 0, bound, |_| true)
+    }
+
+    /// A step of round robin among some servers, starting at one.
+    fn weighted(
+        &self,
+        list: &[Arc<Peer>],
+        choice: &Choice<'_>,
+        attempts: &Attempts,
+        from: usize,
+        bound: Option<usize>,
+        among: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        self.rounds.with(self.extras.counted, |accounts| {
+            let mut credits = accounts.of(list, attempts.in_backup);
+            let mut best: Option<(usize, i64)> = None;
+            let mut total = 0;
+            for (index, peer) in list.iter().enumerate().skip(from) {
+                if !usable(list, index, choice.now, attempts) || !among(index) {
+                    continue;
+                }
+                let gain = peer.gain(choice.now);
+                total += gain;
+                let current = credits.add(index, gain);
+                if best.is_none_or(|(_, most)| current > most) {
+                    best = Some((index, current));
+                }
+            }
+            let index = bound.or(best.map(|(index, _)| index))?;
+            credits.add(index, -total);
+            Some(index)
+        })
+    }
+
+    fn taken(self: &Arc<Self>, peer: &Arc<Peer>, single: bool, now: Instant) -> PeerLease {
+        let inflight = matches!(self.method, Method::LeastTime { inflight: true, .. }) && !single;
+        peer.active.fetch_add(1, Ordering::Relaxed);
+        if let Some(zone) = peer.zone.get() {
+            zone.up(row::REQUESTS);
+            zone.rise(row::ACTIVE);
+        }
+        let note = |s: &mut State| {
+            if now.millis_since(s.checked) > peer.spec.fail_timeout_ms {
+                s.checked = now;
+            }
+            if inflight {
+                if s.inflight > 0 {
+                    let flown = now.millis_since(s.inflight_changed).saturating_mul(s.inflight);
+                    s.inflight_last = s.inflight_last.saturating_add(flown);
+                }
+                s.inflight_changed = now;
+                s.inflight += 1;
+            }
+        };
+        if !single && (peer.is_troubled() || self.method.keeps_times()) {
+            peer.with(note);
+        }
+        PeerLease {
+            peer: peer.clone(),
+            group: self.clone(),
+            started: now,
+            header_ms: None,
+            inflight,
+            over: false,
+            single,
+            status: 0,
+            at_end: None,
+        }
+    }
+}
+
+fn usable(list: &[Arc<Peer>], index: usize, now: Instant, attempts: &Attempts) -> bool {
+    let peer = &list[index];
+    !attempts.has(index) && !peer.spec.down && !peer.spec.drain && !peer.unavailable(now)
+}
+
+/// Server that the request is bound to, if available or draining.
+fn bound(list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &Attempts) -> Option<usize> {
+    let id = choice.bound?;
+    let index = list.iter().position(|peer| peer.id().as_bytes() == id)?;
+    let peer = &list[index];
+    let able = !attempts.has(index) && !peer.spec.down && !peer.unavailable(choice.now);
+    able.then_some(index)
+}
+
+/// Server whose share of the weights contains a number.
+fn by_weight(list: &[Arc<Peer>], mut number: u64) -> Option<usize> {
+    list.iter().position(|peer| {
+        let weight = u64::from(peer.spec.weight);
+        let here = number < weight;
+        number = number.saturating_sub(weight);
+        here
+    })
+}

@@ -1,0 +1,32 @@
+//! Upstream groups: balancing, health, names, pooled connections (nginx: `ngx_http_upstream_*`).
+//! `balance/` and `health.rs` decide without I/O, from the time and a random number. All threads share a [`Group`]'s
+//! state; [`pool`] keeps connections per thread; [`resolver`] and [`names`] resolve names.
+
+#![forbid(unsafe_code)]
+
+pub mod balance;
+pub mod client;
+pub mod codec;
+pub mod fuzzing;
+pub mod group;
+pub mod health;
+pub mod mux;
+pub mod names;
+pub mod peer;
+pub mod pool;
+pub mod queue;
+pub mod resolver;
+mod secure;
+pub mod serial;
+pub mod stream;
+
+pub use balance::{Attempts, Choice, Method, PeerLease};
+pub use client::{Came, ClientStream, Connection, Counts, Stop};
+pub use codec::{Answer, Asked, Begun, End, Event, SerialCodec, Wrong};
+pub use group::{Extras, Group, Line, ResolvedAddress, Source};
+pub use mux::Mux;
+pub use peer::{Checked, Peer, PeerSpec};
+pub use pool::{IdleTimer, KeepAlive, Pooled};
+pub use secure::HandshakeError;
+pub use serial::Serial;
+pub use stream::{BindError, Connecting, Options, Stream};

@@ -1,0 +1,289 @@
+//! A server of a group: configuration and state.
+
+use crate::balance::UNIT;
+use base::clock::Instant;
+use md5::{Digest, Md5};
+use metrics::{Zone, peer as row};
+use net::Address;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// A `server` line for one of its addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PeerSpec {
+    /// Configured name, or an SRV record's: the key of consistent hashing.
+    pub name: String,
+    pub address: Address,
+    pub weight: u32,
+    /// Connections at most; 0: unlimited.
+    pub max_conns: u32,
+    /// 0: failures do not count.
+    pub max_fails: u32,
+    pub fail_timeout_ms: u64,
+    pub slow_start_ms: u64,
+    pub backup: bool,
+    pub down: bool,
+    /// Receives bound requests only.
+    pub drain: bool,
+    pub route: String,
+}
+
+impl PeerSpec {
+    pub fn new(name: impl Into<String>, address: Address) -> PeerSpec {
+        PeerSpec {
+            name: name.into(),
+            address,
+            weight: 1,
+            max_conns: 0,
+            max_fails: 1,
+            fail_timeout_ms: 10_000,
+            slow_start_ms: 0,
+            backup: false,
+            down: false,
+            drain: false,
+            route: String::new(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// Unchecked, or all checks pass.
+    Healthy = 0,
+    Unhealthy = 1,
+    /// `mandatory`: excluded until the first check passes.
+    Unknown = 2,
+}
+
+#[derive(Debug)]
+pub struct Peer {
+    pub spec: PeerSpec,
+    /// Address as text: `$upstream_addr`, log lines.
+    pub text: Arc<str>,
+    id: OnceLock<String>,
+    /// Connections over all threads.
+    pub active: AtomicU64,
+    checked: AtomicU8,
+    /// Results by check; `checked` is the worst.
+    checks: Mutex<Vec<(String, Checked)>>,
+    /// Ejected until (microseconds of the clock); 0: not.
+    ejected_until: AtomicU64,
+    /// `state` must be examined: there are failures.
+    troubled: AtomicBool,
+    state: Mutex<State>,
+    pub(crate) zone: OnceLock<Zone<metrics::peer::Of>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct State {
+    pub effective: i64,
+    pub fails: u32,
+    pub accessed: Instant,
+    pub checked: Instant,
+    /// Averaged response times in milliseconds (`least_time`).
+    pub header_time: u64,
+    pub response_time: u64,
+    /// Unanswered requests (`least_time ... inflight`).
+    pub inflight: u64,
+    pub inflight_last: u64,
+    pub inflight_time: u64,
+    pub inflight_changed: Instant,
+    pub recovered: Option<Instant>,
+    /// Consecutive errors, and the current window (`outlier_ejection`).
+    pub row: u32,
+    pub window: Instant,
+    pub seen: u32,
+    pub bad: u32,
+    pub ejections: u32,
+}
+
+/// nginx's moving average of milliseconds: one twentieth is new.
+pub(crate) fn average(old: u64, new: u64) -> u64 {
+    if old == 0 { new } else { (old * 95 + new * 5 + 50) / 100 }
+}
+
+impl Peer {
+    pub(crate) fn new(spec: PeerSpec) -> Peer {
+        let effective = i64::from(spec.weight);
+        let text = spec.address.to_string().into();
+        Peer {
+            spec,
+            text,
+            id: OnceLock::new(),
+            active: AtomicU64::new(0),
+            checked: AtomicU8::new(0),
+            checks: Mutex::default(),
+            ejected_until: AtomicU64::new(0),
+            troubled: AtomicBool::new(false),
+            state: Mutex::new(State { effective, ..State::default() }),
+            zone: OnceLock::new(),
+        }
+    }
+    pub(crate) fn count(self: &Arc<Self>, group: &str) {
+        self.zone.get_or_init(|| {
+            let zone = Zone::named(&[group, &self.text]);
+            let peer = Arc::downgrade(self);
+            zone.ask(move |values| {
+                let Some(peer) = peer.upgrade() else { return };
+                let spec = &peer.spec;
+                let now = base::clock::now();
+                values.set(row::UP, u64::from(!spec.down && !spec.drain && !peer.unavailable(now)));
+                values.set(row::BACKUP, u64::from(spec.backup));
+                values.set(row::WEIGHT, u64::from(spec.weight));
+            });
+            zone
+        });
+    }
+    /// Id for `sticky`: its route, or the MD5 of its address.
+    pub fn id(&self) -> &str {
+        self.id.get_or_init(|| match self.spec.route.as_str() {
+            "" => Md5::digest(self.text.as_bytes()).iter().map(|b| format!("{b:02x}")).collect(),
+            route => route.to_string(),
+        })
+    }
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        // Only checked arithmetic runs under the lock: a poisoned state is usable.
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let done = f(&mut state);
+        let is_whole = state.effective >= i64::from(self.spec.weight);
+        self.troubled.store(state.fails > 0 || !is_whole || state.recovered.is_some(), Ordering::Relaxed);
+        done
+    }
+    /// Tells whether failures or recovery affect it; otherwise choices take no lock.
+    #[inline]
+    pub(crate) fn is_troubled(&self) -> bool {
+        self.troubled.load(Ordering::Relaxed)
+    }
+    /// Gain in a step of round robin: weight reduced by failures and `slow_start`.
+    pub(crate) fn gain(&self, now: Instant) -> i64 {
+        let weight = i64::from(self.spec.weight);
+        if !self.is_troubled() {
+            return weight * UNIT;
+        }
+        self.with(|s| {
+            let gain = match self.share(s, now) {
+                None => s.effective * UNIT,
+                Some((part, whole)) => (s.effective * UNIT).saturating_mul(part as i64) / whole as i64,
+            };
+            if s.effective < weight {
+                s.effective += 1;
+            }
+            gain
+        })
+    }
+    /// Records a failure; tells whether it made the server unavailable.
+    pub(crate) fn failed(&self, now: Instant) -> bool {
+        let spec = &self.spec;
+        self.with(|s| {
+            s.fails = s.fails.saturating_add(1);
+            s.accessed = now;
+            s.checked = now;
+            if let Some(share) = spec.weight.checked_div(spec.max_fails) {
+                s.effective = (s.effective - i64::from(share)).max(0);
+            }
+            spec.max_fails > 0 && s.fails >= spec.max_fails
+        })
+    }
+    pub(crate) fn succeeded(&self, now: Instant) {
+        if !self.is_troubled() {
+            return;
+        }
+        self.with(|s| {
+            if s.accessed < s.checked {
+                if self.spec.max_fails > 0 && s.fails >= self.spec.max_fails {
+                    s.recovered = Some(now);
+                }
+                s.fails = 0;
+            }
+        });
+    }
+    /// Tells whether `max_conns` is reached.
+    pub fn full(&self) -> bool {
+        self.spec.max_conns > 0 && self.active.load(Ordering::Relaxed) >= u64::from(self.spec.max_conns)
+    }
+    pub fn sound(&self, now: Instant) -> bool {
+        self.checked.load(Ordering::Relaxed) == Checked::Healthy as u8
+            && self.ejected_until.load(Ordering::Relaxed) <= now.0
+    }
+    pub fn is_ejected(&self, now: Instant) -> bool {
+        self.ejected_until.load(Ordering::Relaxed) > now.0
+    }
+    pub(crate) fn eject(&self, now: Instant, until: Instant) {
+        self.ejected_until.store(until.0, Ordering::Relaxed);
+        self.with(|s| s.recovered = Some(until.max(now)));
+    }
+    fn with_checks<R>(&self, f: impl FnOnce(&mut Vec<(String, Checked)>) -> R) -> R {
+        let mut checks = self.checks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let done = f(&mut checks);
+        let says = |wanted: Checked| checks.iter().any(|(_, found)| *found == wanted);
+        let worst = match () {
+            () if says(Checked::Unhealthy) => Checked::Unhealthy,
+            () if says(Checked::Unknown) => Checked::Unknown,
+            () => Checked::Healthy,
+        };
+        self.checked.store(worst as u8, Ordering::Relaxed);
+        done
+    }
+    /// Starts a check; `mandatory` excludes the server until it passes, unless `persistent` and passed under an earlier
+    /// configuration.
+    pub fn begin_check(&self, name: &str, mandatory: bool, persistent: bool) {
+        self.with_checks(|checks| {
+            let known = checks.iter_mut().find(|(known, _)| known == name);
+            let start = if mandatory { Checked::Unknown } else { Checked::Healthy };
+            match known {
+                Some((_, found)) if mandatory && !persistent => *found = start,
+                Some(_) => {}
+                None => checks.push((name.to_string(), start)),
+            }
+        });
+    }
+    pub fn keep_checks(&self, names: &[&str]) {
+        self.with_checks(|checks| checks.retain(|(name, _)| names.contains(&name.as_str())));
+    }
+    /// Records a check's result; tells whether it changed.
+    pub fn check(&self, name: &str, found: Checked, now: Instant) -> bool {
+        let before = self.checks_say();
+        let news = self.with_checks(|checks| match checks.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => std::mem::replace(known, found) != found,
+            // From a replaced configuration.
+            None => false,
+        });
+        if self.checks_say() == Checked::Healthy && before == Checked::Unhealthy {
+            self.with(|s| {
+                s.recovered = Some(now);
+                s.fails = 0;
+            });
+        }
+        news
+    }
+    pub fn checks_say(&self) -> Checked {
+        match self.checked.load(Ordering::Relaxed) {
+            0 => Checked::Healthy,
+            1 => Checked::Unhealthy,
+            _ => Checked::Unknown,
+        }
+    }
+    /// Tells whether `max_fails` was reached within `fail_timeout`.
+    pub fn failing(&self, now: Instant) -> bool {
+        let spec = &self.spec;
+        spec.max_fails > 0
+            && self.is_troubled()
+            && self.with(|s| {
+                s.fails >= spec.max_fails && now.millis_since(s.checked) <= spec.fail_timeout_ms && s.checked.0 > 0
+            })
+    }
+    pub fn unavailable(&self, now: Instant) -> bool {
+        self.full() || !self.sound(now) || self.failing(now)
+    }
+    /// Fraction of its weight during slow start.
+    pub(crate) fn share(&self, s: &mut State, now: Instant) -> Option<(u64, u64)> {
+        let whole = self.spec.slow_start_ms;
+        let since = s.recovered.filter(|_| whole > 0)?;
+        let part = now.millis_since(since);
+        if part >= whole {
+            s.recovered = None;
+            return None;
+        }
+        Some((part, whole))
+    }
+}

@@ -1,0 +1,248 @@
+//! Idle connections per thread (nginx: `ngx_http_upstream_keepalive_module`).
+
+use crate::codec::{Asked, SerialCodec};
+use crate::group::Group;
+use crate::stream::Stream;
+use base::clock::{self, Instant};
+use net::Address;
+use runtime::time::Sleep;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// Idle connections per thread; 0: none.
+    pub connections: usize,
+    pub requests_max: u64,
+    pub time_ms: u64,
+    pub timeout_ms: u64,
+    /// `local`: not shared between locations.
+    pub local: bool,
+}
+
+impl Default for KeepAlive {
+    fn default() -> Self {
+        KeepAlive { connections: 32, requests_max: 1000, time_ms: 3_600_000, timeout_ms: 60_000, local: true }
+    }
+}
+
+impl KeepAlive {
+    /// Implicit groups keep no idle connections, as in nginx: the server's timeout is unknown, and unrepeatable
+    /// requests would be lost.
+    pub fn none() -> KeepAlive {
+        KeepAlive { connections: 0, ..KeepAlive::default() }
+    }
+}
+
+/// Owner of connections: groups do not share them, even to one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) group: u64,
+    pub(crate) scope: usize,
+}
+
+/// A group's number is already a keyed hash.
+#[derive(Default)]
+pub(crate) struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = self.0.rotate_left(31) ^ n;
+    }
+    fn write_usize(&mut self, n: usize) {
+        self.write_u64((n as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    }
+}
+
+pub struct Pooled {
+    pub(crate) stream: Stream,
+    pub(crate) codec: Box<dyn SerialCodec>,
+    pub(crate) idle_timer: IdleTimer,
+    pub(crate) requests: u64,
+    opened: Instant,
+    idle_since: Instant,
+    timeout_ms: u64,
+    place: Place,
+    address: Address,
+}
+
+/// Timer of a connection, armed across waits: moving it is cheap, creating it is not.
+#[derive(Debug, Default)]
+pub struct IdleTimer {
+    sleep: Option<Sleep>,
+    waiting: bool,
+}
+
+impl IdleTimer {
+    #[inline]
+    pub fn renew(&mut self) {
+        self.waiting = false;
+    }
+    /// Tells whether `timeout` passed without events; otherwise arranges a wake-up.
+    pub fn poll_over(&mut self, cx: &mut Context<'_>, timeout: Duration) -> bool {
+        let sleep = if self.waiting {
+            let Some(sleep) = &mut self.sleep else { return false };
+            sleep
+        } else {
+            self.waiting = true;
+            let until = clock::now().plus(timeout);
+            match &mut self.sleep {
+                Some(sleep) => {
+                    sleep.reset(until);
+                    sleep
+                }
+                sleep => sleep.insert(runtime::time::sleep_until(until)),
+            }
+        };
+        let over = Pin::new(sleep).poll(cx).is_ready();
+        self.waiting &= !over;
+        over
+    }
+    pub async fn over(&mut self, timeout: Duration) {
+        std::future::poll_fn(|cx| if self.poll_over(cx, timeout) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+}
+
+/// Interval at which threads close idle connections that expired or were closed by servers.
+const SWEEP: Duration = Duration::from_secs(1);
+
+thread_local! {
+    static SWEEPING: Cell<bool> = const { Cell::new(false) };
+    /// Most recently used ones last.
+    #[allow(clippy::vec_box)]
+    static IDLE: RefCell<HashMap<Place, VecDeque<Box<Pooled>>, BuildHasherDefault<Mixed>>> = RefCell::default();
+}
+
+impl Pooled {
+    /// New connection, used by one location (`scope`, `keepalive ... local`) or by all (0). Boxed, since it is moved
+    /// often.
+    pub fn new(
+        stream: Stream,
+        codec: Box<dyn SerialCodec>,
+        group: &Group,
+        address: Address,
+        scope: usize,
+    ) -> Box<Pooled> {
+        Box::new(Pooled {
+            stream,
+            codec,
+            idle_timer: IdleTimer::default(),
+            requests: 0,
+            opened: clock::now(),
+            idle_since: clock::now(),
+            timeout_ms: 0,
+            place: Place { group: group.number, scope },
+            address,
+        })
+    }
+    pub fn is_fresh(&self) -> bool {
+        self.requests <= 1
+    }
+    pub fn begin(&mut self, asked: &Asked, head: &[u8]) {
+        self.requests += 1;
+        self.codec.begin(asked, head);
+    }
+    /// Writes without waiting; see [`Stream::try_write`].
+    pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = self.stream.try_write(bytes);
+        self.idle_timer.renew();
+        sent
+    }
+    /// Reads without waiting; see [`Stream::try_read_buf`].
+    pub fn try_read(&mut self, input: &mut Vec<u8>) -> io::Result<usize> {
+        let got = self.stream.try_read_buf(input);
+        if got.is_ok() {
+            self.idle_timer.renew();
+        }
+        got
+    }
+    /// Waits for data; `Ready(false)` after `timeout`.
+    pub fn poll_readable(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<bool> {
+        match self.stream.poll_readable(cx) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending if self.idle_timer.poll_over(cx, timeout) => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+    /// Tells whether nothing arrived or ended: reusable.
+    fn quiet(&self) -> bool {
+        self.stream.is_quiet()
+    }
+    fn expired(&self, now: Instant) -> bool {
+        self.timeout_ms != 0 && now.millis_since(self.idle_since) >= self.timeout_ms
+    }
+}
+
+/// Takes an idle connection; drops one with any event.
+pub fn take(group: &Group, address: &Address, scope: usize) -> Option<Box<Pooled>> {
+    IDLE.with_borrow_mut(|idle| {
+        let idle = idle.get_mut(&Place { group: group.number, scope })?;
+        let now = clock::now();
+        // The most recently used one is the least likely to be closed.
+        while let Some(at) = idle.iter().rposition(|c| c.address == *address) {
+            let connection = idle.remove(at)?;
+            if !connection.expired(now) && connection.quiet() {
+                return Some(connection);
+            }
+        }
+        None
+    })
+}
+
+/// Returns a connection after a clean response, within a `LocalSet`.
+pub fn give(mut connection: Box<Pooled>, keep: &KeepAlive) {
+    let now = clock::now();
+    if keep.connections == 0
+        || connection.requests >= keep.requests_max
+        || now.millis_since(connection.opened) >= keep.time_ms
+        || !connection.quiet()
+    {
+        return;
+    }
+    connection.idle_since = now;
+    connection.timeout_ms = keep.timeout_ms;
+    connection.idle_timer.renew();
+    connection.stream.set_idle();
+    IDLE.with_borrow_mut(|idle| {
+        let idle = idle.entry(connection.place).or_default();
+        if idle.len() >= keep.connections {
+            idle.pop_front();
+        }
+        idle.push_back(connection);
+    });
+    if !SWEEPING.replace(true) {
+        runtime::task::spawn_local(sweep());
+    }
+}
+
+/// Closes expired and closed connections while any are idle.
+async fn sweep() {
+    loop {
+        runtime::time::sleep(SWEEP).await;
+        clock::update();
+        let now = clock::now();
+        let left = IDLE.with_borrow_mut(|idle| {
+            idle.retain(|_, of_group| {
+                of_group.retain(|c| !c.expired(now) && c.quiet());
+                !of_group.is_empty()
+            });
+            idle.len()
+        });
+        if left == 0 {
+            SWEEPING.set(false);
+            return;
+        }
+    }
+}

@@ -1,0 +1,593 @@
+//! Resolves names (A, AAAA) over UDP, or TCP for truncated answers, cached per thread by TTL (nginx: `ngx_resolver.c`).
+//! `message.rs` encodes, `wire.rs` transports.
+
+pub(crate) mod message;
+mod wire;
+
+use crate::group::ResolvedAddress;
+use crate::names::Word;
+use base::clock::{self, Instant};
+use message::{Answer as Message, Kind, NO_ERROR, Question};
+use metrics::{Zone, process, resolver as row};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::LocalKey;
+use std::time::Duration;
+use tokio::sync::watch;
+use wire::{Service, over_tcp, over_udp, pointer, random, read, services};
+
+/// Time without an answer until the query goes to the next server.
+const RESEND: Duration = Duration::from_secs(5);
+/// Longest time of a question, even without a waiting request.
+const QUESTION_MAX: Duration = Duration::from_secs(60);
+const ALIASES_MAX: usize = 50;
+/// Names cached per thread.
+const NAMES_MAX: usize = 10_000;
+/// Addresses kept per name.
+const ADDRESSES_MAX: usize = 256;
+
+/// Reason of a failure, in nginx's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    Format,
+    Server,
+    NoSuchName,
+    Unimplemented,
+    Refused,
+    TimedOut,
+    Other,
+}
+
+impl Failed {
+    pub fn code(self) -> u32 {
+        match self {
+            Failed::Format => 1,
+            Failed::Server => 2,
+            Failed::NoSuchName => 3,
+            Failed::Unimplemented => 4,
+            Failed::Refused => 5,
+            Failed::TimedOut => 110,
+            Failed::Other => 6,
+        }
+    }
+    fn of(code: u8) -> Failed {
+        match code {
+            message::FORMAT_ERROR => Failed::Format,
+            2 => Failed::Server,
+            3 => Failed::NoSuchName,
+            4 => Failed::Unimplemented,
+            5 => Failed::Refused,
+            _ => Failed::Other,
+        }
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Failed::Format => "Format error",
+            Failed::Server => "Server failure",
+            Failed::NoSuchName => "Host not found",
+            Failed::Unimplemented => "Unimplemented",
+            Failed::Refused => "Operation refused",
+            Failed::TimedOut => "Operation timed out",
+            Failed::Other => "Unknown error",
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameServer {
+    Address(SocketAddr),
+    /// Name for the system, looked up on use.
+    Named(String, u16),
+}
+
+impl NameServer {
+    async fn address(&self) -> Option<SocketAddr> {
+        match self {
+            NameServer::Address(address) => Some(*address),
+            NameServer::Named(host, port) => runtime::io::lookup_host(host, *port).await.ok()?.first().copied(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Resolver {
+    pub servers: Vec<NameServer>,
+    /// `valid=`: replaces the TTLs.
+    pub valid: Option<Duration>,
+    pub ipv4: bool,
+    pub ipv6: bool,
+    turn: AtomicUsize,
+    zone: Option<Zone<row::Of>>,
+}
+
+/// Answer with its expiry.
+type Answer<T> = Result<(T, Instant), Failed>;
+
+enum Entry<T> {
+    Known {
+        found: T,
+        until: Instant,
+    },
+    /// A question shared by all waiting requests.
+    Asked(watch::Receiver<Option<Answer<T>>>),
+}
+
+/// Cache of a thread, by resolver and name.
+type Memory<T> = RefCell<HashMap<(String, String), Entry<T>>>;
+
+thread_local! {
+    static NAMES: Memory<Rc<[IpAddr]>> = RefCell::new(HashMap::new());
+    /// Names of addresses, by `1.0.0.127.in-addr.arpa`.
+    static POINTERS: Memory<Rc<str>> = RefCell::new(HashMap::new());
+}
+
+/// Result from the cache, or of a shared question; the flag tells a cached one.
+async fn known_or_asked<T: Clone + 'static>(
+    memory: &'static LocalKey<Memory<T>>,
+    key: (String, String),
+    valid: Option<Duration>,
+    timeout: Duration,
+    ask: impl Future<Output = Result<(T, u32), Failed>> + 'static,
+) -> Result<(T, Instant, bool), Failed> {
+    clock::update();
+    let now = clock::now();
+    let mut asked = memory.with_borrow_mut(|names| match names.get(&key) {
+        Some(Entry::Known { found, until }) if *until > now => Err((found.clone(), *until)),
+        Some(Entry::Asked(answer)) => Ok(answer.clone()),
+        _ => {
+            make_room(names, now);
+            let (sender, answer) = watch::channel(None);
+            names.insert(key.clone(), Entry::Asked(answer.clone()));
+            runtime::task::spawn_local(ask_and_keep(memory, key, valid, ask, sender));
+            Ok(answer)
+        }
+    });
+    let answer = match &mut asked {
+        Err((found, until)) => return Ok((found.clone(), *until, true)),
+        Ok(answer) => answer,
+    };
+    match runtime::time::timeout(timeout, answer.wait_for(Option::is_some)).await {
+        Ok(Ok(answer)) => {
+            let answer = answer.clone().unwrap_or(Err(Failed::Other));
+            answer.map(|(found, until)| (found, until, false))
+        }
+        Ok(Err(_)) => Err(Failed::Other),
+        Err(_) => Err(Failed::TimedOut),
+    }
+}
+
+async fn ask_and_keep<T: Clone>(
+    memory: &'static LocalKey<Memory<T>>,
+    key: (String, String),
+    valid: Option<Duration>,
+    ask: impl Future<Output = Result<(T, u32), Failed>>,
+    sender: watch::Sender<Option<Answer<T>>>,
+) {
+    let found = match runtime::time::timeout(QUESTION_MAX, ask).await {
+        Ok(found) => found,
+        Err(_) => Err(Failed::TimedOut),
+    };
+    clock::update();
+    let answer = memory.with_borrow_mut(|names| match found {
+        Ok((found, ttl)) => {
+            let valid = valid.unwrap_or(Duration::from_secs(u64::from(ttl)));
+            let until = clock::now().plus_millis(valid.as_millis().min(u128::from(u32::MAX)) as u64);
+            names.insert(key, Entry::Known { found: found.clone(), until });
+            Ok((found, until))
+        }
+        // Failures are not cached.
+        Err(why) => {
+            names.remove(&key);
+            Err(why)
+        }
+    });
+    let _ = sender.send(Some(answer));
+}
+
+/// Reverse name of an address (RFC 1035, 3.5; RFC 3596, 2.5).
+fn arpa(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(ip) => {
+            let [a, b, c, d] = ip.octets();
+            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
+        }
+        IpAddr::V6(ip) => {
+            let nibbles = ip.octets().into_iter().rev().map(|byte| format!("{:x}.{:x}.", byte & 15, byte >> 4));
+            nibbles.collect::<String>() + "ip6.arpa"
+        }
+    }
+}
+
+impl Resolver {
+    pub fn new(servers: Vec<NameServer>, valid: Option<Duration>, ipv4: bool, ipv6: bool) -> Resolver {
+        Resolver { servers, valid, ipv4, ipv6, turn: AtomicUsize::new(0), zone: None }
+    }
+    #[must_use]
+    pub fn counted_as(self, name: &str) -> Resolver {
+        Resolver { zone: Some(Zone::named(&[name])), ..self }
+    }
+    fn count_request(&self, kind: Kind) {
+        let kind = match kind {
+            Kind::A | Kind::Aaaa => 0,
+            Kind::Srv => 1,
+            Kind::Ptr => 2,
+        };
+        process::RESOLVER_REQUESTS.up_at(kind);
+        if let Some(zone) = &self.zone {
+            zone.up_at(row::REQUESTS, kind);
+        }
+    }
+    fn count_response(&self, said: Result<(), Failed>) {
+        let code = match said {
+            Ok(()) => 0,
+            Err(Failed::Format) => 1,
+            Err(Failed::Server) => 2,
+            Err(Failed::NoSuchName) => 3,
+            Err(Failed::Unimplemented) => 4,
+            Err(Failed::Refused) => 5,
+            Err(Failed::TimedOut) => 6,
+            Err(Failed::Other) => 7,
+        };
+        process::RESOLVER_RESPONSES.up_at(code);
+        if let Some(zone) = &self.zone {
+            zone.up_at(row::RESPONSES, code);
+        }
+    }
+    /// Equal lines share names, also over reloads.
+    fn identity(&self) -> String {
+        format!("{:?} {:?} {} {}", self.servers, self.valid, self.ipv4, self.ipv6)
+    }
+
+    /// Addresses of a name, within a `LocalSet`. Fails with `TimedOut` after `timeout`.
+    pub async fn resolve(self: &Arc<Self>, name: &str, timeout: Duration) -> Result<Rc<[IpAddr]>, Failed> {
+        let (addresses, _, from_memory) = self.known_or_asked(name, timeout).await?;
+        if !from_memory || addresses.len() < 2 {
+            return Ok(addresses);
+        }
+        // Rotates the servers.
+        let start = usize::from(random()) % addresses.len();
+        Ok(addresses.iter().cycle().skip(start).take(addresses.len()).copied().collect())
+    }
+
+    pub async fn look(self: &Arc<Self>, name: &str, timeout: Duration) -> Result<(Rc<[IpAddr]>, Duration), Failed> {
+        let (addresses, until, _) = self.known_or_asked(name, timeout).await?;
+        clock::update();
+        Ok((addresses, Duration::from_micros(until.micros_since(clock::now()))))
+    }
+
+    /// The flag tells a cached result.
+    async fn known_or_asked(
+        self: &Arc<Self>,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<(Rc<[IpAddr]>, Instant, bool), Failed> {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        let (resolver, asked) = (self.clone(), name.clone());
+        let ask = async move {
+            let (addresses, ttl) = resolver.look_up(&asked).await?;
+            Ok((addresses.into(), ttl))
+        };
+        known_or_asked(&NAMES, (self.identity(), name), self.valid, timeout, ask).await
+    }
+
+    /// Name of an address, lower-case without a final dot, within a `LocalSet`.
+    pub async fn name_of(self: &Arc<Self>, address: IpAddr, timeout: Duration) -> Result<Rc<str>, Failed> {
+        let name = arpa(address);
+        let (resolver, asked) = (self.clone(), name.clone());
+        let ask = async move { resolver.pointer(asked).await };
+        let (name, ..) = known_or_asked(&POINTERS, (self.identity(), name), self.valid, timeout, ask).await?;
+        Ok(name)
+    }
+
+    async fn pointer(&self, mut name: String) -> Result<(Rc<str>, u32), Failed> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..ALIASES_MAX {
+            let message = self.ask(&name, Kind::Ptr, turn).await?;
+            match pointer(&message, &name) {
+                Ok((found, ttl)) => return Ok((found.as_str().into(), ttl)),
+                Err(Some(alias)) => name = alias,
+                Err(None) if message.records.is_empty() => return Err(Failed::NoSuchName),
+                Err(None) => return Err(Failed::Other),
+            }
+        }
+        Err(Failed::NoSuchName)
+    }
+
+    /// Both address types, along aliases, with their TTL. Follows an alias only if neither type has addresses, as the
+    /// last queried type says (nginx: `ngx_resolver_process_a`, where the last answer decides).
+    async fn look_up(&self, name: &str) -> Result<(Vec<IpAddr>, u32), Failed> {
+        let mut name = name.to_string();
+        let mut ttl = u32::MAX;
+        for _ in 0..ALIASES_MAX {
+            // All questions of a name go to one server; names rotate.
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+            let (v4, v6) = tokio::join!(
+                async { if self.ipv4 { Some(self.ask(&name, Kind::A, turn).await) } else { None } },
+                async { if self.ipv6 { Some(self.ask(&name, Kind::Aaaa, turn).await) } else { None } },
+            );
+            let (mut addresses, mut alias) = (Vec::new(), None);
+            for (answer, kind) in [(v4, Kind::A), (v6, Kind::Aaaa)] {
+                let Some(answer) = answer else { continue };
+                let answer = answer?;
+                let found = read(&answer, &name, kind);
+                ttl = ttl.min(found.ttl);
+                addresses.extend(found.addresses);
+                alias = if answer.records.is_empty() { None } else { found.alias.or(alias) };
+            }
+            addresses.truncate(ADDRESSES_MAX);
+            match alias {
+                _ if !addresses.is_empty() => return Ok((addresses, ttl)),
+                Some(alias) => name = alias,
+                None => return Err(Failed::NoSuchName),
+            }
+        }
+        Err(Failed::NoSuchName)
+    }
+
+    /// Servers of a service by SRV records, with their TTL; reports targets without addresses to `say`.
+    pub async fn service(
+        self: &Arc<Self>,
+        host: &str,
+        service: &str,
+        timeout: Duration,
+        say: &impl Fn(Word<'_>),
+    ) -> Result<(Vec<ResolvedAddress>, Duration), Failed> {
+        let host = host.trim_end_matches('.');
+        // `http` is short for `_http._tcp`.
+        let full = match service.starts_with('_') || service.contains('.') {
+            true => format!("{service}.{host}"),
+            false => format!("_{service}._tcp.{host}"),
+        };
+        let asked = runtime::time::timeout(timeout, self.service_records(full.to_ascii_lowercase())).await;
+        let (records, ttl) = asked.map_err(|_| Failed::TimedOut)??;
+        let (mut found, mut failed, mut first) = (Vec::new(), Vec::new(), None);
+        let mut valid = self.valid.unwrap_or(Duration::from_secs(u64::from(ttl)));
+        for record in &records {
+            match self.look(&record.target, timeout).await {
+                Ok((addresses, holds)) => {
+                    valid = valid.min(holds);
+                    // Of those that have addresses the first are the servers, the others their backups.
+                    let first = *first.get_or_insert(record.priority);
+                    found.extend(addresses.iter().map(|ip| ResolvedAddress {
+                        address: SocketAddr::new(*ip, record.port),
+                        record: Some((record.target.clone(), record.weight)),
+                        backup: record.priority != first,
+                    }));
+                }
+                Err(why) => {
+                    say(Word::Target { host: &record.target, service, of: host, why });
+                    failed.push(why);
+                }
+            }
+        }
+        if found.is_empty() {
+            let none = failed.iter().find(|why| **why == Failed::NoSuchName).or(failed.first());
+            return Err(none.copied().unwrap_or(Failed::NoSuchName));
+        }
+        Ok((found, valid))
+    }
+
+    async fn service_records(&self, mut name: String) -> Result<(Vec<Service>, u32), Failed> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut ttl = u32::MAX;
+        for _ in 0..ALIASES_MAX {
+            let message = self.ask(&name, Kind::Srv, turn).await?;
+            let (found, alias, seconds) = services(&message, &name);
+            ttl = ttl.min(seconds);
+            match alias {
+                Some(alias) if found.is_empty() => name = alias,
+                _ if found.is_empty() => return Err(Failed::NoSuchName),
+                _ => return Ok((found, ttl)),
+            }
+        }
+        Err(Failed::NoSuchName)
+    }
+
+    async fn ask(&self, name: &str, kind: Kind, turn: usize) -> Result<Message, Failed> {
+        let mut step = 0;
+        loop {
+            let server = &self.servers[(turn + step) % self.servers.len().max(1)];
+            step += 1;
+            let began = base::clock::now();
+            let Some(server) = server.address().await else {
+                runtime::time::sleep_until(began.plus(RESEND)).await;
+                continue;
+            };
+            let id = u16::from_le_bytes([random(), random()]);
+            let question = Question { id, name: name.to_string(), kind };
+            let bytes = question.bytes().ok_or(Failed::NoSuchName)?;
+            self.count_request(kind);
+            let asked = runtime::time::timeout(RESEND, async {
+                let answer = over_udp(server, &bytes, &question).await?;
+                if answer.truncated { over_tcp(server, &bytes, &question).await } else { Ok(answer) }
+            });
+            match asked.await {
+                Ok(Ok(answer)) => {
+                    let said = if answer.code == NO_ERROR { Ok(()) } else { Err(Failed::of(answer.code)) };
+                    self.count_response(said);
+                    return said.map(|()| answer);
+                }
+                // An unreachable server is not retried at once.
+                Ok(Err(_)) => {
+                    runtime::time::sleep_until(began.plus(RESEND)).await;
+                    self.count_response(Err(Failed::TimedOut));
+                }
+                Err(_) => self.count_response(Err(Failed::TimedOut)),
+            }
+        }
+    }
+}
+
+fn make_room<T>(names: &mut HashMap<(String, String), Entry<T>>, now: Instant) {
+    if names.len() < NAMES_MAX {
+        return;
+    }
+    names.retain(|_, entry| match entry {
+        Entry::Known { until, .. } => *until >= now,
+        Entry::Asked(_) => true,
+    });
+    if names.len() >= NAMES_MAX {
+        names.retain(|_, entry| matches!(entry, Entry::Asked(_)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use message::{Answer, Data, Record, build};
+    use runtime::io::UdpSocket;
+
+    #[test]
+    fn asks_again_elsewhere_and_keeps_what_it_was_told() {
+        runtime::block_on(async {
+            let server = UdpSocket::bind(([127, 0, 0, 1], 0).into()).unwrap();
+            let resolver =
+                Arc::new(Resolver::new(vec![NameServer::Address(server.local_addr().unwrap())], None, true, false));
+            let serve = runtime::task::spawn_local(async move {
+                let mut buf = [0; 512];
+                let (n, from) = server.recv_from(&mut buf).await.unwrap();
+                // First noise and an answer with a wrong number.
+                server.send_to(b"noise", from).await.unwrap();
+                let data = Data::Address(IpAddr::from([127, 0, 0, 9]));
+                let mut answer = build::answer(&buf[..n], 0, &[Record { name: "one.test".into(), ttl: 60, data }]);
+                answer[1] ^= 1;
+                server.send_to(&answer, from).await.unwrap();
+                answer[1] ^= 1;
+                server.send_to(&answer, from).await.unwrap();
+            });
+            let second = Duration::from_secs(2);
+            let both = tokio::join!(resolver.resolve("one.test", second), resolver.resolve("ONE.test", second));
+            let want: Rc<[IpAddr]> = vec![IpAddr::from([127, 0, 0, 9])].into();
+            assert_eq!(both, (Ok(want.clone()), Ok(want.clone())));
+            serve.await.unwrap();
+            assert_eq!(resolver.resolve("one.test", second).await, Ok(want), "from memory: nobody answers any more");
+            let quick = Duration::from_millis(20);
+            assert_eq!(resolver.resolve("two.test", quick).await, Err(Failed::TimedOut));
+        });
+    }
+
+    #[test]
+    fn names_that_are_kept_have_a_bound() {
+        clock::update();
+        let now = clock::now();
+        let later = now.plus_millis(1000);
+        let mut names = HashMap::new();
+        let known = |until| Entry::Known { found: (), until };
+        let key = |n: usize| ("r".to_string(), format!("n{n}"));
+        let (_sender, asked) = watch::channel(None);
+        names.insert(key(0), Entry::Asked(asked));
+        for n in 1..NAMES_MAX - 1 {
+            names.insert(key(n), known(if n % 2 == 0 { now } else { later }));
+        }
+        make_room(&mut names, now.plus_millis(1));
+        assert_eq!(names.len(), NAMES_MAX - 1, "while there is room, nothing goes");
+        names.insert(key(NAMES_MAX - 1), known(later));
+        make_room(&mut names, now.plus_millis(1));
+        assert_eq!(names.len(), 1 + NAMES_MAX / 2, "those whose time is over go first");
+        for n in 1..NAMES_MAX {
+            names.insert(key(n), known(later));
+        }
+        make_room(&mut names, now);
+        assert_eq!(names.len(), 1, "then all but those that somebody waits for");
+    }
+
+    fn known(name: &str, kind: u16) -> (u8, Vec<Data>) {
+        let v4 = |last| Data::Address(IpAddr::from([127, 0, 0, last]));
+        let v6 = || Data::Address(IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16]));
+        let alias = |to: &str| Data::Alias(to.into());
+        let service = |priority, weight, port, to: &str| Data::Service { priority, weight, port, target: to.into() };
+        let found = match (name, kind) {
+            ("both", 1) => vec![v4(1)],
+            ("both", 28) => vec![v6()],
+            ("half", 1) => vec![v4(2)],
+            ("half", _) => return (2, Vec::new()),
+            // An alias is not followed if the other type has an address.
+            ("mixed", 1) => vec![v4(3)],
+            ("mixed", 28) => vec![alias("both")],
+            ("alias", 28) => vec![alias("both")],
+            // The last queried type has nothing.
+            ("empty", 1) => vec![alias("both")],
+            ("circle", _) => vec![alias("circle")],
+            ("9.0.0.127.in-addr.arpa", 12) => vec![Data::Pointer("nine.example".into())],
+            ("6.0.0.127.in-addr.arpa", 12) => vec![Data::Other],
+            ("8.0.0.127.in-addr.arpa", 12) => vec![alias("9.0.0.127.in-addr.arpa")],
+            (name, 1) if name.len() == 255 => vec![v4(4)],
+            ("_http._tcp.s", 33) => {
+                vec![service(2, 1, 82, "mixed"), service(1, 7, 81, "both"), service(1, 1, 80, "half")]
+            }
+            _ => Vec::new(),
+        };
+        (0, found)
+    }
+
+    #[test]
+    fn names_under_which_names_of_addresses_are_asked_for() {
+        assert_eq!(arpa([127, 0, 0, 1].into()), "1.0.0.127.in-addr.arpa");
+        let name = arpa("2001:db8::1".parse().expect("an address"));
+        assert_eq!(name, "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa");
+    }
+
+    #[test]
+    fn kinds_of_addresses_aliases_and_services() {
+        runtime::block_on(async {
+            let server = UdpSocket::bind(([127, 0, 0, 1], 0).into()).unwrap();
+            let address = NameServer::Address(server.local_addr().unwrap());
+            let resolver = Arc::new(Resolver::new(vec![address], None, true, true));
+            runtime::task::spawn_local(async move {
+                let mut buf = [0; 512];
+                while let Ok((n, from)) = server.recv_from(&mut buf).await {
+                    let (name, kind) = Answer::read(&buf[..n]).unwrap().question.unwrap();
+                    let (code, found) = known(&name, kind);
+                    let found = found.into_iter().map(|data| Record { name: name.clone(), ttl: 60, data });
+                    let answer = build::answer(&buf[..n], code, &found.collect::<Vec<_>>());
+                    server.send_to(&answer, from).await.unwrap();
+                }
+            });
+            let second = Duration::from_secs(5);
+            let (one, six) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16]));
+            let both: Rc<[IpAddr]> = vec![one, six].into();
+            assert_eq!(resolver.resolve("both", second).await, Ok(both.clone()));
+            assert_eq!(resolver.resolve("half", second).await, Err(Failed::Server), "half an answer is none");
+            assert_eq!(resolver.resolve("mixed", second).await, Ok(vec![IpAddr::from([127, 0, 0, 3])].into()));
+            assert_eq!(resolver.resolve("alias", second).await, Ok(both));
+            assert_eq!(resolver.resolve("empty", second).await, Err(Failed::NoSuchName));
+            let long = ["a".repeat(63), "b".repeat(63), "c".repeat(63), "d".repeat(63)].join(".");
+            assert_eq!(resolver.resolve(&long, second).await, Ok(vec![IpAddr::from([127, 0, 0, 4])].into()));
+            assert_eq!(resolver.resolve("a..b", second).await, Err(Failed::NoSuchName));
+            assert_eq!(resolver.resolve("circle", second).await, Err(Failed::NoSuchName));
+            assert_eq!(resolver.resolve("nobody", second).await, Err(Failed::NoSuchName));
+
+            let told = RefCell::new(Vec::new());
+            let say = |word: Word<'_>| told.borrow_mut().push(word.to_string());
+            let (found, valid) = resolver.service("s", "http", second, &say).await.unwrap();
+            let short: Vec<_> = found.iter().map(|f| (f.address.to_string(), f.record.clone(), f.backup)).collect();
+            let record = |name: &str, weight| Some((name.to_string(), weight));
+            let wanted = [
+                ("127.0.0.1:81".to_string(), record("both", 7), false),
+                ("[::1]:81".to_string(), record("both", 7), false),
+                ("127.0.0.3:82".to_string(), record("mixed", 1), true),
+            ];
+            assert_eq!(short, wanted);
+            assert!(valid <= Duration::from_secs(60));
+            assert_eq!(resolver.name_of([127, 0, 0, 9].into(), second).await.as_deref(), Ok("nine.example"));
+            assert_eq!(
+                resolver.name_of([127, 0, 0, 8].into(), second).await.as_deref(),
+                Ok("nine.example"),
+                "an alias"
+            );
+            assert_eq!(resolver.name_of([127, 0, 0, 7].into(), second).await, Err(Failed::NoSuchName));
+            assert_eq!(resolver.name_of([127, 0, 0, 6].into(), second).await, Err(Failed::Other));
+            let words = "half could not be resolved (2: Server failure) while resolving service http of s";
+            assert_eq!(*told.borrow(), [words]);
+        });
+    }
+}

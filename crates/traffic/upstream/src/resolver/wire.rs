@@ -1,0 +1,211 @@
+//! DNS over UDP and TCP, and the contents of answers.
+
+use super::message::{Answer, Data, Kind, Question};
+use super::{ADDRESSES_MAX, ALIASES_MAX};
+use crate::stream::{Options, Stream};
+use net::Address;
+use runtime::io::UdpSocket;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+/// Unrelated packets read before trying the next server.
+const STRAY_PACKETS_MAX: usize = 100;
+const UDP_BYTES: usize = 4096;
+
+pub fn random() -> u8 {
+    let mut byte = [0];
+    // Without the kernel's random numbers no server starts; port and name are still checked.
+    let _ = rustix::rand::getrandom(&mut byte, rustix::rand::GetRandomFlags::empty());
+    byte[0]
+}
+
+pub async fn over_udp(server: SocketAddr, bytes: &[u8], question: &Question) -> io::Result<Answer> {
+    // A socket per question: the port is as hard to guess as the number.
+    let socket = UdpSocket::connect(server)?;
+    socket.send(bytes).await?;
+    let mut buf = Vec::with_capacity(UDP_BYTES);
+    for _ in 0..STRAY_PACKETS_MAX {
+        buf.clear();
+        socket.recv(&mut buf).await?;
+        if let Some(answer) = Answer::read(&buf)
+            && question.fits(&answer)
+        {
+            return Ok(answer);
+        }
+    }
+    Err(io::ErrorKind::InvalidData.into())
+}
+
+pub async fn over_tcp(server: SocketAddr, bytes: &[u8], question: &Question) -> io::Result<Answer> {
+    let stream = Stream::connect(&Address::Ip(server), &Options::default()).await?;
+    let length = u16::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    stream.write_all(&[&length.to_be_bytes()[..], bytes].concat()).await?;
+    // Room for the longest answer, and its length.
+    let mut buf = Vec::with_capacity(2 + usize::from(u16::MAX));
+    let message = loop {
+        if let [high, low, rest @ ..] = buf.as_slice()
+            && let Some(message) = rest.get(..usize::from(u16::from_be_bytes([*high, *low])))
+        {
+            break message;
+        }
+        if stream.read_buf(&mut buf).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    };
+    match Answer::read(message) {
+        Some(answer) if question.fits(&answer) && !answer.truncated => Ok(answer),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Records {
+    pub addresses: Vec<IpAddr>,
+    /// Last alias without addresses here.
+    pub alias: Option<String>,
+    pub ttl: u32,
+}
+
+fn follow(answer: &Answer, name: &str) -> (Option<String>, u32) {
+    let (mut alias, mut least) = (None, u32::MAX);
+    // Aliases may be in any order; each round follows one.
+    for _ in 0..ALIASES_MAX {
+        let name = alias.as_deref().unwrap_or(name);
+        let next = answer.records.iter().find_map(|record| match &record.data {
+            Data::Alias(target) if record.name == name => Some((target.clone(), record.ttl)),
+            _ => None,
+        });
+        let Some((target, ttl)) = next else { break };
+        least = least.min(ttl);
+        alias = Some(target);
+    }
+    (alias, least)
+}
+
+pub fn read(answer: &Answer, name: &str, kind: Kind) -> Records {
+    let (alias, mut ttl) = follow(answer, name);
+    let mut addresses = Vec::new();
+    let name = alias.as_deref().unwrap_or(name);
+    for record in answer.records.iter().filter(|r| r.name == name) {
+        match &record.data {
+            Data::Address(address) if address.is_ipv4() == (kind == Kind::A) && addresses.len() < ADDRESSES_MAX => {
+                addresses.push(*address);
+                ttl = ttl.min(record.ttl);
+            }
+            _ => {}
+        }
+    }
+    Records { addresses, alias, ttl }
+}
+
+/// Name of an address with its TTL. Fails with the target of its aliases, if any.
+pub fn pointer(answer: &Answer, name: &str) -> Result<(String, u32), Option<String>> {
+    let (alias, least) = follow(answer, name);
+    let name = alias.as_deref().unwrap_or(name);
+    let found = answer.records.iter().filter(|r| r.name == name).find_map(|record| match &record.data {
+        Data::Pointer(target) => Some((target.clone(), least.min(record.ttl))),
+        _ => None,
+    });
+    found.ok_or(alias)
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    pub priority: u16,
+    pub weight: u32,
+    pub port: u16,
+    pub target: String,
+}
+
+/// SRV records of an answer, and an alias without records.
+pub fn services(answer: &Answer, name: &str) -> (Vec<Service>, Option<String>, u32) {
+    let (alias, mut least) = follow(answer, name);
+    let name = alias.as_deref().unwrap_or(name);
+    let mut found = Vec::new();
+    for record in answer.records.iter().filter(|r| r.name == name) {
+        let Data::Service { priority, weight, port, target } = &record.data else { continue };
+        if found.len() < ADDRESSES_MAX {
+            least = least.min(record.ttl);
+            found.push(Service {
+                priority: *priority,
+                weight: u32::from((*weight).max(1)),
+                port: *port,
+                target: target.clone(),
+            });
+        }
+    }
+    found.sort_by_key(|service| service.priority);
+    (found, alias, least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resolver::message::Record;
+
+    fn message(records: &[(&str, u32, Data)]) -> Answer {
+        let records =
+            records.iter().map(|(name, ttl, data)| Record { name: (*name).into(), ttl: *ttl, data: data.clone() });
+        let records = records.collect();
+        Answer { id: 1, response: true, truncated: false, code: 0, question: None, records }
+    }
+
+    #[test]
+    fn aliases_are_followed_within_an_answer() {
+        let ip = IpAddr::from([127, 0, 0, 1]);
+        let message = message(&[("b", 60, Data::Address(ip)), ("a", 5, Data::Alias("b".into()))]);
+        let found = read(&message, "a", Kind::A);
+        assert_eq!((found.addresses, found.ttl), (vec![ip], 5));
+        let none = read(&message, "a", Kind::Aaaa);
+        assert_eq!((none.addresses.len(), none.alias), (0, Some("b".into())));
+        assert!(read(&message, "x", Kind::A).alias.is_none());
+    }
+
+    #[test]
+    fn so_many_addresses_and_no_more() {
+        let records: Vec<_> = (0..2 * ADDRESSES_MAX as u32)
+            .flat_map(|n| {
+                let service = Data::Service { priority: 1, weight: 1, port: 80, target: format!("t{n}") };
+                [("n", 60, Data::Address(IpAddr::from(n.to_be_bytes()))), ("s", 60, service)]
+            })
+            .collect();
+        let message = message(&records);
+        assert_eq!(read(&message, "n", Kind::A).addresses.len(), ADDRESSES_MAX);
+        assert_eq!(services(&message, "s").0.len(), ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn strangers_are_not_listened_to_for_ever() {
+        runtime::block_on(async {
+            let server = UdpSocket::bind(([127, 0, 0, 1], 0).into()).unwrap();
+            let address = server.local_addr().unwrap();
+            let noise = runtime::task::spawn_local(async move {
+                let mut buf = [0; 512];
+                let (_, from) = server.recv_from(&mut buf).await.unwrap();
+                let mut sent = 0;
+                // The peer closes its socket after enough packets.
+                while sent <= STRAY_PACKETS_MAX || server.send_to(b"noise", from).await.is_ok() {
+                    sent += usize::from(server.send_to(b"noise", from).await.is_ok());
+                    runtime::task::yield_now().await;
+                }
+            });
+            let question = Question { id: 1, name: "n".into(), kind: Kind::A };
+            let bytes = question.bytes().unwrap();
+            let failed = over_udp(address, &bytes, &question).await.expect_err("nobody has answered");
+            assert_eq!(failed.kind(), io::ErrorKind::InvalidData);
+            noise.abort();
+        });
+    }
+
+    #[test]
+    fn services_by_priority() {
+        let record = |priority, weight| {
+            let data = Data::Service { priority, weight, port: 80 + priority, target: "host.n".into() };
+            ("_http._tcp.n", 30, data)
+        };
+        let (found, alias, ttl) = services(&message(&[record(2, 0), record(1, 7)]), "_http._tcp.n");
+        assert_eq!((alias, ttl), (None, 30));
+        let short: Vec<_> = found.iter().map(|s| (s.priority, s.weight, s.port, s.target.as_str())).collect();
+        assert_eq!(short, [(1, 7, 81, "host.n"), (2, 1, 82, "host.n")]);
+    }
+}

@@ -1,0 +1,310 @@
+//! A connection to an upstream server.
+
+use crate::secure::{HandshakeError, Secure};
+use net::Address;
+use net::outbound::Outbound;
+use runtime::budget;
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tls::{Choice, ClientHello, Facts, TlsStream};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    pub from: Option<SocketAddr>,
+    /// The local address may be foreign.
+    pub transparent: bool,
+    pub keepalive: bool,
+    /// SO_RCVBUF and SO_SNDBUF; 0: system's default.
+    pub receive_buffer: usize,
+    pub send_buffer: usize,
+}
+
+/// Connected socket in its thread's event queue, optionally with TLS.
+#[derive(Debug)]
+pub struct Stream {
+    outbound: Outbound,
+    secure: Option<Box<Secure>>,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(secure) = &self.secure {
+            secure.close(&self.outbound);
+        }
+    }
+}
+
+fn transparent(e: io::Error) -> io::Error {
+    let why = if e.raw_os_error() == Some(1) { ", the worker lacks the capability CAP_NET_RAW" } else { "" };
+    io::Error::new(e.kind(), format!("setsockopt(IP_TRANSPARENT) failed: {e}{why}"))
+}
+
+/// The local address is unavailable: another server would not help.
+#[derive(Debug)]
+pub struct BindError {
+    from: SocketAddr,
+    pub error: io::Error,
+}
+
+impl BindError {
+    pub fn of(e: &io::Error) -> Option<&BindError> {
+        e.get_ref()?.downcast_ref()
+    }
+    /// Address in nginx's form: without an unconfigured port.
+    pub fn from(&self) -> String {
+        if self.from.port() == 0 { self.from.ip().to_string() } else { self.from.to_string() }
+    }
+}
+
+impl std::fmt::Display for BindError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "bind({}) failed: {}", self.from(), self.error)
+    }
+}
+
+impl std::error::Error for BindError {}
+
+/// Starts connecting; `true`: already connected.
+fn begin(to: &Address, options: &Options) -> io::Result<(Outbound, bool)> {
+    let (domain, address) = match to {
+        Address::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
+        Address::Ip(ip) => (Domain::for_address(*ip), SockAddr::from(*ip)),
+    };
+    let socket = Socket::new(domain, Type::STREAM.nonblocking().cloexec(), None)?;
+    if let Address::Ip(ip) = to {
+        if options.transparent {
+            let set =
+                if ip.is_ipv4() { socket.set_ip_transparent_v4(true) } else { socket.set_ip_transparent_v6(true) };
+            set.map_err(transparent)?;
+        }
+        if let Some(from) = options.from {
+            if from.port() == 0 {
+                net::socket::set_bind_address_no_port(&socket);
+            }
+            socket.bind(&from.into()).map_err(|error| io::Error::new(error.kind(), BindError { from, error }))?;
+        }
+        if options.keepalive {
+            socket.set_keepalive(true)?;
+        }
+    }
+    // Before connecting, which negotiates windows.
+    if options.receive_buffer > 0 {
+        socket.set_recv_buffer_size(options.receive_buffer)?;
+    }
+    if options.send_buffer > 0 {
+        socket.set_send_buffer_size(options.send_buffer)?;
+    }
+    let connected = match socket.connect(&address) {
+        Ok(()) => true,
+        Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {
+            // Local servers have mostly answered by now.
+            matches!(to, Address::Ip(ip) if ip.ip().is_loopback()) && socket.peer_addr().is_ok()
+        }
+        Err(e) => return Err(e),
+    };
+    let outbound = Outbound::new(socket.into(), matches!(to, Address::Ip(_)))?;
+    Ok((outbound, connected))
+}
+
+#[derive(Debug)]
+pub struct Connecting {
+    outbound: Option<Outbound>,
+    connected: bool,
+}
+
+impl Connecting {
+    /// Fails also in a thread without an event queue.
+    pub fn begin(to: &Address, options: &Options) -> io::Result<Connecting> {
+        let (outbound, connected) = begin(to, options)?;
+        Ok(Connecting { outbound: Some(outbound), connected })
+    }
+    /// Completed connection; must not be polled again.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
+        let Some(outbound) = self.outbound.take() else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
+        if !self.connected {
+            if outbound.poll_writable(cx).is_pending() {
+                self.outbound = Some(outbound);
+                return Poll::Pending;
+            }
+            if let Some(e) = SockRef::from(&outbound).take_error().unwrap_or_else(Some) {
+                return Poll::Ready(Err(e));
+            }
+        }
+        Poll::Ready(Ok(Stream { outbound, secure: None }))
+    }
+}
+
+impl Stream {
+    /// Fails also in a thread without an event queue.
+    pub async fn connect(to: &Address, options: &Options) -> io::Result<Stream> {
+        let mut connecting = Connecting::begin(to, options)?;
+        poll_fn(|cx| connecting.poll(cx)).await
+    }
+    /// Performs the handshake; later data is plaintext.
+    pub async fn handshake(&mut self, tls: TlsStream) -> Result<(), HandshakeError> {
+        self.secure = Some(Box::new(Secure::handshake(&self.outbound, Box::new(tls), |_| tls::Choice::Fail).await?));
+        Ok(())
+    }
+    /// An accepted connection. `tcp`: see [`Stream::hurry`].
+    pub fn accepted(fd: OwnedFd, tcp: bool) -> io::Result<Stream> {
+        Ok(Stream { outbound: Outbound::new(fd, tcp)?, secure: None })
+    }
+    /// Performs a server's handshake; `choose`: rules for a ClientHello.
+    pub async fn accept(&mut self, choose: impl FnMut(&ClientHello) -> Choice) -> Result<(), HandshakeError> {
+        let tls = Box::new(TlsStream::server());
+        self.secure = Some(Box::new(Secure::handshake(&self.outbound, tls, choose).await?));
+        Ok(())
+    }
+    pub fn facts(&self) -> Option<Arc<Facts>> {
+        self.secure.as_ref()?.facts()
+    }
+    pub fn is_secure(&self) -> bool {
+        self.secure.is_some()
+    }
+    /// Peeks at received bytes, not through TLS; see [`Outbound::try_peek`].
+    pub fn try_peek(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        self.outbound.try_peek(buf)
+    }
+    pub fn looked(&self) {
+        self.outbound.looked();
+    }
+    pub fn is_closing(&self) -> bool {
+        self.outbound.is_closing()
+    }
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        SockRef::from(&self.outbound).local_addr().ok()?.as_socket()
+    }
+    /// Returns the unwatched socket, with TLS state and decrypted unread bytes. Fails without descriptors.
+    pub fn into_parts(mut self) -> io::Result<(OwnedFd, Option<(TlsStream, Vec<u8>)>)> {
+        let fd = self.outbound.release()?;
+        Ok((fd, self.secure.take().map(|secure| secure.into_parts())))
+    }
+    pub fn has_unsent(&self) -> bool {
+        self.secure.as_ref().is_some_and(|secure| secure.has_unsent())
+    }
+    pub fn try_flush(&self) -> io::Result<()> {
+        match &self.secure {
+            Some(secure) => secure.flush(&self.outbound),
+            None => Ok(()),
+        }
+    }
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        if let Some(secure) = &self.secure {
+            secure.close(&self.outbound);
+        }
+        SockRef::from(&self.outbound).shutdown(std::net::Shutdown::Write)
+    }
+    pub fn shrink(&self) {
+        if let Some(secure) = &self.secure {
+            secure.shrink();
+        }
+    }
+    /// Sends the next write before earlier data is acknowledged: for consecutive writes.
+    pub fn hurry(&self) {
+        self.outbound.hurry();
+    }
+    pub fn set_idle(&self) {
+        if let Some(secure) = &self.secure {
+            secure.shrink();
+        }
+        self.outbound.set_idle();
+    }
+    /// Reads without waiting.
+    pub fn try_read_buf(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        match &self.secure {
+            None => self.outbound.try_recv(buf),
+            Some(secure) => secure.recv(&self.outbound, buf),
+        }
+    }
+    /// Tells whether nothing arrived or ended; costs a system call only after an event.
+    pub fn is_quiet(&self) -> bool {
+        let Some(secure) = &self.secure else { return self.outbound.is_quiet() };
+        // Without budget, unread news may be the end.
+        if self.outbound.has_news() && !budget::is_left() {
+            return false;
+        }
+        // Possibly a session ticket: usable.
+        matches!(secure.recv(&self.outbound, &mut Vec::new()), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+    }
+    /// Fails as [`Stream::try_read_buf`].
+    pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+        if !budget::is_left() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        match &self.secure {
+            None => self.outbound.try_send(buf),
+            Some(secure) => secure.send(&self.outbound, buf),
+        }
+    }
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &self.secure {
+            None => self.outbound.poll_readable(cx),
+            Some(secure) => secure.poll_readable(&self.outbound, cx),
+        }
+        .map(Ok)
+    }
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.outbound.poll_writable(cx).map(Ok)
+    }
+    pub async fn readable(&self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_readable(cx)).await
+    }
+    pub async fn writable(&self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_writable(cx)).await
+    }
+    pub async fn write_all(&self, mut buf: &[u8]) -> io::Result<()> {
+        while !buf.is_empty() {
+            match self.try_write(buf) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => buf = &buf[n..],
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+    /// Reads; `Ok(0)` is the end.
+    pub async fn read_buf(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        loop {
+            match self.try_read_buf(buf) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.readable().await?,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn an_end_that_comes_with_the_last_bytes_is_seen() {
+        runtime::block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+            let to = Address::Ip(listener.local_addr().expect("address"));
+            let stream = Stream::connect(&to, &Options::default()).await.expect("connected");
+            let (mut theirs, _) = listener.accept().expect("accepted");
+            for text in ["one", "two"] {
+                theirs.write_all(text.as_bytes()).expect("written");
+                let mut buf = Vec::with_capacity(64);
+                assert_eq!(stream.read_buf(&mut buf).await.expect("read"), 3);
+                assert_eq!(buf, text.as_bytes());
+                assert!(stream.try_read_buf(&mut buf).is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock));
+            }
+            theirs.write_all(b"end").expect("written");
+            drop(theirs);
+            let mut buf = Vec::with_capacity(64);
+            while stream.read_buf(&mut buf).await.expect("read") > 0 {}
+            assert_eq!(buf, b"end");
+        });
+    }
+}

@@ -1,0 +1,150 @@
+//! Edge between a multiplexing core and its driver. Cores are sans-I/O: input goes in, events and output are pulled.
+//! [`StreamMux`] is the upper edge, equal for all protocols: streams with head, body and answer. [`ByteCore`] is the
+//! lower edge of protocols over a byte stream; datagrams have another.
+
+use crate::head::Version;
+use crate::list::{List, Malformed, Message};
+use bytes::Bytes;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+pub type StreamId = u64;
+
+/// Map by stream. Needs no collision-resistant hash: streams are bounded and their numbers increase.
+pub type ByStream<T> = HashMap<StreamId, T, BuildHasherDefault<StreamHasher>>;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StreamHasher(u64);
+
+impl Hasher for StreamHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+    fn write_u32(&mut self, id: u32) {
+        self.write_u64(u64::from(id));
+    }
+    fn write_u64(&mut self, id: u64) {
+        self.0 = (self.0 ^ id).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
+    }
+}
+
+/// Fields to send: lower-case names with values.
+pub type FieldLines<'a, 'f> = &'f mut dyn Iterator<Item = (&'a [u8], &'a [u8])>;
+
+/// Sort key of streams waiting for a window, lowest first: urgency, depth, weight, order.
+pub type Rank = (u8, u32, Reverse<u64>, u32);
+
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "heads are what most events are, and none waits for long")]
+pub enum Event {
+    /// A request with the octets of its head. `end`: without a body.
+    Head {
+        stream: StreamId,
+        list: List,
+        message: Result<Message, Malformed>,
+        end: bool,
+        octets: usize,
+    },
+    /// Body octets or end of body; see [`StreamMux::take_body`].
+    Body(StreamId),
+    Reset(StreamId),
+    /// A blocked stream has a window again.
+    Capacity(StreamId),
+    Goaway,
+}
+
+/// The connection ends; the output informs the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProtocolError {
+    pub words: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    Bytes(Bytes),
+    Later,
+    End,
+    /// Contradicts its `content-length`.
+    Broken,
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SentBody {
+    /// Octets of the body.
+    pub taken: usize,
+    /// Octets on the wire, with framing.
+    pub octets: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Unprocessed: the client may retry.
+    Refused,
+    /// Violation by the client, or a refusal without a response.
+    Protocol,
+    Connect,
+    Internal,
+}
+
+/// Upper edge: a connection as streams. Calls for an ended stream have no effect.
+pub trait StreamMux {
+    fn version(&self) -> Version;
+
+    /// Next event, in order. Other methods are current only after `None`.
+    fn poll_event(&mut self) -> Option<Event>;
+    /// Next part of a request body; may reopen the client's window.
+    fn take_body(&mut self, stream: StreamId) -> Taken;
+    /// Consumed octets of a request body.
+    fn taken(&self, stream: StreamId) -> u64;
+    /// Sets the declared length of a request body, which `take_body` enforces.
+    fn promise(&mut self, stream: StreamId, length: u64);
+
+    /// Octets that a stream may send; `None`: ended. After 0, [`Event::Capacity`] follows.
+    fn capacity(&mut self, stream: StreamId) -> Option<usize>;
+    /// Sends a response head; returns its octets. `end`: nothing follows.
+    fn send_head(&mut self, stream: StreamId, status: u16, fields: FieldLines<'_, '_>, end: bool) -> usize;
+    /// Sends an interim response (RFC 9110, 15.2).
+    fn send_interim(&mut self, stream: StreamId, status: u16, fields: FieldLines<'_, '_>);
+    /// Sends body within the windows in frames of up to `frame_max` octets. `end`: ends the stream if all is taken.
+    fn send_body(&mut self, stream: StreamId, body: &[u8], frame_max: usize, end: bool) -> SentBody;
+    /// Sends trailers; returns their octets.
+    fn send_trailers(&mut self, stream: StreamId, fields: FieldLines<'_, '_>) -> usize;
+    /// Forgets a stream; resets it unless closed on both sides.
+    fn finish(&mut self, stream: StreamId);
+    fn reset(&mut self, stream: StreamId, why: Why);
+    /// Rank among waiting streams; `None`: the client signalled no priorities.
+    fn rank(&self, stream: StreamId) -> Option<Rank>;
+    /// Tells whether extended CONNECT is offered (RFC 8441, RFC 9220).
+    fn offers_connect(&self) -> bool;
+
+    fn begin_shutdown(&mut self);
+    fn is_going(&self) -> bool;
+    fn is_idle(&self) -> bool;
+    fn is_within_head(&self) -> bool;
+    /// Ends the stream of an incomplete head that takes too long. `false`: there is none.
+    fn give_up_head(&mut self) -> bool;
+    fn has_begun(&self) -> bool;
+    fn shrink(&mut self);
+}
+
+/// Lower edge of a protocol over a byte stream.
+pub trait ByteCore: StreamMux {
+    /// Takes octets in. After an error, earlier events can still be polled.
+    fn receive(&mut self, bytes: &[u8]) -> Result<(), ProtocolError>;
+    fn has_preface(&self) -> bool;
+    /// Octets for one write; more may follow.
+    fn output(&self) -> &[u8];
+    /// Total unsent octets.
+    fn unsent(&self) -> usize {
+        self.output().len()
+    }
+    /// Consumes sent octets.
+    fn advance(&mut self, n: usize);
+}

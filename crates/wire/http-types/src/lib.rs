@@ -1,0 +1,26 @@
+//! HTTP messages of any version: methods, fields, heads, decoded header lists, and the interface between a core and its
+//! driver ([`StreamMux`], [`ByteCore`]).
+//! Heads are tables of offsets into their buffer: nothing is copied, and a grown table needs no allocation. Performs no
+//! I/O and knows no configuration.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
+mod edge;
+mod fields;
+mod head;
+pub mod huffman;
+mod known;
+mod list;
+mod priority;
+mod status;
+
+pub use edge::{
+    ByStream, ByteCore, Event, FieldLines, ProtocolError, Rank, SentBody, StreamHasher, StreamId, StreamMux, Taken, Why,
+};
+pub use fields::{FIELDS_MAX, Field, Fields};
+pub use head::{BodyLength, HEAD_MAX, Method, RequestHead, ResponseHead, Span, Version};
+pub use known::{Known, KnownSet, NAMES, NameSet, Words, known, known_words, words};
+pub use list::{List, ListLimits, Malformed, Message, Place, is_connection_field, request};
+pub use priority::Priority;
+pub use status::status_line;

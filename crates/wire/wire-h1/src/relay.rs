@@ -1,0 +1,292 @@
+//! Reads the head of an ordinary response as lines to relay, without a table of fields. Returns `None` for the rest,
+//! which [`crate::ResponseParser`] decides, and never disagrees with it.
+
+use crate::fields::{Line, any_line, usual_line};
+use http_types::{Field, Known, KnownSet, NameSet, Span};
+
+#[derive(Clone, Copy, Debug)]
+pub struct RelayRules<'a> {
+    pub hidden: &'a NameSet,
+    /// Relays `Set-Cookie` unchanged.
+    pub cookies: bool,
+    /// Longest head, and longest line, in bytes.
+    pub head_max: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelayHead {
+    /// 200 to 599, with a body.
+    pub status: u16,
+    /// Code and reason as sent.
+    pub status_line: Span,
+    pub content_type: Span,
+    pub length: u64,
+    pub keep_alive: bool,
+    pub consumed: usize,
+}
+
+/// Repeated, these fields are left to the general parser.
+const ONCE: KnownSet = KnownSet::of(&[
+    Known::ContentType,
+    Known::ContentLength,
+    Known::Connection,
+    Known::Date,
+    Known::LastModified,
+    Known::Etag,
+    Known::Server,
+    Known::Expires,
+    Known::AcceptRanges,
+    Known::ContentEncoding,
+]);
+
+/// Fields that make the proxy act.
+const SPECIAL: KnownSet = KnownSet::of(&[
+    Known::TransferEncoding,
+    Known::ContentRange,
+    Known::Location,
+    Known::Refresh,
+    Known::WwwAuthenticate,
+    Known::XAccelRedirect,
+    Known::XAccelExpires,
+    Known::XAccelLimitRate,
+    Known::XAccelBuffering,
+    Known::XAccelCharset,
+    Known::Upgrade,
+]);
+
+/// Relays a complete HTTP/1.1 response with a `Content-Length`. `lines` may have grown even if the result is `None`.
+pub fn relay(buf: &[u8], rules: &RelayRules<'_>, lines: &mut Vec<u8>) -> Option<RelayHead> {
+    let (status, status_line, mut at) = status_line(buf)?;
+    let (mut seen, mut content_type, mut length, mut keep_alive) = (KnownSet::default(), Span::default(), None, true);
+    let mut run = at..at;
+    loop {
+        let (field, next) = match usual_line(buf, at) {
+            Some(found) => found,
+            None => match any_line(buf, at, true, true)? {
+                (Line::Field(field), next) => (field, next),
+                (Line::End, next) => {
+                    lines.extend_from_slice(buf.get(run)?);
+                    let length = length?;
+                    let whole = (buf.len() as u64) == next as u64 + length;
+                    let fits = next <= rules.head_max;
+                    return (whole && fits).then_some(RelayHead {
+                        status,
+                        status_line,
+                        content_type,
+                        length,
+                        keep_alive,
+                        consumed: next,
+                    });
+                }
+                _ => return None,
+            },
+        };
+        let Field { name, value, known } = field;
+        if ONCE.has(known) {
+            if seen.has(known) {
+                return None;
+            }
+            seen.insert(known);
+        }
+        let passes = match known {
+            Known::ContentLength => {
+                length = Some(decimal(value.of(buf))?);
+                false
+            }
+            Known::Connection => {
+                match value.of(buf) {
+                    v if v.eq_ignore_ascii_case(b"keep-alive") => {}
+                    v if v.eq_ignore_ascii_case(b"close") => keep_alive = false,
+                    _ => return None,
+                }
+                false
+            }
+            Known::KeepAlive => false,
+            Known::Server | Known::Date => {
+                if !rules.hidden.has(known, b"") {
+                    return None;
+                }
+                false
+            }
+            Known::ContentType => {
+                if rules.hidden.has(known, b"") {
+                    return None;
+                }
+                content_type = value;
+                false
+            }
+            Known::SetCookie if !rules.cookies => return None,
+            known if SPECIAL.has(known) => return None,
+            known => !rules.hidden.has(known, name.of(buf)),
+        };
+        if passes {
+            if is_plain(buf, &field, next) {
+                if run.end != at {
+                    lines.extend_from_slice(buf.get(run)?);
+                    run = at..at;
+                }
+                run.end = next;
+            } else {
+                lines.extend_from_slice(buf.get(run)?);
+                run = next..next;
+                for part in [name.of(buf), b": ", value.of(buf), b"\r\n"] {
+                    lines.extend_from_slice(part);
+                }
+            }
+        }
+        at = next;
+    }
+}
+
+/// Tells whether the line equals its normal form.
+#[inline]
+fn is_plain(buf: &[u8], field: &Field, next: usize) -> bool {
+    field.name.end + 2 == field.value.start
+        && field.value.end as usize + 2 == next
+        && buf.get(field.name.end as usize..field.value.start as usize) == Some(b": ")
+        && buf.get(field.value.end as usize..next) == Some(b"\r\n")
+}
+
+/// Status, span of code and reason, and offset of the next line.
+fn status_line(buf: &[u8]) -> Option<(u16, Span, usize)> {
+    let rest = buf.strip_prefix(b"HTTP/1.1 ")?;
+    let &[a @ b'2'..=b'5', b @ b'0'..=b'9', c @ b'0'..=b'9', b' ', ..] = rest else { return None };
+    let status = u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0');
+    // Statuses without a body, or with a partial one.
+    if matches!(status, 204..=206 | 304) {
+        return None;
+    }
+    let lf = memchr::memchr(b'\n', rest)?;
+    let (line, end) = rest.get(..lf)?.split_last_chunk::<1>()?;
+    if end != b"\r" || line.iter().any(|byte| *byte < b' ' || *byte == 0x7f) {
+        return None;
+    }
+    let start = buf.len() - rest.len();
+    Some((status, Span::at(start, start + line.len()), start + lf + 1))
+}
+
+fn decimal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 15 {
+        return None;
+    }
+    text.iter().try_fold(0u64, |n, digit| digit.is_ascii_digit().then(|| n * 10 + u64::from(digit - b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HeadLimits, Progress, ResponseParser, response_body, response_keep_alive};
+    use http_types::{BodyLength, Method, ResponseHead};
+    use proptest::prelude::*;
+
+    fn hidden() -> NameSet {
+        [&b"date"[..], b"server", b"x-secret"].into_iter().collect()
+    }
+
+    fn read(text: &str) -> Option<(RelayHead, String)> {
+        let mut lines = Vec::new();
+        let hidden = hidden();
+        let rules = RelayRules { hidden: &hidden, cookies: true, head_max: 4096 };
+        relay(text.as_bytes(), &rules, &mut lines).map(|head| (head, String::from_utf8(lines).expect("text")))
+    }
+
+    #[test]
+    fn usual_heads_keep_their_lines() {
+        let text = "HTTP/1.1 200 Fine\r\nServer: s\r\nDate: d\r\nContent-Type: text/plain\r\nX-One: 1\r\nX-Secret: 2\r\n\
+                    Strict-Transport-Security: max-age=1\r\nx-two:  2 \r\nETag: \"e\"\r\nContent-Length: 3\r\n\
+                    Connection: close\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\n\r\nabc";
+        let (head, lines) = read(text).expect("usual");
+        assert_eq!(head.status_line.of(text.as_bytes()), b"200 Fine");
+        assert_eq!(head.content_type.of(text.as_bytes()), b"text/plain");
+        assert_eq!((head.status, head.length, head.keep_alive), (200, 3, false));
+        assert_eq!(&text[head.consumed..], "abc");
+        let want = "X-One: 1\r\nStrict-Transport-Security: max-age=1\r\nx-two: 2\r\nETag: \"e\"\r\n\
+                    Set-Cookie: a=b\r\nSet-Cookie: c=d\r\n";
+        assert_eq!(lines, want);
+    }
+
+    #[test]
+    fn what_is_not_plain_is_left_to_the_parser() {
+        let whole = |line: &str, fields: &str, body: &str| format!("{line}\r\n{fields}\r\n{body}");
+        assert!(read(&whole("HTTP/1.1 200 OK", "Content-Length: 1\r\n", "a")).is_some());
+        for (line, fields, body) in [
+            ("HTTP/1.0 200 OK", "Content-Length: 1\r\n", "a"),
+            ("HTTP/1.1 204 No", "Content-Length: 0\r\n", ""),
+            ("HTTP/1.1 101 Up", "Content-Length: 0\r\n", ""),
+            ("HTTP/1.1 206 Part", "Content-Length: 1\r\n", "a"),
+            ("HTTP/1.1 200 OK", "Content-Length: 1\r\nContent-Range: bytes 0-0/1\r\n", "a"),
+            ("HTTP/1.1 200 OK", "", ""),
+            ("HTTP/1.1 200 OK", "Content-Length: 2\r\n", "a"),
+            ("HTTP/1.1 200 OK", "Content-Length: 1\r\n", "ab"),
+            ("HTTP/1.1 200 OK", "Content-Length: +1\r\n", "a"),
+            ("HTTP/1.1 200 OK", "Content-Length: 1\r\nContent-Length: 1\r\n", "a"),
+            ("HTTP/1.1 200 OK", "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n", "a"),
+            ("HTTP/1.1 200 OK", "Content-Length: 1\r\nX-Accel-Redirect: /a\r\n", "a"),
+            ("HTTP/1.1 200 OK", "Content-Length: 1\r\nLocation: /a\r\n", "a"),
+            ("HTTP/1.1 200 OK", "Content-Length: 1\r\nETag: a\r\nETag: b\r\n", "a"),
+            ("HTTP/1.1 200 OK", "Content-Length: 1\r\nConnection: upgrade\r\n", "a"),
+            ("HTTP/1.1 200 OK", "Content-Length: 1\r\nX: \0\r\n", "a"),
+            ("HTTP/1.1 200 OK", "Content-Length: 1\r\n X: a\r\n", "a"),
+        ] {
+            assert_eq!(read(&whole(line, fields, body)), None, "{line} {fields}");
+        }
+    }
+
+    const PIECES: &[&str] = &[
+        "HTTP/1.1 200 OK\r\n",
+        "HTTP/1.1 404 Not Found\r\n",
+        "HTTP/1.1 503 A B\r\n",
+        "Content-Length: 3\r\n",
+        "content-length:3\r\n",
+        "Content-Length: 03\r\n",
+        "X: 1\r\n",
+        "Date: x\r\n",
+        "Connection: close\r\n",
+        "Connection: keep-alive\r\n",
+        "A-Very-Long-Name-Of-A-Field: v\r\n",
+        "Set-Cookie: a\r\n",
+        "ETag: e\n",
+        "\r\n",
+        "abc",
+        "X-Secret: 1\r\n",
+        "Content-Type: a\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "X_y: z\r\n",
+        "X y: z\r\n",
+    ];
+
+    proptest! {
+        /// Accepted heads parse equally with the general parser.
+        #[test]
+        fn agrees_with_the_parser(picks in prop::collection::vec(0..PIECES.len(), 0..9), cut in any::<u16>(), flip in any::<(u16, u8)>()) {
+            let mut text: Vec<u8> = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n".to_vec();
+            if picks.first().is_some_and(|pick| *pick < 3) {
+                text.clear();
+            }
+            picks.iter().for_each(|pick| text.extend_from_slice(PIECES[*pick].as_bytes()));
+            text.extend_from_slice(b"\r\nabc");
+            if cut % 3 == 0 {
+                let at = usize::from(flip.0) % text.len();
+                text[at] = flip.1;
+            }
+            let hidden = hidden();
+            let mut lines = Vec::new();
+            if let Some(fast) = relay(&text, &RelayRules { hidden: &hidden, cookies: true, head_max: 4096 }, &mut lines) {
+                let limits = HeadLimits { line_max: 4096, field_max: 4096, total_max: 4096, fields_max: 1000, underscores: true, ignore_invalid: true };
+                let mut head = ResponseHead::default();
+                let parsed = ResponseParser::default().parse(&text, &limits, &mut head);
+                prop_assert_eq!(parsed.ok(), Some(Progress::Done { consumed: fast.consumed }));
+                prop_assert_eq!(head.status, fast.status);
+                prop_assert_eq!(head.status_line, fast.status_line);
+                prop_assert_eq!(response_body(&head, &text, Method::Get).ok(), Some(match fast.length { 0 => BodyLength::Exact(0), n => BodyLength::Exact(n) }));
+                prop_assert_eq!(response_keep_alive(&head, &text), fast.keep_alive);
+                let kept = head.fields.all.iter().filter(|f| {
+                    let own = matches!(f.known, Known::ContentLength | Known::ContentType | Known::Connection | Known::KeepAlive);
+                    !own && !hidden.has(f.known, f.name.of(&text))
+                });
+                let want: Vec<u8> = kept.flat_map(|f| [f.name.of(&text), b": ", f.value.of(&text), b"\r\n"].concat()).collect();
+                prop_assert_eq!(lines, want);
+            }
+        }
+    }
+}

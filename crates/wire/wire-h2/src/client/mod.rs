@@ -1,0 +1,326 @@
+//! Client side of a connection: state, bounds, sending; `receive.rs` reads frames.
+
+mod receive;
+
+use crate::frame::{self, ErrorCode};
+use crate::hpack::Decoder;
+use crate::server::{ConnectionError, PREFACE};
+use bytes::Bytes;
+use http_types::List;
+use std::collections::{HashMap, VecDeque};
+
+#[derive(Clone, Copy, Debug)]
+pub struct ClientLimits {
+    /// Concurrent streams at most, whatever the server allows.
+    pub streams_max: usize,
+    /// Octets of names and values per response.
+    pub list_max: usize,
+    /// Octets of one name, and of one value.
+    pub field_max: usize,
+    pub fields_max: usize,
+    /// Unread octets per response: bounds the memory of a stream.
+    pub stream_window: u32,
+    /// Unread octets over all streams; at least 65,535.
+    pub connection_window: u32,
+    /// Octets of the server encoder's table.
+    pub table: u32,
+    /// Counts ([`ClientEvent::Counted`]) and discards bodies; windows reopen at once.
+    pub count_bodies: bool,
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        ClientLimits {
+            streams_max: 100,
+            list_max: 128 * 1024,
+            field_max: 64 * 1024,
+            fields_max: 1000,
+            stream_window: 256 * 1024,
+            // As wide as possible: streams have their own.
+            connection_window: frame::WINDOW_MAX as u32,
+            // No table: many connections, and short paths to servers.
+            table: 0,
+            count_bodies: false,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub enum ClientEvent {
+    /// Head, or an interim one, with the octets of its frames. `end`: without a body.
+    Head {
+        stream: u32,
+        list: List,
+        end: bool,
+        octets: usize,
+    },
+    /// Part of a body; [`Client::consumed`] reopens the window.
+    Body {
+        stream: u32,
+        bytes: Bytes,
+        end: bool,
+        octets: usize,
+    },
+    /// Discarded body octets ([`ClientLimits::count_bodies`]), possibly of several frames.
+    Counted {
+        stream: u32,
+        length: usize,
+        end: bool,
+        octets: usize,
+    },
+    Trailers {
+        stream: u32,
+        list: List,
+        octets: usize,
+    },
+    /// The stream ended. `unprocessed`: the server did nothing about the request.
+    Reset {
+        stream: u32,
+        code: u32,
+        unprocessed: bool,
+    },
+    /// A blocked stream has a window again.
+    Capacity(u32),
+    Goaway,
+}
+
+#[derive(Debug)]
+struct Stream {
+    send_window: i64,
+    recv_window: i64,
+    /// Read octets not yet returned to the window.
+    credit: i64,
+    send_closed: bool,
+    recv_closed: bool,
+    answered: bool,
+    interim: u32,
+    blocked: bool,
+}
+
+struct Block {
+    stream: u32,
+    bytes: Vec<u8>,
+    end_stream: bool,
+    continuations: u32,
+    octets: usize,
+}
+
+pub struct Client {
+    limits: ClientLimits,
+    pending: Vec<u8>,
+    block: Option<Block>,
+    decoder: Decoder,
+    streams: HashMap<u32, Stream>,
+    next: u32,
+    settled: bool,
+    send_window: i64,
+    recv_window: i64,
+    recv_window_max: i64,
+    peer_window: i64,
+    peer_frame: usize,
+    peer_streams: usize,
+    events: VecDeque<ClientEvent>,
+    out: Vec<u8>,
+    out_start: usize,
+    idle_frames: u64,
+    /// Frames with content.
+    useful: u64,
+    going: bool,
+    failed: bool,
+}
+
+impl Client {
+    pub fn new(limits: ClientLimits) -> Client {
+        let mut out = Vec::with_capacity(256);
+        out.extend_from_slice(PREFACE);
+        let settings = [
+            (frame::SETTINGS_HEADER_TABLE_SIZE, limits.table),
+            (frame::SETTINGS_ENABLE_PUSH, 0),
+            (frame::SETTINGS_INITIAL_WINDOW_SIZE, limits.stream_window),
+        ];
+        frame::put_head(settings.len() * 6, frame::SETTINGS, 0, 0, &mut out);
+        for (name, value) in settings {
+            out.extend_from_slice(&name.to_be_bytes());
+            out.extend_from_slice(&value.to_be_bytes());
+        }
+        let connection_window = i64::from(limits.connection_window).clamp(frame::WINDOW, frame::WINDOW_MAX);
+        if connection_window > frame::WINDOW {
+            frame::put_number(frame::WINDOW_UPDATE, 0, (connection_window - frame::WINDOW) as u32, &mut out);
+        }
+        Client {
+            limits,
+            pending: Vec::new(),
+            block: None,
+            decoder: Decoder::with_table(limits.table as usize),
+            streams: HashMap::new(),
+            next: 1,
+            settled: false,
+            send_window: frame::WINDOW,
+            recv_window: connection_window,
+            recv_window_max: connection_window,
+            peer_window: frame::WINDOW,
+            peer_frame: frame::FRAME_SIZE,
+            peer_streams: usize::MAX,
+            events: VecDeque::new(),
+            out,
+            out_start: 0,
+            idle_frames: 0,
+            useful: 0,
+            going: false,
+            failed: false,
+        }
+    }
+
+    pub fn output(&self) -> &[u8] {
+        self.out.get(self.out_start..).unwrap_or_default()
+    }
+    pub fn advance(&mut self, n: usize) {
+        self.out_start += n;
+        if self.out_start >= self.out.len() {
+            self.out.clear();
+            self.out_start = 0;
+        }
+    }
+    pub fn shrink(&mut self) {
+        if self.out.is_empty() {
+            self.out = Vec::new();
+        }
+        self.pending.shrink_to_fit();
+        self.streams.shrink_to(4);
+    }
+    pub fn is_idle(&self) -> bool {
+        self.streams.is_empty()
+    }
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+    pub fn is_going(&self) -> bool {
+        self.going || self.failed || self.next > u32::MAX / 2
+    }
+    pub fn has_room(&self) -> bool {
+        !self.is_going() && self.streams.len() < self.streams_max()
+    }
+    /// Concurrent streams that both sides allow.
+    pub fn streams_max(&self) -> usize {
+        self.limits.streams_max.min(self.peer_streams)
+    }
+    pub fn is_settled(&self) -> bool {
+        self.settled
+    }
+    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+        self.events.pop_front()
+    }
+
+    /// Starts a stream; `block` must not refer to the dynamic table. `end`: without a body. `None`: no room.
+    pub fn open(&mut self, block: &[u8], end: bool) -> Option<u32> {
+        if !self.has_room() {
+            return None;
+        }
+        let id = self.next;
+        self.next += 2;
+        self.streams.insert(
+            id,
+            Stream {
+                send_window: self.peer_window,
+                recv_window: i64::from(self.limits.stream_window),
+                credit: 0,
+                send_closed: end,
+                recv_closed: false,
+                answered: false,
+                interim: 0,
+                blocked: false,
+            },
+        );
+        let mut parts = block.chunks(self.peer_frame).peekable();
+        let mut kind = frame::HEADERS;
+        while let Some(part) = parts.next() {
+            let first = if kind == frame::HEADERS && end { frame::END_STREAM } else { 0 };
+            let last = if parts.peek().is_none() { frame::END_HEADERS } else { 0 };
+            frame::put_head(part.len(), kind, first | last, id, &mut self.out);
+            self.out.extend_from_slice(part);
+            kind = frame::CONTINUATION;
+        }
+        Some(id)
+    }
+
+    /// Octets that a stream may send; `None`: ended. After 0, [`ClientEvent::Capacity`] follows.
+    pub fn capacity(&mut self, id: u32) -> Option<usize> {
+        let window = self.send_window;
+        let stream = self.streams.get_mut(&id).filter(|stream| !stream.send_closed)?;
+        let capacity = usize::try_from(window.min(stream.send_window)).unwrap_or(0);
+        stream.blocked = capacity == 0;
+        Some(capacity)
+    }
+
+    /// Sends body within the windows; returns the octets taken. `end`: the last, if all is taken.
+    pub fn send_body(&mut self, id: u32, body: &[u8], end: bool) -> usize {
+        let Some(capacity) = self.capacity(id) else { return 0 };
+        let n = body.len().min(capacity);
+        let (now, later) = body.split_at(n);
+        let ends = end && later.is_empty();
+        if now.is_empty() && !ends {
+            return 0;
+        }
+        let mut parts = now.chunks(self.peer_frame).peekable();
+        if parts.peek().is_none() {
+            frame::put_head(0, frame::DATA, frame::END_STREAM, id, &mut self.out);
+        }
+        while let Some(part) = parts.next() {
+            let flags = if ends && parts.peek().is_none() { frame::END_STREAM } else { 0 };
+            frame::put_head(part.len(), frame::DATA, flags, id, &mut self.out);
+            self.out.extend_from_slice(part);
+        }
+        self.send_window -= n as i64;
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.send_window -= n as i64;
+            stream.blocked = !later.is_empty();
+            stream.send_closed = ends;
+        }
+        n
+    }
+
+    /// Reopens the window after `n` consumed octets.
+    pub fn consumed(&mut self, id: u32, n: usize) {
+        let least = i64::from(self.limits.stream_window / 2);
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.recv_closed) else { return };
+        stream.credit += n as i64;
+        if stream.credit >= least.max(1) {
+            let more = std::mem::take(&mut stream.credit);
+            stream.recv_window += more;
+            frame::put_number(frame::WINDOW_UPDATE, id, more as u32, &mut self.out);
+        }
+    }
+
+    /// Forgets a stream; resets it unless closed on both sides.
+    pub fn forget(&mut self, id: u32) {
+        let Some(stream) = self.streams.remove(&id) else { return };
+        let is_over = stream.send_closed && stream.recv_closed;
+        if !is_over && !self.failed {
+            let code = if stream.recv_closed { ErrorCode::NoError } else { ErrorCode::Cancel };
+            frame::put_number(frame::RST_STREAM, id, code as u32, &mut self.out);
+        }
+    }
+
+    fn goaway(&mut self, code: ErrorCode) {
+        self.going = true;
+        frame::put_head(8, frame::GOAWAY, 0, 0, &mut self.out);
+        self.out.extend_from_slice(&[0; 4]);
+        self.out.extend_from_slice(&(code as u32).to_be_bytes());
+    }
+
+    /// Takes all octets in. On [`ConnectionError`] the output should still be sent.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), ConnectionError> {
+        if self.failed {
+            return Ok(());
+        }
+        let result = self.read(bytes);
+        if let Err(error) = &result {
+            self.goaway(error.code);
+            self.failed = true;
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! State of a stream.
+
+use bytes::Bytes;
+use http_types::{Priority, StreamHasher};
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+
+/// Map by stream. Needs no collision-resistant hash: streams are bounded and their numbers increase.
+pub type ByStream<T> = HashMap<u32, T, BuildHasherDefault<StreamHasher>>;
+
+/// Octets up to which small pieces are joined.
+const PIECE_BYTES: usize = 16 * 1024;
+
+/// Appends a frame's content as a piece, or to a small last piece, so that tiny frames cost no extra memory. `false`:
+/// joined.
+pub fn append(body: &mut VecDeque<Bytes>, content: &[u8]) -> bool {
+    if let Some(last) = body.back_mut()
+        && join(last, content)
+    {
+        return false;
+    }
+    body.push_back(Bytes::copy_from_slice(content));
+    true
+}
+
+/// Appends to an unshared piece, if both are small.
+pub fn join(piece: &mut Bytes, content: &[u8]) -> bool {
+    if piece.len() + content.len() > PIECE_BYTES {
+        return false;
+    }
+    match std::mem::take(piece).try_into_mut() {
+        Ok(mut own) => {
+            own.extend_from_slice(content);
+            *piece = own.freeze();
+            true
+        }
+        Err(shared) => {
+            *piece = shared;
+            false
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Stream {
+    pub id: u32,
+    /// Send window; negative after the peer reduced its windows.
+    pub send_window: i64,
+    pub recv_window: i64,
+    pub recv_closed: bool,
+    pub send_closed: bool,
+    /// Refused by its head: drops further content.
+    pub deaf: bool,
+    /// Declared and received octets of the body.
+    pub promised: Option<u64>,
+    pub received: u64,
+    pub body: VecDeque<Bytes>,
+    pub buffered: usize,
+    pub taken: u64,
+    /// Read octets not yet returned to the window.
+    pub credit: i64,
+    pub asked: bool,
+    /// The caller waits for the window.
+    pub blocked: bool,
+    pub priority: Priority,
+}
+
+impl Stream {
+    pub fn new(id: u32, send_window: i64, recv_window: i64) -> Stream {
+        Stream {
+            id,
+            send_window,
+            recv_window,
+            recv_closed: false,
+            send_closed: false,
+            deaf: false,
+            promised: None,
+            received: 0,
+            body: VecDeque::new(),
+            buffered: 0,
+            taken: 0,
+            credit: 0,
+            asked: false,
+            blocked: false,
+            priority: Priority::default(),
+        }
+    }
+    pub fn is_closed(&self) -> bool {
+        self.recv_closed && self.send_closed
+    }
+}

@@ -1,0 +1,21 @@
+//! HTTP/3 as a sans-io core: streams of a QUIC connection to events and back (RFC 9114), with QPACK (RFC 9204).
+//!
+//! No socket, no clock, no randomness: `quinn-proto` is the transport, sans-io like this crate. [`Server`] is one connection, and so is
+//! [`client::Client`]: an endpoint feeds datagrams to the QUIC connection inside, [`Server::drive`] takes in what came, events are pulled out in the
+//! words of `http-types`, and answers are queued for QUIC. Frames, the header tables, priorities and the bounds on what a peer may ask for are
+//! decided here; loss, congestion and the windows of streams are QUIC's.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
+pub mod client;
+mod frame;
+pub mod fuzzing;
+pub mod qpack;
+mod reader;
+mod server;
+mod session;
+mod stream;
+
+pub use frame::{ConnectionError, ErrorCode, Settings};
+pub use server::{Limits, Server};

@@ -1,0 +1,428 @@
+//! Frames from octets: [`MessageReader`] for request streams, [`ControlReader`] for the control stream.
+
+use crate::frame::{self, ConnectionError, ErrorCode, Settings, error, varint};
+use bytes::Bytes;
+
+/// Octets of a type and a length.
+const HEAD_MAX: usize = 16;
+/// Octets of a frame of the control stream that has a meaning.
+const CONTROL_FRAME_MAX: u64 = 4096;
+
+/// Type and length of a frame, as far as they have come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    bytes: [u8; HEAD_MAX],
+    len: usize,
+}
+
+impl Head {
+    /// Takes octets of `input` until type and length are whole, and returns both.
+    fn take(&mut self, input: &mut Bytes) -> Option<(u64, u64)> {
+        loop {
+            let so_far = self.bytes.get(..self.len).unwrap_or_default();
+            if let Some((kind, used)) = varint(so_far)
+                && let Some((length, _)) = varint(so_far.get(used..).unwrap_or_default())
+            {
+                self.len = 0;
+                return Some((kind, length));
+            }
+            let octet = *input.first()?;
+            // Two integers of eight octets fill the array: the loop has returned before.
+            *self.bytes.get_mut(self.len)? = octet;
+            self.len += 1;
+            bytes::Buf::advance(input, 1);
+        }
+    }
+}
+
+/// Splits up to `left` octets off `input`.
+fn part(input: &mut Bytes, left: &mut u64) -> Bytes {
+    let n = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
+    *left -= n as u64;
+    input.split_to(n)
+}
+
+/// A part of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A whole encoded field section.
+    Section(Vec<u8>),
+    /// Octets of a DATA frame.
+    Data(Bytes),
+}
+
+#[derive(Debug)]
+enum MessageState {
+    Head,
+    Section { left: u64, bytes: Vec<u8> },
+    Data { left: u64 },
+    Skip { left: u64 },
+}
+
+/// Reads the frames of a request stream (RFC 9114, 4.1).
+#[derive(Debug)]
+pub struct MessageReader {
+    head: Head,
+    state: MessageState,
+    /// Sections that have begun: the first opens the message, the second is its trailers.
+    sections: u32,
+    /// Octets of an encoded section.
+    section_max: u64,
+    has_data: bool,
+}
+
+impl MessageReader {
+    pub fn new(section_max: u64) -> MessageReader {
+        MessageReader { head: Head::default(), state: MessageState::Head, sections: 0, section_max, has_data: false }
+    }
+
+    /// A response's reader: interim responses precede the last head, so that one more section may follow.
+    pub fn interim_seen(&mut self) {
+        self.sections = self.sections.saturating_sub(1);
+    }
+
+    /// The stream may end here: no frame is cut.
+    pub fn is_between_frames(&self) -> bool {
+        matches!(self.state, MessageState::Head) && self.head.len == 0
+    }
+
+    /// The message has a body, if only an empty one.
+    pub fn has_data(&self) -> bool {
+        self.has_data
+    }
+
+    /// Octets that the reader holds.
+    #[cfg(test)]
+    pub fn held(&self) -> usize {
+        match &self.state {
+            MessageState::Section { bytes, .. } => bytes.capacity(),
+            _ => 0,
+        }
+    }
+
+    /// Returns the next part of what `input` holds; `None`: all of it was used.
+    ///
+    /// # Errors
+    /// Frames that may not stand here end the connection with H3_FRAME_UNEXPECTED, sections of more than `section_max`
+    /// octets with H3_EXCESSIVE_LOAD.
+    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Part>, ConnectionError> {
+        loop {
+            match &mut self.state {
+                MessageState::Head => {
+                    let Some((kind, left)) = self.head.take(input) else { return Ok(None) };
+                    self.state = self.begin(kind, left)?;
+                }
+                MessageState::Section { left, bytes } => {
+                    bytes.extend_from_slice(&part(input, left));
+                    if *left > 0 {
+                        return Ok(None);
+                    }
+                    let bytes = std::mem::take(bytes);
+                    self.state = MessageState::Head;
+                    return Ok(Some(Part::Section(bytes)));
+                }
+                MessageState::Data { left } => {
+                    let data = part(input, left);
+                    if *left == 0 {
+                        self.state = MessageState::Head;
+                    }
+                    if !data.is_empty() {
+                        return Ok(Some(Part::Data(data)));
+                    }
+                    if matches!(self.state, MessageState::Data { .. }) {
+                        return Ok(None);
+                    }
+                }
+                MessageState::Skip { left } => {
+                    part(input, left);
+                    if *left > 0 {
+                        return Ok(None);
+                    }
+                    self.state = MessageState::Head;
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, kind: u64, left: u64) -> Result<MessageState, ConnectionError> {
+        const UNEXPECTED: ConnectionError = error(ErrorCode::FrameUnexpected, "client sent unexpected frame");
+        match kind {
+            frame::HEADERS => {
+                if self.sections >= 2 {
+                    return Err(UNEXPECTED);
+                }
+                if left > self.section_max {
+                    return Err(error(ErrorCode::ExcessiveLoad, "client sent too large header"));
+                }
+                self.sections += 1;
+                Ok(MessageState::Section { left, bytes: Vec::new() })
+            }
+            frame::DATA if self.sections != 1 => Err(UNEXPECTED),
+            frame::DATA => {
+                self.has_data = true;
+                Ok(MessageState::Data { left })
+            }
+            frame::CANCEL_PUSH
+            | frame::SETTINGS
+            | frame::PUSH_PROMISE
+            | frame::GOAWAY
+            | frame::MAX_PUSH_ID
+            | frame::PRIORITY_UPDATE
+            | frame::PRIORITY_UPDATE_PUSH => Err(UNEXPECTED),
+            kind if frame::is_of_http2(kind) => Err(UNEXPECTED),
+            // 9: unknown types are ignored.
+            _ => Ok(MessageState::Skip { left }),
+        }
+    }
+}
+
+/// A frame of the control stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Control {
+    Settings(Settings),
+    Goaway(u64),
+    /// RFC 9218, 7.2: the request stream and its new priority field.
+    Priority {
+        stream: u64,
+        field: Vec<u8>,
+    },
+}
+
+#[derive(Debug)]
+enum ControlState {
+    Head,
+    Payload { kind: u64, left: u64, bytes: Vec<u8> },
+    Skip { left: u64 },
+}
+
+/// Reads the frames of the peer's control stream (RFC 9114, 6.2.1).
+#[derive(Debug)]
+pub struct ControlReader {
+    head: Head,
+    state: ControlState,
+    /// The peer is a client: it may send MAX_PUSH_ID and priorities.
+    of_client: bool,
+    settled: bool,
+}
+
+impl ControlReader {
+    pub fn new(of_client: bool) -> ControlReader {
+        ControlReader { head: Head::default(), state: ControlState::Head, of_client, settled: false }
+    }
+
+    /// Returns the next frame of what `input` holds; `None`: all of it was used.
+    ///
+    /// # Errors
+    /// A violation ends the connection.
+    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Control>, ConnectionError> {
+        loop {
+            match &mut self.state {
+                ControlState::Head => {
+                    let Some((kind, left)) = self.head.take(input) else { return Ok(None) };
+                    self.state = self.begin(kind, left)?;
+                }
+                ControlState::Payload { kind, left, bytes } => {
+                    bytes.extend_from_slice(&part(input, left));
+                    if *left > 0 {
+                        return Ok(None);
+                    }
+                    let (kind, bytes) = (*kind, std::mem::take(bytes));
+                    self.state = ControlState::Head;
+                    if let Some(control) = whole(kind, &bytes)? {
+                        return Ok(Some(control));
+                    }
+                }
+                ControlState::Skip { left } => {
+                    part(input, left);
+                    if *left > 0 {
+                        return Ok(None);
+                    }
+                    self.state = ControlState::Head;
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, kind: u64, left: u64) -> Result<ControlState, ConnectionError> {
+        const UNEXPECTED: ConnectionError =
+            error(ErrorCode::FrameUnexpected, "client sent unexpected frame on the control stream");
+        if !std::mem::replace(&mut self.settled, true) {
+            if kind != frame::SETTINGS {
+                return Err(error(ErrorCode::MissingSettings, "client sent no SETTINGS frame"));
+            }
+        } else if kind == frame::SETTINGS {
+            return Err(UNEXPECTED);
+        }
+        match kind {
+            frame::DATA | frame::HEADERS | frame::PUSH_PROMISE => Err(UNEXPECTED),
+            kind if frame::is_of_http2(kind) => Err(UNEXPECTED),
+            // No push was promised, and none is allowed.
+            frame::CANCEL_PUSH => Err(error(ErrorCode::Id, "client sent CANCEL_PUSH frame for no push")),
+            frame::MAX_PUSH_ID | frame::PRIORITY_UPDATE | frame::PRIORITY_UPDATE_PUSH if !self.of_client => {
+                Err(UNEXPECTED)
+            }
+            frame::PRIORITY_UPDATE_PUSH => Err(error(ErrorCode::Id, "client sent PRIORITY_UPDATE frame for no push")),
+            frame::SETTINGS | frame::GOAWAY | frame::MAX_PUSH_ID | frame::PRIORITY_UPDATE => {
+                if left > CONTROL_FRAME_MAX {
+                    return Err(error(ErrorCode::ExcessiveLoad, "client sent too large frame on the control stream"));
+                }
+                Ok(ControlState::Payload { kind, left, bytes: Vec::new() })
+            }
+            _ => Ok(ControlState::Skip { left }),
+        }
+    }
+}
+
+/// Reads the payload of a whole frame.
+fn whole(kind: u64, payload: &[u8]) -> Result<Option<Control>, ConnectionError> {
+    const LENGTH: ConnectionError = error(ErrorCode::Frame, "client sent control frame with incorrect length");
+    if kind == frame::SETTINGS {
+        return Settings::read(payload).map(|settings| Some(Control::Settings(settings)));
+    }
+    let (id, used) = varint(payload).ok_or(LENGTH)?;
+    let rest = payload.get(used..).unwrap_or_default();
+    match kind {
+        frame::PRIORITY_UPDATE if id % 4 != 0 => {
+            Err(error(ErrorCode::Id, "client sent PRIORITY_UPDATE frame for no request"))
+        }
+        frame::PRIORITY_UPDATE => Ok(Some(Control::Priority { stream: id, field: rest.to_vec() })),
+        _ if !rest.is_empty() => Err(LENGTH),
+        frame::GOAWAY => Ok(Some(Control::Goaway(id))),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::put_head;
+
+    fn frames(all: &[(u64, &[u8])]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (kind, payload) in all {
+            put_head(*kind, payload.len(), &mut out);
+            out.extend_from_slice(payload);
+        }
+        out
+    }
+
+    /// Reads a message in pieces; data is joined.
+    fn message(bytes: &[u8], size: usize) -> Result<(Vec<Vec<u8>>, Vec<u8>, bool), ConnectionError> {
+        let mut reader = MessageReader::new(1000);
+        let (mut sections, mut data) = (Vec::new(), Vec::new());
+        for piece in bytes.chunks(size) {
+            let mut input = Bytes::copy_from_slice(piece);
+            while let Some(part) = reader.next(&mut input)? {
+                match part {
+                    Part::Section(section) => sections.push(section),
+                    Part::Data(part) => data.extend_from_slice(&part),
+                }
+            }
+            assert!(input.is_empty());
+        }
+        Ok((sections, data, reader.is_between_frames()))
+    }
+
+    #[test]
+    fn a_message_is_read_however_it_is_cut() {
+        let bytes = frames(&[
+            (0x21, b"grease"),
+            (frame::HEADERS, b"head"),
+            (frame::DATA, b""),
+            (frame::DATA, b"some "),
+            (0x1f * 7 + 0x21, &[0; 300]),
+            (frame::DATA, &[b'x'; 200]),
+            (frame::HEADERS, b"trailers"),
+            (0x21, b""),
+        ]);
+        let data = [&b"some "[..], &[b'x'; 200]].concat();
+        for size in 1..=bytes.len() {
+            let read = message(&bytes, size).expect("a message");
+            assert_eq!(read, (vec![b"head".to_vec(), b"trailers".to_vec()], data.clone(), true), "pieces of {size}");
+        }
+        assert!(!message(&bytes[..bytes.len() - 1], 7).expect("a part").2);
+    }
+
+    #[test]
+    fn frames_in_wrong_places_end_the_connection() {
+        let head = (frame::HEADERS, &b"h"[..]);
+        let data = (frame::DATA, &b"d"[..]);
+        for (all, code) in [
+            (&[data][..], ErrorCode::FrameUnexpected),
+            (&[head, head, data], ErrorCode::FrameUnexpected),
+            (&[head, data, head, head], ErrorCode::FrameUnexpected),
+            (&[head, (frame::SETTINGS, b"")], ErrorCode::FrameUnexpected),
+            (&[(frame::PUSH_PROMISE, b"")], ErrorCode::FrameUnexpected),
+            (&[(0x2, b"")], ErrorCode::FrameUnexpected),
+            (&[(frame::PRIORITY_UPDATE, b"")], ErrorCode::FrameUnexpected),
+            (&[(frame::HEADERS, &[0; 1001])], ErrorCode::ExcessiveLoad),
+        ] {
+            assert_eq!(message(&frames(all), 3).map_err(|e| e.code), Err(code), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn a_length_that_lies_takes_no_memory() {
+        let mut reader = MessageReader::new(frame::VARINT_MAX);
+        let mut bytes = Vec::new();
+        put_head(frame::HEADERS, 1 << 40, &mut bytes);
+        bytes.extend_from_slice(&[0; 100]);
+        assert_eq!(reader.next(&mut Bytes::from(bytes)), Ok(None));
+        assert!(reader.held() <= 256);
+    }
+
+    fn control(bytes: &[u8], size: usize) -> Result<Vec<Control>, ConnectionError> {
+        let mut reader = ControlReader::new(true);
+        let mut all = Vec::new();
+        for piece in bytes.chunks(size) {
+            let mut input = Bytes::copy_from_slice(piece);
+            while let Some(control) = reader.next(&mut input)? {
+                all.push(control);
+            }
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn the_control_stream_is_read_however_it_is_cut() {
+        let bytes = frames(&[
+            (frame::SETTINGS, &[1, 0x50, 0, 0x21, 5]),
+            (0x21, &[0; 5000]),
+            (frame::MAX_PUSH_ID, &[7]),
+            (frame::PRIORITY_UPDATE, b"\x04u=1"),
+            (frame::GOAWAY, &[0]),
+        ]);
+        let wanted = vec![
+            Control::Settings(Settings { table_capacity: 4096, ..Settings::default() }),
+            Control::Priority { stream: 4, field: b"u=1".to_vec() },
+            Control::Goaway(0),
+        ];
+        for size in [1, 2, 3, 5, 7, 64, bytes.len()] {
+            assert_eq!(control(&bytes, size), Ok(wanted.clone()), "pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn the_control_stream_has_rules() {
+        let settings = (frame::SETTINGS, &b""[..]);
+        for (all, code) in [
+            (&[(frame::GOAWAY, &[0][..])][..], ErrorCode::MissingSettings),
+            (&[settings, settings], ErrorCode::FrameUnexpected),
+            (&[settings, (frame::DATA, b"")], ErrorCode::FrameUnexpected),
+            (&[settings, (frame::HEADERS, b"")], ErrorCode::FrameUnexpected),
+            (&[settings, (0x8, b"")], ErrorCode::FrameUnexpected),
+            (&[settings, (frame::CANCEL_PUSH, &[0])], ErrorCode::Id),
+            (&[settings, (frame::PRIORITY_UPDATE, &[1])], ErrorCode::Id),
+            (&[settings, (frame::PRIORITY_UPDATE_PUSH, &[1])], ErrorCode::Id),
+            (&[settings, (frame::GOAWAY, &[0, 0])], ErrorCode::Frame),
+            (&[settings, (frame::GOAWAY, b"")], ErrorCode::Frame),
+            (&[settings, (frame::PRIORITY_UPDATE, &[0; 5000])], ErrorCode::ExcessiveLoad),
+        ] {
+            assert_eq!(control(&frames(all), 1).map_err(|e| e.code), Err(code), "{all:?}");
+        }
+        let mut of_server = ControlReader::new(false);
+        let mut input = Bytes::from(frames(&[settings, (frame::MAX_PUSH_ID, &[1])]));
+        let read: Result<Vec<_>, _> = std::iter::from_fn(|| of_server.next(&mut input).transpose()).collect();
+        assert_eq!(read.map_err(|e| e.code), Err(ErrorCode::FrameUnexpected));
+    }
+}

@@ -1,0 +1,82 @@
+//! The server as drivers of any protocol see it.
+
+use super::Server;
+use crate::frame::ErrorCode;
+use http_types::{Event, FieldLines, Rank, SentBody, StreamId, StreamMux, Taken, Version, Why};
+
+impl StreamMux for Server {
+    fn version(&self) -> Version {
+        Version::Http30
+    }
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+    fn take_body(&mut self, stream: StreamId) -> Taken {
+        Server::take_body(self, stream)
+    }
+    fn taken(&self, stream: StreamId) -> u64 {
+        self.streams.get(&stream).map_or(0, |stream| stream.taken)
+    }
+    fn promise(&mut self, stream: StreamId, length: u64) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.promised = Some(length);
+        }
+    }
+    fn capacity(&mut self, stream: StreamId) -> Option<usize> {
+        Server::capacity(self, stream)
+    }
+    fn send_head(&mut self, stream: StreamId, status: u16, fields: FieldLines<'_, '_>, end: bool) -> usize {
+        Server::send_head(self, stream, status, fields, end)
+    }
+    fn send_interim(&mut self, stream: StreamId, status: u16, fields: FieldLines<'_, '_>) {
+        Server::send_interim(self, stream, status, fields);
+    }
+    /// One frame: its size is limited by what a stream takes. (`http2_chunk_size` is HTTP/2's.)
+    fn send_body(&mut self, stream: StreamId, body: &[u8], _frame_max: usize, end: bool) -> SentBody {
+        Server::send_body(self, stream, body, end)
+    }
+    fn send_trailers(&mut self, stream: StreamId, fields: FieldLines<'_, '_>) -> usize {
+        Server::send_trailers(self, stream, fields)
+    }
+    fn finish(&mut self, stream: StreamId) {
+        Server::finish(self, stream);
+    }
+    fn reset(&mut self, stream: StreamId, why: Why) {
+        let code = match why {
+            Why::Refused => ErrorCode::RequestRejected,
+            Why::Protocol => ErrorCode::GeneralProtocol,
+            Why::Connect => ErrorCode::Connect,
+            Why::Internal => ErrorCode::Internal,
+        };
+        Server::reset(self, stream, code);
+    }
+    fn rank(&self, stream: StreamId) -> Option<Rank> {
+        Server::rank(self, stream)
+    }
+    fn offers_connect(&self) -> bool {
+        self.limits.extended_connect
+    }
+    fn begin_shutdown(&mut self) {
+        self.shutdown();
+    }
+    fn is_going(&self) -> bool {
+        self.going
+    }
+    fn is_idle(&self) -> bool {
+        Server::is_idle(self)
+    }
+    fn is_within_head(&self) -> bool {
+        Server::is_within_head(self)
+    }
+    fn give_up_head(&mut self) -> bool {
+        Server::give_up_head(self)
+    }
+    fn has_begun(&self) -> bool {
+        self.next > 0
+    }
+    fn shrink(&mut self) {
+        self.streams.shrink_to(0);
+        self.events.shrink_to(0);
+        self.updates.shrink_to(0);
+    }
+}

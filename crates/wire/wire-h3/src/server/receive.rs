@@ -1,0 +1,382 @@
+//! Octets that a client sends, and what becomes of them.
+
+use super::{MANY_STREAMS, Server, UPDATES_MAX, send_window, stream_id};
+use crate::frame::{ConnectionError, ErrorCode, error};
+use crate::qpack::{Broken, Decoded};
+use crate::reader::{Control, Part};
+use crate::session::{Read, code};
+use crate::stream::{Phase, Stream};
+use http_types::{Event, List, ListLimits, Malformed, Priority, Taken, request};
+use quinn_proto::{Dir, Event as QuicEvent, StreamEvent, StreamId};
+
+/// `:method`, `:scheme`, `:authority`, `:path`, `:protocol`.
+const PSEUDO_MAX: usize = 5;
+/// Streams that a client may take back, or have us take back, on credit; one more for each request that was answered.
+const RESETS_MAX: u64 = 200;
+
+impl Server {
+    /// Takes in what the QUIC connection has learnt, and sends what waited for it. To be called after each of its events and
+    /// timeouts; [`Server::failure`] and [`Server::lost`] say how it has ended.
+    pub fn drive(&mut self) {
+        let window = send_window(self.session.quic.congestion_state().window());
+        self.session.quic.set_send_window(window);
+        let mut control = Vec::new();
+        let mut writable = Vec::new();
+        while let Some(event) = self.session.quic.poll() {
+            let result = match event {
+                QuicEvent::Connected => {
+                    self.connected = true;
+                    Ok(())
+                }
+                QuicEvent::ConnectionLost { reason } => {
+                    self.lost = Some(reason);
+                    self.drop_streams();
+                    Ok(())
+                }
+                QuicEvent::Stream(StreamEvent::Opened { dir: Dir::Uni }) => self.session.accept_uni(&mut control),
+                QuicEvent::Stream(StreamEvent::Opened { dir: Dir::Bi }) => self.accept(),
+                QuicEvent::Stream(StreamEvent::Readable { id }) if id.dir() == Dir::Uni => {
+                    self.session.read_uni(id, &mut control)
+                }
+                QuicEvent::Stream(StreamEvent::Readable { id }) => self.readable(id.into()),
+                QuicEvent::Stream(StreamEvent::Writable { id }) => {
+                    writable.push(id.into());
+                    Ok(())
+                }
+                QuicEvent::Stream(StreamEvent::Stopped { id, .. }) => self.stopped(id),
+                _ => Ok(()),
+            };
+            if self.lost.is_some() {
+                return;
+            }
+            if let Err(error) = result {
+                return self.fail(error);
+            }
+        }
+        if self.failed.is_some() {
+            return;
+        }
+        for frame in control {
+            self.control(frame);
+        }
+        if self.urgency {
+            writable.sort_by_cached_key(|id| self.rank(*id));
+        }
+        for id in writable {
+            self.push(id);
+        }
+        if let Err(error) = self.unblock() {
+            return self.fail(error);
+        }
+        if self.resets > RESETS_MAX + self.answered {
+            return self.fail(error(ErrorCode::ExcessiveLoad, "http3 flood detected"));
+        }
+        if self.connected && !self.session.is_open() {
+            self.flush();
+            if !self.session.is_open() {
+                self.fail(error(ErrorCode::StreamCreation, "failed to create server stream"));
+            }
+            return;
+        }
+        self.flush();
+    }
+
+    fn accept(&mut self) -> Result<(), ConnectionError> {
+        while let Some(id) = self.session.quic.streams().accept(Dir::Bi) {
+            let id: u64 = id.into();
+            if self.going {
+                // The client knows from our GOAWAY that nothing was done about it.
+                self.end_in_quic(id, ErrorCode::RequestRejected);
+                self.session.cancel(id);
+                continue;
+            }
+            self.next = id + 4;
+            self.streams.insert(id, Stream::new(self.limits.section_max()));
+            if self.streams.len() == MANY_STREAMS {
+                let most = quinn_proto::VarInt::from_u32(self.limits.streams_max);
+                self.session.quic.set_max_concurrent_streams(Dir::Bi, most);
+            }
+            self.read_head(id)?;
+        }
+        Ok(())
+    }
+
+    fn readable(&mut self, id: u64) -> Result<(), ConnectionError> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        if stream.phase == Phase::Head {
+            return self.read_head(id);
+        }
+        if matches!(self.session.quic.recv_stream(stream_id(id)).received_reset(), Ok(Some(_))) {
+            self.gone(id, ErrorCode::RequestCancelled);
+        } else if std::mem::take(&mut stream.hungry) {
+            self.events.push_back(Event::Body(id));
+        }
+        Ok(())
+    }
+
+    /// The client wants no more of a stream of ours.
+    fn stopped(&mut self, id: StreamId) -> Result<(), ConnectionError> {
+        if self.session.is_critical(id) {
+            return Err(error(ErrorCode::ClosedCriticalStream, "client closed critical stream"));
+        }
+        if self.streams.contains_key(&id.into()) {
+            self.gone(id.into(), ErrorCode::RequestCancelled);
+        } else {
+            let _ = self.session.quic.send_stream(id).reset(code(ErrorCode::RequestCancelled));
+        }
+        Ok(())
+    }
+
+    /// A stream ends before its time, by the client or for a fault of it.
+    fn gone(&mut self, id: u64, why: ErrorCode) {
+        // Two frames may say so of one stream.
+        self.resets += u64::from(self.streams.get(&id).is_none_or(|stream| !stream.cut));
+        self.end_in_quic(id, why);
+        if self.forget(id).is_some_and(|stream| stream.phase == Phase::Body && !stream.released) {
+            self.events.push_back(Event::Reset(id));
+        }
+    }
+
+    pub(super) fn forget(&mut self, id: u64) -> Option<Stream> {
+        let stream = self.streams.remove(&id)?;
+        self.blocked_sections -= u64::from(stream.blocked_section.is_some());
+        if !stream.ended {
+            self.session.cancel(id);
+        }
+        Some(stream)
+    }
+
+    /// Both directions of a stream end.
+    pub(super) fn end_in_quic(&mut self, id: u64, why: ErrorCode) {
+        let id = stream_id(id);
+        let _ = self.session.quic.recv_stream(id).stop(code(why));
+        let _ = self.session.quic.send_stream(id).reset(code(why));
+    }
+
+    /// Reads a stream until its head is whole, or all that has come was read.
+    fn read_head(&mut self, id: u64) -> Result<(), ConnectionError> {
+        loop {
+            let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+            if stream.blocked_section.is_some() {
+                // The head waits for the dynamic table; the octets behind it may be its stream's reset.
+                if matches!(self.session.quic.recv_stream(stream_id(id)).received_reset(), Ok(Some(_))) {
+                    self.cut_head(id);
+                }
+                return Ok(());
+            }
+            match stream.reader.next(&mut stream.input)? {
+                Some(Part::Section(section)) => return self.head(id, section),
+                // The reader refuses data in front of a head.
+                Some(Part::Data(_)) => return Ok(()),
+                None => {}
+            }
+            match self.session.read(stream_id(id))? {
+                Read::Bytes(bytes) => stream.input = bytes,
+                Read::Blocked => return Ok(()),
+                Read::End => {
+                    stream.ended = true;
+                    self.gone(id, ErrorCode::RequestIncomplete);
+                    return Ok(());
+                }
+                Read::Reset(_) => {
+                    self.cut_head(id);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The client has reset a stream within its head; it may still read the answer, which is 400, as in nginx.
+    fn cut_head(&mut self, id: u64) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        self.blocked_sections -= u64::from(stream.blocked_section.take().is_some());
+        stream.phase = Phase::Body;
+        (stream.ended, stream.cut) = (true, true);
+        self.resets += 1;
+        self.session.cancel(id);
+        let message = Err(Malformed::Cut);
+        self.events.push_back(Event::Head { stream: id, list: List::default(), message, end: true, octets: 0 });
+    }
+
+    /// Decodes a section; `None`: it waits for entries.
+    fn decode(&mut self, id: u64, section: &[u8]) -> Result<Option<List>, ConnectionError> {
+        let limits = ListLimits {
+            bytes_max: self.limits.list_max,
+            // The fields of the request line are not counted.
+            fields_max: self.limits.fields_max + PSEUDO_MAX,
+            field_max: self.limits.field_max,
+        };
+        match self.session.decoder.decode(section, &limits) {
+            Ok(Decoded::List { list, required }) => {
+                self.session.payload += section.len() as u64;
+                self.session.acknowledge(id, required);
+                Ok(Some(list))
+            }
+            Ok(Decoded::Blocked(required)) => {
+                self.blocked_sections += 1;
+                if self.blocked_sections > super::BLOCKED_STREAMS_MAX.min(u64::from(self.limits.streams_max)) {
+                    let words = "client exceeded http3_max_blocked_streams limit";
+                    return Err(error(ErrorCode::DecompressionFailed, words));
+                }
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.blocked_section = Some((section.to_vec(), required));
+                }
+                Ok(None)
+            }
+            Err(why) => Err(match why {
+                Broken::Cut => {
+                    error(ErrorCode::DecompressionFailed, "client sent a header block that cannot be decoded")
+                }
+                Broken::Code(words) => error(ErrorCode::DecompressionFailed, words),
+                Broken::Large(words) => error(ErrorCode::ExcessiveLoad, words),
+            }),
+        }
+    }
+
+    /// A head's section is whole.
+    fn head(&mut self, id: u64, section: Vec<u8>) -> Result<(), ConnectionError> {
+        let Some(list) = self.decode(id, &section)? else { return Ok(()) };
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.phase = Phase::Body;
+        }
+        // RFC 9218, 7: an update holds before the field, also where it comes first.
+        let update = self.updates.iter().position(|(of, _)| *of == id).and_then(|at| self.updates.remove(at));
+        if let Some((_, priority)) = update {
+            self.set_priority(id, priority);
+        } else if let Some((_, field)) = list.iter().find(|(name, _)| *name == b"priority") {
+            self.set_priority(id, Priority::default().with(field));
+        } else {
+            self.rank_in_quic(id);
+        }
+        let message = request(&list, self.limits.underscores, self.limits.ignore_invalid);
+        self.fill(id)?;
+        let Some(stream) = self.streams.get(&id) else { return Ok(()) };
+        let end = stream.ended && !stream.cut && !stream.reader.has_data();
+        self.events.push_back(Event::Head { stream: id, list, message, end, octets: section.len() });
+        Ok(())
+    }
+
+    /// Reads a body on until octets of it are at hand, or all that has come was read.
+    fn fill(&mut self, id: u64) -> Result<(), ConnectionError> {
+        loop {
+            let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+            if !stream.front.is_empty() || stream.ended || stream.blocked_section.is_some() {
+                return Ok(());
+            }
+            match stream.reader.next(&mut stream.input)? {
+                Some(Part::Data(data)) => {
+                    stream.received += data.len() as u64;
+                    self.session.payload += data.len() as u64;
+                    stream.front = data;
+                    return Ok(());
+                }
+                Some(Part::Section(section)) => {
+                    if let Some(list) = self.decode(id, &section)? {
+                        self.trailers(id, &list);
+                    }
+                    continue;
+                }
+                None => {}
+            }
+            match self.session.read(stream_id(id))? {
+                Read::Bytes(bytes) => stream.input = bytes,
+                Read::Blocked => return Ok(()),
+                Read::End => {
+                    stream.ended = true;
+                    stream.cut = !stream.reader.is_between_frames();
+                }
+                Read::Reset(_) => self.gone(id, ErrorCode::RequestCancelled),
+            }
+        }
+    }
+
+    /// Trailers are read for the tables' sake; requests do not take them over, as in nginx.
+    fn trailers(&mut self, id: u64, list: &List) {
+        let is_broken = list.iter().any(|(name, _)| name.starts_with(b":") || name.iter().any(u8::is_ascii_uppercase));
+        if is_broken {
+            self.gone(id, ErrorCode::Message);
+        }
+    }
+
+    /// Sections that waited for entries are read, where those have come.
+    fn unblock(&mut self) -> Result<(), ConnectionError> {
+        let inserted = self.session.decoder.inserted();
+        if std::mem::replace(&mut self.decoded_with, inserted) == inserted || self.blocked_sections == 0 {
+            return Ok(());
+        }
+        let is_ready = |stream: &Stream| stream.blocked_section.as_ref().is_some_and(|(_, needs)| *needs <= inserted);
+        let mut ready: Vec<u64> =
+            self.streams.iter().filter(|(_, stream)| is_ready(stream)).map(|(id, _)| *id).collect();
+        ready.sort_unstable();
+        for id in ready {
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            let Some((section, _)) = stream.blocked_section.take() else { continue };
+            self.blocked_sections -= 1;
+            if stream.phase == Phase::Head {
+                self.head(id, section)?;
+                continue;
+            }
+            if let Some(list) = self.decode(id, &section)? {
+                self.trailers(id, &list);
+            }
+            if let Some(stream) = self.streams.get_mut(&id)
+                && std::mem::take(&mut stream.hungry)
+            {
+                self.events.push_back(Event::Body(id));
+            }
+        }
+        Ok(())
+    }
+
+    fn control(&mut self, frame: Control) {
+        match frame {
+            Control::Settings(_) => {}
+            Control::Goaway(_) => self.events.push_back(Event::Goaway),
+            Control::Priority { stream, field } => {
+                let priority = Priority::default().with(&field);
+                if self.streams.contains_key(&stream) {
+                    self.set_priority(stream, priority);
+                } else if stream >= self.next {
+                    self.updates.retain(|(of, _)| *of != stream);
+                    if self.updates.len() >= UPDATES_MAX {
+                        self.updates.pop_front();
+                    }
+                    self.updates.push_back((stream, priority));
+                }
+            }
+        }
+    }
+
+    /// The next part of a request's body. Octets that are read open the client's windows.
+    pub fn take_body(&mut self, id: u64) -> Taken {
+        if self.streams.get(&id).is_some_and(Stream::is_broken) {
+            return Taken::Broken;
+        }
+        if let Err(error) = self.fill(id) {
+            self.fail(error);
+            return Taken::Gone;
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return Taken::Gone };
+        if stream.is_broken() {
+            return Taken::Broken;
+        }
+        if !stream.front.is_empty() {
+            stream.taken += stream.front.len() as u64;
+            return Taken::Bytes(std::mem::take(&mut stream.front));
+        }
+        if stream.ended {
+            return Taken::End;
+        }
+        stream.hungry = true;
+        Taken::Later
+    }
+
+    /// A head takes too long: its stream is ended. `false`: none is coming.
+    pub fn give_up_head(&mut self) -> bool {
+        let late = self.streams.iter().filter(|(_, stream)| stream.phase == Phase::Head).map(|(id, _)| *id).min();
+        if let Some(id) = late {
+            self.gone(id, ErrorCode::GeneralProtocol);
+        }
+        late.is_some()
+    }
+}

@@ -1,0 +1,162 @@
+//! Answers: from heads and bodies to octets that QUIC takes.
+
+use super::{Server, stream_id};
+use crate::frame::{self, ErrorCode};
+use crate::session::code;
+use crate::stream::{QUEUED_MAX, Stream};
+use bytes::Buf;
+use http_types::{Event, FieldLines, SentBody};
+use quinn_proto::WriteError;
+
+impl Server {
+    /// Octets that a stream takes now; `None`: it is gone. At 0, [`Event::Capacity`] follows when half of them have left.
+    pub fn capacity(&mut self, id: u64) -> Option<usize> {
+        let stream = self.streams.get_mut(&id)?;
+        let room = stream.room();
+        stream.starved = room == 0;
+        Some(room)
+    }
+
+    fn send_section(&mut self, id: u64, status: Option<&[u8]>, fields: FieldLines<'_, '_>, end: bool) -> usize {
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.fin) else { return 0 };
+        let mut section = Vec::with_capacity(256);
+        let status = status.map(|status| (&b":status"[..], status));
+        self.session.encoder.section(id, status, fields, &mut section);
+        let mut out = Vec::with_capacity(section.len() + 10);
+        frame::put_head(frame::HEADERS, section.len(), &mut out);
+        out.extend_from_slice(&section);
+        let octets = out.len();
+        stream.queue(out);
+        stream.fin |= end;
+        self.push(id);
+        self.flush();
+        octets
+    }
+
+    /// Sends a response's head; names are in lower case. `end`: nothing follows. Returns the octets of the frame.
+    pub fn send_head(&mut self, id: u64, status: u16, fields: FieldLines<'_, '_>, end: bool) -> usize {
+        // RFC 9218, 8: a response's field holds before its request's.
+        let mut priority = None;
+        let before = self.streams.get(&id).map(|stream| stream.priority);
+        let mut fields = fields.inspect(|(name, value)| {
+            if *name == b"priority" {
+                priority = before.map(|before| before.with(value));
+            }
+        });
+        let octets = self.send_section(id, Some(&digits(status)), &mut fields, end);
+        if let Some(priority) = priority {
+            self.set_priority(id, priority);
+        }
+        octets
+    }
+
+    /// Sends a response that comes before the answer (RFC 9110, 15.2).
+    pub fn send_interim(&mut self, id: u64, status: u16, fields: FieldLines<'_, '_>) {
+        if (100..200).contains(&status) && status != 101 {
+            self.send_section(id, Some(&digits(status)), fields, false);
+        }
+    }
+
+    /// Sends the fields behind a body. Returns the octets of the frame.
+    pub fn send_trailers(&mut self, id: u64, fields: FieldLines<'_, '_>) -> usize {
+        self.send_section(id, None, fields, true)
+    }
+
+    /// Sends body in one frame, as much as the stream takes. `end`: the stream ends when all of it was taken.
+    pub fn send_body(&mut self, id: u64, body: &[u8], end: bool) -> SentBody {
+        let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.fin) else { return SentBody::default() };
+        let (now, later) = body.split_at(body.len().min(stream.room()));
+        let mut out = Vec::with_capacity(now.len() + 5);
+        if !now.is_empty() {
+            frame::put_head(frame::DATA, now.len(), &mut out);
+            out.extend_from_slice(now);
+        }
+        let sent = SentBody { taken: now.len(), octets: out.len() };
+        stream.queue(out);
+        stream.fin = end && later.is_empty();
+        self.push(id);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.starved = !later.is_empty() || (stream.room() == 0 && !stream.fin);
+            // QUIC may have taken all of it meanwhile.
+            if stream.starved && stream.queued <= QUEUED_MAX / 2 {
+                stream.starved = false;
+                self.events.push_back(Event::Capacity(id));
+            }
+        }
+        sent
+    }
+
+    /// Gives QUIC as much of a stream as it takes.
+    pub(super) fn push(&mut self, id: u64) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let mut quic = self.session.quic.send_stream(stream_id(id));
+        while let Some(front) = stream.out.front_mut() {
+            let before = front.len();
+            match quic.write_chunks(std::slice::from_mut(front)) {
+                Ok(written) => {
+                    // A chunk that was taken whole is left empty.
+                    self.passed += written.bytes as u64;
+                    stream.queued -= written.bytes;
+                    if written.bytes == before {
+                        stream.out.pop_front();
+                    }
+                }
+                Err(WriteError::Blocked) => break,
+                // Stopped, or closed: an event tells of it.
+                Err(_) => {
+                    stream.queued -= front.remaining();
+                    stream.out.pop_front();
+                }
+            }
+        }
+        if stream.starved && stream.queued <= QUEUED_MAX / 2 {
+            stream.starved = false;
+            self.events.push_back(Event::Capacity(id));
+        }
+        if stream.fin && !stream.fin_sent && stream.out.is_empty() {
+            stream.fin_sent = true;
+            self.answered += u64::from(!stream.cut);
+            let _ = quic.finish();
+            self.release_if_done(id);
+        }
+    }
+
+    /// The caller has no more to do with a stream. One whose answer is not whole is reset; an unread rest of its request is
+    /// not wanted (RFC 9114, 4.1.1).
+    pub fn finish(&mut self, id: u64) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        stream.released = true;
+        if !stream.fin {
+            self.end_in_quic(id, ErrorCode::Internal);
+            self.forget(id);
+        } else {
+            self.release_if_done(id);
+        }
+        self.flush();
+    }
+
+    fn release_if_done(&mut self, id: u64) {
+        let is_done = |stream: &Stream| stream.released && stream.fin_sent;
+        if !self.streams.get(&id).is_some_and(is_done) {
+            return;
+        }
+        // The end may have come behind the octets that were taken.
+        if self.forget(id).is_some_and(|stream| !stream.ended) {
+            let _ = self.session.quic.recv_stream(stream_id(id)).stop(code(ErrorCode::NoError));
+        }
+    }
+
+    /// Ends a stream for a reason of ours.
+    pub fn reset(&mut self, id: u64, why: ErrorCode) {
+        if self.streams.contains_key(&id) {
+            self.end_in_quic(id, why);
+            self.forget(id);
+            self.flush();
+        }
+    }
+}
+
+fn digits(status: u16) -> [u8; 3] {
+    let digit = |of: u16| b'0' + (of % 10) as u8;
+    [digit(status / 100), digit(status / 10), digit(status)]
+}

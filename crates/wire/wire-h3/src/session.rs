@@ -1,0 +1,285 @@
+//! One connection's share that servers and clients have in common: unidirectional streams, settings, QPACK.
+
+use crate::frame::{self, ConnectionError, ErrorCode, Settings, error, put_varint, varint};
+use crate::qpack::{Decoder, Encoder, TABLE_CAPACITY_MAX};
+use crate::reader::{Control, ControlReader};
+use bytes::{Buf, Bytes};
+use quinn_proto::{Connection, Dir, ReadError, Side, StreamId, VarInt};
+
+/// Octets that wait for one of our unidirectional streams.
+const WAITING_MAX: usize = 64 * 1024;
+/// Octets of frames for each octet of fields and bodies, and how many may come on credit (nginx: `ngx_http_v3_check_flood`).
+const OCTETS_PER_PAYLOAD: u64 = 8;
+const PAYLOAD_CREDIT: u64 = 1024 * 1024;
+/// Unidirectional streams of unknown types that are open at a time.
+const UNKNOWN_MAX: usize = 8;
+
+const CLOSED: ConnectionError = error(ErrorCode::ClosedCriticalStream, "client closed critical stream");
+
+pub fn code(code: ErrorCode) -> VarInt {
+    VarInt::from_u32(code as u32)
+}
+
+/// Octets of a stream, or why there are none.
+#[derive(Debug)]
+pub enum Read {
+    Bytes(Bytes),
+    Blocked,
+    End,
+    /// With the code of the peer's reset, or 0 where the stream is gone already.
+    Reset(u64),
+}
+
+/// One of our unidirectional streams.
+#[derive(Debug, Default)]
+struct Outgoing {
+    id: Option<StreamId>,
+    waiting: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// The type has not come whole.
+    Unknown(Vec<u8>),
+    Control(ControlReader),
+    Encoder,
+    Decoder,
+}
+
+#[derive(Debug)]
+struct Incoming {
+    id: StreamId,
+    kind: Kind,
+}
+
+pub struct Session {
+    pub quic: Connection,
+    pub encoder: Encoder,
+    pub decoder: Decoder,
+    /// The peer's settings, once they have come.
+    pub peer: Option<Settings>,
+    control: Outgoing,
+    encoder_out: Outgoing,
+    decoder_out: Outgoing,
+    incoming: Vec<Incoming>,
+    /// Types of critical streams that the peer has opened, as bits.
+    created: u8,
+    /// Octets of all streams that were read, and those of fields and bodies among them.
+    received: u64,
+    pub payload: u64,
+}
+
+impl Session {
+    pub fn new(
+        quic: Connection,
+        blocked_streams: u64,
+        section_size: u64,
+        field_max: usize,
+        extended_connect: bool,
+    ) -> Session {
+        let settings = Settings {
+            table_capacity: TABLE_CAPACITY_MAX,
+            blocked_streams,
+            section_size: Some(section_size),
+            extended_connect: extended_connect && quic.side() == Side::Server,
+        };
+        let mut session = Session {
+            quic,
+            encoder: Encoder::default(),
+            decoder: Decoder::new(TABLE_CAPACITY_MAX, field_max),
+            peer: None,
+            control: Outgoing::default(),
+            encoder_out: Outgoing::default(),
+            decoder_out: Outgoing::default(),
+            incoming: Vec::new(),
+            created: 0,
+            received: 0,
+            payload: 0,
+        };
+        put_varint(frame::STREAM_CONTROL, &mut session.control.waiting);
+        settings.put(&mut session.control.waiting);
+        put_varint(frame::STREAM_ENCODER, &mut session.encoder_out.waiting);
+        put_varint(frame::STREAM_DECODER, &mut session.decoder_out.waiting);
+        session
+    }
+
+    /// Appends to the control stream.
+    pub fn control(&mut self) -> &mut Vec<u8> {
+        &mut self.control.waiting
+    }
+    /// Tells the peer that a section was read.
+    pub fn acknowledge(&mut self, stream: u64, required: u64) {
+        if required > 0 {
+            self.decoder.acknowledge(stream, required, &mut self.decoder_out.waiting);
+        }
+    }
+    /// Tells the peer that a stream's sections are not read.
+    pub fn cancel(&mut self, stream: u64) {
+        self.decoder.cancel(stream, &mut self.decoder_out.waiting);
+    }
+
+    /// Reads a stream on; what was read opens its window.
+    ///
+    /// # Errors
+    /// Too many octets have come for what they brought.
+    pub fn read(&mut self, id: StreamId) -> Result<Read, ConnectionError> {
+        let mut stream = self.quic.recv_stream(id);
+        let Ok(mut chunks) = stream.read(true) else { return Ok(Read::Reset(0)) };
+        let read = match chunks.next(usize::MAX) {
+            Ok(Some(chunk)) => Read::Bytes(chunk.bytes),
+            Ok(None) => Read::End,
+            Err(ReadError::Blocked) => Read::Blocked,
+            Err(ReadError::Reset(code)) => Read::Reset(code.into_inner()),
+        };
+        let _ = chunks.finalize();
+        if let Read::Bytes(bytes) = &read {
+            self.received += bytes.len() as u64;
+            if self.received / OCTETS_PER_PAYLOAD > self.payload + PAYLOAD_CREDIT {
+                return Err(error(ErrorCode::ExcessiveLoad, "http3 flood detected"));
+            }
+        }
+        Ok(read)
+    }
+
+    /// The peer has opened unidirectional streams.
+    ///
+    /// # Errors
+    /// As [`Session::read_uni`].
+    pub fn accept_uni(&mut self, control: &mut Vec<Control>) -> Result<(), ConnectionError> {
+        while let Some(id) = self.quic.streams().accept(Dir::Uni) {
+            if self.incoming.len() >= UNKNOWN_MAX {
+                return Err(error(ErrorCode::StreamCreation, "reached maximum number of uni streams"));
+            }
+            self.incoming.push(Incoming { id, kind: Kind::Unknown(Vec::new()) });
+            self.read_uni(id, control)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a unidirectional stream as far as it has come; frames of the control stream are appended.
+    ///
+    /// # Errors
+    /// A violation ends the connection.
+    pub fn read_uni(&mut self, id: StreamId, control: &mut Vec<Control>) -> Result<(), ConnectionError> {
+        loop {
+            let Some(at) = self.incoming.iter().position(|stream| stream.id == id) else { return Ok(()) };
+            let mut bytes = match self.read(id)? {
+                Read::Bytes(bytes) => bytes,
+                Read::Blocked => return Ok(()),
+                Read::End | Read::Reset(_) => {
+                    let stream = self.incoming.swap_remove(at);
+                    return if matches!(stream.kind, Kind::Unknown(_)) { Ok(()) } else { Err(CLOSED) };
+                }
+            };
+            let Some(stream) = self.incoming.get_mut(at) else { return Ok(()) };
+            if let Kind::Unknown(begun) = &mut stream.kind {
+                let n = bytes.len().min(8 - begun.len());
+                begun.extend_from_slice(bytes.get(..n).unwrap_or_default());
+                let Some((kind, used)) = varint(begun) else { continue };
+                bytes.advance(used + n - begun.len());
+                match self.kind(kind)? {
+                    Some(kind) => {
+                        if let Some(stream) = self.incoming.get_mut(at) {
+                            stream.kind = kind;
+                        }
+                    }
+                    None => {
+                        // RFC 9114, 6.2: reserved and unknown types are not read.
+                        let _ = self.quic.recv_stream(id).stop(code(ErrorCode::StreamCreation));
+                        self.incoming.swap_remove(at);
+                        return Ok(());
+                    }
+                }
+            }
+            let Some(stream) = self.incoming.get_mut(at) else { return Ok(()) };
+            match &mut stream.kind {
+                Kind::Unknown(_) => {}
+                Kind::Control(reader) => {
+                    while let Some(frame) = reader.next(&mut bytes)? {
+                        if let Control::Settings(settings) = &frame {
+                            self.peer = Some(*settings);
+                            self.encoder.allow(settings.table_capacity);
+                        }
+                        control.push(frame);
+                    }
+                }
+                Kind::Encoder => {
+                    self.decoder.receive(&bytes).map_err(|words| error(ErrorCode::EncoderStream, words))?;
+                }
+                Kind::Decoder => {
+                    self.encoder.receive(&bytes).map_err(|words| error(ErrorCode::DecoderStream, words))?;
+                }
+            }
+        }
+    }
+
+    /// A stream's type has come; `None`: its octets have no meaning here.
+    fn kind(&mut self, kind: u64) -> Result<Option<Kind>, ConnectionError> {
+        let of_client = self.quic.side() == Side::Server;
+        let found = match kind {
+            frame::STREAM_CONTROL => Kind::Control(ControlReader::new(of_client)),
+            frame::STREAM_ENCODER => Kind::Encoder,
+            frame::STREAM_DECODER => Kind::Decoder,
+            // Clients push nothing, and servers are not allowed to by MAX_PUSH_ID.
+            frame::STREAM_PUSH if of_client => {
+                return Err(error(ErrorCode::StreamCreation, "client opened a push stream"));
+            }
+            frame::STREAM_PUSH => return Err(error(ErrorCode::Id, "server opened a push stream")),
+            _ => return Ok(None),
+        };
+        if self.created & 1 << kind != 0 {
+            return Err(error(ErrorCode::StreamCreation, "stream already created"));
+        }
+        self.created |= 1 << kind;
+        Ok(Some(found))
+    }
+
+    /// Tells if a stream is one of ours that must stay open.
+    pub fn is_critical(&self, id: StreamId) -> bool {
+        [&self.control, &self.encoder_out, &self.decoder_out].iter().any(|stream| stream.id == Some(id))
+    }
+
+    /// Opens our streams and sends what waits for them.
+    ///
+    /// # Errors
+    /// The peer does not take what it must take.
+    pub fn flush(&mut self) -> Result<(), ConnectionError> {
+        if self.quic.is_closed() {
+            return Ok(());
+        }
+        self.decoder.tell_insertions(&mut self.decoder_out.waiting);
+        self.encoder_out.waiting.append(self.encoder.instructions());
+        for stream in [&mut self.control, &mut self.decoder_out, &mut self.encoder_out] {
+            if stream.waiting.is_empty() {
+                continue;
+            }
+            if stream.id.is_none() {
+                stream.id = self.quic.streams().open(Dir::Uni);
+                if let Some(id) = stream.id {
+                    let _ = self.quic.send_stream(id).set_priority(i32::MAX);
+                }
+            }
+            if let Some(id) = stream.id {
+                match self.quic.send_stream(id).write(&stream.waiting) {
+                    Ok(n) => drop(stream.waiting.drain(..n)),
+                    Err(quinn_proto::WriteError::Blocked) => {}
+                    Err(_) => return Err(CLOSED),
+                }
+            }
+            if stream.waiting.len() > WAITING_MAX {
+                return Err(error(ErrorCode::ExcessiveLoad, "client does not read its control streams"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Streams of ours that stay open.
+    pub fn own_streams(&self) -> usize {
+        [&self.control, &self.encoder_out, &self.decoder_out].iter().filter(|stream| stream.id.is_some()).count()
+    }
+
+    /// Our control stream could be opened.
+    pub fn is_open(&self) -> bool {
+        self.control.id.is_some()
+    }
+}

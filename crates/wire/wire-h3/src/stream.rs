@@ -1,0 +1,93 @@
+//! One request stream: frames in, octets out.
+
+use crate::reader::MessageReader;
+use bytes::Bytes;
+use http_types::Priority;
+use std::collections::VecDeque;
+
+/// Octets of a stream that QUIC has not taken; the driver waits while there are as many.
+pub const QUEUED_MAX: usize = 64 * 1024;
+
+/// Where a stream's message stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The head has not come whole, or waits for entries of the dynamic table.
+    Head,
+    Body,
+}
+
+#[derive(Debug)]
+pub struct Stream {
+    pub phase: Phase,
+    pub reader: MessageReader,
+    /// Octets that were read and not parsed.
+    pub input: Bytes,
+    /// Octets of the body that come next.
+    pub front: Bytes,
+    /// A section that refers to entries that have not come, and the number of insertions it waits for.
+    pub blocked_section: Option<(Vec<u8>, u64)>,
+    /// The peer has ended its side, and all of it was parsed.
+    pub ended: bool,
+    /// The end stands inside a frame.
+    pub cut: bool,
+    /// The request's `content-length`, and octets of body that were parsed.
+    pub promised: Option<u64>,
+    pub received: u64,
+    pub taken: u64,
+    /// The driver waits for body.
+    pub hungry: bool,
+    /// Octets for QUIC that it has not taken.
+    pub out: VecDeque<Bytes>,
+    pub queued: usize,
+    /// Nothing follows `out`.
+    pub fin: bool,
+    pub fin_sent: bool,
+    /// The driver waits for room.
+    pub starved: bool,
+    /// The driver has no more to do with the stream.
+    pub released: bool,
+    pub priority: Priority,
+}
+
+impl Stream {
+    pub fn new(section_max: u64) -> Stream {
+        Stream {
+            phase: Phase::Head,
+            reader: MessageReader::new(section_max),
+            input: Bytes::new(),
+            front: Bytes::new(),
+            blocked_section: None,
+            ended: false,
+            cut: false,
+            promised: None,
+            received: 0,
+            taken: 0,
+            hungry: false,
+            out: VecDeque::new(),
+            queued: 0,
+            fin: false,
+            fin_sent: false,
+            starved: false,
+            released: false,
+            priority: Priority::default(),
+        }
+    }
+
+    /// Puts octets behind those that wait.
+    pub fn queue(&mut self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.queued += bytes.len();
+            self.out.push_back(bytes.into());
+        }
+    }
+    pub fn room(&self) -> usize {
+        QUEUED_MAX.saturating_sub(self.queued)
+    }
+    /// The body is more or less than its `content-length`.
+    pub fn is_broken(&self) -> bool {
+        self.cut && self.ended
+            || self
+                .promised
+                .is_some_and(|promised| self.received > promised || (self.ended && self.received != promised))
+    }
+}
