@@ -6,6 +6,7 @@
 
 mod commands;
 pub mod conf;
+mod confinement;
 pub mod fuzzing;
 pub mod options;
 pub mod process;

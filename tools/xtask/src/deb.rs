@@ -8,6 +8,7 @@ use std::process::Command;
 /// Where files of packaging/ go.
 const FILES: &[(&str, &str)] = &[
     ("packaging/systemd/tidegate.service", "lib/systemd/system/tidegate.service"),
+    ("packaging/systemd/tidegate-unprivileged.service", "lib/systemd/system/tidegate-unprivileged.service"),
     ("packaging/systemd/logrotate.conf", "lib/systemd/system/logrotate.service.d/tidegate.conf"),
     ("docs/replace-nginx.md", "usr/share/doc/tidegate/replace-nginx.md"),
     ("packaging/nginx.conf", "usr/share/tidegate/nginx.conf"),
@@ -109,6 +110,22 @@ fn call(command: &mut Command) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The exposure that systemd computes (0 to 10) of the units; skipped without systemd.
+    #[test]
+    fn units_are_hardened() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
+        for (name, most) in [("tidegate.service", 32), ("tidegate-unprivileged.service", 20)] {
+            let most: u32 = most;
+            let mut command = Command::new("systemd-analyze");
+            command.args(["security", "--offline=true", "--no-pager"]).arg(format!("--threshold={most}"));
+            match command.arg(folder.join(name)).output() {
+                Ok(output) if output.status.success() => {}
+                Ok(output) => panic!("{name}: {}", String::from_utf8_lossy(&output.stdout)),
+                Err(_) => eprintln!("skipped: there is no systemd-analyze"),
+            }
+        }
+    }
 
     /// All packed files exist, the scripts parse, and the package provides nginx for its dependants.
     #[test]

@@ -14,6 +14,7 @@ mod docs;
 mod h2spec;
 mod oracle;
 mod package;
+mod sbom;
 mod tidy;
 mod wording;
 
@@ -48,6 +49,7 @@ const COMMANDS: &[(&str, &str, fn(&[String]) -> Result<(), String>)] = &[
         "run the .case files against a real nginx: [--source DIR] [--nginx FILE] [--ours FILE] [--only TEXT]",
         oracle::run,
     ),
+    ("sbom", "write the bill of materials of the binary as CycloneDX: [--out FILE]", sbom::run),
     ("tidy", "check the invariants of ARCHITECTURE.md and the wording of comments", tidy::run),
 ];
 

@@ -71,6 +71,10 @@ metrics! {
         TASKS: Gauge None "tidegate_tasks_active";
         /// Caught panics. Each one terminated a request and its connection, and is in the error log.
         PANICS: Counter None "tidegate_panics";
+        /// Layers of the sandbox that confine the worker process: 1 where enforced (`sandbox`).
+        SANDBOX: Gauge None "tidegate_sandbox" by "layer" ["calls", "files", "ports"];
+        /// System calls that the sandbox refused.
+        SANDBOX_REFUSED: Counter None "tidegate_sandbox_refused_calls";
         /// Event loop iterations of the worker threads.
         LOOP_TURNS: Counter None "tidegate_loop_turns";
         /// Event loop iterations longer than 1 millisecond, which delayed all other connections of the thread.

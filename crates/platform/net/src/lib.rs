@@ -3,6 +3,7 @@
 mod address;
 pub mod allocator;
 pub mod budget;
+pub mod confine;
 pub mod datagram;
 #[cfg(debug_assertions)]
 pub mod faults;

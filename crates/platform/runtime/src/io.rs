@@ -25,6 +25,9 @@ impl<T: AsFd> Watched<T> {
     pub fn get_ref(&self) -> &T {
         &self.inner
     }
+    pub fn get_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
     /// Waits until the descriptor may be readable; stays ready until [`Watched::clear_ready`].
     pub async fn readable(&self) {
         poll_fn(|cx| self.events.poll_readable(cx)).await;

@@ -1,8 +1,8 @@
 //! The tables of the main and events contexts (nginx: `nginx.c`, `ngx_event.c`).
 
 use super::values::{
-    Affinity, Connections, DebugConnections, DebugPoints, Environment, Method, Modules, Priority, Refused, ThreadPools,
-    User, Workers,
+    Affinity, Connections, DebugConnections, DebugPoints, Environment, Method, Modules, Priority, Refused, SandboxMode,
+    ThreadPools, User, Workers,
 };
 use conf_schema::value::{FilePath, Flag, Msec, Number, Offset};
 use conf_schema::{Area, Table, directives};
@@ -74,6 +74,11 @@ directives! {
         /// Action on an internal error, besides the `[alert]` message: `stop` halts the process for a debugger, `abort`
         /// ends it with a core file.
         debug_points: DebugPoints,
+        /// Confines the master and the worker process: system calls that a web server does not need are refused and counted, the
+        /// worker reaches only the files and ports of its configuration, and privileges are given up. `strict` restricts
+        /// reading and outgoing TCP connections to what directives name as well; `log` refuses nothing and has the
+        /// kernel log system calls outside of the list. Kernels without seccomp or Landlock are told of at the start.
+        sandbox: SandboxMode = "on",
         /// OpenSSL engine.
         /// Refused: OpenSSL engines are not supported; keys are read from files.
         ssl_engine: Refused,

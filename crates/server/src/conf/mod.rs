@@ -8,6 +8,7 @@ pub mod source;
 pub mod values;
 
 use self::core::{CORE, Core, CoreInput, EVENTS, Events, EventsInput};
+use crate::confinement;
 use conf_schema::{Area, Block, Complaint, Contexts, Cx, Level, Schema, Store, check};
 use conf_syntax::{FileId, Files, Item, Source, SourceFile};
 use http_engine::HttpPlan;
@@ -55,6 +56,8 @@ pub struct Config {
     pub error_log: Arc<ErrorLog>,
     pub logs: LogFiles,
     pub texts: Texts,
+    /// What its workers use at run time.
+    pub needs: sandbox::Needs,
 }
 
 impl Config {
@@ -95,6 +98,7 @@ pub struct CorePlan {
     pub pid: PathBuf,
     pub environment: values::Environment,
     pub debug_points: Option<values::DebugPoints>,
+    pub sandbox: values::SandboxMode,
     pub worker_connections: usize,
     pub multi_accept: bool,
     pub thread_pools: Vec<net::pool::PoolSpec>,
@@ -112,6 +116,7 @@ impl CorePlan {
             && self.working_directory == other.working_directory
             && self.environment == other.environment
             && self.affinity == other.affinity
+            && self.sandbox == other.sandbox
     }
 }
 
@@ -253,7 +258,9 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let mut logs: LogFiles = cx.take();
     logs.forget_unused();
     let store = std::mem::take(&mut cx.store);
-    let config = Config { core, http, stream, mail, error_log, logs, texts: Texts { files, store, matches } };
+    let bases = confinement::Bases { prefix: &cx.prefix, conf_prefix: &cx.conf_prefix };
+    let needs = confinement::needs(&items, &bases, &core, http.as_deref());
+    let config = Config { core, http, stream, mail, error_log, logs, texts: Texts { files, store, matches }, needs };
     Reading { config: Ok(config), warnings: complaints }
 }
 
@@ -342,6 +349,7 @@ fn core_plan(
         pid: core.pid.flatten().map_or_else(|| invocation.pid.clone(), |path| path.0),
         environment: core.env.unwrap_or_default(),
         debug_points: core.debug_points,
+        sandbox: core.sandbox,
         worker_connections: 0,
         multi_accept: false,
         thread_pools: core.thread_pool.map_or_else(Vec::new, |pools| pools.0),

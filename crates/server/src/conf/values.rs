@@ -55,6 +55,22 @@ impl Value for User {
     }
 }
 
+conf_schema::words! {
+    /// Confinement of the processes.
+    pub enum SandboxMode { Off = "off", Log = "log", On = "on", Strict = "strict" }
+}
+
+impl SandboxMode {
+    pub fn mode(self) -> sandbox::Mode {
+        match self {
+            SandboxMode::Off => sandbox::Mode::Off,
+            SandboxMode::Log => sandbox::Mode::Log,
+            SandboxMode::On => sandbox::Mode::On,
+            SandboxMode::Strict => sandbox::Mode::Strict,
+        }
+    }
+}
+
 /// `worker_processes N | auto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workers(pub usize);

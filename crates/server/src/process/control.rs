@@ -2,6 +2,7 @@
 //! ends the process. With `master_process off` it does the master's work as well.
 
 use crate::conf::{Config, Invocation};
+use crate::confinement::Refusals;
 use crate::process::background::{self, Tasks};
 use crate::process::channel::{Channel, Order};
 use crate::process::listeners::{Listeners, SocketAssignment};
@@ -49,6 +50,8 @@ pub struct Control {
     pub config: Config,
     pub listeners: Listeners,
     pub orders: Orders,
+    /// Counts refused system calls of a confined process.
+    pub refusals: Option<Refusals>,
 }
 
 /// Why the process is ending.
@@ -97,13 +100,15 @@ struct Loop {
     ending: Ending,
     retired_pause: Duration,
     background: Tasks,
+    refusals: Option<Watched<Refusals>>,
 }
 
 impl Loop {
     fn start(control: Control, signals: Signals) -> std::io::Result<Loop> {
-        let Control { invocation, config, mut listeners, orders } = control;
+        let Control { invocation, config, mut listeners, orders, refusals } = control;
         // Before anybody is served: what this thread needs of descriptors does not grow from then on.
         let signals = Watched::new(signals)?;
+        let refusals = refusals.map(Watched::new).transpose()?;
         let superior = match orders {
             Orders::Master(socket) => Superior::Master(Channel::new(socket)?),
             Orders::Signals(single) => Superior::Nobody(single),
@@ -129,6 +134,7 @@ impl Loop {
             ending: Ending::Not,
             retired_pause: RETIRED_FIRST,
             background,
+            refusals,
         })
     }
 
@@ -156,6 +162,7 @@ impl Loop {
                         self.signal(received).await;
                     }
                 }
+                () = refused(self.refusals.as_ref()) => self.tell_refused(),
                 order = next_order(&self.superior, self.orphan) => self.order(order).await,
                 () = sleep_until(look_at.unwrap_or_default()), if look_at.is_some() => {
                     look_at = None;
@@ -199,6 +206,13 @@ impl Loop {
             signals::Action::Reopen => self.reopen().await,
             signals::Action::Reload => self.reload().await,
             signals::Action::Ignore => {}
+        }
+    }
+
+    fn tell_refused(&mut self) {
+        if let Some(refusals) = &mut self.refusals {
+            refusals.clear_ready();
+            metrics::process::SANDBOX_REFUSED.add(refusals.get_mut().tell());
         }
     }
 
@@ -284,6 +298,14 @@ impl Loop {
                 }
             }
         }
+    }
+}
+
+/// Waits until a system call was refused.
+async fn refused(refusals: Option<&Watched<Refusals>>) {
+    match refusals {
+        Some(refusals) => refusals.readable().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -2,6 +2,7 @@
 //! (nginx: `ngx_process_cycle.c`).
 
 use crate::conf::{Config, Invocation};
+use crate::confinement;
 use crate::process::channel::{self, Commander};
 use crate::process::control::FATAL;
 use crate::process::listeners::Listeners;
@@ -15,6 +16,7 @@ use net::process::{Fork, Received, Signals, fork};
 use observe::os;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+use sandbox::Rules;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -78,6 +80,8 @@ struct Master {
     /// WINCH: no worker on purpose.
     idle: bool,
     new_binary: Option<i32>,
+    /// Rules of the worker process that was started last.
+    rules: Option<Rules>,
 }
 
 /// Serves until told to stop; the process's exit code.
@@ -90,6 +94,7 @@ pub fn run(
     program: Program,
     standing: Standing,
 ) -> i32 {
+    confinement::enter_master(&config);
     let master = Master {
         invocation,
         config,
@@ -110,6 +115,7 @@ pub fn run(
         terminating: false,
         idle: false,
         new_binary: None,
+        rules: None,
     };
     let words: Vec<_> = master.program.arguments.iter().map(|word| word.to_string_lossy()).collect();
     net::title::set(&format!("{}: master process {}", crate::voice::name(), words.join(" ")));
@@ -173,6 +179,7 @@ impl Master {
             }
         };
         let place = self.neighbours.place();
+        self.rules = confinement::rules(&self.config);
         match fork() {
             Ok(Fork::Parent(pid)) => {
                 say!(Notice, "start worker process {pid}");
@@ -182,11 +189,11 @@ impl Master {
             }
             Ok(Fork::Child) => {
                 // Closes descriptors that the child does not need, before it changes its user.
-                let Master { invocation, config, listeners, neighbours, signals, workers, pending, .. } = self;
+                let Master { invocation, config, listeners, neighbours, signals, workers, pending, rules, .. } = self;
                 // The signals stay blocked: one that comes before the control thread listens is waiting when it does.
                 drop((neighbours, signals, workers, commander, pending));
                 conn::relay::set(place);
-                Err(worker::run(invocation, config, listeners, theirs))
+                Err(worker::run(invocation, config, listeners, rules, theirs))
             }
             Err(e) => {
                 say!(Alert, "fork() failed while spawning \"worker process\" {}", os(&e));
@@ -284,6 +291,12 @@ impl Master {
         }
         if !self.config.core.same_process(&config.core) {
             say!(Notice, "a setting of the process has changed: the worker process is replaced");
+            self.commit(config, listeners);
+            self.replace = true;
+            return;
+        }
+        if !confinement::fits(self.rules.as_ref(), &config) {
+            say!(Notice, "sandbox: the configuration needs more than the worker process may do: it is replaced");
             self.commit(config, listeners);
             self.replace = true;
             return;

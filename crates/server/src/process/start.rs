@@ -1,6 +1,7 @@
 //! From the command line to a process that serves: logs, configuration, sockets, background, pid file (nginx: `main`).
 
 use crate::conf::{self, Config, Invocation};
+use crate::confinement;
 use crate::process::background;
 use crate::process::control::{self, Control, Orders};
 use crate::process::listeners::{Failed, Listeners, Purpose};
@@ -54,7 +55,7 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
         }
     };
     match task {
-        Task::Test { quiet, dump, .. } => {
+        Task::Test { quiet, dump, explain } => {
             // The default log matters to a configuration that names none of its own.
             if let (Some(words), Some(path)) = (unopened.filter(|_| !invocation.error_log_said), &invocation.error_log)
                 && config.logs.all().any(|file| file.path == *path)
@@ -64,7 +65,7 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString]) -> i32 {
             for words in commands::doctor::warnings(&invocation, &config) {
                 say!(Warn, "{words}");
             }
-            check_only(&config, &name, quiet, dump)
+            check_only(&config, &name, quiet, dump, explain)
         }
         Task::Serve => serve(invocation, config, inherited, neighbours, Program::of(arguments)),
     }
@@ -94,7 +95,7 @@ pub fn open_first_log(invocation: &Invocation, test: bool) -> Option<String> {
 }
 
 /// `-t`: everything that a start would do, undone again.
-fn check_only(config: &Config, name: &str, quiet: bool, dump: bool) -> i32 {
+fn check_only(config: &Config, name: &str, quiet: bool, dump: bool, explain: bool) -> i32 {
     if !quiet {
         eprintln!("{}: the configuration file {name} syntax is ok", voice::name());
     }
@@ -114,6 +115,11 @@ fn check_only(config: &Config, name: &str, quiet: bool, dump: bool) -> i32 {
     }
     if !quiet {
         eprintln!("{}: configuration file {name} test is successful", voice::name());
+    }
+    if explain {
+        for line in confinement::explain(config) {
+            eprintln!("{line}");
+        }
     }
     if dump {
         report::dump(&config.texts.files);
@@ -169,7 +175,7 @@ fn serve(
     }
     drop(signals);
     let single = Single { pid_file: true };
-    control::run(Control { invocation, config, listeners, orders: Orders::Signals(single) })
+    control::run(Control { invocation, config, listeners, orders: Orders::Signals(single), refusals: None })
 }
 
 fn block_signals(config: &Config) -> Option<Signals> {

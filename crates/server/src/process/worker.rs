@@ -2,23 +2,33 @@
 //! `ngx_worker_process_init`).
 
 use crate::conf::{Config, CorePlan, Invocation};
+use crate::confinement;
 use crate::process::control::{self, Control, FATAL, Orders};
 use crate::process::listeners::Listeners;
 use crate::say;
 use observe::os;
 use rustix::process::{Resource, Rlimit};
+use sandbox::Rules;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 
 /// Runs in the child of the fork; the exit code.
-pub fn run(invocation: Invocation, config: Config, listeners: Listeners, channel: OwnedFd) -> i32 {
+pub fn run(
+    invocation: Invocation,
+    config: Config,
+    listeners: Listeners,
+    rules: Option<Rules>,
+    channel: OwnedFd,
+) -> i32 {
     net::process::set_name(c"tidegate worker");
     net::title::set(&format!("{}: worker process", crate::voice::name()));
     let transparent = config.transparent();
+    let prepared = confinement::prepare(rules.as_ref());
     if !become_worker(&config.core, transparent) {
         return FATAL;
     }
-    control::run(Control { invocation, config, listeners, orders: Orders::Master(channel) })
+    let refusals = confinement::enter_worker(&config, rules.as_ref(), prepared);
+    control::run(Control { invocation, config, listeners, orders: Orders::Master(channel), refusals })
 }
 
 /// False when the process must not go on; why has been logged.

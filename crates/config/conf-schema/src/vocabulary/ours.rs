@@ -3,6 +3,7 @@
 use super::{Arity, Known, k};
 
 const HSL: u32 = 0b1_1100;
+const MAIN: u32 = 0b1;
 const HTTP: u32 = 0b100;
 const LOCATION: u32 = 0b1_0000;
 /// Contexts of scripts: server, location, and `if` in both.
@@ -14,6 +15,7 @@ const STREAM: u32 = 0b10_0000_0000;
 
 #[rustfmt::skip]
 pub const ROWS: &[Known] = &[
+    k("sandbox", "tidegate", MAIN, Arity::exact(1), false, "on", ""),
     k("server_identity", "tidegate", HSL, Arity::exact(1), false, "tidegate", ""),
     k("tidegate_cache", "tidegate", HTTP, Arity::Counts(0b110), false, "64m", ""),
     k("auth_failure_limit", "tidegate", HSL, Arity::Counts(0b110), false, "off", ""),

@@ -1,6 +1,7 @@
 //! `tidegate doctor [-c FILE]`: what this machine allows, what a configuration needs, which limit binds first, what lifts it.
 
 mod certificates;
+mod confinement;
 mod demand;
 mod examine;
 mod machine;
@@ -22,8 +23,8 @@ Usage: tidegate doctor [-c FILE] [-p PREFIX] [-g DIRECTIVES] [--json]
 
 Compares the limits of this machine (open files, queues, ports, memory, connection tracking ...)
 with the needs of the configuration. Prints the limit that binds first, and the command that raises
-each limit that is too low. For HTTP/3, looks at UDP buffers, segmentation and firewalls. Also reports certificates that expire soon, are for other names, or have
-an incomplete chain. Run it as the serving user and in the serving container or unit: limits differ
+each limit that is too low. For HTTP/3, looks at UDP buffers, segmentation and firewalls. Says what the kernel offers the sandbox. Also reports certificates that expire soon, are for
+other names, or have an incomplete chain. Run it as the serving user and in the serving container or unit: limits differ
 between them.
 
   -c, -p, -g   as for the server
@@ -54,6 +55,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
     let demand = Demand::of(&invocation, config);
     let mut findings = examine(&Machine::read(), &demand);
     findings.extend(certificates::examine(config, base::clock::unix_seconds()));
+    findings.extend(confinement::examine(config));
     let name = invocation.conf_file.display().to_string();
     if json {
         println!("{}", as_json(&name, &demand, &findings));

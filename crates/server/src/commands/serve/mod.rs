@@ -105,7 +105,7 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
     }
     println!("Press Ctrl-C to stop.");
     let single = Single { pid_file: false };
-    Ok(control::run(Control { invocation, config, listeners, orders: Orders::Signals(single) }))
+    Ok(control::run(Control { invocation, config, listeners, orders: Orders::Signals(single), refusals: None }))
 }
 
 fn tell_of_tls(address: SocketAddr, identity: &authority::Identity) {

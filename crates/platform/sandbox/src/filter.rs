@@ -1,0 +1,140 @@
+//! From lists of calls to filters.
+
+use crate::calls::{self, Calls};
+use crate::{Mode, Process};
+use net::confine::{self, Instruction};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+};
+use std::collections::BTreeMap;
+use std::io;
+
+/// ioctl requests of the standard library, the resolver and the socket code.
+const REQUESTS: &[u64] = &[
+    libc::FIONBIO,
+    libc::FIONREAD,
+    libc::FIOCLEX,
+    libc::FIONCLEX,
+    libc::TCGETS,
+    libc::TIOCGWINSZ,
+    libc::TIOCOUTQ,
+    0x8910, // SIOCGIFNAME
+    0x8933, // SIOCGIFINDEX
+];
+
+/// Requests of prctl that change nothing but names, and those that read.
+const CONTROLS: &[i32] = &[
+    libc::PR_SET_NAME,
+    libc::PR_GET_NAME,
+    libc::PR_GET_DUMPABLE,
+    libc::PR_GET_NO_NEW_PRIVS,
+    libc::PR_CAPBSET_READ,
+    libc::PR_SET_VMA,
+    libc::PR_SET_PDEATHSIG,
+];
+
+/// Namespace flags of clone.
+const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWCGROUP,
+];
+
+/// Adds the filters of a kind of process to this thread.
+///
+/// # Errors
+/// The kernel refuses them, or the architecture is unknown.
+pub fn install(process: Process, mode: Mode, counted: bool) -> io::Result<()> {
+    let refused = match mode {
+        Mode::Log => SeccompAction::Log,
+        _ if counted => SeccompAction::Trap,
+        _ => SeccompAction::Errno(libc::EPERM as u32),
+    };
+    let architecture = || TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other);
+    if process == Process::Worker {
+        // These filters come first, because the last one allows no further filter. They set an error without a signal: the C library
+        // blocks signals around both calls, and a blocked SIGSYS ends the process.
+        // Flags of clone3 are in memory, out of a filter's reach: the C library then falls back to clone.
+        for (rules, error) in [((libc::SYS_clone3, Vec::new()), libc::ENOSYS), (processes()?, libc::EPERM)] {
+            let action = SeccompAction::Errno(error as u32);
+            let filter = SeccompFilter::new(BTreeMap::from([rules]), SeccompAction::Allow, action, architecture()?);
+            load(filter.and_then(BpfProgram::try_from))?;
+        }
+    }
+    let filter = SeccompFilter::new(rules(process)?, refused, SeccompAction::Allow, architecture()?);
+    load(filter.and_then(BpfProgram::try_from))
+}
+
+fn load(program: Result<BpfProgram, seccompiler::BackendError>) -> io::Result<()> {
+    let program = program.map_err(io::Error::other)?;
+    let code: Vec<Instruction> = program.iter().map(|line| (line.code, line.jt, line.jf, line.k)).collect();
+    confine::filter(&code)
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+fn rules(process: Process) -> io::Result<Rules> {
+    let mut rules = Rules::new();
+    let mut allow =
+        |lists: &[Calls]| rules.extend(lists.iter().copied().flatten().map(|(call, _)| (*call, Vec::new())));
+    allow(calls::WORKER);
+    if process == Process::Master {
+        allow(calls::MASTER);
+    } else {
+        restrict(&mut rules)?;
+    }
+    Ok(rules)
+}
+
+/// A rule that requires all conditions.
+fn all(conditions: Vec<Result<SeccompCondition, seccompiler::BackendError>>) -> io::Result<SeccompRule> {
+    let conditions: Result<Vec<_>, _> = conditions.into_iter().collect();
+    conditions.and_then(SeccompRule::new).map_err(io::Error::other)
+}
+
+/// clone for processes instead of threads, and for namespaces.
+fn processes() -> io::Result<(i64, Vec<SeccompRule>)> {
+    let has = |flag: u64, value: u64| {
+        all(vec![SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), value)])
+    };
+    let mut rules = vec![has(libc::CLONE_THREAD as u64, 0)?];
+    for flag in NAMESPACES {
+        rules.push(has(flag as u64, flag as u64)?);
+    }
+    Ok((libc::SYS_clone, rules))
+}
+
+/// Restricts calls of a worker by arguments. Calls of every request have none: the kernel then remembers the verdict.
+fn restrict(rules: &mut Rules) -> io::Result<()> {
+    use SeccompCmpArgLen::Dword;
+    use SeccompCmpOp::{Eq, MaskedEq};
+    let test = |index, length, operator, value| SeccompCondition::new(index, length, operator, value);
+    let value = |number: i32| number as u32 as u64;
+    // Streams and datagrams; what the resolver of the C library asks the kernel.
+    let mut sockets = Vec::new();
+    for domain in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
+        for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
+            sockets.push(all(vec![test(0, Dword, Eq, value(domain)), test(1, Dword, MaskedEq(0xf), value(kind))])?);
+        }
+    }
+    let route = value(libc::NETLINK_ROUTE);
+    sockets.push(all(vec![test(0, Dword, Eq, value(libc::AF_NETLINK)), test(2, Dword, Eq, route)])?);
+    rules.insert(libc::SYS_socket, sockets);
+    rules.insert(libc::SYS_socketpair, vec![all(vec![test(0, Dword, Eq, value(libc::AF_UNIX))])?]);
+    let requests: io::Result<_> = REQUESTS.iter().map(|request| all(vec![test(1, Dword, Eq, *request)])).collect();
+    rules.insert(libc::SYS_ioctl, requests?);
+    let controls: io::Result<_> =
+        CONTROLS.iter().map(|control| all(vec![test(0, Dword, Eq, value(*control))])).collect();
+    rules.insert(libc::SYS_prctl, controls?);
+    // Signals to the process itself, and its own limits.
+    let own = u64::from(std::process::id());
+    for call in [libc::SYS_kill, libc::SYS_tgkill] {
+        rules.insert(call, vec![all(vec![test(0, Dword, Eq, own)])?]);
+    }
+    rules.insert(libc::SYS_prlimit64, vec![all(vec![test(0, Dword, Eq, 0)])?]);
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! Confinement of the server's processes by the kernel: seccomp filters, Landlock rules, capabilities. The rules come from the
+//! configuration (`server/src/confinement`); this crate knows no directive.
+
+#![forbid(unsafe_code)]
+
+mod calls;
+mod filter;
+mod landlock;
+mod privileges;
+mod rules;
+
+pub use calls::name as call_name;
+pub use landlock::Prepared;
+pub use net::confine::{count_refused, has_filters, landlock_version, refused_calls};
+pub use privileges::{Privileges, keep_capabilities};
+pub use rules::{Access, Needs, PathRule, Ports, Rules};
+
+use std::io;
+
+/// Kinds of processes, each with its list of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Process {
+    Master,
+    /// The worker process with its control thread and all threads that it starts.
+    Worker,
+}
+
+/// Values of the directive `sandbox`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Off,
+    /// Calls are not refused but logged by the kernel's audit. There are no Landlock rules, which cannot be tried without effect.
+    Log,
+    On,
+    /// Reads and TCP connections are restricted to what the configuration names, too.
+    Strict,
+}
+
+/// Lowest version of Landlock with rules for renames between folders, which caches and WebDAV need.
+pub const LANDLOCK_FILES: u32 = 2;
+/// Lowest version of Landlock with rules for TCP ports.
+pub const LANDLOCK_PORTS: u32 = 4;
+/// Lowest version of Landlock that confines signals and abstract sockets.
+pub const LANDLOCK_SCOPES: u32 = 6;
+
+/// Enforces filters on this thread, and on those that it starts. Refused calls fail with EPERM. `counted` calls need the handler that
+/// [`count_refused`] installs: without it, as in a program that inherits the filter, they end the process.
+///
+/// # Errors
+/// The kernel has no filters or refuses them; nothing is enforced then.
+pub fn filter_calls(process: Process, mode: Mode, counted: bool) -> io::Result<()> {
+    net::confine::no_new_privileges()?;
+    filter::install(process, mode, counted)
+}

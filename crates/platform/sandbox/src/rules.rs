@@ -1,0 +1,370 @@
+//! Rules of a worker process, computed from what its configuration needs, and their comparison at a reload.
+
+use crate::Mode;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    Read,
+    /// Reading, writing, making and removing.
+    Write,
+}
+
+/// TCP ports that may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ports {
+    Any,
+    Only(BTreeSet<u16>),
+}
+
+impl Ports {
+    pub fn none() -> Ports {
+        Ports::Only(BTreeSet::new())
+    }
+    pub fn add(&mut self, port: u16) {
+        if let Ports::Only(ports) = self {
+            ports.insert(port);
+        }
+    }
+    fn cover(&self, other: &Ports) -> bool {
+        match (self, other) {
+            (Ports::Any, _) => true,
+            (Ports::Only(_), Ports::Any) => false,
+            (Ports::Only(have), Ports::Only(need)) => need.is_subset(have),
+        }
+    }
+}
+
+/// What a configuration uses at run time.
+#[derive(Clone, Debug)]
+pub struct Needs {
+    /// Files and folders, and the directive that names each.
+    pub paths: BTreeMap<(PathBuf, Access), String>,
+    /// Directives with a path that begins with a variable, for each kind of access.
+    pub anywhere: BTreeMap<Access, String>,
+    pub connect: Ports,
+    pub bind: Ports,
+}
+
+impl Default for Needs {
+    fn default() -> Needs {
+        Needs { paths: BTreeMap::new(), anywhere: BTreeMap::new(), connect: Ports::none(), bind: Ports::none() }
+    }
+}
+
+/// Device and inode: what the kernel's rule is bound to.
+type Identity = (u64, u64);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathRule {
+    /// Without symbolic links.
+    pub path: PathBuf,
+    pub access: Access,
+    pub folder: bool,
+    identity: Identity,
+    pub why: String,
+}
+
+/// Rules of a process. Everything else is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    pub paths: Vec<PathRule>,
+    /// Those that the configuration needs, also where a wider rule of `paths` includes them.
+    needed: Vec<PathRule>,
+    pub connect: Ports,
+    pub bind: Ports,
+}
+
+/// Folders of the system without sites or data: readable only where a directive names something in them.
+const SYSTEM: &[&str] = &["boot", "dev", "lost+found", "proc", "root", "run", "sys"];
+
+/// Readable always: what the C library, the allocator and the runtime read.
+const LIBRARIES: &[&str] = &[
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/sys/kernel",
+    "/proc/sys/net/core",
+    "/proc/sys/vm",
+    "/proc/filesystems",
+    "/sys/devices/system",
+    "/sys/fs/cgroup",
+    "/sys/kernel/mm/transparent_hugepage",
+    "/dev/random",
+    "/dev/urandom",
+    "/run/NetworkManager",
+    "/run/resolvconf",
+    "/run/systemd/resolve",
+];
+
+/// Readable in strict mode, where the rest of /etc and /usr is not: names, time zones, authorities, shared libraries.
+const LIBRARIES_STRICT: &[&str] = &[
+    "/etc/gai.conf",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/protocols",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/pki/tls/certs",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/share/ca-certificates",
+    "/usr/share/zoneinfo",
+];
+
+/// Writable always.
+const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/zero"];
+
+/// Entries of a writable folder that are searched for symbolic links.
+const LINKS_MAX: usize = 10_000;
+
+impl Rules {
+    /// Resolves needs on this machine.
+    pub fn of(needs: &Needs, mode: Mode) -> Rules {
+        let strict = mode == Mode::Strict;
+        let (mut rules, mut needed) = (Builder::default(), Builder::default());
+        for path in LIBRARIES.iter().chain(if strict { LIBRARIES_STRICT } else { &[] }) {
+            rules.existing(Path::new(path), Access::Read, "the system");
+        }
+        for path in DEVICES {
+            rules.existing(Path::new(path), Access::Write, "the system");
+        }
+        if !strict {
+            for entry in std::fs::read_dir("/").into_iter().flatten().flatten() {
+                if !SYSTEM.iter().any(|name| entry.file_name() == *name) {
+                    rules.existing(&entry.path(), Access::Read, "links and folders of sites");
+                }
+            }
+        }
+        for (access, why) in &needs.anywhere {
+            needed.existing(Path::new("/"), *access, why);
+        }
+        for ((path, access), why) in &needs.paths {
+            needed.need(path, *access, why, strict);
+        }
+        let needed = needed.rules;
+        rules.rules.extend(needed.iter().cloned());
+        let connect = if strict { needs.connect.clone() } else { Ports::Any };
+        Rules { paths: rules.reduced(), needed, connect, bind: needs.bind.clone() }
+    }
+
+    /// Tells whether a process with these rules can do everything that others allow.
+    pub fn cover(&self, others: &Rules) -> bool {
+        self.connect.cover(&others.connect)
+            && self.bind.cover(&others.bind)
+            && others.needed.iter().all(|other| self.allows(other))
+    }
+
+    fn allows(&self, other: &PathRule) -> bool {
+        // The folder may have been replaced since the rule was made: the kernel then knows the old one.
+        let holds = |rule: &PathRule| identity(&rule.path) == Some(rule.identity);
+        self.paths.iter().any(|rule| rule.access >= other.access && other.path.starts_with(&rule.path) && holds(rule))
+    }
+
+    /// The rules as lines for people.
+    pub fn describe(&self) -> Vec<String> {
+        let mut by_reason: Vec<(Access, &str, Vec<String>)> = Vec::new();
+        for rule in &self.paths {
+            let path = rule.path.display().to_string();
+            match by_reason.iter_mut().find(|(access, why, _)| (*access, *why) == (rule.access, &*rule.why)) {
+                Some((_, _, paths)) => paths.push(path),
+                None => by_reason.push((rule.access, &rule.why, vec![path])),
+            }
+        }
+        let line = |(access, why, paths): &(Access, &str, Vec<String>)| {
+            let verb = if *access == Access::Read { "read" } else { "write" };
+            format!("{verb} {} ({why})", paths.join(" "))
+        };
+        let mut lines: Vec<String> = by_reason.iter().map(line).collect();
+        for (verb, ports) in [("connect to", &self.connect), ("bind", &self.bind)] {
+            lines.push(match ports {
+                Ports::Any => format!("{verb} any TCP port"),
+                Ports::Only(ports) if ports.is_empty() => format!("{verb} no TCP port"),
+                Ports::Only(ports) => {
+                    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+                    format!("{verb} TCP ports {}", ports.join(" "))
+                }
+            });
+        }
+        lines
+    }
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Folders below the root: 2 for `/var/www`.
+fn depth(path: &Path) -> usize {
+    path.components().count().saturating_sub(1)
+}
+
+#[derive(Default)]
+struct Builder {
+    rules: Vec<PathRule>,
+}
+
+impl Builder {
+    /// Adds a path that exists; others are left out.
+    fn existing(&mut self, path: &Path, access: Access, why: &str) {
+        let Ok(path) = std::fs::canonicalize(path) else { return };
+        let Ok(found) = std::fs::metadata(&path) else { return };
+        let identity = (found.dev(), found.ino());
+        self.rules.push(PathRule { path, access, folder: found.is_dir(), identity, why: why.to_string() });
+    }
+
+    /// Adds a path of the configuration. Rules are bound to the file or folder that exists now: one that does not exist yet gets
+    /// the rule of the nearest folder above, and one that tools replace (a file by its editor, a folder by a deployment)
+    /// the folder around it.
+    fn need(&mut self, path: &Path, access: Access, why: &str, strict: bool) {
+        let Some(there) = path.ancestors().find(|path| path.exists()) else { return };
+        let missing = there != path;
+        if missing && strict && depth(there) < 2 {
+            return;
+        }
+        let folder = there.is_dir();
+        if folder || depth(there) <= 2 {
+            self.existing(there, access, why);
+        }
+        let around = there.parent().filter(|parent| depth(parent) >= 2 && !missing && (!folder || !strict));
+        match around {
+            Some(parent) => self.existing(parent, access, why),
+            None => self.existing(there, access, why),
+        }
+        if folder && access == Access::Write && !strict {
+            self.links(there, why);
+        }
+    }
+
+    /// Data on another disk is often linked into the folder that is served.
+    fn links(&mut self, folder: &Path, why: &str) {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(LINKS_MAX);
+        for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink())) {
+            let target = std::fs::canonicalize(entry.path());
+            if let Ok(target) = target.as_deref().map(Path::to_path_buf)
+                && depth(&target) >= 2
+                && target.is_dir()
+            {
+                self.existing(&target, Access::Write, why);
+            }
+        }
+    }
+
+    /// Drops rules that others include.
+    fn reduced(self) -> Vec<PathRule> {
+        let mut rules = self.rules;
+        rules.sort_by(|a, b| (depth(&a.path), b.access, &a.path).cmp(&(depth(&b.path), a.access, &b.path)));
+        let mut kept: Vec<PathRule> = Vec::new();
+        for rule in rules {
+            let included = |other: &PathRule| other.access >= rule.access && rule.path.starts_with(&other.path);
+            if !kept.iter().any(included) {
+                kept.push(rule);
+            }
+        }
+        kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Dir {
+            let dir = std::env::temp_dir().join(format!("tidegate-sandbox-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&dir);
+            std::fs::create_dir_all(dir.join("a/b")).expect("a folder");
+            Dir(std::fs::canonicalize(dir).expect("it exists"))
+        }
+        fn needs(&self, list: &[(&str, Access)]) -> Needs {
+            let one = |(path, access): &(&str, Access)| ((self.0.join(path), *access), "test".to_string());
+            Needs { paths: list.iter().map(one).collect(), ..Needs::default() }
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn has(rules: &Rules, path: &Path, access: Access) -> bool {
+        rules.paths.iter().any(|rule| rule.access >= access && path.starts_with(&rule.path))
+    }
+
+    #[test]
+    fn strict_rules_name_paths_alone_and_others_what_is_around() {
+        let dir = Dir::new("strict");
+        let needs = dir.needs(&[("a/b", Access::Write)]);
+        let strict = Rules::of(&needs, Mode::Strict);
+        assert!(has(&strict, &dir.0.join("a/b/c"), Access::Write));
+        assert!(!has(&strict, &dir.0.join("a"), Access::Read));
+        assert!(!has(&strict, Path::new("/etc/shadow"), Access::Read));
+        let on = Rules::of(&needs, Mode::On);
+        assert!(has(&on, &dir.0.join("a/replaced"), Access::Write), "{:?}", on.describe());
+        assert!(has(&on, &dir.0, Access::Read) && !has(&on, &dir.0, Access::Write));
+        assert!(!has(&on, Path::new("/root"), Access::Read) && !has(&on, Path::new("/proc/1"), Access::Read));
+    }
+
+    #[test]
+    fn a_path_that_is_missing_gets_the_rule_of_the_folder_above() {
+        let dir = Dir::new("missing");
+        let rules = Rules::of(&dir.needs(&[("a/none/deep", Access::Write)]), Mode::Strict);
+        assert!(has(&rules, &dir.0.join("a/none"), Access::Write));
+        assert!(!has(&rules, &dir.0.join("x"), Access::Write));
+    }
+
+    #[test]
+    fn a_link_in_a_writable_folder_is_followed() {
+        let dir = Dir::new("links");
+        std::fs::create_dir_all(dir.0.join("disk")).expect("a folder");
+        std::os::unix::fs::symlink(dir.0.join("disk"), dir.0.join("a/b/link")).expect("a link");
+        let rules = Rules::of(&dir.needs(&[("a/b", Access::Write)]), Mode::On);
+        assert!(has(&rules, &dir.0.join("disk/file"), Access::Write));
+    }
+
+    #[test]
+    fn rules_cover_what_they_include() {
+        let dir = Dir::new("cover");
+        let mut needs = dir.needs(&[("a", Access::Write)]);
+        let wide = Rules::of(&needs, Mode::Strict);
+        let narrow = Rules::of(&dir.needs(&[("a/b", Access::Read)]), Mode::Strict);
+        assert!(wide.cover(&narrow) && wide.cover(&wide) && !narrow.cover(&wide));
+        needs.connect.add(80);
+        assert!(!wide.cover(&Rules::of(&needs, Mode::Strict)));
+        needs.connect = Ports::none();
+        needs.anywhere.insert(Access::Read, "root $x".into());
+        assert!(!wide.cover(&Rules::of(&needs, Mode::Strict)));
+    }
+
+    #[test]
+    fn a_folder_that_was_replaced_is_not_covered() {
+        let dir = Dir::new("replaced");
+        let needs = dir.needs(&[("a/b", Access::Write)]);
+        let rules = Rules::of(&needs, Mode::Strict);
+        assert!(rules.cover(&Rules::of(&needs, Mode::Strict)));
+        std::fs::rename(dir.0.join("a/b"), dir.0.join("a/old")).expect("renamed");
+        std::fs::create_dir(dir.0.join("a/b")).expect("a folder");
+        assert!(!rules.cover(&Rules::of(&needs, Mode::Strict)));
+    }
+
+    #[test]
+    fn a_variable_from_the_start_opens_everything() {
+        let needs = Needs { anywhere: BTreeMap::from([(Access::Read, "root $x".into())]), ..Needs::default() };
+        let rules = Rules::of(&needs, Mode::Strict);
+        assert!(has(&rules, Path::new("/etc/shadow"), Access::Read));
+        assert!(rules.describe().iter().any(|line| line == "read / (root $x)"), "{:?}", rules.describe());
+    }
+}

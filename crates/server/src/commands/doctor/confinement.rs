@@ -1,0 +1,55 @@
+//! What the kernel can enforce of `sandbox`.
+
+use super::examine::{Finding, Verdict};
+use crate::conf::Config;
+use sandbox::{LANDLOCK_FILES, LANDLOCK_PORTS, Mode};
+
+/// Compares the kernel with the configuration's mode. Nothing for `sandbox off` and processes without a master.
+pub fn examine(config: &Config) -> Vec<Finding> {
+    let mode = config.core.sandbox.mode();
+    if mode == Mode::Off || !config.core.master_process {
+        return Vec::new();
+    }
+    findings(mode, sandbox::has_filters(), sandbox::landlock_version())
+}
+
+fn findings(mode: Mode, filters: bool, landlock: u32) -> Vec<Finding> {
+    let finding = |name, here: String, needed: &str, fine, why: &str, remedy: &str| Finding {
+        name,
+        here,
+        needed: needed.to_string(),
+        verdict: if fine { Verdict::Fine } else { Verdict::Note },
+        connections: None,
+        why: if fine { String::new() } else { why.to_string() },
+        remedy: if fine { String::new() } else { remedy.to_string() },
+    };
+    let word = if filters { "yes" } else { "no" };
+    let why = "system calls of the server are not filtered";
+    let mut out = vec![finding("seccomp", word.into(), "yes", filters, why, "a kernel with CONFIG_SECCOMP_FILTER")];
+    if mode != Mode::Log {
+        let (needed, why, remedy) = match mode {
+            Mode::Strict => (LANDLOCK_PORTS, "files or ports of the worker are not restricted", "Linux 6.7 or newer"),
+            _ => (LANDLOCK_FILES, "files of the worker are not restricted", "Linux 5.19 or newer"),
+        };
+        let here = if landlock == 0 { "none".into() } else { format!("version {landlock}") };
+        let remedy = format!("{remedy} with CONFIG_SECURITY_LANDLOCK and \"landlock\" in the parameter lsm=");
+        out.push(finding("Landlock", here, &format!("version {needed}"), landlock >= needed, why, &remedy));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_kernel_is_noted() {
+        let verdicts = |mode, filters, landlock| -> Vec<(&str, Verdict)> {
+            findings(mode, filters, landlock).iter().map(|f| (f.name, f.verdict)).collect()
+        };
+        assert_eq!(verdicts(Mode::On, true, 2), [("seccomp", Verdict::Fine), ("Landlock", Verdict::Fine)]);
+        assert_eq!(verdicts(Mode::Strict, true, 2), [("seccomp", Verdict::Fine), ("Landlock", Verdict::Note)]);
+        assert_eq!(verdicts(Mode::On, false, 0), [("seccomp", Verdict::Note), ("Landlock", Verdict::Note)]);
+        assert_eq!(verdicts(Mode::Log, true, 0), [("seccomp", Verdict::Fine)]);
+    }
+}

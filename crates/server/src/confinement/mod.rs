@@ -1,0 +1,241 @@
+//! Confinement of master and worker (`sandbox` in the main context): what each may do, when it is enforced, what is told about it.
+//!
+//! The master computes the rules of a worker before it forks, and compares them at a reload: a running process cannot be given more,
+//! so that a configuration that needs more gets a new worker process.
+
+mod needs;
+#[cfg(debug_assertions)]
+mod probe;
+
+pub use needs::{Bases, needs};
+
+use crate::conf::Config;
+use crate::say;
+use observe::os;
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use sandbox::{LANDLOCK_FILES, LANDLOCK_PORTS, Mode, Ports, Prepared, Privileges, Process, Rules};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+/// Variable for tests: `kill` has refused calls abort the process, and `probe` (debug builds) has each process try to escape.
+const VARIABLE: &str = "TIDEGATE_SANDBOX";
+
+fn testing() -> &'static str {
+    static WORDS: OnceLock<String> = OnceLock::new();
+    // Read by the master first: workers have another environment.
+    WORDS.get_or_init(|| std::env::var(VARIABLE).unwrap_or_default())
+}
+
+/// Refused calls of this process.
+#[derive(Debug)]
+pub struct Refusals {
+    event: OwnedFd,
+    told: BTreeMap<usize, u64>,
+}
+
+impl AsFd for Refusals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+impl Refusals {
+    fn begin() -> Option<Refusals> {
+        match sandbox::count_refused(testing() == "kill") {
+            Ok(event) => Some(Refusals { event, told: BTreeMap::new() }),
+            Err(e) => {
+                say!(Alert, "sandbox: refused calls cannot be counted {}", os(&e));
+                None
+            }
+        }
+    }
+
+    /// Logs the calls that were refused for the first time; the number of calls since the last time.
+    pub fn tell(&mut self) -> u64 {
+        let mut count = [0; 8];
+        while rustix::io::read(&self.event, &mut count).is_ok() {}
+        let mut new = 0;
+        for (call, total) in sandbox::refused_calls() {
+            let told = self.told.entry(call).or_insert(0);
+            if *told == 0 {
+                say!(Alert, "sandbox: refused system call {}", sandbox::call_name(call));
+            }
+            new += total - *told;
+            *told = total;
+        }
+        new
+    }
+}
+
+/// Layers that are enforced, in the order of the metric's values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layers {
+    pub calls: bool,
+    pub files: bool,
+    pub ports: bool,
+}
+
+/// Rules of the worker process; `None` without Landlock or where the mode has none.
+pub fn rules(config: &Config) -> Option<Rules> {
+    let mode = config.core.sandbox.mode();
+    let enforced = matches!(mode, Mode::On | Mode::Strict) && sandbox::landlock_version() >= LANDLOCK_FILES;
+    enforced.then(|| Rules::of(&config.needs, mode))
+}
+
+/// Tells whether a worker with these rules can serve a configuration.
+pub fn fits(rules: Option<&Rules>, config: &Config) -> bool {
+    rules.is_none_or(|rules| rules.cover(&Rules::of(&config.needs, config.core.sandbox.mode())))
+}
+
+/// Confines the master.
+pub fn enter_master(config: &Config) {
+    let mode = config.core.sandbox.mode();
+    if mode == Mode::Off {
+        return;
+    }
+    let _ = testing();
+    tell_what_is_missing(mode);
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    if let Err(e) = sandbox::keep_capabilities(Privileges::Master) {
+        say!(Alert, "sandbox: capset() failed {}", os(&e));
+    }
+    if has_capabilities_of_a_file() {
+        say!(Notice, "sandbox: the master is not filtered, so that a new binary gets the capabilities of its file");
+        return;
+    }
+    // A new binary (USR2) inherits the filter without the handler: refused calls of a master are counted in tests only.
+    let counted = testing() == "kill" && Refusals::begin().is_some();
+    filter(Process::Master, mode, counted);
+    #[cfg(debug_assertions)]
+    if testing() == "probe" {
+        probe::run("master", &[]);
+    }
+}
+
+/// A program that is not root and has capabilities of its file loses them for its successor (USR2) when it forbids to gain privileges.
+fn has_capabilities_of_a_file() -> bool {
+    use rustix::thread::{capabilities, capability_is_in_ambient_set};
+    !rustix::process::geteuid().is_root()
+        && capabilities(None)
+            .is_ok_and(|sets| sets.permitted.iter().any(|one| !capability_is_in_ambient_set(one).unwrap_or(false)))
+}
+
+/// Once, by the master: what this kernel lacks.
+fn tell_what_is_missing(mode: Mode) {
+    if !sandbox::has_filters() {
+        say!(Warn, "sandbox: this kernel does not filter system calls (CONFIG_SECCOMP_FILTER)");
+    }
+    if mode == Mode::Log {
+        return;
+    }
+    match sandbox::landlock_version() {
+        0 => say!(Warn, "sandbox: this kernel has no Landlock: files and ports are not restricted"),
+        version if version < LANDLOCK_FILES => {
+            say!(Warn, "sandbox: Landlock {version} of this kernel cannot allow renames: files are not restricted");
+        }
+        version if version < LANDLOCK_PORTS && mode == Mode::Strict => {
+            say!(Warn, "sandbox: Landlock {version} of this kernel does not restrict ports");
+        }
+        _ => {}
+    }
+}
+
+/// In the worker, with the master's privileges: opens what the rules name.
+pub fn prepare(rules: Option<&Rules>) -> Option<Prepared> {
+    let _ = testing();
+    match Prepared::new(rules?) {
+        Ok(prepared) => Some(prepared),
+        Err(e) => {
+            say!(Alert, "sandbox: Landlock failed {}", os(&e));
+            None
+        }
+    }
+}
+
+/// Confines the worker, before its threads start and after its user has changed.
+pub fn enter_worker(config: &Config, rules: Option<&Rules>, prepared: Option<Prepared>) -> Option<Refusals> {
+    let core = &config.core;
+    let mode = core.sandbox.mode();
+    if mode == Mode::Off {
+        return None;
+    }
+    // Core files and halts on errors are for debuggers.
+    if core.rlimit_core.is_none() && core.debug_points.is_none() {
+        let none = Rlimit { current: Some(0), maximum: Some(0) };
+        let _ = rustix::process::setrlimit(Resource::Core, none);
+        let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    }
+    let transparent = config.transparent();
+    let keep = match rustix::process::geteuid().is_root() {
+        true => Privileges::RootWorker { transparent },
+        false => Privileges::Worker { transparent },
+    };
+    if let Err(e) = sandbox::keep_capabilities(keep) {
+        say!(Alert, "sandbox: capset() failed {}", os(&e));
+    }
+    let refusals = if mode == Mode::Log { None } else { Refusals::begin() };
+    let mut layers = Layers::default();
+    if let (Some(prepared), Some(rules)) = (prepared, rules) {
+        match prepared.own_process().and_then(Prepared::enforce) {
+            Ok(()) => {
+                let restricted = rules.connect != Ports::Any || rules.bind != Ports::Any;
+                (layers.files, layers.ports) = (true, restricted && sandbox::landlock_version() >= LANDLOCK_PORTS);
+            }
+            Err(e) => say!(Alert, "sandbox: Landlock failed {}", os(&e)),
+        }
+    }
+    layers.calls = filter(Process::Worker, mode, refusals.is_some());
+    tell(mode, layers, rules);
+    #[cfg(debug_assertions)]
+    if testing() == "probe" {
+        probe::run("worker", &["/etc/shadow", "/root"]);
+    }
+    refusals
+}
+
+fn filter(process: Process, mode: Mode, counted: bool) -> bool {
+    if !sandbox::has_filters() {
+        return false;
+    }
+    match sandbox::filter_calls(process, mode, counted) {
+        Ok(()) => true,
+        Err(e) => {
+            say!(Alert, "sandbox: seccomp() failed {}", os(&e));
+            false
+        }
+    }
+}
+
+fn tell(mode: Mode, layers: Layers, rules: Option<&Rules>) {
+    let word = |on: bool| if on { "yes" } else { "no" };
+    let (calls, files, ports) = (word(layers.calls), word(layers.files), word(layers.ports));
+    let rules = rules.map_or(0, |rules| rules.paths.len());
+    let verb = if mode == Mode::Log { "logged" } else { "filtered" };
+    say!(Notice, "sandbox: system calls {verb}: {calls}, files restricted: {files} ({rules} rules), ports: {ports}");
+    use metrics::process::SANDBOX;
+    for (index, on) in [layers.calls, layers.files, layers.ports].into_iter().enumerate() {
+        if on {
+            SANDBOX.up_at(index);
+        }
+    }
+}
+
+/// Lines for `-t --explain`.
+pub fn explain(config: &Config) -> Vec<String> {
+    let mode = config.core.sandbox.mode();
+    let mut lines = match mode {
+        Mode::Off => return vec!["sandbox: off".into()],
+        _ if !config.core.master_process => return vec!["sandbox: none with \"master_process off\"".into()],
+        Mode::Log => return vec!["sandbox: refused system calls are logged by the kernel, and made".into()],
+        Mode::On => vec!["sandbox: worker processes may".into()],
+        Mode::Strict => vec!["sandbox: worker processes may, strictly,".into()],
+    };
+    lines.extend(Rules::of(&config.needs, mode).describe().into_iter().map(|line| format!("  {line}")));
+    for (access, why) in &config.needs.anywhere {
+        let verb = if *access == sandbox::Access::Read { "read" } else { "write" };
+        lines.push(format!("  = \"{why}\" begins with a variable: workers may {verb} everything"));
+    }
+    lines.push("  = a reload that needs more starts a new worker process".into());
+    lines
+}

@@ -1,0 +1,292 @@
+//! What a configuration uses at run time, read from its directives: files, folders and TCP ports.
+//!
+//! A path with variables counts as the folder before the first of them, and as every folder where nothing stands before it.
+
+use crate::conf::CorePlan;
+use conf_syntax::{Directive, Item, Word, directives};
+use http_engine::HttpPlan;
+use sandbox::{Access, Needs, Ports};
+use std::path::{Path, PathBuf};
+
+/// Bases of relative paths.
+pub struct Bases<'a> {
+    pub prefix: &'a Path,
+    pub conf_prefix: &'a Path,
+}
+
+/// Ends of names of directives whose first argument is a file that a worker may read.
+const READ_ENDINGS: &[&str] =
+    &["_certificate", "_certificate_key", "_crl", "_dhparam", "_file", "_ticket_key", "_stylesheet", "_entities"];
+
+/// Folders that directives with a default path use, below the prefix.
+const TEMPORARY: &[&str] = &["client_body_temp", "proxy_temp", "fastcgi_temp", "scgi_temp", "uwsgi_temp"];
+
+/// Directives that let other sources than the configuration name a server.
+const NAMED_ELSEWHERE: &[&str] = &["acme_issuer", "api", "ssl_stapling", "ssl_ocsp", "auth_http"];
+
+/// Variables whose value is a path from the root of a site.
+const PATHS: [&[u8]; 4] = [b"$uri", b"$document_uri", b"$request_uri", b"$fastcgi_script_name"];
+
+/// Port of a server without one.
+const HTTP: u16 = 80;
+const HTTPS: u16 = 443;
+const DNS: u16 = 53;
+
+/// Returns the needs of the workers of a configuration.
+pub fn needs(items: &[Item], bases: &Bases<'_>, core: &CorePlan, http: Option<&HttpPlan>) -> Needs {
+    let mut walk = Walk { needs: Needs::default(), bases, writes_to_roots: false, roots: Vec::new() };
+    let mut below = |folder: &Path, access, why: &str| {
+        walk.needs.paths.entry((folder.to_path_buf(), access)).or_insert_with(|| why.to_string());
+    };
+    if let Some(http) = http {
+        below(&bases.prefix.join("html"), Access::Read, "root");
+        for name in TEMPORARY {
+            below(&bases.prefix.join(name), Access::Write, name);
+        }
+        for folder in &http.folders {
+            below(&folder.path, Access::Write, "temporary files and caches");
+        }
+    }
+    if let Some(folder) = &core.working_directory {
+        below(folder, Access::Read, "working_directory");
+    }
+    walk.block(items, "");
+    if walk.writes_to_roots {
+        for (words, why) in std::mem::take(&mut walk.roots) {
+            walk.path(&words, Access::Write, &why, false);
+        }
+    }
+    walk.needs
+}
+
+struct Walk<'a> {
+    needs: Needs,
+    bases: &'a Bases<'a>,
+    /// WebDAV or stored responses change files below roots.
+    writes_to_roots: bool,
+    /// Paths of `root` and `alias`.
+    roots: Vec<(Vec<u8>, String)>,
+}
+
+impl Walk<'_> {
+    fn block(&mut self, items: &[Item], around: &str) {
+        for directive in directives(items) {
+            self.directive(directive, around);
+            if let Some(block) = &directive.block {
+                self.block(block, &directive.name.text());
+            }
+        }
+    }
+
+    fn directive(&mut self, d: &Directive, around: &str) {
+        let name = d.name.text();
+        let name = name.as_ref();
+        self.files(d, name);
+        self.servers(d, name, around);
+    }
+
+    fn files(&mut self, d: &Directive, name: &str) {
+        let first = d.args.first().map_or(&b""[..], |word| &word.bytes);
+        let why = || format!("{name} {}", String::from_utf8_lossy(first));
+        for word in &d.args {
+            if let Some(path) = word.bytes.strip_prefix(b"state=") {
+                self.path(path, Access::Write, &why(), false);
+            }
+        }
+        match name {
+            "root" | "alias" => {
+                self.path(first, Access::Read, &why(), false);
+                self.roots.push((first.to_vec(), why()));
+            }
+            "include" => {}
+            "access_log" if first == b"off" || first.starts_with(b"syslog:") => {}
+            // The master opens logs; those with variables are opened by workers.
+            "access_log" if first.contains(&b'$') => self.path(first, Access::Write, &why(), false),
+            "state" | "state_path" | "vhost_traffic_status_dump" => self.path(first, Access::Write, &why(), false),
+            "dav_methods" | "dav_ext_methods" => self.writes_to_roots |= first != b"off",
+            _ if name.ends_with("_temp_path") || name.ends_with("_cache_path") => {
+                self.path(first, Access::Write, &why(), false);
+            }
+            _ if name.ends_with("_store") => match first {
+                b"off" => {}
+                b"on" => self.writes_to_roots = true,
+                _ => self.path(first, Access::Write, &why(), false),
+            },
+            _ if name.starts_with("geoip") || READ_ENDINGS.iter().any(|end| name.ends_with(end)) => {
+                self.path(first, Access::Read, &why(), true);
+            }
+            _ => {}
+        }
+    }
+
+    /// `in_conf`: relative paths may start at the folder of the configuration, too.
+    fn path(&mut self, words: &[u8], access: Access, why: &str, in_conf: bool) {
+        let schemes: [&[u8]; 4] = [b"data:", b"engine:", b"store:", b"off"];
+        if words.is_empty() || schemes.iter().any(|scheme| words.starts_with(scheme)) {
+            return;
+        }
+        let constant = match words.iter().position(|byte| *byte == b'$') {
+            None => words,
+            // Those are roots that other directives name.
+            Some(0) if words.starts_with(b"$document_root") || words.starts_with(b"$realpath_root") => return,
+            // Their values begin with a slash.
+            Some(at) if at > 0 && PATHS.iter().any(|name| words[at..].starts_with(name)) => &words[..at],
+            Some(at) => match words[..at].iter().rposition(|byte| *byte == b'/') {
+                Some(slash) => &words[..=slash],
+                // A relative name that begins with constant letters.
+                None if at > 0 => b".",
+                None => {
+                    self.needs.anywhere.entry(access).or_insert_with(|| why.to_string());
+                    return;
+                }
+            },
+        };
+        let text = String::from_utf8_lossy(constant).into_owned();
+        let bases = if in_conf { &[self.bases.prefix, self.bases.conf_prefix][..] } else { &[self.bases.prefix][..] };
+        for base in bases {
+            let path: PathBuf = base.join(&text).components().collect();
+            self.needs.paths.entry((path, access)).or_insert_with(|| why.to_string());
+        }
+    }
+
+    fn servers(&mut self, d: &Directive, name: &str, around: &str) {
+        let first = d.args.first();
+        let on = first.is_some_and(|word| word.bytes != b"off");
+        match name {
+            _ if NAMED_ELSEWHERE.contains(&name) && on => self.needs.connect = Ports::Any,
+            "mail" => self.needs.connect = Ports::Any,
+            "resolver" => {
+                for word in d.args.iter().filter(|word| !word.bytes.contains(&b'=')) {
+                    self.address(&word.text(), DNS);
+                }
+            }
+            "server" if around == "upstream" => {
+                if d.args.iter().any(|word| word.bytes.starts_with(b"service=")) {
+                    self.needs.connect = Ports::Any;
+                }
+                self.address(&first.map(Word::text).unwrap_or_default(), HTTP);
+            }
+            "health_check" => {
+                for port in d.args.iter().filter_map(|word| word.bytes.strip_prefix(b"port=")) {
+                    self.address(&format!("x:{}", String::from_utf8_lossy(port)), HTTP);
+                }
+            }
+            _ if name.ends_with("_bind") && on => self.bind(&first.map(Word::text).unwrap_or_default()),
+            _ if name.ends_with("_pass") => self.address(&first.map(Word::text).unwrap_or_default(), HTTP),
+            _ => {}
+        }
+    }
+
+    /// Notes the port of a server: `[scheme://]host[:port][/uri]`.
+    fn address(&mut self, text: &str, default: u16) {
+        let (default, rest) = match text.split_once("://") {
+            Some(("https" | "grpcs", rest)) => (HTTPS, rest),
+            Some((_, rest)) => (default, rest),
+            None => (default, text),
+        };
+        if rest.starts_with("unix:") {
+            return;
+        }
+        let host = rest.split('/').next().unwrap_or_default();
+        if host.contains('$') {
+            self.needs.connect = Ports::Any;
+            return;
+        }
+        let port =
+            host.rsplit_once(':').filter(|(_, port)| !port.contains(']')).and_then(|(_, port)| port.parse().ok());
+        self.needs.connect.add(port.unwrap_or(default));
+    }
+
+    /// `proxy_bind ADDRESS[:PORT]`: without a port the kernel chooses one, which is port 0 for its rule.
+    fn bind(&mut self, text: &str) {
+        if text.contains('$') {
+            self.needs.bind = Ports::Any;
+            return;
+        }
+        self.needs.bind.add(0);
+        let port = text.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']'));
+        if let Some(port) = port.and_then(|(_, port)| port.parse().ok()) {
+            self.needs.bind.add(port);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use conf_syntax::{FileId, parse};
+    use std::collections::BTreeSet;
+
+    fn walk(text: &str) -> Needs {
+        let items = parse(FileId(0), text.as_bytes());
+        let bases = Bases { prefix: Path::new("/p"), conf_prefix: Path::new("/p/conf") };
+        let mut walk = Walk { needs: Needs::default(), bases: &bases, writes_to_roots: false, roots: Vec::new() };
+        walk.block(&items, "");
+        if walk.writes_to_roots {
+            for (words, why) in std::mem::take(&mut walk.roots) {
+                walk.path(&words, Access::Write, &why, false);
+            }
+        }
+        walk.needs
+    }
+
+    fn paths(text: &str, access: Access) -> Vec<String> {
+        let needs = walk(text);
+        needs.paths.keys().filter(|(_, a)| *a == access).map(|(path, _)| path.display().to_string()).collect()
+    }
+
+    fn ports(list: &[u16]) -> Ports {
+        Ports::Only(list.iter().copied().collect::<BTreeSet<_>>())
+    }
+
+    #[test]
+    fn paths_that_are_read() {
+        let text = "http { server { root /srv/www; location / { alias html/; } ssl_certificate c.pem;
+            auth_basic_user_file /etc/x/.htpasswd; ssl_certificate_key data:$key; } }";
+        let want = ["/etc/x/.htpasswd", "/p/c.pem", "/p/conf/c.pem", "/p/html", "/srv/www"];
+        assert_eq!(paths(text, Access::Read), want);
+        assert!(paths(text, Access::Write).is_empty());
+    }
+
+    #[test]
+    fn variables_leave_the_folder_before_them() {
+        assert_eq!(paths("root /srv/$host/www;", Access::Read), ["/srv"]);
+        assert_eq!(paths("root /srv/site-$host;", Access::Read), ["/srv"]);
+        assert_eq!(paths("access_log logs/$host.log;", Access::Write), ["/p/logs"]);
+        assert!(paths("access_log logs/a.log;", Access::Write).is_empty(), "the master opens it");
+        assert_eq!(walk("root $x;").anywhere.keys().collect::<Vec<_>>(), [&Access::Read]);
+        assert!(walk("auth_basic_user_file $document_root/.users;").anywhere.is_empty());
+    }
+
+    #[test]
+    fn paths_that_are_written() {
+        let text = "proxy_cache_path /c/x keys_zone=a:1m; proxy_temp_path tmp; keyval_zone zone=a:1m state=/s/kv;
+            proxy_store /st$uri; upstream u { state /s/up; }";
+        assert_eq!(paths(text, Access::Write), ["/c/x", "/p/tmp", "/s/kv", "/s/up", "/st"]);
+        assert_eq!(paths("root /dav; dav_methods PUT;", Access::Write), ["/dav"]);
+        assert!(paths("root /dav; dav_methods off;", Access::Write).is_empty());
+        assert_eq!(paths("alias /mirror/; proxy_store on;", Access::Write), ["/mirror"]);
+    }
+
+    #[test]
+    fn ports_of_servers() {
+        let text = "resolver 127.0.0.1 [::1]:5353; upstream u { server a:8080; server b; server unix:/x; }
+            server { proxy_pass https://h/; fastcgi_pass 127.0.0.1:9000; listen 1; }";
+        assert_eq!(walk(text).connect, ports(&[53, 80, 443, 5353, 8080, 9000]));
+        assert_eq!(walk("proxy_pass http://$host;").connect, Ports::Any);
+        assert_eq!(walk("proxy_pass http://a:81$request_uri;").connect, Ports::Any, "what follows may be digits");
+        assert_eq!(walk("proxy_pass http://a:81/$uri;").connect, ports(&[81]));
+        assert_eq!(walk("upstream u { server a service=http resolve; }").connect, Ports::Any);
+        assert_eq!(walk("ssl_stapling on;").connect, Ports::Any);
+        assert_eq!(walk("ssl_stapling off;").connect, ports(&[]));
+    }
+
+    #[test]
+    fn ports_of_local_addresses() {
+        assert_eq!(walk("proxy_bind 127.0.0.1;").bind, ports(&[0]));
+        assert_eq!(walk("proxy_bind 127.0.0.1:4000;").bind, ports(&[0, 4000]));
+        assert_eq!(walk("proxy_bind ::1;").bind, ports(&[0]));
+        assert_eq!(walk("proxy_bind $remote_addr transparent;").bind, Ports::Any);
+        assert_eq!(walk("proxy_bind off;").bind, ports(&[]));
+    }
+}
