@@ -170,8 +170,7 @@ fn a_reload_that_needs_more_gets_another_worker() {
 #[test]
 fn the_test_of_a_configuration_explains_the_rules() {
     let port = free_port();
-    let server =
-        format!("server {{ listen 127.0.0.1:{port}; root $arg_x; location / {{ proxy_pass http://a; }} }}");
+    let server = format!("server {{ listen 127.0.0.1:{port}; root $arg_x; location / {{ proxy_pass http://a; }} }}");
     let site = Site::new("sandbox strict;", &format!("http {{ upstream a {{ server 127.0.0.1:8080; }} {server} }}"));
     let words = text(&site.run(&["-t", "--explain"]).stderr);
     for part in [

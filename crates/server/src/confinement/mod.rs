@@ -194,6 +194,24 @@ pub fn enter_worker(config: &Config, rules: Option<&Rules>, prepared: Option<Pre
     refusals
 }
 
+/// Confines a process without a master like a worker, in tests only: it opens logs and addresses itself, which its rules allow at the
+/// places of its first configuration.
+pub fn enter_single(config: &Config) -> Option<Refusals> {
+    if testing() != "kill" {
+        return None;
+    }
+    let mut needs = config.needs.clone();
+    let logs = config.logs.all().map(|file| file.path.clone());
+    for path in logs.chain([config.core.pid.clone()]) {
+        needs.paths.insert((path, sandbox::Access::Write), "logs and pid".into());
+    }
+    let mode = config.core.sandbox.mode();
+    let restricted = matches!(mode, Mode::On | Mode::Strict) && sandbox::landlock_version() >= LANDLOCK_FILES;
+    let rules = restricted.then(|| Rules::of(&needs, mode));
+    let prepared = prepare(rules.as_ref());
+    enter_worker(config, rules.as_ref(), prepared)
+}
+
 fn filter(process: Process, mode: Mode, counted: bool) -> bool {
     if !sandbox::has_filters() {
         return false;

@@ -175,7 +175,8 @@ fn serve(
     }
     drop(signals);
     let single = Single { pid_file: true };
-    control::run(Control { invocation, config, listeners, orders: Orders::Signals(single), refusals: None })
+    let refusals = confinement::enter_single(&config);
+    control::run(Control { invocation, config, listeners, orders: Orders::Signals(single), refusals })
 }
 
 fn block_signals(config: &Config) -> Option<Signals> {
