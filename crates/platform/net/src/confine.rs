@@ -14,6 +14,9 @@ static REFUSED: [AtomicU64; NUMBERS] = [const { AtomicU64::new(0) }; NUMBERS];
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 static FATAL: AtomicBool = AtomicBool::new(false);
 
+/// Calls from this number on are newer than the lists: C libraries that try them fall back to older ones after ENOSYS.
+const NEWER: i64 = 450;
+
 /// Instruction of a filter: code, jump if true, jump if false, operand (`struct sock_filter`).
 pub type Instruction = (u16, u8, u8, u32);
 
@@ -67,7 +70,7 @@ pub fn filter(program: &[Instruction]) -> io::Result<()> {
     Ok(())
 }
 
-/// Has calls that a filter traps fail with EPERM and counts them. With `fatal`, the process reports the call on its standard error
+/// Has calls that a filter traps fail with EPERM and counts them; calls that are newer than this program fail with ENOSYS, uncounted. With `fatal`, the process reports the call on its standard error
 /// stream and aborts. The descriptor, new in each process, becomes readable after a refused call.
 pub fn count_refused(fatal: bool) -> io::Result<OwnedFd> {
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -171,14 +174,19 @@ extern "C" fn refused(_signal: libc::c_int, _info: *mut libc::siginfo_t, context
         #[cfg(target_arch = "x86_64")]
         let number = {
             let slot = &mut context.uc_mcontext.gregs[libc::REG_RAX as usize];
-            std::mem::replace(slot, -i64::from(libc::EPERM))
+            let number = *slot;
+            *slot = -i64::from(error_of(number));
+            number
         };
         #[cfg(target_arch = "aarch64")]
         let number = {
             let number = context.uc_mcontext.regs[8] as i64;
-            context.uc_mcontext.regs[0] = (-i64::from(libc::EPERM)) as u64;
+            context.uc_mcontext.regs[0] = (-i64::from(error_of(number))) as u64;
             number
         };
+        if number >= NEWER {
+            return;
+        }
         let slot = usize::try_from(number).unwrap_or(NUMBERS - 1).min(NUMBERS - 1);
         REFUSED[slot].fetch_add(1, Ordering::Relaxed);
         if FATAL.load(Ordering::Relaxed) {
@@ -193,6 +201,10 @@ extern "C" fn refused(_signal: libc::c_int, _info: *mut libc::siginfo_t, context
             *libc::__errno_location() = saved;
         }
     }
+}
+
+fn error_of(number: i64) -> libc::c_int {
+    if number >= NEWER { libc::ENOSYS } else { libc::EPERM }
 }
 
 /// Writes the number of a call to the standard error stream, without an allocation.
