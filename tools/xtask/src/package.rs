@@ -45,6 +45,7 @@ fn check(package: &Path, root: &Path) -> Result<(), String> {
         "usr/sbin/tidegate",
         "usr/sbin/nginx",
         "var/log/tidegate",
+        "var/lib/tidegate",
     ] {
         if fs::symlink_metadata(here(path)).is_err() {
             return Err(format!("/{path} is not there after the installation"));
@@ -100,7 +101,7 @@ fn check(package: &Path, root: &Path) -> Result<(), String> {
         return Err("the removal has taken the configuration".into());
     }
     dpkg(root, &["--purge", "tidegate"])?;
-    if here("etc/tidegate").exists() || here("var/log/tidegate").exists() {
+    if ["etc/tidegate", "var/log/tidegate", "var/lib/tidegate"].iter().any(|path| here(path).exists()) {
         return Err("the purge has left files".into());
     }
     println!("xtask package: installed, started, asked, reloaded, removed");
