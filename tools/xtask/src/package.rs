@@ -6,7 +6,7 @@
 use crate::deb;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ fn check(package: &Path, root: &Path) -> Result<(), String> {
             return Err(format!("/{path} is not there after the installation"));
         }
     }
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(|e| e.to_string())?.port();
+    let port = cases::free_port();
     // The configuration of the package, on another port and below the folder. The server runs outside of it: it needs /proc.
     let conf = fs::read_to_string(here("etc/tidegate/nginx.conf")).map_err(|e| e.to_string())?;
     let below = root.display();
